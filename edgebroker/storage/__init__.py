@@ -1,0 +1,1 @@
+"""What is kept: byte formats and the decisions about them. Nothing here touches a disk."""

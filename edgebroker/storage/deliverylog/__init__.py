@@ -1,0 +1,5 @@
+"""The delivery log (`.edl`): what became of every message, in compact columnar blocks. Format: docs/edl.md.
+
+`writer.DeliveryLog` turns facts into blocks, `reader` turns a file's bytes back into columns, `format` and `columns`
+hold the bytes both agree on.
+"""

@@ -1,0 +1,217 @@
+"""The bytes of an `.edl` file: file header, blocks, footer, trailer. docs/edl.md is the specification.
+
+Every byte is covered by a CRC-32, and every declared length is checked against a bound before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import cbor2
+
+from edgebroker import __version__
+from edgebroker.errors import LogDamaged
+from edgebroker.instants import MINUTE
+from edgebroker.limits import KIB, MIB
+from edgebroker.records import TABLES, Table
+
+from . import columns
+
+MAGIC = b"\x89EDL\r\n\x1a\n"  # as PNG's: shows a transfer that stripped the eighth bit or turned line ends
+VERSION = 1
+BLOCK_MARK = b"EDLB"
+END_MARK = b"EDL$"
+FOOTER = 255
+"""The table number of the footer block."""
+
+FILE_HEAD = struct.Struct("<8sHHI")  # magic, version, 0, bytes of the CBOR map that follows
+BLOCK_HEAD = struct.Struct("<4sBBHIIIIqqI")  # mark, table, 0, 0, sequence, rows, raw, body, first, last, body's CRC
+TRAILER = struct.Struct("<QI4s")  # offset of the footer, CRC of these eight bytes, mark
+CRC = struct.Struct("<I")
+BLOCK_HEAD_BYTES = BLOCK_HEAD.size + CRC.size
+
+HEADER_BYTES_MAX = 64 * KIB  # node name, boot id and a few numbers; 200 bytes are usual
+RAW_BYTES_MAX = 8 * MIB  # a block before compression: 65,536 rows of 12 columns in full width, or 2 MiB of texts
+BODY_BYTES_MAX = RAW_BYTES_MAX + 64 * KIB  # zlib adds 5 bytes per 16 KiB of what it cannot compress
+ROWS_MAX = 65_536  # writers stop at 4,096; a reader's lists of 12 columns then need 50 MiB at most
+BLOCKS_MAX = ROWS_MAX  # the footer has one row per block
+
+TABLE_NUMBERS = {table.name: number for number, table in enumerate(TABLES)}
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Whose log this is. Times are when the file was begun: the first clock anchor."""
+
+    node: str = ""
+    boot: str = ""
+    """One run of one broker; message numbers are unique in it."""
+    sample_qos0: int = 1
+    """QoS 0 rows are there for message numbers divisible by this; 0: for none."""
+    t_us: int = 0
+    unix_us: int = 0
+    product: str = f"edgebroker {__version__}"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockHead:
+    """What is known of a block without reading its body."""
+
+    table: int
+    sequence: int
+    """Counts the blocks of one boot over all its files, so that a missing block is seen."""
+    rows: int
+    raw_bytes: int
+    body_bytes: int
+    t_first_us: int
+    t_last_us: int
+    body_crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """The index at the end of a closed file: header once more, and (offset, head) of every block."""
+
+    header: Header
+    blocks: tuple[tuple[int, int, int, int, int, int], ...]
+    """offset, table, sequence, rows, t_first_us, t_last_us"""
+
+
+def encode_header(header: Header) -> bytes:
+    """The first bytes of a file."""
+    text = cbor2.dumps(header_map(header))
+    head = FILE_HEAD.pack(MAGIC, VERSION, 0, len(text)) + text
+    return head + CRC.pack(zlib.crc32(head))
+
+
+def decode_header(data: bytes) -> tuple[Header, int] | None:
+    """Header and the offset of the first block; None if damaged. Raises LogDamaged for a version of the future."""
+    if len(data) < FILE_HEAD.size + CRC.size:
+        return None
+    magic, version, _, length = FILE_HEAD.unpack_from(data)
+    end = FILE_HEAD.size + length
+    if magic != MAGIC or length > HEADER_BYTES_MAX or end + CRC.size > len(data):
+        return None
+    if CRC.unpack_from(data, end)[0] != zlib.crc32(data[:end]):
+        return None
+    if version > VERSION:
+        raise LogDamaged(f"delivery log of version {version}; this program reads up to version {VERSION}")
+    header = header_of(decode_cbor(data[FILE_HEAD.size : end]))
+    return None if header is None else (header, end + CRC.size)
+
+
+def header_map(header: Header) -> dict[str, Any]:
+    """The CBOR map of *header*; a key that a reader does not know is passed over."""
+    return {name: getattr(header, name) for name in Header.__slots__}
+
+
+def header_of(value: object) -> Header | None:
+    """The header in a decoded CBOR map: missing keys take their defaults; None if a value has the wrong type."""
+    if not isinstance(value, dict):
+        return None
+    plain = Header()
+    known = {name: value.get(name, getattr(plain, name)) for name in Header.__slots__}
+    if any(type(known[name]) is not type(getattr(plain, name)) for name in known):
+        return None
+    return Header(**known)
+
+
+def decode_cbor(text: bytes) -> object:
+    """The value in *text*, or None if it is not CBOR. cbor2 answers hostile input with many kinds of exception."""
+    try:
+        return cbor2.loads(text)
+    except Exception:
+        return None
+
+
+def encode_block(table: Table, sequence: int, values: list[Any]) -> bytes:
+    """A block with one list per column of *table*, in the order of its columns, each with at least one value."""
+    times = values[0]
+    unit = 1 if table.columns[0].name == "t_us" else MINUTE
+    raw = cbor2.dumps({column.name: columns.encode(column, row) for column, row in zip(table.columns, values, strict=True)})
+    first, last = min(times) * unit, max(times) * unit + unit - 1
+    return frame(TABLE_NUMBERS[table.name], sequence, len(times), raw, first, last)
+
+
+def frame(table: int, sequence: int, rows: int, raw: bytes, t_first_us: int, t_last_us: int) -> bytes:
+    """Head and compressed body of a block."""
+    body = zlib.compress(raw, 6)
+    head = BLOCK_HEAD.pack(
+        BLOCK_MARK, table, 0, 0, sequence, rows, len(raw), len(body), t_first_us, t_last_us, zlib.crc32(body)
+    )
+    return b"".join((head, CRC.pack(zlib.crc32(head)), body))
+
+
+def decode_head(data: bytes, offset: int) -> BlockHead | None:
+    """The head of the block at *offset*; None unless it is whole, intact and within the bounds."""
+    if offset + BLOCK_HEAD_BYTES > len(data):
+        return None
+    mark, table, _, _, sequence, rows, raw, body, first, last, body_crc = BLOCK_HEAD.unpack_from(data, offset)
+    end = offset + BLOCK_HEAD.size
+    if mark != BLOCK_MARK or CRC.unpack_from(data, end)[0] != zlib.crc32(data[offset:end]):
+        return None
+    if not 0 < rows <= ROWS_MAX or raw > RAW_BYTES_MAX or body > BODY_BYTES_MAX:
+        return None
+    return BlockHead(table, sequence, rows, raw, body, first, last, body_crc)
+
+
+def decode_body(head: BlockHead, body: bytes) -> dict[Any, Any] | None:
+    """The CBOR map in a block's body, which never unfolds to more than the head declares; None if it is none."""
+    inflater = zlib.decompressobj()
+    try:
+        raw = inflater.decompress(body, head.raw_bytes + 1)
+    except zlib.error:
+        return None
+    if len(raw) != head.raw_bytes or not inflater.eof or inflater.unused_data:
+        return None
+    value = decode_cbor(raw)
+    return value if isinstance(value, dict) else None
+
+
+def decode_rows(table: Table, head: BlockHead, body: dict[Any, Any]) -> dict[str, list[Any]]:
+    """Column name -> values, for every column of *table*. Raises ColumnDamaged.
+
+    A column the writer did not know reads as 0 or ""; one that this reader does not know is passed over.
+    """
+    return {
+        column.name: columns.decode(column, body[column.name], head.rows)
+        if column.name in body
+        else [columns.default(column)] * head.rows
+        for column in table.columns
+    }
+
+
+def encode_footer(header: Header, blocks: list[tuple[int, BlockHead]], offset: int) -> bytes:
+    """Footer block and trailer of a file whose blocks, as (offset, head), end at *offset*."""
+    index = [(at, b.table, b.sequence, b.rows, b.t_first_us, b.t_last_us) for at, b in blocks]
+    raw = cbor2.dumps({"header": header_map(header), "blocks": index})
+    first = min((b.t_first_us for _, b in blocks), default=header.t_us)
+    last = max((b.t_last_us for _, b in blocks), default=header.t_us)
+    where = struct.pack("<Q", offset)
+    # A file without blocks has a footer too; a block has at least one row, so its rows say 1.
+    return frame(FOOTER, 0, max(1, len(index)), raw, first, last) + TRAILER.pack(offset, zlib.crc32(where), END_MARK)
+
+
+def decode_footer(data: bytes) -> Footer | None:
+    """The footer that the trailer at the end of *data* points to; None if there is none or it is damaged."""
+    if len(data) < TRAILER.size:
+        return None
+    offset, crc, mark = TRAILER.unpack_from(data, len(data) - TRAILER.size)
+    if mark != END_MARK or crc != zlib.crc32(struct.pack("<Q", offset)) or offset > len(data):
+        return None
+    head = decode_head(data, offset)
+    if head is None or head.table != FOOTER:
+        return None
+    body = data[offset + BLOCK_HEAD_BYTES : offset + BLOCK_HEAD_BYTES + head.body_bytes]
+    if len(body) != head.body_bytes or zlib.crc32(body) != head.body_crc:
+        return None
+    value = decode_body(head, body) or {}
+    header, index = header_of(value.get("header")), value.get("blocks")
+    if header is None or not isinstance(index, list):
+        return None
+    if not all(isinstance(entry, list) and len(entry) >= 6 and all(type(n) is int for n in entry) for entry in index):
+        return None
+    return Footer(header, tuple((e[0], e[1], e[2], e[3], e[4], e[5]) for e in index))

@@ -1,0 +1,216 @@
+"""A file's bytes as columns, and a report of everything that is wrong with it.
+
+Damage never ends the reading early and never yields doubtful rows: a block is taken whole, with every checksum right,
+or not at all. After a block whose head is damaged, reading goes on at the next intact head.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from edgebroker.errors import LogDamaged
+from edgebroker.records import TABLES
+
+from . import format as edl
+from .columns import ColumnDamaged
+
+Columns: TypeAlias = dict[str, list[Any]]
+"""Column name -> values: int or str."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Something is wrong with a file."""
+
+    block: int
+    """The number of the block in the file, from 0; -1: the file header."""
+    offset: int
+    """Where in the file."""
+    reason: str
+    rows_lost: int | None = None
+    """How many rows cannot be read; None: not known."""
+    table: str = ""
+    """Which table they belong to; "": not known."""
+
+    def __str__(self) -> str:
+        what = "file header" if self.block < 0 else f"block {self.block}"
+        lost = "" if self.rows_lost is None else f"; {self.rows_lost} rows of {self.table or 'an unknown table'} lost"
+        return f"{what} at offset {self.offset}: {self.reason}{lost}"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One intact block."""
+
+    number: int
+    offset: int
+    head: edl.BlockHead
+    table: str
+    """The table's name, "" if this reader does not know it."""
+    columns: Columns
+    """Empty if the table is unknown or was not asked for."""
+
+    @property
+    def end(self) -> int:
+        """The offset of the byte after the block."""
+        return self.offset + edl.BLOCK_HEAD_BYTES + self.head.body_bytes
+
+
+@dataclass(slots=True)
+class Segment:
+    """The whole of one file."""
+
+    header: edl.Header
+    tables: dict[str, Columns]
+    """Every table of `edgebroker.records`, with all its columns, in the order of the file."""
+    damage: list[Damage] = field(default_factory=list)
+
+    def rows(self, table: str) -> int:
+        """How many rows of *table* there are."""
+        return len(next(iter(self.tables[table].values())))
+
+
+def read_segment(data: bytes, *, growing: bool = False) -> Segment:
+    """Everything in a file. *growing*: the file is being written (`.part`), so that it may end anywhere.
+
+    Raises LogDamaged if *data* is no delivery log at all; all other trouble is in `Segment.damage`.
+    """
+    header, damage = read_header(data)
+    segment = Segment(header, {table.name: {column.name: [] for column in table.columns} for table in TABLES}, damage)
+    for item in iter_blocks(data, growing=growing):
+        if isinstance(item, Damage):
+            segment.damage.append(item)
+        elif item.table:
+            for name, values in segment.tables[item.table].items():
+                values += item.columns[name]
+    return segment
+
+
+def read_header(data: bytes) -> tuple[edl.Header, list[Damage]]:
+    """The file header, from the footer if that at the start is damaged, empty if both are; and what is wrong.
+
+    Raises LogDamaged if *data* is no delivery log.
+    """
+    found = edl.decode_header(data)
+    if found is not None:
+        return found[0], []
+    if data[: len(edl.MAGIC)] != edl.MAGIC and next_head(data, 0) is None:
+        raise LogDamaged("no delivery log: it does not begin like one and no block of one is in it")
+    footer = edl.decode_footer(data)
+    if footer is None:
+        return edl.Header(product=""), [Damage(-1, 0, "checksum or length is wrong; node and boot are not known")]
+    return footer.header, [Damage(-1, 0, "checksum or length is wrong; the copy at the end of the file is used")]
+
+
+def iter_blocks(
+    data: bytes, *, tables: Container[str] | None = None, growing: bool = False
+) -> Iterator[Block | Damage]:
+    """The intact blocks in order, one at a time, and between them what is damaged.
+
+    tables: the names of the tables to decode, all if None; other blocks are verified and passed on without columns.
+    The file header is `read_header`'s affair.
+    """
+    found = edl.decode_header(data)
+    position = found[1] if found else (next_head(data, 0) or len(data))
+    number = 0
+    expected: int | None = None  # the sequence number the next block has if none is missing
+    harmed = False
+    while position < len(data):
+        head = edl.decode_head(data, position)
+        if head is None:
+            if growing and next_head(data, position) is None:
+                return  # a block that is being written
+            resumed = next_head(data, position + 1)
+            harmed = True
+            expected = None  # this damage stands for the blocks that the next head will show to be missing
+            yield Damage(number, position, unreadable(data, position, resumed))
+            number += 1
+            position = len(data) if resumed is None else resumed
+            continue
+        if head.table == edl.FOOTER:
+            yield from check_end(data, position, head, number, harmed)
+            return
+        end = position + edl.BLOCK_HEAD_BYTES + head.body_bytes
+        if growing and end > len(data) and next_head(data, position + 1) is None:
+            return
+        name = TABLES[head.table].name if head.table < len(TABLES) else ""
+        if expected is not None and head.sequence != expected:
+            harmed = True
+            yield Damage(number, position, out_of_order(head.sequence, expected), *lost(head, name, expected))
+        if expected is None or head.sequence >= expected:
+            item = read_block(data, position, head, number, name, tables)
+            harmed = harmed or isinstance(item, Damage)
+            yield item
+            expected = head.sequence + 1
+        number += 1
+        # A body that is cut short may have the next blocks inside its declared length.
+        position = end if end <= len(data) else next_head(data, position + 1) or len(data)
+    if not growing:
+        yield Damage(number, len(data), "the file ends without a footer: it was cut short, or never closed")
+
+
+def read_block(
+    data: bytes, offset: int, head: edl.BlockHead, number: int, name: str, tables: Container[str] | None
+) -> Block | Damage:
+    """The block with the intact *head* at *offset*, or what is wrong with its body."""
+    body = data[offset + edl.BLOCK_HEAD_BYTES : offset + edl.BLOCK_HEAD_BYTES + head.body_bytes]
+    if len(body) != head.body_bytes:
+        missing = head.body_bytes - len(body)
+        return Damage(number, offset, f"cut short: {missing} of {head.body_bytes} bytes are missing", head.rows, name)
+    if zlib.crc32(body) != head.body_crc:
+        return Damage(number, offset, "checksum of the body is wrong", head.rows, name)
+    columns: Columns = {}
+    if name and (tables is None or name in tables):
+        decoded = edl.decode_body(head, body)
+        if decoded is None:
+            return Damage(number, offset, "the body does not unfold to the declared length and CBOR", head.rows, name)
+        try:
+            columns = edl.decode_rows(TABLES[head.table], head, decoded)
+        except ColumnDamaged as reason:
+            return Damage(number, offset, str(reason), head.rows, name)
+    return Block(number, offset, head, name, columns)
+
+
+def next_head(data: bytes, start: int) -> int | None:
+    """The offset of the first intact block head from *start* on."""
+    offset = data.find(edl.BLOCK_MARK, start)
+    while offset >= 0:
+        if edl.decode_head(data, offset) is not None:
+            return offset
+        offset = data.find(edl.BLOCK_MARK, offset + 1)
+    return None
+
+
+def check_end(data: bytes, offset: int, head: edl.BlockHead, number: int, harmed: bool) -> Iterator[Damage]:
+    """What is wrong with the footer at *offset* and what follows it; *number* blocks came before."""
+    footer = edl.decode_footer(data)
+    end = offset + edl.BLOCK_HEAD_BYTES + head.body_bytes + edl.TRAILER.size
+    if end > len(data):
+        yield Damage(number, offset, "the footer is cut short")
+    elif footer is None or end != len(data):
+        yield Damage(number, offset, "the footer or what follows it is damaged")
+    elif not harmed and len(footer.blocks) != number:
+        yield Damage(number, offset, f"the footer names {len(footer.blocks)} blocks, {number} are there")
+
+
+def unreadable(data: bytes, offset: int, resumed: int | None) -> str:
+    """Words for bytes at *offset* that are no block, when the next block is at *resumed*."""
+    if resumed is None:
+        return f"no block can be read in the last {len(data) - offset} bytes"
+    return f"no block can be read in {resumed - offset} bytes; reading goes on at offset {resumed}"
+
+
+def out_of_order(sequence: int, expected: int) -> str:
+    """Words for the block *sequence* where *expected* should be."""
+    if sequence < expected:
+        return f"block {sequence} of the log comes after block {expected - 1} and is passed over"
+    missing = f"block {expected}" if sequence == expected + 1 else f"blocks {expected} to {sequence - 1}"
+    return f"{missing} of the log should come before: never written, or removed"
+
+
+def lost(head: edl.BlockHead, name: str, expected: int) -> tuple[int | None, str]:
+    """Rows and table of a block passed over; of missing blocks nobody knows."""
+    return (head.rows, name) if head.sequence < expected else (None, "")
