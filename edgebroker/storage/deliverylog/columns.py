@@ -33,7 +33,7 @@ def pack(values: Sequence[int]) -> tuple[int, bytes]:
     low, high = min(values), max(values)
     if low == high:
         return int(low), b""
-    if 0 <= low and high < 256:
+    if low >= 0 and high < 256:
         return 0, bytes(values)  # the common case: one byte each, no subtraction
     if high - low > MASK:
         low, high, values = 0, MASK, [value & MASK for value in values]  # differences of extremes; unpack() wraps
@@ -97,7 +97,7 @@ def decode(column: Column, encoded: object, count: int) -> list[Any]:
 
 
 def texts_of(texts: list[Any], numbers: list[int]) -> list[str]:
-    """The texts that *numbers* stand for. Raises ColumnDamaged if one is not in *texts* or *texts* holds anything else."""
+    """The texts that *numbers* stand for. Raises ColumnDamaged for a number beyond *texts* and for what is no text."""
     if not all(isinstance(text, str) for text in texts):
         raise ColumnDamaged("a dictionary holds something that is no text")
     if numbers and max(numbers) >= len(texts):

@@ -116,7 +116,8 @@ def iter_blocks(
     found = edl.decode_header(data)
     position = found[1] if found else (next_head(data, 0) or len(data))
     number = 0
-    expected: int | None = None  # the sequence number the next block has if none is missing
+    last = -1  # the sequence number of the last block with an intact head
+    resuming = True  # nobody knows which block should come first
     harmed = False
     while position < len(data):
         head = edl.decode_head(data, position)
@@ -125,26 +126,32 @@ def iter_blocks(
                 return  # a block that is being written
             resumed = next_head(data, position + 1)
             harmed = True
-            expected = None  # this damage stands for the blocks that the next head will show to be missing
+            resuming = True  # this damage stands for the blocks that the next head will show to be missing
             yield Damage(number, position, unreadable(data, position, resumed))
             number += 1
             position = len(data) if resumed is None else resumed
             continue
         if head.table == edl.FOOTER:
-            yield from check_end(data, position, head, number, harmed)
+            if not growing:
+                yield from check_end(data, position, head, number, harmed)
             return
         end = position + edl.BLOCK_HEAD_BYTES + head.body_bytes
         if growing and end > len(data) and next_head(data, position + 1) is None:
             return
         name = TABLES[head.table].name if head.table < len(TABLES) else ""
-        if expected is not None and head.sequence != expected:
+        if head.sequence <= last:
             harmed = True
-            yield Damage(number, position, out_of_order(head.sequence, expected), *lost(head, name, expected))
-        if expected is None or head.sequence >= expected:
+            reason = f"block {head.sequence} of the log comes after block {last} and is passed over"
+            yield Damage(number, position, reason, head.rows, name)
+        else:
+            if head.sequence > last + 1 and not resuming:
+                harmed = True
+                yield Damage(number, position, missing(last + 1, head.sequence - 1))
             item = read_block(data, position, head, number, name, tables)
             harmed = harmed or isinstance(item, Damage)
             yield item
-            expected = head.sequence + 1
+            last = head.sequence
+        resuming = False
         number += 1
         # A body that is cut short may have the next blocks inside its declared length.
         position = end if end <= len(data) else next_head(data, position + 1) or len(data)
@@ -158,8 +165,8 @@ def read_block(
     """The block with the intact *head* at *offset*, or what is wrong with its body."""
     body = data[offset + edl.BLOCK_HEAD_BYTES : offset + edl.BLOCK_HEAD_BYTES + head.body_bytes]
     if len(body) != head.body_bytes:
-        missing = head.body_bytes - len(body)
-        return Damage(number, offset, f"cut short: {missing} of {head.body_bytes} bytes are missing", head.rows, name)
+        short = head.body_bytes - len(body)
+        return Damage(number, offset, f"cut short: {short} of {head.body_bytes} bytes are missing", head.rows, name)
     if zlib.crc32(body) != head.body_crc:
         return Damage(number, offset, "checksum of the body is wrong", head.rows, name)
     columns: Columns = {}
@@ -203,14 +210,7 @@ def unreadable(data: bytes, offset: int, resumed: int | None) -> str:
     return f"no block can be read in {resumed - offset} bytes; reading goes on at offset {resumed}"
 
 
-def out_of_order(sequence: int, expected: int) -> str:
-    """Words for the block *sequence* where *expected* should be."""
-    if sequence < expected:
-        return f"block {sequence} of the log comes after block {expected - 1} and is passed over"
-    missing = f"block {expected}" if sequence == expected + 1 else f"blocks {expected} to {sequence - 1}"
-    return f"{missing} of the log should come before: never written, or removed"
-
-
-def lost(head: edl.BlockHead, name: str, expected: int) -> tuple[int | None, str]:
-    """Rows and table of a block passed over; of missing blocks nobody knows."""
-    return (head.rows, name) if head.sequence < expected else (None, "")
+def missing(first: int, last: int) -> str:
+    """Words for the blocks *first* to *last* of the log, which should be before this one."""
+    which = f"block {first}" if first == last else f"blocks {first} to {last}"
+    return f"{which} of the log should come before: never written, or removed"
