@@ -1,0 +1,1 @@
+"""edgebridge: everything MQTT. The broker itself (`edgebroker`) knows nothing of it."""

@@ -1,0 +1,44 @@
+"""The versions of MQTT, as data. The codec is one; what differs between versions is asked of the dialect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One version of the protocol: how CONNECT names it, and what its packets have."""
+
+    version: str
+    """As people write it."""
+    name: str
+    """Protocol Name in CONNECT."""
+    level: int
+    """Protocol Level (3.1.1) or Protocol Version (5) in CONNECT."""
+    has_properties: bool
+    """Whether packets carry properties, and SUBSCRIBE its options beyond QoS."""
+    has_reasons: bool
+    """Whether acknowledgements and DISCONNECT carry reason codes."""
+
+
+V31: Final = Dialect("3.1", "MQIsdp", 3, has_properties=False, has_reasons=False)
+"""Recognised only to be refused politely: its CONNACK has the form of 3.1.1."""
+V311: Final = Dialect("3.1.1", "MQTT", 4, has_properties=False, has_reasons=False)
+V5: Final = Dialect("5", "MQTT", 5, has_properties=True, has_reasons=True)
+
+DIALECTS: Final[tuple[Dialect, ...]] = (V311, V5)
+"""What we speak."""
+
+
+def answering_dialect(connect_body: bytes) -> Dialect | None:
+    """In which dialect to answer a CONNECT that was refused; None if its sender speaks no MQTT (just close).
+
+    An unknown level is answered in the nearest dialect below it, so that the sender can read the refusal. Bridges of
+    other brokers set bit 7 of the level and try again without it when refused with return code 1.
+    """
+    if connect_body[:6] == b"\x00\x04MQTT" and len(connect_body) > 6:
+        return V5 if connect_body[6] & 0x7F >= V5.level else V311
+    if connect_body[:8] == b"\x00\x06MQIsdp":
+        return V31
+    return None

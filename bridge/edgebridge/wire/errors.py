@@ -1,0 +1,70 @@
+"""What a peer can do wrong on the wire. Each error carries the reason code the peer may hear, and names its clause.
+
+A version 5 peer hears the code in CONNACK, an acknowledgement or DISCONNECT; a 3.1.1 peer sees the connection close.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from edgebridge.wire.reasons import ReasonCode
+from edgebroker.errors import EdgebrokerError
+
+
+class ProtocolError(EdgebrokerError):
+    """Base of everything a peer's bytes can be wrong about.
+
+    `v311` and `v5` cite the clause each version breaks ("MQTT-3.1.2-3"; "section 2.2.2.2" where the standard has no
+    number for the sentence); "" where the version has no such rule.
+    """
+
+    reason: ClassVar[ReasonCode] = ReasonCode.PROTOCOL_ERROR
+
+    def __init__(self, what: str, *, v311: str = "", v5: str = "") -> None:
+        cited = ", ".join(f"{version}: {clause}" for version, clause in (("3.1.1", v311), ("5", v5)) if clause)
+        super().__init__(f"{what} [{cited}]" if cited else what)
+        self.what = what
+        self.v311 = v311
+        self.v5 = v5
+
+
+class MalformedPacket(ProtocolError):
+    """The bytes cannot be read as a packet (MQTT 5.0 section 4.13.1)."""
+
+    reason = ReasonCode.MALFORMED_PACKET
+
+
+class ProtocolViolation(ProtocolError):
+    """The bytes can be read, but say something the protocol does not allow (MQTT 5.0 section 4.13.1)."""
+
+    reason = ReasonCode.PROTOCOL_ERROR
+
+
+class UnsupportedProtocolVersion(ProtocolError):
+    """A CONNECT in a version we do not speak; `dialect.answering_dialect` says how to answer."""
+
+    reason = ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
+
+
+class ClientIdentifierNotValid(ProtocolError):
+    """A CONNECT whose client identifier cannot be accepted."""
+
+    reason = ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+
+
+class TopicNameInvalid(ProtocolError):
+    """A topic to publish to that is no topic name."""
+
+    reason = ReasonCode.TOPIC_NAME_INVALID
+
+
+class TopicAliasInvalid(ProtocolError):
+    """A topic alias that is 0, or beyond what was announced."""
+
+    reason = ReasonCode.TOPIC_ALIAS_INVALID
+
+
+class PacketTooLarge(ProtocolError):
+    """A packet longer than its receiver takes."""
+
+    reason = ReasonCode.PACKET_TOO_LARGE
