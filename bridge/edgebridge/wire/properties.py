@@ -195,7 +195,7 @@ def read_properties(body: bytes, at: int, carrier: Carrier) -> tuple[Properties,
         if isinstance(value, int) and not rule.low <= value <= rule.high:
             raise rule.error(f"{rule.key.name} is {value}", v5=rule.clause)
         if rule.listed and (carrier is not Carrier.SUBSCRIBE or rule.key is Property.USER_PROPERTY):
-            properties.setdefault(rule.key, []).append(value)  # type: ignore[union-attr, arg-type]
+            properties.setdefault(rule.key, []).append(value)  # type: ignore[union-attr]
         elif rule.key in properties:
             raise ProtocolViolation(f"{rule.key.name} occurs twice", v5=rule.clause)
         else:

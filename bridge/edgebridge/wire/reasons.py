@@ -81,8 +81,7 @@ REASON_OF_RETURN_CODE: Final[dict[int, ReasonCode]] = {
 }
 
 _RETURN_CODE_OF_REASON: Final[dict[int, ConnectReturnCode]] = {
-    reason: ConnectReturnCode(code) for code, reason in REASON_OF_RETURN_CODE.items()
-} | {
+    **{reason: ConnectReturnCode(code) for code, reason in REASON_OF_RETURN_CODE.items()},
     ReasonCode.SERVER_BUSY: ConnectReturnCode.SERVER_UNAVAILABLE,
     ReasonCode.SERVER_SHUTTING_DOWN: ConnectReturnCode.SERVER_UNAVAILABLE,
     ReasonCode.QUOTA_EXCEEDED: ConnectReturnCode.SERVER_UNAVAILABLE,
