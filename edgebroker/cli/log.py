@@ -1,0 +1,240 @@
+"""`edgebroker log`: look into delivery logs, sum them up, and hand them to other programs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+
+from edgebroker.errors import LogDamaged
+from edgebroker.records import TABLES, Cause, Fate
+from edgebroker.storage.deliverylog.format import Header
+from edgebroker.storage.deliverylog.reader import Block, Damage, iter_blocks, read_header
+from edgebroker.world.logdir import segments
+
+TABLE_NAMES = [table.name for table in TABLES]
+FILE_BYTES_MAX = 256 * 1024 * 1024  # a segment has 4 MiB; a larger file would be read into memory whole
+SQL_TYPES = {"int": int, "text": str}
+
+paths_argument = click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+table_option = click.option(
+    "--table", type=click.Choice(TABLE_NAMES), default="delivery", show_default=True, help="Which records."
+)
+json_flag = click.option("--json", "as_json", is_flag=True, help="For programs: JSON.")
+
+
+@click.group("log", help="Look into delivery logs (.edl). PATH is a file or a directory of them.")
+def command() -> None:
+    """The group; see its commands."""
+
+
+@dataclass
+class Reading:
+    """Files being read: their blocks one at a time, and what was found wrong on the way."""
+
+    paths: tuple[Path, ...]
+    damage: int = 0
+    unreadable: int = 0
+    files: int = 0
+    bytes: int = 0
+    headers: list[Header] = field(default_factory=list)
+
+    def blocks(self, tables: Iterable[str]) -> Iterator[tuple[Header, Block]]:
+        """Every intact block of every file, with the columns of *tables*. Trouble goes to stderr as it is met."""
+        wanted = set(tables)
+        files = [file for path in self.paths for file in segments(path)]
+        if not files:
+            raise click.UsageError(f"no .edl file in {', '.join(map(str, self.paths))}")
+        with Progress(len(files)) as progress:
+            for file in files:
+                try:
+                    yield from self._blocks_of(file, wanted)
+                except (OSError, LogDamaged) as error:
+                    self.unreadable += 1
+                    reason = error.strerror if isinstance(error, OSError) else error
+                    click.echo(f"{file}: {reason}", err=True)
+                progress.step(file.name)
+
+    def _blocks_of(self, file: Path, wanted: set[str]) -> Iterator[tuple[Header, Block]]:
+        size = file.stat().st_size
+        if size > FILE_BYTES_MAX:
+            raise LogDamaged(f"{size} bytes are too many for a delivery log; the limit is {FILE_BYTES_MAX}")
+        data = file.read_bytes()
+        header, damage = read_header(data)
+        self.files += 1
+        self.bytes += len(data)
+        self.headers.append(header)
+        for found in damage:
+            self._report(file, found)
+        for item in iter_blocks(data, tables=wanted, growing=file.name.endswith(".part")):
+            if isinstance(item, Damage):
+                self._report(file, item)
+            else:
+                yield header, item
+
+    def _report(self, file: Path, found: Damage) -> None:
+        self.damage += 1
+        click.echo(f"{file}: {found}", err=True)
+
+    def exit(self) -> None:
+        """End the program: 0 all well, 1 damage, 2 a file could not be read at all."""
+        sys.exit(2 if self.unreadable else 1 if self.damage else 0)
+
+
+class Progress:
+    """One line on stderr that counts files, if a person is watching and there is something to wait for."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.done = 0
+        self.shown = total > 1 and sys.stderr.isatty()
+
+    def step(self, name: str) -> None:
+        """One file is done."""
+        self.done += 1
+        if self.shown:
+            click.echo(f"\r\x1b[K{self.done} of {self.total} files ({name})", err=True, nl=False)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.shown:
+            click.echo("\r\x1b[K", err=True, nl=False)
+
+
+def named(name: str, value: Any) -> Any:
+    """Fates and causes in words, everything else as it is; also a number that is none yet."""
+    try:
+        if name == "fate":
+            return Fate(value).name.lower()
+        if name == "cause":
+            return Cause(value).name.lower()
+    except ValueError:
+        pass
+    return value
+
+
+def rows_of(header: Header, block: Block) -> Iterator[dict[str, Any]]:
+    """The records of *block* as dicts, with where they come from."""
+    names = list(block.columns)
+    for values in zip(*block.columns.values(), strict=True):
+        yield {"node": header.node, "boot": header.boot, **dict(zip(names, values, strict=True))}
+
+
+@command.command()
+@paths_argument
+@table_option
+@json_flag
+def cat(paths: tuple[Path, ...], table: str, as_json: bool) -> None:
+    """Print records, one per line: name=value, or JSON objects with --json."""
+    reading = Reading(paths)
+    out = click.get_text_stream("stdout")
+    for header, block in reading.blocks([table]):
+        for row in rows_of(header, block):
+            if as_json:
+                line = json.dumps(row, ensure_ascii=False)
+            else:
+                line = " ".join(f"{name}={named(name, value)}" for name, value in row.items() if value != "")
+            out.write(line + "\n")
+    reading.exit()
+
+
+@command.command()
+@paths_argument
+@json_flag
+def stat(paths: tuple[Path, ...], as_json: bool) -> None:
+    """Sum up: records per table, messages per fate and cause, bytes per record, time span, damage."""
+    reading = Reading(paths)
+    records: Counter[str] = Counter()
+    fates: Counter[str] = Counter()
+    sequences: dict[str, set[int]] = {}
+    first, last = None, None
+    for header, block in reading.blocks(["digest"]):
+        sequences.setdefault(header.boot, set()).add(block.head.sequence)
+        records[block.table or f"table {block.head.table}"] += block.head.rows
+        if block.table == "delivery":
+            first = block.head.t_first_us if first is None else min(first, block.head.t_first_us)
+            last = block.head.t_last_us if last is None else max(last, block.head.t_last_us)
+        if block.table == "digest":
+            for fate, cause, count in zip(*(block.columns[name] for name in ("fate", "cause", "count")), strict=True):
+                fates[str(named("fate", fate)) + (f" ({named('cause', cause)})" if cause else "")] += count
+    total = records.total()
+    summary: dict[str, Any] = {
+        "files": reading.files,
+        "nodes": sorted({header.node for header in reading.headers}),
+        "boots": sorted({header.boot for header in reading.headers}),
+        "bytes": reading.bytes,
+        "bytes_per_record": round(reading.bytes / total, 2) if total else None,
+        "records": {name: records[name] for name in [*TABLE_NAMES, *sorted(set(records) - set(TABLE_NAMES))]},
+        "fates": dict(sorted(fates.items())),
+        "t_first_us": first,
+        "t_last_us": last,
+        # Between the first and the last block of a boot: lost with a full disk, damaged, or in a file that is not here.
+        "blocks_missing": sum(max(seen) - min(seen) + 1 - len(seen) for seen in sequences.values()),
+        "damage": reading.damage,
+        "unreadable": reading.unreadable,
+    }
+    if as_json:
+        click.echo(json.dumps(summary, ensure_ascii=False))
+    else:
+        for name, value in summary.items():
+            if isinstance(value, dict):
+                value = ", ".join(f"{key} {count}" for key, count in value.items()) or "none"
+            elif isinstance(value, list):
+                value = ", ".join(value)
+            click.echo(f"{name:<17} {'-' if value is None else value}")
+    reading.exit()
+
+
+@command.command()
+@paths_argument
+@click.option("--csv", "csv_file", type=click.File("w", encoding="utf-8"), help="Write CSV of one table; - is stdout.")
+@click.option("--json", "json_file", type=click.File("w", encoding="utf-8"), help="Write JSON lines of one table.")
+@click.option(
+    "--sqlite", type=click.Path(dir_okay=False, path_type=Path), help="Add every table to an SQLite database."
+)
+@table_option
+def export(
+    paths: tuple[Path, ...], csv_file: TextIO | None, json_file: TextIO | None, sqlite: Path | None, table: str
+) -> None:
+    """Hand records to other programs as CSV, JSON lines or an SQLite database."""
+    if sum(target is not None for target in (csv_file, json_file, sqlite)) != 1:
+        raise click.UsageError("give one of --csv FILE, --json FILE, --sqlite FILE")
+    reading = Reading(paths)
+    if sqlite is not None:
+        export_sqlite(reading, sqlite)
+    elif csv_file is not None:
+        columns = next(known for known in TABLES if known.name == table).columns
+        writer = csv.DictWriter(csv_file, ["node", "boot", *(column.name for column in columns)])
+        writer.writeheader()
+        for header, block in reading.blocks([table]):
+            writer.writerows(rows_of(header, block))
+    elif json_file is not None:
+        for header, block in reading.blocks([table]):
+            json_file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows_of(header, block))
+    reading.exit()
+
+
+def export_sqlite(reading: Reading, path: Path) -> None:
+    """Every table into a database table of its name. Fails with a line that says what to install."""
+    try:
+        import sqlite_utils  # 1 s and up to 97 MiB: only here, never in the broker's process
+    except ImportError:
+        click.echo("sqlite-utils is not installed; install it with: pip install sqlite-utils", err=True)
+        sys.exit(2)
+    database = sqlite_utils.Database(path)
+    for table in TABLES:
+        kinds = {column.name: SQL_TYPES[column.type.value] for column in table.columns}
+        database.table(table.name).create({"node": str, "boot": str, **kinds}, if_not_exists=True)
+    for header, block in reading.blocks(TABLE_NAMES):
+        if block.columns:
+            database.table(block.table).insert_all(rows_of(header, block))
+    database.close()

@@ -1,0 +1,123 @@
+"""The delivery log on disk: a directory with one growing segment and any number of finished, immutable ones.
+
+The growing one is `current-<boot>.edl.part`. When it is large or old enough it gets its footer, is synced to the disk
+and renamed to `<node>-<UTC start>-<16 hex digits of its SHA-256>.edl`. A crash leaves a `.part`; the next start turns
+what is intact in it into a finished segment. Trouble with the disk is told once, counted, and never stops the broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from edgebroker.instants import HOUR, Instant
+from edgebroker.limits import MIB
+
+from .logsegment import OpenSegment, salvage
+
+SEGMENT_BYTES_MAX = 4 * MIB  # about 600,000 records: a reader holds one in memory, an uplink repeats one at most
+SEGMENT_AGE_US_MAX = HOUR  # what the analytics see is at most this old
+
+
+def segments(path: Path) -> list[Path]:
+    """The segments of *path*, by name: the file itself, or every `.edl` and `.edl.part` in the directory and below."""
+    if not path.is_dir():
+        return [path]
+    return sorted(file for file in path.rglob("*.edl*") if file.name.endswith((".edl", ".edl.part")) and file.is_file())
+
+
+class LogDir:
+    """The log directory of one broker. Create it, `start`, `append` what `DeliveryLog.take` returns, `close`.
+
+    header: makes the first bytes of a segment, given the monotonic and the wall clock (`DeliveryLog.header`).
+    tell: takes one line of text about trouble; called when trouble starts and when it ends, not for every block.
+    background: runs a function that takes long (a sync of 4 MiB takes up to a second on an SD card); by default at
+    once. It may run it in another thread.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        header: Callable[[Instant, int], bytes],
+        tell: Callable[[str], None],
+        *,
+        segment_bytes_max: int = SEGMENT_BYTES_MAX,
+        segment_age_us_max: int = SEGMENT_AGE_US_MAX,
+        background: Callable[[Callable[[], None]], object] = lambda work: work(),
+    ) -> None:
+        self.path = path
+        self.segment_bytes_max = segment_bytes_max
+        self.segment_age_us_max = segment_age_us_max
+        self.blocks_lost = 0
+        """Blocks that could not be written. The numbering of blocks shows the gap to every reader."""
+        self.segments_finished = 0
+        self._header = header
+        self._tell = tell
+        self._background = background
+        self._segment: OpenSegment | None = None
+        self._troubled = False
+
+    def start(self) -> None:
+        """Make the directory and finish what a crash left. Trouble is told, never raised."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            left = sorted(self.path.glob("current-*.edl.part"))
+        except OSError as error:
+            self._trouble(error)
+            return
+        for part in left:
+            try:
+                line = salvage(part)
+            except OSError as error:
+                line = f"delivery log: {part} cannot be finished: {error.strerror}"
+            if line:
+                self._tell(line)
+
+    def append(self, blocks: Iterable[bytes], now_us: Instant, unix_us: int) -> None:
+        """Write *blocks* and begin a new segment if it is time. What cannot be written is counted and gone."""
+        for block in blocks:
+            try:
+                if self._segment is None:
+                    self._segment = OpenSegment(self.path, self._header(now_us, unix_us))
+                self._segment.append(block)
+            except OSError as error:
+                self.blocks_lost += 1
+                self._trouble(error)
+                if self._segment is not None and self._segment.broken:
+                    self._segment.abandon()
+                    self._segment = None
+            else:
+                self._well()
+        segment = self._segment
+        if segment is None or not segment.blocks:
+            return
+        age_us = now_us - segment.header.t_us
+        if segment.size >= self.segment_bytes_max or age_us >= self.segment_age_us_max or segment.full:
+            self._segment = None
+            self._background(lambda: self._finish(segment))
+
+    def close(self) -> None:
+        """Finish the growing segment, now."""
+        if self._segment is not None:
+            segment, self._segment = self._segment, None
+            if segment.blocks:
+                self._finish(segment)
+            else:
+                segment.abandon()
+
+    def _finish(self, segment: OpenSegment) -> None:
+        try:
+            segment.finish()
+            self.segments_finished += 1
+        except OSError as error:
+            self._trouble(error)
+
+    def _trouble(self, error: OSError) -> None:
+        if not self._troubled:
+            self._troubled = True
+            self._tell(f"delivery log: cannot write in {self.path}: {error.strerror}; the broker goes on without")
+
+    def _well(self) -> None:
+        if self._troubled:
+            self._troubled = False
+            self._tell(f"delivery log: writing in {self.path} again; {self.blocks_lost} blocks are lost so far")
