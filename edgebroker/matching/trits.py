@@ -1,0 +1,70 @@
+"""Trits: what a broker knows about a link before it has searched to the end [LM, operators].
+
+YES: a match over this link is certain. NO: none can be reached. MAYBE: search on. A vector of trits is two integers with
+one bit per link; a link with neither bit is NO, so vectors have no length of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class TritVector(NamedTuple):
+    """One trit per link, link 0 in the lowest bit. No bit is in both fields."""
+
+    yes: int
+    maybe: int
+
+    @property
+    def reach(self) -> int:
+        """The links that are not NO."""
+        return self.yes | self.maybe
+
+
+NOWHERE: Final = TritVector(0, 0)
+"""NO for every link: the identity of `parallel_combine`."""
+
+
+def alternative_combine(a: TritVector, b: TritVector) -> TritVector:
+    """Knowledge about two branches of which an event takes exactly one: what is equal stays, the rest is MAYBE."""
+    yes = a.yes & b.yes
+    return TritVector(yes, (a.reach | b.reach) & ~yes)
+
+
+def parallel_combine(a: TritVector, b: TritVector) -> TritVector:
+    """Knowledge about two branches that are both searched: the more hopeful of the two trits."""
+    yes = a.yes | b.yes
+    return TritVector(yes, (a.maybe | b.maybe) & ~yes)
+
+
+def refine(mask: TritVector, annotation: TritVector) -> TritVector:
+    """*mask* at a node with *annotation*: only a MAYBE can change."""
+    return TritVector(mask.yes | (mask.maybe & annotation.yes), mask.maybe & annotation.maybe)
+
+
+def absorb(mask: TritVector, found: TritVector) -> TritVector:
+    """*mask* after a branch was searched with the result *found*: its YES turns a MAYBE into YES."""
+    return TritVector(mask.yes | (mask.maybe & found.yes), mask.maybe & ~found.yes)
+
+
+def close(mask: TritVector) -> TritVector:
+    """*mask* after the last branch: what nobody has confirmed is NO."""
+    return TritVector(mask.yes, 0)
+
+
+def parse_trits(text: str) -> TritVector:
+    """Read one letter of `YMN` per link, link 0 first. Raises ValueError for any other letter."""
+    yes = maybe = 0
+    for link, letter in enumerate(text):
+        if letter == "Y":
+            yes |= 1 << link
+        elif letter == "M":
+            maybe |= 1 << link
+        elif letter != "N":
+            raise ValueError(f"a trit is Y, M or N: {letter!r}")
+    return TritVector(yes, maybe)
+
+
+def format_trits(trits: TritVector, links: int) -> str:
+    """The first *links* trits as letters, link 0 first."""
+    return "".join("Y" if trits.yes >> link & 1 else "M" if trits.maybe >> link & 1 else "N" for link in range(links))
