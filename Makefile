@@ -1,0 +1,77 @@
+# Everything a checkout can do. Needs Python 3.11+ and make; a C compiler, Java and Mosquitto are used when present.
+
+PYTHON ?= python3
+JOBS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+LOCK := requirements/all.txt
+
+# The outcome asked for is part of the stamp's name, so that asking for another one builds again.
+ifneq ($(filter-out 0,$(EDGEBROKER_PURE)),)
+OUTCOME := pure
+else ifneq ($(filter-out 0,$(EDGEBROKER_REQUIRE_EXT)),)
+OUTCOME := required
+else
+OUTCOME := default
+endif
+INSTALLED := $(VENV)/.installed-packages
+BUILT := $(VENV)/.built-$(OUTCOME)
+
+# The compiled modules and their .pxd files, as pyproject.toml lists them.
+KERNELS := $(shell $(PYTHON) -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['tool']['edgebroker']['compiled'])" 2>/dev/null)
+KERNEL_SOURCES := $(KERNELS) $(wildcard $(KERNELS:.py=.pxd))
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint pure-test bench lock clean
+
+help: ## this list
+	@$(PYTHON) tools/makehelp.py Makefile
+
+setup: $(BUILT) ## create .venv and install edgebroker with everything it can use
+
+demo: setup ## a gateway, 41 devices, five subscribers and a Spark report, in about a minute
+	$(BIN)/python -m edgebroker demo
+
+# Lint and the pure run come first: the last thing printed is the summary of the whole suite.
+test: lint pure-test ## everything that must pass: ruff, mypy, the quick suite in pure Python, the whole suite
+	EDGEBROKER_EXPECT=$$($(BIN)/python tools/puretree.py --kind) $(BIN)/pytest -n $(JOBS)
+
+lint: setup ## ruff and strict mypy over every package
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+# The same suite without its live and slow tests, in a copy of the tree that has no compiled module in it.
+pure-test: setup ## the quick part of the suite in pure Python
+	$(BIN)/python tools/puretree.py build/pure
+	cd build/pure && EDGEBROKER_EXPECT=pure PYTHONPATH=$$($(CURDIR)/$(BIN)/python tools/puretree.py --path) \
+		$(CURDIR)/$(BIN)/pytest -q -n $(JOBS) -m "not live and not slow"
+
+bench: setup ## throughput, latency and memory beside Mosquitto, where it is installed
+	$(BIN)/python -m edgebroker bench mqtt --against mosquitto
+
+lock: ## resolve the dependencies anew (needs uv); commit what changes
+	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--upgrade --no-emit-index-url --no-annotate --all-extras pyproject.toml --output-file $(LOCK)
+	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-annotate --extra fast --constraint $(LOCK) pyproject.toml --output-file requirements/gateway.txt
+
+clean: ## remove .venv and everything that was built
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find edgebroker bridge firmware-sim analytics tests -name '*.so' -delete -o -name '__pycache__' -prune -exec rm -rf {} +
+
+$(INSTALLED): $(LOCK)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "edgebroker needs Python 3.11 or newer, and '$(PYTHON)' is" \
+		     "$$($(PYTHON) --version 2>&1 || true). Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
+		rm -rf $(VENV); \
+		echo "'$(PYTHON) -m venv' failed. On Debian and Ubuntu: apt install python3-venv" >&2; exit 2; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
+	@touch $@
+
+# A failed compilation in the default outcome is no failure; the last line says which outcome it became.
+$(BUILT): $(INSTALLED) pyproject.toml setup.py $(KERNEL_SOURCES)
+	@rm -f $(VENV)/.built-*
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@echo "edgebroker is installed: $$($(BIN)/python tools/puretree.py --kind)"
+	@touch $@
