@@ -1,0 +1,7 @@
+"""Content filters: the language, its three-valued meaning, its normal form, and the attributes of an event."""
+
+from edgebroker.filters.attributes import Extractor
+from edgebroker.filters.explanation import Explanation, explain
+from edgebroker.filters.filter import Filter
+
+__all__ = ["Explanation", "Extractor", "Filter", "explain"]

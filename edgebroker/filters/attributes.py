@@ -1,0 +1,110 @@
+"""From a publication to the attributes that filters ask for, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from edgebroker.event import Value
+from edgebroker.filters.names import AttributeName, Source, Step
+from edgebroker.filters.payloads import EXACT_FLOAT_MAX, NOTHING, payload_tree, value_of
+
+VALUE = "value"
+"""The one attribute of a payload that is no object: a bare number, string, boolean or array."""
+
+
+class Extractor:
+    """Takes a fixed set of attributes out of publications. The paths are prepared once, the payload is read once.
+
+    `reads_payload` says whether any wanted attribute lies in the payload; without one it is never looked at.
+    """
+
+    __slots__ = ("_deep", "_levels", "_plain", "_shallow", "_user", "names", "reads_payload")
+
+    def __init__(self, names: Iterable[str]) -> None:
+        """*names*: canonical attribute names (`edgebroker.filters.Filter.attributes`). Raises FilterInvalid."""
+        wanted = [AttributeName.parse(name) for name in names]
+        self.names = frozenset(name.canonical for name in wanted)
+        self._shallow = tuple(
+            (name.canonical, name.steps[0]) for name in wanted if name.source is Source.PAYLOAD and len(name.steps) == 1
+        )
+        self._deep = tuple(
+            (name.canonical, name.steps) for name in wanted if name.source is Source.PAYLOAD and len(name.steps) > 1
+        )
+        self._levels = tuple((name.canonical, int(name.steps[0]) - 1) for name in wanted if name.source is Source.LEVEL)
+        self._user = {name.steps[0]: name.canonical for name in wanted if name.source is Source.USER}
+        self._plain = tuple(
+            name.source for name in wanted if name.source not in (Source.PAYLOAD, Source.LEVEL, Source.USER)
+        )
+        self.reads_payload = bool(self._shallow or self._deep)
+
+    def extract(
+        self,
+        payload: bytes,
+        *,
+        topic: str,
+        qos: int,
+        retain: bool,
+        client: str,
+        user: Sequence[tuple[str, str]] = (),
+        content_type: str | None = None,
+    ) -> dict[str, Value]:
+        """The wanted attributes that the publication has and that are not null, by canonical name. Never raises."""
+        found: dict[str, Value] = {}
+        if self._plain:
+            plain: dict[Source, Value] = {
+                Source.TOPIC: topic,
+                Source.QOS: qos,
+                Source.RETAIN: retain,
+                Source.SIZE: len(payload),
+                Source.CLIENT: client,
+            }
+            for source in self._plain:
+                found[source.value] = plain[source]
+        if self._levels:
+            levels = topic.split("/")
+            for name, index in self._levels:
+                if index < len(levels):
+                    found[name] = levels[index]
+        if self._user:
+            for key, text in user:
+                wanted = self._user.get(key)
+                if wanted is not None:
+                    found.setdefault(wanted, text)
+        if self.reads_payload:
+            tree = payload_tree(payload, content_type)
+            if tree is not NOTHING and not self._take(tree, found):
+                self._take(payload_tree(payload, content_type, exact=True), found)
+        return found
+
+    def _take(self, tree: Any, found: dict[str, Value]) -> bool:
+        """Take what the payload holds; False if a number is so large that a fast reading may have rounded it."""
+        root = tree if isinstance(tree, dict) else {VALUE: tree}
+        exact = True
+        for name, key in self._shallow:
+            value = value_of(root.get(key))
+            if value is not None:
+                found[name] = value
+                if type(value) is float and not -EXACT_FLOAT_MAX < value < EXACT_FLOAT_MAX:
+                    exact = False
+        for name, steps in self._deep:
+            value = value_of(_at_end_of(steps, root))
+            if value is not None:
+                found[name] = value
+                if type(value) is float and not -EXACT_FLOAT_MAX < value < EXACT_FLOAT_MAX:
+                    exact = False
+        return exact
+
+
+def _at_end_of(steps: tuple[Step, ...], tree: Any) -> Any:
+    """What lies at the end of the path; None if it leaves the tree."""
+    for step in steps:
+        if isinstance(step, str):
+            if not isinstance(tree, dict):
+                return None
+            tree = tree.get(step)
+        elif isinstance(tree, list) and step < len(tree):
+            tree = tree[step]
+        else:
+            return None
+    return tree

@@ -1,0 +1,52 @@
+"""Content filters: a value that exists has been read, checked and normalised, and nobody does so again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from edgebroker.errors import FilterTooComplex
+from edgebroker.event import Attributes
+from edgebroker.filters.conjunctions import predicates_of
+from edgebroker.filters.language import parse
+from edgebroker.filters.predicates import evaluate
+from edgebroker.filters.spelling import canonical
+from edgebroker.filters.syntax import And, Membership, Node, joined, terms_of
+from edgebroker.limits import FILTER_TERMS_MAX
+from edgebroker.predicate import Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """One content filter. Two filters are equal if their canonical texts are."""
+
+    text: str = field(compare=False)
+    """As the subscriber wrote it."""
+    canonical: str
+    """One spelling for all filters that differ in form only; itself a filter of the same meaning."""
+    tree: Node = field(compare=False, repr=False)
+    predicates: tuple[Predicate, ...] = field(compare=False, repr=False)
+    """The filter is true for exactly the events that one of these accepts; `()`: for none."""
+    attributes: frozenset[str] = field(compare=False, repr=False)
+    """Canonical names of the attributes that the filter asks for."""
+
+    @classmethod
+    def parse(cls, text: str) -> Filter:
+        """Read *text*. Raises FilterInvalid (with a column) or FilterTooComplex (a bound of `edgebroker.limits`)."""
+        return cls._of(text, parse(text))
+
+    def conjoined(self, other: Filter) -> Filter:
+        """The filter that is true where both are. Raises FilterTooComplex: together they are beyond a bound."""
+        tree = joined(And, self.tree, other.tree)
+        terms = sum(len(term.values) if isinstance(term, Membership) else 1 for term in terms_of(tree))
+        if terms > FILTER_TERMS_MAX:
+            raise FilterTooComplex(f"both filters together have {terms} terms; at most {FILTER_TERMS_MAX} are allowed")
+        return Filter._of(f"({self.text}) AND ({other.text})", tree)
+
+    def accepts(self, attributes: Attributes) -> bool:
+        """Whether the filter is true, not false or unknown, for an event with these *attributes*."""
+        return evaluate(self.tree, attributes) is True
+
+    @classmethod
+    def _of(cls, text: str, tree: Node) -> Filter:
+        names = frozenset(term.attribute for term in terms_of(tree))
+        return cls(text, canonical(tree), tree, predicates_of(tree), names)

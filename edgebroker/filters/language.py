@@ -1,0 +1,296 @@
+"""The filter language: a Pratt parser from text to tree. docs/filters.md is the specification.
+
+    condition := condition OR condition | condition AND condition | NOT condition | ( condition ) | term
+    term      := name [ (= | <> | < | <= | > | >=) literal ]  |  literal (= | <> | < | <= | > | >=) name
+               | name [NOT] IN ( literal, ... )  |  name [NOT] BETWEEN literal AND literal
+               | name [NOT] LIKE string [ESCAPE string]  |  name IS [NOT] NULL
+
+NOT binds tighter than AND, AND tighter than OR. A bare name is `name = TRUE`.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Final
+
+from edgebroker.errors import FilterInvalid, FilterTooComplex
+from edgebroker.filters.names import AttributeName
+from edgebroker.filters.patterns import parts_of
+from edgebroker.filters.syntax import (
+    And,
+    Between,
+    Comparison,
+    Like,
+    Membership,
+    Node,
+    Not,
+    Operator,
+    Or,
+    Presence,
+    Term,
+    joined,
+)
+from edgebroker.filters.tokens import Token, TokenKind, tokens_of
+from edgebroker.limits import FILTER_BYTES_MAX, FILTER_DEPTH_MAX, FILTER_TERMS_MAX
+from edgebroker.predicate import Bound, Kind, kind_of
+
+_BINDING: Final[dict[str, tuple[int, type[And | Or]]]] = {"OR": (1, Or), "AND": (2, And)}
+_COMPARISONS: Final = tuple(operator.value for operator in Operator)
+_AFTER_NAME: Final = ("IN", "BETWEEN", "LIKE", "IS", "NOT", "AND", "OR")
+_KIND_NAMES: Final = {Kind.NUMBER: "a number", Kind.STRING: "a string", Kind.BOOLEAN: "a boolean"}
+_LITERAL: Final = "a number, a 'string', TRUE or FALSE"
+
+
+def parse(text: str) -> Node:
+    """Read a filter. Raises FilterInvalid (with a column) or FilterTooComplex (a bound of `edgebroker.limits`)."""
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > FILTER_BYTES_MAX:
+        raise FilterTooComplex(f"a filter has at most {FILTER_BYTES_MAX} bytes, this one has {size}")
+    parser = _Parser(tokens_of(text))
+    return parser.whole()
+
+
+class _Parser:
+    """One reading of one filter. Every method begins at `self._token` and leaves it behind what it has read."""
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self._tokens = iter(tokens)
+        self._token = next(self._tokens)
+        self._depth = 0
+        self._terms = 0
+
+    def whole(self) -> Node:
+        if self._at_end():
+            raise FilterInvalid("the filter is empty; write a condition such as temp > 30", self._token.column)
+        node = self._condition(0)
+        if self._token.is_(")"):
+            raise FilterInvalid("this ')' closes nothing", self._token.column)
+        if not self._at_end():
+            raise self._unexpected("AND, OR or the end", "AND", "OR")
+        return node
+
+    # -- conditions -------------------------------------------------------------------------------------------
+
+    def _condition(self, floor: int) -> Node:
+        """Operands joined by words that bind tighter than *floor*."""
+        left = self._operand()
+        while self._token.kind is TokenKind.KEYWORD and self._token.text in _BINDING:
+            strength, kind = _BINDING[self._token.text]
+            if strength <= floor:
+                break
+            self._next()
+            left = joined(kind, left, self._condition(strength))
+        return left
+
+    def _operand(self) -> Node:
+        token = self._token
+        if token.is_("NOT"):
+            self._enter(token)
+            node: Node = Not(self._operand(), token.column)
+        elif token.is_("("):
+            self._enter(token)
+            node = self._condition(0)
+            if not self._token.is_(")"):
+                raise self._unexpected(f"AND, OR or the ')' that closes column {token.column}", "AND", "OR")
+            self._next()
+        elif token.kind is TokenKind.NAME:
+            return self._named_term()
+        elif self._at_literal():
+            return self._flipped_term()
+        else:
+            error = self._unexpected("a condition (an attribute, a literal, NOT or '(')")
+            if token.kind is TokenKind.KEYWORD:
+                error = FilterInvalid(
+                    f'{error.reason}; as an attribute\'s name it is quoted: "{token.text.lower()}"', error.column
+                )
+            raise error
+        self._depth -= 1
+        return node
+
+    def _enter(self, token: Token) -> None:
+        self._depth += 1
+        if self._depth > FILTER_DEPTH_MAX:
+            raise FilterTooComplex(f"parentheses and NOTs nest at most {FILTER_DEPTH_MAX} deep (column {token.column})")
+        self._next()
+
+    # -- terms ------------------------------------------------------------------------------------------------
+
+    def _named_term(self) -> Term:
+        start = self._token.column
+        name = self._name()
+        token = self._token
+        if token.is_(*_COMPARISONS):
+            operator = Operator(token.text)
+            self._next()
+            literal = self._token
+            return self._comparison(name, operator, self._literal(f"after {operator}"), start, literal)
+        negated = token.is_("NOT")
+        if negated:
+            self._next()
+        token = self._token
+        if token.is_("IN"):
+            return self._membership(name, negated, start)
+        if token.is_("BETWEEN"):
+            return self._between(name, negated, start)
+        if token.is_("LIKE"):
+            return self._like(name, negated, start)
+        if negated:
+            raise self._unexpected("IN, BETWEEN or LIKE after NOT", "IN", "BETWEEN", "LIKE")
+        if token.is_("IS"):
+            return self._presence(name, start)
+        if self._at_end() or token.is_("AND", "OR", ")"):
+            self._count()
+            return Comparison(name, Operator.EQ, True, start)
+        raise self._unexpected("a comparison (= <> < <= > >= IN BETWEEN LIKE IS), AND, OR or the end", *_AFTER_NAME)
+
+    def _flipped_term(self) -> Comparison:
+        literal, value = self._token, self._literal("")
+        if not self._token.is_(*_COMPARISONS):
+            raise FilterInvalid(
+                f"{literal} alone is no condition; after a literal on the left comes = <> < <= > or >=, not {self._token}",
+                self._token.column,
+            )
+        operator = Operator(self._token.text)
+        self._next()
+        if self._token.kind is not TokenKind.NAME:
+            raise self._unexpected(f"an attribute to compare with {literal}")
+        return self._comparison(self._name(), operator.flipped, value, literal.column, literal)
+
+    def _comparison(self, name: str, operator: Operator, value: Bound, start: int, literal: Token) -> Comparison:
+        self._count()
+        if isinstance(value, bool) and operator not in (Operator.EQ, Operator.NE):
+            raise FilterInvalid("TRUE and FALSE have no order; compare them with = or <>", literal.column)
+        return Comparison(name, operator, value, start)
+
+    def _membership(self, name: str, negated: bool, start: int) -> Membership:
+        self._next()
+        if not self._token.is_("("):
+            raise self._unexpected("'(' and a list of literals after IN")
+        values: list[Bound] = []
+        while self._token.is_("(", ","):
+            self._next()
+            literal = self._token
+            values.append(self._literal("in the list"))
+            self._same_kind(values[0], values[-1], "an IN list", literal)
+            self._count()
+        if not self._token.is_(")"):
+            raise self._unexpected("',' or ')' in the list")
+        self._next()
+        return Membership(name, tuple(values), negated, start)
+
+    def _between(self, name: str, negated: bool, start: int) -> Between:
+        self._next()
+        literal = self._token
+        low = self._literal("after BETWEEN")
+        if isinstance(low, bool):
+            raise FilterInvalid("TRUE and FALSE have no order; compare them with = or <>", literal.column)
+        if not self._token.is_("AND"):
+            raise self._unexpected("AND and the upper end of BETWEEN", "AND")
+        self._next()
+        literal = self._token
+        high = self._literal("after BETWEEN ... AND")
+        self._same_kind(low, high, "BETWEEN", literal)
+        self._count()
+        return Between(name, low, high, negated, start)
+
+    def _like(self, name: str, negated: bool, start: int) -> Like:
+        self._next()
+        pattern = self._token
+        text = self._string("a 'pattern' after LIKE")
+        escape: str | None = None
+        if self._token.is_("ESCAPE"):
+            self._next()
+            literal = self._token
+            escape = self._string("an 'escape character' after ESCAPE")
+            if len(escape) != 1:
+                raise FilterInvalid(f"ESCAPE takes exactly one character, not {len(escape)}", literal.column)
+        self._count()
+        return Like(name, parts_of(text, escape, pattern.column), negated, start)
+
+    def _presence(self, name: str, start: int) -> Presence:
+        self._next()
+        negated = self._token.is_("NOT")
+        if negated:
+            self._next()
+        if self._token.is_("TRUE", "FALSE"):
+            raise FilterInvalid(f"IS asks for NULL only; write = {self._token.text}", self._token.column)
+        if not self._token.is_("NULL"):
+            raise self._unexpected("NULL after IS" if negated else "NULL or NOT NULL after IS", "NULL", "NOT")
+        self._next()
+        self._count()
+        return Presence(name, negated, start)
+
+    # -- words ------------------------------------------------------------------------------------------------
+
+    def _name(self) -> str:
+        name = AttributeName.parse(self._token.text, self._token.column).canonical
+        self._next()
+        return name
+
+    def _at_end(self) -> bool:
+        return self._token.kind is TokenKind.END
+
+    def _at_literal(self) -> bool:
+        return self._token.kind in (TokenKind.NUMBER, TokenKind.STRING) or self._token.is_("TRUE", "FALSE")
+
+    def _literal(self, where: str) -> Bound:
+        token = self._token
+        if token.is_("TRUE", "FALSE"):
+            self._next()
+            return token.text == "TRUE"
+        if token.is_("NULL"):
+            raise FilterInvalid("nothing compares with NULL; write IS NULL or IS NOT NULL", token.column)
+        if token.kind is TokenKind.NAME:
+            raise FilterInvalid(_no_literal(token, where), token.column)
+        if token.kind not in (TokenKind.NUMBER, TokenKind.STRING):
+            raise self._unexpected(f"{_LITERAL} {where}")
+        self._next()
+        assert isinstance(token.value, (int, float, str))
+        return token.value
+
+    def _string(self, wanted: str) -> str:
+        token = self._token
+        if token.kind is TokenKind.NAME:
+            raise FilterInvalid(_no_literal(token, f"where {wanted} is expected"), token.column)
+        if token.kind is not TokenKind.STRING:
+            raise self._unexpected(wanted)
+        self._next()
+        return str(token.value)
+
+    def _same_kind(self, first: Bound, other: Bound, where: str, literal: Token) -> None:
+        one, two = kind_of(first), kind_of(other)
+        if one is not two:
+            raise FilterInvalid(
+                f"{where} takes literals of one kind: it begins with {_KIND_NAMES[one]}, this is {_KIND_NAMES[two]}",
+                literal.column,
+            )
+
+    def _count(self) -> None:
+        self._terms += 1
+        if self._terms > FILTER_TERMS_MAX:
+            raise FilterTooComplex(
+                f"a filter has at most {FILTER_TERMS_MAX} terms; every comparison and every value of an IN list is one"
+            )
+
+    def _next(self) -> None:
+        self._token = next(self._tokens)
+
+    def _unexpected(self, wanted: str, *keywords: str) -> FilterInvalid:
+        """What was found, what was expected, and the nearest of *keywords* if a word was found that is none."""
+        token = self._token
+        reason = f"expected {wanted}, found {token}"
+        if token.kind is TokenKind.NAME:
+            near = get_close_matches(token.text[:12].upper(), keywords, n=1)
+            if near:
+                reason += f"; did you mean {near[0]}?"
+        elif token.kind is TokenKind.NUMBER and token.text[0] in "+-":
+            reason += "; filters do not calculate"
+        return FilterInvalid(reason, token.column)
+
+
+def _no_literal(token: Token, where: str) -> str:
+    inner = token.text.strip('"')[:40].replace("'", "''")
+    return (
+        f"{token} {where} is an attribute, and attributes compare with literals only; "
+        f"if it is meant as text, write '{inner}' in single quotes"
+    )

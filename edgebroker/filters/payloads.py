@@ -1,0 +1,147 @@
+"""Payloads as trees of plain values: JSON, CBOR, or a bare text. Nothing a payload holds may raise or blow up.
+
+orjson reads JSON where it is installed; whatever it refuses, and whole numbers beyond its 64 bits, are decided by the
+standard library, so that both readings are one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any, Final
+
+import cbor2
+
+from edgebroker.event import COMPOSITE, Composite, Value
+from edgebroker.limits import PAYLOAD_DEPTH_MAX, PAYLOAD_PARSE_BYTES_MAX
+
+_fast_loads: Callable[[bytes], Any] | None
+try:
+    from orjson import loads as _fast_loads
+except ImportError:  # optional: no wheels for every gateway
+    _fast_loads = None
+
+NOTHING: Final = object()
+"""The payload cannot be read: it has no attributes."""
+
+INTEGER_DIGITS_MAX: Final = 2_048
+"""Decimal digits of a whole number; a longer one is composite. No filter could name it, and reading it is quadratic."""
+
+EXACT_FLOAT_MAX: Final = 2.0**63
+"""A float at least this large may be a whole number that a fast reading has rounded."""
+
+_INTEGER_MAX: Final = 10**INTEGER_DIGITS_MAX
+
+_STRINGS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_TO_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
+_NOT_BRACKETS: Final = bytes(code for code in range(256) if code not in b"[]{}")
+_ESCAPES: Final = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)|.)")
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
+_NOT_A_TEXT: Final = ("{", "[", '"')
+
+_CBOR_MAP: Final = range(0xA0, 0xC0)
+# Tags that cbor2 would turn into dates, decimals, patterns, addresses, shared references and more. Here a tagged value
+# is composite whatever it holds; only bignums (2 and 3) are numbers.
+_CBOR_TAGS: Final = dict.fromkeys(
+    (0, 1, 4, 5, 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799),
+    lambda value, immutable: COMPOSITE,
+)
+
+
+def payload_tree(payload: bytes, content_type: str | None = None, *, exact: bool = False) -> Any:
+    """What *payload* holds: dict, list, str, int, float, bool, None, COMPOSITE, or other objects that count as such.
+
+    *content_type* decides between JSON and CBOR if it names one of them; else the first byte does. NOTHING: empty, too
+    large, too deep, broken, or neither a JSON value, a CBOR map, nor a text without control characters.
+    Unless *exact*, whole numbers beyond 64 bits may come as the nearest float.
+    """
+    if not payload or len(payload) > PAYLOAD_PARSE_BYTES_MAX:
+        return NOTHING
+    if content_type is not None:
+        media_type = content_type.partition(";")[0].strip().lower()
+        if media_type.endswith(("/cbor", "+cbor")):
+            return _cbor(payload)
+        if media_type.endswith(("/json", "+json")):
+            return json_tree(payload, exact=exact)
+    if payload[0] in _CBOR_MAP:
+        return _cbor(payload)
+    tree = json_tree(payload, exact=exact)
+    return _bare_text(payload) if tree is NOTHING else tree
+
+
+def json_tree(payload: bytes, *, exact: bool = False) -> Any:
+    """The JSON value that *payload* is, or NOTHING. Of equal keys the last one counts."""
+    if payload.count(b"{") + payload.count(b"[") > PAYLOAD_DEPTH_MAX and _is_too_deep(payload):
+        return NOTHING
+    if _fast_loads is not None and not exact:
+        try:
+            return _fast_loads(payload)
+        except ValueError:
+            pass  # broken, or beyond what orjson reads: the standard library decides
+    try:
+        text = payload.decode()
+        tree = _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return NOTHING
+    if "\\u" in text and any(_ESCAPES.findall(text)):
+        return NOTHING  # a lone surrogate is no character
+    return tree
+
+
+def value_of(item: Any) -> Value:
+    """The value that a filter sees of *item*, a part of a tree."""
+    kind = type(item)
+    if kind is str or kind is bool:
+        return item  # type: ignore[no-any-return]
+    if kind is int:
+        return item if -_INTEGER_MAX < item < _INTEGER_MAX else COMPOSITE
+    if kind is float:
+        return item if item == item else COMPOSITE
+    return None if item is None or item is cbor2.undefined else COMPOSITE
+
+
+def _whole(digits: str) -> int | Composite:
+    return int(digits) if len(digits) <= INTEGER_DIGITS_MAX else COMPOSITE
+
+
+def _fraction(digits: str) -> float | Composite:
+    number = float(digits)
+    return COMPOSITE if number in (float("inf"), float("-inf")) else number
+
+
+def _refuse(constant: str) -> object:
+    raise ValueError(f"{constant} is no JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_int=_whole, parse_float=_fraction, parse_constant=_refuse)
+
+
+def _is_too_deep(payload: bytes) -> bool:
+    """Whether brackets nest deeper than PAYLOAD_DEPTH_MAX, or do not pair. Linear: innermost pairs go, 32 times."""
+    brackets = _STRINGS.sub(b"", payload).translate(_TO_SQUARE, _NOT_BRACKETS)
+    for _ in range(PAYLOAD_DEPTH_MAX):
+        brackets = brackets.replace(b"[]", b"")
+    return bool(brackets)
+
+
+def _bare_text(payload: bytes) -> Any:
+    """A word such as `ON`: UTF-8, no control characters, and not the beginning of a broken JSON value."""
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        return NOTHING
+    return NOTHING if text.startswith(_NOT_A_TEXT) or _CONTROL.search(text) else text
+
+
+def _cbor(payload: bytes) -> Any:
+    stream = BytesIO(payload)
+    try:
+        # Keys that are no strings could be made to collide by the thousand; a map that has any is refused.
+        tree = cbor2.CBORDecoder(
+            stream, semantic_decoders=_CBOR_TAGS, max_depth=PAYLOAD_DEPTH_MAX, strict_hashable_types=True
+        ).decode()
+    except (cbor2.CBORDecodeError, ValueError, OverflowError):
+        return NOTHING
+    return tree if stream.tell() == len(payload) else NOTHING

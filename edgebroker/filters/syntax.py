@@ -1,0 +1,168 @@
+"""The tree of a filter: frozen nodes that know their column. Negation can be pushed to the leaves.
+
+`column` counts characters from 1, says where the node begins, and takes no part in equality.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TypeAlias, assert_never
+
+from edgebroker.predicate import Bound
+
+
+class Operator(StrEnum):
+    """A comparison with a literal on the right."""
+
+    EQ = "="
+    NE = "<>"
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+
+    @property
+    def flipped(self) -> Operator:
+        """The operator that says the same with both sides exchanged: `30 < temp` is `temp > 30`."""
+        return _FLIPPED[self]
+
+    @property
+    def opposite(self) -> Operator:
+        """The operator that is true exactly where this one is false (and unknown where this one is)."""
+        return _OPPOSITE[self]
+
+
+_EQ, _NE, _LT, _LE, _GT, _GE = Operator
+_FLIPPED = {_EQ: _EQ, _NE: _NE, _LT: _GT, _LE: _GE, _GT: _LT, _GE: _LE}
+_OPPOSITE = {_EQ: _NE, _NE: _EQ, _LT: _GE, _LE: _GT, _GT: _LE, _GE: _LT}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`attribute operator value`."""
+
+    attribute: str
+    operator: Operator
+    value: Bound
+    column: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """`attribute [NOT] IN (values)`; the values are of one kind."""
+
+    attribute: str
+    values: tuple[Bound, ...]
+    negated: bool = False
+    column: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """`attribute [NOT] BETWEEN low AND high`, ends included; both are numbers or both are strings."""
+
+    attribute: str
+    low: Bound
+    high: Bound
+    negated: bool = False
+    column: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """`attribute [NOT] LIKE pattern`; `parts` as in `edgebroker.predicate.Pattern`, in their shortest form."""
+
+    attribute: str
+    parts: tuple[str | int, ...]
+    negated: bool = False
+    column: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """`attribute IS [NOT] NULL`. Never unknown."""
+
+    attribute: str
+    negated: bool = False
+    column: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """`NOT operand`."""
+
+    operand: Node
+    column: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """All operands, of which there are at least two and none is an And."""
+
+    operands: tuple[Node, ...]
+
+    @property
+    def column(self) -> int:
+        """Where the first operand begins."""
+        return self.operands[0].column
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """Any operand, of which there are at least two and none is an Or."""
+
+    operands: tuple[Node, ...]
+
+    @property
+    def column(self) -> int:
+        """Where the first operand begins."""
+        return self.operands[0].column
+
+
+Term: TypeAlias = Comparison | Membership | Between | Like | Presence
+"""A leaf: one attribute, tested once."""
+Node: TypeAlias = Term | Not | And | Or
+
+
+def joined(kind: type[And | Or], *nodes: Node) -> Node:
+    """All *nodes* as operands of one And or Or, without nesting the same kind."""
+    operands: list[Node] = []
+    for node in nodes:
+        if isinstance(node, kind):
+            operands.extend(node.operands)
+        else:
+            operands.append(node)
+    return operands[0] if len(operands) == 1 else kind(tuple(operands))
+
+
+def terms_of(node: Node) -> list[Term]:
+    """The leaves, from left to right."""
+    match node:
+        case Not(operand):
+            return terms_of(operand)
+        case And(operands) | Or(operands):
+            return [term for operand in operands for term in terms_of(operand)]
+        case _:
+            return [node]
+
+
+def positive(node: Node, *, negated: bool = False) -> Node:
+    """The same condition (or its negation) without any Not.
+
+    De Morgan's rules hold in three-valued logic, and every term has an opposite that is unknown exactly where the
+    term is: both compare the same attribute with literals of the same kind.
+    """
+    match node:
+        case Not(operand):
+            return positive(operand, negated=not negated)
+        case And(operands):
+            return joined(Or if negated else And, *(positive(operand, negated=negated) for operand in operands))
+        case Or(operands):
+            return joined(And if negated else Or, *(positive(operand, negated=negated) for operand in operands))
+        case Comparison(operator=operator):
+            return replace(node, operator=operator.opposite) if negated else node
+        case Membership() | Between() | Like() | Presence():
+            return replace(node, negated=node.negated is not negated)
+        case _:
+            assert_never(node)
