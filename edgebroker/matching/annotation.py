@@ -1,10 +1,10 @@
 """Annotations: per node, which links every event (YES), no event (NO) or some events (MAYBE) that reach it will take.
 
-A node's annotation is P(`*` child, A over the elementary cells of its attribute), where the annotation of a cell is P over
-the edges that contain it, and NO for a cell without edges [LM, annotation]. The cells are known when the attribute's
-domain is declared. An open domain always has NULL, and values that no edge but NOT NULL accepts: composite ones. As A
-keeps only the YES of all alternatives, every other cell can be left out of it, and what remains takes no walk over the
-cells:
+A node's annotation is P(`*` child, A over the elementary cells of its attribute), where the annotation of a cell is P
+over the edges that contain it, and NO for a cell without edges [LM, annotation]. The cells are known when the
+attribute's domain is declared. An open domain always has NULL, and values that no edge but NOT NULL accepts: composite
+ones. As A keeps only the YES of all alternatives, every other cell can be left out of it, and what remains takes no
+walk over the cells:
 
     YES    = YES of `*`  or  (YES of IS NULL  and  YES of NOT NULL)
     not NO = not NO of any edge

@@ -1,8 +1,8 @@
 """Link matching [LM, search at one broker]: which links need a copy of an event, without finding every subscription.
 
 The mask of the source is a vector of trits. Here it is the set of links that are still MAYBE: what has become YES goes
-into the result at once, and a link that is NO is in neither. The search goes depth first, value edges before `*`, and ends
-as soon as no link is open.
+into the result at once, and a link that is NO is in neither. The search goes depth first, value edges before `*`, and
+ends as soon as no link is open.
 """
 
 from __future__ import annotations

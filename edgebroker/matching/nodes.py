@@ -161,6 +161,16 @@ class Nodes:
         """Whether no value edge leads away from *node*."""
         return not self.tables[node] and self.spans[node] is None
 
+    def below(self, root: int) -> Iterator[int]:
+        """Every node at and below *root*."""
+        stack = [root]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(self.value_children(node))
+            if self.stars[node]:
+                stack.append(self.stars[node])
+
     def chain_end(self, node: int) -> int:
         """The leaf at the end of the chain of *node*, or NONE."""
         while node and self.ranks[node] != LEAF:

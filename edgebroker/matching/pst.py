@@ -1,18 +1,19 @@
 """The parallel search tree (PST) of a node: all subscriptions, by topic filter and content.
 
-Topic levels are the first attributes of the tree: a literal level is a value edge, `+` is NOT NULL, a last `#` is the `*`
-edge, and the end of a filter is the NULL edge of the level after it. What hangs on the `*` or NULL edge of a topic node,
-the *end* of one topic filter, is a content tree with an attribute order of its own (`schema.Schema`).
+Topic levels are the first attributes of the tree: a literal level is a value edge, `+` is NOT NULL, a last `#` is the
+`*` edge, and the end of a filter is the NULL edge of the level after it. What hangs on the `*` or NULL edge of a topic
+node, the *end* of one topic filter, is a content tree with an attribute order of its own (`schema.Schema`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from edgebroker.event import Attributes
 from edgebroker.matching.growth import TRUNK, Edge, Step, enter, leaf_at, leave, path_to, walk
 from edgebroker.matching.labels import Wide
-from edgebroker.matching.nodes import FIRST_LEVEL, LEAF, NONE, Nodes
+from edgebroker.matching.nodes import FIRST_LEVEL, NONE, Nodes
+from edgebroker.matching.replanting import replant
 from edgebroker.matching.schema import Schema
 from edgebroker.matching.search import collect
 from edgebroker.predicate import Predicate
@@ -51,9 +52,9 @@ class Resolution:
         if self._content_numbers is None:
             numbers: dict[int, None] = {}
             for content in self.contents:
-                for leaf in _leaves(self._nodes, content.root):
-                    if leaf != content.plain:
-                        numbers.update(dict.fromkeys(self._nodes.members[leaf]))
+                for node in self._nodes.below(content.root):
+                    if node != content.plain:
+                        numbers.update(dict.fromkeys(self._nodes.members[node]))
             self._content_numbers = tuple(numbers)
         return self._content_numbers
 
@@ -88,10 +89,13 @@ class Pst:
         self.epoch += 1
         if not all(predicates):
             predicates = ((),)
-        end = walk(self.nodes, TRUNK, topic_path(topic_filter))
-        leaves = dict.fromkeys(self._plant(number, end, predicate, link) for predicate in predicates)
-        self._leaves[number] = tuple(leaves)
-        self._disjunctions += len(leaves) > 1
+        self._leaves[number] = ()
+        if predicates:
+            end = walk(self.nodes, TRUNK, topic_path(topic_filter))
+            leaves = dict.fromkeys(self._plant(number, end, predicate, link) for predicate in predicates)
+            self._leaves[number] = tuple(leaves)
+            self._disjunctions += len(leaves) > 1
+            self._improve_order(end)
 
     def remove(self, number: int) -> None:
         """Take out subscription *number*. Raises KeyError if there is none."""
@@ -172,6 +176,15 @@ class Pst:
             enter(self.nodes, leaf, number, link)
         return leaf
 
+    def _improve_order(self, end: Edge) -> None:
+        """Look at the attribute order of the content tree at *end* again, if it is time."""
+        schema = self.schemas.get(_end_number(end))
+        if schema is None or not schema.is_due_for_review():
+            return
+        moved = replant(self.nodes, end, schema)
+        for number in {number for leaf in moved.values() for number in self.nodes.members[leaf]}:
+            self._leaves[number] = tuple(moved[leaf] for leaf in self._leaves[number])
+
     def _uproot(self, number: int, leaf: int) -> None:
         """Take *number* out of *leaf*, and what nobody needs any more out of the tree."""
         end, path = path_to(self.nodes, leaf, rank_min=0)
@@ -201,15 +214,3 @@ def topic_path(topic_filter: TopicFilter) -> list[Step]:
         rank += 1
     path.append((rank, None))
     return path
-
-
-def _leaves(nodes: Nodes, root: int) -> Iterable[int]:
-    stack = [root]
-    while stack:
-        node = stack.pop()
-        if nodes.ranks[node] == LEAF:
-            yield node
-        else:
-            stack.extend(nodes.value_children(node))
-            if nodes.stars[node]:
-                stack.append(nodes.stars[node])

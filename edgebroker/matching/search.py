@@ -11,8 +11,8 @@ from edgebroker.matching.nodes import LEAF, Nodes
 def collect(nodes: Nodes, root: int, skipped: int, keys: Sequence[Key], found: list[int]) -> int:
     """Append to *found* the members of every leaf below *root* whose path accepts the event; return the nodes visited.
 
-    skipped: a leaf to pass over, or NONE.  keys: the key of the event's value for every rank.  A number is appended once
-    for each of its predicates that accept.
+    skipped: a leaf to pass over, or NONE.  keys: the key of the event's value for every rank.  A number is appended
+    once for each of its predicates that accept.
     """
     ranks = nodes.ranks
     stars = nodes.stars

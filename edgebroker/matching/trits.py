@@ -1,7 +1,7 @@
 """Trits: what a broker knows about a link before it has searched to the end [LM, operators].
 
-YES: a match over this link is certain. NO: none can be reached. MAYBE: search on. A vector of trits is two integers with
-one bit per link; a link with neither bit is NO, so vectors have no length of their own.
+YES: a match over this link is certain. NO: none can be reached. MAYBE: search on. A vector of trits is two integers
+with one bit per link; a link with neither bit is NO, so vectors have no length of their own.
 """
 
 from __future__ import annotations

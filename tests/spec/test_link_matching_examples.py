@@ -17,7 +17,8 @@ L1, L2, L3 = 0, 1, 2
 def predicate(**values: int) -> Predicate:
     """`a1=1, a2=2` as a conjunction of equality tests."""
     return tuple(
-        ElementaryTest(name, Kind.NUMBER, (Interval(value, True, value, True),)) for name, value in sorted(values.items())
+        ElementaryTest(name, Kind.NUMBER, (Interval(value, True, value, True),))
+        for name, value in sorted(values.items())
     )
 
 
