@@ -17,8 +17,8 @@ from edgebroker.limits import FILTER_CONJUNCTIONS_MAX
 from edgebroker.predicate import ElementaryTest, Predicate
 
 PRODUCT_MAX: Final = 4 * FILTER_CONJUNCTIONS_MAX
-"""Different conjunctions while one AND is multiplied out. Merging seldom takes away more than three of four, and it
-costs more the more there are: 256 keep the worst filter we found below 100 ms."""
+"""Different conjunctions while one AND is multiplied out. Merging seldom takes away more than three of four, and its
+cost grows faster than their number: with 256 the slowest filter we found takes 65 ms."""
 
 _Conjunction: TypeAlias = frozenset[int]
 """Numbers of tests, at most one per attribute."""
@@ -32,16 +32,18 @@ def predicates_of(node: Node) -> tuple[Predicate, ...]:
     PRODUCT_MAX before equal ones are merged.
     """
     normalisation = _Normalisation()
-    disjunction = normalisation.disjunction(positive(node))
-    return tuple(sorted(map(normalisation.predicate, disjunction), key=repr))
+    return tuple(map(normalisation.predicate, normalisation.disjunction(positive(node))))
 
 
 class _Normalisation:
-    """Tests by number: conjunctions are then small sets of numbers, cheap to compare and to hash."""
+    """Tests by number: conjunctions are then small sets of numbers, and their attributes bits of one mask."""
 
     def __init__(self) -> None:
         self._tests: list[ElementaryTest] = []
         self._numbers: dict[ElementaryTest, int] = {}
+        self._numbers_of: dict[str, set[int]] = {}
+        self._bits: list[int] = []
+        self._masks: dict[_Conjunction, int] = {}
         self._both: dict[tuple[int, int], int | None] = {}
         self._implies: dict[tuple[int, int], bool] = {}
 
@@ -65,6 +67,8 @@ class _Normalisation:
                 test = accepted_by(node)
                 return [] if test is None else [frozenset((self._number(test),))]
 
+    # -- multiplying ------------------------------------------------------------------------------------------
+
     def _product(self, left: list[_Conjunction], right: list[_Conjunction]) -> list[_Conjunction]:
         products: dict[_Conjunction, None] = {}
         for one in left:
@@ -74,76 +78,20 @@ class _Normalisation:
                     products[conjunction] = None
                     if len(products) > PRODUCT_MAX:
                         raise _too_many(PRODUCT_MAX)
-        return self._simplified(products) if len(products) > 1 else list(products)
+        return self._simplified(products)
 
     def _conjoined(self, one: _Conjunction, other: _Conjunction) -> _Conjunction | None:
-        if other <= one:
-            return one
-        by_attribute = {self._tests[number].attribute: number for number in one}
-        for number in other:
-            attribute = self._tests[number].attribute
-            present = by_attribute.setdefault(attribute, number)
+        if not self._mask(one) & self._mask(other):
+            return one | other
+        by_attribute = self._by_bit(one)
+        for bit, number in self._by_bit(other).items():
+            present = by_attribute.setdefault(bit, number)
             if present != number:
                 common = self._common(present, number)
                 if common is None:
                     return None
-                by_attribute[attribute] = common
+                by_attribute[bit] = common
         return frozenset(by_attribute.values())
-
-    def _simplified(self, conjunctions: Iterable[_Conjunction]) -> list[_Conjunction]:
-        """Merge what differs in one attribute only, drop what another one covers, and count."""
-        kept = list(dict.fromkeys(conjunctions))
-        merged = True
-        while merged and len(kept) > 1:
-            count = len(kept)
-            for attribute in self._differing(kept):
-                kept = self._merged(kept, attribute)
-            merged = len(kept) < count
-        if len(kept) > PRODUCT_MAX:
-            raise _too_many(PRODUCT_MAX)
-        kept = self._uncovered(kept)
-        if len(kept) > FILTER_CONJUNCTIONS_MAX:
-            raise _too_many(FILTER_CONJUNCTIONS_MAX)
-        return kept
-
-    def _differing(self, conjunctions: list[_Conjunction]) -> list[str]:
-        """The attributes that are not tested alike by all."""
-        common = frozenset.intersection(*conjunctions)
-        return sorted({self._tests[number].attribute for one in conjunctions for number in one - common})
-
-    def _merged(self, conjunctions: list[_Conjunction], attribute: str) -> list[_Conjunction]:
-        """Conjunctions that are equal but for their test of *attribute* become one where one test can say both."""
-        groups: dict[_Conjunction, list[int | None]] = {}
-        for conjunction in conjunctions:
-            tested = next((number for number in conjunction if self._tests[number].attribute == attribute), None)
-            rest = conjunction if tested is None else conjunction - {tested}
-            groups.setdefault(rest, []).append(tested)
-        merged: list[_Conjunction] = []
-        for rest, numbers in groups.items():
-            tests = [] if None in numbers else either(self._tests[number] for number in numbers if number is not None)
-            merged.extend(rest | {self._number(test)} for test in tests)
-            if not tests:
-                merged.append(rest)
-        return merged
-
-    def _uncovered(self, conjunctions: list[_Conjunction]) -> list[_Conjunction]:
-        kept: list[_Conjunction] = []
-        for conjunction in sorted(conjunctions, key=len):  # a longer one never covers a shorter one
-            if not any(self._covers(general, conjunction) for general in kept):
-                kept = [one for one in kept if len(one) < len(conjunction) or not self._covers(conjunction, one)]
-                kept.append(conjunction)
-        return kept
-
-    def _covers(self, general: _Conjunction, special: _Conjunction) -> bool:
-        """Whether every test of *general* follows from some test of *special*."""
-        return all(any(self._follows(have, want) for have in special) for want in general - special)
-
-    def _follows(self, have: int, want: int) -> bool:
-        known = self._implies.get((have, want))
-        if known is None:
-            one, other = self._tests[have], self._tests[want]
-            known = self._implies[have, want] = one.attribute == other.attribute and implies(one, other)
-        return known
 
     def _common(self, one: int, other: int) -> int | None:
         pair = (one, other)
@@ -152,11 +100,86 @@ class _Normalisation:
             self._both[pair] = None if test is None else self._number(test)
         return self._both[pair]
 
+    # -- simplifying ------------------------------------------------------------------------------------------
+
+    def _simplified(self, conjunctions: Iterable[_Conjunction]) -> list[_Conjunction]:
+        """Merge what differs in one attribute only, drop what another one covers, and count."""
+        kept = list(dict.fromkeys(conjunctions))
+        if len(kept) < 2:
+            return kept
+        common = frozenset.intersection(*kept)
+        kept = [one - common for one in kept]
+        count = len(kept) + 1
+        while len(kept) < count:
+            count = len(kept)
+            for attribute in sorted({self._tests[number].attribute for one in kept for number in one}):
+                kept = self._merged(kept, self._numbers_of[attribute])
+        if len(kept) > PRODUCT_MAX:
+            raise _too_many(PRODUCT_MAX)
+        kept = self._uncovered(kept)
+        if len(kept) > FILTER_CONJUNCTIONS_MAX:
+            raise _too_many(FILTER_CONJUNCTIONS_MAX)
+        return [one | common for one in kept]
+
+    def _merged(self, conjunctions: list[_Conjunction], of_attribute: set[int]) -> list[_Conjunction]:
+        """Conjunctions that are equal but for their test of one attribute become one where one test can say both."""
+        groups: dict[_Conjunction, list[_Conjunction]] = {}
+        for conjunction in conjunctions:
+            groups.setdefault(conjunction - of_attribute, []).append(conjunction)
+        if len(groups) == len(conjunctions):
+            return conjunctions
+        merged: list[_Conjunction] = []
+        for rest, group in groups.items():
+            if len(group) == 1 or rest in group:  # alone, or one does not ask for the attribute and so covers all
+                merged.append(group[0] if len(group) == 1 else rest)
+                continue
+            tests = either(self._tests[number] for one in group for number in one & of_attribute)
+            merged.extend(rest | {self._number(test)} for test in tests)
+            if not tests:
+                merged.append(rest)
+        return merged
+
+    def _uncovered(self, conjunctions: list[_Conjunction]) -> list[_Conjunction]:
+        """Those that no other one covers. A conjunction covers none that tests fewer attributes."""
+        kept: list[_Conjunction] = []
+        for conjunction in sorted(conjunctions, key=len):
+            if not any(self._covers(general, conjunction) for general in kept):
+                kept = [one for one in kept if len(one) < len(conjunction) or not self._covers(conjunction, one)]
+                kept.append(conjunction)
+        return kept
+
+    def _covers(self, general: _Conjunction, special: _Conjunction) -> bool:
+        """Whether every test of *general* follows from the test that *special* makes of the same attribute."""
+        if self._mask(general) & ~self._mask(special):
+            return False
+        have = self._by_bit(special)
+        return all(self._follows(have[self._bits[want]], want) for want in general)
+
+    def _follows(self, have: int, want: int) -> bool:
+        known = self._implies.get((have, want))
+        if known is None:
+            known = self._implies[have, want] = implies(self._tests[have], self._tests[want])
+        return known
+
+    # -- numbers ----------------------------------------------------------------------------------------------
+
     def _number(self, test: ElementaryTest) -> int:
         number = self._numbers.setdefault(test, len(self._tests))
         if number == len(self._tests):
             self._tests.append(test)
+            alike = self._numbers_of.setdefault(test.attribute, set())
+            self._bits.append(self._bits[min(alike)] if alike else 1 << len(self._numbers_of))
+            alike.add(number)
         return number
+
+    def _mask(self, conjunction: _Conjunction) -> int:
+        mask = self._masks.get(conjunction)
+        if mask is None:
+            mask = self._masks[conjunction] = sum(self._bits[number] for number in conjunction)
+        return mask
+
+    def _by_bit(self, conjunction: _Conjunction) -> dict[int, int]:
+        return {self._bits[number]: number for number in conjunction}
 
 
 def _too_many(most: int) -> FilterTooComplex:

@@ -147,7 +147,7 @@ class _Parser:
         literal, value = self._token, self._literal("")
         if not self._token.is_(*_COMPARISONS):
             raise FilterInvalid(
-                f"{literal} alone is no condition; after a literal on the left comes = <> < <= > or >=, not {self._token}",
+                f"{literal} alone is no condition; a comparison (= <> < <= > >=) follows, not {self._token}",
                 self._token.column,
             )
         operator = Operator(self._token.text)
