@@ -15,6 +15,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
+OUTCOME = ROOT / "build" / "outcome.txt"  # one line for people: pip swallows what a build prints
 PURE = os.environ.get("EDGEBROKER_PURE", "") not in ("", "0")
 REQUIRED = os.environ.get("EDGEBROKER_REQUIRE_EXT", "") not in ("", "0")
 if PURE and REQUIRED:
@@ -43,6 +44,13 @@ def extensions_in_place() -> list[Path]:
     return [found for package in packages for found in package.rglob("*") if found.suffix in (".so", ".pyd")]
 
 
+def say(outcome: str) -> None:
+    """Print the outcome and leave it where `make setup` finds it."""
+    print(f"edgebroker: {outcome}", file=sys.stderr)
+    OUTCOME.parent.mkdir(exist_ok=True)
+    OUTCOME.write_text(outcome + "\n", encoding="utf-8")
+
+
 class BuildPython(build_py):
     """An editable build starts without the last one's extensions: a pure build would go on running them."""
 
@@ -50,6 +58,7 @@ class BuildPython(build_py):
         if self.editable_mode:
             for path in extensions_in_place():
                 path.unlink()
+        say("pure Python, as asked" if PURE else "compiled")
         super().run()
 
 
@@ -68,7 +77,7 @@ class BuildExtensions(build_ext):
                 Path(self.get_ext_fullpath(ext.name)).unlink(missing_ok=True)
             self.extensions = self.distribution.ext_modules = []
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            print(f"edgebroker: not compiled, running as pure Python ({reason})", file=sys.stderr)
+            say(f"pure Python, because compiling failed: {reason}")
 
     def cythonize(self) -> None:
         from Cython.Build import cythonize

@@ -1,8 +1,8 @@
 """A copy of this tree without any compiled module in it: what runs there is pure Python by construction.
 
-    python tools/puretree.py FOLDER     copy the tree to FOLDER, which is replaced
-    python tools/puretree.py --kind     say what this tree runs as: compiled or pure
-    python tools/puretree.py --path     this tree's folders of packages, as PYTHONPATH wants them
+python tools/puretree.py FOLDER     copy the tree to FOLDER, which is replaced
+python tools/puretree.py --kind     say what this tree runs as: compiled or pure
+python tools/puretree.py --path     this tree's folders of packages, as PYTHONPATH wants them
 """
 
 import os

@@ -1,0 +1,75 @@
+"""What every test may use: a seed that can be repeated, a free port, and the certainty of which build is tested."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import socket
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# `make test` gives the same examples on every machine. EDGEBROKER_TEST_PROFILE=explore looks for new ones;
+# what it finds is printed as a `@reproduce_failure` line and kept in .hypothesis/.
+settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
+settings.register_profile("explore", max_examples=1_000, deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("EDGEBROKER_TEST_PROFILE", "repeatable"))
+
+
+def kernels() -> dict[str, str]:
+    """The modules that may be compiled, as pyproject.toml lists them: name -> the file an import of it would run."""
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    found = {}
+    for path in tool["edgebroker"]["compiled"]:
+        name = path.removeprefix("bridge/").removesuffix(".py").replace("/", ".")
+        spec = importlib.util.find_spec(name)
+        assert spec is not None, f"pyproject.toml lists {path} as compiled, but {name} cannot be found"
+        assert spec.origin is not None
+        found[name] = spec.origin
+    return found
+
+
+def pytest_report_header() -> str:
+    """The first line of every run says what is tested."""
+    files = kernels()
+    compiled = sum(not file.endswith(".py") for file in files.values())
+    return f"edgebroker: {compiled} of {len(files)} kernels compiled, from {Path(__file__).parent.parent}"
+
+
+@pytest.fixture(scope="session")
+def kernel_files() -> dict[str, str]:
+    """Module name -> the file that runs when it is imported."""
+    return kernels()
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout's folder."""
+    return ROOT
+
+
+@pytest.fixture
+def seed() -> int:
+    """The seed of a randomised test. EDGEBROKER_TEST_SEED chooses another; `chance` prints it when a test fails."""
+    return int(os.environ.get("EDGEBROKER_TEST_SEED", "20240229"), 0)
+
+
+@pytest.fixture
+def chance(seed: int, request: pytest.FixtureRequest) -> random.Random:
+    """A seeded source of chance. The command that repeats the test is in the captured output of a failure."""
+    print(f"EDGEBROKER_TEST_SEED={seed} .venv/bin/pytest '{request.node.nodeid}'")
+    return random.Random(seed)
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A TCP port on 127.0.0.1 that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

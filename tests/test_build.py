@@ -1,0 +1,47 @@
+"""What is tested is what was promised: all kernels compiled, or none, and never an old compilation of a newer source."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+def test_the_kernels_are_of_the_kind_that_this_run_is_for(kernel_files: dict[str, str]) -> None:
+    interpreted = [name for name, file in kernel_files.items() if file.endswith(".py")]
+    expected = os.environ.get("EDGEBROKER_EXPECT", "")
+    if expected == "pure":
+        assert interpreted == list(kernel_files)
+    elif expected == "compiled":
+        assert not interpreted, "run `make setup`"
+    else:
+        assert interpreted in ([], list(kernel_files)), "half compiled; run `make setup`"
+
+
+def test_the_kernels_are_those_of_this_checkout(kernel_files: dict[str, str], root: Path) -> None:
+    elsewhere = [file for file in kernel_files.values() if not Path(file).resolve().is_relative_to(root)]
+    assert not elsewhere
+
+
+def test_the_pure_copy_has_no_compiled_module(root: Path) -> None:
+    if os.environ.get("EDGEBROKER_EXPECT") != "pure":
+        pytest.skip("not the pure run")
+    folders = [root / name for name in ("edgebroker", "bridge", "firmware-sim", "analytics")]
+    assert not [path for folder in folders for path in folder.rglob("*") if path.suffix in (".so", ".pyd")]
+
+
+def test_no_compiled_module_is_older_than_its_source(kernel_files: dict[str, str]) -> None:
+    stale = []
+    for name, file in kernel_files.items():
+        folder, stem = Path(file).parent, name.rpartition(".")[2]
+        sources = [path for path in (folder / f"{stem}.py", folder / f"{stem}.pxd") if path.exists()]
+        if not file.endswith(".py") and any(path.stat().st_mtime > Path(file).stat().st_mtime for path in sources):
+            stale.append(name)
+    assert not stale, "run `make setup`"
+
+
+def test_every_source_with_c_types_is_listed_as_compiled(kernel_files: dict[str, str], root: Path) -> None:
+    typed = [path.relative_to(root) for name in ("edgebroker", "bridge") for path in (root / name).rglob("*.pxd")]
+    names = {str(path.with_suffix("")).removeprefix("bridge/").replace("/", ".") for path in typed}
+    assert names <= set(kernel_files), "a .pxd without effect; list its module in pyproject.toml"
