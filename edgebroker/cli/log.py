@@ -136,14 +136,13 @@ def rows_of(header: Header, block: Block) -> Iterator[dict[str, Any]]:
 def cat(paths: tuple[Path, ...], table: str, as_json: bool) -> None:
     """Print records, one per line: name=value, or JSON objects with --json."""
     reading = Reading(paths)
-    out = click.get_text_stream("stdout")
     for header, block in reading.blocks([table]):
         for row in rows_of(header, block):
             if as_json:
                 line = json.dumps(row, ensure_ascii=False)
             else:
                 line = " ".join(f"{name}={named(name, value)}" for name, value in row.items() if value != "")
-            out.write(line + "\n")
+            sys.stdout.write(line + "\n")
     reading.exit()
 
 

@@ -15,12 +15,12 @@ Flow: TypeAlias = tuple[str, str, int, int, int]
 
 
 def sum_of_run(first: int, count: int) -> int:
-    """first + (first + 1) + ... of *count* numbers."""
+    """The sum of first, first + 1, ...: *count* numbers."""
     return count * (2 * first + count - 1) // 2
 
 
 def xor_of_run(first: int, count: int) -> int:
-    """first ^ (first + 1) ^ ... of *count* numbers."""
+    """The exclusive or of first, first + 1, ...: *count* numbers."""
     return xor_below(first + count) ^ xor_below(first)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,7 +128,7 @@ def decode_cbor(text: bytes) -> object:
         return None
 
 
-def encode_block(table: Table, sequence: int, values: list[Any]) -> bytes:
+def encode_block(table: Table, sequence: int, values: Sequence[Sequence[Any]]) -> bytes:
     """A block with one list per column of *table*, in the order of its columns, each with at least one value."""
     times = values[0]
     unit = 1 if table.columns[0].name == "t_us" else MINUTE

@@ -1,0 +1,269 @@
+"""The log directory: rotation, names, crashes, disks in trouble."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import pytest
+
+from edgebroker.instants import HOUR
+from edgebroker.storage.deliverylog.reader import Segment, read_segment
+from edgebroker.storage.deliverylog.writer import DeliveryLog
+from edgebroker.world.logdir import LogDir, segments
+
+UNIX_US = 1_760_000_000_000_000  # 2025-10-09 08:53:20 UTC
+
+
+class Broker:
+    """A delivery log, its directory, and what was told."""
+
+    def __init__(self, path: Path, boot: str = "b1", **settings: int) -> None:
+        self.told: list[str] = []
+        self.log = DeliveryLog("gate way/1", boot, block_rows=1)
+        self.dir = LogDir(path, self.log.header, self.told.append, **settings)
+        self.dir.start()
+
+    def publish(self, number: int, now_us: int = 0) -> None:
+        self.log.published(now_us, "p", number, 1, "t", 1, 8, 1)
+        self.dir.append(self.log.take(now_us), now_us, UNIX_US)
+
+    def stop(self) -> None:
+        self.dir.append(self.log.take(0, closing=True), 0, UNIX_US)
+        self.dir.close()
+
+
+def numbers(segment: Segment) -> list[int]:
+    return segment.tables["delivery"]["message"]
+
+
+def read_all(path: Path) -> list[int]:
+    """Message numbers of all finished segments, each of which must be well."""
+    found = []
+    for file in segments(path):
+        segment = read_segment(file.read_bytes())
+        assert segment.damage == []
+        found += numbers(segment)
+    return found
+
+
+def names(path: Path) -> list[str]:
+    return sorted(file.name for file in path.iterdir())
+
+
+def test_a_closed_segment_is_named_by_node_start_and_content(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "new" / "log")
+    broker.publish(1)
+    assert names(tmp_path / "new" / "log") == ["current-b1.edl.part"]
+    broker.stop()
+    (file,) = segments(tmp_path)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert file.name == f"gate_way_1-20251009T085320Z-{digest[:16]}.edl"
+    assert read_all(tmp_path) == [1]
+    assert broker.told == []
+
+
+def test_a_growing_segment_can_be_read(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    broker.publish(1)
+    broker.publish(2)
+    (part,) = segments(tmp_path)
+    segment = read_segment(part.read_bytes(), growing=True)
+    assert (numbers(segment), segment.damage) == ([1, 2], [])
+    broker.stop()
+
+
+def test_segments_are_finished_by_size_and_by_age(tmp_path: Path) -> None:
+    by_size = Broker(tmp_path / "size", segment_bytes_max=400)
+    for number in range(10):
+        by_size.publish(number)
+    assert by_size.dir.segments_finished >= 3
+    by_size.stop()
+    assert sorted(read_all(tmp_path / "size")) == list(range(10))
+    by_age = Broker(tmp_path / "age")
+    by_age.publish(1)
+    by_age.dir.append([], HOUR - 1, UNIX_US)
+    assert by_age.dir.segments_finished == 0
+    by_age.dir.append([], HOUR, UNIX_US)
+    assert by_age.dir.segments_finished == 1
+
+
+def test_a_log_without_records_leaves_no_file(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    broker.stop()
+    assert names(tmp_path) == []
+
+
+def test_finishing_may_happen_in_the_background(tmp_path: Path) -> None:
+    later: list[Callable[[], None]] = []
+    log = DeliveryLog("n", "b", block_rows=1)
+    folder = LogDir(tmp_path, log.header, pytest.fail, segment_bytes_max=1, background=later.append)
+    for number in range(2):
+        log.published(0, "p", number, 1, "t", 1, 8, 1)
+        folder.append(log.take(0), 0, UNIX_US)
+    assert names(tmp_path) == ["current-b.2.edl.part", "current-b.edl.part"]
+    for work in later:
+        work()
+    assert read_all(tmp_path) == [0, 1] or read_all(tmp_path) == [1, 0]
+
+
+def crash(path: Path, count: int = 3) -> Path:
+    """What a killed broker leaves: its descriptor is closed without a footer."""
+    broker = Broker(path, "dead")
+    for number in range(count):
+        broker.publish(number)
+    segment = broker.dir._segment
+    assert segment is not None
+    segment._file.close()
+    return segment.path
+
+
+def test_what_a_crash_left_is_finished_by_the_next_start(tmp_path: Path) -> None:
+    part = crash(tmp_path)
+    with part.open("ab") as file:
+        file.write(b"EDLB\x00\x00half a block")
+    broker = Broker(tmp_path)
+    assert read_all(tmp_path) == [0, 1, 2]
+    (line,) = broker.told
+    assert "current-dead.edl.part from an earlier run: 3 records kept in gate_way_1-" in line
+    assert names(tmp_path) == [segments(tmp_path)[0].name]
+
+
+def test_a_crash_between_footer_and_new_name_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(tmp_path, "dead")
+    broker.publish(1)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(Path, "rename", fail)
+    broker.stop()
+    monkeypatch.undo()
+    assert broker.told == [f"delivery log: cannot write in {tmp_path}: Input/output error; the broker goes on without"]
+    Broker(tmp_path)
+    assert read_all(tmp_path) == [1]
+
+
+def test_damage_in_what_a_crash_left_is_told_and_the_original_kept(tmp_path: Path) -> None:
+    part = crash(tmp_path)
+    data = bytearray(part.read_bytes())
+    data[data.index(b"EDLB") + 50] ^= 1
+    part.write_bytes(data)
+    broker = Broker(tmp_path)
+    segment = read_segment(segments(tmp_path)[0].read_bytes())
+    assert (numbers(segment), segment.damage) == ([1, 2], [])
+    assert "checksum of the body is wrong" in broker.told[0]
+    assert names(tmp_path)[0] == "current-dead.edl.part.damaged"
+    assert (tmp_path / "current-dead.edl.part.damaged").read_bytes() == data
+
+
+@pytest.mark.parametrize(("content", "left"), [(b"", []), (b"nothing", ["current-x.edl.part.damaged"])])
+def test_a_part_without_a_log_in_it_is_set_aside(tmp_path: Path, content: bytes, left: list[str]) -> None:
+    (tmp_path / "current-x.edl.part").write_bytes(content)
+    broker = Broker(tmp_path)
+    assert names(tmp_path) == left
+    assert len(broker.told) == 1
+
+
+def test_a_part_with_a_damaged_header_keeps_its_boot(tmp_path: Path) -> None:
+    part = crash(tmp_path)
+    data = bytearray(part.read_bytes())
+    data[30] ^= 1
+    part.write_bytes(data)
+    Broker(tmp_path)
+    segment = read_segment(segments(tmp_path)[0].read_bytes())
+    assert (segment.header.boot, numbers(segment)) == ("dead", [0, 1, 2])
+
+
+def test_another_brokers_growing_segment_is_left_alone(tmp_path: Path) -> None:
+    one = Broker(tmp_path, "one")
+    one.publish(1)
+    other = Broker(tmp_path, "other")
+    assert other.told == []
+    one.publish(2)
+    one.stop()
+    assert read_all(tmp_path) == [1, 2]
+
+
+def test_no_directory_to_write_in_is_one_line_and_no_exception(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    broker = Broker(tmp_path / "file" / "log")
+    broker.publish(1)
+    broker.publish(2)
+    broker.stop()
+    (line,) = broker.told
+    assert line.endswith("Not a directory; the broker goes on without")
+    assert broker.dir.blocks_lost == 3  # two of rows, one of digests
+
+
+def test_a_full_disk_costs_blocks_and_nothing_else(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    broker.publish(1)
+    (part,) = segments(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (part.stat().st_size + 20, hard))  # the next write is cut short
+    try:
+        broker.publish(2)
+        broker.publish(3)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    broker.publish(4)
+    broker.stop()
+    assert broker.dir.blocks_lost == 2
+    assert [line.split(": ", 1)[1] for line in broker.told] == [
+        f"cannot write in {tmp_path}: File too large; the broker goes on without",
+        f"writing in {tmp_path} again; 2 blocks are lost so far",
+    ]
+    segment = read_segment(segments(tmp_path)[0].read_bytes())
+    assert numbers(segment) == [1, 4]
+    assert ["blocks 1 to 2 of the log should come before" in str(damage) for damage in segment.damage] == [True]
+
+
+class DyingDisk:
+    """A file whose disk goes away in the middle of the next write."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+
+    def write(self, data: memoryview) -> int:
+        self.file.write(data[:10])
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def truncate(self, size: int) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def test_a_file_that_cannot_be_cut_back_is_left_to_the_next_start(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, "b1")
+    broker.publish(1)
+    segment = broker.dir._segment
+    assert segment is not None
+    segment._file = cast(BinaryIO, DyingDisk(segment._file))
+    broker.publish(2)
+    broker.publish(3)
+    broker.stop()
+    assert broker.dir.blocks_lost == 1
+    assert read_all_finished(tmp_path) == [3]
+    later = Broker(tmp_path, "b2")
+    assert "1 records kept" in later.told[0]
+    assert sorted(read_all(tmp_path)) == [1, 3]
+
+
+def read_all_finished(path: Path) -> list[int]:
+    return [number for file in path.glob("*.edl") for number in numbers(read_segment(file.read_bytes()))]
+
+
+def test_segments_lists_files_and_directories(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    for name in ("a.edl", "below/b.edl", "c.edl.part", "d.edl.part.damaged", "e.txt"):
+        (tmp_path / name).write_bytes(b"")
+    assert [file.name for file in segments(tmp_path)] == ["a.edl", "b.edl", "c.edl.part"]
+    assert segments(tmp_path / "e.txt") == [tmp_path / "e.txt"]

@@ -1,0 +1,124 @@
+"""What `DeliveryLog` promises beyond its laws: when blocks are finished, and that memory is bounded."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+
+from edgebroker.instants import MINUTE, SECOND
+from edgebroker.records import Cause, Fate
+from edgebroker.storage.deliverylog import writer
+from edgebroker.storage.deliverylog.format import ROWS_MAX, decode_head
+from edgebroker.storage.deliverylog.reader import read_segment
+from edgebroker.storage.deliverylog.writer import DeliveryLog
+
+
+def tables_of(blocks: list[bytes]) -> list[tuple[int, int]]:
+    """(table, rows) of every block."""
+    heads = [decode_head(block, 0) for block in blocks]
+    return [(head.table, head.rows) for head in heads if head]
+
+
+def test_nothing_is_taken_before_a_block_is_full_or_its_minute_over() -> None:
+    log = DeliveryLog("n", "b", block_rows=3)
+    log.published(0, "p", 1, 1, "t", 1, 8, 1)
+    assert not log.due
+    assert log.take(SECOND) == []
+    log.published(SECOND, "p", 2, 2, "t", 1, 8, 1)
+    assert log.due
+    assert tables_of(log.take(SECOND)) == [(0, 3)]  # "full" is three rows or more
+    log.published(SECOND, "p", 4, 1, "t", 1, 8, 1)
+    assert tables_of(log.take(MINUTE)) == [(0, 1), (1, 1)]
+    assert log.take(MINUTE, closing=True) == []
+
+
+def test_a_fact_of_the_next_minute_finishes_the_one_before() -> None:
+    log = DeliveryLog("n", "b")
+    log.matched(0, "p", "s", 1, 1, 0)
+    log.selectivity(1, "s", "t/#", 5, 4)
+    log.matched(MINUTE, "p", "s", 2, 1, 0)
+    assert tables_of(log.take(MINUTE)) == [(1, 1), (2, 1)]
+    log.selectivity(2 * MINUTE, "s", "t/#", 1, 0)
+    assert tables_of(log.take(2 * MINUTE)) == [(1, 1)]
+
+
+def test_closing_gives_everything_and_the_log_goes_on() -> None:
+    log = DeliveryLog("n", "b")
+    log.anchor(0, 5)
+    log.fate(1, "p", "s", 7, 1, "t", "t", 1, Fate.QUEUED, Cause.NONE, 9, 8)
+    first = log.take(2, closing=True)
+    log.fate(3, "p", "s", 8, 1, "t", "t", 1, Fate.QUEUED, Cause.NONE, 9, 8)
+    segment = read_segment(log.header(0, 0) + b"".join(first + log.take(4, closing=True)), growing=True)
+    assert segment.damage == []
+    assert segment.tables["delivery"]["message"] == [7, 8]
+    assert segment.tables["digest"]["sum"] == [7, 8]
+    assert segment.tables["anchor"] == {"t_us": [0], "unix_us": [5]}
+
+
+def test_blocks_are_numbered_through() -> None:
+    log = DeliveryLog("n", "b", block_rows=1)
+    log.published(0, "p", 1, 3, "t", 2, 8, 1)
+    heads = [decode_head(block, 0) for block in log.take(0, closing=True)]
+    assert [head.sequence for head in heads if head] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("sample", "kept"), [(1, [5, 6, 7, 8, 9, 10]), (4, [8]), (5, [5, 10]), (0, []), (100, [])])
+def test_qos_0_rows_are_chosen_by_number(sample: int, kept: list[int]) -> None:
+    log = DeliveryLog("n", "b", sample)
+    log.published(0, "p", 5, 6, "t", 0, 8, 1)
+    log.published(0, "p", 5, 6, "t", 1, 8, 1)
+    tables = read_segment(log.header(0, 0) + b"".join(log.take(0, closing=True)), growing=True).tables
+    by_qos = zip(tables["delivery"]["message"], tables["delivery"]["qos"], strict=True)
+    assert [number for number, qos in by_qos if qos == 0] == kept
+    assert tables["digest"]["count"] == [6, 6]
+
+
+def test_more_flows_than_the_bound_are_written_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "DIGESTS_MAX", 10)
+    log = DeliveryLog("n", "b")
+    for number in range(25):
+        log.matched(0, "p", f"s{number}", number, 1, 0)
+        log.selectivity(0, f"s{number}", "t", 1, 1)
+    assert tables_of(log.take(0)) == [(1, 10), (2, 10), (1, 10), (2, 10)]
+    assert tables_of(log.take(0, closing=True)) == [(1, 5), (2, 5)]
+
+
+def test_settings_out_of_range_are_refused() -> None:
+    for block_rows in (0, ROWS_MAX // 2 + 1):
+        with pytest.raises(ValueError, match="block_rows"):
+            DeliveryLog("n", "b", block_rows=block_rows)
+    with pytest.raises(ValueError, match="sample_qos0"):
+        DeliveryLog("n", "b", -1)
+
+
+def test_memory_stays_below_4_mib_with_usual_texts() -> None:
+    devices = [f"edgedevice-{number:03d}" for number in range(200)]
+    topics = [f"site/north/truck-{number}/temperature" for number in range(200)]
+    log = DeliveryLog("gateway", "boot")
+    tracemalloc.start()
+    try:
+        for number in range(1, 8_001):
+            now, device = number * 1_000, number % 200
+            log.published(now, devices[device], number, 1, topics[device], 1, 90, 1)
+            log.matched(now, devices[device], "dashboard", number, 1, 1)
+            log.fate(now + 7, devices[device], "dashboard", number, 1, topics[device], "site/#", 1, 3, 0, 700, 90)
+            if log.due:
+                log.take(now)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * 2**20
+
+
+def test_long_topics_do_not_pile_up() -> None:
+    log = DeliveryLog("n", "b")
+    kept = most = 0
+    for number in range(200):
+        topic = f"{number}" + "\N{GRINNING FACE}" * 16_000  # 64 KiB in UTF-8
+        log.published(0, "p", number, 1, topic, 1, 8, 0)
+        blocks = log.take(0)
+        kept += sum(rows for _, rows in tables_of(blocks))
+        most = max(most, *(rows for _, rows in tables_of(blocks)), 0, 0)
+    assert most <= writer.TEXT_CHARS_MAX // 16_000 + 1
+    assert kept >= 200 - most
