@@ -1,0 +1,150 @@
+"""A simulated device: a deterministic state machine that says what it publishes next, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+from typing import TypeVar
+
+from edgebroker.instants import SECOND, Duration
+from edgedevices.message import Form, Message
+from edgedevices.profiles import PROFILES, Place, Profile
+from edgedevices.sensors import Streams
+
+WORLD_SPEED = 60.0
+"""World seconds per second: doors open and bearings warm up within a run of seconds, a day passes in 24 minutes."""
+
+
+class Dialect(Enum):
+    """Which MQTT a device speaks."""
+
+    V311 = "3.1.1"
+    V5 = "5"
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How a device publishes. rate: messages per second. messages_max, duration_us: where it ends (None: never)."""
+
+    rate: float = 1.0
+    form: Form = Form.JSON
+    qos: int = 0
+    dialect: Dialect = Dialect.V5
+    retain: bool = False
+    messages_max: int | None = None
+    duration_us: Duration | None = None
+    world_speed: float = WORLD_SPEED
+
+
+class Device:
+    """One device. Same place, habits and seed: the same messages at the same due times, byte for byte."""
+
+    patient = False
+
+    def __init__(self, profile: Profile, place: Place, habits: Habits, seed: int) -> None:
+        self.place = place
+        self.habits = habits
+        own = Streams(f"{seed}/{profile.name}/device/{place.device}")
+        shared = Streams(f"{seed}/{profile.name}/group/{place.group}")
+        self._timing = own.named("timing")
+        self._instrument = profile.instrument(place.group, shared, own)
+        self._period_us = SECOND / habits.rate
+        self._next_us: Duration = int(self._timing.random() * self._period_us)  # or all would speak in one breath
+        self._seq = 0
+
+    @property
+    def name(self) -> str:
+        """The device's name, also its MQTT client identifier."""
+        return self.place.device
+
+    @property
+    def due_us(self) -> Duration | None:
+        """When the next message is due, from the device's start; None after the last one."""
+        if self.habits.messages_max is not None and self._seq >= self.habits.messages_max:
+            return None
+        if self.habits.duration_us is not None and self._next_us >= self.habits.duration_us:
+            return None
+        return self._next_us
+
+    def emit(self) -> Message:
+        """The message that is due, measured at its due time."""
+        due_us = self._next_us
+        self._next_us += max(1, round(self._period_us * self._timing.uniform(0.9, 1.1)))
+        self._seq += 1
+        readings = self._instrument.measure(due_us / SECOND * self.habits.world_speed)
+        return Message(
+            device=self.name,
+            seq=self._seq,
+            topic=self.place.topic,
+            body={"device": self.name, "seq": self._seq, "uptime_s": due_us // 1_000 / 1_000, **readings},
+            form=self.habits.form,
+            qos=self.habits.qos,
+            retain=self.habits.retain,
+        )
+
+
+QOS_MIX = (0.6, 0.3, 0.1)
+"""Shares of the devices that publish with QoS 0, 1 and 2 under `mix`."""
+
+T = TypeVar("T")
+
+
+def deal(count: int, kinds: Sequence[T], shares: Sequence[float], random: Random) -> list[T]:
+    """One kind per device: as many of each as its share says (largest remainder), in random order.
+
+    Dealt and not drawn, so that a fleet of ten has a device of every kind whatever the seed.
+    """
+    exact = [count * share / sum(shares) for share in shares]
+    whole = [int(number) for number in exact]
+    by_remainder = sorted(range(len(kinds)), key=lambda kind: whole[kind] - exact[kind])
+    for kind in by_remainder[: count - sum(whole)]:
+        whole[kind] += 1
+    hand = [kind for kind, number in zip(kinds, whole, strict=True) for _ in range(number)]
+    random.shuffle(hand)
+    return hand
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPlan:
+    """A fleet as the user asked for it; several forms, QoS levels or dialects are dealt out over the devices."""
+
+    profile: str
+    devices: int
+    seed: int
+    rate: float = 1.0
+    forms: tuple[Form, ...] = (Form.JSON,)
+    qos: tuple[int, ...] = (0, 1, 2)
+    dialects: tuple[Dialect, ...] = (Dialect.V311, Dialect.V5)
+    retain: bool = False
+    messages_max: int | None = None
+    duration_us: Duration | None = None
+    world_speed: float = WORLD_SPEED
+
+    def build(self) -> list[Device]:
+        """The devices, in order of their number."""
+        profile = PROFILES[self.profile]
+        count = self.devices
+        streams = Streams(f"{self.seed}/{self.profile}/deal")
+        forms = deal(count, self.forms, [1.0] * len(self.forms), streams.named("forms"))
+        qos = deal(count, self.qos, [QOS_MIX[level] for level in self.qos], streams.named("qos"))
+        dialects = deal(count, self.dialects, [1.0] * len(self.dialects), streams.named("dialects"))
+        return [
+            Device(
+                profile,
+                profile.place(index, count),
+                Habits(
+                    rate=self.rate,
+                    form=forms[index],
+                    qos=qos[index],
+                    dialect=dialects[index],
+                    retain=self.retain,
+                    messages_max=self.messages_max,
+                    duration_us=self.duration_us,
+                    world_speed=self.world_speed,
+                ),
+                self.seed,
+            )
+            for index in range(count)
+        ]

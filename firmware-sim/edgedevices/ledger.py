@@ -1,0 +1,103 @@
+"""The account of a run: what every message came to, and the journal against which others may audit.
+
+Per QoS and in all, once a run is over: `published = acknowledged + sent + failed`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import IO, Any
+
+from edgedevices.message import Message
+
+QOS_LEVELS = (0, 1, 2)
+
+
+class Ledger:
+    """Counts fates. *journal*: an open text file that gets one JSON line per message once its fate is known."""
+
+    def __init__(self, journal: IO[str] | None = None) -> None:
+        self._journal = journal
+        self.published = Counter[int]()
+        """Messages the devices produced, per QoS."""
+        self.acknowledged = Counter[int]()
+        """QoS 1 and 2: the broker's last acknowledgement came (PUBACK or PUBCOMP with a success code)."""
+        self.sent = Counter[int]()
+        """QoS 0: handed to the operating system. More cannot be known; a cut line may still lose the last ones."""
+        self.failed = Counter[int]()
+        self.failures = Counter[str]()
+        """Failed messages per cause."""
+        self.payload_bytes = 0
+        self.connected = 0
+        """Connections the broker accepted, first ones included."""
+        self.online = 0
+        """Devices connected now."""
+        self.reconnects = 0
+        self.losses = Counter[str]()
+        """Failed attempts to connect and connections that ended before we wanted, per reason."""
+
+    def publish(self, message: Message) -> None:
+        """A device produced *message*."""
+        self.published[message.qos] += 1
+
+    def acknowledge(self, message: Message) -> None:
+        """The broker took over *message* (QoS 1 or 2)."""
+        self.acknowledged[message.qos] += 1
+        self._write(message, "acknowledged")
+
+    def send(self, message: Message) -> None:
+        """*message* (QoS 0) left the process."""
+        self.sent[message.qos] += 1
+        self._write(message, "sent")
+
+    def fail(self, message: Message, cause: str) -> None:
+        """*message* was given up."""
+        self.failed[message.qos] += 1
+        self.failures[cause] += 1
+        self._write(message, "failed", cause)
+
+    @property
+    def open(self) -> int:
+        """Messages whose fate is not known yet."""
+        return self.published.total() - self.acknowledged.total() - self.sent.total() - self.failed.total()
+
+    def summary(self) -> dict[str, Any]:
+        """The account as plain data, for `--json`."""
+        return {
+            "published": self.published.total(),
+            "acknowledged": self.acknowledged.total(),
+            "sent": self.sent.total(),
+            "failed": self.failed.total(),
+            "failures": dict(sorted(self.failures.items())),
+            "qos": {
+                str(qos): {
+                    "published": self.published[qos],
+                    ("acknowledged" if qos else "sent"): (self.acknowledged if qos else self.sent)[qos],
+                    "failed": self.failed[qos],
+                }
+                for qos in QOS_LEVELS
+                if self.published[qos]
+            },
+            "payload_bytes": self.payload_bytes,
+            "connections": self.connected,
+            "reconnects": self.reconnects,
+            "losses": dict(sorted(self.losses.items())),
+        }
+
+    def _write(self, message: Message, outcome: str, cause: str | None = None) -> None:
+        if self._journal is None:
+            return
+        record: dict[str, Any] = {
+            "topic": message.topic,
+            "qos": message.qos,
+            "retain": message.retain,
+            "device": message.device,
+            "seq": message.seq,
+            "form": message.form.value,
+            "payload": message.body,
+            "outcome": outcome,
+        }
+        if cause is not None:
+            record["cause"] = cause
+        self._journal.write(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n")

@@ -1,0 +1,67 @@
+"""Messages that devices publish, and where they come from.
+
+Every device counts its messages from 1 (`seq`) and puts its name and that number into the payload, so that anybody who
+receives them can tell what is missing, doubled or out of order.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol, TypeAlias
+
+import cbor2
+
+from edgebroker.instants import Duration
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+Body: TypeAlias = dict[str, Json]
+
+
+class Form(Enum):
+    """How a body becomes payload bytes."""
+
+    JSON = "json"
+    CBOR = "cbor"
+
+    def encode(self, body: Body) -> bytes:
+        """*body* as payload. JSON is compact UTF-8; NaN and infinities are refused (ValueError), they are no JSON."""
+        if self is Form.CBOR:
+            return cbor2.dumps(body)
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message to publish. `seq` counts from 1 per device; None for status messages, which are not measurements."""
+
+    device: str
+    seq: int | None
+    topic: str
+    body: Body
+    form: Form
+    qos: int
+    retain: bool = False
+
+    def payload(self) -> bytes:
+        """The bytes that travel."""
+        return self.form.encode(self.body)
+
+
+class Source(Protocol):
+    """Where the messages of one connection come from. Knows no clock: whoever holds the clock asks `due_us`."""
+
+    @property
+    def patient(self) -> bool:
+        """Whether messages may wait for room (a file) or go on being produced regardless (a sensor)."""
+        ...
+
+    @property
+    def due_us(self) -> Duration | None:
+        """When the next message is due, in microseconds since the source was started; None when there is no more."""
+        ...
+
+    def emit(self) -> Message:
+        """The message that is due now. Call it once per due time, and only while `due_us` is not None."""
+        ...

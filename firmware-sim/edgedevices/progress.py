@@ -1,0 +1,103 @@
+"""What a person sees while a run goes on: one line on stderr that renews itself. Programs see nothing of it."""
+
+from __future__ import annotations
+
+import sys
+from typing import IO, Protocol
+
+from edgedevices.ledger import Ledger
+
+PLAIN_EVERY_S = 5.0  # lines that pile up in a file or a log come more rarely
+
+
+class Progress(Protocol):
+    """Shows the state of a run; called twice a second."""
+
+    def show(self, ledger: Ledger, devices: int, seconds: float) -> None:
+        """Show the state after *seconds*."""
+        ...
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        ...
+
+
+class Silence:
+    """No progress at all."""
+
+    def show(self, ledger: Ledger, devices: int, seconds: float) -> None:
+        """See Progress."""
+
+    def close(self) -> None:
+        """See Progress."""
+
+
+class RenewedLine:
+    """A line that overwrites itself on a terminal, with a spinner where rich is installed."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        try:
+            from rich.console import Console
+        except ImportError:
+            self._status = None
+        else:
+            self._status = Console(file=stream).status("connecting")
+            self._status.start()
+
+    def show(self, ledger: Ledger, devices: int, seconds: float) -> None:
+        """See Progress."""
+        text = describe(ledger, devices, seconds)
+        if self._status is not None:
+            self._status.update(text)
+        else:
+            self._stream.write(f"\r{text}\x1b[K")
+            self._stream.flush()
+
+    def close(self) -> None:
+        """See Progress."""
+        if self._status is not None:
+            self._status.stop()
+        else:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
+
+class PlainLines:
+    """One line every few seconds, for logs."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._next_s = 0.0
+
+    def show(self, ledger: Ledger, devices: int, seconds: float) -> None:
+        """See Progress."""
+        if seconds >= self._next_s:
+            self._next_s = seconds + PLAIN_EVERY_S
+            self._stream.write(describe(ledger, devices, seconds) + "\n")
+            self._stream.flush()
+
+    def close(self) -> None:
+        """See Progress."""
+
+
+def describe(ledger: Ledger, devices: int, seconds: float) -> str:
+    """The state of a run in at most 120 characters."""
+    parts = [
+        f"{seconds:5.0f} s",
+        f"{ledger.online}/{devices} online",
+        f"{ledger.published.total():,} published",
+        f"{ledger.acknowledged.total():,} acknowledged",
+        f"{ledger.open:,} open",
+        f"{ledger.failed.total():,} failed",
+        f"{ledger.reconnects:,} reconnects",
+    ]
+    return " · ".join(parts)
+
+
+def progress_for(wanted: bool | None) -> Progress:
+    """The right kind: *wanted* None means "if stderr is a terminal"."""
+    terminal = sys.stderr.isatty()
+    if wanted is False or (wanted is None and not terminal):
+        return Silence()
+    return RenewedLine(sys.stderr) if terminal else PlainLines(sys.stderr)
