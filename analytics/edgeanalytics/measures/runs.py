@@ -1,0 +1,84 @@
+"""Runs: how much of each broker's run was read, whether it can be judged, and how its clock stands to the wall clock."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ..ingest import Tables
+from .measure import Measure
+
+COMPLETE = "complete"
+"""Every block from the first to the footer of the last file is there: differences are loss or duplicates."""
+OPEN = "open"
+"""The last file was not closed: the broker is running, or died. What is missing may yet be written, or never was."""
+INCOMPLETE = "incomplete"
+"""Blocks are damaged or missing: what they said is not known."""
+OVERLAPPING = "overlapping"
+"""Blocks are there twice, say, in a copy of a file: nothing can be counted."""
+
+
+def facts(tables: Tables) -> DataFrame:
+    """Files, and what the wall clock said at a monotonic instant."""
+    files = tables.segment.select(
+        "node",
+        "boot",
+        "sample_qos0",
+        F.lit(1).cast("bigint").alias("files"),
+        "bytes",
+        "records",
+        "unclosed",
+        "damages",
+        "blocks",
+        (F.col("last_block") + 1).alias("blocks_end"),
+        reading(),
+    )
+    nothing = [F.lit(0).cast("bigint").alias(name) for name in files.columns[3:-1]]
+    anchors = tables.anchor.select("node", "boot", "sample_qos0", *nothing, reading())
+    return files.unionByName(anchors)
+
+
+def reading() -> Column:
+    """The clock's instant, and by how much Unix time is ahead of it."""
+    return F.struct(F.col("t_us"), (F.col("unix_us") - F.col("t_us")).alias("ahead_us")).alias("clock")
+
+
+def finish(state: DataFrame) -> DataFrame:
+    """One row per run. The last reading of the clock counts: a gateway's clock is corrected, rarely worsened."""
+    verdict = (
+        F.when(F.col("blocks") > F.col("blocks_end"), OVERLAPPING)
+        .when((F.col("damages") > 0) | (F.col("blocks") < F.col("blocks_end")), INCOMPLETE)
+        .when(F.col("unclosed") > 0, OPEN)
+        .otherwise(COMPLETE)
+    )
+    return state.select(
+        "node",
+        "boot",
+        verdict.alias("state"),
+        "sample_qos0",
+        "files",
+        "bytes",
+        "records",
+        "damages",
+        F.greatest(F.col("blocks_end") - F.col("blocks"), F.lit(0)).alias("blocks_missing"),
+        F.col("clock.ahead_us").alias("ahead_us"),
+    )
+
+
+RUNS = Measure(
+    name="runs",
+    keys=("node", "boot"),
+    totals={
+        "sample_qos0": F.max,  # one broker has one; 0 only where a header is lost
+        "files": F.sum,
+        "bytes": F.sum,
+        "records": F.sum,
+        "unclosed": F.sum,
+        "damages": F.sum,
+        "blocks": F.sum,
+        "blocks_end": F.max,
+        "clock": F.max,
+    },
+    facts=facts,
+    finish=finish,
+)

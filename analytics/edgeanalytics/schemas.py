@@ -1,0 +1,59 @@
+"""Spark's view of `edgebroker.records`: derived, so that there is no second list of columns."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType
+
+from edgebroker.records import TABLES, Column, ColumnType, Table
+
+SEGMENT = Table(
+    "segment",
+    (
+        Column("unclosed", ColumnType.INT),  # 1: not ended by a footer: still written, or its broker died
+        Column("damages", ColumnType.INT),  # rows of `damage` but for the missing footer
+        Column("t_us", ColumnType.INT),  # monotonic instant at which the file was begun
+        Column("unix_us", ColumnType.INT),  # what the wall clock said then
+        Column("bytes", ColumnType.INT),
+        Column("records", ColumnType.INT),
+        Column("blocks", ColumnType.INT),  # intact blocks
+        Column("first_block", ColumnType.INT),  # sequence numbers over all files of a run; 0 and -1 if there is none
+        Column("last_block", ColumnType.INT),
+    ),
+)
+"""One row per file."""
+
+DAMAGE = Table(
+    "damage",
+    (
+        Column("block", ColumnType.INT),  # in the file, from 0; -1: the file header or the file as a whole
+        Column("offset", ColumnType.INT),
+        Column("reason", ColumnType.TEXT),
+        Column("records_lost", ColumnType.INT),  # -1: nobody knows
+        Column("table", ColumnType.TEXT),  # "": nobody knows
+    ),
+)
+"""One row per thing that is wrong with a file."""
+
+ORIGIN = (
+    Column("node", ColumnType.TEXT),
+    Column("boot", ColumnType.TEXT),
+    Column("file", ColumnType.TEXT),  # path below the log directory
+    Column("sample_qos0", ColumnType.INT),  # QoS 0 rows are there for message numbers divisible by this; 0: for none
+)
+"""Where a row comes from: the first columns of every table."""
+
+READ: tuple[Table, ...] = (SEGMENT, DAMAGE, *TABLES)
+"""Everything that reading a log directory yields."""
+
+SPARK_TYPES: dict[ColumnType, DataType] = {ColumnType.INT: LongType(), ColumnType.TEXT: StringType()}
+
+
+def struct(columns: tuple[Column, ...]) -> StructType:
+    """The Spark type of *columns*; the reader leaves nothing empty."""
+    return StructType([StructField(column.name, SPARK_TYPES[column.type], nullable=False) for column in columns])
+
+
+def union() -> StructType:
+    """A row of any table: its origin, and the columns of its own table; the other tables are null."""
+    tables = [StructField(table.name, struct(table.columns), nullable=True) for table in READ]
+    return StructType([*struct(ORIGIN), *tables])
