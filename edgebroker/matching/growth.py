@@ -34,7 +34,8 @@ def walk(nodes: Nodes, edge: Edge, path: Sequence[Step]) -> Edge:
 
 def leaf_at(nodes: Nodes, edge: Edge) -> int:
     """The leaf at the end of the chain that *edge* leads to, made if it is missing; then `enter` must follow."""
-    return _station(nodes, *edge, LEAF)
+    at, label = edge
+    return _station(nodes, at, label, LEAF)
 
 
 def path_to(nodes: Nodes, leaf: int, rank_min: int) -> tuple[Edge, list[Step]]:

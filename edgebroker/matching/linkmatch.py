@@ -7,7 +7,6 @@ ends as soon as no link is open.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgebroker.event import Attributes
@@ -52,7 +51,7 @@ def decide_counting(tree: Pst, topic: str, attributes: Attributes, mask: int) ->
         if not node or not open_:
             continue
         if nodes.ranks[node] >= 0:
-            keys = () if nodes.ranks[node] == LEAF else tree.schemas[end].keys(attributes)
+            keys = [] if nodes.ranks[node] == LEAF else tree.schemas[end].keys(attributes)
             found, visited = close_links(nodes, node, keys, open_)
             yes |= found
             steps += visited
@@ -74,7 +73,7 @@ def decide_counting(tree: Pst, topic: str, attributes: Attributes, mask: int) ->
     return Decision(yes, steps)
 
 
-def close_links(nodes: Nodes, root: int, keys: Sequence[Key], open_: int) -> Decision:
+def close_links(nodes: Nodes, root: int, keys: list[Key], open_: int) -> Decision:
     """Decide the links *open_* in the content tree at *root*.  keys: the key of the event's value for every rank."""
     ranks = nodes.ranks
     stars = nodes.stars
@@ -104,7 +103,8 @@ def close_links(nodes: Nodes, root: int, keys: Sequence[Key], open_: int) -> Dec
             for child in children:
                 stack.append((child, open_))
             children.clear()
-        child = tables[node].get(key, NONE)
+        table = tables[node]
+        child = table.get(key, NONE)
         if child:
             stack.append((child, open_))
     return Decision(yes, steps)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from edgebroker.matching.labels import Key
 from edgebroker.matching.nodes import LEAF, Nodes
 
 
-def collect(nodes: Nodes, root: int, skipped: int, keys: Sequence[Key], found: list[int]) -> int:
+def collect(nodes: Nodes, root: int, skipped: int, keys: list[Key], found: list[int]) -> int:
     """Append to *found* the members of every leaf below *root* whose path accepts the event; return the nodes visited.
 
     skipped: a leaf to pass over, or NONE.  keys: the key of the event's value for every rank.  A number is appended
@@ -31,7 +29,8 @@ def collect(nodes: Nodes, root: int, skipped: int, keys: Sequence[Key], found: l
                     found += members[node]
                 break
             key = keys[rank]
-            child = tables[node].get(key)
+            table = tables[node]
+            child = table.get(key)
             if child is not None:
                 stack.append(child)
             wide = spans[node]
