@@ -224,6 +224,7 @@ def raw_block(rows_declared: int, raw_declared: int, body: bytes, body_declared:
         raw_block(1, 10, zlib.compress(bytes(10 * 2**20))),
         raw_block(1, 1, zlib.compress(b"\xa0") + b"more"),
     ],
+    ids=["rows", "no rows", "raw", "body", "body beyond the end", "bomb", "more than raw", "bytes after the stream"],
 )
 def test_hostile_lengths_cost_no_memory(block: bytes) -> None:
     data = encode_header(Header("n", "b")) + block
