@@ -1,1 +1,89 @@
-"""The commands for people: one module per command."""
+"""The command line. Each command is a module of its own, imported when it is called and not before.
+
+Exit codes: 0 done, 1 done and the answer is bad, 2 refused (usage, settings, or the machine says no).
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import click
+
+import edgebroker
+from edgebroker.errors import EdgebrokerError
+
+COMMANDS = {
+    "run": "Run a gateway.",
+    "pub": "Publish a message, or the lines of standard input.",
+    "sub": "Subscribe by topic and content, and print what arrives.",
+    "explain": "Show how a content filter is understood.",
+    "check": "Check a settings file and show what it says.",
+    "log": "Read, sum up and export delivery logs.",
+    "bench": "Measure this broker, side by side with another.",
+    "demo": "A gateway, devices, subscribers and a report, in one go.",
+}
+"""Name -> one line for --help. Each is `command` in the module of that name in this folder."""
+
+
+class Refused(click.ClickException):
+    """One clear line and exit code 2: nothing was done."""
+
+    exit_code = 2
+
+
+class Commands(click.Group):
+    """The commands of COMMANDS. `--help` imports none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = import_module(f"{__name__}.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if not args[0].startswith("-") and args[0] not in COMMANDS:
+            nearest = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"Did you mean '{nearest[0]}'?" if nearest else f"There are: {', '.join(COMMANDS)}."
+            ctx.fail(f"No such command '{args[0]}'. {hint}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except EdgebrokerError as error:
+            raise Refused(str(error)) from error
+
+
+def build() -> str:
+    """`compiled` or `pure Python`: whether extension modules lie in the package that runs."""
+    files = Path(edgebroker.__file__).parent.rglob("*")
+    return "compiled" if any(path.name.endswith(tuple(EXTENSION_SUFFIXES)) for path in files) else "pure Python"
+
+
+def show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        python = ".".join(map(str, sys.version_info[:3]))
+        click.echo(f"edgebroker {edgebroker.__version__} ({build()}, Python {python})")
+        ctx.exit()
+
+
+@click.group("edgebroker", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=show_version, help="Show the version."
+)
+def main() -> None:
+    """Publish/subscribe for many small gateways and thin uplinks: MQTT, filtered by content."""
