@@ -1,0 +1,24 @@
+"""Points and lengths of time. The core never asks for the time: `now` arrives with every event.
+
+An `Instant` is a whole number of microseconds on a monotonic clock whose zero is arbitrary (a gateway has
+no battery-backed clock). A `Duration` is a difference of two instants. Whole numbers keep runs repeatable.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+Instant: TypeAlias = int
+Duration: TypeAlias = int
+
+MICROSECOND: Duration = 1
+MILLISECOND: Duration = 1_000
+SECOND: Duration = 1_000_000
+MINUTE: Duration = 60 * SECOND
+HOUR: Duration = 60 * MINUTE
+DAY: Duration = 24 * HOUR
+
+
+def minute_of(instant: Instant) -> int:
+    """The number of whole minutes since the clock's zero: the bucket in which digests are kept."""
+    return instant // MINUTE

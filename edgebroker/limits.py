@@ -1,0 +1,38 @@
+"""Every bound of the core, in one place, each with its reason. A Pi has no "practically unlimited"."""
+
+from __future__ import annotations
+
+KIB = 1024
+MIB = 1024 * KIB
+
+# -- topics ---------------------------------------------------------------------------------------------------
+TOPIC_BYTES_MAX = 65_535  # the length field of an MQTT string is two bytes
+TOPIC_LEVELS_MAX = 128  # deeper trees exist only in attacks; real hierarchies have 4 to 12 levels
+
+# -- content filters (docs/filters.md, "Bounds") ---------------------------------------------------------------
+FILTER_BYTES_MAX = 2 * KIB  # a filter is read by people; the longest sensible one we know has 300 characters
+FILTER_TERMS_MAX = 64  # one term is one comparison; 64 keep an evaluation below 10 us compiled
+FILTER_DEPTH_MAX = 16  # parentheses and NOTs; bounds the parser's recursion
+FILTER_CONJUNCTIONS_MAX = 64  # each is one path of the tree; `AND` over `OR`s multiplies them
+PAYLOAD_DEPTH_MAX = 32  # nesting of JSON or CBOR that filters look into; a deeper payload has no attributes
+PAYLOAD_PARSE_BYTES_MAX = 256 * KIB  # parsing costs about 4 ms per MiB; a larger payload has no attributes
+
+# -- routing ---------------------------------------------------------------------------------------------------
+ROUTES_MAX = 20_000  # cached topics; about 400 bytes each, 8 MiB in all; the cache starts anew when full
+
+# -- per client ------------------------------------------------------------------------------------------------
+OUT_BYTES_MAX = 1 * MIB  # unsent bytes per client; 200 stalled clients hold 200 MiB of a 512 MiB node
+QUEUE_MESSAGES_MAX = 1_000  # QoS 1 and 2 messages waiting for a window slot or for an absent client
+QUEUE_BYTES_MAX = 4 * MIB  # the same, in payload bytes
+INFLIGHT_MAX = 1_024  # unacknowledged QoS 1 and 2 messages for clients that state no receive maximum
+RECEIVE_MAXIMUM = 1_024  # unfinished QoS 2 messages we take from one client, announced in CONNACK
+TOPIC_ALIAS_MAXIMUM = 32  # aliases a client may set towards us; each may hold a topic of 64 KiB
+PACKET_BYTES_MAX = 16 * MIB  # largest packet we take; the standard allows 256 MiB, a Pi does not
+SUBSCRIPTIONS_PER_CLIENT_MAX = 100_000
+CLIENT_ID_BYTES_MAX = 1_024
+CONNECT_TIMEOUT_S = 10  # a connection that has not said CONNECT by then is closed
+SESSION_EXPIRY_S_MAX = 30 * 24 * 3600  # a session left behind is kept a month at most
+CONNECTIONS_MAX = 10_000
+RETAINED_MESSAGES_MAX = 100_000
+RETAINED_BYTES_MAX = 64 * MIB
+SESSIONS_MAX = 20_000  # remembered sessions, connected or not

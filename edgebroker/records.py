@@ -1,0 +1,149 @@
+"""What the delivery log records: the one list of columns that the broker writes and the analytics read.
+
+Columns are append-only: a new one goes to the end of its table, an old one never changes its meaning.
+
+A *message* is one accepted publication; its number counts up from 1 over all publishers of one run (`boot`) of a broker.
+A *copy* is one message on its way to one subscriber (several matching subscriptions of one client make one copy).
+Every copy ends in exactly one fate, so per publisher and subscriber
+`matched = delivered + expired + dropped + queued`, and every message is either matched at least once or `filtered`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+
+class Fate(IntEnum):
+    """What became of a message or a copy."""
+
+    PUBLISHED = 0
+    """Message: accepted from its publisher."""
+    MATCHED = 1
+    """Copy: some subscription of the subscriber wanted it. In digests only."""
+    FILTERED = 2
+    """Message: no copy was made. `cause` says whether a topic matched at all."""
+    DELIVERED = 3
+    """Copy: QoS 0 handed to the subscriber's socket; QoS 1 and 2 acknowledged by the subscriber."""
+    EXPIRED = 4
+    """Copy: its message expiry interval ran out while it waited."""
+    DROPPED = 5
+    """Copy: given up; `cause` says why."""
+    QUEUED = 6
+    """Copy: still waiting or unacknowledged when the log was closed."""
+
+
+class Cause(IntEnum):
+    """Why a copy was dropped or a message filtered."""
+
+    NONE = 0
+    NO_SUBSCRIBER = 1
+    """Filtered: no subscription has a matching topic filter."""
+    CONTENT = 2
+    """Filtered: topic filters matched, but every content filter said no or unknown."""
+    OUT_BUFFER_FULL = 3
+    """Dropped: QoS 0 to a reader whose out-buffer is full."""
+    QUEUE_FULL = 4
+    """Dropped: QoS 1 or 2 to a client whose queue is full."""
+    OFFLINE = 5
+    """Dropped: QoS 0 to a session without a connection."""
+    CONNECTION_LOST = 6
+    """Dropped: QoS 0 that was still in the out-buffer when the connection ended."""
+    SESSION_ENDED = 7
+    """Dropped: QoS 1 or 2 that was waiting when the session ended."""
+    PACKET_TOO_LARGE = 8
+    """Dropped: larger than the maximum packet size the subscriber announced."""
+    OWN_MESSAGE = 9
+    """Filtered: the only matching subscriptions are the publisher's own with "no local"."""
+    REFUSED = 10
+    """Dropped: the subscriber refused it (PUBACK or PUBREC with an error reason code)."""
+
+
+class ColumnType(Enum):
+    """How a column's values are written and what they are in Spark."""
+
+    INT = "int"
+    """A whole number in 64 bits (Spark: long)."""
+    TEXT = "text"
+    """Unicode text, dictionary-coded per block (Spark: string)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: `name`, `type`, and whether consecutive values are close, so that deltas are written."""
+
+    name: str
+    type: ColumnType
+    delta: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One kind of record."""
+
+    name: str
+    columns: tuple[Column, ...]
+
+
+DELIVERY = Table(
+    "delivery",
+    (
+        Column("t_us", ColumnType.INT, delta=True),  # monotonic microseconds when the fate was decided
+        Column("message", ColumnType.INT, delta=True),  # the message's number
+        Column("publisher", ColumnType.TEXT),  # client id
+        Column("subscriber", ColumnType.TEXT),  # client id; "" in rows of PUBLISHED and FILTERED
+        Column("topic", ColumnType.TEXT),
+        Column("filter", ColumnType.TEXT),  # the subscription as it was written; "" as above
+        Column("qos", ColumnType.INT),  # the copy's QoS; the message's in rows of PUBLISHED and FILTERED
+        Column("fate", ColumnType.INT),
+        Column("cause", ColumnType.INT),
+        Column("wait_us", ColumnType.INT),  # from acceptance to fate; 0 in rows of PUBLISHED and FILTERED
+        Column("payload_bytes", ColumnType.INT),
+        Column("copies", ColumnType.INT),  # copies made (PUBLISHED); 0 in other rows
+    ),
+)
+"""One row per message (PUBLISHED), per message nobody got (FILTERED) and per copy's fate; QoS 0 may be sampled."""
+
+DIGEST = Table(
+    "digest",
+    (
+        Column("minute", ColumnType.INT, delta=True),  # t_us // 60,000,000
+        Column("publisher", ColumnType.TEXT),
+        Column("subscriber", ColumnType.TEXT),  # "" for PUBLISHED and FILTERED
+        Column("qos", ColumnType.INT),
+        Column("fate", ColumnType.INT),
+        Column("cause", ColumnType.INT),
+        Column("count", ColumnType.INT),
+        Column("sum", ColumnType.INT),  # of message numbers, modulo 2**63
+        Column("xor", ColumnType.INT),  # of message numbers
+    ),
+)
+"""Everything, sampled or not: count, sum and xor of the message numbers of a flow's fate in one minute.
+
+QoS is the copy's; of MATCHED and of the fates of the same copy it is the same number.
+"""
+
+FILTER = Table(
+    "filter",
+    (
+        Column("minute", ColumnType.INT, delta=True),
+        Column("subscriber", ColumnType.TEXT),
+        Column("filter", ColumnType.TEXT),
+        Column("evaluated", ColumnType.INT),  # messages whose topic matched the subscription's topic filter
+        Column("matched", ColumnType.INT),  # of these, messages the content filter accepted
+    ),
+)
+"""Selectivity: one row per subscription and minute in which a message's topic matched."""
+
+ANCHOR = Table(
+    "anchor",
+    (
+        Column("t_us", ColumnType.INT, delta=True),
+        Column("unix_us", ColumnType.INT, delta=True),
+    ),
+)
+"""What the wall clock said at a monotonic instant; a gateway's clock may be wrong and be corrected later."""
+
+TABLES: tuple[Table, ...] = (DELIVERY, DIGEST, FILTER, ANCHOR)
+
+SUM_MODULUS = 2**63

@@ -1,0 +1,74 @@
+"""Topic names and topic filters (MQTT 5.0 section 4.7). A value that exists is valid; nobody checks it again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgebroker.errors import TopicInvalid
+from edgebroker.limits import TOPIC_BYTES_MAX, TOPIC_LEVELS_MAX
+
+SEPARATOR = "/"
+SINGLE_LEVEL = "+"
+MULTI_LEVEL = "#"
+
+
+def parse_topic_name(text: str) -> str:
+    """*text* itself if it is a topic name: not empty, no wildcard, no U+0000, within the limits.
+
+    Raises TopicInvalid.
+    """
+    _check_text(text, "topic")
+    if SINGLE_LEVEL in text or MULTI_LEVEL in text:
+        raise TopicInvalid(f"a topic to publish to has no wildcards: {text[:80]!r}")
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFilter:
+    """A topic filter: `levels` between slashes, where `+` stands for one level and a last `#` for any tail."""
+
+    text: str
+    levels: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> TopicFilter:
+        """Read *text*. Raises TopicInvalid: empty, too long, U+0000, or a wildcard where none may stand."""
+        _check_text(text, "topic filter")
+        levels = tuple(text.split(SEPARATOR))
+        for position, level in enumerate(levels):
+            if MULTI_LEVEL in level and (level != MULTI_LEVEL or position != len(levels) - 1):
+                raise TopicInvalid(f"'#' must be the whole last level: {text[:80]!r}")
+            if SINGLE_LEVEL in level and level != SINGLE_LEVEL:
+                raise TopicInvalid(f"'+' must be a whole level: {text[:80]!r}")
+        return cls(text, levels)
+
+    @property
+    def has_wildcards(self) -> bool:
+        """Whether any level is `+` or `#`."""
+        return self.levels[-1] == MULTI_LEVEL or SINGLE_LEVEL in self.levels
+
+    def matches(self, topic: str) -> bool:
+        """Whether the topic name *topic* is meant. The reference; the broker asks the tree instead.
+
+        `a/#` matches `a` too; a wildcard in the first level does not match a topic that starts with `$`.
+        """
+        names = topic.split(SEPARATOR)
+        if topic.startswith("$") and self.levels[0] in (SINGLE_LEVEL, MULTI_LEVEL):
+            return False
+        for position, level in enumerate(self.levels):
+            if level == MULTI_LEVEL:
+                return True
+            if position >= len(names) or level not in (SINGLE_LEVEL, names[position]):
+                return False
+        return len(names) == len(self.levels)
+
+
+def _check_text(text: str, what: str) -> None:
+    if not text:
+        raise TopicInvalid(f"a {what} has at least one character")
+    if "\0" in text:
+        raise TopicInvalid(f"a {what} holds no U+0000")
+    if len(text) > TOPIC_BYTES_MAX or len(text.encode("utf-8", "replace")) > TOPIC_BYTES_MAX:
+        raise TopicInvalid(f"a {what} has at most {TOPIC_BYTES_MAX} bytes")
+    if text.count(SEPARATOR) >= TOPIC_LEVELS_MAX:
+        raise TopicInvalid(f"a {what} has at most {TOPIC_LEVELS_MAX} levels")
