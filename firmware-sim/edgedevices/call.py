@@ -72,8 +72,8 @@ class Call:
 
     @property
     def is_up(self) -> bool:
-        """Whether messages can be sent: greeted and not ended."""
-        return self._greeting.done() and not self._ended.done()
+        """Whether messages can be sent: greeted, not hung up and not ended."""
+        return self._greeting.done() and not self._hung_up and not self._ended.done()
 
     def flush(self) -> None:
         """Write what paho holds; watch the socket if it does not take all."""
@@ -90,9 +90,9 @@ class Call:
         """End the stream without DISCONNECT, as a device does that loses power: its will is published.
 
         Our direction is closed, not the socket: what was written still reaches the broker, and a QoS 0 message that we
-        count as sent is not lost to a connection reset.
+        count as sent is not lost to a connection reset. Does nothing while part of a message is unwritten.
         """
-        if self._watched is not None:
+        if self._watched is not None and self.is_up and not self.client.want_write():
             self._hung_up = True
             with suppress(OSError):
                 self._watched.shutdown(socket.SHUT_WR)

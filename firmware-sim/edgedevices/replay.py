@@ -22,8 +22,8 @@ LOOKAHEAD_ROWS = 1_000  # rows this far out of order still leave in order of tim
 DELIMITERS = ",;\t|"
 SAMPLE_ROWS = 20
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-INTEGER = re.compile(r"-?(0|[1-9]\d{0,18})")  # no leading zeros: "007" is a name; below 10**19, as CBOR holds it
-DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,3})?")
+INTEGER = re.compile(r"-?(0|[1-9]\d{0,18})", re.ASCII)  # no leading zeros: "007" is a name; below 10**19, as CBOR holds it
+DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 WORDS: dict[str, Json] = {"": None, "null": None, "nan": None, "true": True, "false": False}
 # Unix times after 1973 as seconds, milliseconds, microseconds, nanoseconds do not overlap below these bounds.
 UNIX_UNITS_US = ((1e11, SECOND), (1e14, 1_000), (1e17, 1), (1e20, 1e-3))
@@ -64,7 +64,7 @@ class CsvFile:
     def check_column(self, name: str, where: str) -> None:
         """Raises InputInvalid, with the nearest column, if there is no column *name*."""
         if name not in self.columns:
-            near = get_close_matches(name, self.columns, n=1, cutoff=0.5)
+            near = get_close_matches(name, self.columns, n=1, cutoff=0.6)
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(self.columns)}"
             raise InputInvalid(f"{where}: no column {name!r}; {hint}")
 
@@ -195,10 +195,9 @@ def time_us_of(text: str) -> int:
     """
     text = text.strip()
     if DECIMAL.fullmatch(text):
-        number = float(text)
+        number = float(text)  # 53 bits; microseconds of today need 51
         for bound, unit_us in UNIX_UNITS_US:
             if abs(number) < bound:
-                # Whole numbers stay whole: a float has 53 bits, microseconds of today need 51.
                 return round(number * unit_us)
         raise RowInvalid(f"time {text!r} is out of range")
     try:

@@ -1,0 +1,156 @@
+"""The account of a run and the commands around it: arithmetic, journal, addresses, options, host telemetry."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgebroker.instants import SECOND
+from edgedevices.__main__ import main
+from edgedevices.address import Address
+from edgedevices.errors import BrokerUnreachable, InputInvalid
+from edgedevices.host import Host
+from edgedevices.ledger import Ledger
+from edgedevices.message import Form, Message
+from edgedevices.progress import PlainLines, describe
+
+CAUSES = ("connection lost", "backlog full")
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from((None, *CAUSES)))))
+def test_published_is_the_sum_of_the_fates(fates: list[tuple[int, str | None]]) -> None:
+    journal = io.StringIO()
+    ledger = Ledger(journal)
+    for seq, (qos, cause) in enumerate(fates, 1):
+        message = Message("m", seq, "a/b", {"device": "m", "seq": seq}, Form.JSON, qos)
+        ledger.publish(message)
+        assert ledger.open == 1
+        if cause is not None:
+            ledger.fail(message, cause)
+        elif qos:
+            ledger.acknowledge(message)
+        else:
+            ledger.send(message)
+        assert ledger.open == 0
+    summary = ledger.summary()
+    assert summary["published"] == len(fates)
+    assert summary["published"] == summary["acknowledged"] + summary["sent"] + summary["failed"]
+    assert summary["failures"] == Counter(cause for _, cause in fates if cause is not None)
+    for qos, account in summary["qos"].items():
+        assert account["published"] == sum(level == int(qos) for level, _ in fates)
+        assert account["published"] == sum(number for name, number in account.items() if name != "published")
+    records = [json.loads(line) for line in journal.getvalue().splitlines()]
+    assert [record["seq"] for record in records] == list(range(1, len(fates) + 1))
+    assert Counter(record["outcome"] for record in records) == Counter(
+        {name: summary[name] for name in ("acknowledged", "sent", "failed") if summary[name]}
+    )
+    assert [record.get("cause") for record in records] == [cause for _, cause in fates]
+
+
+def test_a_journal_line_holds_the_whole_message() -> None:
+    journal = io.StringIO()
+    body = {"device": "m", "seq": 3, "site": "Süd", "axes": [1, 2.5]}
+    Ledger(journal).send(Message("m", 3, "a/b", body, Form.CBOR, 0, retain=True))
+    assert json.loads(journal.getvalue()) == {
+        "topic": "a/b",
+        "qos": 0,
+        "retain": True,
+        "device": "m",
+        "seq": 3,
+        "form": "cbor",
+        "payload": body,
+        "outcome": "sent",
+    }
+
+
+def test_json_payloads_refuse_what_is_no_json() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        Form.JSON.encode({"value": float("nan")})
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "shown"),
+    [
+        ("10.0.0.1:1884", "10.0.0.1", 1884, "10.0.0.1:1884"),
+        ("gateway", "gateway", 1883, "gateway:1883"),
+        ("[::1]:1884", "::1", 1884, "[::1]:1884"),
+        ("[::1]", "::1", 1883, "[::1]:1883"),
+        ("fe80::1", "fe80::1", 1883, "[fe80::1]:1883"),
+    ],
+)
+def test_addresses(text: str, host: str, port: int, shown: str) -> None:
+    address = Address.parse(text)
+    assert (address.host, address.port, str(address)) == (host, port, shown)
+
+
+@pytest.mark.parametrize("text", ["", ":1883", "host:", "host:0", "host:65536", "host:mqtt", "host:²"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(InputInvalid, match="write HOST:PORT"):
+        Address.parse(text)
+
+
+def test_nobody_listening_is_said_with_the_address(free_port: int) -> None:
+    with pytest.raises(BrokerUnreachable, match=f"127.0.0.1:{free_port}"):
+        Address("127.0.0.1", free_port).check_reachable()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["fleet", "--seconds", "soon"], "'soon' is no duration"),
+        (["fleet", "--seconds", "0"], "'0' is no duration"),
+        (["fleet", "--devices", "0"], "--devices"),
+        (["fleet", "--broker", "x:y"], "'x:y' is no address"),
+        (["fleet", "--journal", "{tmp}/none/journal"], "cannot write"),
+        (["host", "--topic-prefix", "a/#"], "no topic to publish to"),
+        (["replay", "{tmp}/none.csv", "--time-column", "t", "--topic", "x"], "cannot read"),
+        (["replay", "{tmp}/bad.csv", "--time-column", "t", "--topic", "x"], "no usable row; line 2: time 'x'"),
+        (["replay", "{tmp}/bad.csv", "--time-column", "t", "--topic", "x", "--speed", "-1"], "'-1' is no speed"),
+    ],
+)
+def test_mistakes_of_usage_give_exit_code_two_and_say_why(tmp_path: Path, arguments: list[str], words: str) -> None:
+    (tmp_path / "bad.csv").write_text("t\nx\n")
+    result = CliRunner().invoke(main, [argument.replace("{tmp}", str(tmp_path)) for argument in arguments])
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+def test_no_broker_gives_one_line_and_exit_code_two(free_port: int) -> None:
+    result = CliRunner().invoke(main, ["fleet", "--broker", f"127.0.0.1:{free_port}"])
+    assert result.exit_code == 2
+    assert result.output == f"edgedevices: cannot reach a broker at 127.0.0.1:{free_port}: Connection refused\n"
+
+
+def test_the_host_measures_itself() -> None:
+    host = Host("rack/{hostname}/", every_us=SECOND, duration_us=3 * SECOND)
+    dues, sent = [], []
+    while (due_us := host.due_us) is not None:
+        dues.append(due_us)
+        sent.append(host.emit())
+    assert dues == [SECOND, 2 * SECOND, 3 * SECOND]
+    assert [message.body["seq"] for message in sent] == [1, 2, 3]
+    for message in sent:
+        prefix, name, last = message.topic.split("/")
+        assert (prefix, last) == ("rack", "telemetry")
+        assert message.device == message.body["device"] == f"host-{name}"
+        for key in ("cpu_percent", "memory_percent", "disk_percent"):
+            assert 0 <= message.body[key] <= 100  # type: ignore[operator]
+        assert message.body["uptime_s"] > 0  # type: ignore[operator]
+        assert json.loads(message.payload()) == message.body
+
+
+def test_progress_for_logs_is_one_line_in_five_seconds() -> None:
+    stream, ledger = io.StringIO(), Ledger()
+    progress = PlainLines(stream)
+    for half_seconds in range(21):
+        progress.show(ledger, 40, half_seconds / 2)
+    lines = stream.getvalue().splitlines()
+    assert lines == [describe(ledger, 40, seconds) for seconds in (0.0, 5.0, 10.0)]
+    assert "0/40 online" in lines[0]
