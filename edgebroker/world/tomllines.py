@@ -1,0 +1,57 @@
+"""Where a key stands in TOML text. `tomllib` checks and reads; it forgets the lines, and people need them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_NAME: Final = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
+_HEADER: Final = re.compile(rf"\s*\[\[?\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*\]")
+_ASSIGNMENT: Final = re.compile(rf"\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*=")
+_LONG_STRING: Final = re.compile(r'"""|\'\'\'')
+_POSITION: Final = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLines:
+    """The line of every section and key in a text that is known to be TOML. Lines count from 1."""
+
+    lines: dict[tuple[str, ...], int]
+
+    @classmethod
+    def of(cls, text: str) -> KeyLines:
+        lines: dict[tuple[str, ...], int] = {}
+        section: tuple[str, ...] = ()
+        inside = ""  # the quotes of the long string that this line begins in
+        for number, line in enumerate(text.splitlines(), 1):
+            if not inside:
+                if header := _HEADER.match(line):
+                    section = _names(header[1])
+                    lines.setdefault(section, number)
+                elif assignment := _ASSIGNMENT.match(line):
+                    path = (*section, *_names(assignment[1]))
+                    for length in range(1, len(path) + 1):
+                        lines.setdefault(path[:length], number)
+            for quotes in _LONG_STRING.findall(line):
+                inside = quotes if not inside else "" if quotes == inside else inside
+        return cls(lines)
+
+    def line(self, *path: str) -> int:
+        """The line of a key or section; for a key inside an inline table, the table's; 0 if nothing is known."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        return self.lines.get(path, 0)
+
+
+def line_of_error(message: str, text: str) -> tuple[str, int]:
+    """`tomllib`'s message without its position, and the line of the position."""
+    found = _POSITION.search(message)
+    if not found:
+        return message, 0
+    reason = message[: found.start()]
+    return reason, int(found[1]) if found[1] else text.count("\n") + 1
+
+
+def _names(dotted: str) -> tuple[str, ...]:
+    return tuple(name.strip("\"'") for name in re.findall(_NAME, dotted))

@@ -1,0 +1,93 @@
+"""The kinds of value a setting may have: what is accepted, and what the operator reads when it is not."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+TOML_NAMES = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a fraction",
+    str: "text",
+    list: "a list",
+    dict: "a section",
+}
+
+
+class Unusable(Exception):
+    """A value that cannot be used: (reason, how to mend it)."""
+
+    def __init__(self, reason: str, mend: str) -> None:
+        super().__init__(reason, mend)
+
+
+class Kind(Protocol):
+    """One kind of value."""
+
+    def read(self, value: object, folder: Path) -> object:
+        """The value as the gateway uses it; paths are relative to *folder*. Raises Unusable."""
+
+    def __str__(self) -> str:
+        """What is accepted, in words for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number from `least` to `most`, both included."""
+
+    least: int
+    most: int
+
+    def read(self, value: object, folder: Path) -> int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise Unusable(f"is {toml_name(value)}", f"write a number, {self}, without quotes")
+        if not self.least <= value <= self.most:
+            raise Unusable(f"is {value:,}", f"write a number, {self}")
+        return value
+
+    def __str__(self) -> str:
+        return f"{self.least:,} to {self.most:,}"
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Text that matches `pattern` as a whole; `meaning` says so in words."""
+
+    pattern: str
+    meaning: str
+
+    def read(self, value: object, folder: Path) -> str:
+        if not isinstance(value, str):
+            raise Unusable(f"is {toml_name(value)}", f"write {self}, in quotes")
+        if not re.fullmatch(self.pattern, value):
+            raise Unusable(f"is {value!r}", f"write {self}")
+        return value
+
+    def __str__(self) -> str:
+        return self.meaning
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder, which need not exist yet. `~` is the user's own."""
+
+    def read(self, value: object, folder: Path) -> Path:
+        if not isinstance(value, str):
+            raise Unusable(f"is {toml_name(value)}", f"write {self}, in quotes")
+        if not value or "\0" in value:
+            raise Unusable(f"is {value!r}", f"write {self}, or leave the line out")
+        try:
+            return folder / Path(value).expanduser()
+        except RuntimeError as error:
+            raise Unusable(f"is {value!r}", "there is no such user; write the whole path") from error
+
+    def __str__(self) -> str:
+        return "the path of a folder"
+
+
+def toml_name(value: object) -> str:
+    """What TOML calls a value, for people."""
+    return TOML_NAMES.get(type(value), "a date or time")

@@ -1,0 +1,192 @@
+"""Settings: what is taken, what is refused and how it is said, and that docs/settings.md tells the same."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgebroker import limits
+from edgebroker.cli.check import command as check
+from edgebroker.cli.check import effective
+from edgebroker.world.settings import KEYS, Settings, SettingsRefused
+from edgebroker.world.tomllines import KeyLines
+from edgebroker.world.valuekinds import Whole
+
+
+def parse(text: str) -> Settings:
+    return Settings.parse(text, "f.toml", Path("/etc/edge"))
+
+
+def refusal(text: str) -> list[str]:
+    with pytest.raises(SettingsRefused) as refused:
+        parse(text)
+    return str(refused.value).splitlines()
+
+
+def test_an_empty_file_gives_the_defaults() -> None:
+    assert parse("") == Settings.defaults() == Settings()
+
+
+def test_defaults_are_those_of_the_core() -> None:
+    for key, value in Settings.defaults().values()["limits"].items():
+        assert value == getattr(limits, key.upper())
+
+
+def test_values_are_read() -> None:
+    settings = parse('[listener]\nhost = "::"\nport = 0\n[log]\ndir = "log"\n[data]\ndir = "/var/lib/edge"\n')
+    assert (settings.listener.host, settings.listener.port) == ("::", 0)
+    assert settings.log.dir == Path("/etc/edge/log"), "folders are relative to the file's own"
+    assert settings.data.dir == Path("/var/lib/edge")
+
+
+def test_dotted_keys_and_inline_tables_are_the_same_file() -> None:
+    assert parse("listener.port = 7") == parse("listener = { port = 7 }") == parse("[listener]\nport = 7")
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(FrozenInstanceError):
+        Settings().listener.port = 1  # type: ignore[misc]
+
+
+REFUSALS = {
+    "[listener]\nprot = 1": "f.toml:2: listener.prot: unknown key; did you mean port?",
+    "[listener]\nqqq = 1": "f.toml:2: listener.qqq: unknown key; [listener] has host, port",
+    "[listener]\nsample_qos0 = 1": "f.toml:2: listener.sample_qos0: unknown key; it belongs in [log]",
+    "[node]\ndir = 1": "f.toml:2: node.dir: unknown key; it belongs in [log] or [data]",
+    "port = 1": "f.toml:1: port: stands outside any section; put it under [listener]",
+    "[limit]": "f.toml:1: limit: unknown section; did you mean [limits]?",
+    "[zzz]": "f.toml:1: zzz: unknown section; there are node, listener, log, data, limits",
+    "log = true": "f.toml:1: log: is a section; write [log] on a line",
+    "[[log]]": "f.toml:1: log: is a section; write [log] on a line",
+    '[listener]\nport = "1"': "f.toml:2: listener.port: is text; write a number, 0 to 65,535, without quotes",
+    "[listener]\nport = true": (
+        "f.toml:2: listener.port: is true or false; write a number, 0 to 65,535, without quotes"
+    ),
+    "[listener]\nport = 1.0": "f.toml:2: listener.port: is a fraction; write a number, 0 to 65,535, without quotes",
+    "[listener]\nport = -1": "f.toml:2: listener.port: is -1; write a number, 0 to 65,535",
+    "[listener]\nport = 65536": "f.toml:2: listener.port: is 65,536; write a number, 0 to 65,535",
+    "[listener]\nhost = 1": (
+        "f.toml:2: listener.host: is a whole number; write a host name or an IP address, in quotes"
+    ),
+    '[listener]\nhost = "a b"': "f.toml:2: listener.host: is 'a b'; write a host name or an IP address",
+    '[log]\ndir = ""': "f.toml:2: log.dir: is ''; write the path of a folder, or leave the line out",
+    "[log]\ndir = 2024-01-01": "f.toml:2: log.dir: is a date or time; write the path of a folder, in quotes",
+    "# a\n\nlisten": "f.toml:3: not TOML: Expected '=' after a key in a key/value pair",
+    "[log]\nsample_qos0 = 1\nsample_qos0 = 2": (
+        "f.toml:3: not TOML: Cannot overwrite a value; a key or section may stand only once"
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "line"), REFUSALS.items())
+def test_a_refusal_names_file_line_key_and_mend(text: str, line: str) -> None:
+    assert refusal(text) == [line]
+
+
+def test_a_section_twice_is_refused() -> None:
+    [line] = refusal("[log]\n[data]\n[log]")
+    assert line.startswith("f.toml:3: not TOML: ")
+    assert line.endswith("; a key or section may stand only once")
+
+
+def test_all_problems_are_reported_at_once_in_the_order_of_the_file() -> None:
+    found = refusal("[limits]\ninflight_max = 0\nx = 1\n[listener]\nport = 70000\nhost = ''\n[nod]\n")
+    assert [line.split(": ")[:2] for line in found] == [
+        ["f.toml:2", "limits.inflight_max"],
+        ["f.toml:3", "limits.x"],
+        ["f.toml:5", "listener.port"],
+        ["f.toml:6", "listener.host"],
+        ["f.toml:7", "nod"],
+    ]
+
+
+def test_lines_are_found_past_long_strings_and_quoted_names() -> None:
+    text = 'a = """\nb = 1\n[c]\n"""\n["s"]\n"k" = 1\nd.e = 2\n[t]\nf = { g = 1 }\n'
+    lines = KeyLines.of(text)
+    assert [lines.line(*path) for path in (("a",), ("b",), ("c",), ("s",), ("s", "k"))] == [1, 0, 0, 5, 6]
+    assert [lines.line(*path) for path in (("s", "d"), ("s", "d", "e"), ("t", "f", "g"))] == [7, 7, 9]
+
+
+@given(st.sampled_from([(s, k) for s, keys in KEYS.items() for k in keys]), st.integers(-(2**40), 2**40))
+def test_a_whole_number_is_taken_exactly_in_its_range(key: tuple[str, str], value: int) -> None:
+    section, name = key
+    kind = KEYS[section][name].metadata["kind"]
+    text = f"[{section}]\n{name} = {value}"
+    if isinstance(kind, Whole) and kind.least <= value <= kind.most:
+        assert getattr(getattr(parse(text), section), name) == value
+    else:
+        assert len(refusal(text)) == 1
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_taken_or_refused_cleanly(text: str) -> None:
+    with contextlib.suppress(SettingsRefused):
+        assert parse(text) == Settings(), "a random text that says something is not TOML"
+
+
+def test_the_command_line_goes_before_the_file() -> None:
+    settings = parse("[listener]\nport = 7\nhost = 'h'").overridden(port=8, log_dir=Path("logs"))
+    assert (settings.listener.port, settings.listener.host) == (8, "h")
+    assert settings.log.dir == Path("logs"), "folders of the command line are relative to where it was typed"
+    assert settings.overridden() == settings
+
+
+def test_the_command_line_is_checked_as_strictly() -> None:
+    with pytest.raises(SettingsRefused) as refused:
+        Settings().overridden(port=65_536, host="")
+    assert str(refused.value).splitlines() == [
+        "command line: listener.host: is ''; write a host name or an IP address",
+        "command line: listener.port: is 65,536; write a number, 0 to 65,535",
+    ]
+
+
+def test_a_file_that_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "latin.toml").write_bytes(b"[node]\nname = '\xe9'\n")
+    (tmp_path / "huge.toml").write_bytes(b"#" * (limits.MIB + 1))
+    for name, words in {
+        "absent.toml": "absent.toml: cannot be read: No such file",
+        "": ": cannot be read: Is a directory",
+        "latin.toml": "latin.toml:2: is not UTF-8; save it as UTF-8 text",
+        "huge.toml": "huge.toml: has more than 1,048,576 bytes",
+    }.items():
+        with pytest.raises(SettingsRefused, match=re.escape(words)):
+            Settings.load(tmp_path / name)
+
+
+def test_check_takes_what_check_prints(tmp_path: Path) -> None:
+    settings = parse('[node]\nname = "n-1"\n[log]\ndir = "d"\nsample_qos0 = 9')
+    assert parse(effective(settings)) == settings
+
+
+def test_check_exits_with_0_or_2_and_speaks_json(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text("[listener]\nport = 1884\n")
+    taken = CliRunner().invoke(check, [str(file), "--json"])
+    assert taken.exit_code == 0
+    assert json.loads(taken.stdout)["settings"]["listener"] == {"host": "127.0.0.1", "port": 1884}
+    file.write_text("[listener]\nport = 'x'\n")
+    refused = CliRunner().invoke(check, [str(file), "--json"])
+    assert refused.exit_code == 2
+    [problem] = json.loads(refused.stdout)["problems"]
+    assert (problem["line"], problem["key"], problem["reason"]) == (2, "listener.port", "is text")
+    plain = CliRunner().invoke(check, [str(file)])
+    assert (plain.exit_code, plain.stdout) == (2, "")
+    assert plain.stderr.startswith(f"{file}:2: listener.port: is text")
+
+
+def test_the_documentation_lists_every_key_with_its_default_and_range(root: Path) -> None:
+    rows = re.findall(r"^\| `(\w+\.\w+)` \| (.+?) \| (.+?) \|", (root / "docs/settings.md").read_text(), re.MULTILINE)
+    expected = []
+    for section, values in Settings.defaults().values().items():
+        for key, value in values.items():
+            default = "not set" if value is None else f"`{json.dumps(value)}`"
+            expected.append((f"{section}.{key}", default, str(KEYS[section][key].metadata["kind"])))
+    assert rows == expected
