@@ -1,0 +1,158 @@
+"""`edgebroker sub`: print the messages of subscriptions, by topic and by content."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import sys
+from typing import Any, Final
+
+import click
+
+from edgebridge.session.carriers import SHARE_PREFIX, WHERE_PROPERTY, filter_topic
+from edgebridge.wire.dialect import V5
+from edgebridge.wire.packets import Publish, SubAck, SubscriptionOption
+from edgebridge.wire.properties import Properties, Property, user_properties
+from edgebridge.wire.reasons import FAILURE
+from edgebroker.cli.client import Client, connect, explain
+from edgebroker.cli.connection import EXIT_REFUSED, Peer, peer_of, peer_options, run, say
+from edgebroker.errors import FilterInvalid, FilterTooComplex
+from edgebroker.filters import Filter
+
+SESSION_EXPIRY_S: Final = 3600
+ANNOUNCEMENT: Final = "filter"
+"""The user property of CONNACK by which a broker says that it knows content filters (docs/filters.md, P-6)."""
+
+
+@click.command("sub", short_help="Subscribe and print messages.")
+@peer_options
+@click.option("-t", "--topic", "topics", multiple=True, required=True, help="A topic filter; may be repeated.")
+@click.option("--where", metavar="EXPR", help="Only messages whose content satisfies EXPR, like: temp > 30")
+@click.option(
+    "-q", "--qos", default=0, type=click.IntRange(0, 2), show_default=True, help="Highest quality of service."
+)
+@click.option("-v", "--verbose", is_flag=True, help="Print the topic before the payload.")
+@click.option("-C", "--count", type=click.IntRange(1), help="End after this many messages.")
+@click.option("-W", "--wait", "wait_s", type=click.FloatRange(0), metavar="SECONDS", help="End after this long.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per message.")
+@click.option("-c", "--keep-session", is_flag=True, help="Resume the session of -i ID, and leave it when ending.")
+@click.option(
+    "--session-expiry", type=click.IntRange(0), metavar="SECONDS", help="With -c: how long it is kept. [3600]"
+)
+def command(**options: Any) -> None:
+    """Print each message of the topics as one line, until interrupted.
+
+    \b
+    edgebroker sub -t 'sensors/#' -v --where "temp > 30 AND site = 'north'"
+    """  # noqa: D301 - click reads \b, the character: keep the lines below it as they are
+    peer = peer_of(options)
+    if options["keep_session"] and not peer.client_id:
+        raise click.UsageError("-c needs -i ID: a session is found again by its client identifier")
+    if options["session_expiry"] is not None and not options["keep_session"]:
+        raise click.UsageError("--session-expiry needs -c")
+    run(_subscribe(peer, **options))
+
+
+async def _subscribe(
+    peer: Peer,
+    topics: tuple[str, ...],
+    where: str | None,
+    qos: int,
+    verbose: bool,
+    count: int | None,
+    wait_s: float | None,
+    as_json: bool,
+    keep_session: bool,
+    session_expiry: int | None,
+) -> int:
+    expiry_s = (SESSION_EXPIRY_S if session_expiry is None else session_expiry) if keep_session else 0
+    if peer.dialect is not V5:
+        expiry_s = 0
+    async with connect(peer.host, peer.port, peer.introduction(not keep_session, expiry_s)) as client:
+        if where is not None and peer.dialect is V5 and not _knows_filters(client):
+            say(f"the broker at {peer.host}:{peer.port} knows no content filters: --where would be ignored")
+            return EXIT_REFUSED
+        properties: Properties = {}
+        written = list(topics)
+        if where is not None and peer.dialect is V5:
+            properties = {Property.USER_PROPERTY: [(WHERE_PROPERTY, where)]}
+        elif where is not None:
+            written = [_with_filter(where, topic) for topic in topics]
+        suback = await client.subscribe([SubscriptionOption(topic, qos) for topic in written], properties)
+        refused = _report_refusals(topics, where, suback)
+        if refused:
+            return EXIT_REFUSED
+        seen = 0
+        try:
+            async with asyncio.timeout(wait_s):
+                async for message in client.messages():
+                    _print(message, verbose, as_json)
+                    seen += 1
+                    if seen == count:
+                        return 0
+        except TimeoutError:
+            if count is not None:
+                say(f"{seen} of {count} messages came in {wait_s:g} s")
+                return EXIT_REFUSED
+        except BrokenPipeError:
+            # Whoever read our output has seen enough (`| head`). Nothing may be flushed at exit either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _knows_filters(client: Client) -> bool:
+    return any(name == ANNOUNCEMENT for name, _ in user_properties(client.connack.properties))
+
+
+def _with_filter(where: str, topic: str) -> str:
+    """*topic* with *where* inside, as 3.1.1 carries it; behind the group if the subscription is shared."""
+    if topic.startswith(SHARE_PREFIX):
+        group, _, inner = topic.removeprefix(SHARE_PREFIX).partition("/")
+        return f"{SHARE_PREFIX}{group}/{filter_topic(where, inner)}"
+    return filter_topic(where, topic)
+
+
+def _report_refusals(topics: tuple[str, ...], where: str | None, suback: SubAck) -> bool:
+    """Say which subscriptions failed and why. A 3.1.1 broker gives no reason; then we look at the filter ourselves."""
+    found = False
+    for topic, reason in zip(topics, suback.reasons, strict=False):
+        if reason >= FAILURE:
+            found = True
+            why = _fault_of(where) if where is not None and not suback.properties else None
+            say(f"the broker refused {topic!r}: {why or explain(reason, suback.properties)}")
+    return found
+
+
+def _fault_of(where: str) -> str | None:
+    try:
+        Filter.parse(where)
+    except (FilterInvalid, FilterTooComplex) as error:
+        return f"{where!r}, {error}"
+    return None
+
+
+def _print(message: Publish, verbose: bool, as_json: bool) -> None:
+    """One line, written at once: whoever reads may be waiting for it."""
+    if as_json:
+        line = json.dumps(_as_object(message), ensure_ascii=False).encode()
+    else:
+        line = message.topic.encode() + b" " + message.payload if verbose else message.payload
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _as_object(message: Publish) -> dict[str, Any]:
+    """The message for programs: "payload" if it is UTF-8, else "payload_base64"."""
+    try:
+        payload = {"payload": message.payload.decode()}
+    except UnicodeDecodeError:
+        payload = {"payload_base64": base64.b64encode(message.payload).decode()}
+    return {
+        "topic": message.topic,
+        **payload,
+        "qos": message.qos,
+        "retain": message.retain,
+        "user_properties": user_properties(message.properties),
+    }
