@@ -22,7 +22,7 @@ LOOKAHEAD_ROWS = 1_000  # rows this far out of order still leave in order of tim
 DELIMITERS = ",;\t|"
 SAMPLE_ROWS = 20
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-INTEGER = re.compile(r"-?(0|[1-9]\d{0,18})", re.ASCII)  # no leading zeros: "007" is a name; below 10**19, as CBOR holds it
+INTEGER = re.compile(r"-?(0|[1-9]\d{0,18})", re.ASCII)  # "007" is a name; 19 digits fit the 64 bits of CBOR
 DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 WORDS: dict[str, Json] = {"": None, "null": None, "nan": None, "true": True, "false": False}
 # Unix times after 1973 as seconds, milliseconds, microseconds, nanoseconds do not overlap below these bounds.
