@@ -1,0 +1,54 @@
+"""What the benchmark asks of its load generator, and what comes back: one JSON object each way."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run of one load against one broker on 127.0.0.1.
+
+    load: `stream`, `acknowledged`, `paced` or `idle`.  window: published messages that may be under way at once; it
+    keeps every broker below the point where it drops QoS 0 messages.  rate: messages per second of an open loop.
+    """
+
+    load: str
+    port: int = 0
+    broker_pid: int = 0
+    seconds: float = 2.0
+    warmup_s: float = 0.3
+    messages_max: int = 100_000_000
+    shape: str = "one"
+    publishers: int = 1
+    subscribers: int = 1
+    packets_per_write: int = 1
+    window: int = 1
+    rate: int = 0
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Job:
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one run measured. A run with a `failure` has no figures that may be used."""
+
+    values: dict[str, float] = field(default_factory=dict)
+    failure: str | None = None
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Sample:
+        return cls(**json.loads(text))
+
+
+class LoadFailed(Exception):
+    """Messages were lost, doubled, damaged or late beyond the time limit; the run does not count."""

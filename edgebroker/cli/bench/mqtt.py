@@ -1,0 +1,129 @@
+"""`edgebroker bench mqtt`: this broker and another under the same load, side by side."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from edgebroker.cli import Refused
+
+from . import report, rounds
+from .subjects import SUBJECTS, Subject, SubjectMissing, pure_edgebroker
+from .trial import BrokerFailed, Cores, running
+from .workloads import NAMES, WORKLOADS
+
+RUN_FAILED = 1  # exit code: a run lost messages or a broker stopped
+
+
+@click.command(name="mqtt")
+@click.option(
+    "--against",
+    type=click.Choice(["mosquitto", "relay", "none"]),
+    default="mosquitto",
+    show_default=True,
+    help="The peer. `relay` copies bytes without looking at them: the ceiling.",
+)
+@click.option(
+    "--subject",
+    type=click.Choice(sorted(SUBJECTS)),
+    default="edgebroker",
+    show_default=True,
+    help="Measured as ours. `mosquitto` against mosquitto shows the noise of the machine.",
+)
+@click.option("--pure", is_flag=True, help="Measure ours without compiled modules as well.")
+@click.option("--only", multiple=True, type=click.Choice(NAMES), help="Only this workload; may be repeated.")
+@click.option("--rounds", "round_count", type=click.IntRange(1, 99), default=3, show_default=True)
+@click.option("--seconds", type=click.FloatRange(0.1, 60), default=2.0, show_default=True, help="Length of a run.")
+@click.option("--quick", is_flag=True, help="One round of very short runs: shows that it works, measures nothing.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def command(
+    against: str,
+    subject: str,
+    pure: bool,
+    only: tuple[str, ...],
+    round_count: int,
+    seconds: float,
+    quick: bool,
+    as_json: bool,
+) -> None:
+    """Measure the broker, alternating with another one on the same cores.
+
+    The broker has one core, the load generator the other; everything stays on the loopback interface. A run in which
+    a message is lost, doubled or damaged is marked failed and is not averaged.
+    """
+    if sys.platform != "linux":
+        raise Refused("this benchmark needs Linux: it pins processes to cores and reads /proc")
+    with stopped_by_sigterm(), tempfile.TemporaryDirectory(prefix="edgebroker-pure-") as folder, pinned() as cores:
+        sides = chosen_sides(subject, against, Path(folder) if pure else None)
+        about = report.machine(cores)
+        for side in sides.values():
+            check_that_it_starts(side, cores)
+        plan = rounds.Plan(sides, cores, 1 if quick else round_count, seconds, quick)
+        rows = [
+            row
+            for workload in WORKLOADS
+            if not only or workload.name in only
+            for row in rounds.run(plan, workload, lambda line: click.echo(line, err=True))
+        ]
+    click.echo((report.as_json if as_json else report.as_table)(about, sides, rows))
+    if any(row.failed for row in rows):
+        raise SystemExit(RUN_FAILED)
+
+
+def chosen_sides(subject: str, against: str, pure_folder: Path | None) -> dict[str, Subject]:
+    """The sides by role, in running order. Raises Refused if one is not installed."""
+    try:
+        sides = {rounds.OURS: SUBJECTS[subject]()}
+        if pure_folder is not None:
+            sides[rounds.PURE] = pure_edgebroker(pure_folder)
+        if against != "none":
+            sides[rounds.PEER] = SUBJECTS[against]()
+    except SubjectMissing as missing:
+        raise Refused(f"skipped: {missing}") from None
+    return sides
+
+
+def check_that_it_starts(side: Subject, cores: Cores) -> None:
+    """Start once, unmeasured: reports a broken broker early and warms the page cache and Python's byte code."""
+    try:
+        with running(side, cores):
+            pass
+    except BrokerFailed as failure:
+        raise Refused(str(failure)) from None
+
+
+@contextlib.contextmanager
+def pinned() -> Iterator[Cores]:
+    """Choose the cores and keep this process off the broker's."""
+    allowed = os.sched_getaffinity(0)
+    first, *others = sorted(allowed)
+    cores = Cores(broker=first, generator=others[0] if others else first)
+    if not others:
+        click.echo("only one core: broker and generator disturb each other, the figures are of little use", err=True)
+    os.sched_setaffinity(0, {cores.generator})
+    try:
+        yield cores
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+@contextlib.contextmanager
+def stopped_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM unwind like Ctrl-C does, so that every child is ended."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    previous = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

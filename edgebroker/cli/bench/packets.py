@@ -1,0 +1,57 @@
+"""Ready-made MQTT 3.1.1 packets for the load generator.
+
+The generator does not use the broker's own codec on purpose: a fault of the codec would cancel out, and a prebuilt
+chunk of plain bytes costs nothing to send. Section numbers are those of MQTT 3.1.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+PAYLOAD_BYTES = 64  # a typical reading; all published packets of one workload have the same size
+CONNACK_ACCEPTED = b"\x20\x02\x00\x00"
+DISCONNECT = b"\xe0\x00"
+PUBACK_BYTES = 4
+
+
+def connect(client_id: str) -> bytes:
+    """CONNECT with a clean session and no keep-alive (section 3.1)."""
+    return packet(0x10, text("MQTT") + b"\x04\x02\x00\x00" + text(client_id))
+
+
+def subscribe(filters: Sequence[str], qos: int) -> bytes:
+    """One SUBSCRIBE, packet id 1, that asks for every filter at the same QoS (section 3.8)."""
+    return packet(0x82, b"\x00\x01" + b"".join(text(one) + bytes([qos]) for one in filters))
+
+
+def publish(topic: str, payload: bytes, packet_id: int | None = None) -> bytes:
+    """PUBLISH at QoS 0, or at QoS 1 if there is a packet id (section 3.3)."""
+    if packet_id is None:
+        return packet(0x30, text(topic) + payload)
+    return packet(0x32, text(topic) + packet_id.to_bytes(2, "big") + payload)
+
+
+def puback(packet_id: int) -> bytes:
+    """PUBACK (section 3.4)."""
+    return b"\x40\x02" + packet_id.to_bytes(2, "big")
+
+
+def numbered_payload(number: int) -> bytes:
+    """64 bytes that differ from message to message, so that a swapped or torn message shows."""
+    return f"{number:08d}".encode().ljust(PAYLOAD_BYTES, b".")
+
+
+def packet(first_byte: int, body: bytes) -> bytes:
+    """A fixed header and its body; the remaining length takes seven bits per byte (section 2.2.3)."""
+    length, rest = bytearray(), len(body)
+    while True:
+        rest, septet = rest >> 7, rest & 0x7F
+        length.append(septet | (0x80 if rest else 0))
+        if not rest:
+            return bytes([first_byte]) + bytes(length) + body
+
+
+def text(value: str) -> bytes:
+    """A UTF-8 string behind its two length bytes (section 1.5.3)."""
+    encoded = value.encode()
+    return len(encoded).to_bytes(2, "big") + encoded

@@ -1,0 +1,122 @@
+"""Children on a chosen core, ended for certain, and what the kernel says about them (Linux: /proc)."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+DESCRIPTORS = 4_096  # 1,000 clients and some; the usual soft limit of 1,024 is just too small
+STOP_S = 5  # time to stop politely before the child is killed
+PR_SET_PDEATHSIG = 1  # linux/prctl.h: the child is killed if the benchmark itself is
+
+_libc = ctypes.CDLL(None)
+
+
+@contextlib.contextmanager
+def child(
+    command: Sequence[str],
+    core: int,
+    environment: Mapping[str, str],
+    stdin: int | None,
+    stdout: int | IO[bytes],
+    stderr: int | IO[bytes],
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A child pinned to *core*; it does not outlive the block, nor this process."""
+    parent = os.getpid()
+
+    def prepare() -> None:
+        os.sched_setaffinity(0, {core})
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # the benchmark died before the line above took effect
+            os._exit(1)
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+    process = subprocess.Popen(
+        command, env={**os.environ, **environment}, stdin=stdin, stdout=stdout, stderr=stderr, preexec_fn=prepare
+    )
+    try:
+        yield process
+    finally:
+        stop(process)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End one child: ask, wait, then kill."""
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:  # also when a second Ctrl-C ends the waiting
+        process.kill()
+        process.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class CpuClock:
+    """Seconds so far, of all threads of a process: on a core, and ready but waiting while others had the core."""
+
+    used_s: float
+    waited_s: float
+
+    @classmethod
+    def read(cls, pid: int) -> CpuClock:
+        """The scheduler's count in nanoseconds where the kernel gives it, else user + system time in 10 ms ticks."""
+        try:
+            threads = [(task / "schedstat").read_bytes().split() for task in Path(f"/proc/{pid}/task").iterdir()]
+        except FileNotFoundError:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            return cls((int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), 0.0)
+        return cls(sum(int(used) for used, _, _ in threads) / 1e9, sum(int(waited) for _, waited, _ in threads) / 1e9)
+
+    def __sub__(self, earlier: CpuClock) -> CpuClock:
+        return CpuClock(self.used_s - earlier.used_s, self.waited_s - earlier.waited_s)
+
+
+class CpuClocks:
+    """The clocks of broker and generator over the timed part of a run, from its creation on."""
+
+    def __init__(self, broker_pid: int) -> None:
+        self.pids = {"broker": broker_pid, "generator": os.getpid()}
+        self.started = {who: CpuClock.read(pid) for who, pid in self.pids.items()}
+        self.started_at = time.perf_counter()
+
+    def shares(self, messages: int) -> dict[str, float]:
+        """What each used of its core and waited for it (1.0: all the time), and the broker's CPU time per message."""
+        elapsed = time.perf_counter() - self.started_at
+        spent = {who: CpuClock.read(pid) - self.started[who] for who, pid in self.pids.items()}
+        values = {"cpu_us": spent["broker"].used_s / messages * 1e6}
+        for who, clock in spent.items():
+            values[f"{who}_busy"] = clock.used_s / elapsed
+            values[f"{who}_waited"] = clock.waited_s / elapsed
+        return values
+
+
+def memory_bytes(pid: int) -> dict[str, int]:
+    """Memory of a process: `rss`, and `pss` (pages shared with others counted by share) where readable."""
+    found = {"rss": kib_of(Path(f"/proc/{pid}/status"), "VmRSS:") * 1024}
+    with contextlib.suppress(OSError):
+        found["pss"] = kib_of(Path(f"/proc/{pid}/smaps_rollup"), "Pss:") * 1024
+    return found
+
+
+def kib_of(path: Path, label: str) -> int:
+    """The number behind *label* in one of the kernel's tables, in KiB."""
+    line = next(line for line in path.read_text().splitlines() if line.startswith(label))
+    return int(line.split()[1])

@@ -1,0 +1,142 @@
+"""Alternating runs A B A B ..., medians, and the ratio of each pair.
+
+The two runs of a pair follow each other within seconds, so a machine that is slower for a minute slows both. A run
+that failed (messages lost, broker gone) fails the workload: it is reported, not averaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from .job import Job, Sample
+from .subjects import Subject
+from .trial import Cores, measure
+from .workloads import Measure, Workload
+
+QUICK_S = 0.3  # length of a run that only shows that everything works
+QUICK_WARMUP_S = 0.05
+
+# Other programs on the cores: at 3 % of waiting the figures of an otherwise idle machine still repeat.
+DISTURBANCE_MAX = 0.03
+ATTEMPTS = 5  # then the run is kept, and the report says how much it was disturbed
+
+# the roles of the sides of a comparison, in the order in which they run
+OURS, PURE, PEER = "ours", "pure", "peer"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Who is measured how often. `seconds` replaces the length of the loads that measure a rate."""
+
+    sides: Mapping[str, Subject]
+    cores: Cores
+    rounds: int
+    seconds: float
+    quick: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure of the report: medians, and the median of ours / peer round by round."""
+
+    name: str
+    about: str
+    unit: str
+    ours: float | None = None
+    pure: float | None = None
+    peer: float | None = None
+    ratio: float | None = None
+    pure_ratio: float | None = None
+    target: str | None = None
+    met: bool | None = None
+    failed: str | None = None
+    runs: dict[str, list[float]] = field(default_factory=dict)
+    ratios: list[float] = field(default_factory=list)
+    busy: dict[str, dict[str, float]] = field(default_factory=dict)  # side -> broker, generator: share of a core
+    disturbed: float = 0.0  # the worst run's share of waiting for a core that another program had
+
+
+def run(plan: Plan, workload: Workload, say: Callable[[str], None]) -> Iterator[Row]:
+    """Run one workload in all rounds and yield its rows. *say* gets a line per run."""
+    samples: dict[str, list[Sample]] = {role: [] for role in plan.sides}
+    for number in range(1, plan.rounds + 1):
+        for role, subject in plan.sides.items():
+            sample = undisturbed(subject, job_of(plan, workload), plan)
+            samples[role].append(sample)
+            outcome = sample.failure or "  ".join(f"{m.key} {sample.values[m.key]:,.1f}" for m in workload.measures)
+            say(f"{workload.name} {number}/{plan.rounds} {subject.name}: {outcome}")
+            if sample.failure is not None:
+                yield from failed_rows(workload, f"round {number}, {subject.name}: {sample.failure}")
+                return
+    for one in workload.measures:
+        yield row(workload, one, samples)
+
+
+def undisturbed(subject: Subject, job: Job | None, plan: Plan) -> Sample:
+    """One run. If other programs took the cores meanwhile it is repeated; what it measured plays no part in that."""
+    for _ in range(1 if plan.quick else ATTEMPTS):
+        sample = measure(subject, job, plan.cores)
+        if sample.failure is not None or disturbance(sample) <= DISTURBANCE_MAX:
+            break
+    return sample
+
+
+def disturbance(sample: Sample) -> float:
+    """The share of the run that broker or generator stood waiting for its core, whichever is more."""
+    return max(sample.values.get("broker_waited", 0.0), sample.values.get("generator_waited", 0.0))
+
+
+def row(workload: Workload, one: Measure, samples: Mapping[str, Sequence[Sample]]) -> Row:
+    """Medians and ratios of one measure."""
+    runs = {role: [sample.values[one.key] for sample in taken] for role, taken in samples.items()}
+    ratios = pairwise(runs.get(OURS), runs.get(PEER))
+    pure_ratios = pairwise(runs.get(PURE), runs.get(PEER))
+    ours, ratio = median(runs[OURS]), median(ratios) if ratios else None
+    return replace(
+        empty_row(workload, one),
+        ours=ours,
+        pure=median(runs[PURE]) if PURE in runs else None,
+        peer=median(runs[PEER]) if PEER in runs else None,
+        ratio=ratio,
+        pure_ratio=median(pure_ratios) if pure_ratios else None,
+        met=one.target.is_met(ours, ratio) if one.target else None,
+        runs=runs,
+        ratios=ratios,
+        busy={role: busy for role, taken in samples.items() if (busy := busy_shares(taken))},
+        disturbed=round(max(disturbance(sample) for taken in samples.values() for sample in taken), 3),
+    )
+
+
+def empty_row(workload: Workload, one: Measure) -> Row:
+    return Row(one.name, workload.about, one.unit, target=str(one.target) if one.target else None)
+
+
+def failed_rows(workload: Workload, why: str) -> list[Row]:
+    """Rows without figures; a failed run misses its target, if there is one."""
+    rows = [(empty_row(workload, one), one.target) for one in workload.measures]
+    return [replace(empty, met=False if target else None, failed=why) for empty, target in rows]
+
+
+def pairwise(ours: Sequence[float] | None, peer: Sequence[float] | None) -> list[float]:
+    """The ratio of each round."""
+    return [a / b for a, b in zip(ours or (), peer or (), strict=False)] if ours and peer else []
+
+
+def busy_shares(samples: Sequence[Sample]) -> dict[str, float]:
+    """Median shares of a core that broker and generator used, where the load tells."""
+    return {
+        who: round(median(sample.values[f"{who}_busy"] for sample in samples), 3)
+        for who in ("broker", "generator")
+        if all(f"{who}_busy" in sample.values for sample in samples)
+    }
+
+
+def job_of(plan: Plan, workload: Workload) -> Job | None:
+    """The workload's job at this plan's length; silence keeps its own, unless it must be quick."""
+    if workload.job is None:
+        return None
+    if plan.quick:
+        return replace(workload.job, seconds=QUICK_S, warmup_s=QUICK_WARMUP_S)
+    return workload.job if workload.job.load == "idle" else replace(workload.job, seconds=plan.seconds)

@@ -1,0 +1,112 @@
+"""One run: start a broker, put one load on it, stop both."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from . import packets
+from .client import HOST
+from .job import Job, Sample
+from .processes import child
+from .subjects import Subject
+
+START_S = 15  # a broker that accepts nothing by then has failed to start
+START_POLL_S = 0.0005  # resolution of the start time
+LOAD_GRACE_S = 60  # on top of the load's own time: handshakes of 1,000 clients and draining
+
+
+class BrokerFailed(Exception):
+    """The broker did not start or did not survive; the message carries its last words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """Where broker and generator run; the same core on a machine that has only one."""
+
+    broker: int
+    generator: int
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A broker that accepts connections."""
+
+    port: int
+    pid: int
+    start_ms: float
+    process: subprocess.Popen[bytes]
+
+
+@contextlib.contextmanager
+def running(subject: Subject, cores: Cores) -> Iterator[Running]:
+    """Start a broker on a free port of the loopback interface and stop it at the end. Raises BrokerFailed."""
+    with tempfile.TemporaryDirectory(prefix="edgebroker-bench-") as folder, tempfile.TemporaryFile() as output:
+        port = free_port()
+        command = subject.command(port, Path(folder))
+        started = time.perf_counter()
+        with child(command, cores.broker, subject.environment, subprocess.DEVNULL, output, output) as process:
+            try:
+                wait_until_accepting(process, port)
+                yield Running(port, process.pid, (time.perf_counter() - started) * 1e3, process)
+                if process.poll() is not None:
+                    raise BrokerFailed(f"stopped by itself with exit code {process.returncode}")
+            except BrokerFailed as failure:
+                output.seek(0)
+                words = output.read().decode(errors="replace").strip().splitlines()[-1:]
+                raise BrokerFailed(": ".join((f"{subject.name} {failure}", *words))) from None
+
+
+def wait_until_accepting(process: subprocess.Popen[bytes], port: int) -> None:
+    """Return once an MQTT CONNECT is answered, not when the kernel merely queues connections."""
+    until = time.monotonic() + START_S
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            raise BrokerFailed(f"does not start (exit code {process.returncode})")
+        try:
+            with socket.create_connection((HOST, port), timeout=START_S) as probe:
+                probe.sendall(packets.connect("bench-start"))
+                if probe.recv(4) == packets.CONNACK_ACCEPTED:
+                    probe.sendall(packets.DISCONNECT)
+                    return
+        except OSError:
+            time.sleep(START_POLL_S)
+    raise BrokerFailed(f"accepts no connection within {START_S} s")
+
+
+def measure(subject: Subject, job: Job | None, cores: Cores) -> Sample:
+    """One run of *job* on a fresh broker; without a job only its start. Failures are in the sample."""
+    try:
+        with running(subject, cores) as broker:
+            if job is None:
+                return Sample({"start_ms": broker.start_ms})
+            return generate(replace(job, port=broker.port, broker_pid=broker.pid), cores)
+    except BrokerFailed as failure:
+        return Sample(failure=str(failure))
+
+
+def generate(job: Job, cores: Cores) -> Sample:
+    """Run the load generator in a process of its own."""
+    command = [sys.executable, "-m", f"{__package__}.generator"]
+    pipe = subprocess.PIPE
+    with child(command, cores.generator, {}, pipe, pipe, pipe) as process:
+        try:
+            output, errors = process.communicate(job.to_json().encode(), job.warmup_s + job.seconds + LOAD_GRACE_S)
+        except subprocess.TimeoutExpired:
+            return Sample(failure="the load generator did not finish in time")
+        if process.returncode:
+            return Sample(failure=f"the load generator failed: {errors.decode(errors='replace').strip()[-500:]}")
+        return Sample.from_json(output.decode())
+
+
+def free_port() -> int:
+    """A port nobody listens on at this moment."""
+    with socket.create_server((HOST, 0)) as listener:
+        return int(listener.getsockname()[1])

@@ -1,0 +1,157 @@
+"""The workloads by name: the load, what is read from it, and what we want to reach.
+
+Targets are relative to the peer in the same run wherever speed is concerned: absolute figures of a shared machine say
+more about its neighbours than about a broker. Memory and start time have absolute targets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from .job import Job
+
+
+class Against(Enum):
+    """What a target is measured against; the value is how it reads behind the number."""
+
+    PEER = "x peer"
+    MIB = "MiB"
+    MS = "ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """At least or at most so much."""
+
+    at_least: bool
+    limit: float
+    against: Against
+
+    def __str__(self) -> str:
+        return f"{'>=' if self.at_least else '<='} {self.limit:g} {self.against.value}"
+
+    def is_met(self, ours: float, ratio: float | None) -> bool | None:
+        """None if it cannot be told: a relative target without a peer."""
+        value = ratio if self.against is Against.PEER else ours
+        if value is None:
+            return None
+        return value >= self.limit if self.at_least else value <= self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One figure of a workload: its row in the report, the key in the sample, unit and target."""
+
+    name: str
+    key: str
+    unit: str
+    target: Target | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One load on a fresh broker. Without a job only the start is timed."""
+
+    name: str
+    about: str
+    job: Job | None
+    measures: tuple[Measure, ...]
+
+
+def at_least(ratio: float) -> Target:
+    return Target(True, ratio, Against.PEER)
+
+
+def at_most(limit: float, against: Against = Against.PEER) -> Target:
+    return Target(False, limit, against)
+
+
+def delivered(name: str, about: str, job: Job, target: Target | None) -> Workload:
+    """A workload whose only figure is deliveries per second."""
+    return Workload(name, about, job, (Measure(name, "deliveries_per_s", "msg/s", target),))
+
+
+# Windows: at most 1,400 messages of 75 bytes, about 100 KiB, are under way to one subscriber. That is a tenth of what
+# edgebroker keeps for a slow reader before it drops QoS 0 messages, and less than the kernel's socket buffers.
+WORKLOADS = (
+    delivered(
+        "throughput_single",
+        "QoS 0, 1:1, one packet per write",
+        Job("stream", packets_per_write=1, window=1_000),
+        at_least(1.5),
+    ),
+    delivered(
+        "throughput_batched",
+        "QoS 0, 1:1, 700 packets per write",
+        Job("stream", packets_per_write=700, window=1_400),
+        at_least(8),
+    ),
+    delivered(
+        "fan_out",
+        "QoS 0, 1:100, 50 packets per write",
+        Job("stream", subscribers=100, packets_per_write=50, window=200),
+        at_least(8),
+    ),
+    delivered(
+        "fan_in",
+        "QoS 0, 100:1, one packet per write, publishers in turn",
+        Job("stream", publishers=100, packets_per_write=1, window=1_000),
+        None,
+    ),
+    delivered("qos1", "QoS 1 end to end, 1:1, window 20", Job("acknowledged", window=20), at_least(8)),
+    # One pair with a window of 20 waits for round trips as soon as the broker is quick; ten pairs keep it busy.
+    delivered(
+        "qos1_pairs",
+        "QoS 1 end to end, ten times 1:1, window 20 each",
+        Job("acknowledged", publishers=10, window=20),
+        at_least(8),
+    ),
+    delivered(
+        "wildcards",
+        "QoS 0, 100 topics under 10,000 wildcard filters of 100 subscribers, 100 packets per write",
+        Job("stream", shape="wildcards", subscribers=100, packets_per_write=100, window=400),
+        at_least(2),
+    ),
+    Workload(
+        "cpu",
+        "QoS 0, 100 publishers in turn, 20,000 msg/s in all, one subscriber",
+        Job("paced", publishers=100, rate=20_000),
+        (Measure("cpu_per_message", "cpu_us", "us", at_most(1.0)),),
+    ),
+    Workload(
+        "latency",
+        "QoS 0, 10 publishers in turn, 1,000 msg/s in all, one subscriber",
+        Job("paced", publishers=10, rate=1_000),
+        (
+            Measure("latency_p50", "p50_us", "us", at_most(0.8)),
+            Measure("latency_p99", "p99_us", "us", at_most(1.0)),
+        ),
+    ),
+    Workload(
+        "memory_idle",
+        "no client, after 1 s",
+        Job("idle", subscribers=0, seconds=1.0),
+        (
+            Measure("memory_idle", "rss_mib", "MiB", at_most(32, Against.MIB)),
+            Measure("memory_idle_pss", "pss_mib", "MiB"),
+        ),
+    ),
+    Workload(
+        "memory_clients",
+        "1,000 silent clients with one subscription each, after 1 s",
+        Job("idle", subscribers=1_000, seconds=1.0),
+        (
+            Measure("memory_clients", "rss_mib", "MiB", at_most(60, Against.MIB)),
+            Measure("memory_clients_pss", "pss_mib", "MiB"),
+        ),
+    ),
+    Workload(
+        "start",
+        "from exec to the first answered CONNECT, files in the page cache",
+        None,
+        (Measure("start", "start_ms", "ms", at_most(250, Against.MS)),),
+    ),
+)
+
+NAMES = tuple(workload.name for workload in WORKLOADS)
