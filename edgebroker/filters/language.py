@@ -167,7 +167,7 @@ class _Parser:
         if not self._token.is_("("):
             raise self._unexpected("'(' and a list of literals after IN")
         values: list[Bound] = []
-        while self._token.is_("(", ","):
+        while not values or self._token.is_(","):
             self._next()
             literal = self._token
             values.append(self._literal("in the list"))

@@ -103,7 +103,7 @@ def value_of(item: Any) -> Value:
 
 
 def _whole(digits: str) -> int | Composite:
-    return int(digits) if len(digits) <= INTEGER_DIGITS_MAX else COMPOSITE
+    return int(digits) if len(digits.lstrip("-")) <= INTEGER_DIGITS_MAX else COMPOSITE
 
 
 def _fraction(digits: str) -> float | Composite:
