@@ -238,6 +238,8 @@ class Client:
             raise ConnectionLost(f"no {kind.__name__.upper()} in {ANSWER_TIMEOUT_S} s") from None
         finally:
             self._waiting.pop((kind, packet_id), None)
+            if waiting.done() and not waiting.cancelled():
+                waiting.exception()  # looked at, or asyncio would complain of one that met us in the middle of sending
         assert isinstance(answer, kind)
         return answer
 
