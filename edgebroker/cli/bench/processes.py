@@ -16,6 +16,7 @@ from typing import IO
 
 DESCRIPTORS = 4_096  # 1,000 clients and some; the usual soft limit of 1,024 is just too small
 STOP_S = 5  # time to stop politely before the child is killed
+ENDINGS = (signal.SIGINT, signal.SIGTERM)
 PR_SET_PDEATHSIG = 1  # linux/prctl.h: the child is killed if the benchmark itself is
 
 _libc = ctypes.CDLL(None)
@@ -41,11 +42,19 @@ def child(
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)
 
-    process = subprocess.Popen(
-        command, env={**os.environ, **environment}, stdin=stdin, stdout=stdout, stderr=stderr, preexec_fn=prepare
-    )
+    # An ending that arrived inside Popen would leave a child that nobody knows: it waits until the last `try`.
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
     try:
+        process = subprocess.Popen(
+            command, env={**os.environ, **environment}, stdin=stdin, stdout=stdout, stderr=stderr, preexec_fn=prepare
+        )
+    except OSError:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)
+        raise
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)
         yield process
     finally:
         stop(process)
@@ -60,9 +69,8 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         return
     process.terminate()
     try:
-        process.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        pass
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_S)
     finally:  # also when a second Ctrl-C ends the waiting
         process.kill()
         process.wait()
