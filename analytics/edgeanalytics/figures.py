@@ -89,7 +89,7 @@ def compute(spark: SparkSession, folder: Path, progress: Callable[[str], None]) 
 
 def over_time(tables: ingest.Tables, runs: DataFrame) -> DataFrame:
     """Throughput in steps that suit its span; from digests if a run leaves rows out."""
-    sampled = runs.where(F.col("sample_qos0") != 1).count() > 0
+    sampled = runs.where((F.col("sample_qos0") != 1) & (F.col("records") > 0)).count() > 0
     ends = span(tables, runs, sampled=sampled).first()
     assert ends is not None  # an aggregate without keys has one row
     width_s = 1 if ends["first_s"] is None else width_for(ends["first_s"], ends["last_s"], sampled=sampled)

@@ -147,14 +147,16 @@ def known(count: int | None) -> int:
 def arrow(part: Part) -> pa.RecordBatch:
     """*part* as rows of `schemas.union`."""
     rows = len(part.columns[part.table.columns[0].name])
-    arrays = [
+    arrays: list[pa.Array] = [
         pa.array([value] * rows, ARROW_TYPES[column.type]) for column, value in zip(ORIGIN, part.origin, strict=True)
     ]
     for table in READ:
         fields = [pa.field(column.name, ARROW_TYPES[column.type], nullable=False) for column in table.columns]
         if table is part.table:
-            columns = [pa.array(part.columns[field.name], field.type) for field in fields]
+            columns = [pa.array(part.columns[column.name], ARROW_TYPES[column.type]) for column in table.columns]
             arrays.append(pa.StructArray.from_arrays(columns, fields=fields))
         else:
             arrays.append(pa.nulls(rows, pa.struct(fields)))
-    return pa.RecordBatch.from_arrays(arrays, names=[column.name for column in (*ORIGIN, *READ)])
+    return pa.RecordBatch.from_arrays(
+        arrays, names=[*(column.name for column in ORIGIN), *(table.name for table in READ)]
+    )

@@ -20,6 +20,14 @@ from .schemas import ORIGIN, READ
 
 ENDS = (Fate.DELIVERED, Fate.EXPIRED, Fate.DROPPED, Fate.QUEUED)
 Run = tuple[str, str]
+FLOW_COLUMNS = (
+    *("node", "boot", "state", "publisher", "subscriber", "qos"),
+    *("made", "ended", "lost", "duplicated", "message", "total"),
+)
+MESSAGE_COLUMNS = (
+    *("node", "boot", "state", "finding", "message", "count"),
+    *("publisher", "topic", "subscribers", "total"),
+)
 
 
 def read(folder: Path) -> Figures:
@@ -229,17 +237,15 @@ def first_of(rows: list[Row], runs: dict[Run, Row], group: tuple[str, ...], orde
 
 def differing(runs: dict[Run, Row], flows: list[Row]) -> list[Row]:
     """Flows whose two sides differ."""
-    columns = ("node", "boot", "state", "publisher", "subscriber", "qos", "made", "ended", "lost", "duplicated", "message", "total")  # fmt: skip
     different = [flow for flow in flows if flow["lost"] or flow["duplicated"]]
     rows = first_of(different, runs, ("node", "boot"), ("publisher", "subscriber", "qos"))
-    return [{name: row[name] for name in columns} for row in rows]
+    return [{name: row[name] for name in FLOW_COLUMNS} for row in rows]
 
 
 def named(runs: dict[Run, Row], messages: list[Row]) -> list[Row]:
     """Messages with findings."""
-    columns = ("node", "boot", "state", "finding", "message", "count", "publisher", "topic", "subscribers", "total")
     rows = first_of(messages, runs, ("node", "boot", "finding"), ("message",))
-    return [{name: row[name] for name in columns} for row in rows]
+    return [{name: row[name] for name in MESSAGE_COLUMNS} for row in rows]
 
 
 def waits_by_qos(delivery: list[Row]) -> dict[int, list[int]]:
@@ -273,7 +279,7 @@ def latency_shape_of(delivery: list[Row]) -> list[Row]:
 
 def throughput_of(rows: Figures, runs: dict[Run, Row]) -> list[Row]:
     """Events by time step: see `measures.throughput`."""
-    sampled = any(run["sample_qos0"] != 1 for run in runs.values())
+    sampled = any(run["sample_qos0"] != 1 for run in runs.values() if run["records"])
     if sampled:
         events = [(row, row["minute"] * 60_000_000, row["count"]) for row in rows["digest"]]
     else:

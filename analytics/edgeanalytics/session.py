@@ -58,9 +58,10 @@ def start(scratch: Path, master: str) -> SparkSession:
         "appender.stderr.layout.type = PatternLayout\nappender.stderr.layout.pattern = %p %c{1}: %m%n\n",
         encoding="utf-8",
     )
+    java_options = f"-Dlog4j2.configurationFile={logging.as_uri()}"
     settings = {
         "spark.driver.memory": DRIVER_MEMORY,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()} -Dderby.system.home={scratch}",
+        "spark.driver.extraJavaOptions": java_options,
         "spark.local.dir": str(scratch / "blocks"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(package_folders()),
@@ -73,6 +74,9 @@ def start(scratch: Path, master: str) -> SparkSession:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS_LOCAL),
+            # Most reports last seconds: the optimising compiler and collector threads cost more than they win. Measured
+            # on 200,000 records and 2 cores: 17 s instead of 33 s.
+            "spark.driver.extraJavaOptions": f"{java_options} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             # It measures between stages in order to plan better: longer than what there is to win on one machine.
             "spark.sql.adaptive.enabled": "false",
         }

@@ -72,7 +72,7 @@ class Gateway:
             log.anchor(now_us, UNIX_US + now_us)
             last = nth == files - 1
             if last and close:
-                for _, message, publisher, subscriber, topic, qos, _, _, size in sorted(pending):
+                for _, message, publisher, subscriber, topic, qos, *_, size in sorted(pending):
                     self.note(log, now_us, message, publisher, subscriber, topic, qos, Fate.QUEUED, Cause.NONE, 1, size)
             for block in log.take(now_us, closing=close or not last):
                 segment.append(block)
@@ -115,15 +115,18 @@ class Gateway:
             )[0]
             times = 2 if fate is Fate.DELIVERED and chance.random() < self.duplication else 1
             for _ in range(times):
-                wait_us = int(chance.lognormvariate(9 - copy_qos, 1.5))
-                heapq.heappush(pending, (now_us + wait_us, number, publisher, name, topic, copy_qos, fate, cause, size))
+                wait_us = int(chance.lognormvariate(7 + copy_qos, 1.2))
+                heapq.heappush(
+                    pending,
+                    (now_us + wait_us, number, publisher, name, topic, copy_qos, fate, cause, wait_us, size),
+                )
             if times == 2:
                 self.truth.duplicated[self.node, self.boot].append(number)
 
     def end(self, log: DeliveryLog, at_us: int, message: int, publisher: str, subscriber: str, *rest: Any) -> None:
         """A copy comes to its end, at its time."""
-        topic, qos, fate, cause, size = rest
-        self.note(log, at_us, message, publisher, subscriber, topic, qos, fate, cause, at_us % 50_000, size)
+        topic, qos, fate, cause, wait_us, size = rest
+        self.note(log, at_us, message, publisher, subscriber, topic, qos, fate, cause, wait_us, size)
 
     def note(self, log: DeliveryLog, now_us: int, message: int, publisher: str, subscriber: str, *rest: Any) -> None:
         """Write an end into the log and into the truth."""

@@ -1,4 +1,4 @@
-"""Fates: what became of all messages and copies, by QoS and cause. From the digests: exact even when rows are sampled."""
+"""Fates: what became of messages and copies, by QoS and cause. From the digests: exact even if rows are sampled."""
 
 from __future__ import annotations
 

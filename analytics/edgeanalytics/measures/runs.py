@@ -1,4 +1,4 @@
-"""Runs: how much of each broker's run was read, whether it can be judged, and how its clock stands to the wall clock."""
+"""Runs: how much of each broker's run was read, whether it can be judged, and what time its clock means."""
 
 from __future__ import annotations
 
