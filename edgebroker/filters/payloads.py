@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from io import BytesIO
 from typing import Any, Final
 
-import cbor2
+from cbor2 import undefined
 
 from edgebroker.event import COMPOSITE, Composite, Value
+from edgebroker.filters.cbor import read_cbor
 from edgebroker.limits import PAYLOAD_DEPTH_MAX, PAYLOAD_PARSE_BYTES_MAX
 
 _fast_loads: Callable[[bytes], Any] | None
@@ -42,12 +42,6 @@ _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 _NOT_A_TEXT: Final = ("{", "[", '"')
 
 _CBOR_MAP: Final = range(0xA0, 0xC0)
-# Tags that cbor2 would turn into dates, decimals, patterns, addresses, shared references and more. Here a tagged value
-# is composite whatever it holds; only bignums (2 and 3) are numbers.
-_CBOR_TAGS: Final = dict.fromkeys(
-    (0, 1, 4, 5, 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799),
-    lambda value, immutable: COMPOSITE,
-)
 
 
 def payload_tree(payload: bytes, content_type: str | None = None, *, exact: bool = False) -> Any:
@@ -99,7 +93,7 @@ def value_of(item: Any) -> Value:
         return item if -_INTEGER_MAX < item < _INTEGER_MAX else COMPOSITE
     if kind is float:
         return item if item == item else COMPOSITE
-    return None if item is None or item is cbor2.undefined else COMPOSITE
+    return None if item is None or item is undefined else COMPOSITE
 
 
 def _whole(digits: str) -> int | Composite:
@@ -136,12 +130,7 @@ def _bare_text(payload: bytes) -> Any:
 
 
 def _cbor(payload: bytes) -> Any:
-    stream = BytesIO(payload)
     try:
-        # Keys that are no strings could be made to collide by the thousand; a map that has any is refused.
-        tree = cbor2.CBORDecoder(
-            stream, semantic_decoders=_CBOR_TAGS, max_depth=PAYLOAD_DEPTH_MAX, strict_hashable_types=True
-        ).decode()
-    except (cbor2.CBORDecodeError, ValueError, OverflowError):
+        return read_cbor(payload)
+    except ValueError:
         return NOTHING
-    return tree if stream.tell() == len(payload) else NOTHING

@@ -35,7 +35,7 @@ from edgebroker.filters.syntax import (
     joined,
 )
 from edgebroker.limits import FILTER_CONJUNCTIONS_MAX
-from edgebroker.predicate import ANY_ONE, ANY_RUN, Bound, Interval, Kind, Predicate
+from edgebroker.predicate import ANY_ONE, ANY_RUN, Bound, Interval, Kind, Pattern, Predicate
 
 # -- the second evaluator: Kleene's logic on the numbers 0 (false), 1 (unknown), 2 (true) --------------------------
 
@@ -198,6 +198,22 @@ def test_the_canonical_text_means_the_same(node: Node, several: list[dict[str, V
         assert evaluate(again, event) is evaluate(node, event)
 
 
+@pytest.mark.clause("F-5")
+@law
+@given(
+    st.lists(st.sampled_from((ANY_RUN, ANY_ONE, "a", "b", "ab", "aab")), max_size=8),
+    st.lists(st.text("ab", max_size=12), min_size=8, max_size=8),
+)
+def test_patterns_agree_with_regular_expressions(parts: list[str | int], texts: list[str]) -> None:
+    expression = re.compile(
+        "".join(".*" if part == ANY_RUN else "." if part == ANY_ONE else str(part) for part in parts)
+    )
+    for text in texts:
+        like = expression.fullmatch(text) is not None
+        assert Pattern(tuple(parts)).accepts(text) is like
+        assert Pattern(tuple(parts), negated=True).accepts(text) is not like
+
+
 # -- examples -------------------------------------------------------------------------------------------------------
 
 
@@ -323,3 +339,10 @@ def test_explanation_says_how_each_test_is_found() -> None:
         ("site = 'a'", "equality"),
         ("temp > 3", "range"),
     ]
+
+
+@pytest.mark.clause("F-40")
+@pytest.mark.parametrize("pattern", ["%" + "a" * 1_500 + "b%", "%a" + "_a" * 700 + "b%", "%" + "a_%" * 500 + "b"])
+def test_patterns_that_nearly_fit_everywhere_do_not_stall(pattern: str) -> None:
+    """Trying every position of this text would take longer than a minute, and the test run would show it."""
+    assert not Filter.parse(f"a LIKE '{pattern}'").accepts({"a": "a" * 250_000})

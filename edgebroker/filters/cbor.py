@@ -1,0 +1,168 @@
+"""CBOR (RFC 8949) as trees of plain values. cbor2 reads it where its release can be bounded (6.2 and later); else the
+reader of this module does, which is the definition of what is read.
+
+Boards without wheels for cbor2 6 install release 5, which follows tags into patterns, dates and shared references, has
+no bound of depth, and lets keys be chosen so that they collide.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from io import BytesIO
+from typing import Any, Final
+
+import cbor2
+
+from edgebroker.event import COMPOSITE
+from edgebroker.limits import PAYLOAD_DEPTH_MAX
+
+# Tags that cbor2 would turn into dates, decimals, patterns, addresses, shared references and more.
+_TAGS: Final = dict.fromkeys(
+    (0, 1, 4, 5, 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799),
+    lambda value, immutable: COMPOSITE,
+)
+_BOUNDS: Final[dict[str, Any]] = {
+    "semantic_decoders": _TAGS,
+    "max_depth": PAYLOAD_DEPTH_MAX,
+    # Keys that are no strings could be made to collide by the thousand; a map that has any is refused.
+    "strict_hashable_types": True,
+}
+try:
+    cbor2.CBORDecoder(BytesIO(), **_BOUNDS)
+    _CBOR2_IS_BOUNDED = True
+except TypeError:  # release 5
+    _CBOR2_IS_BOUNDED = False
+
+_UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY, _MAP, _TAG, _SIMPLE = range(8)
+_INDEFINITE: Final = 31
+_BREAK: Final = b"\xff"
+_POSITIVE_BIGNUM, _NEGATIVE_BIGNUM = 2, 3
+_SIMPLE_VALUES: Final = {20: False, 21: True, 22: None, 23: None}  # 23 is "undefined"
+_FLOATS: Final = {25: ">e", 26: ">f", 27: ">d"}
+
+
+class CborBroken(ValueError):
+    """The bytes are no single CBOR value, or one that is not read: too deep, or a map key that is no string."""
+
+
+def read_cbor(payload: bytes) -> Any:
+    """The one value that *payload* is: dict, list, str, bytes, int, float, bool or None. Raises ValueError.
+
+    Bignums are ints; any other tagged value, and any other object, stands for something composite. Of equal keys the
+    last one counts.
+    """
+    return _read_with_cbor2(payload) if _CBOR2_IS_BOUNDED else read_plainly(payload)
+
+
+def _read_with_cbor2(payload: bytes) -> Any:
+    stream = BytesIO(payload)
+    try:
+        tree = cbor2.CBORDecoder(stream, **_BOUNDS).decode()
+    except (cbor2.CBORDecodeError, OverflowError) as error:
+        raise CborBroken(str(error)) from None
+    if stream.tell() != len(payload):
+        raise CborBroken("bytes after the end")
+    return tree
+
+
+def read_plainly(payload: bytes) -> Any:
+    """As `read_cbor`, by this module alone."""
+    reader = _Reader(payload)
+    tree = reader.item(0)
+    if reader.at != len(payload):
+        raise CborBroken("bytes after the end")
+    return tree
+
+
+class _Reader:
+    """A position in a payload. Every item takes at least one byte, so that lengths cannot promise too much."""
+
+    def __init__(self, payload: bytes) -> None:
+        self._payload = payload
+        self.at = 0
+
+    def item(self, depth: int) -> Any:
+        major, info = divmod(self._take(1)[0], 32)
+        if major == _SIMPLE:
+            return self._simple(info)
+        size = None if info == _INDEFINITE else self._argument(info)
+        if size is None and major in (_UNSIGNED, _NEGATIVE, _TAG):
+            raise CborBroken("an indefinite number")
+        if major in (_BYTES, _TEXT):
+            return self._string(major, size)
+        if size == 0 and major in (_ARRAY, _MAP):
+            return [] if major == _ARRAY else {}  # nothing to go down to: cbor2 counts no depth here
+        if size is None or major in (_ARRAY, _MAP, _TAG):
+            if depth == PAYLOAD_DEPTH_MAX:
+                raise CborBroken("too deep")
+            if major == _ARRAY:
+                return [self.item(depth + 1) for _ in self._count(size)]
+            if major == _MAP:
+                return {self._key(depth + 1): self.item(depth + 1) for _ in self._count(size)}
+            return _tagged(size, self.item(depth + 1))
+        return size if major == _UNSIGNED else -1 - size
+
+    def _take(self, size: int) -> bytes:
+        taken = self._payload[self.at : self.at + size]
+        if len(taken) < size:
+            raise CborBroken("ends too soon")
+        self.at += size
+        return taken
+
+    def _argument(self, info: int) -> int:
+        if info < 24:
+            return info
+        if info > 27:
+            raise CborBroken("a reserved length")
+        return int.from_bytes(self._take(1 << info - 24), "big")
+
+    def _count(self, size: int | None) -> Iterable[object]:
+        """As many turns as there are members; without *size*, until the break."""
+        if size is not None:
+            return range(size)
+        return iter(self._at_break, True)
+
+    def _at_break(self) -> bool:
+        if self._payload[self.at : self.at + 1] == _BREAK:
+            self.at += 1
+            return True
+        return False
+
+    def _string(self, major: int, size: int | None) -> str | bytes:
+        if size is not None:
+            octets = self._take(size)
+            return octets.decode() if major == _TEXT else octets  # UnicodeDecodeError is a ValueError
+        chunks = []
+        for _ in self._count(None):
+            kind, info = divmod(self._take(1)[0], 32)
+            if kind != major or info == _INDEFINITE:
+                raise CborBroken("a string of other things than strings")
+            chunks.append(self._string(major, self._argument(info)))
+        return "".join(chunks) if major == _TEXT else b"".join(chunks)  # type: ignore[arg-type]
+
+    def _key(self, depth: int) -> str | bytes:
+        key = self.item(depth)
+        if not isinstance(key, (str, bytes)):
+            raise CborBroken("a key that is no string")
+        return key
+
+    def _simple(self, info: int) -> Any:
+        if info in _SIMPLE_VALUES:
+            return _SIMPLE_VALUES[info]
+        if info in _FLOATS:
+            return struct.unpack(_FLOATS[info], self._take(1 << info - 24))[0]
+        if info > 24:
+            raise CborBroken("a break without a beginning, or a reserved value")
+        if info == 24 and self._take(1)[0] < 32:
+            raise CborBroken("a simple value in two bytes that has one")
+        return COMPOSITE
+
+
+def _tagged(tag: int | None, content: Any) -> Any:
+    if tag in (_POSITIVE_BIGNUM, _NEGATIVE_BIGNUM):
+        if not isinstance(content, bytes):
+            raise CborBroken("a bignum that is no byte string")
+        number = int.from_bytes(content, "big")
+        return number if tag == _POSITIVE_BIGNUM else -1 - number
+    return COMPOSITE
