@@ -40,11 +40,12 @@ lint: setup ## ruff and strict mypy over every package
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# The same suite without its live and slow tests, in a copy of the tree that has no compiled module in it.
+# The same suite without its live and slow tests and without Spark, which no kernel takes part in, in a copy of the tree
+# that has no compiled module in it.
 pure-test: setup ## the quick part of the suite in pure Python
 	$(BIN)/python tools/puretree.py build/pure
 	cd build/pure && EDGEBROKER_EXPECT=pure PYTHONPATH=$$($(CURDIR)/$(BIN)/python tools/puretree.py --path) \
-		$(CURDIR)/$(BIN)/pytest -q -n $(JOBS) -m "not live and not slow"
+		$(CURDIR)/$(BIN)/pytest -q -n $(JOBS) -m "not live and not slow" --ignore=tests/analytics
 
 bench: setup ## throughput, latency and memory beside Mosquitto, where it is installed
 	$(BIN)/python -m edgebroker bench mqtt --against mosquitto

@@ -32,6 +32,8 @@ from pathlib import Path
 
 import pytest
 
+from edgebroker.records import Fate
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PATIENCE_S = 20  # for what another process is about to do; a machine under load may need seconds
@@ -316,3 +318,8 @@ def test_relative_links_lead_somewhere(document: Path) -> None:
 )
 def test_dots_stand_for_anything(expected: str, printed: str, same: bool) -> None:
     assert matches(expected, printed) is same
+
+
+def test_the_glossary_has_every_fate() -> None:
+    terms = set(re.findall(r"^\| ([a-z -]+) \|", (ROOT / "docs/glossary.md").read_text(encoding="utf-8"), re.M))
+    assert {fate.name.lower() for fate in Fate} <= terms
