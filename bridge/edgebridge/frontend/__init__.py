@@ -1,0 +1,1 @@
+"""MQTT clients in, node events out, and back: connections, sessions and the hot path of PUBLISH."""

@@ -1,0 +1,246 @@
+"""CONNECT, and every way a connection ends: sessions come, are taken over, wait, and expire (MQTT 5.0 section 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.delivery import Delivery
+from edgebridge.frontend.plans import Plans
+from edgebridge.frontend.publishing import Publishing
+from edgebridge.frontend.terms import Terms
+from edgebridge.session.inflight import Inflight
+from edgebridge.session.lifecycle import State
+from edgebridge.session.outbox import Outbox
+from edgebridge.session.session import Session
+from edgebridge.wire.dialect import Dialect, answering_dialect
+from edgebridge.wire.encode import encode_packet
+from edgebridge.wire.errors import ProtocolError
+from edgebridge.wire.packets import ConnAck, Connect, Disconnect
+from edgebridge.wire.properties import Properties, Property, number
+from edgebridge.wire.reasons import ReasonCode
+from edgebroker.errors import TopicInvalid
+from edgebroker.instants import SECOND, Instant
+from edgebroker.names import ClientId
+from edgebroker.node.events import ClientGone
+from edgebroker.node.node import Node
+from edgebroker.topics import parse_topic_name
+
+KEEP_ALIVE_GRACE: Final = 1.5  # [3.1.1: MQTT-3.1.2-24, 5: MQTT-3.1.2-22]
+NEVER: Final = 0xFFFF_FFFF
+"""A session expiry interval of "never"; ours is bounded and says so in CONNACK."""
+FILTER_FEATURE: Final = ("filter", "1")
+"""User property of CONNACK: content filters are understood (docs/filters.md, P-6)."""
+
+
+class Connecting:
+    """Who is here, and whose session waits."""
+
+    def __init__(
+        self,
+        node: Node,
+        delivery: Delivery,
+        publishing: Publishing,
+        plans: Plans,
+        terms: Terms,
+        new_client_id: Callable[[], str],
+    ) -> None:
+        self._node = node
+        self._delivery = delivery
+        self._publishing = publishing
+        self._plans = plans
+        self._terms = terms
+        self._new_client_id = new_client_id
+        self.sessions: dict[ClientId, Session] = {}
+
+    # -- coming -----------------------------------------------------------------------------------------------
+
+    def on_connect(self, connection: Connection, connect: Connect, now: Instant) -> None:
+        """Accept or refuse. Nothing of a refused CONNECT is remembered."""
+        connection.dialect = connect.dialect
+        properties: Properties = {}
+        refusal = self._refusal(connect)
+        if refusal is not None:
+            self.refuse(connection, *refusal)
+            return
+        client_id = ClientId(connect.client_id)
+        if not client_id:
+            client_id = ClientId(self._new_client_id())
+            properties[Property.ASSIGNED_CLIENT_IDENTIFIER] = client_id
+        known = self.sessions.get(client_id)
+        if known is not None and known.connection is not None:
+            self._take_over(known, connect.clean_start, now)
+            known = self.sessions.get(client_id)  # it may have ended with its connection
+        if known is not None and connect.clean_start:
+            self._end_session(known, now)
+            known = None
+        if known is None and len(self.sessions) >= self._terms.sessions_max:
+            self.refuse(connection, ReasonCode.QUOTA_EXCEEDED, "too many sessions")
+            return
+        session = known or self._begin_session(client_id)
+        self._settle_terms(connection, session, connect, properties)
+        self._node.timers.cancel(("session", client_id))
+        self._node.timers.cancel(("will", client_id))
+        session.will = connect.will
+        session.connection = connection
+        connection.session = session
+        connection.state = State.CONNECTED
+        if session.subscribed:
+            self._plans.forget()
+        self._watch(connection, now)
+        connack = ConnAck(session_present=known is not None, properties=properties)
+        connection.send(encode_packet(connack, connection.dialect))
+        self._delivery.resume(session, now)
+
+    def refuse(self, connection: Connection, reason: ReasonCode, why: str, dialect: Dialect | None = None) -> None:
+        """Answer CONNECT with *reason*, and close."""
+        properties: Properties = {Property.REASON_STRING: why}
+        packet = encode_packet(ConnAck(reason=reason, properties=properties), dialect or connection.dialect)
+        if packet:
+            connection.send(packet)
+        connection.close()
+
+    def refuse_unreadable(self, connection: Connection, error: ProtocolError, body: bytes) -> None:
+        """Answer bytes that are no acceptable CONNECT: with CONNACK if the sender speaks MQTT, else by closing."""
+        dialect = answering_dialect(body)
+        if dialect is None:
+            connection.close()
+        else:
+            self.refuse(connection, error.reason, str(error), dialect)
+
+    def _refusal(self, connect: Connect) -> tuple[ReasonCode, str] | None:
+        """Why *connect* is refused; None if it is not."""
+        if Property.AUTHENTICATION_METHOD in connect.properties:
+            return ReasonCode.BAD_AUTHENTICATION_METHOD, "extended authentication is not supported"
+        if not connect.client_id and not connect.clean_start and not connect.dialect.has_properties:
+            return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "a session to keep needs a client identifier"
+        if len(connect.client_id.encode()) > self._terms.client_id_bytes_max:
+            return (
+                ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
+                f"a client identifier has at most {self._terms.client_id_bytes_max} bytes",
+            )
+        if connect.will is not None:
+            try:
+                parse_topic_name(connect.will.topic)
+            except TopicInvalid as error:
+                return ReasonCode.TOPIC_NAME_INVALID, f"will: {error}"
+        return None
+
+    def _begin_session(self, client_id: ClientId) -> Session:
+        terms = self._terms
+        session = Session(
+            client_id, Inflight(terms.inflight_max), Outbox(terms.queue_messages_max, terms.queue_bytes_max)
+        )
+        self.sessions[client_id] = session
+        return session
+
+    def _settle_terms(self, connection: Connection, session: Session, connect: Connect, properties: Properties) -> None:
+        """Write down what the client asked for, and into *properties* what we grant and how we differ."""
+        terms, asked = self._terms, connect.properties
+        connection.is_v5 = connect.dialect.has_properties
+        connection.keep_alive = int(connect.keep_alive_s * SECOND * KEEP_ALIVE_GRACE)
+        session.inflight.window = terms.inflight_max
+        if not connection.is_v5:
+            session.expiry_s = 0 if connect.clean_start else terms.session_expiry_s_max
+            return
+        wanted = number(asked, Property.SESSION_EXPIRY_INTERVAL, 0)
+        session.expiry_s = min(wanted, terms.session_expiry_s_max)
+        if session.expiry_s != wanted:
+            properties[Property.SESSION_EXPIRY_INTERVAL] = session.expiry_s
+        if Property.RECEIVE_MAXIMUM in asked:
+            session.inflight.window = number(asked, Property.RECEIVE_MAXIMUM)
+        connection.packet_bytes_max = number(asked, Property.MAXIMUM_PACKET_SIZE, 0)
+        connection.has_problem_information = bool(number(asked, Property.REQUEST_PROBLEM_INFORMATION, 1))
+        properties[Property.RECEIVE_MAXIMUM] = terms.receive_maximum
+        properties[Property.TOPIC_ALIAS_MAXIMUM] = terms.topic_alias_maximum
+        properties[Property.MAXIMUM_PACKET_SIZE] = terms.packet_bytes_max
+        properties[Property.SHARED_SUBSCRIPTION_AVAILABLE] = 0
+        properties[Property.USER_PROPERTY] = [FILTER_FEATURE]
+
+    def _watch(self, connection: Connection, now: Instant) -> None:
+        timers = self._node.timers
+        timers.cancel(("connect", connection.number))
+        if connection.keep_alive:
+            timers.set(("alive", connection.number), now + connection.keep_alive)
+
+    # -- going ------------------------------------------------------------------------------------------------
+
+    def on_disconnect(self, connection: Connection, disconnect: Disconnect, now: Instant) -> None:
+        """The client says good-bye: no will, unless it asks for it [MQTT-3.14.4-3]."""
+        session = connection.session
+        assert session is not None
+        if Property.SESSION_EXPIRY_INTERVAL in disconnect.properties:
+            wanted = number(disconnect.properties, Property.SESSION_EXPIRY_INTERVAL)
+            if wanted and not session.expiry_s:
+                self.dismiss(connection, ReasonCode.PROTOCOL_ERROR, "a session of no length cannot be prolonged")
+                return
+            session.expiry_s = min(wanted, self._terms.session_expiry_s_max)
+        if disconnect.reason != ReasonCode.DISCONNECT_WITH_WILL_MESSAGE:
+            session.will = None
+        connection.close()
+
+    def dismiss(self, connection: Connection, reason: ReasonCode, why: str = "") -> None:
+        """Close a client that is connected, telling it why if its version can hear it."""
+        if connection.closing:
+            return
+        properties: Properties = {}
+        if why and connection.has_problem_information:
+            properties[Property.REASON_STRING] = why
+        packet = encode_packet(Disconnect(reason, properties), connection.dialect) if connection.is_v5 else b""
+        if packet:
+            connection.send(packet)
+        connection.close()
+
+    def detach(self, connection: Connection, now: Instant) -> None:
+        """The connection is no more: its will is published or delayed, its session waits or ends."""
+        timers = self._node.timers
+        timers.cancel(("connect", connection.number))
+        timers.cancel(("alive", connection.number))
+        if connection.state is State.CLOSED:
+            return
+        connection.state = State.CLOSED
+        self._delivery.lost(connection, now)
+        session = connection.session
+        if session is None or session.connection is not connection:
+            return
+        session.connection = None
+        if session.subscribed:
+            self._plans.forget()
+        delay_s = number(session.will.properties, Property.WILL_DELAY_INTERVAL, 0) if session.will else 0
+        if session.will is not None:
+            if delay_s and session.expiry_s:
+                timers.set(("will", session.client_id), now + min(delay_s, session.expiry_s) * SECOND)
+            else:
+                self.publish_will(session, now)
+        if session.expiry_s:
+            timers.set(("session", session.client_id), now + session.expiry_s * SECOND)
+        else:
+            self._end_session(session, now)
+
+    def publish_will(self, session: Session, now: Instant) -> None:
+        """Publish the will, once."""
+        will, session.will = session.will, None
+        if will is not None:
+            self._publishing.publish_will(session.client_id, will, now)
+
+    def expire_session(self, session: Session, now: Instant) -> None:
+        """The session's time is over; a will still waiting goes out now [MQTT-3.1.3-9]."""
+        self._end_session(session, now)
+
+    def _take_over(self, session: Session, clean_start: bool, now: Instant) -> None:
+        """Another connection of the same client [MQTT-3.1.4-3]. A delayed will is kept back if the session goes on."""
+        old: Connection = session.connection
+        self.dismiss(old, ReasonCode.SESSION_TAKEN_OVER, "the client connected again elsewhere")
+        self._delivery.written(old, now)
+        self.detach(old, now)
+
+    def _end_session(self, session: Session, now: Instant) -> None:
+        timers = self._node.timers
+        timers.cancel(("will", session.client_id))
+        timers.cancel(("session", session.client_id))
+        self.publish_will(session, now)
+        del self.sessions[session.client_id]
+        if session.subscribed:
+            self._node.handle(ClientGone(session.client_id), now)
+        self._delivery.abandon(session, now)

@@ -1,0 +1,106 @@
+"""One client's connection, as the front end sees it: what arrived, what waits to be written, and its terms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgebridge.session.lifecycle import State
+from edgebridge.session.session import Session
+from edgebridge.wire.dialect import V311, Dialect
+from edgebroker.instants import Instant
+
+CONTROL_BYTES = 64
+"""What a small packet really costs while it waits (a bytes object and a list slot), so that PINGRESPs are bounded too."""
+
+
+class Connection:
+    """The out-buffer is `out`: packets in order, written by the world once per turn. `out_bytes` bounds it.
+
+    QoS 0 messages in `out` have no fate yet: `out_messages` counts them, `out_runs` names them if a log is kept.
+    """
+
+    __slots__ = (
+        "aliases",
+        "closing",
+        "dialect",
+        "dirty",
+        "has_problem_information",
+        "heard",
+        "is_dirty",
+        "is_v5",
+        "keep_alive",
+        "number",
+        "out",
+        "out_bytes",
+        "out_bytes_max",
+        "out_messages",
+        "out_runs",
+        "packet_bytes_max",
+        "paused",
+        "peer",
+        "pending",
+        "pending_bytes",
+        "pending_wanted",
+        "session",
+        "state",
+        "transport",
+    )
+
+    def __init__(self, number: int, peer: str, dirty: list[Connection], out_bytes_max: int, now: Instant) -> None:
+        self.number = number
+        self.peer = peer
+        self.transport: Any = None
+        """The world's own."""
+        self.state = State.AWAITING_CONNECT
+        self.session: Session | None = None
+        self.dialect: Dialect = V311
+        self.is_v5 = False
+        self.keep_alive = 0
+        """Microseconds of silence after which the client is taken for dead; 0: never."""
+        self.heard = now
+        self.packet_bytes_max = 0
+        """The largest packet the client takes; 0: any."""
+        self.has_problem_information = True
+        self.aliases: dict[int, str] = {}
+        # What arrived and is no whole packet yet. It is joined only when `pending_wanted` bytes are there, so that
+        # a large packet in many chunks is copied once.
+        self.pending: list[bytes] = []
+        self.pending_bytes = 0
+        self.pending_wanted = 0
+        self.dirty = dirty
+        self.is_dirty = False
+        self.out: list[bytes] = []
+        self.out_bytes = 0
+        self.out_bytes_max = out_bytes_max
+        self.out_messages = 0
+        self.out_runs: list[tuple[str, int, int, str, str, Instant, int]] = []
+        """(publisher, first number, count, topic, subscription, accepted at, payload bytes) of QoS 0 in `out`."""
+        self.paused = False
+        """Set by the world while its own buffer for the client is full."""
+        self.closing = False
+        """The world writes what is in `out`, then closes."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client said CONNECT and neither side said good-bye."""
+        return self.state is State.CONNECTED and not self.closing
+
+    def send(self, packet: bytes) -> None:
+        """Append *packet* to the out-buffer. A client that asks but never reads answers is cut off."""
+        if self.closing:
+            return
+        self.out.append(packet)
+        self.out_bytes += len(packet) + CONTROL_BYTES
+        if self.out_bytes > 2 * self.out_bytes_max + (1 << 20):
+            self.close()
+        elif not self.is_dirty:
+            self.is_dirty = True
+            self.dirty.append(self)
+
+    def close(self) -> None:
+        """Ask the world to write what is left and to close."""
+        if not self.closing:
+            self.closing = True
+            if not self.is_dirty:
+                self.is_dirty = True
+                self.dirty.append(self)

@@ -1,0 +1,281 @@
+"""The hot path: cut a chunk into packets, and route PUBLISH without making an object where none is needed.
+
+A *run* is a row of QoS 0 PUBLISH packets in one chunk with the same first bytes up to the topic's end: same topic, same
+length. Readers of the publisher's dialect get the run's bytes as they came, all at once; the accounts are kept per run.
+Everything that is not an ordinary PUBLISH or PUBACK goes through `decode_packet` to the front end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.delivery import Delivery
+from edgebridge.frontend.plans import Plan, Plans
+from edgebridge.frontend.publishing import Publishing
+from edgebridge.session.lifecycle import State
+from edgebridge.wire.encode import publish_head
+from edgebridge.wire.errors import MalformedPacket, PacketTooLarge
+from edgebroker.instants import Instant
+from edgebroker.node.ledger import Ledger
+from edgebroker.publication import Publication
+
+PRE_CONNECT_BYTES_MAX = 512 * 1024  # a CONNECT: five fields of 64 KiB, the rest for properties
+
+
+class Feed:
+    """What the hot path needs of the front end. *on_frame* gets every packet that takes the long way."""
+
+    __slots__ = ("_delivery", "_ledger", "_on_frame", "_packet_bytes_max", "_plans", "_publishing")
+
+    def __init__(
+        self,
+        plans: Plans,
+        publishing: Publishing,
+        delivery: Delivery,
+        ledger: Ledger,
+        packet_bytes_max: int,
+        on_frame: Callable[[Connection, int, bytes, Instant], None],
+    ) -> None:
+        self._plans = plans
+        self._publishing = publishing
+        self._delivery = delivery
+        self._ledger = ledger
+        self._packet_bytes_max = packet_bytes_max
+        self._on_frame = on_frame
+
+    def take(self, connection: Connection, chunk: bytes, now: Instant) -> None:
+        """Take *chunk*, the next bytes from *connection*, however they were cut. Raises ProtocolError."""
+        connection.heard = now
+        if connection.pending_bytes:
+            connection.pending.append(chunk)
+            connection.pending_bytes += len(chunk)
+            if connection.pending_bytes < connection.pending_wanted:
+                return
+            chunk = b"".join(connection.pending)
+            connection.pending = []
+            connection.pending_bytes = 0
+            connection.pending_wanted = 0
+        at = 0
+        end = len(chunk)
+        connected = connection.state is State.CONNECTED
+        bytes_max = self._packet_bytes_max if connected else PRE_CONNECT_BYTES_MAX
+        while at < end:
+            # -- the fixed header: first byte, remaining length (MQTT 5.0 section 2.1)
+            first = chunk[at]
+            body = at + 1
+            if body >= end:
+                break
+            octet = chunk[body]
+            body += 1
+            length = octet & 0x7F
+            shift = 7
+            while octet & 0x80 and body < end and shift < 28:
+                octet = chunk[body]
+                body += 1
+                length |= (octet & 0x7F) << shift
+                shift += 7
+            if octet & 0x80:
+                if shift == 28:
+                    raise MalformedPacket("a remaining length of five bytes", v311="section 2.2.3", v5="section 2.1.4")
+                break
+            stop = body + length
+            if stop - at > bytes_max:
+                raise PacketTooLarge(
+                    f"a packet of {stop - at} bytes, the limit is {bytes_max}", v311="section 2.2.3", v5="MQTT-3.2.2-15"
+                )
+            if stop > end:
+                connection.pending_wanted = stop - at
+                break
+            if connected:
+                if first == 0x30:
+                    done = self._publish_run(connection, chunk, at, body, stop, end, now)
+                    if done:
+                        at = done
+                        continue
+                elif first == 0x32:
+                    if self._publish_acknowledged(connection, chunk, at, body, stop, now):
+                        at = stop
+                        continue
+                elif first == 0x40 and length == 2:
+                    packet_id = chunk[body] << 8 | chunk[body + 1]
+                    if packet_id:
+                        self._delivery.acknowledged(connection.session, packet_id, now)
+                        at = stop
+                        continue
+            self._on_frame(connection, first, chunk[body:stop], now)
+            if connection.closing:
+                return
+            if not connected:
+                connected = connection.state is State.CONNECTED
+                if connected:
+                    bytes_max = self._packet_bytes_max
+            at = stop
+        if at < end:
+            rest = chunk[at:] if at else chunk
+            connection.pending.append(rest)
+            connection.pending_bytes = end - at
+
+    def _publish_run(
+        self, connection: Connection, chunk: bytes, at: int, body: int, stop: int, end: int, now: Instant
+    ) -> int:
+        """Route the run that begins at *at*. Where it ends; 0 if this packet takes the long way."""
+        topic_end = body + 2
+        if topic_end > stop:
+            return 0
+        topic_end += chunk[body] << 8 | chunk[body + 1]
+        payload = topic_end
+        if connection.is_v5:
+            payload += 1
+            if payload > stop or chunk[topic_end]:
+                return 0
+        if payload > stop:
+            return 0
+        octets = chunk[body + 2 : topic_end]
+        if not octets:
+            return 0
+        plans = self._plans
+        plans.refresh()
+        plan = plans.known.get(octets)
+        if plan is None:
+            plan = plans.plan(octets)
+        if not plan.is_quick:
+            return self._publish_one(connection, plan, chunk[payload:stop], now, stop)
+        size = stop - at
+        prefix = chunk[at:payload]
+        count = 1
+        last = end - size
+        while stop <= last and chunk.startswith(prefix, stop):
+            stop += size
+            count += 1
+        block = chunk[at:stop]
+        route = plan.route
+        route.counted += count
+        ledger = self._ledger
+        session = connection.session
+        assert session is not None
+        publisher = session.client_id
+        readers = plan.readers
+        first = ledger.accept(now, publisher, count, plan.topic, 0, size - (payload - at), len(readers), route.nobody)
+        if not readers:
+            return stop
+        v311 = plan.readers_v311
+        index = 0
+        other = b""
+        for reader in readers:
+            if (index >= v311) is connection.is_v5:
+                data = block
+            else:
+                if not other:
+                    other = _translated(block, size, octets, payload - at, connection.is_v5)
+                data = other
+            text = plan.texts[index]
+            index += 1
+            if ledger.log is not None:
+                _note(ledger, reader, publisher, first, count, plan.topic, text, now, size - (payload - at))
+            room = reader.out_bytes_max - reader.out_bytes
+            if len(data) > room or reader.closing:
+                self._overflow(reader, publisher, plan.topic, text, data, first, count, now, size - (payload - at))
+                continue
+            reader.out.append(data)
+            reader.out_bytes += len(data)
+            reader.out_messages += count
+            if not reader.is_dirty:
+                reader.is_dirty = True
+                reader.dirty.append(reader)
+        return stop
+
+    def _overflow(
+        self,
+        reader: Connection,
+        publisher: str,
+        topic: str,
+        text: str,
+        data: bytes,
+        first: int,
+        count: int,
+        now: Instant,
+        payload_bytes: int,
+    ) -> None:
+        """A run that does not fit: as many of its messages as do are sent, so that chunking does not decide who loses."""
+        size = len(data) // count
+        room = reader.out_bytes_max - reader.out_bytes
+        fitting = 0 if reader.closing or room < size else room // size
+        if fitting:
+            reader.out.append(data[: fitting * size])
+            reader.out_bytes += fitting * size
+            reader.out_messages += fitting
+            if not reader.is_dirty:
+                reader.is_dirty = True
+                reader.dirty.append(reader)
+        if self._ledger.log is not None:
+            reader.out_runs.pop()
+            if fitting:
+                reader.out_runs.append((publisher, first, fitting, topic, text, now, payload_bytes))
+        self._delivery.overflowed(reader, publisher, first + fitting, count - fitting, topic, text, payload_bytes, now)
+
+    def _publish_one(self, connection: Connection, plan: Plan, payload: bytes, now: Instant, stop: int) -> int:
+        """One QoS 0 message whose readers need a closer look."""
+        session = connection.session
+        assert session is not None
+        self._publishing.accept(Publication(session.client_id, plan.topic, payload, 0, False, now), now)
+        return stop
+
+    def _publish_acknowledged(
+        self, connection: Connection, chunk: bytes, at: int, body: int, stop: int, now: Instant
+    ) -> bool:
+        """A QoS 1 PUBLISH without DUP, RETAIN and properties. False if it takes the long way."""
+        if body + 2 > stop:
+            return False
+        topic_end = body + 2 + (chunk[body] << 8 | chunk[body + 1])
+        payload = topic_end + 3 if connection.is_v5 else topic_end + 2
+        if payload > stop or topic_end == body + 2 or (connection.is_v5 and chunk[payload - 1]):
+            return False
+        if not (chunk[topic_end] or chunk[topic_end + 1]):
+            return False
+        octets = chunk[body + 2 : topic_end]
+        plans = self._plans
+        plans.refresh()
+        plan = plans.known.get(octets)
+        if plan is None:
+            plan = plans.plan(octets)
+        if plan.is_system:
+            return False
+        session = connection.session
+        assert session is not None
+        publication = Publication(session.client_id, plan.topic, chunk[payload:stop], 1, False, now)
+        self._publishing.route(publication, plan.route, now)
+        connection.send(b"\x40\x02" + chunk[topic_end : topic_end + 2])
+        return True
+
+
+def _translated(block: bytes, size: int, topic: bytes, payload: int, from_v5: bool) -> bytes:
+    """A run in the other dialect: without, or with, the empty properties that version 5 has in every PUBLISH."""
+    properties = b"" if from_v5 else b"\0"
+    prefix = publish_head(topic, 0, False, False, properties, size - payload, not from_v5) + properties
+    pieces = []
+    at = payload
+    end = len(block)
+    while at <= end:
+        pieces.append(prefix)
+        pieces.append(block[at : at + size - payload])
+        at += size
+    return b"".join(pieces)
+
+
+def _note(
+    ledger: Ledger,
+    reader: Connection,
+    publisher: str,
+    first: int,
+    count: int,
+    topic: str,
+    text: str,
+    now: Instant,
+    payload_bytes: int,
+) -> None:
+    """Tell the log that copies of a run were made, and the connection what it has to account for."""
+    session = reader.session
+    assert session is not None
+    ledger.made(now, publisher, session.client_id, first, count, 0)
+    reader.out_runs.append((publisher, first, count, topic, text, now, payload_bytes))

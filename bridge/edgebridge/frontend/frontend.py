@@ -1,0 +1,203 @@
+"""The MQTT front end as a whole: what a world hands in, and what it fetches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from edgebridge.frontend.connecting import Connecting
+from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.delivery import Delivery
+from edgebridge.frontend.feed import Feed
+from edgebridge.frontend.plans import Plans
+from edgebridge.frontend.publishing import Publishing
+from edgebridge.frontend.subscribing import Subscribing
+from edgebridge.frontend.terms import Terms
+from edgebridge.session.lifecycle import State, next_state
+from edgebridge.session.retained import Retained
+from edgebridge.wire.decode import decode_packet
+from edgebridge.wire.encode import PING_RESP
+from edgebridge.wire.errors import ProtocolError, ProtocolViolation
+from edgebridge.wire.packets import (
+    Connect,
+    Disconnect,
+    Packet,
+    PingReq,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    Subscribe,
+    Unsubscribe,
+)
+from edgebridge.wire.reasons import ReasonCode
+from edgebroker.instants import MINUTE, SECOND, Instant
+from edgebroker.names import ClientId
+from edgebroker.node.node import Node
+from edgebroker.publication import Publication
+
+FEATURE_TOPIC: Final = "$SYS/broker/features/filter"
+"""Retained: content filters are understood (docs/filters.md, P-6)."""
+
+
+class Frontend:
+    """Bytes and timers in; bytes to write, and connections to close, out.
+
+    A world calls `opened`, `feed`, `closed` and `fire` as things happen, and once per turn, for each connection in
+    `dirty`, writes what `take_output` returns and closes it if `closing`. Nothing here waits, and nothing raises for
+    what a client does. `now` never goes back.
+    """
+
+    def __init__(self, node: Node, terms: Terms, new_client_id: Callable[[], str]) -> None:
+        """*new_client_id* makes identifiers for clients that bring none; chance is the world's affair."""
+        self._terms = terms
+        self.node = node
+        self.ledger = node.ledger
+        self.dirty: list[Connection] = []
+        self.connections: dict[int, Connection] = {}
+        self.retained = Retained(terms.retained_messages_max, terms.retained_bytes_max)
+        self.plans = Plans(node)
+        self.delivery = Delivery(node.ledger)
+        self.publishing = Publishing(
+            node, self.delivery, self.retained, terms.receive_maximum, terms.topic_alias_maximum
+        )
+        self.subscribing = Subscribing(node, self.delivery, self.retained)
+        self.connecting = Connecting(node, self.delivery, self.publishing, self.plans, terms, new_client_id)
+        self._feed = Feed(
+            self.plans, self.publishing, self.delivery, node.ledger, terms.packet_bytes_max, self._on_packet
+        )
+        self.refusals: dict[ReasonCode, int] = {}
+        """Connections closed for what they sent, by reason."""
+        self._opened = 0
+        delivery, publishing = self.delivery, self.publishing
+        self._on: dict[type[Packet], Callable[[Connection, Any, Instant], None]] = {
+            Connect: self.connecting.on_connect,
+            Publish: publishing.on_publish,
+            PubAck: delivery.on_ack,
+            PubRec: delivery.on_ack,
+            PubComp: delivery.on_ack,
+            PubRel: lambda connection, packet, now: publishing.on_pubrel(connection, packet),
+            Subscribe: self.subscribing.on_subscribe,
+            Unsubscribe: self.subscribing.on_unsubscribe,
+            PingReq: lambda connection, packet, now: connection.send(PING_RESP),
+            Disconnect: self.connecting.on_disconnect,
+        }
+
+    def start(self, now: Instant) -> None:
+        """Before the first connection: announce what we can do, begin the first minute of the books."""
+        self.retained.keep(Publication("", FEATURE_TOPIC, b"1", 0, True, now))
+        self.node.timers.set(("minute",), now - now % MINUTE + MINUTE)
+
+    # -- what happens -------------------------------------------------------------------------------------------
+
+    def opened(self, peer: str, now: Instant) -> Connection:
+        """A transport was accepted; *peer* says from where. The connection may be `closing` at once: too many."""
+        self._opened += 1
+        connection = Connection(self._opened, peer, self.dirty, self._terms.out_bytes_max, now)
+        self.connections[connection.number] = connection
+        if len(self.connections) > self._terms.connections_max:
+            self._count(ReasonCode.SERVER_BUSY)
+            connection.close()
+        else:
+            at = now + self._terms.connect_timeout_s * SECOND
+            self.node.timers.set(("connect", connection.number), at)
+        return connection
+
+    def feed(self, connection: Connection, chunk: bytes, now: Instant) -> None:
+        """Bytes arrived."""
+        if connection.closing or connection.state is State.CLOSED:
+            return
+        try:
+            self._feed.take(connection, chunk, now)
+        except ProtocolError as error:
+            self._offended(connection, error)
+
+    def closed(self, connection: Connection, now: Instant) -> None:
+        """The transport is gone, whoever closed it."""
+        if self.connections.pop(connection.number, None) is not None:
+            connection.closing = True
+            self.connecting.detach(connection, now)
+
+    def take_output(self, connection: Connection, now: Instant) -> list[bytes]:
+        """What to write now, in order. With this, its QoS 0 messages count as delivered."""
+        out, connection.out = connection.out, []
+        connection.out_bytes = 0
+        connection.is_dirty = False
+        if connection.out_messages:
+            self.delivery.written(connection, now)
+        session = connection.session
+        if session is not None and session.outbox and session.connection is connection:
+            self.delivery.release(session, now)
+        return out
+
+    def fire(self, now: Instant) -> None:
+        """Do what is due (`node.timers.next_due()` says when)."""
+        for name in self.node.timers.take_due(now):
+            match name:
+                case ("alive", int(number)) if number in self.connections:
+                    self._check_alive(self.connections[number], now)
+                case ("connect", int(number)) if number in self.connections:
+                    self._count(ReasonCode.KEEP_ALIVE_TIMEOUT)
+                    self.connections[number].close()
+                case ("will", str(client)) if ClientId(client) in self.connecting.sessions:
+                    self.connecting.publish_will(self.connecting.sessions[ClientId(client)], now)
+                case ("session", str(client)) if ClientId(client) in self.connecting.sessions:
+                    self.connecting.expire_session(self.connecting.sessions[ClientId(client)], now)
+                case ("minute",):
+                    self.node.close_minute(now)
+                    self.node.timers.set(("minute",), now - now % MINUTE + MINUTE)
+
+    def stop(self, now: Instant) -> None:
+        """Say good-bye to everybody. The world closes the connections, then calls `close_books`."""
+        for connection in list(self.connections.values()):
+            if connection.is_open:
+                self.connecting.dismiss(connection, ReasonCode.SERVER_SHUTTING_DOWN, "the broker stops")
+            else:
+                connection.close()
+
+    def close_books(self, now: Instant) -> None:
+        """After the last connection is gone: every open copy is noted as queued, and the last minute's counts."""
+        for session in self.connecting.sessions.values():
+            self.delivery.leave(session, now)
+        self.node.close_minute(now)
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    def _on_packet(self, connection: Connection, first: int, body: bytes, now: Instant) -> None:
+        """One whole packet that is no ordinary PUBLISH or PUBACK. Raises ProtocolError."""
+        if connection.state is State.AWAITING_CONNECT and first >> 4 != 1:
+            raise ProtocolViolation("the first packet is CONNECT", v311="MQTT-3.1.0-1", v5="MQTT-3.1.0-1")
+        try:
+            packet = decode_packet(first, body, connection.dialect)
+        except ProtocolError as error:
+            if connection.state is not State.AWAITING_CONNECT:
+                raise
+            self._count(error.reason)
+            self.connecting.refuse_unreadable(connection, error, body)
+            return
+        kind = type(packet)
+        if next_state(connection.state, kind) is None:
+            raise ProtocolViolation(
+                f"{kind.__name__.upper()} is not for a server, or not now", v311="MQTT-3.1.0-2", v5="MQTT-3.1.0-2"
+            )
+        self._on[kind](connection, packet, now)
+
+    def _offended(self, connection: Connection, error: ProtocolError) -> None:
+        """The client broke the protocol: it is told, if its version can hear it, and closed."""
+        self._count(error.reason)
+        if connection.state is State.CONNECTED:
+            self.connecting.dismiss(connection, error.reason, str(error))
+        else:
+            connection.close()
+
+    def _check_alive(self, connection: Connection, now: Instant) -> None:
+        due = connection.heard + connection.keep_alive
+        if due > now:
+            self.node.timers.set(("alive", connection.number), due)
+        else:
+            self._count(ReasonCode.KEEP_ALIVE_TIMEOUT)
+            self.connecting.dismiss(connection, ReasonCode.KEEP_ALIVE_TIMEOUT, "nothing heard for 1.5 x keep alive")
+
+    def _count(self, reason: ReasonCode) -> None:
+        self.refusals[reason] = self.refusals.get(reason, 0) + 1

@@ -1,0 +1,147 @@
+"""PUBLISH in: topic aliases, QoS 2 exactly once, retaining, and handing over to the node (MQTT 5.0 section 3.3)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.delivery import Delivery
+from edgebridge.session.retained import Retained
+from edgebridge.wire.encode import encode_packet
+from edgebridge.wire.errors import ProtocolViolation, TopicAliasInvalid, TopicNameInvalid
+from edgebridge.wire.packets import PubAck, PubComp, Publish, PubRec, PubRel, Will
+from edgebridge.wire.properties import Properties, Property, number, text, user_properties
+from edgebridge.wire.reasons import ReasonCode
+from edgebroker.errors import TopicInvalid
+from edgebroker.instants import SECOND, Instant
+from edgebroker.node.node import Node
+from edgebroker.node.routes import Route
+from edgebroker.publication import Publication
+from edgebroker.topics import parse_topic_name
+
+FORWARDED: Final = (
+    Property.PAYLOAD_FORMAT_INDICATOR,
+    Property.CONTENT_TYPE,
+    Property.RESPONSE_TOPIC,
+    Property.CORRELATION_DATA,
+    Property.USER_PROPERTY,
+)
+"""What a reader gets unaltered [MQTT-3.3.2-4, -15 to -20]; expiry and identifiers are made anew for each reader."""
+
+SYSTEM_PREFIX: Final = "$"
+"""Topics of the broker itself; clients do not publish there (section 4.7.2)."""
+
+
+class ReceiveMaximumExceeded(ProtocolViolation):
+    """A client has more unfinished QoS 2 messages than we announced [MQTT-3.3.4-7]."""
+
+    reason = ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
+
+
+class Publishing:
+    """Messages in, whoever they come from."""
+
+    def __init__(
+        self,
+        node: Node,
+        delivery: Delivery,
+        retained: Retained,
+        receive_maximum: int,
+        alias_maximum: int,
+    ) -> None:
+        self._node = node
+        self._delivery = delivery
+        self._retained = retained
+        self._receive_maximum = receive_maximum
+        self._alias_maximum = alias_maximum
+        self.refused = 0
+        """Messages not accepted: to topics that start with "$", or retained ones beyond the store's bounds."""
+
+    def on_publish(self, connection: Connection, publish: Publish, now: Instant) -> None:
+        """A PUBLISH as decoded. Raises ProtocolError if the client must go."""
+        session = connection.session
+        assert session is not None
+        topic = self._topic(connection, publish)
+        if Property.SUBSCRIPTION_IDENTIFIER in publish.properties:
+            raise ProtocolViolation("a client's PUBLISH has no subscription identifier", v5="MQTT-3.3.4-6")
+        if publish.qos == 2:
+            if publish.packet_id in session.received:  # again, after a reconnect: once is enough [MQTT-4.3.3-10]
+                connection.send(encode_packet(PubRec(publish.packet_id), connection.dialect))
+                return
+            if len(session.received) >= self._receive_maximum:
+                raise ReceiveMaximumExceeded(f"more than {self._receive_maximum} unfinished QoS 2 messages")
+        publication = self._publication(session.client_id, topic, publish, now)
+        reason = self.accept(publication, now)
+        if publish.qos == 1:
+            connection.send(encode_packet(PubAck(publish.packet_id, reason), connection.dialect))
+        elif publish.qos == 2:
+            if reason == ReasonCode.SUCCESS or not connection.is_v5:
+                session.received.add(publish.packet_id)
+            connection.send(encode_packet(PubRec(publish.packet_id, reason), connection.dialect))
+
+    def on_pubrel(self, connection: Connection, pubrel: PubRel) -> None:
+        """The publisher will not send the message again [MQTT-4.3.3-11]."""
+        session = connection.session
+        assert session is not None
+        known = pubrel.packet_id in session.received
+        session.received.discard(pubrel.packet_id)
+        reason = ReasonCode.SUCCESS if known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+        connection.send(encode_packet(PubComp(pubrel.packet_id, reason), connection.dialect))
+
+    def publish_will(self, client: str, will: Will, now: Instant) -> None:
+        """Publish *will* for the client that is gone."""
+        publish = Publish(will.topic, will.payload, will.qos, will.retain, properties=will.properties)
+        self.accept(self._publication(client, will.topic, publish, now), now)
+
+    def accept(self, publication: Publication, now: Instant) -> ReasonCode:
+        """Retain and route a publication. A 3.1.1 client cannot hear a refusal; it is counted in `refused`."""
+        if publication.topic.startswith(SYSTEM_PREFIX):
+            self.refused += 1
+            return ReasonCode.NOT_AUTHORIZED
+        if publication.retain and not self._retained.keep(publication):
+            self.refused += 1
+            return ReasonCode.QUOTA_EXCEEDED
+        self.route(publication, self._node.routes.route(publication.topic), now)
+        return ReasonCode.SUCCESS
+
+    def route(self, publication: Publication, route: Route, now: Instant) -> None:
+        """Hand *publication* to the node, which numbers it, and its copies to their readers."""
+        self._delivery.deliver(publication, self._node.publish(publication, route, now).copies, now)
+
+    def _topic(self, connection: Connection, publish: Publish) -> str:
+        """The topic itself, or the one its alias stands for (section 3.3.2.3.4)."""
+        alias = number(publish.properties, Property.TOPIC_ALIAS, 0)
+        if alias > self._alias_maximum:
+            raise TopicAliasInvalid(
+                f"topic alias {alias}, at most {self._alias_maximum} was announced", v5="MQTT-3.3.2-9"
+            )
+        if publish.topic:
+            try:
+                topic = parse_topic_name(publish.topic)
+            except TopicInvalid as error:
+                raise TopicNameInvalid(str(error), v311="MQTT-3.3.2-2", v5="MQTT-3.3.2-2") from None
+            if alias:
+                connection.aliases[alias] = topic
+            return topic
+        if alias not in connection.aliases:
+            raise ProtocolViolation(f"topic alias {alias} stands for no topic yet", v5="MQTT-3.3.2-8")
+        return connection.aliases[alias]
+
+    def _publication(self, client: str, topic: str, publish: Publish, now: Instant) -> Publication:
+        properties = publish.properties
+        if not properties:
+            return Publication(client, topic, publish.payload, publish.qos, publish.retain, now)
+        expiry_s = number(properties, Property.MESSAGE_EXPIRY_INTERVAL, -1)
+        forwarded: Properties = {name: properties[name] for name in FORWARDED if name in properties}
+        return Publication(
+            client,
+            topic,
+            publish.payload,
+            publish.qos,
+            publish.retain,
+            now,
+            properties=forwarded or None,
+            expires_at=now + expiry_s * SECOND if expiry_s >= 0 else None,
+            user=user_properties(properties),
+            content_type=text(properties, Property.CONTENT_TYPE, "") or None,
+        )

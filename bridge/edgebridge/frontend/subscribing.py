@@ -1,0 +1,161 @@
+"""SUBSCRIBE and UNSUBSCRIBE: carriers of content filters, refusals entry by entry, and retained messages."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.delivery import Delivery
+from edgebridge.frontend.encoding import Encoding
+from edgebridge.frontend.options import Options
+from edgebridge.session.carriers import WHERE_PROPERTY, SubscriptionRequest, parse_subscription
+from edgebridge.session.retained import Retained
+from edgebridge.wire.encode import encode_packet
+from edgebridge.wire.errors import ProtocolViolation
+from edgebridge.wire.packets import SubAck, Subscribe, SubscriptionOption, UnsubAck, Unsubscribe
+from edgebridge.wire.properties import Properties, Property, subscription_identifiers, user_properties
+from edgebridge.wire.reasons import ReasonCode
+from edgebroker.errors import EdgebrokerError, FilterInvalid, FilterTooComplex, TopicInvalid
+from edgebroker.filters import Extractor
+from edgebroker.instants import Instant
+from edgebroker.node.effects import Granted, Refused
+from edgebroker.node.events import Subscribed, Unsubscribed
+from edgebroker.node.node import Node
+from edgebroker.node.subscriptions import Copy, Subscription
+from edgebroker.publication import Publication
+from edgebroker.records import Cause
+
+REASON_STRING_MAX: Final = 1_024  # characters; enough for the longest refusal of a filter with what is wrong in it
+
+_REASONS: Final[tuple[tuple[type[EdgebrokerError], ReasonCode], ...]] = (
+    (FilterInvalid, ReasonCode.TOPIC_FILTER_INVALID),
+    (FilterTooComplex, ReasonCode.QUOTA_EXCEEDED),
+    (TopicInvalid, ReasonCode.TOPIC_FILTER_INVALID),
+)
+_SEND_IF_NEW, _SEND_NEVER = 1, 2  # retain handling (section 3.8.3.1)
+
+
+class SharedNotSupported(EdgebrokerError):
+    """A shared subscription, which this broker does not have yet."""
+
+
+class Subscribing:
+    """What clients ask for, and what they get at once: the answer, then the retained messages that match."""
+
+    def __init__(self, node: Node, delivery: Delivery, retained: Retained) -> None:
+        self._node = node
+        self._delivery = delivery
+        self._retained = retained
+
+    def on_subscribe(self, connection: Connection, subscribe: Subscribe, now: Instant) -> None:
+        """Grant or refuse each entry on its own. Raises ProtocolViolation for what the standard forbids."""
+        session = connection.session
+        assert session is not None
+        identifiers = subscription_identifiers(subscribe.properties)
+        identifier = identifiers[0] if identifiers else 0
+        wheres = [value for name, value in user_properties(subscribe.properties) if name == WHERE_PROPERTY]
+        reasons: list[int] = []
+        complaints: list[str] = []
+        granted: list[tuple[Granted, SubscriptionOption]] = []
+        for option in subscribe.subscriptions:
+            try:
+                request = _request(option, wheres)
+            except (TopicInvalid, FilterInvalid, FilterTooComplex, SharedNotSupported) as error:
+                reasons.append(_reason_of(error))
+                complaints.append(_complaint(error, option.topic_filter, len(subscribe.subscriptions)))
+                continue
+            wanted = Subscribed(
+                session.client_id,
+                request.text,
+                request.topic_filter,
+                request.filter,
+                option.qos,
+                option.no_local,
+                session,
+                Options(identifier, option.retain_as_published),
+            )
+            for effect in self._node.handle(wanted, now):
+                if isinstance(effect, Granted):
+                    reasons.append(option.qos)
+                    granted.append((effect, option))
+                    session.subscribed += effect.is_new
+                elif isinstance(effect, Refused):
+                    reasons.append(ReasonCode.QUOTA_EXCEEDED)
+                    complaints.append(effect.reason)
+        properties: Properties = {}
+        if complaints and connection.has_problem_information:
+            properties[Property.REASON_STRING] = "; ".join(complaints)[:REASON_STRING_MAX]
+        connection.send(encode_packet(SubAck(subscribe.packet_id, reasons, properties), connection.dialect))
+        for effect, option in granted:
+            if option.retain_handling < _SEND_IF_NEW or (option.retain_handling < _SEND_NEVER and effect.is_new):
+                self._send_retained(effect.subscription, now)
+
+    def on_unsubscribe(self, connection: Connection, unsubscribe: Unsubscribe, now: Instant) -> None:
+        """End the subscriptions with these texts. Messages on their way still arrive [MQTT-3.10.4-3]."""
+        session = connection.session
+        assert session is not None
+        reasons: list[int] = []
+        for text in unsubscribe.topic_filters:
+            ended = self._node.handle(Unsubscribed(session.client_id, text), now)
+            session.subscribed -= len(ended)
+            reasons.append(ReasonCode.SUCCESS if ended else ReasonCode.NO_SUBSCRIPTION_EXISTED)
+        connection.send(encode_packet(UnsubAck(unsubscribe.packet_id, reasons), connection.dialect))
+
+    def _send_retained(self, subscription: Subscription, now: Instant) -> None:
+        """Each matching retained message is a message of its own in the accounts: published anew, for one reader."""
+        copy = Copy((subscription,))
+        wanted = subscription.filter
+        extractor = Extractor(wanted.attributes) if wanted is not None else None
+        for kept in self._retained.matching(subscription.topic_filter, now):
+            if subscription.no_local and kept.publisher == subscription.client:
+                continue
+            if wanted is not None and extractor is not None:
+                attributes = extractor.extract(
+                    kept.payload,
+                    topic=kept.topic,
+                    qos=kept.qos,
+                    retain=True,
+                    client=kept.publisher,
+                    user=kept.user,
+                    content_type=kept.content_type,
+                )
+                if not wanted.accepts(attributes):
+                    continue
+            again = Publication(
+                kept.publisher,
+                kept.topic,
+                kept.payload,
+                kept.qos,
+                True,
+                now,
+                properties=kept.properties,
+                expires_at=kept.expires_at,
+                user=kept.user,
+                content_type=kept.content_type,
+            )
+            again.number = self._node.ledger.accept(
+                now, kept.publisher, 1, kept.topic, kept.qos, len(kept.payload), 1, Cause.NONE
+            )
+            self._delivery.send(again, copy, Encoding(again), True, now)
+
+
+def _request(option: SubscriptionOption, wheres: list[str]) -> SubscriptionRequest:
+    if len(wheres) > 1:
+        raise FilterInvalid(f"one {WHERE_PROPERTY} per SUBSCRIBE: join them with AND", 1)
+    request = parse_subscription(option.topic_filter, wheres[0] if wheres else None)
+    if request.share is not None:
+        if option.no_local:
+            raise ProtocolViolation("no local on a shared subscription", v5="MQTT-3.8.3-4")
+        raise SharedNotSupported("shared subscriptions are not supported yet: subscribe without $share/group/")
+    return request
+
+
+def _reason_of(error: EdgebrokerError) -> ReasonCode:
+    for kind, reason in _REASONS:
+        if isinstance(error, kind):
+            return reason
+    return ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
+
+
+def _complaint(error: EdgebrokerError, topic_filter: str, entries: int) -> str:
+    return str(error) if entries == 1 else f"{topic_filter[:80]}: {error}"

@@ -1,0 +1,27 @@
+"""What the front end allows its clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgebroker import limits
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The limits of `edgebroker.limits` that concern connections and sessions, under the same names."""
+
+    out_bytes_max: int = limits.OUT_BYTES_MAX
+    queue_messages_max: int = limits.QUEUE_MESSAGES_MAX
+    queue_bytes_max: int = limits.QUEUE_BYTES_MAX
+    inflight_max: int = limits.INFLIGHT_MAX
+    receive_maximum: int = limits.RECEIVE_MAXIMUM
+    topic_alias_maximum: int = limits.TOPIC_ALIAS_MAXIMUM
+    packet_bytes_max: int = limits.PACKET_BYTES_MAX
+    client_id_bytes_max: int = limits.CLIENT_ID_BYTES_MAX
+    connect_timeout_s: int = limits.CONNECT_TIMEOUT_S
+    session_expiry_s_max: int = limits.SESSION_EXPIRY_S_MAX
+    connections_max: int = limits.CONNECTIONS_MAX
+    sessions_max: int = limits.SESSIONS_MAX
+    retained_messages_max: int = limits.RETAINED_MESSAGES_MAX
+    retained_bytes_max: int = limits.RETAINED_BYTES_MAX

@@ -1,0 +1,78 @@
+"""Messages on their way to one client at QoS 1 or 2, from the first PUBLISH to the last acknowledgement.
+
+QoS 1: PUBLISH > PUBACK.  QoS 2: PUBLISH > PUBREC > PUBREL > PUBCOMP (MQTT 5.0 section 4.3). An entry keeps its place
+and its packet identifier over reconnects; so the order of PUBLISH packets survives them [MQTT-4.6.0-1].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from edgebroker.publication import Publication
+
+
+class Entry:
+    """One copy of a publication for one client. `packet_id` is 0 while it waits; `released`: PUBREC came."""
+
+    __slots__ = ("identifiers", "packet_id", "publication", "qos", "released", "retain", "text")
+
+    def __init__(
+        self, publication: Publication, qos: int, retain: bool, identifiers: tuple[int, ...], text: str
+    ) -> None:
+        self.publication = publication
+        self.qos = qos
+        self.retain = retain
+        self.identifiers = identifiers
+        self.text = text
+        self.packet_id = 0
+        self.released = False
+
+
+class Inflight:
+    """The window of unacknowledged messages. `window` is the client's receive maximum [MQTT-3.3.4-9]."""
+
+    __slots__ = ("_entries", "_last_id", "window")
+
+    def __init__(self, window: int) -> None:
+        self.window = window
+        self._entries: dict[int, Entry] = {}
+        self._last_id = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries.values())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the client takes no more before it acknowledges something."""
+        return len(self._entries) >= self.window
+
+    def add(self, entry: Entry) -> int:
+        """Give *entry* a packet identifier and return it. The window must have room, so a free one exists."""
+        packet_id = self._last_id
+        while True:
+            packet_id = packet_id + 1 if packet_id < 65_535 else 1
+            if packet_id not in self._entries:
+                break
+        self._last_id = packet_id
+        entry.packet_id = packet_id
+        self._entries[packet_id] = entry
+        return packet_id
+
+    def settle(self, packet_id: int, qos: int) -> Entry | None:
+        """PUBACK (*qos* 1), PUBCOMP or a refusing PUBREC (2): the entry leaves. None if there is no such entry."""
+        entry = self._entries.get(packet_id)
+        if entry is None or entry.qos != qos:
+            return None
+        del self._entries[packet_id]
+        return entry
+
+    def release(self, packet_id: int) -> Entry | None:
+        """PUBREC: the client has the message. None if there is no such entry."""
+        entry = self._entries.get(packet_id)
+        if entry is None or entry.qos != 2:
+            return None
+        entry.released = True
+        return entry

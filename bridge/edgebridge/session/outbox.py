@@ -1,0 +1,41 @@
+"""QoS 1 and 2 messages waiting for a client: for a slot in its window, or for the client itself."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from edgebridge.session.inflight import Entry
+
+
+class Outbox:
+    """A queue bounded in messages and payload bytes. What does not fit is the newest, and is refused."""
+
+    __slots__ = ("_bytes", "_entries", "bytes_max", "messages_max")
+
+    def __init__(self, messages_max: int, bytes_max: int) -> None:
+        self.messages_max = messages_max
+        self.bytes_max = bytes_max
+        self._entries: deque[Entry] = deque()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries)
+
+    def offer(self, entry: Entry) -> bool:
+        """Queue *entry*; False if a bound would be passed."""
+        size = len(entry.publication.payload)
+        if len(self._entries) >= self.messages_max or self._bytes + size > self.bytes_max:
+            return False
+        self._entries.append(entry)
+        self._bytes += size
+        return True
+
+    def take(self) -> Entry:
+        """The oldest entry. Raises IndexError if there is none."""
+        entry = self._entries.popleft()
+        self._bytes -= len(entry.publication.payload)
+        return entry

@@ -1,0 +1,109 @@
+"""The last retained message of each topic (MQTT 5.0 section 3.3.1.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from edgebroker.instants import Instant
+from edgebroker.publication import Publication
+from edgebroker.topics import MULTI_LEVEL, SINGLE_LEVEL, TopicFilter
+
+_MESSAGE = ""
+"""The key of a topic's message within its node. Sub-levels have keys that start with "/", so it is no level."""
+
+
+class Retained:
+    """Topic -> publication, found by topic filter. Bounded in messages and payload bytes.
+
+    A tree of levels, so that a filter visits only what it may match.
+    """
+
+    def __init__(self, messages_max: int, bytes_max: int) -> None:
+        self.messages_max = messages_max
+        self.bytes_max = bytes_max
+        self._root: dict[str, Any] = {}
+        self._count = 0
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def keep(self, publication: Publication) -> bool:
+        """Replace the topic's message; an empty payload clears it [MQTT-3.3.1-6]. False if there is no room."""
+        topic = publication.topic
+        if not publication.payload:
+            self.clear(topic)
+            return True
+        before = self.find(topic)
+        size = len(publication.payload)
+        messages = self._count + (before is None)
+        octets = self._bytes + size - (len(before.payload) if before else 0)
+        if messages > self.messages_max or octets > self.bytes_max:
+            return False
+        node = self._root
+        for level in topic.split("/"):
+            node = node.setdefault("/" + level, {})
+        node[_MESSAGE] = publication
+        self._count, self._bytes = messages, octets
+        return True
+
+    def find(self, topic: str) -> Publication | None:
+        """The message of *topic*."""
+        node: dict[str, Any] | None = self._root
+        for level in topic.split("/"):
+            node = node.get("/" + level) if node else None
+        found: Publication | None = node.get(_MESSAGE) if node else None
+        return found
+
+    def clear(self, topic: str) -> None:
+        """Forget the message of *topic*, and the levels nobody needs any more."""
+        path: list[tuple[dict[str, Any], str]] = []
+        node = self._root
+        for level in topic.split("/"):
+            key = "/" + level
+            if key not in node:
+                return
+            path.append((node, key))
+            node = node[key]
+        publication = node.pop(_MESSAGE, None)
+        if publication is None:
+            return
+        self._count -= 1
+        self._bytes -= len(publication.payload)
+        for parent, key in reversed(path):
+            if parent[key]:
+                break
+            del parent[key]
+
+    def matching(self, topic_filter: TopicFilter, now: Instant) -> list[Publication]:
+        """The messages whose topics *topic_filter* matches; those that have expired are forgotten on the way."""
+        found = list(self._matching(self._root, topic_filter.levels, 0))
+        for publication in found:
+            if publication.has_expired(now):
+                self.clear(publication.topic)
+        return [publication for publication in found if not publication.has_expired(now)]
+
+    def _matching(self, node: dict[str, Any], levels: tuple[str, ...], depth: int) -> Iterator[Publication]:
+        if depth == len(levels):
+            if _MESSAGE in node:
+                yield node[_MESSAGE]
+            return
+        level = levels[depth]
+        if level == MULTI_LEVEL:
+            for key, child in node.items():
+                if key == _MESSAGE:
+                    yield child
+                elif not _is_hidden(key, depth):
+                    yield from self._matching(child, levels, depth)
+        elif level == SINGLE_LEVEL:
+            for key, child in node.items():
+                if key != _MESSAGE and not _is_hidden(key, depth):
+                    yield from self._matching(child, levels, depth + 1)
+        elif "/" + level in node:
+            yield from self._matching(node["/" + level], levels, depth + 1)
+
+
+def _is_hidden(key: str, depth: int) -> bool:
+    """Whether a wildcard passes over the level: topics that start with `$` are not for everybody [MQTT-4.7.2-1]."""
+    return depth == 0 and key.startswith("/$")

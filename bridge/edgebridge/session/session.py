@@ -1,0 +1,30 @@
+"""What the broker remembers of a client between its connections (MQTT 5.0 section 4.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgebridge.session.inflight import Inflight
+from edgebridge.session.outbox import Outbox
+from edgebridge.wire.packets import Will
+from edgebroker.names import ClientId
+
+
+class Session:
+    """One client's state. `connection` is None while it is away; subscriptions are kept by the node."""
+
+    __slots__ = ("client_id", "connection", "expiry_s", "inflight", "outbox", "received", "subscribed", "will")
+
+    def __init__(self, client_id: ClientId, inflight: Inflight, outbox: Outbox) -> None:
+        self.client_id = client_id
+        self.connection: Any = None
+        self.expiry_s = 0
+        """Seconds the session outlives its connection."""
+        self.inflight = inflight
+        self.outbox = outbox
+        self.received: set[int] = set()
+        """Packet identifiers of QoS 2 messages taken, until PUBREL [MQTT-4.3.3-2]."""
+        self.subscribed = 0
+        """How many subscriptions the client has."""
+        self.will: Will | None = None
+        """Of the present connection, or waiting for its delay to pass."""

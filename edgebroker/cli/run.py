@@ -1,0 +1,92 @@
+"""`edgebroker run`: a gateway, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import click
+
+from edgebroker.cli import Refused
+from edgebroker.world.gateway import Gateway
+from edgebroker.world.reactor import no_listener
+from edgebroker.world.settings import Settings
+
+
+@click.command("run")
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings (TOML); see `check`.")
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=int, help="Port to listen on; 0 takes a free one.  [default: 1883]")
+@click.option("--log-dir", type=click.Path(path_type=Path), help="Write the delivery log into this directory.")
+@click.option("--data", type=click.Path(path_type=Path), help="Keep what must survive in this directory.")
+@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object a line.")
+def command(
+    config: Path | None, host: str | None, port: int | None, log_dir: Path | None, data: Path | None, as_json: bool
+) -> None:
+    """Run a gateway: an MQTT 3.1.1 and 5 broker that filters by content.
+
+    Options on the command line come before those in the settings file. SIGTERM and SIGINT say good-bye to all clients,
+    finish the delivery log and print what became of every message. Exit code 0 after that, 2 if it could not start.
+    """
+    settings = Settings.load(config) if config else Settings.defaults()
+    settings = settings.overridden(host=host, port=port, log_dir=log_dir, data=data)
+    for directory in (settings.log.dir, settings.data.dir):
+        if directory is not None:
+            _must_be_usable(directory)
+    try:
+        run = _event_loop().run
+    except ImportError:
+        run = asyncio.run
+    try:
+        run(_serve(settings, as_json))
+    except OSError as error:
+        raise Refused(no_listener(settings.listener.host, settings.listener.port, error)) from error
+
+
+def _event_loop():  # type: ignore[no-untyped-def]
+    import uvloop
+
+    return uvloop
+
+
+async def _serve(settings: Settings, as_json: bool) -> None:
+    gateway = Gateway(settings, tell=lambda line: print(f"edgebroker: {line}", file=sys.stderr, flush=True))
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stopping.set)
+    host, port = await gateway.start()
+    # What was imported and built until now stays: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    if as_json:
+        _say(json.dumps({"event": "listening", "host": host, "port": port, "pid": os.getpid()}))
+    else:
+        _say(f"edgebroker listens on {host}:{port} (MQTT 3.1.1 and 5)")
+        _say(f"try: mosquitto_sub -p {port} -t '$filter/temp%3E30/sensors/#' -v")
+    await stopping.wait()
+    await gateway.stop()
+    accounts = gateway.accounts()
+    if as_json:
+        _say(json.dumps({"event": "stopped", **accounts}))
+    else:
+        _say("stopped: " + ", ".join(f"{name} {count}" for name, count in accounts.items() if count))
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _must_be_usable(directory: Path) -> None:
+    """Make *directory* if need be. Raises Refused if it cannot be made, read and written."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Refused(f"cannot make the directory {directory}: {error.strerror}") from error
+    if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+        raise Refused(f"cannot use the directory {directory}: permission denied")

@@ -1,0 +1,41 @@
+"""Everything the node can want done, in order. A front end carries it out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from edgebroker.node.subscriptions import Copy, Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A subscription holds from now on. `is_new` is False if it replaced one with the same text."""
+
+    subscription: Subscription
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A subscription is not granted, because a limit of `edgebroker.limits` would be passed."""
+
+    text: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A subscription holds no longer."""
+
+    subscription: Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """One copy of the accepted publication for each receiver; none if nobody wants it."""
+
+    copies: tuple[Copy, ...]
+
+
+Effect: TypeAlias = Granted | Refused | Ended | Deliver

@@ -1,0 +1,54 @@
+"""Everything that can happen to the node. A front end turns what its clients say into these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from edgebroker.filters import Filter
+from edgebroker.names import ClientId
+from edgebroker.publication import Publication
+from edgebroker.topics import TopicFilter
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """A client asks for events. The same *text* from the same client replaces what it asked before."""
+
+    client: ClientId
+    text: str
+    """As the client wrote it: the subscription's identity."""
+    topic_filter: TopicFilter
+    filter: Filter | None
+    """The content filter; None takes every event of the topic."""
+    qos: int
+    no_local: bool
+    receiver: Any
+    """Where the front end delivers to; returned in every Copy."""
+    options: Any = None
+    """The front end's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribed:
+    """A client no longer wants what it asked for as *text*."""
+
+    client: ClientId
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientGone:
+    """A client will not come back: all it asked for ends."""
+
+    client: ClientId
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A client, or the broker for it (a will), publishes."""
+
+    publication: Publication
+
+
+Event: TypeAlias = Subscribed | Unsubscribed | ClientGone | Published

@@ -1,0 +1,104 @@
+"""What became of every message and every copy: `published = sum of fates`, always.
+
+Counts are kept for everything; with a delivery log, each fate also goes there. A *run* is a row of messages with
+consecutive numbers that share publisher, topic, QoS and size: one call accounts for all of them.
+"""
+
+from __future__ import annotations
+
+from edgebroker.instants import Instant
+from edgebroker.publication import Publication
+from edgebroker.records import Cause, Fate
+from edgebroker.storage.deliverylog.writer import DeliveryLog
+
+
+class Ledger:
+    """The books of one broker's run."""
+
+    def __init__(self, log: DeliveryLog | None = None) -> None:
+        self.log = log
+        self.published = 0
+        """Messages accepted; also the number of the last one."""
+        self.filtered = 0
+        """Messages of which no copy was made."""
+        self.matched = 0
+        """Copies made."""
+        self.delivered = 0
+        self.expired = 0
+        self.dropped: dict[Cause, int] = {}
+
+    @property
+    def queued(self) -> int:
+        """Copies whose fate is still open."""
+        return self.matched - self.delivered - self.expired - sum(self.dropped.values())
+
+    def accept(
+        self,
+        now: Instant,
+        publisher: str,
+        count: int,
+        topic: str,
+        qos: int,
+        payload_bytes: int,
+        copies: int,
+        nobody: Cause = Cause.NO_SUBSCRIBER,
+    ) -> int:
+        """Number a run of messages of which *copies* each are made; *nobody* says why if none. The first number."""
+        first = self.published + 1
+        self.published += count
+        self.matched += count * copies
+        if not copies:
+            self.filtered += count
+        log = self.log
+        if log is not None:
+            log.published(now, publisher, first, count, topic, qos, payload_bytes, copies)
+            if not copies:
+                log.filtered(now, publisher, first, count, topic, qos, nobody, payload_bytes)
+        return first
+
+    def made(self, now: Instant, publisher: str, subscriber: str, first: int, count: int, qos: int) -> None:
+        """Copies of a run for *subscriber*, counted by `accept` already. Only worth calling with a log."""
+        if self.log is not None:
+            self.log.matched(now, publisher, subscriber, first, count, qos)
+
+    def deliver(self, now: Instant, publication: Publication, subscriber: str, text: str, qos: int) -> None:
+        """A copy reached its reader."""
+        self.delivered += 1
+        if self.log is not None:
+            self._fate(now, publication, subscriber, text, qos, Fate.DELIVERED, Cause.NONE)
+
+    def expire(self, now: Instant, publication: Publication, subscriber: str, text: str, qos: int) -> None:
+        """A copy became useless while it waited."""
+        self.expired += 1
+        if self.log is not None:
+            self._fate(now, publication, subscriber, text, qos, Fate.EXPIRED, Cause.NONE)
+
+    def drop(self, now: Instant, publication: Publication, subscriber: str, text: str, qos: int, cause: Cause) -> None:
+        """A copy was given up."""
+        self.dropped[cause] = self.dropped.get(cause, 0) + 1
+        if self.log is not None:
+            self._fate(now, publication, subscriber, text, qos, Fate.DROPPED, cause)
+
+    def leave(self, now: Instant, publication: Publication, subscriber: str, text: str, qos: int) -> None:
+        """A copy still waits while the books are closed."""
+        if self.log is not None:
+            self._fate(now, publication, subscriber, text, qos, Fate.QUEUED, Cause.NONE)
+
+    def _fate(
+        self, now: Instant, publication: Publication, subscriber: str, text: str, qos: int, fate: Fate, cause: Cause
+    ) -> None:
+        assert self.log is not None
+        self.log.fate(
+            now,
+            publication.publisher,
+            subscriber,
+            publication.number,
+            1,
+            publication.topic,
+            text,
+            qos,
+            fate,
+            cause,
+            now - publication.accepted_at,
+            len(publication.payload),
+        )

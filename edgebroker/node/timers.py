@@ -1,0 +1,52 @@
+"""Deadlines by name. Setting a name again moves its deadline; time comes in as an argument."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable
+
+from edgebroker.instants import Instant
+
+
+class Timers:
+    """A set of named deadlines. Equal deadlines fire in the order in which they were set."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Instant, int, Hashable]] = []
+        self._current: dict[Hashable, int] = {}
+        self._turn = 0
+
+    def __len__(self) -> int:
+        return len(self._current)
+
+    def set(self, name: Hashable, at: Instant) -> None:
+        """Let *name* be due at *at*, and at no earlier time set before."""
+        self._turn += 1
+        self._current[name] = self._turn
+        heapq.heappush(self._heap, (at, self._turn, name))
+        # A name moved often leaves its old entries behind; they may not outnumber the live ones for long.
+        if len(self._heap) > 64 + 4 * len(self._current):
+            self._heap = [entry for entry in self._heap if self._current.get(entry[2]) == entry[1]]
+            heapq.heapify(self._heap)
+
+    def cancel(self, name: Hashable) -> None:
+        """Forget *name*; unknown names are fine."""
+        self._current.pop(name, None)
+
+    def next_due(self) -> Instant | None:
+        """The earliest deadline, None if there is none."""
+        while self._heap:
+            at, turn, name = self._heap[0]
+            if self._current.get(name) == turn:
+                return at
+            heapq.heappop(self._heap)
+        return None
+
+    def take_due(self, now: Instant) -> list[Hashable]:
+        """Remove and return the names due at *now*, earliest first."""
+        due: list[Hashable] = []
+        while (at := self.next_due()) is not None and at <= now:
+            name = heapq.heappop(self._heap)[2]
+            del self._current[name]
+            due.append(name)
+        return due

@@ -1,0 +1,60 @@
+"""A publication: one message a publisher handed to the broker, as the broker carries it to its readers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from edgebroker.instants import Instant
+
+
+class Publication:
+    """One accepted message. Shared by all copies, so nobody changes it after it was accepted.
+
+    `number` is the message's number in the delivery log (0: not accepted yet); `expires_at` is None or the instant
+    after which it is of no use; `properties` belong to the front end that made it and are passed on untouched.
+    """
+
+    __slots__ = (
+        "accepted_at",
+        "content_type",
+        "expires_at",
+        "number",
+        "payload",
+        "properties",
+        "publisher",
+        "qos",
+        "retain",
+        "topic",
+        "user",
+    )
+
+    def __init__(
+        self,
+        publisher: str,
+        topic: str,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        accepted_at: Instant,
+        number: int = 0,
+        properties: Any = None,
+        expires_at: Instant | None = None,
+        user: Sequence[tuple[str, str]] = (),
+        content_type: str | None = None,
+    ) -> None:
+        self.publisher = publisher
+        self.topic = topic
+        self.payload = payload
+        self.qos = qos
+        self.retain = retain
+        self.accepted_at = accepted_at
+        self.number = number
+        self.properties = properties
+        self.expires_at = expires_at
+        self.user = user
+        self.content_type = content_type
+
+    def has_expired(self, now: Instant) -> bool:
+        """Whether the message is of no use any more at *now*."""
+        return self.expires_at is not None and now >= self.expires_at

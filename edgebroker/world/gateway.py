@@ -1,0 +1,101 @@
+"""A whole gateway, put together from its settings: node, front end, delivery log, sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import fields
+
+from edgebridge.frontend.frontend import Frontend
+from edgebridge.frontend.terms import Terms
+from edgebroker.instants import SECOND
+from edgebroker.node.ledger import Ledger
+from edgebroker.node.node import Node
+from edgebroker.records import Cause
+from edgebroker.storage.deliverylog.writer import DeliveryLog
+from edgebroker.world.logdir import LogDir
+from edgebroker.world.reactor import Reactor, clock
+from edgebroker.world.settings import Settings
+
+LOG_EVERY_S = 1.0  # what a power cut may take of the log, at most, and how often the disk is asked
+ANCHORS_EVERY = 60  # of these; a wall clock that is set is noticed within a minute
+
+
+class Gateway:
+    """One broker process. `start`, then `stop`; `accounts` says what became of everything."""
+
+    def __init__(self, settings: Settings, tell: Callable[[str], None]) -> None:
+        """*tell* gets one line for each thing an operator should know."""
+        self._settings = settings
+        self._tell = tell
+        self._log: DeliveryLog | None = None
+        self._log_dir: LogDir | None = None
+        if settings.log.dir is not None:
+            log = DeliveryLog(settings.node.name, uuid.uuid4().hex[:12], settings.log.sample_qos0)
+            self._log = log
+            self._log_dir = LogDir(
+                settings.log.dir,
+                log.header,
+                tell,
+                segment_bytes_max=settings.log.segment_bytes_max,
+                segment_age_us_max=settings.log.segment_age_s_max * SECOND,
+            )
+        self.ledger = Ledger(self._log)
+        limits = {limit.name: getattr(settings.limits, limit.name) for limit in fields(settings.limits)}
+        self.frontend = Frontend(Node(self.ledger), Terms(**limits), new_client_id=lambda: f"auto-{uuid.uuid4().hex}")
+        self._reactor: Reactor | None = None
+        self._writing: asyncio.Task[None] | None = None
+
+    async def start(self) -> tuple[str, int]:
+        """Begin to listen; the address. Raises OSError, SettingsInvalid."""
+        self._reactor = Reactor(self.frontend)
+        address = await self._reactor.listen(self._settings.listener.host, self._settings.listener.port)
+        if self._log_dir is not None:
+            self._log_dir.start()
+            self._writing = asyncio.create_task(self._write_log())
+        return address
+
+    async def stop(self) -> None:
+        """Say good-bye to all clients and finish the log."""
+        if self._reactor is not None:
+            await self._reactor.stop()
+        if self._writing is not None:
+            self._writing.cancel()
+        if self._log is not None and self._log_dir is not None:
+            now, wall = clock(), _wall_clock()
+            self._log.anchor(now, wall)
+            self._log_dir.append(self._log.take(now, closing=True), now, wall)
+            self._log_dir.close()
+
+    def accounts(self) -> dict[str, int | dict[str, int]]:
+        """What became of every message so far, by fate; `dropped` by cause."""
+        ledger = self.ledger
+        return {
+            "published": ledger.published,
+            "filtered": ledger.filtered,
+            "copies": ledger.matched,
+            "delivered": ledger.delivered,
+            "expired": ledger.expired,
+            "queued": ledger.queued,
+            "dropped": {Cause(cause).name.lower(): count for cause, count in sorted(ledger.dropped.items())},
+            "refused": self.frontend.publishing.refused,
+        }
+
+    async def _write_log(self) -> None:
+        """Every second, what the log has finished goes to the disk."""
+        assert self._log is not None and self._log_dir is not None
+        turn = 0
+        while True:
+            now, wall = clock(), _wall_clock()
+            if turn % ANCHORS_EVERY == 0:
+                self._log.anchor(now, wall)
+            turn += 1
+            self._log_dir.append(self._log.take(now), now, wall)
+            await asyncio.sleep(LOG_EVERY_S)
+
+
+def _wall_clock() -> int:
+    """Microseconds since 1970, as far as this machine knows."""
+    return time.time_ns() // 1_000

@@ -1,0 +1,163 @@
+"""The real world: sockets, clock and signals around the core, on uvloop where it is installed, else on asyncio.
+
+Bytes that arrive in one turn of the loop are all fed before anything is written; then each connection with output is
+written once. One timer serves all deadlines of the core.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from typing import cast
+
+from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.frontend import Frontend
+from edgebroker.instants import SECOND, Instant
+
+WRITE_BUFFER_BYTES = 64 * 1024  # above this a socket counts as full; the core's out-buffer bounds the rest
+BACKLOG = 1_024  # connections the kernel holds while we are busy: a site's worth of devices after a power cut
+GOODBYE_S = 2.0  # how long clients have to take our last bytes when we stop
+
+
+def clock() -> Instant:
+    """Microseconds on the monotonic clock."""
+    return time.monotonic_ns() // 1_000
+
+
+class Door(asyncio.Protocol):
+    """One client's socket."""
+
+    __slots__ = ("_connection", "_reactor", "_transport")
+
+    def __init__(self, reactor: Reactor) -> None:
+        self._reactor = reactor
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client dialled."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        peer = transport.get_extra_info("peername") or ("?", 0)
+        frontend = self._reactor.frontend
+        self._connection = frontend.opened(f"{peer[0]}:{peer[1]}", clock())
+        self._connection.transport = self._transport
+        self._reactor.turn()
+        self._reactor.arm()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes arrived."""
+        reactor = self._reactor
+        reactor.frontend.feed(self._connection, data, clock())
+        if reactor.frontend.dirty and not reactor.is_turning:
+            reactor.turn()
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as we write."""
+        self._connection.paused = True
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self._connection.paused = False
+        self._reactor.flush(self._connection)
+        self._reactor.turn()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed, by whichever side."""
+        self._reactor.frontend.closed(self._connection, clock())
+        self._reactor.turn()
+        self._reactor.arm()
+
+
+class Reactor:
+    """Runs a front end on real sockets."""
+
+    def __init__(self, frontend: Frontend) -> None:
+        self.frontend = frontend
+        self.is_turning = False
+        self._loop = asyncio.get_running_loop()
+        self._server: asyncio.Server | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at: Instant | None = None
+
+    async def listen(self, host: str, port: int) -> tuple[str, int]:
+        """Begin to accept; returns the address, with the port the system chose if *port* is 0. Raises OSError."""
+        self.frontend.start(clock())
+        self._server = await self._loop.create_server(lambda: Door(self), host, port, backlog=BACKLOG)
+        self.arm()
+        address = self._server.sockets[0].getsockname()
+        return address[0], address[1]
+
+    def turn(self) -> None:
+        """See to it that everything dirty is flushed when this turn's input has been fed."""
+        if not self.is_turning:
+            self.is_turning = True
+            self._loop.call_soon(self._flush_all)
+
+    def _flush_all(self) -> None:
+        self.is_turning = False
+        dirty = self.frontend.dirty
+        batch = dirty[:]
+        dirty.clear()
+        for connection in batch:
+            if not connection.paused or connection.closing:
+                self.flush(connection)
+        if dirty:  # a flush makes room, and room lets queued messages out
+            self.turn()
+        self.arm()
+
+    def flush(self, connection: Connection) -> None:
+        """Hand a connection's output to its socket, and close it if that was the last."""
+        transport: asyncio.Transport = connection.transport
+        if connection.closing and connection.paused:
+            transport.abort()  # it has not read for a while: nobody would see what we still have to say
+            return
+        out = self.frontend.take_output(connection, clock())
+        if out:
+            transport.write(out[0] if len(out) == 1 else b"".join(out))
+        if connection.closing:
+            transport.close()
+
+    def arm(self) -> None:
+        """Set the one timer to the core's next deadline."""
+        due = self.frontend.node.timers.next_due()
+        if due == self._alarm_at:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = due
+        self._alarm = None
+        if due is not None:
+            self._alarm = self._loop.call_later(max(due - clock(), 0) / SECOND, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm_at = None
+        self.frontend.fire(clock())
+        self.turn()
+        self.arm()
+
+    async def stop(self) -> None:
+        """Accept nobody any more, say good-bye, and return when every connection is closed."""
+        if self._server is not None:
+            self._server.close()
+        self.frontend.stop(clock())
+        self._flush_all()
+        deadline = self._loop.time() + GOODBYE_S
+        while self.frontend.connections and self._loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        for connection in list(self.frontend.connections.values()):
+            connection.transport.abort()
+        while self.frontend.connections:
+            await asyncio.sleep(0)
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self.frontend.close_books(clock())
+
+
+def no_listener(host: str, port: int, error: OSError) -> str:
+    """One line that says why nobody can be listened to at *host*:*port*."""
+    if isinstance(error, socket.gaierror):
+        return f"cannot listen on {host}:{port}: no such host"
+    reason = error.strerror or str(error)
+    if "in use" in reason or "in use" in str(error):
+        reason = "the port is in use; another broker? choose one with --port"
+    return f"cannot listen on {host}:{port}: {reason}"
