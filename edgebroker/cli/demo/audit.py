@@ -1,0 +1,155 @@
+"""The end-to-end audit: what devices say they published against what subscribers say they received.
+
+It asks nothing of the broker. Every message is told apart by its topic and its exact bytes, which hold the device's
+name and a number, so that an altered message is both missing and unknown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from edgebroker.cli.demo.wishes import Wish
+from edgebroker.filters import Extractor
+
+ACKNOWLEDGED: Final = "acknowledged"
+SENT: Final = "sent"
+NAMED_MAX: Final = 20
+"""Messages named per finding: enough to look into, few enough to read."""
+
+Key: TypeAlias = tuple[str, bytes]
+"""Topic and payload."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A message as its device noted it. `device` is also the MQTT client identifier; `outcome` as in the journal."""
+
+    device: str
+    seq: int | None
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    outcome: str
+
+    @property
+    def key(self) -> Key:
+        """What tells it apart."""
+        return self.topic, self.payload
+
+    @property
+    def is_due(self) -> bool:
+        """Whether subscribers must get it: acknowledged, or QoS 0 and given to a connection that did not break."""
+        return self.outcome in (ACKNOWLEDGED, SENT)
+
+    def __str__(self) -> str:
+        return f"{self.device} #{self.seq} (QoS {self.qos}, {self.topic})"
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A message as a subscriber got it."""
+
+    topic: str
+    payload: bytes
+    qos: int
+
+    @property
+    def key(self) -> Key:
+        """What tells it apart."""
+        return self.topic, self.payload
+
+
+@dataclass(slots=True)
+class Account:
+    """What one subscriber should have got, and got. The lists name every message concerned."""
+
+    wish: Wish
+    candidates: int = 0
+    """Messages whose topic the subscription matches."""
+    wanted: int = 0
+    """Of these, the ones that its content filter accepts."""
+    received: int = 0
+    lost: list[str] = field(default_factory=list)
+    """Wanted, due, and not received."""
+    duplicates: list[str] = field(default_factory=list)
+    """Received more often than published."""
+    wrong: list[str] = field(default_factory=list)
+    """Received, but not wanted, never published, or with a QoS that is neither the message's nor the subscription's."""
+    reordered: list[str] = field(default_factory=list)
+    """Received after a later message of the same device, topic and QoS."""
+    repeated: int = 0
+    """Copies with QoS 1 that came again after a broken connection, as QoS 1 allows."""
+
+    @property
+    def is_right(self) -> bool:
+        """Nothing lost, doubled, wrong or out of order."""
+        return not (self.lost or self.duplicates or self.wrong or self.reordered)
+
+
+def audit(
+    wish: Wish, publications: Sequence[Publication], receipts: Iterable[Receipt], *, reconnected: bool = False
+) -> Account:
+    """Hold *receipts* of the subscriber with this *wish*, in the order they came, against *publications*.
+
+    reconnected: some publisher's connection broke, so that it may have sent a QoS 1 message twice.
+    """
+    account = Account(wish)
+    published = {publication.key: publication for publication in publications}
+    due: Counter[Key] = Counter()
+    possible: Counter[Key] = Counter()
+    for publication in _candidates(wish, publications):
+        account.candidates += 1
+        if _accepts(wish, publication):
+            account.wanted += 1
+            possible[publication.key] += 1
+            due[publication.key] += publication.is_due
+    seen: Counter[Key] = Counter()
+    last: defaultdict[tuple[str, str, int], int] = defaultdict(int)
+    for receipt in receipts:
+        account.received += 1
+        seen[receipt.key] += 1
+        found = published.get(receipt.key)
+        if found is None:
+            account.wrong.append(f"never published: {receipt.topic} {_shown(receipt.payload)}")
+        elif not possible[receipt.key]:
+            account.wrong.append(f"not wanted: {found}")
+        elif receipt.qos != min(found.qos, wish.qos):
+            account.wrong.append(f"delivered with QoS {receipt.qos}, not {min(found.qos, wish.qos)}: {found}")
+        elif seen[receipt.key] > possible[receipt.key]:
+            if reconnected and receipt.qos == 1:
+                account.repeated += 1
+            else:
+                account.duplicates.append(str(found))
+        elif found.seq is not None:
+            line = found.device, found.topic, found.qos
+            if found.seq < last[line]:
+                account.reordered.append(f"{found} after #{last[line]}")
+            last[line] = max(last[line], found.seq)
+    account.lost += [str(published[key]) for key, count in due.items() for _ in range(count - seen[key])]
+    return account
+
+
+def _candidates(wish: Wish, publications: Iterable[Publication]) -> Iterable[Publication]:
+    return (publication for publication in publications if wish.topic_filter.matches(publication.topic))
+
+
+def _accepts(wish: Wish, publication: Publication) -> bool:
+    """Whether the wish's content filter is true for *publication*; asked of the tree as written, without an index."""
+    if wish.content_filter is None:
+        return True
+    attributes = Extractor(wish.content_filter.attributes).extract(
+        publication.payload,
+        topic=publication.topic,
+        qos=publication.qos,
+        retain=publication.retain,
+        client=publication.device,
+    )
+    return wish.content_filter.accepts(attributes)
+
+
+def _shown(payload: bytes) -> str:
+    return repr(payload[:80]) + ("..." if len(payload) > 80 else "")
