@@ -1,0 +1,91 @@
+"""A client of the simulated world: speaks real packets over a line, does nothing by itself."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edgebridge.wire.decode import decode_packet
+from edgebridge.wire.dialect import V5, Dialect
+from edgebridge.wire.encode import encode_packet
+from edgebridge.wire.framing import Framer
+from edgebridge.wire.packets import Connect, Disconnect, Packet
+from edgebroker.limits import MIB
+from edgebroker.simworld.network import FAIR, Line, SimulatedBroker, Weather
+
+PACKET_BYTES_MAX: Final = 256 * MIB
+"""A client takes whatever the standard allows; a smaller maximum is announced, and its being kept is what we test."""
+
+
+class Ended:
+    """What a client sees behind the last packet: the connection is closed."""
+
+    def __repr__(self) -> str:
+        return "ENDED"
+
+
+ENDED: Final = Ended()
+
+
+class Client:
+    """One client and its line. What arrives is decoded at once (a broker's malformed packet raises) and kept."""
+
+    def __init__(self, name: str, broker: SimulatedBroker, weather: Weather = FAIR) -> None:
+        self.name = name
+        self.dialect: Dialect = V5
+        self.line: Line | None = None
+        self.weather = weather
+        self.octets: list[bytes] = []
+        """Every byte received over all connections, as it arrived."""
+        self._broker = broker
+        self._framer = Framer(PACKET_BYTES_MAX)
+        self._has_left = False
+        self._received: list[Packet | Ended] = []
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a line that has not ended."""
+        return self.line is not None and self.line.is_open
+
+    def open(self) -> Line:
+        """Open a line. One that is still open is cut."""
+        if self.line is not None:
+            self.line.cut()
+        self._framer = Framer(PACKET_BYTES_MAX)
+        self._has_left = False
+        self.line = self._broker.connect(self.name, self._read, self._see_end, self.weather)
+        return self.line
+
+    def send(self, packet: Packet) -> None:
+        """Write *packet*; a Connect opens a line first, if there is none, and settles the dialect."""
+        if isinstance(packet, Connect):
+            if not self.is_connected:
+                self.open()
+            self.dialect = packet.dialect
+        self._has_left = isinstance(packet, Disconnect)
+        self.write(encode_packet(packet, self.dialect))
+
+    def write(self, octets: bytes) -> None:
+        """Write bytes as they are. Raises RuntimeError if there is no line."""
+        if self.line is None or not self.line.is_open:
+            raise RuntimeError(f"{self.name} has no connection to write to")
+        self.line.write(octets)
+
+    def cut(self) -> None:
+        """Break the line."""
+        if self.line is not None:
+            self.line.cut()
+
+    def take(self) -> list[Packet | Ended]:
+        """What arrived since the last call, in order; ENDED if the broker closed without having been asked to."""
+        received, self._received = self._received, []
+        return received
+
+    def _read(self, chunk: bytes) -> None:
+        self.octets.append(chunk)
+        self._framer.feed(chunk)
+        while (frame := self._framer.next_frame()) is not None:
+            self._received.append(decode_packet(*frame, self.dialect))
+
+    def _see_end(self) -> None:
+        if not self._has_left:
+            self._received.append(ENDED)

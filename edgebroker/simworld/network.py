@@ -1,0 +1,293 @@
+"""The simulated network: lines between clients and one broker, with delay, cuts, and chunks cut anywhere.
+
+A line is what TCP is: within one direction bytes arrive in order and none is missing until the line ends; nothing is
+promised about how they are grouped, or about the order between two lines.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from random import Random
+from typing import TypeAlias
+
+from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.frontend import Frontend
+from edgebridge.frontend.terms import Terms
+from edgebroker.instants import MILLISECOND, Duration, Instant
+from edgebroker.limits import KIB
+from edgebroker.node.ledger import Ledger
+from edgebroker.node.node import Node
+from edgebroker.simworld.simulation import Simulation
+from edgebroker.storage.deliverylog.writer import DeliveryLog
+
+Chopper: TypeAlias = Callable[[bytes, Random], Iterable[bytes]]
+"""How a written chunk is cut into the pieces that arrive."""
+
+
+def whole(chunk: bytes, _: Random) -> Iterable[bytes]:
+    """Every chunk arrives as it was written."""
+    return (chunk,)
+
+
+def bytewise(chunk: bytes, _: Random) -> Iterable[bytes]:
+    """Every byte arrives alone."""
+    return (chunk[at : at + 1] for at in range(len(chunk)))
+
+
+def anywhere(chunk: bytes, chance: Random) -> Iterable[bytes]:
+    """Cut at up to three places, not necessarily different ones."""
+    places = sorted(chance.randrange(len(chunk) + 1) for _ in range(chance.randrange(4)))
+    return filter(None, (chunk[low:high] for low, high in zip([0, *places], [*places, len(chunk)], strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """How a line behaves. The bounds of a delay are the fastest and the slowest a piece travels, inclusive."""
+
+    delay: tuple[Duration, Duration] = (MILLISECOND, MILLISECOND)
+    chop: Chopper = whole
+    buffer_bytes: int = 64 * KIB
+    """What the transport takes from the broker before it calls the client slow."""
+
+
+FAIR = Weather()
+
+
+class Direction:
+    """One direction of a line: pieces on their way, in order."""
+
+    def __init__(
+        self, simulation: Simulation, weather: Weather, arrive: Callable[[bytes], None], finish: Callable[[], None]
+    ) -> None:
+        self._simulation = simulation
+        self._weather = weather
+        self._arrive = arrive
+        self._finish = finish
+        self._pieces: deque[tuple[Instant, bytes]] = deque()
+        self._latest: Instant = 0
+        self.stalled = False
+        self.bytes = 0
+        """Written and not yet arrived."""
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether something is going to arrive by itself."""
+        return bool(self._pieces) and not self.stalled
+
+    def write(self, chunk: bytes) -> None:
+        """Send *chunk* on its way. Pieces that arrive at the same instant arrive as one: so chunks are merged."""
+        if not chunk:
+            return
+        chance = self._simulation.random
+        for piece in self._weather.chop(chunk, chance):
+            # No piece overtakes another: each arrives when the one before it does, at the earliest.
+            self._latest = max(self._latest, self._simulation.now + chance.randint(*self._weather.delay))
+            self._pieces.append((self._latest, piece))
+            self._simulation.at(self._latest, self.deliver)
+        self.bytes += len(chunk)
+
+    def close(self) -> None:
+        """Send the end of the line on its way, behind everything written before."""
+        self._latest = max(self._latest, self._simulation.now)
+        self._pieces.append((self._latest, b""))
+        self._simulation.at(self._latest, self.deliver)
+
+    def deliver(self) -> None:
+        """Let arrive what is due, unless the reader has stopped reading."""
+        if self.stalled:
+            return
+        due: list[bytes] = []
+        while self._pieces and self._pieces[0][0] <= self._simulation.now:
+            due.append(self._pieces.popleft()[1])
+        self.bytes -= sum(map(len, due))
+        is_over = bool(due) and not due[-1]
+        for chunk in due if self._weather.chop is bytewise else (b"".join(due),):
+            if chunk:
+                self._arrive(chunk)
+        if is_over:
+            self._finish()
+
+    def lose_all(self) -> None:
+        """What was on its way never arrives."""
+        self._pieces.clear()
+        self.bytes = 0
+
+
+class Line:
+    """One connection between a client and the broker. Ends once, for both sides."""
+
+    def __init__(
+        self,
+        broker: SimulatedBroker,
+        peer: str,
+        weather: Weather,
+        read: Callable[[bytes], None],
+        ended: Callable[[], None],
+    ) -> None:
+        self._broker = broker
+        self._ended = ended
+        self.is_open = True
+        self.is_accepted = True
+        """Whether the line has not ended for the broker."""
+        self.connection: Connection = broker.frontend.opened(peer, broker.simulation.now)
+        self.connection.transport = self
+        self.to_broker = Direction(broker.simulation, weather, self._broker_reads, self._broker_sees_end)
+        self.to_client = Direction(broker.simulation, weather, read, self._client_sees_end)
+        self.weather = weather
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether bytes are going to arrive, either side, without anybody doing anything."""
+        return self.is_open and (self.to_broker.is_moving or self.to_client.is_moving)
+
+    def write(self, chunk: bytes) -> None:
+        """The client sends; in vain if the line has ended."""
+        if self.is_open:
+            self.to_broker.write(chunk)
+
+    def stall(self) -> None:
+        """The client stops reading."""
+        self.to_client.stalled = True
+
+    def resume(self) -> None:
+        """The client reads again."""
+        self.to_client.stalled = False
+        self.to_client.deliver()
+        self._broker.drained(self)
+
+    def cut(self) -> None:
+        """The line breaks: what is on its way is lost, mid-packet if need be, and the broker notices at once.
+
+        The client is not told: who calls this knows.
+        """
+        if self.is_open:
+            self.to_broker.lose_all()
+            self._broker_sees_end()
+
+    def leave(self) -> None:
+        """The client closes: what it sent still arrives, then the broker sees the end."""
+        if self.is_open:
+            self.to_broker.close()
+
+    def shut(self) -> None:
+        """The broker closes: what it wrote still arrives, then the client sees the end."""
+        self.to_broker.lose_all()
+        self.to_client.close()
+
+    def _broker_sees_end(self) -> None:
+        self.to_client.lose_all()
+        self._broker.lost(self)
+        self._end()
+
+    def _client_sees_end(self) -> None:
+        self._end()
+        self._ended()
+
+    def _end(self) -> None:
+        self.is_open = False
+        self._broker.lines.remove(self)
+
+    def _broker_reads(self, chunk: bytes) -> None:
+        self._broker.arrived(self, chunk)
+
+
+class SimulatedBroker:
+    """A front end and its lines: what `edgebroker.world` does with sockets, done on virtual time.
+
+    All that arrives at one instant is one turn: fed piece by piece, then every dirty connection is flushed once.
+    """
+
+    def __init__(self, simulation: Simulation, terms: Terms | None = None, log: DeliveryLog | None = None) -> None:
+        self.simulation = simulation
+        self.ledger = Ledger(log)
+        self.frontend = Frontend(Node(self.ledger), terms or Terms(), self._new_client_id)
+        self.frontend.start(simulation.now)
+        self.lines: list[Line] = []
+        """Every line that has not ended for its client, oldest first."""
+        self._turn_planned = False
+        self._wake: Instant | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether bytes are on their way or wait to be flushed; deadlines in the future do not count."""
+        return self._turn_planned or any(line.is_moving for line in self.lines)
+
+    def connect(
+        self, peer: str, read: Callable[[bytes], None], ended: Callable[[], None], weather: Weather = FAIR
+    ) -> Line:
+        """Open a line for a client: *read* gets what the broker sends, *ended* hears that the line is no more."""
+        line = Line(self, peer, weather, read, ended)
+        self.lines.append(line)
+        self._plan_turn()
+        return line
+
+    def stop(self) -> None:
+        """The broker says good-bye to everybody; once all lines have ended it closes its books."""
+        self.frontend.stop(self.simulation.now)
+        self._flush()
+        self.frontend.close_books(self.simulation.now)
+
+    def arrived(self, line: Line, chunk: bytes) -> None:
+        """Bytes for the broker."""
+        if line.is_accepted:
+            self.frontend.feed(line.connection, chunk, self.simulation.now)
+            self._plan_turn()
+
+    def lost(self, line: Line) -> None:
+        """The broker sees that the line is no more."""
+        if line.is_accepted:
+            line.is_accepted = False
+            self.frontend.closed(line.connection, self.simulation.now)
+            self._plan_turn()
+
+    def drained(self, line: Line) -> None:
+        """A slow reader has read."""
+        if line.connection.paused and line.is_accepted:
+            line.connection.paused = False
+            self._flush_one(line)
+            self._plan_turn()
+
+    def _new_client_id(self) -> str:
+        return f"assigned-{self.simulation.random.randrange(1 << 32):08x}"
+
+    def _plan_turn(self) -> None:
+        if not self._turn_planned:
+            self._turn_planned = True
+            self.simulation.after(0, self._turn)
+
+    def _turn(self) -> None:
+        self._turn_planned = False
+        self._flush()
+        due = self.frontend.node.timers.next_due()
+        if due is not None and (self._wake is None or due < self._wake or self._wake <= self.simulation.now):
+            self._wake = due
+            self.simulation.at(due, self._fire)
+
+    def _fire(self) -> None:
+        self.frontend.fire(self.simulation.now)
+        self._plan_turn()
+
+    def _flush(self) -> None:
+        dirty = self.frontend.dirty
+        paused: list[Connection] = []
+        while dirty:  # taking output makes room, and so more output
+            connection = dirty.pop(0)
+            line: Line = connection.transport
+            if line.is_accepted:
+                self._flush_one(line)
+                if connection.paused:
+                    paused.append(connection)
+        # Who is paused stays dirty: the broker may want to close the connection meanwhile.
+        dirty.extend(paused)
+
+    def _flush_one(self, line: Line) -> None:
+        connection, now = line.connection, self.simulation.now
+        if not connection.paused:
+            line.to_client.write(b"".join(self.frontend.take_output(connection, now)))
+            connection.paused = line.to_client.stalled and line.to_client.bytes >= line.weather.buffer_bytes
+        if connection.closing:
+            connection.paused = False
+            self.lost(line)
+            line.shut()

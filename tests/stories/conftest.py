@@ -1,0 +1,57 @@
+"""Stories are played four times: in both dialects, with chunks as they were written and with every byte alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgebridge.frontend.terms import Terms
+from edgebridge.wire.dialect import DIALECTS, V5, V311, Dialect
+from edgebroker.records import Cause
+from edgebroker.simworld.network import SimulatedBroker, Weather, bytewise, whole
+from edgebroker.simworld.simulation import Simulation
+from edgebroker.simworld.transcript import Player
+
+
+class Story:
+    """Call it with a script. The broker is made at the first call, with the given terms, and stays."""
+
+    def __init__(self, dialect: Dialect, weather: Weather) -> None:
+        self.dialect = dialect
+        self._weather = weather
+        self._player: Player | None = None
+
+    def __call__(self, script: str, terms: Terms | None = None) -> None:
+        if self._player is None:
+            self._player = Player(SimulatedBroker(Simulation(), terms), self.dialect, self._weather)
+        self._player.play(script)
+
+    @property
+    def broker(self) -> SimulatedBroker:
+        assert self._player is not None
+        return self._player.broker
+
+    def dropped(self, cause: Cause) -> int:
+        return self.broker.ledger.dropped.get(cause, 0)
+
+
+@pytest.fixture(params=[whole, bytewise], ids=["whole", "bytewise"])
+def weather(request: pytest.FixtureRequest) -> Weather:
+    return Weather(chop=request.param, buffer_bytes=1)
+
+
+@pytest.fixture(params=DIALECTS, ids=[dialect.version for dialect in DIALECTS])
+def play(request: pytest.FixtureRequest, weather: Weather) -> Story:
+    """Plays a transcript in both dialects."""
+    return Story(request.param, weather)
+
+
+@pytest.fixture
+def play_v5(weather: Weather) -> Story:
+    """Plays a transcript in version 5 only."""
+    return Story(V5, weather)
+
+
+@pytest.fixture
+def play_v311(weather: Weather) -> Story:
+    """Plays a transcript in version 3.1.1 only."""
+    return Story(V311, weather)
