@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -19,8 +17,11 @@ from edgebroker.storage.deliverylog.reader import Damage, iter_blocks, read_head
 
 from .schemas import DAMAGE, ORIGIN, READ, SEGMENT, union
 
-FILES = "*.{edl,part}"
+SUFFIXES = (".edl", ".part")
 """Which files of a log directory are read: closed ones, and those that a broker is still writing or left behind."""
+
+FILE_BYTES_MAX = 256 * 2**20  # a segment has a few MiB; a worker holds a whole file in memory
+FILES_PER_CORE = 4  # tasks per core, so that a large file does not keep one core busy while the other is idle
 
 ARROW_TYPES = {ColumnType.INT: pa.int64(), ColumnType.TEXT: pa.string()}
 
@@ -58,7 +59,7 @@ def paths(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise NothingToRead(f"{folder} is no directory; give the directory that `edgebroker run --log-dir` writes to")
     try:
-        found = sorted(path for path in folder.rglob("*") if path.suffix in (".edl", ".part") and path.is_file())
+        found = sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
     except OSError as reason:
         raise NothingToRead(f"{folder} cannot be read: {reason.strerror}") from reason
     if not found:
@@ -69,16 +70,13 @@ def paths(folder: Path) -> list[Path]:
 def read(spark: SparkSession, folder: Path) -> Tables:
     """The logs below *folder*. Files that are damaged contribute what is intact, and rows of `damage`."""
     root = folder.resolve()
-    files = (
-        spark.read.format("binaryFile")
-        .option("pathGlobFilter", FILES)
-        .option("recursiveFileLookup", "true")
-        .load(str(root))
-        .select("path", "content")
-    )
+    found = [(path.as_posix(), path.relative_to(root).as_posix()) for path in paths(root)]
+    # Not Spark's own file source: it passes over names that begin with "_" without a word, and a log that is not
+    # read is a log without losses.
+    tasks = min(len(found), FILES_PER_CORE * spark.sparkContext.defaultParallelism)
+    files = spark.createDataFrame(found, "path string, file string").repartition(tasks)
     # Read once, use often: all measures read these rows, and decoding is the dearest step.
-    rows = files.mapInArrow(partial(decoded, root=str(root)), union()).persist(StorageLevel.MEMORY_AND_DISK)
-    return split(rows)
+    return split(files.mapInArrow(decoded, union()).persist(StorageLevel.MEMORY_AND_DISK))
 
 
 def split(rows: DataFrame) -> Tables:
@@ -93,18 +91,32 @@ def split(rows: DataFrame) -> Tables:
     return Tables(**tables)
 
 
-def decoded(batches: Iterable[pa.RecordBatch], *, root: str) -> Iterator[pa.RecordBatch]:
-    """Rows of `schemas.union` for batches of (path, content). Runs in Spark's workers."""
+def decoded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of `schemas.union` for batches of (path, file). Runs in Spark's workers."""
     for batch in batches:
-        for row in range(batch.num_rows):
-            path = unquote(urlsplit(batch.column(0)[row].as_py()).path)
-            for part in parts(path.removeprefix(root).lstrip("/"), batch.column(1)[row].as_py()):
-                yield arrow(part)
+        for path, file in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+            yield from map(arrow, parts(file, content(Path(path))))
 
 
-def parts(file: str, data: bytes) -> Iterator[Part]:
-    """Everything in one file: its blocks, then its damage, then the row about the file itself. No damage is dropped."""
+def content(path: Path) -> bytes | str:
+    """What is in a file, or why it cannot be read: say, because a running broker has just given it another name."""
     try:
+        if path.stat().st_size > FILE_BYTES_MAX:
+            return f"larger than {FILE_BYTES_MAX // 2**20} MiB: no delivery log"
+        return path.read_bytes()
+    except OSError as reason:
+        return f"cannot be read: {reason.strerror}"
+
+
+def parts(file: str, read: bytes | str) -> Iterator[Part]:
+    """Everything in one file: its blocks, then its damage, then the row about the file itself. No damage is dropped.
+
+    file: the path below the log directory. read: as `content` returned it.
+    """
+    data = read if isinstance(read, bytes) else b""
+    try:
+        if isinstance(read, str):
+            raise LogDamaged(read)
         header, damage = read_header(data)
     except LogDamaged as reason:
         header, damage = None, [Damage(-1, 0, str(reason))]

@@ -34,7 +34,7 @@ def read(folder: Path) -> Figures:
     """Every row of every table of `schemas.READ` below *folder*."""
     rows: Figures = {table.name: [] for table in READ}
     for path in ingest.paths(folder):
-        for part in ingest.parts(path.relative_to(folder).as_posix(), path.read_bytes()):
+        for part in ingest.parts(path.relative_to(folder).as_posix(), ingest.content(path)):
             origin = dict(zip((column.name for column in ORIGIN), part.origin, strict=True))
             names = list(part.columns)
             rows[part.table.name] += (

@@ -128,7 +128,7 @@ def tiles(summary: Summary) -> str:
     slowest = max(summary.latency_us.items(), default=("", {}))
     figures = [
         ("messages", f"{summary.published:,}"),
-        ("wanted by none", f"{summary.filtered:,}"),
+        ("filtered", f"{summary.filtered:,}"),
         ("copies made", f"{summary.copies:,}"),
         ("delivered", f"{summary.delivered:,}"),
         ("dropped", f"{summary.dropped:,}"),

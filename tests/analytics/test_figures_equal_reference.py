@@ -13,6 +13,8 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from edgeanalytics import figures, reference
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
+
 Logs = tuple[Path, Any]
 
 
