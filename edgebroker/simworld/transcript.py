@@ -33,7 +33,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from difflib import unified_diff
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from edgebridge.wire.dialect import DIALECTS, V5, Dialect
 from edgebridge.wire.packets import (
@@ -50,6 +50,7 @@ from edgebridge.wire.packets import (
     Subscribe,
     Unsubscribe,
 )
+from edgebridge.wire.properties import Property
 from edgebridge.wire.reasons import FAILURE, connect_return_code
 from edgebroker.instants import HOUR, MILLISECOND, MINUTE, SECOND
 from edgebroker.simworld.client import ENDED, Client, Ended
@@ -64,6 +65,8 @@ from edgebroker.simworld.notation import (
     show_packet,
     words,
 )
+
+Answerable: TypeAlias = Publish | PubRec | PubRel
 
 _UNITS: Final = {"ms": MILLISECOND, "s": SECOND, "m": MINUTE, "h": HOUR}
 _VERBS: Final = ("opens", "cut", "leaves", "stalls", "reads")
@@ -133,7 +136,7 @@ class Expected:
         return attribute in ("reason", "reasons")
 
     def _accepts_properties(self, received: Packet) -> bool:
-        mine, theirs = getattr(self.what, "properties", {}), getattr(received, "properties", {})
+        mine, theirs = _properties(self.what), _properties(received)
         if isinstance(received, Publish) and mine != theirs:
             return False
         if any(key not in theirs or theirs[key] != value for key, value in mine.items()):
@@ -182,7 +185,7 @@ class Player:
         self.weather = weather
         self.clients: dict[str, Client] = {}
         self._packet_ids: dict[str, int] = {}
-        self._unanswered: dict[str, list[Packet]] = {}
+        self._unanswered: dict[str, list[Answerable]] = {}
 
     def play(self, script: str) -> None:
         """Play *script*. Raises TranscriptDiffers."""
@@ -270,15 +273,14 @@ class Player:
             return connect
         packet = read_packet(text)
         if isinstance(packet, PubAck | PubRec | PubRel | PubComp):
-            answers = {PubAck: Publish, PubRec: Publish, PubRel: PubRec, PubComp: PubRel}[type(packet)]
             waiting = self._unanswered.setdefault(client.name, [])
             for one in waiting:
-                if type(one) is answers and packet.packet_id in (0, one.packet_id):  # type: ignore[union-attr]
+                if _answers(packet, one) and packet.packet_id in (0, one.packet_id):
                     waiting.remove(one)
-                    return replace(packet, packet_id=one.packet_id)  # type: ignore[union-attr]
-        if isinstance(packet, Subscribe | Unsubscribe) or (isinstance(packet, Publish) and packet.qos):
-            if not packet.packet_id:
-                packet.packet_id = self._packet_ids[client.name] = self._packet_ids.get(client.name, 0) + 1
+                    return replace(packet, packet_id=one.packet_id)
+        needs_id = isinstance(packet, Subscribe | Unsubscribe) or (isinstance(packet, Publish) and packet.qos > 0)
+        if needs_id and not packet.packet_id:
+            packet.packet_id = self._packet_ids[client.name] = self._packet_ids.get(client.name, 0) + 1
         return packet
 
     def _version(self, text: str) -> tuple[str, Dialect]:
@@ -289,8 +291,24 @@ class Player:
         return text, self.dialect
 
 
+def _properties(packet: Packet | Ended) -> dict[Property, Any]:
+    """The properties; subscription identifiers are sorted, as their order means nothing."""
+    properties = dict(getattr(packet, "properties", {}))
+    if Property.SUBSCRIPTION_IDENTIFIER in properties:
+        properties[Property.SUBSCRIPTION_IDENTIFIER] = sorted(properties[Property.SUBSCRIPTION_IDENTIFIER])
+    return properties
+
+
+def _answers(ack: Packet, received: Answerable) -> bool:
+    """Whether *ack* is what a client says to *received*."""
+    match received:
+        case Publish(qos=qos):
+            return isinstance(ack, PubAck if qos == 1 else PubRec)
+        case PubRec():
+            return isinstance(ack, PubRel)
+        case PubRel():
+            return isinstance(ack, PubComp)
+
+
 def _shown(received: Packet | Ended) -> str:
     return "CLOSED" if isinstance(received, Ended) else show_packet(received)
-
-
-__all__ = ["Expected", "Player", "Step", "TranscriptDiffers", "parse"]

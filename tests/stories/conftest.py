@@ -7,6 +7,7 @@ import pytest
 from edgebridge.frontend.terms import Terms
 from edgebridge.wire.dialect import DIALECTS, V5, V311, Dialect
 from edgebroker.records import Cause
+from edgebroker.simworld.client import Client
 from edgebroker.simworld.network import SimulatedBroker, Weather, bytewise, whole
 from edgebroker.simworld.simulation import Simulation
 from edgebroker.simworld.transcript import Player
@@ -29,6 +30,10 @@ class Story:
     def broker(self) -> SimulatedBroker:
         assert self._player is not None
         return self._player.broker
+
+    def client(self, name: str) -> Client:
+        assert self._player is not None
+        return self._player.clients[name]
 
     def dropped(self, cause: Cause) -> int:
         return self.broker.ledger.dropped.get(cause, 0)

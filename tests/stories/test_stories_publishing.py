@@ -108,10 +108,10 @@ def test_topics_of_the_broker_are_apart(play: Any) -> None:
     """[MQTT-4.7.2-1]: wildcards in the first level do not see them, and clients do not publish there."""
     play(PAIR)
     play("""
-    alice > SUBSCRIBE # +/broker/#           alice < SUBACK granted=0,0
-    bob   > PUBLISH $SYS/broker/x qos=1      bob   < PUBACK reason=0x87
-    alice > SUBSCRIBE $SYS/broker/features/# alice < SUBACK granted=0
-                                             alice < PUBLISH $SYS/broker/features/filter retain=1 "1"
+    alice > SUBSCRIBE # +/broker/#             alice < SUBACK granted=0,0
+    bob   > PUBLISH $SYS/broker/x qos=1        bob   < PUBACK reason=0x87
+    alice > SUBSCRIBE $SYS/broker/features/#   alice < SUBACK granted=0
+                                               alice < PUBLISH $SYS/broker/features/filter retain=1 "1"
     """)
 
 

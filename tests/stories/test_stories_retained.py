@@ -1,0 +1,100 @@
+"""Retained messages (MQTT 5.0 section 3.3.1.3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgebridge.frontend.terms import Terms
+
+PAIR = """
+    alice > CONNECT    alice < CONNACK
+    bob   > CONNECT    bob   < CONNACK
+"""
+
+
+def test_set_replace_and_clear(play: Any) -> None:
+    play(PAIR)
+    play("""
+    bob   > PUBLISH t/1 retain=1 "one"
+    bob   > PUBLISH t/2 retain=1 qos=1 "two"   bob   < PUBACK
+    bob   > PUBLISH t/1 "passing"
+    alice > SUBSCRIBE t/1                      alice < SUBACK granted=0    alice < PUBLISH t/1 retain=1 "one"
+    bob   > PUBLISH t/1 retain=1 "new"         alice < PUBLISH t/1 "new"
+    alice > UNSUBSCRIBE t/1                    alice < UNSUBACK
+    alice > SUBSCRIBE t/1                      alice < SUBACK granted=0    alice < PUBLISH t/1 retain=1 "new"
+    bob   > PUBLISH t/1 retain=1 ""            alice < PUBLISH t/1
+    alice > SUBSCRIBE t/1                      alice < SUBACK granted=0
+    alice > SUBSCRIBE t/# qos=1                alice < SUBACK granted=1    alice < PUBLISH t/2 retain=1 qos=1 "two"
+    """)
+
+
+def test_subscribing_again_sends_them_again(play: Any) -> None:
+    """[3.1.1: MQTT-3.8.4-3]; retain handling 0."""
+    play(PAIR)
+    play("""
+    bob   > PUBLISH t retain=1 "x"
+    alice > SUBSCRIBE t              alice < SUBACK granted=0    alice < PUBLISH t retain=1 "x"
+    alice > SUBSCRIBE t              alice < SUBACK granted=0    alice < PUBLISH t retain=1 "x"
+    """)
+
+
+def test_retain_handling(play_v5: Any) -> None:
+    """[MQTT-3.3.1-9 to -11]."""
+    play_v5(PAIR)
+    play_v5("""
+    bob   > PUBLISH t retain=1 "x"
+    alice > SUBSCRIBE t handling=2         alice < SUBACK granted=0
+    alice > SUBSCRIBE t handling=1         alice < SUBACK granted=0
+    alice > UNSUBSCRIBE t                  alice < UNSUBACK
+    alice > SUBSCRIBE t handling=1         alice < SUBACK granted=0    alice < PUBLISH t retain=1 "x"
+    alice > SUBSCRIBE t handling=1         alice < SUBACK granted=0
+    alice > SUBSCRIBE t handling=0         alice < SUBACK granted=0    alice < PUBLISH t retain=1 "x"
+    """)
+
+
+def test_retain_as_published(play_v5: Any) -> None:
+    """[MQTT-3.3.1-12, -13]."""
+    play_v5(PAIR)
+    play_v5("""
+    alice > SUBSCRIBE t as-published=1   alice < SUBACK granted=0
+    bob   > SUBSCRIBE t                  bob   < SUBACK granted=0
+    bob   > PUBLISH t retain=1 "x"       alice < PUBLISH t retain=1 "x"    bob < PUBLISH t "x"
+    bob   > PUBLISH t "y"                alice < PUBLISH t "y"             bob < PUBLISH t "y"
+    """)
+
+
+def test_retained_messages_carry_the_subscription_identifier(play_v5: Any) -> None:
+    play_v5(PAIR)
+    play_v5("""
+    bob   > PUBLISH t retain=1 user.a=b "x"
+    alice > SUBSCRIBE t sub=7    alice < SUBACK granted=0    alice < PUBLISH t retain=1 user.a=b sub=7 "x"
+    """)
+
+
+def test_a_retained_message_expires(play_v5: Any) -> None:
+    play_v5(PAIR)
+    play_v5("""
+    bob   > PUBLISH t retain=1 expiry=100 "x"
+    wait 40s
+    alice > SUBSCRIBE t    alice < SUBACK granted=0    alice < PUBLISH t retain=1 expiry=60 "x"
+    wait 61s
+    alice > SUBSCRIBE t    alice < SUBACK granted=0
+    """)
+
+
+def test_retained_messages_outlive_their_publisher(play: Any) -> None:
+    play(PAIR)
+    play("""
+    bob   > PUBLISH t retain=1 "x"
+    bob   > DISCONNECT
+    alice > SUBSCRIBE +    alice < SUBACK granted=0    alice < PUBLISH t retain=1 "x"
+    """)
+
+
+def test_the_store_is_bounded(play_v5: Any) -> None:
+    play_v5("bob > CONNECT    bob < CONNACK", Terms(retained_messages_max=2))
+    play_v5("""
+    bob   > PUBLISH a retain=1 qos=1 "x"   bob < PUBACK reason=0
+    bob   > PUBLISH b retain=1 qos=1 "x"   bob < PUBACK reason=0x97
+    bob   > PUBLISH a retain=1 qos=1 "y"   bob < PUBACK reason=0
+    """)

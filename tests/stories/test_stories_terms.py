@@ -1,0 +1,240 @@
+"""What the two sides agree on: receive maximum, packet size, topic aliases, message expiry, slow readers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgebridge.frontend.terms import Terms
+from edgebroker.records import Cause
+
+PAIR = """
+    alice > CONNECT    alice < CONNACK
+    bob   > CONNECT    bob   < CONNACK
+"""
+
+
+def test_connack_says_what_we_grant(play_v5: Any) -> None:
+    play_v5("""
+    alice > CONNECT    alice < CONNACK receive-max=1024 alias-max=32 bytes-max=16777216 shared=0 user.filter=1
+    """)
+
+
+# -- receive maximum ---------------------------------------------------------------------------------------------
+
+
+def test_no_more_than_the_receive_maximum_is_on_its_way_to_a_client(play_v5: Any) -> None:
+    """[MQTT-3.3.4-9]."""
+    play_v5("""
+    alice > CONNECT receive-max=2         alice < CONNACK
+    alice > SUBSCRIBE t qos=2             alice < SUBACK granted=2
+    bob   > CONNECT                       bob   < CONNACK
+    bob   > PUBLISH t qos=1 "1"           bob   < PUBACK    alice < PUBLISH t qos=1 id=1 "1"
+    bob   > PUBLISH t qos=2 "2"           bob   < PUBREC    alice < PUBLISH t qos=2 id=2 "2"
+    bob   > PUBREL                        bob   < PUBCOMP
+    bob   > PUBLISH t qos=1 "3"           bob   < PUBACK
+    bob   > PUBLISH t qos=1 "4"           bob   < PUBACK
+    bob   > PUBLISH t "overtakes"         alice < PUBLISH t "overtakes"
+    alice > PUBREC                        alice < PUBREL id=2
+    alice > PUBCOMP                       alice < PUBLISH t qos=1 "3"
+    alice > PUBACK                        alice < PUBLISH t qos=1 "4"
+    alice > PUBACK
+    alice > PUBACK
+    """)
+    assert play_v5.broker.ledger.queued == 0
+
+
+def test_a_refused_message_makes_room(play_v5: Any) -> None:
+    play_v5("""
+    alice > CONNECT receive-max=1         alice < CONNACK
+    alice > SUBSCRIBE t qos=2             alice < SUBACK granted=2
+    bob   > CONNECT                       bob   < CONNACK
+    bob   > PUBLISH t qos=2 "1"           bob   < PUBREC    alice < PUBLISH t qos=2 "1"
+    bob   > PUBLISH t qos=1 "2"           bob   < PUBACK
+    bob   > PUBLISH t qos=1 "3"           bob   < PUBACK
+    alice > PUBREC reason=0x97            alice < PUBLISH t qos=1 "2"
+    alice > PUBACK reason=0x80            alice < PUBLISH t qos=1 "3"
+    alice > PUBACK
+    """)
+    assert play_v5.dropped(Cause.REFUSED) == 2
+    assert play_v5.broker.ledger.delivered == 1
+
+
+def test_a_resumed_session_keeps_to_the_new_receive_maximum(play_v5: Any) -> None:
+    """[MQTT-3.3.4-9] on the new connection too: the rest follows as acknowledgements come."""
+    play_v5("""
+    alice > CONNECT clean=0 session=60                 alice < CONNACK
+    alice > SUBSCRIBE t qos=1                          alice < SUBACK granted=1
+    bob   > CONNECT                                    bob   < CONNACK
+    bob   > PUBLISH t qos=1 "1"                        bob   < PUBACK    alice < PUBLISH t qos=1 id=1 "1"
+    bob   > PUBLISH t qos=1 "2"                        bob   < PUBACK    alice < PUBLISH t qos=1 id=2 "2"
+    bob   > PUBLISH t qos=1 "3"                        bob   < PUBACK    alice < PUBLISH t qos=1 id=3 "3"
+    alice cut
+    alice > CONNECT clean=0 session=60 receive-max=2   alice < CONNACK present=1
+                                                       alice < PUBLISH t qos=1 id=1 dup=1 "1"
+                                                       alice < PUBLISH t qos=1 id=2 dup=1 "2"
+    alice > PUBACK                                     alice < PUBLISH t qos=1 id=3 dup=1 "3"
+    alice > PUBACK
+    alice > PUBACK
+    """)
+    assert play_v5.broker.ledger.queued == 0
+
+
+def test_a_client_that_exceeds_our_receive_maximum_is_closed(play_v5: Any) -> None:
+    """[MQTT-3.3.4-7]."""
+    play_v5("bob > CONNECT    bob < CONNACK receive-max=2", Terms(receive_maximum=2))
+    play_v5("""
+    bob > PUBLISH t qos=2    bob < PUBREC
+    bob > PUBLISH t qos=2    bob < PUBREC
+    bob > PUBREL             bob < PUBCOMP
+    bob > PUBLISH t qos=2    bob < PUBREC
+    bob > PUBLISH t qos=2    bob < DISCONNECT reason=0x93    bob < CLOSED
+    """)
+
+
+# -- packet size -------------------------------------------------------------------------------------------------
+
+
+def test_a_packet_too_large_for_its_reader_is_not_sent(play_v5: Any) -> None:
+    """[MQTT-3.1.2-24, -25]: as if it had been delivered."""
+    play_v5("""
+    alice > CONNECT bytes-max=30             alice < CONNACK
+    alice > SUBSCRIBE t qos=1                alice < SUBACK granted=1
+    bob   > CONNECT                          bob   < CONNACK
+    bob   > SUBSCRIBE t                      bob   < SUBACK granted=0
+    bob   > PUBLISH t "0123456789012345678901234567890"
+                                             bob   < PUBLISH t "0123456789012345678901234567890"
+    bob   > PUBLISH t qos=1 "0123456789012345678901234567890"
+                                             bob   < PUBLISH t "0123456789012345678901234567890"    bob < PUBACK
+    bob   > PUBLISH t "short"                alice < PUBLISH t "short"    bob < PUBLISH t "short"
+    """)
+    assert play_v5.dropped(Cause.PACKET_TOO_LARGE) == 2
+    assert play_v5.broker.ledger.queued == 0
+
+
+def test_a_client_that_sends_too_much_is_closed(play: Any) -> None:
+    play("bob > CONNECT    bob < CONNACK", Terms(packet_bytes_max=20))
+    play("""
+    bob > PUBLISH t "0123456789"
+    bob > PUBLISH t "0123456789012345678901234567890"    bob < DISCONNECT reason=0x95    bob < CLOSED
+    """)
+
+
+# -- topic aliases -----------------------------------------------------------------------------------------------
+
+
+def test_topic_aliases(play_v5: Any) -> None:
+    play_v5(PAIR)
+    play_v5("""
+    alice > SUBSCRIBE #                         alice < SUBACK granted=0
+    bob   > PUBLISH long/topic alias=1 "a"      alice < PUBLISH long/topic "a"
+    bob   > PUBLISH "" alias=1 "b"              alice < PUBLISH long/topic "b"
+    bob   > PUBLISH other alias=1 "c"           alice < PUBLISH other "c"
+    bob   > PUBLISH "" alias=1 qos=1 "d"        alice < PUBLISH other "d"    bob < PUBACK
+    """)
+
+
+def test_aliases_belong_to_one_connection(play_v5: Any) -> None:
+    """[MQTT-3.3.2-7]."""
+    play_v5("""
+    bob > CONNECT clean=0 session=60    bob < CONNACK
+    bob > PUBLISH t alias=1
+    bob cut
+    bob > CONNECT clean=0 session=60    bob < CONNACK present=1
+    bob > PUBLISH "" alias=1            bob < DISCONNECT reason=0x82    bob < CLOSED
+    """)
+
+
+def test_an_alias_beyond_what_was_announced(play_v5: Any) -> None:
+    """[MQTT-3.3.2-9]."""
+    play_v5("""
+    bob > CONNECT               bob < CONNACK alias-max=32
+    bob > PUBLISH t alias=33    bob < DISCONNECT reason=0x94    bob < CLOSED
+    bob > CONNECT               bob < CONNACK
+    bob > PUBLISH t alias=0     bob < DISCONNECT reason=0x94    bob < CLOSED
+    """)
+
+
+# -- message expiry ----------------------------------------------------------------------------------------------
+
+
+def test_the_remaining_interval_is_forwarded(play_v5: Any) -> None:
+    """[MQTT-3.3.2-6]."""
+    play_v5("""
+    alice > CONNECT clean=0 session=3600       alice < CONNACK
+    alice > SUBSCRIBE t qos=1                  alice < SUBACK granted=1
+    bob   > CONNECT                            bob   < CONNACK
+    bob   > PUBLISH t expiry=100 "now"         alice < PUBLISH t expiry=100 "now"
+    alice cut
+    bob   > PUBLISH t qos=1 expiry=100 "x"     bob   < PUBACK
+    wait 40s
+    alice > CONNECT clean=0 session=3600       alice < CONNACK present=1    alice < PUBLISH t qos=1 expiry=60 "x"
+    """)
+
+
+def test_a_message_expires_in_the_queue(play_v5: Any) -> None:
+    """[MQTT-3.3.2-5]."""
+    play_v5("""
+    alice > CONNECT clean=0 session=3600       alice < CONNACK
+    alice > SUBSCRIBE t qos=1                  alice < SUBACK granted=1
+    alice cut
+    bob   > CONNECT                            bob   < CONNACK
+    bob   > PUBLISH t qos=1 expiry=10 "old"    bob   < PUBACK
+    bob   > PUBLISH t qos=1 "kept"             bob   < PUBACK
+    wait 11s
+    alice > CONNECT clean=0 session=3600       alice < CONNACK present=1    alice < PUBLISH t qos=1 "kept"
+    alice > PUBACK
+    """)
+    assert play_v5.broker.ledger.expired == 1
+    assert play_v5.broker.ledger.queued == 0
+
+
+# -- slow readers ------------------------------------------------------------------------------------------------
+
+
+def test_a_slow_reader_loses_qos_0_and_the_loss_is_counted(play: Any) -> None:
+    """P6: nobody else notices."""
+    play(PAIR, Terms(out_bytes_max=300))
+    play("""
+    alice > SUBSCRIBE t          alice < SUBACK granted=0
+    carl  > CONNECT              carl  < CONNACK
+    carl  > SUBSCRIBE t          carl  < SUBACK granted=0
+    alice stalls
+    """)
+    for number in range(10):
+        play(f'bob > PUBLISH t "{number:060}"    carl < PUBLISH t "{number:060}"')
+    lost = play.dropped(Cause.OUT_BUFFER_FULL)
+    assert 0 < lost < 10
+    play("alice reads    " + "    ".join(f'alice < PUBLISH t "{number:060}"' for number in range(10 - lost)))
+    play('bob > PUBLISH t "again"    alice < PUBLISH t "again"    carl < PUBLISH t "again"')
+    ledger = play.broker.ledger
+    assert ledger.delivered == 10 + (10 - lost) + 2
+    assert ledger.queued == 0
+
+
+def test_a_slow_reader_gets_all_of_qos_1(play: Any) -> None:
+    play(PAIR, Terms(out_bytes_max=300))
+    play("""
+    alice > SUBSCRIBE t qos=1    alice < SUBACK granted=1
+    alice stalls
+    """)
+    for number in range(10):
+        play(f'bob > PUBLISH t qos=1 "{number:060}"    bob < PUBACK')
+    play("alice reads    " + "    ".join(f'alice < PUBLISH t qos=1 "{number:060}"' for number in range(10)))
+    for _ in range(10):
+        play("alice > PUBACK")
+    assert play.broker.ledger.delivered == 10
+    assert play.broker.ledger.queued == 0
+
+
+def test_a_client_that_asks_and_never_reads_is_cut_off(play: Any) -> None:
+    """What piles up for it is bounded even where no message is involved."""
+    play("mute > CONNECT    mute < CONNACK", Terms(out_bytes_max=1_000))
+    play("mute stalls")
+    connection = next(iter(play.broker.frontend.connections.values()))
+    pings = "0x" + "c000" * 4_000
+    for _ in range(10):
+        if not play.broker.frontend.connections:
+            break
+        play(f"mute > {pings}")
+        assert connection.out_bytes < 4_000_000
+    assert not play.broker.frontend.connections
