@@ -14,8 +14,6 @@ from .subjects import Subject
 from .trial import Cores
 
 HEADINGS = ("workload", "unit", "ours", "pure", "peer", "ratio", "target", "met")
-# Busier than this the generator may be what limits a figure, unless the broker's core is full as well.
-BUSY = 0.95
 
 
 def machine(cores: Cores) -> dict[str, object]:
@@ -53,7 +51,7 @@ def as_json(about: Mapping[str, object], sides: Mapping[str, Subject], rows: Seq
                 del fields[role]
         if "pure" not in sides or "peer" not in sides:
             del fields["pure_ratio"]
-        workloads.append({**fields, "limited_by_generator": is_limited_by_generator(row)})
+        workloads.append(fields)
     return json.dumps({"machine": about, "versions": versions, "workloads": workloads}, indent=2)
 
 
@@ -68,9 +66,9 @@ def as_table(about: Mapping[str, object], sides: Mapping[str, Subject], rows: Se
     compiled = len(sides[OURS].compiled)
     where = f"{about['processor']}, {about['cores']} cores, {about['kernel']}, Python {about['python']}"
     failures = [f"{row.name} FAILED: {row.failed}" for row in rows if row.failed]
-    limited = [row.name for row in rows if is_limited_by_generator(row)]
+    bounds = [row.name for row in rows if row.is_lower_bound]
     disturbed = [f"{row.name} ({row.disturbed:.0%})" for row in rows if row.disturbed > DISTURBANCE_MAX]
-    notes = [f"at least so much, the generator was the limit: {', '.join(limited)}"] if limited else []
+    notes = [f"at least so much, our broker still had time to spare: {', '.join(bounds)}"] if bounds else []
     if disturbed:
         notes.append(f"disturbed by other programs on the cores, better measured again: {', '.join(disturbed)}")
     return "\n".join([f"{who} ({compiled} compiled modules)", where, "", *lines, *notes, *failures])
@@ -92,9 +90,3 @@ def figure(value: float | None) -> str:
 def aligned(cell: str, width: int, column: int) -> str:
     """Names to the left, figures to the right."""
     return cell.rjust(width) if HEADINGS[column] in ("ours", "pure", "peer", "ratio") else cell.ljust(width)
-
-
-def is_limited_by_generator(row: Row) -> bool:
-    """Our broker had time to spare while the generator had none: the figure is a lower bound."""
-    busy = row.busy.get(OURS, {})
-    return busy.get("generator", 0.0) >= BUSY > busy.get("broker", 1.0)

@@ -3,6 +3,9 @@
 Work per message is kept far below the broker's: writes are prebuilt, reads go into one large buffer and are only
 counted. Content is checked byte by byte in a probe before and after the timed part, which also proves that the byte
 stream between them is whole: one byte too few or too many would shift everything behind it.
+
+The generator spins when it waits. To wake a sleeping receiver costs the *sender* about 2 us; a broker that writes packet by
+packet, like Mosquitto, would pay that for every message, and in trials it lost up to half of its throughput.
 """
 
 from __future__ import annotations
@@ -84,21 +87,26 @@ class Stream:
 
     def receive_one(self) -> int:
         """Wait for the only subscriber; bytes received."""
-        try:
-            count = self.subscribers[0].socket.recv_into(self.buffer)
-        except BlockingIOError:
-            raise LoadFailed(f"messages lost: nothing came for {STALL_S} s") from None
-        if not count:
-            raise LoadFailed("the broker closed a subscriber")
-        self.received[0] += count
-        return count
+        receive, give_up = self.subscribers[0].socket.recv_into, time.perf_counter() + STALL_S
+        while True:
+            try:
+                count = receive(self.buffer, 0, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                if time.perf_counter() > give_up:
+                    raise LoadFailed(f"messages lost: nothing came for {STALL_S} s") from None
+                continue
+            if not count:
+                raise LoadFailed("the broker closed a subscriber")
+            self.received[0] += count
+            return count
 
     def receive_many(self) -> int:
         """Wait for any subscriber and read all that are ready; bytes received."""
         total = 0
-        events = self.ready.poll(STALL_S)
-        if not events:
-            raise LoadFailed(f"messages lost: nothing came for {STALL_S} s")
+        give_up = time.perf_counter() + STALL_S
+        while not (events := self.ready.poll(0)):
+            if time.perf_counter() > give_up:
+                raise LoadFailed(f"messages lost: nothing came for {STALL_S} s")
         for descriptor, _ in events:
             n = self.index[descriptor]
             count = self.subscribers[n].socket.recv_into(self.buffer, 0, socket.MSG_DONTWAIT)
