@@ -4,8 +4,8 @@ Work per message is kept far below the broker's: writes are prebuilt, reads go i
 counted. Content is checked byte by byte in a probe before and after the timed part, which also proves that the byte
 stream between them is whole: one byte too few or too many would shift everything behind it.
 
-The generator spins when it waits. To wake a sleeping receiver costs the *sender* about 2 us; a broker that writes packet by
-packet, like Mosquitto, would pay that for every message, and in trials it lost up to half of its throughput.
+The generator spins when it waits. To wake a sleeping receiver costs the *sender* about 2 us; a broker that writes one
+packet at a time, like Mosquitto, would pay that for every message, and in trials it lost up to half of its throughput.
 """
 
 from __future__ import annotations
