@@ -2,8 +2,8 @@
 
 Columns are append-only: a new one goes to the end of its table, an old one never changes its meaning.
 
-A *message* is one accepted publication; its number counts up from 1 over all publishers of one run (`boot`) of a broker.
-A *copy* is one message on its way to one subscriber (several matching subscriptions of one client make one copy).
+A *message* is one accepted publication; its number counts up from 1 over all publishers of one run (`boot`) of a
+broker. A *copy* is one message on its way to one subscriber (several matching subscriptions of one client make one).
 Every copy ends in exactly one fate, so per publisher and subscriber
 `matched = delivered + expired + dropped + queued`, and every message is either matched at least once or `filtered`.
 """

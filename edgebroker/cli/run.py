@@ -8,7 +8,9 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -39,19 +41,18 @@ def command(
         if directory is not None:
             _must_be_usable(directory)
     try:
-        run = _event_loop().run
-    except ImportError:
-        run = asyncio.run
-    try:
-        run(_serve(settings, as_json))
+        _run(_serve(settings, as_json))
     except OSError as error:
         raise Refused(no_listener(settings.listener.host, settings.listener.port, error)) from error
 
 
-def _event_loop():  # type: ignore[no-untyped-def]
-    import uvloop
-
-    return uvloop
+def _run(serving: Coroutine[Any, Any, None]) -> None:
+    """On uvloop where it is installed (extra `fast`), else on asyncio."""
+    try:
+        from uvloop import run
+    except ImportError:
+        from asyncio import run
+    run(serving)
 
 
 async def _serve(settings: Settings, as_json: bool) -> None:

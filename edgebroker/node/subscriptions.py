@@ -40,14 +40,14 @@ class Copy:
         self.receiver = subscriptions[0].receiver
         self.subscriptions = subscriptions
         self.text = subscriptions[0].text
-        self.qos = max(subscription.qos for subscription in subscriptions)
-        self.has_no_local = any(subscription.no_local for subscription in subscriptions)
+        self.qos = max([subscription.qos for subscription in subscriptions])
+        self.has_no_local = any([subscription.no_local for subscription in subscriptions])
 
     def without_own(self, publisher: str) -> Copy | None:
         """This copy without "no local" subscriptions, if the publisher is its receiver. None if nothing is left."""
         if not self.has_no_local or self.subscriptions[0].client != publisher:
             return self
-        left = tuple(subscription for subscription in self.subscriptions if not subscription.no_local)
+        left = tuple([subscription for subscription in self.subscriptions if not subscription.no_local])
         return Copy(left) if left else None
 
 

@@ -85,7 +85,8 @@ class Gateway:
 
     async def _write_log(self) -> None:
         """Every second, what the log has finished goes to the disk."""
-        assert self._log is not None and self._log_dir is not None
+        assert self._log is not None
+        assert self._log_dir is not None
         turn = 0
         while True:
             now, wall = clock(), _wall_clock()

@@ -10,7 +10,7 @@ from edgebridge.wire.dialect import V311, Dialect
 from edgebroker.instants import Instant
 
 CONTROL_BYTES = 64
-"""What a small packet really costs while it waits (a bytes object and a list slot), so that PINGRESPs are bounded too."""
+"""What a small packet costs on top while it waits (a bytes object, a list slot): so PINGRESPs are bounded too."""
 
 
 class Connection:

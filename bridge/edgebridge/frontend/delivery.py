@@ -46,7 +46,7 @@ class Delivery:
         if connection is None:
             self._drop(publication, session, copy.text, 0, Cause.OFFLINE, now)
             return
-        packet = encoding.packet(connection.is_v5, 0, 0, now, retain, identifiers=identifiers)
+        packet = encoding.packet(connection.is_v5, 0, 0, now, retain, False, identifiers)
         if connection.packet_bytes_max and len(packet) > connection.packet_bytes_max:
             self._drop(publication, session, copy.text, 0, Cause.PACKET_TOO_LARGE, now)
         elif connection.out_bytes + len(packet) > connection.out_bytes_max or connection.closing:
@@ -94,9 +94,7 @@ class Delivery:
         self, session: Session, connection: Connection, entry: Entry, encoding: Encoding, now: Instant
     ) -> None:
         packet_id = session.inflight.add(entry)
-        packet = encoding.packet(
-            connection.is_v5, entry.qos, packet_id, now, entry.retain, identifiers=entry.identifiers
-        )
+        packet = encoding.packet(connection.is_v5, entry.qos, packet_id, now, entry.retain, False, entry.identifiers)
         if connection.packet_bytes_max and len(packet) > connection.packet_bytes_max:
             session.inflight.settle(packet_id, entry.qos)
             self._drop(entry.publication, session, entry.text, entry.qos, Cause.PACKET_TOO_LARGE, now)
@@ -120,8 +118,8 @@ class Delivery:
                 entry.packet_id,
                 now,
                 entry.retain,
-                dup=True,
-                identifiers=entry.identifiers,
+                True,
+                entry.identifiers,
             )
             if connection.packet_bytes_max and len(packet) > connection.packet_bytes_max:
                 session.inflight.settle(entry.packet_id, entry.qos)

@@ -26,9 +26,9 @@ class Encoding:
         qos: int,
         packet_id: int,
         now: Instant,
-        retain: bool = False,
-        dup: bool = False,
-        identifiers: tuple[int, ...] = (),
+        retain: bool,
+        dup: bool,
+        identifiers: tuple[int, ...],
     ) -> bytes:
         """The packet for one reader. *packet_id* and *dup* matter only for QoS 1 and 2."""
         if dup or identifiers:

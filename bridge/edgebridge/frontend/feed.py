@@ -99,8 +99,9 @@ class Feed:
                         continue
                 elif first == 0x40 and length == 2:
                     packet_id = chunk[body] << 8 | chunk[body + 1]
-                    if packet_id:
-                        self._delivery.acknowledged(connection.session, packet_id, now)
+                    session = connection.session
+                    if packet_id and session is not None:
+                        self._delivery.acknowledged(session, packet_id, now)
                         at = stop
                         continue
             self._on_frame(connection, first, chunk[body:stop], now)
@@ -197,7 +198,7 @@ class Feed:
         now: Instant,
         payload_bytes: int,
     ) -> None:
-        """A run that does not fit: as many of its messages as do are sent, so that chunking does not decide who loses."""
+        """A run that does not fit: as many of its messages as do are sent; how it was cut decides nothing."""
         size = len(data) // count
         room = reader.out_bytes_max - reader.out_bytes
         fitting = 0 if reader.closing or room < size else room // size

@@ -57,7 +57,7 @@ class Frontend:
         self.dirty: list[Connection] = []
         self.connections: dict[int, Connection] = {}
         self.retained = Retained(terms.retained_messages_max, terms.retained_bytes_max)
-        self.plans = Plans(node)
+        self.plans = Plans(node.routes)
         self.delivery = Delivery(node.ledger)
         self.publishing = Publishing(
             node, self.delivery, self.retained, terms.receive_maximum, terms.topic_alias_maximum

@@ -6,8 +6,7 @@ from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.options import identifiers_of
 from edgebridge.wire.errors import MalformedPacket, TopicNameInvalid
 from edgebroker.errors import TopicInvalid
-from edgebroker.node.node import Node
-from edgebroker.node.routes import Route
+from edgebroker.node.routes import Route, Routes
 from edgebroker.topics import parse_topic_name
 
 
@@ -42,10 +41,10 @@ class Plan:
 class Plans:
     """The plans of the topics seen lately, by the topic's bytes as they come off the wire."""
 
-    __slots__ = ("_epoch", "_node", "known")
+    __slots__ = ("_epoch", "_routes", "known")
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, routes: Routes) -> None:
+        self._routes = routes
         self._epoch = -1
         self.known: dict[bytes, Plan] = {}
 
@@ -55,8 +54,8 @@ class Plans:
 
     def refresh(self) -> None:
         """Forget everything if routes have changed since. To be called before looking into `known`."""
-        if self._epoch != self._node.routes.epoch:
-            self._epoch = self._node.routes.epoch
+        if self._epoch != self._routes.epoch:
+            self._epoch = self._routes.epoch
             self.known.clear()
 
     def plan(self, octets: bytes) -> Plan:
@@ -65,7 +64,7 @@ class Plans:
         plan = self.known.get(octets)
         if plan is None:
             topic = _topic_of(octets)
-            route = self._node.routes.route(topic)
+            route = self._routes.route(topic)
             self.refresh()  # a full route cache starts anew, and so do we: there are never more plans than routes
             plan = self.known[octets] = Plan(topic, route)
         return plan

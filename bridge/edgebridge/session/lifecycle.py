@@ -1,4 +1,4 @@
-"""The life of one connection, as a table: what is absent is a protocol error (MQTT 5.0 section 3, MQTT 3.1.1 section 3)."""
+"""The life of one connection, as a table: what is absent is a protocol error (section 3 of both standards)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,28 @@
+# C types for delivery.py; the meaning is there.
+cimport cython
+
+from edgebridge.frontend.connection cimport Connection
+from edgebridge.frontend.encoding cimport Encoding
+from edgebridge.session.inflight cimport Entry
+from edgebridge.session.session cimport Session
+from edgebroker.node.ledger cimport Ledger
+from edgebroker.node.subscriptions cimport Copy
+from edgebroker.publication cimport Publication
+
+
+cdef class Delivery:
+    cdef Ledger _ledger
+    @cython.locals(copy=Copy, encoding=Encoding)
+    cpdef deliver(self, Publication publication, tuple copies, now)
+    @cython.locals(session=Session, connection=Connection, qos=int, packet=bytes, identifiers=tuple, entry=Entry)
+    cpdef send(self, Publication publication, Copy copy, Encoding encoding, bint retain, now)
+    @cython.locals(connection=Connection)
+    cdef _send_or_queue(self, Session session, Entry entry, Encoding encoding, now)
+    @cython.locals(connection=Connection, entry=Entry, publication=Publication)
+    cpdef release(self, Session session, now)
+    cdef bint _has_room(self, Session session, Connection connection) except -1
+    @cython.locals(packet_id=int, packet=bytes)
+    cdef _transmit(self, Session session, Connection connection, Entry entry, Encoding encoding, now)
+    @cython.locals(entry=Entry)
+    cpdef acknowledged(self, Session session, int packet_id, now)
+    cpdef written(self, Connection connection, now)

@@ -1,0 +1,44 @@
+# C types for feed.py; the meaning is there.
+cimport cython
+
+from edgebridge.frontend.connection cimport Connection
+from edgebridge.frontend.delivery cimport Delivery
+from edgebridge.frontend.plans cimport Plan, Plans
+from edgebridge.session.session cimport Session
+from edgebroker.node.ledger cimport Ledger
+from edgebroker.node.routes cimport Route
+from edgebroker.publication cimport Publication
+
+
+cdef class Feed:
+    cdef Plans _plans
+    cdef object _publishing, _on_frame
+    cdef Delivery _delivery
+    cdef Ledger _ledger
+    cdef Py_ssize_t _packet_bytes_max
+    @cython.locals(
+        at=Py_ssize_t, end=Py_ssize_t, bytes_max=Py_ssize_t, body=Py_ssize_t, length=Py_ssize_t, stop=Py_ssize_t,
+        done=Py_ssize_t, first=cython.uint, octet=cython.uint, shift=cython.uint, packet_id=int, connected=bint,
+        session=Session,
+    )
+    cpdef take(self, Connection connection, bytes chunk, now)
+    @cython.locals(
+        topic_end=Py_ssize_t, payload=Py_ssize_t, size=Py_ssize_t, count=Py_ssize_t, last=Py_ssize_t, v311=Py_ssize_t,
+        index=Py_ssize_t, room=Py_ssize_t, first="long long", octets=bytes, prefix=bytes, block=bytes, other=bytes,
+        data=bytes, publisher=str, text=str, plans=Plans, plan=Plan, route=Route, ledger=Ledger, session=Session,
+        reader=Connection,
+    )
+    cdef Py_ssize_t _publish_run(
+        self, Connection connection, bytes chunk, Py_ssize_t at, Py_ssize_t body, Py_ssize_t stop, Py_ssize_t end, now
+    ) except -1
+    @cython.locals(session=Session)
+    cdef Py_ssize_t _publish_one(
+        self, Connection connection, Plan plan, bytes payload, now, Py_ssize_t stop
+    ) except -1
+    @cython.locals(
+        topic_end=Py_ssize_t, payload=Py_ssize_t, octets=bytes, plans=Plans, plan=Plan, session=Session,
+        publication=Publication,
+    )
+    cdef bint _publish_acknowledged(
+        self, Connection connection, bytes chunk, Py_ssize_t at, Py_ssize_t body, Py_ssize_t stop, now
+    ) except -1

@@ -1,0 +1,24 @@
+# C types for inflight.py; the meaning is there.
+cimport cython
+
+from edgebroker.publication cimport Publication
+
+
+cdef class Entry:
+    cdef public Publication publication
+    cdef public int qos, packet_id
+    cdef public bint retain, released
+    cdef public tuple identifiers
+    cdef public str text
+
+
+cdef class Inflight:
+    cdef public Py_ssize_t window
+    cdef dict _entries
+    cdef int _last_id
+    @cython.locals(packet_id=int)
+    cpdef int add(self, Entry entry) except -1
+    @cython.locals(entry=Entry)
+    cpdef Entry settle(self, int packet_id, int qos)
+    @cython.locals(entry=Entry)
+    cpdef Entry release(self, int packet_id)

@@ -1,0 +1,11 @@
+# C types for session.py; the meaning is there.
+from edgebridge.session.inflight cimport Inflight
+
+
+cdef class Session:
+    cdef public str client_id
+    cdef public object connection, outbox, will
+    cdef public object expiry_s
+    cdef public Inflight inflight
+    cdef public set received
+    cdef public Py_ssize_t subscribed

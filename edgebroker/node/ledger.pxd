@@ -1,0 +1,17 @@
+# C types for ledger.py; the meaning is there.
+from edgebroker.publication cimport Publication
+
+
+cdef class Ledger:
+    cdef public object log
+    cdef public long long published, filtered, matched, delivered, expired
+    cdef public dict dropped
+    cpdef long long accept(
+        self, now, str publisher, Py_ssize_t count, str topic, int qos, Py_ssize_t payload_bytes, Py_ssize_t copies,
+        nobody=*,
+    ) except -1
+    cpdef made(self, now, str publisher, str subscriber, long long first, Py_ssize_t count, int qos)
+    cpdef deliver(self, now, Publication publication, str subscriber, str text, int qos)
+    cpdef expire(self, now, Publication publication, str subscriber, str text, int qos)
+    cpdef drop(self, now, Publication publication, str subscriber, str text, int qos, cause)
+    cpdef leave(self, now, Publication publication, str subscriber, str text, int qos)

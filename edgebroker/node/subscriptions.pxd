@@ -1,0 +1,10 @@
+# C types for subscriptions.py; the meaning is there.
+
+
+cdef class Copy:
+    cdef public object receiver
+    cdef public tuple subscriptions
+    cdef public str text
+    cdef public int qos
+    cdef public bint has_no_local
+    cpdef without_own(self, str publisher)
