@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from edgebridge.session.carriers import parse_subscription
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.properties import user_properties
+from edgebroker.cli import main
 from edgebroker.cli.demo.audit import ACKNOWLEDGED, SENT, Account, Publication, Receipt, audit
 from edgebroker.cli.demo.journal import Growth, JournalInvalid, encoded, read_journal
 from edgebroker.cli.demo.outcome import Outcome, duration
@@ -289,3 +291,18 @@ def test_an_earlier_demos_files_are_cleared_and_no_others(tmp_path: Path) -> Non
     clear(folder)
     assert not any(path.exists() for path in own)
     assert all(path.exists() for path in others)
+
+
+def test_missing_extras_are_named_before_anything_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgebroker.cli.demo.find_spec", lambda name: None if name in ("paho", "pyspark") else object())
+    result = CliRunner().invoke(main, ["demo", "--dir", str(tmp_path / "out")])
+    assert result.exit_code == 2
+    assert "the demo needs paho, pyspark: pip install 'edgebroker[analytics,sim]'" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = CliRunner().invoke(main, ["demo", "--dir", str(tmp_path / "file" / "out")])
+    assert result.exit_code == 2
+    assert "--dir" in result.stderr

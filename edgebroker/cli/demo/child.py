@@ -59,6 +59,11 @@ class Child:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
+    @property
+    def has_answered(self) -> bool:
+        """Whether it has printed a whole line."""
+        return b"\n" in self._out.read_bytes()
+
     def answer(self) -> dict[str, Any]:
         """The JSON object it printed last. Raises ChildFailed if there is none."""
         lines = _lines(self._out)
@@ -70,9 +75,13 @@ class Child:
             raise ChildFailed(self.last_words())
         return told
 
+    def messages(self) -> list[str]:
+        """The lines it has written to stderr so far."""
+        return _lines(self._log)
+
     def last_words(self) -> str:
         """One line for people: how it ended and what it said last."""
-        lines = _lines(self._log)
+        lines = self.messages()
         said = lines[-1] if lines else "it said nothing"
         ended = "runs" if self.returncode is None else f"ended with code {self.returncode}"
         return f"{self.name} {ended}: {said} ({self._log})"

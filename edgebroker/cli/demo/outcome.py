@@ -99,7 +99,7 @@ class Outcome:
             yield f"FAILED      {problem}"
 
     def _table(self) -> Iterator[str]:
-        headings = ("subscriber", "asks for", "", "matching", "wanted", "received")
+        headings = ("subscriber", "asks for", "how", "matching", "wanted", "received")
         rows = [
             (
                 account.wish.name,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-from edgebroker.cli.client import Unreachable
 from edgebroker.cli.demo.audit import Publication, audit
 from edgebroker.cli.demo.child import Child, ChildFailed, child
 from edgebroker.cli.demo.journal import Growth, read_journal
@@ -24,6 +23,7 @@ LISTEN_S_MAX: Final = 20.0  # starting takes a quarter of a second; a cold disk 
 DEVICES_S_MAX: Final = 60.0  # beyond the run itself: connecting, the last acknowledgements, leaving
 REPORT_S_MAX: Final = 600.0
 SHOW_EVERY_S: Final = 0.25
+LOOK_EVERY_S: Final = 0.05
 HOST_EVERY: Final = "500ms"
 
 DEVICES: Final = ("fleet", "host")
@@ -68,10 +68,9 @@ class Play:
     async def run(self) -> Outcome:
         """All of it. Raises EdgebrokerError where there is no sense in going on."""
         began = monotonic()
-        port = free_port()
         async with AsyncExitStack() as stack:
-            gateway = await stack.enter_async_context(self._gateway(port))
-            await listening(gateway, port)
+            gateway = await stack.enter_async_context(self._gateway())
+            port = await listening(gateway)
             async with AsyncExitStack() as subscriptions:
                 for subscriber in self._subscribers:
                     await subscriptions.enter_async_context(subscriber.listening(HOST, port))
@@ -79,9 +78,10 @@ class Play:
                     f"gateway on {HOST}:{port}, {len(self._subscribers)} subscribers, {self._plan.devices} devices"
                     f" for {self._plan.seconds:g} s; Ctrl-C ends everything"
                 )
-                summaries = await self._devices(port, gateway)
-                if not await quiet(self._subscribers):
-                    self._troubles.append("subscribers still receive messages long after the devices have stopped")
+                async with alongside(self._watch()):
+                    summaries = await self._devices(port, gateway)
+                    if not await quiet(self._subscribers):
+                        self._troubles.append("subscribers still receive messages long after the devices have stopped")
                 self._troubles += [
                     f"{subscriber.wish.name}: {subscriber.failure}"
                     for subscriber in self._subscribers
@@ -91,7 +91,7 @@ class Play:
             code = await gateway.end()
             if code != 0:
                 self._troubles.append(gateway.last_words())
-        self._view.say("all stopped; auditing, and Spark reads the delivery log")
+        self._view.say("all stopped; now both audits, the second one by Spark over the delivery log")
         async with self._report() as reporting:
             publications = [publication for path in self._journals for publication in read_journal(path)]
             reconnected = any(summary["reconnects"] for summary in summaries)
@@ -110,12 +110,11 @@ class Play:
             troubles=tuple(self._troubles),
         )
 
-    def _gateway(self, port: int) -> Any:
-        log = str(self._plan.folder / "log")
-        arguments = ("--host", HOST, "--port", str(port), "--log-dir", log, "--json")
+    def _gateway(self) -> AbstractAsyncContextManager[Child]:
+        arguments = ("--host", HOST, "--port", "0", "--log-dir", str(self._plan.folder / "log"), "--json")
         return child("gateway", self._plan.folder, "edgebroker", "run", *arguments)
 
-    def _report(self) -> Any:
+    def _report(self) -> AbstractAsyncContextManager[Child]:
         folder = self._plan.folder
         arguments = (str(folder / "log"), "--out", str(folder / "report.html"), "--json")
         return child("report", folder, "edgeanalytics", "report", *arguments)
@@ -136,12 +135,7 @@ class Play:
                 )
                 for name, journal in zip(DEVICES, self._journals, strict=True)
             ]
-            watching = asyncio.create_task(self._watch())
-            try:
-                await self._until_ended(devices, gateway)
-            finally:
-                watching.cancel()
-                await asyncio.gather(watching, return_exceptions=True)
+            await self._until_ended(devices, gateway)
             return [device.answer() for device in devices]
 
     async def _until_ended(self, devices: list[Child], gateway: Child) -> None:
@@ -153,6 +147,8 @@ class Play:
             await asyncio.wait((ended, broken), timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
                 culprit = gateway if broken.done() else next(one for one in devices if one.returncode is None)
+                for device in devices:
+                    device.kill()  # asked kindly they would wait for acknowledgements that nobody sends
                 raise ChildFailed(culprit.last_words())
         finally:
             for waiting in (ended, broken):
@@ -175,7 +171,7 @@ class Play:
     async def _reported(self, reporting: Child) -> dict[str, Any]:
         """What the report says, without its tables; nothing, and a trouble, if there is no report."""
         try:
-            async with asyncio.timeout(REPORT_S_MAX):
+            async with alongside(self._relay(reporting)), asyncio.timeout(REPORT_S_MAX):
                 await reporting.wait()
             told = reporting.answer()
         except TimeoutError:
@@ -187,6 +183,15 @@ class Play:
         told.pop("tables", None)
         return told
 
+    async def _relay(self, reporting: Child) -> None:
+        """Show how far the report is, until cancelled: Spark takes its time."""
+        shown = 0
+        while True:
+            for line in reporting.messages()[shown:]:
+                shown += 1
+                self._view.say(line)
+            await asyncio.sleep(SHOW_EVERY_S)
+
     def _check(self, summaries: list[dict[str, Any]], publications: list[Publication]) -> None:
         """Whether the devices all took part, and noted what they counted."""
         absent = sum(summary["never_connected"] for summary in summaries)
@@ -197,24 +202,24 @@ class Play:
             self._troubles.append(f"devices count {published:,} messages, and note {len(publications):,} in journals")
 
 
-def free_port() -> int:
-    """A port of the loopback that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-async def listening(gateway: Child, port: int) -> None:
-    """Wait until *gateway* takes connections. Raises ChildFailed if it ends, Unreachable if it takes too long."""
+async def listening(gateway: Child) -> int:
+    """The port that *gateway* says it listens on, once it does. Raises ChildFailed if it ends or takes too long."""
     give_up = monotonic() + LISTEN_S_MAX
-    while monotonic() < give_up:
-        if gateway.returncode is not None:
-            raise ChildFailed(gateway.last_words())
-        with suppress(OSError):
-            _, writer = await asyncio.open_connection(HOST, port)
-            writer.close()
-            await writer.wait_closed()
-            return
-        await asyncio.sleep(0.05)
-    raise Unreachable(f"the gateway does not listen on {HOST}:{port} after {LISTEN_S_MAX:.0f} s")
+    while gateway.returncode is None and monotonic() < give_up:
+        if gateway.has_answered:
+            port: int = gateway.answer()["port"]
+            return port
+        await asyncio.sleep(LOOK_EVERY_S)
+    raise ChildFailed(gateway.last_words())
+
+
+@asynccontextmanager
+async def alongside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run *work*, which never ends, while the block runs."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
