@@ -278,9 +278,9 @@ class Player:
                 if _answers(packet, one) and packet.packet_id in (0, one.packet_id):
                     waiting.remove(one)
                     return replace(packet, packet_id=one.packet_id)
-        needs_id = isinstance(packet, Subscribe | Unsubscribe) or (isinstance(packet, Publish) and packet.qos > 0)
-        if needs_id and not packet.packet_id:
-            packet.packet_id = self._packet_ids[client.name] = self._packet_ids.get(client.name, 0) + 1
+        match packet:
+            case Subscribe(packet_id=0) | Unsubscribe(packet_id=0) | Publish(packet_id=0, qos=1 | 2):
+                packet.packet_id = self._packet_ids[client.name] = self._packet_ids.get(client.name, 0) + 1
         return packet
 
     def _version(self, text: str) -> tuple[str, Dialect]:
