@@ -18,6 +18,8 @@ from edgebroker.cli.bench.workloads import WORKLOADS, Against, Measure, Target
 
 STREAM = Job("stream", packets_per_write=10, window=20, seconds=0.05, warmup_s=0.01)
 FAN_OUT = Job("stream", subscribers=3, packets_per_write=10, window=20, seconds=0.05, warmup_s=0.01)
+MIXED = replace(STREAM, shape="mixed", packets_per_write=20)
+FAN_IN = replace(STREAM, publishers=3, packets_per_write=1)
 QOS1 = Job("acknowledged", window=20, seconds=0.05, warmup_s=0.01)
 PACED = Job("paced", publishers=3, rate=1_000, seconds=0.1, warmup_s=0.01)
 RUN = {"stream": stream.run, "acknowledged": acknowledged.run, "paced": paced.run}
@@ -80,7 +82,11 @@ def on(port, job):
     return RUN[job.load](replace(job, port=port, broker_pid=os.getpid()))
 
 
-@pytest.mark.parametrize("job", [STREAM, FAN_OUT, QOS1, PACED], ids=["stream", "fan-out", "qos1", "paced"])
+@pytest.mark.parametrize(
+    "job",
+    [STREAM, FAN_OUT, FAN_IN, MIXED, QOS1, PACED],
+    ids=["stream", "fan-out", "fan-in", "mixed", "qos1", "paced"],
+)
 def test_an_honest_relay_passes(serve, job):
     values = on(serve(), job).values
     assert all(value >= 0 for value in values.values())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-PAYLOAD_BYTES = 64  # a typical reading; all published packets of one workload have the same size
+PAYLOAD_BYTES = 64  # a typical reading
 CONNACK_ACCEPTED = b"\x20\x02\x00\x00"
 DISCONNECT = b"\xe0\x00"
 PUBACK_BYTES = 4
@@ -36,9 +36,9 @@ def puback(packet_id: int) -> bytes:
     return b"\x40\x02" + packet_id.to_bytes(2, "big")
 
 
-def numbered_payload(number: int) -> bytes:
-    """64 bytes that differ from message to message, so that a swapped or torn message shows."""
-    return f"{number:08d}".encode().ljust(PAYLOAD_BYTES, b".")
+def numbered_payload(number: int, length: int = PAYLOAD_BYTES) -> bytes:
+    """So many bytes that differ from message to message: a swapped or torn message shows."""
+    return f"{number:08d}".encode().ljust(length, b".")
 
 
 def packet(first_byte: int, body: bytes) -> bytes:

@@ -16,16 +16,13 @@ class Shape:
     """One cycle of writes, repeated for as long as the run lasts.
 
     writes: (publisher, packets that go out in one `send`), in order.  filters: per subscriber.  deliveries: per
-    subscriber, the packets that one cycle must bring it, in the order of publishing.  All packets have one size.
+    subscriber, the packets that one cycle must bring it, in the order of publishing.  With several publishers all
+    packets have one size, since they arrive interleaved; every message goes to equally many subscribers.
     """
 
     writes: tuple[tuple[int, tuple[bytes, ...]], ...]
     filters: tuple[tuple[str, ...], ...]
     deliveries: tuple[tuple[bytes, ...], ...]
-
-    @property
-    def packet_bytes(self) -> int:
-        return len(self.writes[0][1][0])
 
     @property
     def messages_per_cycle(self) -> int:
@@ -51,6 +48,19 @@ def one_topic(job: Job) -> Shape:
     return Shape(writes, (("bench/one",),) * job.subscribers, (tuple(every),) * job.subscribers)
 
 
+def mixed(job: Job) -> Shape:
+    """One publisher, one subscriber of everything; no packet has the topic or the length of the one before.
+
+    100 topics take turns and payloads have 24 to 123 bytes, 73.5 on average, as on a gateway's uplink. What a broker
+    gains from neighbours that look alike, it does not gain here.
+    """
+    every = tuple(
+        packets.publish(f"plant/line-{n % 100:02d}/temperature", packets.numbered_payload(n, 24 + n * 37 % 100))
+        for n in range(job.packets_per_write)
+    )
+    return Shape(((0, every),), (("plant/#",),), (every,))
+
+
 def wildcards(job: Job) -> Shape:
     """100 topics under 10,000 wildcard filters, 100 filters per subscriber; each topic matches exactly one filter.
 
@@ -72,4 +82,4 @@ def wildcards(job: Job) -> Shape:
     return Shape(((0, every),), filters, deliveries)
 
 
-SHAPES: dict[str, Callable[[Job], Shape]] = {"one": one_topic, "wildcards": wildcards}
+SHAPES: dict[str, Callable[[Job], Shape]] = {"one": one_topic, "mixed": mixed, "wildcards": wildcards}

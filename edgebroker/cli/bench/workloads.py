@@ -88,6 +88,12 @@ WORKLOADS = (
         at_least(8),
     ),
     delivered(
+        "throughput_mixed",
+        "QoS 0, 1:1, 700 packets per write, 100 topics in turn, payloads of 24 to 123 bytes",
+        Job("stream", shape="mixed", packets_per_write=700, window=1_400),
+        None,
+    ),
+    delivered(
         "fan_out",
         "QoS 0, 1:100, 50 packets per write",
         Job("stream", subscribers=100, packets_per_write=50, window=200),
