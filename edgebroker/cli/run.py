@@ -49,10 +49,11 @@ def command(
 def _run(serving: Coroutine[Any, Any, None]) -> None:
     """On uvloop where it is installed (extra `fast`), else on asyncio."""
     try:
-        from uvloop import run
+        import uvloop
     except ImportError:
-        from asyncio import run
-    run(serving)
+        asyncio.run(serving)
+    else:
+        uvloop.run(serving)
 
 
 async def _serve(settings: Settings, as_json: bool) -> None:

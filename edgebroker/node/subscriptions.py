@@ -31,7 +31,7 @@ class Subscription:
 class Copy:
     """One event on its way to one receiver, whatever the number of its subscriptions that want it.
 
-    `qos` is the highest granted; `subscriptions` are all that matched, in the order of their numbers.
+    `qos` is the highest granted; `subscriptions` are all that matched, those without content filter first.
     """
 
     __slots__ = ("has_no_local", "qos", "receiver", "subscriptions", "text")
@@ -41,7 +41,7 @@ class Copy:
         self.subscriptions = subscriptions
         self.text = subscriptions[0].text
         self.qos = max([subscription.qos for subscription in subscriptions])
-        self.has_no_local = any([subscription.no_local for subscription in subscriptions])
+        self.has_no_local = True in [subscription.no_local for subscription in subscriptions]
 
     def without_own(self, publisher: str) -> Copy | None:
         """This copy without "no local" subscriptions, if the publisher is its receiver. None if nothing is left."""

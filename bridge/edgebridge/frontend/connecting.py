@@ -184,11 +184,12 @@ class Connecting:
         """Close a client that is connected, telling it why if its version can hear it."""
         if connection.closing:
             return
-        properties: Properties = {}
-        if why and connection.has_problem_information:
-            properties[Property.REASON_STRING] = why
-        packet = encode_packet(Disconnect(reason, properties), connection.dialect) if connection.is_v5 else b""
-        if packet:
+        if connection.is_v5:
+            packet = encode_packet(Disconnect(reason), connection.dialect)
+            if why:
+                explained = encode_packet(Disconnect(reason, {Property.REASON_STRING: why}), connection.dialect)
+                if connection.fits(explained):  # [MQTT-3.14.2-3]; REQUEST_PROBLEM_INFORMATION is not about DISCONNECT
+                    packet = explained
             connection.send(packet)
         connection.close()
 

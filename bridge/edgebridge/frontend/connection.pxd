@@ -11,3 +11,4 @@ cdef class Connection:
     cdef public Session session
     cpdef send(self, bytes packet)
     cpdef close(self)
+    cpdef bint fits(self, bytes packet) except -1

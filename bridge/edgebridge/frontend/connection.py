@@ -101,6 +101,9 @@ class Connection:
         """Ask the world to write what is left and to close."""
         if not self.closing:
             self.closing = True
-            if not self.is_dirty:
-                self.is_dirty = True
-                self.dirty.append(self)
+            self.is_dirty = True
+            self.dirty.append(self)  # again, even if it is dirty: a world passes over paused ones, but not over these
+
+    def fits(self, packet: bytes) -> bool:
+        """Whether the client takes a packet of this size."""
+        return not self.packet_bytes_max or len(packet) <= self.packet_bytes_max

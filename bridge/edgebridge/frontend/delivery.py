@@ -47,7 +47,7 @@ class Delivery:
             self._drop(publication, session, copy.text, 0, Cause.OFFLINE, now)
             return
         packet = encoding.packet(connection.is_v5, 0, 0, now, retain, False, identifiers)
-        if connection.packet_bytes_max and len(packet) > connection.packet_bytes_max:
+        if not connection.fits(packet):
             self._drop(publication, session, copy.text, 0, Cause.PACKET_TOO_LARGE, now)
         elif connection.out_bytes + len(packet) > connection.out_bytes_max or connection.closing:
             self._drop(publication, session, copy.text, 0, Cause.OUT_BUFFER_FULL, now)
@@ -69,7 +69,12 @@ class Delivery:
 
     def _send_or_queue(self, session: Session, entry: Entry, encoding: Encoding, now: Instant) -> None:
         connection: Connection | None = session.connection
-        if connection is not None and not session.outbox and self._has_room(session, connection):
+        if (
+            connection is not None
+            and not session.outbox
+            and not session.inflight.unsent
+            and self._has_room(session, connection)
+        ):
             self._transmit(session, connection, entry, encoding, now)
         elif not session.outbox.offer(entry):
             self._drop(entry.publication, session, entry.text, entry.qos, Cause.QUEUE_FULL, now)
@@ -77,7 +82,11 @@ class Delivery:
     def release(self, session: Session, now: Instant) -> None:
         """Send what waits in the queue as far as window and out-buffer have room."""
         connection: Connection | None = session.connection
-        while session.outbox and connection is not None and self._has_room(session, connection):
+        if connection is None:
+            return
+        if session.inflight.unsent:
+            self._send_again(session, connection, now)
+        while session.outbox and self._has_room(session, connection):
             entry = session.outbox.take()
             publication = entry.publication
             if publication.has_expired(now):
@@ -95,7 +104,7 @@ class Delivery:
     ) -> None:
         packet_id = session.inflight.add(entry)
         packet = encoding.packet(connection.is_v5, entry.qos, packet_id, now, entry.retain, False, entry.identifiers)
-        if connection.packet_bytes_max and len(packet) > connection.packet_bytes_max:
+        if not connection.fits(packet):
             session.inflight.settle(packet_id, entry.qos)
             self._drop(entry.publication, session, entry.text, entry.qos, Cause.PACKET_TOO_LARGE, now)
             return
@@ -107,33 +116,32 @@ class Delivery:
         A message whose PUBREC never came is sent with DUP; one whose PUBREC came is not, its PUBREL is. Expired
         messages are sent again all the same: the first transmission may have arrived, and QoS 2 must be finished.
         """
-        connection: Connection = session.connection
-        for entry in list(session.inflight):
+        session.inflight.restart()
+        self.release(session, now)
+
+    def _send_again(self, session: Session, connection: Connection, now: Instant) -> None:
+        """What was on its way when the last connection ended, as far as window and out-buffer have room."""
+        inflight = session.inflight
+        while inflight.unsent and (inflight.unsent[0].released or self._has_room(session, connection)):
+            entry = inflight.unsent.popleft()
             if entry.released:
                 connection.send(encode_packet(PubRel(entry.packet_id), connection.dialect))
                 continue
             packet = Encoding(entry.publication).packet(
-                connection.is_v5,
-                entry.qos,
-                entry.packet_id,
-                now,
-                entry.retain,
-                True,
-                entry.identifiers,
+                connection.is_v5, entry.qos, entry.packet_id, now, entry.retain, True, entry.identifiers
             )
-            if connection.packet_bytes_max and len(packet) > connection.packet_bytes_max:
-                session.inflight.settle(entry.packet_id, entry.qos)
-                self._drop(entry.publication, session, entry.text, entry.qos, Cause.PACKET_TOO_LARGE, now)
-            else:
+            if connection.fits(packet):
                 connection.send(packet)
-        self.release(session, now)
+            else:
+                inflight.settle(entry.packet_id, entry.qos)
+                self._drop(entry.publication, session, entry.text, entry.qos, Cause.PACKET_TOO_LARGE, now)
 
     def acknowledged(self, session: Session, packet_id: int, now: Instant) -> None:
         """PUBACK with success, the most frequent of all; unknown identifiers are passed over (section 4.4)."""
         entry = session.inflight.settle(packet_id, 1)
         if entry is not None:
             self._ledger.deliver(now, entry.publication, session.client_id, entry.text, 1)
-            if session.outbox:
+            if session.outbox or session.inflight.unsent:
                 self.release(session, now)
 
     def on_ack(self, connection: Connection, ack: PubAck | PubRec | PubComp, now: Instant) -> None:

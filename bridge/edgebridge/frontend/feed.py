@@ -15,11 +15,12 @@ from edgebridge.frontend.plans import Plan, Plans
 from edgebridge.frontend.publishing import Publishing
 from edgebridge.session.lifecycle import State
 from edgebridge.wire.encode import publish_head
-from edgebridge.wire.errors import MalformedPacket, PacketTooLarge
+from edgebridge.wire.errors import MalformedPacket, PacketTooLarge, ProtocolViolation
 from edgebroker.instants import Instant
 from edgebroker.node.ledger import Ledger
 from edgebroker.publication import Publication
 
+CONNECT = 1  # its packet type, the upper half of the first byte
 PRE_CONNECT_BYTES_MAX = 512 * 1024  # a CONNECT: five fields of 64 KiB, the rest for properties
 
 
@@ -63,6 +64,8 @@ class Feed:
         while at < end:
             # -- the fixed header: first byte, remaining length (MQTT 5.0 section 2.1)
             first = chunk[at]
+            if not connected and first >> 4 != CONNECT:
+                raise ProtocolViolation("the first packet is CONNECT", v311="MQTT-3.1.0-1", v5="MQTT-3.1.0-1")
             body = at + 1
             if body >= end:
                 break

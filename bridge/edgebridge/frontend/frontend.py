@@ -127,7 +127,7 @@ class Frontend:
         if connection.out_messages:
             self.delivery.written(connection, now)
         session = connection.session
-        if session is not None and session.outbox and session.connection is connection:
+        if session is not None and session.connection is connection and (session.outbox or session.inflight.unsent):
             self.delivery.release(session, now)
         return out
 
@@ -166,8 +166,6 @@ class Frontend:
 
     def _on_packet(self, connection: Connection, first: int, body: bytes, now: Instant) -> None:
         """One whole packet that is no ordinary PUBLISH or PUBACK. Raises ProtocolError."""
-        if connection.state is State.AWAITING_CONNECT and first >> 4 != 1:
-            raise ProtocolViolation("the first packet is CONNECT", v311="MQTT-3.1.0-1", v5="MQTT-3.1.0-1")
         try:
             packet = decode_packet(first, body, connection.dialect)
         except ProtocolError as error:

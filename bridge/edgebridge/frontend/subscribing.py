@@ -82,10 +82,13 @@ class Subscribing:
                 elif isinstance(effect, Refused):
                     reasons.append(ReasonCode.QUOTA_EXCEEDED)
                     complaints.append(effect.reason)
-        properties: Properties = {}
+        answer = encode_packet(SubAck(subscribe.packet_id, reasons), connection.dialect)
         if complaints and connection.has_problem_information:
-            properties[Property.REASON_STRING] = "; ".join(complaints)[:REASON_STRING_MAX]
-        connection.send(encode_packet(SubAck(subscribe.packet_id, reasons, properties), connection.dialect))
+            why: Properties = {Property.REASON_STRING: "; ".join(complaints)[:REASON_STRING_MAX]}
+            explained = encode_packet(SubAck(subscribe.packet_id, reasons, why), connection.dialect)
+            if connection.fits(explained):  # [MQTT-3.9.2-1]
+                answer = explained
+        connection.send(answer)
         for effect, option in granted:
             if option.retain_handling < _SEND_IF_NEW or (option.retain_handling < _SEND_NEVER and effect.is_new):
                 self._send_retained(effect.subscription, now)

@@ -16,9 +16,11 @@ cdef class Inflight:
     cdef public Py_ssize_t window
     cdef dict _entries
     cdef int _last_id
+    cdef public object unsent
     @cython.locals(packet_id=int)
     cpdef int add(self, Entry entry) except -1
     @cython.locals(entry=Entry)
     cpdef Entry settle(self, int packet_id, int qos)
     @cython.locals(entry=Entry)
     cpdef Entry release(self, int packet_id)
+    cdef _is_sent(self, Entry entry)

@@ -6,6 +6,7 @@ and its packet identifier over reconnects; so the order of PUBLISH packets survi
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
 from edgebroker.publication import Publication
@@ -29,14 +30,18 @@ class Entry:
 
 
 class Inflight:
-    """The window of unacknowledged messages. `window` is the client's receive maximum [MQTT-3.3.4-9]."""
+    """The window of unacknowledged messages. `window` is the client's receive maximum [MQTT-3.3.4-9].
 
-    __slots__ = ("_entries", "_last_id", "window")
+    After a reconnect, entries wait in `unsent` until they are sent again: the new window may be smaller than the old.
+    """
+
+    __slots__ = ("_entries", "_last_id", "unsent", "window")
 
     def __init__(self, window: int) -> None:
         self.window = window
         self._entries: dict[int, Entry] = {}
         self._last_id = 0
+        self.unsent: deque[Entry] = deque()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -47,7 +52,11 @@ class Inflight:
     @property
     def is_full(self) -> bool:
         """Whether the client takes no more before it acknowledges something."""
-        return len(self._entries) >= self.window
+        return len(self._entries) - len(self.unsent) >= self.window
+
+    def restart(self) -> None:
+        """The connection is new: everything must be sent again, in its old order."""
+        self.unsent = deque(self._entries.values())
 
     def add(self, entry: Entry) -> int:
         """Give *entry* a packet identifier and return it. The window must have room, so a free one exists."""
@@ -67,6 +76,7 @@ class Inflight:
         if entry is None or entry.qos != qos:
             return None
         del self._entries[packet_id]
+        self._is_sent(entry)
         return entry
 
     def release(self, packet_id: int) -> Entry | None:
@@ -75,4 +85,10 @@ class Inflight:
         if entry is None or entry.qos != 2:
             return None
         entry.released = True
+        self._is_sent(entry)
         return entry
+
+    def _is_sent(self, entry: Entry) -> None:
+        """An acknowledgement came. If it was for the transmission before the reconnect, no other is needed."""
+        if self.unsent and entry in self.unsent:
+            self.unsent.remove(entry)
