@@ -68,14 +68,18 @@ def test_every_message_is_accounted_for(tmp_path: Path) -> None:
     assert "<html" in Path(found["report_path"]).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_demo_and_all_that_it_started(number: signal.Signals, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)],
+    ids=["SIGINT", "SIGTERM", "SIGHUP"],
+)
+def test_a_signal_ends_the_demo_and_all_that_it_started(number: signal.Signals, code: int, tmp_path: Path) -> None:
     with demo(tmp_path / "out", "--seconds", "600", "--devices", "4") as process:
         family = family_once_publishing(process)
         assert set(family) == {"run", "fleet", "host"}
         process.send_signal(number)
         process.communicate(timeout=END_S_MAX)
-        assert process.returncode == 128 + number
+        assert process.returncode == code
         assert not any(child.is_running() for child in family.values())
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import signal
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -61,6 +64,8 @@ def command(seconds: float, devices: int, rate: float, seed: int, folder: Path, 
 
 
 async def _play(plan: Plan, as_json: bool) -> int:
+    # A closed terminal ends us as SIGTERM does; our processes have left the terminal and would go on for ever.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, os.kill, os.getpid(), signal.SIGTERM)
     view = view_for(WISHES)
     try:
         outcome = await Play(plan, view).run()
