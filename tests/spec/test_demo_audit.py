@@ -214,9 +214,9 @@ def test_a_clean_outcome_has_no_problems_and_says_its_figures() -> None:
 @pytest.mark.parametrize(
     ("received", "problem"),
     [
-        (RECEIVED[1:], "1 lost, first a #2"),
-        ([*RECEIVED, RECEIVED[0]], "1 duplicates, first a #2"),
-        ([*RECEIVED, receipt(PUBLISHED[0], WARM)], "1 wrong, first not wanted: a #1"),
+        (RECEIVED[1:], "lost 1, first a #2"),
+        ([*RECEIVED, RECEIVED[0]], "duplicates 1, first a #2"),
+        ([*RECEIVED, receipt(PUBLISHED[0], WARM)], "wrong 1, first not wanted: a #1"),
     ],
 )
 def test_one_finding_is_one_problem(received: list[Receipt], problem: str) -> None:

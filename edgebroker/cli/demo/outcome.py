@@ -49,7 +49,7 @@ class Outcome:
             for finding in FINDINGS:
                 messages = getattr(account, finding)
                 if messages:
-                    yield f"{account.wish.name}: {len(messages):,} {finding}, first {messages[0]}"
+                    yield f"{account.wish.name}: {finding} {len(messages):,}, first {messages[0]}"
 
     def _found_by_spark(self) -> Iterator[str]:
         report = self.report
