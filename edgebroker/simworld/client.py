@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from edgebridge.wire.decode import decode_packet
@@ -27,9 +28,18 @@ ENDED: Final = Ended()
 
 
 class Client:
-    """One client and its line. What arrives is decoded at once (a broker's malformed packet raises) and kept."""
+    """One client and its line. What arrives is decoded at once (a broker's malformed packet raises) and kept.
 
-    def __init__(self, name: str, broker: SimulatedBroker, weather: Weather = FAIR) -> None:
+    With *on_packet*, packets are handed to it instead of being kept.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        broker: SimulatedBroker,
+        weather: Weather = FAIR,
+        on_packet: Callable[[Packet], None] | None = None,
+    ) -> None:
         self.name = name
         self.dialect: Dialect = V5
         self.line: Line | None = None
@@ -40,6 +50,7 @@ class Client:
         self._framer = Framer(PACKET_BYTES_MAX)
         self._has_left = False
         self._received: list[Packet | Ended] = []
+        self._on_packet: Callable[[Packet], None] = on_packet or self._received_packet
 
     @property
     def is_connected(self) -> bool:
@@ -75,6 +86,15 @@ class Client:
         if self.line is not None:
             self.line.cut()
 
+    def abandon(self) -> None:
+        """Forget the line without closing it, as a device does that restarts: the broker may still think it is there.
+
+        What was sent still arrives; what the broker sends is not read any more.
+        """
+        if self.line is not None:
+            self.line.stall()
+            self.line = None
+
     def take(self) -> list[Packet | Ended]:
         """What arrived since the last call, in order; ENDED if the broker closed without having been asked to."""
         received, self._received = self._received, []
@@ -84,7 +104,10 @@ class Client:
         self.octets.append(chunk)
         self._framer.feed(chunk)
         while (frame := self._framer.next_frame()) is not None:
-            self._received.append(decode_packet(*frame, self.dialect))
+            self._on_packet(decode_packet(*frame, self.dialect))
+
+    def _received_packet(self, packet: Packet) -> None:
+        self._received.append(packet)
 
     def _see_end(self) -> None:
         if not self._has_left:

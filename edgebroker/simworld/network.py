@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from hashlib import sha256
 from random import Random
 from typing import TypeAlias
 
@@ -206,8 +207,18 @@ class SimulatedBroker:
         self.frontend.start(simulation.now)
         self.lines: list[Line] = []
         """Every line that has not ended for its client, oldest first."""
+        self._digest = sha256()
         self._turn_planned = False
         self._wake: Instant | None = None
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of every byte that was read and written, by whom and when, and of the accounts."""
+        books = self.ledger
+        totals = (books.published, books.filtered, books.matched, books.delivered, books.expired, books.dropped)
+        whole = self._digest.copy()
+        whole.update(repr(totals).encode())
+        return whole.hexdigest()
 
     @property
     def is_busy(self) -> bool:
@@ -232,6 +243,7 @@ class SimulatedBroker:
     def arrived(self, line: Line, chunk: bytes) -> None:
         """Bytes for the broker."""
         if line.is_accepted:
+            self._trace(b"<", line, chunk)
             self.frontend.feed(line.connection, chunk, self.simulation.now)
             self._plan_turn()
 
@@ -248,6 +260,10 @@ class SimulatedBroker:
             line.connection.paused = False
             self._flush_one(line)
             self._plan_turn()
+
+    def _trace(self, way: bytes, line: Line, chunk: bytes) -> None:
+        self._digest.update(b"%d %d %s %d " % (self.simulation.now, line.connection.number, way, len(chunk)))
+        self._digest.update(chunk)
 
     def _new_client_id(self) -> str:
         return f"assigned-{self.simulation.random.randrange(1 << 32):08x}"
@@ -285,7 +301,9 @@ class SimulatedBroker:
     def _flush_one(self, line: Line) -> None:
         connection, now = line.connection, self.simulation.now
         if not connection.paused:
-            line.to_client.write(b"".join(self.frontend.take_output(connection, now)))
+            written = b"".join(self.frontend.take_output(connection, now))
+            self._trace(b">", line, written)
+            line.to_client.write(written)
             connection.paused = line.to_client.stalled and line.to_client.bytes >= line.weather.buffer_bytes
         if connection.closing:
             connection.paused = False

@@ -1,0 +1,117 @@
+"""The promises of the broker, checked on what simulated clients said and heard. Each checker names what was broken."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from edgebridge.session.carriers import SubscriptionRequest, parse_subscription
+from edgebroker.filters import Extractor
+from edgebroker.records import Cause
+from edgebroker.simworld.network import SimulatedBroker
+from edgebroker.simworld.participant import Heard, Participant, Said
+
+
+@lru_cache(maxsize=1_000)
+def _request(text: str) -> SubscriptionRequest:
+    return parse_subscription(text)
+
+
+def wants(text: str, said: Said) -> bool:
+    """Whether the subscription *text* asks for *said*: by looking at both, without tree or cache."""
+    request = _request(text)
+    if not request.topic_filter.matches(said.topic):
+        return False
+    if request.filter is None:
+        return True
+    extractor = Extractor(request.filter.attributes)
+    return request.filter.accepts(
+        extractor.extract(said.payload, topic=said.topic, qos=said.qos, retain=False, client=said.publisher)
+    )
+
+
+def all_said(participants: Iterable[Participant]) -> dict[bytes, Said]:
+    """Every message by its payload, which is unique in a workload."""
+    return {said.payload: said for participant in participants for said in participant.said}
+
+
+def unwanted(participants: list[Participant]) -> Iterator[str]:
+    """P5: nobody hears what no subscription of theirs ever asked for, and nothing is altered."""
+    known = all_said(participants)
+    for participant in participants:
+        for heard in participant.heard:
+            said = known.get(heard.payload)
+            if said is None or said.topic != heard.topic or heard.qos > said.qos:
+                yield f"{participant.name} heard {heard}, which nobody said"
+            elif not any(wants(text, said) for text in participant.asked):
+                yield f"{participant.name} heard {heard}, which it never asked for"
+
+
+def missed(participants: list[Participant], steady: list[Participant], granted: dict[str, int]) -> Iterator[str]:
+    """P5 and P2: who kept its session and its subscriptions hears every QoS 1 and 2 message that matches.
+
+    Publishers that did not keep theirs may have lost what they did not get acknowledged. *granted*: text -> QoS.
+    """
+    for subscriber in steady:
+        heard = {one.payload for one in subscriber.heard}
+        for publisher in participants:
+            for said in publisher.said if publisher.kept else ():
+                sure = said.qos and any(granted[text] and wants(text, said) for text in subscriber.asked)
+                if sure and said.payload not in heard:
+                    yield f"{subscriber.name} missed {said}"
+
+
+def doubled(participants: list[Participant]) -> Iterator[str]:
+    """P3: QoS 2 exactly once, QoS 0 at most once."""
+    known = all_said(participants)
+    for participant in participants:
+        for payload, count in Counter(heard.payload for heard in participant.heard).items():
+            # A message said at QoS 1 may be accepted twice, whatever the reader's QoS (MQTT 5.0 section 4.3.2).
+            if count > 1 and known[payload].qos != 1 and not _may_repeat(participant, payload):
+                yield f"{participant.name} heard {known[payload]} {count} times"
+
+
+def _may_repeat(participant: Participant, payload: bytes) -> bool:
+    """Whether a copy was heard at QoS 1, which is sent again until it is acknowledged."""
+    return any(heard.qos == 1 for heard in participant.heard if heard.payload == payload)
+
+
+def disordered(participants: list[Participant], steady: list[Participant]) -> Iterator[str]:
+    """P4: per publisher, topic and QoS, the first hearings are in the order of saying.
+
+    A publisher that was cut off says its QoS 1 messages again, in order. Only who is sure to have got the first time
+    (a *steady* subscriber, at QoS 1 or 2) can tell the repetition from disorder.
+    """
+    place = {said.payload: number for one in participants for number, said in enumerate(one.said)}
+    known = all_said(participants)
+    for participant in participants:
+        latest: dict[tuple[str, str, int, int], Heard] = {}
+        seen: set[bytes] = set()
+        for heard in participant.heard:
+            if heard.payload in seen:
+                continue
+            seen.add(heard.payload)
+            said = known[heard.payload]
+            if said.qos == 1 and (not heard.qos or participant not in steady):
+                continue
+            flow = (said.publisher, said.topic, said.qos, heard.qos)
+            before = latest.get(flow)
+            if before is not None and place[before.payload] > place[heard.payload]:
+                yield f"{participant.name} heard {heard} after {before}"
+            latest[flow] = heard
+
+
+def unaccounted(broker: SimulatedBroker, participants: list[Participant]) -> Iterator[str]:
+    """P7: what the ledger says is open is exactly what waits; all else has one fate, and the causes make sense."""
+    ledger, frontend = broker.ledger, broker.frontend
+    waiting = sum(len(one.inflight) + len(one.outbox) for one in frontend.connecting.sessions.values())
+    unwritten = sum(connection.out_messages for connection in frontend.connections.values())
+    if ledger.queued != waiting + unwritten:
+        yield f"{ledger.queued} copies are open in the ledger, {waiting} wait and {unwritten} are unwritten"
+    # Only QoS 1 is ever accepted twice; QoS 0 may be lost on the way to the broker.
+    said = Counter(one.qos for participant in participants for one in participant.said)
+    if not said[2] <= ledger.published:
+        yield f"{ledger.published} messages were accepted, {said[2]} were said at QoS 2 alone"
+    if Cause.NONE in ledger.dropped:
+        yield "a copy was dropped without a cause"

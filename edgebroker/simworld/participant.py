@@ -1,0 +1,177 @@
+"""A client with a mind: keeps its session, answers as the standard demands, remembers what it said and heard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from edgebridge.wire.dialect import Dialect
+from edgebridge.wire.packets import (
+    ConnAck,
+    Connect,
+    Packet,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    Subscribe,
+    SubscriptionOption,
+    Unsubscribe,
+)
+from edgebridge.wire.properties import Property
+from edgebroker.instants import Instant
+from edgebroker.simworld.client import Client
+from edgebroker.simworld.network import SimulatedBroker, Weather
+
+WINDOW: Final = 20  # messages a participant has on their way at most; well below what the broker announces
+SESSION_S: Final = 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message a participant handed to its client, not necessarily sent."""
+
+    publisher: str
+    topic: str
+    payload: bytes
+    qos: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A message a participant's application got, in the order of arrival."""
+
+    subscriber: str
+    topic: str
+    payload: bytes
+    qos: int
+    at: Instant
+
+
+@dataclass(slots=True)
+class Unfinished:
+    """A QoS 1 or 2 message on its way to the broker; `released`: PUBREC came."""
+
+    publish: Publish
+    released: bool = False
+
+
+@dataclass(slots=True)
+class Memory:
+    """What the client side of a session holds (MQTT 5.0 section 4.1)."""
+
+    unfinished: dict[int, Unfinished] = field(default_factory=dict)
+    received: set[int] = field(default_factory=set)
+
+
+class Participant:
+    """One device: connects (and, if its session is `kept`, resumes), publishes, subscribes, acknowledges."""
+
+    def __init__(
+        self, name: str, broker: SimulatedBroker, dialect: Dialect, kept: bool, receive_maximum: int, weather: Weather
+    ) -> None:
+        self.name = name
+        self.kept = kept
+        self.said: list[Said] = []
+        self.heard: list[Heard] = []
+        self.asked: set[str] = set()
+        """Every topic filter it ever subscribed to, as written."""
+        self.sessions_lost = 0
+        self._simulation = broker.simulation
+        self._dialect = dialect
+        self._receive_maximum = receive_maximum
+        self._memory = Memory()
+        self._last_id = 0
+        self._is_ready = False
+        self.client = Client(name, broker, weather, self._on_packet)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is connected and waits for nothing."""
+        return self._is_ready and not self._memory.unfinished
+
+    def connect(self) -> None:
+        """Open a line, or another one if there is one."""
+        self._is_ready = False
+        self.client.abandon()
+        properties = {}
+        if self._dialect.has_properties:
+            properties[Property.RECEIVE_MAXIMUM] = self._receive_maximum
+            if self.kept:
+                properties[Property.SESSION_EXPIRY_INTERVAL] = SESSION_S
+        self.client.send(Connect(self.name, not self.kept, properties=dict(properties), dialect=self._dialect))
+
+    def cut(self) -> None:
+        """Lose the line."""
+        self._is_ready = False
+        self.client.cut()
+
+    def publish(self, topic: str, payload: bytes, qos: int) -> bool:
+        """Send a message. False if there is no connection, or no room in the window."""
+        if not self._is_ready or not self.client.is_connected or len(self._memory.unfinished) >= WINDOW:
+            return False
+        publish = Publish(topic, payload, qos)
+        if qos:
+            publish.packet_id = self._next_id()
+            self._memory.unfinished[publish.packet_id] = Unfinished(publish)
+        self.said.append(Said(self.name, topic, payload, qos))
+        self.client.send(publish)
+        return True
+
+    def subscribe(self, topic_filter: str, qos: int) -> bool:
+        """Ask for *topic_filter*. False if there is no connection."""
+        if not self._is_ready or not self.client.is_connected:
+            return False
+        self.asked.add(topic_filter)
+        self.client.send(Subscribe(self._next_id(), [SubscriptionOption(topic_filter, qos)]))
+        return True
+
+    def unsubscribe(self, topic_filter: str) -> None:
+        """End a subscription."""
+        if self._is_ready and self.client.is_connected:
+            self.client.send(Unsubscribe(self._next_id(), [topic_filter]))
+
+    def _next_id(self) -> int:
+        self._last_id = self._last_id % 65_535 + 1
+        return self._last_id
+
+    def _on_packet(self, packet: Packet) -> None:
+        memory = self._memory
+        match packet:
+            case ConnAck():
+                self._on_connack(packet)
+            case Publish():
+                self._on_publish(packet)
+            case PubRel(packet_id):
+                memory.received.discard(packet_id)
+                self.client.send(PubComp(packet_id))
+            case PubAck(packet_id) | PubComp(packet_id):
+                memory.unfinished.pop(packet_id, None)
+            case PubRec(packet_id):
+                if packet_id in memory.unfinished:
+                    memory.unfinished[packet_id].released = True
+                self.client.send(PubRel(packet_id))
+
+    def _on_connack(self, connack: ConnAck) -> None:
+        if connack.reason:
+            return
+        self._is_ready = True
+        if not connack.session_present:
+            self.sessions_lost += 1
+            self._memory = Memory()
+        for packet_id, unfinished in self._memory.unfinished.items():
+            if unfinished.released:
+                self.client.send(PubRel(packet_id))
+            else:
+                self.client.send(replace(unfinished.publish, dup=True))
+
+    def _on_publish(self, publish: Publish) -> None:
+        packet_id = publish.packet_id
+        if publish.qos < 2 or packet_id not in self._memory.received:
+            self.heard.append(Heard(self.name, publish.topic, publish.payload, publish.qos, self._simulation.now))
+        if publish.qos == 1:
+            self.client.send(PubAck(packet_id))
+        elif publish.qos == 2:
+            self._memory.received.add(packet_id)
+            self.client.send(PubRec(packet_id))

@@ -1,0 +1,157 @@
+"""A random workload: devices on bad lines that publish, subscribe, vanish and come back. One seed, one run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from edgebridge.frontend.terms import Terms
+from edgebridge.wire.dialect import DIALECTS
+from edgebroker.instants import MILLISECOND, SECOND, Duration
+from edgebroker.simworld.checkers import disordered, doubled, missed, unaccounted, unwanted
+from edgebroker.simworld.network import SimulatedBroker, Weather, anywhere
+from edgebroker.simworld.participant import Participant
+from edgebroker.simworld.simulation import Simulation
+
+STEADY: Final = 3
+"""Devices that keep their sessions and their subscriptions: what they must hear is known exactly."""
+FICKLE: Final = 4
+"""Devices that change their subscriptions; half of them keep no session."""
+TOPICS: Final = tuple(f"site/{place}/{kind}" for place in ("north", "south") for kind in ("climate", "door", "power"))
+
+GRANTED: Final[dict[str, int]] = {
+    "site/#": 2,
+    "site/+/climate": 1,
+    "site/north/door": 0,
+    "$filter/temp%3E30/site/+/climate": 2,
+    "$filter/temp BETWEEN 10 AND 30 OR door IS NOT NULL/site/#": 1,
+    "$filter/$level2 = 'south' AND NOT temp%3C5/site/#": 2,
+    "$filter/place IN ('north', 'west') AND door = 'open'/site/+/door": 1,
+    "$filter/place LIKE 'n%25'/#": 0,
+}
+"""What devices ask for, and the QoS at which they do."""
+
+QUIET: Final = 1_000 * SECOND
+"""How long a run may take to come to rest: a queue of 1,000 QoS 2 messages, window 1, half a second each way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run came to."""
+
+    seed: int
+    digest: str
+    broken: list[str]
+    """Broken promises; empty if all were kept."""
+    said: int
+    heard: int
+    steps: int
+
+
+class Workload:
+    """One simulated world and its devices."""
+
+    def __init__(self, seed: int, terms: Terms | None = None) -> None:
+        self.simulation = Simulation(seed)
+        self.broker = SimulatedBroker(self.simulation, terms)
+        self.steady = [self._participant(f"steady-{number}", kept=True) for number in range(STEADY)]
+        self.fickle = [self._participant(f"fickle-{number}", kept=number % 2 == 0) for number in range(FICKLE)]
+        self.everybody = self.steady + self.fickle
+        self._numbers = 0
+
+    def run(self, actions: int) -> Outcome:
+        """Connect everybody, let *actions* random things happen, let everything settle, and check the promises."""
+        chance = self.simulation.random
+        for participant in self.everybody:
+            participant.connect()
+        self._rest()
+        for participant in self.everybody:
+            for text in chance.sample(list(GRANTED), chance.randrange(1, 4)):
+                participant.subscribe(text, GRANTED[text])
+        self._rest()
+        for _ in range(actions):
+            self._pass(round(chance.expovariate(1 / (20 * MILLISECOND))))
+            self._act(chance.choice(self.everybody))
+        broken = list(self._settle())
+        broken += unwanted(self.everybody)
+        broken += doubled(self.everybody)
+        broken += disordered(self.everybody, self.steady)
+        broken += missed(self.everybody, self.steady, GRANTED)
+        broken += unaccounted(self.broker, self.everybody)
+        return Outcome(
+            self.simulation.seed,
+            self.broker.digest,
+            broken,
+            sum(len(one.said) for one in self.everybody),
+            sum(len(one.heard) for one in self.everybody),
+            self.simulation.steps,
+        )
+
+    def _participant(self, name: str, kept: bool) -> Participant:
+        chance = self.simulation.random
+        slowest = chance.choice([MILLISECOND, 20 * MILLISECOND, 200 * MILLISECOND])
+        weather = Weather((0, slowest), anywhere, chance.choice([1, 100, 10_000]))
+        return Participant(name, self.broker, chance.choice(DIALECTS), kept, chance.choice([1, 3, 50]), weather)
+
+    def _act(self, one: Participant) -> None:
+        chance = self.simulation.random
+        lot = chance.random()
+        if lot < 0.80:
+            for _ in range(chance.randrange(1, 5)):
+                self._publish(one)
+        elif lot < 0.86:
+            one.cut()
+            self._later(3 * SECOND, one)
+        elif lot < 0.90:
+            one.connect()
+        elif lot < 0.94:
+            line = one.client.line
+            if line is not None:
+                line.stall()
+                self.simulation.after(
+                    chance.randrange(2 * SECOND), lambda: line.resume() if line is one.client.line else None
+                )
+        elif one in self.fickle:
+            text = chance.choice(list(GRANTED))
+            if chance.random() < 0.6:
+                one.subscribe(text, GRANTED[text])
+            else:
+                one.unsubscribe(text)
+
+    def _publish(self, one: Participant) -> None:
+        chance = self.simulation.random
+        topic = chance.choice(TOPICS)
+        self._numbers += 1
+        reading = chance.choice(
+            [f'"temp":{chance.randrange(-10, 50)}', '"door":"open"', '"door":"shut"', '"power":null']
+        )
+        payload = f'{{"n":{self._numbers},"place":"{topic.split("/")[1]}",{reading}}}'
+        one.publish(topic, payload.encode(), chance.randrange(3))
+
+    def _later(self, longest: Duration, one: Participant) -> None:
+        """Connect again within *longest*, unless that has happened by then."""
+        delay = self.simulation.random.randrange(longest)
+        self.simulation.after(delay, lambda: None if one.client.is_connected else one.connect())
+
+    def _pass(self, length: Duration) -> None:
+        self.simulation.run_until(self.simulation.now + length)
+
+    def _rest(self) -> None:
+        """Until nothing is on its way."""
+        self.simulation.run_while(lambda: self.broker.is_busy)
+
+    def _settle(self) -> list[str]:
+        """Everybody comes back and gets what is due. What is wrong if that does not come to an end."""
+        self._pass(4 * SECOND)
+        for participant in self.everybody:
+            if not participant.client.is_connected:
+                participant.connect()
+        end = self.simulation.now + QUIET
+        while self.simulation.now < end:
+            self._pass(SECOND)
+            if self.broker.ledger.queued == 0 and all(one.is_settled for one in self.everybody):
+                break
+        else:
+            unsettled = [one.name for one in self.everybody if not one.is_settled]
+            return [f"not at rest after {QUIET // SECOND} s: {self.broker.ledger.queued} copies open, {unsettled}"]
+        return [f"{one.name} lost its session" for one in self.everybody if one.kept and one.sessions_lost > 1]
