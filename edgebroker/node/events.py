@@ -25,8 +25,10 @@ class Subscribed:
     no_local: bool
     receiver: Any
     """Where the front end delivers to; returned in every Copy."""
-    options: Any = None
-    """The front end's own."""
+    identifier: int = 0
+    """A number of the client's own choice that comes back with every copy; 0 is none."""
+    retain_as_published: bool = False
+    """Whether copies keep the publication's retain flag."""
 
 
 @dataclass(frozen=True, slots=True)

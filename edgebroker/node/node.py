@@ -11,10 +11,9 @@ from edgebroker.names import ClientId
 from edgebroker.node.effects import Deliver, Effect, Ended, Granted, Refused
 from edgebroker.node.events import ClientGone, Event, Published, Subscribed, Unsubscribed
 from edgebroker.node.ledger import Ledger
-from edgebroker.node.routes import Route, Routes
+from edgebroker.node.routes import Routes
 from edgebroker.node.subscriptions import Subscription, Subscriptions
 from edgebroker.node.timers import Timers
-from edgebroker.publication import Publication
 
 ALWAYS = ((),)
 """The predicates of a subscription without content filter: one that accepts every event."""
@@ -35,7 +34,7 @@ class Node:
         """What *event* leads to, in the order in which it must be done."""
         match event:
             case Published(publication):
-                return [self.publish(publication, self.routes.route(publication.topic), now)]
+                return [Deliver(self.routes.route(publication.topic).accept(publication, self.ledger, now))]
             case Subscribed():
                 return self._subscribe(event, now)
             case Unsubscribed(client, text):
@@ -50,25 +49,6 @@ class Node:
         self.routes.gather()
         for subscription in self.subscriptions.by_number.values():
             self._write_selectivity(subscription, now)
-
-    def publish(self, publication: Publication, route: Route, now: Instant) -> Deliver:
-        """Number *publication* and find its readers. *route* is its topic's; front ends have it at hand."""
-        route.counted += 1
-        publisher = publication.publisher
-        copies = tuple(
-            own for copy in route.copies_for(publication) if (own := copy.without_own(publisher)) is not None
-        )
-        publication.number = self.ledger.accept(
-            now,
-            publisher,
-            1,
-            publication.topic,
-            publication.qos,
-            len(publication.payload),
-            len(copies),
-            route.nobody,
-        )
-        return Deliver(copies)
 
     def _subscribe(self, wanted: Subscribed, now: Instant) -> list[Effect]:
         own = self.subscriptions.of(wanted.client)
@@ -85,7 +65,8 @@ class Node:
             wanted.qos,
             wanted.no_local,
             wanted.receiver,
-            wanted.options,
+            wanted.identifier,
+            wanted.retain_as_published,
         )
         self.subscriptions.add(subscription)
         predicates = ALWAYS if wanted.filter is None else wanted.filter.predicates

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from edgebroker.filters.attributes import Extractor
+from edgebroker.instants import Instant
 from edgebroker.limits import ROUTES_MAX
 from edgebroker.matching.pst import Pst, Resolution
+from edgebroker.node.ledger import Ledger
 from edgebroker.node.subscriptions import Copy, Subscription, Subscriptions, copies_of
 from edgebroker.publication import Publication
 from edgebroker.records import Cause
@@ -13,7 +15,17 @@ from edgebroker.records import Cause
 class Route:
     """What one topic means for every publication under it, as long as no subscription changes."""
 
-    __slots__ = ("_by_number", "_tree", "copies", "counted", "extractor", "plain", "resolution")
+    __slots__ = (
+        "_by_number",
+        "_tree",
+        "copies",
+        "counted",
+        "extractor",
+        "has_no_local",
+        "nobody",
+        "plain",
+        "resolution",
+    )
 
     def __init__(self, resolution: Resolution, tree: Pst, by_number: dict[int, Subscription]) -> None:
         self._tree = tree
@@ -25,13 +37,32 @@ class Route:
         """The copies of a publication that no content filter accepts."""
         self.extractor = Extractor(resolution.wanted) if resolution.contents else None
         """None if no content filter stands under this topic: then `copies` is the answer."""
+        self.has_no_local = any(
+            by_number[number].no_local for number in (*resolution.plain, *resolution.content_numbers())
+        )
+        self.nobody = Cause.NO_SUBSCRIBER if self.extractor is None else Cause.CONTENT
+        """Why a publication without copies has none."""
         self.counted = 0
         """Publications since the selectivity counts were last gathered."""
 
-    @property
-    def nobody(self) -> Cause:
-        """Why a publication without copies has none."""
-        return Cause.NO_SUBSCRIBER if self.extractor is None else Cause.CONTENT
+    def accept(self, publication: Publication, ledger: Ledger, now: Instant) -> tuple[Copy, ...]:
+        """Number *publication*, enter it into the books and find its readers: one copy for each."""
+        self.counted += 1
+        copies = self.copies if self.extractor is None else self.copies_for(publication)
+        if self.has_no_local:
+            without = [copy.without_own(publication.publisher) for copy in copies]
+            copies = tuple([copy for copy in without if copy is not None])
+        publication.number = ledger.accept(
+            now,
+            publication.publisher,
+            1,
+            publication.topic,
+            publication.qos,
+            len(publication.payload),
+            len(copies),
+            self.nobody,
+        )
+        return copies
 
     def copies_for(self, publication: Publication) -> tuple[Copy, ...]:
         """One copy for each receiver that wants *publication*. Reads the payload only if a filter asks for it."""

@@ -6,5 +6,6 @@ cdef class Copy:
     cdef public tuple subscriptions
     cdef public str text
     cdef public int qos
-    cdef public bint has_no_local
+    cdef public tuple identifiers
+    cdef public bint has_no_local, retain_as_published
     cpdef without_own(self, str publisher)

@@ -23,7 +23,8 @@ class Subscription:
     qos: int
     no_local: bool
     receiver: Any
-    options: Any
+    identifier: int
+    retain_as_published: bool
     evaluated: int = 0
     matched: int = 0
 
@@ -31,10 +32,11 @@ class Subscription:
 class Copy:
     """One event on its way to one receiver, whatever the number of its subscriptions that want it.
 
-    `qos` is the highest granted; `subscriptions` are all that matched, those without content filter first.
+    `qos` is the highest granted; `subscriptions` are all that matched, those without content filter first;
+    `identifiers` are those the client gave them.
     """
 
-    __slots__ = ("has_no_local", "qos", "receiver", "subscriptions", "text")
+    __slots__ = ("has_no_local", "identifiers", "qos", "receiver", "retain_as_published", "subscriptions", "text")
 
     def __init__(self, subscriptions: tuple[Subscription, ...]) -> None:
         self.receiver = subscriptions[0].receiver
@@ -42,6 +44,8 @@ class Copy:
         self.text = subscriptions[0].text
         self.qos = max([subscription.qos for subscription in subscriptions])
         self.has_no_local = True in [subscription.no_local for subscription in subscriptions]
+        self.retain_as_published = True in [subscription.retain_as_published for subscription in subscriptions]
+        self.identifiers = tuple([subscription.identifier for subscription in subscriptions if subscription.identifier])
 
     def without_own(self, publisher: str) -> Copy | None:
         """This copy without "no local" subscriptions, if the publisher is its receiver. None if nothing is left."""

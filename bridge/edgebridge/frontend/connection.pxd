@@ -11,4 +11,5 @@ cdef class Connection:
     cdef public Session session
     cpdef send(self, bytes packet)
     cpdef close(self)
+    cpdef bint takes(self, Py_ssize_t size) except -1
     cpdef bint fits(self, bytes packet) except -1

@@ -86,14 +86,18 @@ class Connection:
         return self.state is State.CONNECTED and not self.closing
 
     def send(self, packet: bytes) -> None:
-        """Append *packet* to the out-buffer. A client that asks but never reads answers is cut off."""
+        """Append *packet* to the out-buffer. A client that asks but never reads answers is cut off.
+
+        What waits counts, not *packet* itself: a client is not to blame for the size of a message.
+        """
         if self.closing:
+            return
+        if self.out_bytes > 2 * self.out_bytes_max + (1 << 20):
+            self.close()
             return
         self.out.append(packet)
         self.out_bytes += len(packet) + CONTROL_BYTES
-        if self.out_bytes > 2 * self.out_bytes_max + (1 << 20):
-            self.close()
-        elif not self.is_dirty:
+        if not self.is_dirty:
             self.is_dirty = True
             self.dirty.append(self)
 
@@ -103,6 +107,10 @@ class Connection:
             self.closing = True
             self.is_dirty = True
             self.dirty.append(self)  # again, even if it is dirty: a world passes over paused ones, but not over these
+
+    def takes(self, size: int) -> bool:
+        """Whether the out-buffer has room for a QoS 0 message of *size* bytes. While it is empty it takes any."""
+        return not self.closing and (not self.out_bytes or self.out_bytes + size <= self.out_bytes_max)
 
     def fits(self, packet: bytes) -> bool:
         """Whether the client takes a packet of this size."""

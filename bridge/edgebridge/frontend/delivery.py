@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.encoding import Encoding
-from edgebridge.frontend.options import identifiers_of, retain_of
 from edgebridge.session.inflight import Entry
 from edgebridge.session.session import Session
 from edgebridge.wire.encode import encode_packet
@@ -29,7 +28,7 @@ class Delivery:
         """Send or queue one copy to each receiver."""
         encoding = Encoding(publication)
         for copy in copies:
-            self.send(publication, copy, encoding, retain_of(copy, publication.retain), now)
+            self.send(publication, copy, encoding, publication.retain and copy.retain_as_published, now)
 
     def send(self, publication: Publication, copy: Copy, encoding: Encoding, retain: bool, now: Instant) -> None:
         """Send or queue one copy at the lower of its two QoS."""
@@ -37,7 +36,7 @@ class Delivery:
         qos = min(publication.qos, copy.qos)
         if self._ledger.log is not None:
             self._ledger.made(now, publication.publisher, session.client_id, publication.number, 1, qos)
-        identifiers = identifiers_of(copy)
+        identifiers = copy.identifiers
         if qos:
             entry = Entry(publication, qos, retain, identifiers, copy.text)
             self._send_or_queue(session, entry, encoding, now)
@@ -49,7 +48,7 @@ class Delivery:
         packet = encoding.packet(connection.is_v5, 0, 0, now, retain, False, identifiers)
         if not connection.fits(packet):
             self._drop(publication, session, copy.text, 0, Cause.PACKET_TOO_LARGE, now)
-        elif connection.out_bytes + len(packet) > connection.out_bytes_max or connection.closing:
+        elif not connection.takes(len(packet)):
             self._drop(publication, session, copy.text, 0, Cause.OUT_BUFFER_FULL, now)
         else:
             connection.send(packet)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edgebridge.wire.encode import encode_properties, publish_head
-from edgebridge.wire.properties import Properties, Property
+from edgebridge.wire.head import publish_head
+from edgebridge.wire.properties import Properties, Property, encode_properties
 from edgebroker.instants import SECOND, Instant
 from edgebroker.publication import Publication
 
@@ -13,12 +13,17 @@ NO_PROPERTIES = b"\0"
 class Encoding:
     """The PUBLISH packets of one publication. Made when it is routed and forgotten with it."""
 
-    __slots__ = ("_parts", "_publication", "_topic")
+    __slots__ = ("_head", "_is_v5", "_publication", "_qos", "_retain", "_tail", "_topic")
 
     def __init__(self, publication: Publication) -> None:
         self._publication = publication
         self._topic = publication.topic.encode()
-        self._parts: dict[tuple[bool, int, bool], tuple[bytes, bytes]] = {}
+        # The last packet's parts, before and after the packet identifier. Most publications have readers of one kind.
+        self._qos = -1
+        self._is_v5 = False
+        self._retain = False
+        self._head = b""
+        self._tail = b""
 
     def packet(
         self,
@@ -31,19 +36,13 @@ class Encoding:
         identifiers: tuple[int, ...],
     ) -> bytes:
         """The packet for one reader. *packet_id* and *dup* matter only for QoS 1 and 2."""
-        if dup or identifiers:
-            head, tail = self._build(is_v5, qos, retain, dup, identifiers, now)
-        else:
-            key = (is_v5, qos, retain)
-            parts = self._parts.get(key)
-            if parts is None:
-                parts = self._parts[key] = self._build(is_v5, qos, retain, dup, identifiers, now)
-            head, tail = parts
-        return head + packet_id.to_bytes(2, "big") + tail if qos else head + tail
+        if dup or identifiers or qos != self._qos or is_v5 is not self._is_v5 or retain is not self._retain:
+            self._build(is_v5, qos, retain, dup, identifiers, now)
+        return self._head + packet_id.to_bytes(2, "big") + self._tail if qos else self._head + self._tail
 
     def _build(
         self, is_v5: bool, qos: int, retain: bool, dup: bool, identifiers: tuple[int, ...], now: Instant
-    ) -> tuple[bytes, bytes]:
+    ) -> None:
         publication = self._publication
         properties = b""
         if is_v5:
@@ -51,8 +50,11 @@ class Encoding:
             if publication.properties or identifiers or publication.expires_at is not None:
                 properties = encode_properties(_properties(publication, identifiers, now))
         payload = publication.payload
-        head = publish_head(self._topic, qos, retain, dup, properties, len(payload), is_v5)
-        return head, properties + payload
+        self._head = publish_head(self._topic, qos, retain, dup, properties, len(payload), is_v5)
+        self._tail = properties + payload
+        self._qos = -1 if dup or identifiers else qos
+        self._is_v5 = is_v5
+        self._retain = retain
 
 
 def _properties(publication: Publication, identifiers: tuple[int, ...], now: Instant) -> Properties:

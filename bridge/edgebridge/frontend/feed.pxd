@@ -5,6 +5,7 @@ from edgebridge.frontend.connection cimport Connection
 from edgebridge.frontend.delivery cimport Delivery
 from edgebridge.frontend.plans cimport Plan, Plans
 from edgebridge.session.session cimport Session
+from edgebridge.wire.head cimport publish_head
 from edgebroker.node.ledger cimport Ledger
 from edgebroker.node.routes cimport Route
 from edgebroker.publication cimport Publication

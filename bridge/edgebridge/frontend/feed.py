@@ -14,8 +14,8 @@ from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.plans import Plan, Plans
 from edgebridge.frontend.publishing import Publishing
 from edgebridge.session.lifecycle import State
-from edgebridge.wire.encode import publish_head
 from edgebridge.wire.errors import MalformedPacket, PacketTooLarge, ProtocolViolation
+from edgebridge.wire.head import publish_head
 from edgebroker.instants import Instant
 from edgebroker.node.ledger import Ledger
 from edgebroker.publication import Publication
@@ -204,7 +204,10 @@ class Feed:
         """A run that does not fit: as many of its messages as do are sent; how it was cut decides nothing."""
         size = len(data) // count
         room = reader.out_bytes_max - reader.out_bytes
-        fitting = 0 if reader.closing or room < size else room // size
+        if reader.closing:
+            fitting = 0
+        else:
+            fitting = max(room // size, 0 if reader.out_bytes else 1)  # an empty buffer takes a message of any size
         if fitting:
             reader.out.append(data[: fitting * size])
             reader.out_bytes += fitting * size
@@ -216,7 +219,10 @@ class Feed:
             reader.out_runs.pop()
             if fitting:
                 reader.out_runs.append((publisher, first, fitting, topic, text, now, payload_bytes))
-        self._delivery.overflowed(reader, publisher, first + fitting, count - fitting, topic, text, payload_bytes, now)
+        if fitting < count:
+            self._delivery.overflowed(
+                reader, publisher, first + fitting, count - fitting, topic, text, payload_bytes, now
+            )
 
     def _publish_one(self, connection: Connection, plan: Plan, payload: bytes, now: Instant, stop: int) -> int:
         """One QoS 0 message whose readers need a closer look."""
@@ -248,7 +254,7 @@ class Feed:
         session = connection.session
         assert session is not None
         publication = Publication(session.client_id, plan.topic, chunk[payload:stop], 1, False, now)
-        self._publishing.route(publication, plan.route, now)
+        self._delivery.deliver(publication, plan.route.accept(publication, self._ledger, now), now)
         connection.send(b"\x40\x02" + chunk[topic_end : topic_end + 2])
         return True
 

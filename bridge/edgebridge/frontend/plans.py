@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from edgebridge.frontend.connection import Connection
-from edgebridge.frontend.options import identifiers_of
 from edgebridge.wire.errors import MalformedPacket, TopicNameInvalid
 from edgebroker.errors import TopicInvalid
 from edgebroker.node.routes import Route, Routes
@@ -28,7 +27,7 @@ class Plan:
         by_dialect: dict[bool, list[tuple[Connection, str]]] = {False: [], True: []}
         for copy in route.copies:
             connection: Connection | None = copy.receiver.connection
-            if connection is None or copy.has_no_local or identifiers_of(copy) or connection.packet_bytes_max:
+            if connection is None or copy.has_no_local or copy.identifiers or connection.packet_bytes_max:
                 self.is_quick = False
             else:
                 by_dialect[connection.is_v5].append((connection, copy.text))

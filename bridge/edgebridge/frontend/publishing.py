@@ -106,7 +106,7 @@ class Publishing:
 
     def route(self, publication: Publication, route: Route, now: Instant) -> None:
         """Hand *publication* to the node, which numbers it, and its copies to their readers."""
-        self._delivery.deliver(publication, self._node.publish(publication, route, now).copies, now)
+        self._delivery.deliver(publication, route.accept(publication, self._node.ledger, now), now)
 
     def _topic(self, connection: Connection, publish: Publish) -> str:
         """The topic itself, or the one its alias stands for (section 3.3.2.3.4)."""

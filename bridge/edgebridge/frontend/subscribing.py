@@ -7,7 +7,6 @@ from typing import Final
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.encoding import Encoding
-from edgebridge.frontend.options import Options
 from edgebridge.session.carriers import WHERE_PROPERTY, SubscriptionRequest, parse_subscription
 from edgebridge.session.retained import Retained
 from edgebridge.wire.encode import encode_packet
@@ -72,7 +71,8 @@ class Subscribing:
                 option.qos,
                 option.no_local,
                 session,
-                Options(identifier, option.retain_as_published),
+                identifier,
+                option.retain_as_published,
             )
             for effect in self._node.handle(wanted, now):
                 if isinstance(effect, Granted):

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from edgebridge.wire.dialect import Dialect
 from edgebridge.wire.fields import write_binary, write_text, write_variable
+from edgebridge.wire.head import publish_head
 from edgebridge.wire.packets import (
     Ack,
     Auth,
@@ -47,23 +48,6 @@ def encode_packet(packet: Packet, dialect: Dialect) -> bytes:
     Raises ValueError for what no packet can hold: a string over 65,535 bytes, a packet over 256 MiB.
     """
     return _ENCODERS[type(packet)](packet, dialect)
-
-
-def publish_head(
-    topic: bytes, qos: int, retain: bool, dup: bool, properties: bytes, payload_len: int, has_properties: bool
-) -> bytes:
-    """The first bytes of a PUBLISH, up to and with its topic.
-
-    What follows: the packet identifier (two bytes, only if *qos* is not 0), *properties* (as `encode_properties` gives
-    them, only if *has_properties*), the payload. So one head serves all receivers of one dialect and QoS.
-    """
-    length = 2 + len(topic) + payload_len
-    if qos:
-        length += 2
-    if has_properties:
-        length += len(properties)
-    first = 0x30 | dup << 3 | qos << 1 | retain
-    return bytes((first,)) + write_variable(length) + len(topic).to_bytes(2, "big") + topic
 
 
 def _frame(first: int, body: bytes) -> bytes:
