@@ -14,16 +14,17 @@ class Timers:
     def __init__(self) -> None:
         self._heap: list[tuple[Instant, int, Hashable]] = []
         self._current: dict[Hashable, int] = {}
-        self._turn = 0
+        self.changes = 0
+        """Grows with each `set`, so that a world knows when to look at `next_due` again."""
 
     def __len__(self) -> int:
         return len(self._current)
 
     def set(self, name: Hashable, at: Instant) -> None:
         """Let *name* be due at *at*, and at no earlier time set before."""
-        self._turn += 1
-        self._current[name] = self._turn
-        heapq.heappush(self._heap, (at, self._turn, name))
+        self.changes += 1
+        self._current[name] = self.changes
+        heapq.heappush(self._heap, (at, self.changes, name))
         # A name moved often leaves its old entries behind; they may not outnumber the live ones for long.
         if len(self._heap) > 64 + 4 * len(self._current):
             self._heap = [entry for entry in self._heap if self._current.get(entry[2]) == entry[1]]
