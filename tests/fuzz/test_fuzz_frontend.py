@@ -42,6 +42,7 @@ from edgebridge.wire.properties import Properties
 from edgebridge.wire.properties import Property as P
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import MILLISECOND, Instant
+from edgebroker.limits import KIB, MIB
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
 from edgebroker.records import Cause
@@ -194,6 +195,7 @@ class Peer:
         self.framer = Framer(1 << 28)
         self.received: list[Packet] = []
         self.is_open = True
+        self.is_stalled = False
 
     def read(self, octets: bytes) -> None:
         self.framer.feed(octets)
@@ -250,9 +252,11 @@ class World:
         while dirty:
             connection = dirty.pop(0)
             peer: Peer = connection.transport
+            connection.paused = peer.is_stalled
             if peer.is_open:
-                for chunk in self.frontend.take_output(connection, self.now):
-                    peer.read(chunk)
+                if not peer.is_stalled:
+                    for chunk in self.frontend.take_output(connection, self.now):
+                        peer.read(chunk)
                 if connection.closing:
                     peer.is_open = False
                     self.frontend.closed(connection, self.now)
@@ -282,7 +286,10 @@ class World:
         assert len(self.node.subscriptions) <= len(FILTERS) * 40 * TERMS.sessions_max
         assert all(len(session.outbox) <= TERMS.queue_messages_max for session in sessions.values())
         assert all(len(session.received) <= TERMS.receive_maximum for session in sessions.values())
-        assert all(connection.pending_bytes <= 512 * 1_024 for connection in frontend.connections.values())
+        assert all(
+            connection.out_bytes <= 2 * TERMS.out_bytes_max + MIB for connection in frontend.connections.values()
+        )
+        assert all(connection.pending_bytes <= 512 * KIB for connection in frontend.connections.values())
         assert len(self.node.timers) <= 2 * len(frontend.connections) + 2 * len(sessions) + 1
 
 
@@ -305,6 +312,7 @@ def test_nothing_but_clean_refusals(chance: Random, kind: str) -> None:
             else:
                 dialect = chance.choice(DIALECTS)
                 peer = world.opened(dialect)
+                peer.is_stalled = chance.random() < 0.1  # it never reads what it is told
                 offenders.append(peer)
                 if chance.random() < 0.8:
                     octets = encode_packet(connect(chance, dialect), dialect)

@@ -166,6 +166,9 @@ class Frontend:
 
     def _on_packet(self, connection: Connection, first: int, body: bytes, now: Instant) -> None:
         """One whole packet that is no ordinary PUBLISH or PUBACK. Raises ProtocolError."""
+        if connection.state is State.CONNECTED and first >> 4 == 1:
+            # Before it is read: what can be wrong inside a CONNECT has reasons that no DISCONNECT may carry.
+            raise ProtocolViolation("a second CONNECT", v311="MQTT-3.1.0-2", v5="MQTT-3.1.0-2")
         try:
             packet = decode_packet(first, body, connection.dialect)
         except ProtocolError as error:
