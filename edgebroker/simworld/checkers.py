@@ -8,9 +8,10 @@ from functools import lru_cache
 
 from edgebridge.session.carriers import SubscriptionRequest, parse_subscription
 from edgebroker.filters import Extractor
-from edgebroker.records import Cause
+from edgebroker.records import DIGEST, SUM_MODULUS, Cause, Fate
 from edgebroker.simworld.network import SimulatedBroker
 from edgebroker.simworld.participant import Heard, Participant, Said
+from edgebroker.storage.deliverylog.reader import read_segment
 
 
 @lru_cache(maxsize=1_000)
@@ -115,3 +116,26 @@ def unaccounted(broker: SimulatedBroker, participants: list[Participant]) -> Ite
         yield f"{ledger.published} messages were accepted, {said[2]} were said at QoS 2 alone"
     if Cause.NONE in ledger.dropped:
         yield "a copy was dropped without a cause"
+
+
+def unbalanced(log: bytes) -> Iterator[str]:
+    """P7 per flow, from the closed delivery log *log*: message by message, every copy made has exactly one fate.
+
+    Count, sum and xor of the message numbers must agree; a copy lost here and doubled there would not cancel out.
+    """
+    segment = read_segment(log, growing=True)
+    yield from map(str, segment.damage)
+    digest = segment.tables[DIGEST.name]
+    made: dict[tuple[str, str, int], tuple[int, int, int]] = {}
+    ended: dict[tuple[str, str, int], tuple[int, int, int]] = {}
+    names = ("publisher", "subscriber", "qos", "fate", "count", "sum", "xor")
+    for publisher, subscriber, qos, fate, count, total, xor in zip(*(digest[name] for name in names), strict=True):
+        if fate in (Fate.PUBLISHED, Fate.FILTERED):
+            continue
+        books = made if fate == Fate.MATCHED else ended
+        flow = (publisher, subscriber, qos)
+        before = books.get(flow, (0, 0, 0))
+        books[flow] = (before[0] + count, (before[1] + total) % SUM_MODULUS, before[2] ^ xor)
+    for flow in sorted(made.keys() | ended.keys()):
+        if made.get(flow) != ended.get(flow):
+            yield f"{flow}: copies made {made.get(flow)}, fates {ended.get(flow)} (count, sum, xor)"

@@ -12,6 +12,7 @@ from edgebroker.simworld.checkers import disordered, doubled, missed, unaccounte
 from edgebroker.simworld.network import SimulatedBroker, Weather, anywhere
 from edgebroker.simworld.participant import Participant
 from edgebroker.simworld.simulation import Simulation
+from edgebroker.storage.deliverylog.writer import DeliveryLog
 
 STEADY: Final = 3
 """Devices that keep their sessions and their subscriptions: what they must hear is known exactly."""
@@ -51,27 +52,17 @@ class Outcome:
 class Workload:
     """One simulated world and its devices."""
 
-    def __init__(self, seed: int, terms: Terms | None = None) -> None:
+    def __init__(self, seed: int, terms: Terms | None = None, log: DeliveryLog | None = None) -> None:
         self.simulation = Simulation(seed)
-        self.broker = SimulatedBroker(self.simulation, terms)
+        self.broker = SimulatedBroker(self.simulation, terms, log)
         self.steady = [self._participant(f"steady-{number}", kept=True) for number in range(STEADY)]
         self.fickle = [self._participant(f"fickle-{number}", kept=number % 2 == 0) for number in range(FICKLE)]
         self.everybody = self.steady + self.fickle
         self._numbers = 0
 
     def run(self, actions: int) -> Outcome:
-        """Connect everybody, let *actions* random things happen, let everything settle, and check the promises."""
-        chance = self.simulation.random
-        for participant in self.everybody:
-            participant.connect()
-        self._rest()
-        for participant in self.everybody:
-            for text in chance.sample(list(GRANTED), chance.randrange(1, 4)):
-                participant.subscribe(text, GRANTED[text])
-        self._rest()
-        for _ in range(actions):
-            self._pass(round(chance.expovariate(1 / (20 * MILLISECOND))))
-            self._act(chance.choice(self.everybody))
+        """Live through *actions*, let everything settle, and check the promises."""
+        self.live(actions)
         broken = list(self._settle())
         broken += unwanted(self.everybody)
         broken += doubled(self.everybody)
@@ -86,6 +77,20 @@ class Workload:
             sum(len(one.heard) for one in self.everybody),
             self.simulation.steps,
         )
+
+    def live(self, actions: int) -> None:
+        """Connect everybody, and let *actions* random things happen."""
+        chance = self.simulation.random
+        for participant in self.everybody:
+            participant.connect()
+        self._rest()
+        for participant in self.everybody:
+            for text in chance.sample(list(GRANTED), chance.randrange(1, 4)):
+                participant.subscribe(text, GRANTED[text])
+        self._rest()
+        for _ in range(actions):
+            self._pass(round(chance.expovariate(1 / (20 * MILLISECOND))))
+            self._act(chance.choice(self.everybody))
 
     def _participant(self, name: str, kept: bool) -> Participant:
         chance = self.simulation.random
