@@ -19,6 +19,8 @@ from edgebroker.world.gateway import Gateway
 from edgebroker.world.reactor import no_listener
 from edgebroker.world.settings import Settings
 
+STOPPING = (signal.SIGTERM, signal.SIGINT)
+
 
 @click.command("run")
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings (TOML); see `check`.")
@@ -60,7 +62,7 @@ async def _serve(settings: Settings, as_json: bool) -> None:
     gateway = Gateway(settings, tell=lambda line: print(f"edgebroker: {line}", file=sys.stderr, flush=True))
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for name in (signal.SIGTERM, signal.SIGINT):
+    for name in STOPPING:
         loop.add_signal_handler(name, stopping.set)
     host, port = await gateway.start()
     # What was imported and built until now stays: the collector need not look at it again.
@@ -74,6 +76,9 @@ async def _serve(settings: Settings, as_json: bool) -> None:
     await stopping.wait()
     await gateway.stop()
     accounts = gateway.accounts()
+    for name in STOPPING:  # all is done: another signal shall not spoil the exit code while the interpreter ends
+        loop.remove_signal_handler(name)
+        signal.signal(name, signal.SIG_IGN)
     if as_json:
         _say(json.dumps({"event": "stopped", **accounts}))
     else:

@@ -1,0 +1,229 @@
+"""`edgebroker run` as a process: what it says, what it refuses with one line, and how it stops."""
+
+from __future__ import annotations
+
+import json
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgebridge.wire.decode import decode_packet
+from edgebridge.wire.dialect import V5, V311, Dialect
+from edgebridge.wire.encode import encode_packet
+from edgebridge.wire.framing import Framer
+from edgebridge.wire.packets import (
+    ConnAck,
+    Connect,
+    Disconnect,
+    Packet,
+    PubAck,
+    Publish,
+    SubAck,
+    Subscribe,
+    SubscriptionOption,
+)
+from edgebridge.wire.properties import Property
+from edgebridge.wire.reasons import ReasonCode
+
+pytestmark = pytest.mark.live
+
+PATIENCE_S = 30.0  # how long anything may take before a test gives up; nothing here waits that long when all is well
+RUN = [sys.executable, "-m", "edgebroker", "run"]
+
+
+class Peer:
+    """A client on a blocking socket."""
+
+    def __init__(self, port: int, name: str, dialect: Dialect = V5, **more: Any) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
+        self._framer = Framer(1 << 20)
+        self.dialect = dialect
+        self.say(Connect(name, dialect=dialect, **more))
+        assert isinstance(self.hear(), ConnAck)
+
+    def say(self, packet: Packet) -> None:
+        self._socket.sendall(encode_packet(packet, self.dialect))
+
+    def hear(self) -> Packet | None:
+        """The next packet; None if the gateway has closed the connection."""
+        while (frame := self._framer.next_frame()) is None:
+            chunk = self._socket.recv(65_536)
+            if not chunk:
+                self._socket.close()
+                return None
+            self._framer.feed(chunk)
+        return decode_packet(*frame, self.dialect)
+
+    def subscribe(self, topic: str, qos: int = 0) -> None:
+        self.say(Subscribe(1, [SubscriptionOption(topic, qos)]))
+        assert isinstance(self.hear(), SubAck)
+
+
+def refused(*options: str) -> str:
+    """What a run says that cannot start: nothing on standard output, exit code 2."""
+    ended = subprocess.run([*RUN, *options], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (ended.returncode, ended.stdout) == (2, ""), ended
+    return ended.stderr
+
+
+# -- starting --------------------------------------------------------------------------------------------------
+
+
+def test_it_says_where_it_listens_and_what_to_try(free_port: int) -> None:
+    process = subprocess.Popen([*RUN, "--port", str(free_port)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        assert select.select([process.stdout], [], [], PATIENCE_S)[0]
+        said = [process.stdout.readline().decode() for _ in range(2)]
+        assert said == [
+            f"edgebroker listens on 127.0.0.1:{free_port} (MQTT 3.1.1 and 5)\n",
+            f"try: mosquitto_sub -p {free_port} -t '$filter/temp%3E30/sensors/#' -v\n",
+        ]
+        Peer(free_port, "a")
+        process.terminate()
+        output, complaints = process.communicate(timeout=PATIENCE_S)
+        assert (process.returncode, complaints) == (0, b"")
+        assert output.startswith(b"stopped: ")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_settings_come_from_a_file_and_the_command_line_before_them(
+    start_gateway: Callable[..., Any], free_port: int, tmp_path: Path
+) -> None:
+    settings = tmp_path / "gateway.toml"
+    settings.write_text(f'[node]\nname = "north"\n[listener]\nport = {free_port}\n[log]\ndir = "log"\n')
+    process = subprocess.Popen([*RUN, "--config", str(settings), "--json"], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        assert select.select([process.stdout], [], [], PATIENCE_S)[0]
+        assert json.loads(process.stdout.readline())["port"] == free_port
+    finally:
+        process.terminate()
+        process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+    assert [path.name.startswith("north-") for path in (tmp_path / "log").glob("*.edl")] == [True]
+    other = start_gateway("--config", str(settings))  # with --port 0
+    assert other.port != free_port
+    other.stop()
+
+
+# -- not starting ----------------------------------------------------------------------------------------------
+
+
+def test_a_port_in_use() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        line = refused("--port", str(port))
+    assert line == (
+        f"Error: cannot listen on 127.0.0.1:{port}: the port is in use; another broker? choose one with --port\n"
+    )
+
+
+def test_a_host_that_is_not_here() -> None:
+    assert refused("--host", "192.0.2.1", "--port", "0").startswith("Error: cannot listen on 192.0.2.1:0: ")
+
+
+@pytest.mark.parametrize("option", ["--data", "--log-dir"])
+def test_a_directory_that_cannot_be_made(option: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for below in ("file", "file/below"):
+        line = refused("--port", "0", option, str(tmp_path / below))
+        assert line.startswith(f"Error: cannot make the directory {tmp_path / below}: ")
+        assert line.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("[listener]\n\nprot = 1\n", "{}:3: listener.prot: unknown key; did you mean port?"),
+        ("[listener]\nport = 65536\n", "{}:2: listener.port: is 65,536; write a number, 0 to 65,535"),
+        ("[listen]\n", "{}:1: listen: unknown section; did you mean [listener]?"),
+    ],
+)
+def test_bad_settings(tmp_path: Path, content: str, expected: str) -> None:
+    settings = tmp_path / "gateway.toml"
+    settings.write_text(content)
+    assert refused("--config", str(settings)) == f"Error: {expected.format(settings)}\n"
+
+
+def test_no_settings(tmp_path: Path) -> None:
+    missing = tmp_path / "gateway.toml"
+    assert refused("--config", str(missing)) == f"Error: {missing}: cannot be read: No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "named"),
+    [("--port", "65536", "65,536"), ("--port", "-1", "-1"), ("--port", "x", "'x'"), ("--host", "", "''")],
+)
+def test_bad_options(option: str, value: str, named: str) -> None:
+    assert named in refused(option, value).splitlines()[-1]
+
+
+# -- stopping --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_says_good_bye_and_closes_the_books(
+    start_gateway: Callable[..., Any], tmp_path: Path, number: signal.Signals
+) -> None:
+    log = tmp_path / "log"
+    gateway = start_gateway("--log-dir", str(log))
+    lasting = {Property.SESSION_EXPIRY_INTERVAL: 60}
+    slow = Peer(gateway.port, "slow", properties=lasting)  # never acknowledges
+    old = Peer(gateway.port, "old", V311)
+    writer = Peer(gateway.port, "writer")
+    for peer in (slow, old):
+        peer.subscribe("#", 1)
+    for number_sent in range(1, 4):
+        writer.say(Publish("a/b", b"x", 1, packet_id=number_sent))
+        assert isinstance(writer.hear(), PubAck)
+    for _ in range(3):
+        copy = old.hear()
+        assert isinstance(copy, Publish)
+        old.say(PubAck(copy.packet_id))
+    writer.say(Publish("a/b", b"last", 0))
+    heard_by_old = old.hear()  # what it acknowledged has been taken in before this is sent
+    assert isinstance(heard_by_old, Publish)
+
+    accounts = gateway.stop(number)
+    assert (accounts["published"], accounts["copies"], accounts["queued"]) == (4, 8, 3)
+
+    good_bye = writer.hear()
+    assert isinstance(good_bye, Disconnect)
+    assert good_bye.reason == ReasonCode.SERVER_SHUTTING_DOWN == 0x8B
+    assert writer.hear() is None
+    assert [type(slow.hear()) for _ in range(6)] == [Publish] * 4 + [Disconnect, type(None)]
+    assert old.hear() is None, "3.1.1 has no DISCONNECT from the server"
+
+    assert [path.suffix for path in log.iterdir()] == [".edl"]
+    command = [sys.executable, "-m", "edgebroker", "log", "stat", "--json", str(log)]
+    stat = json.loads(subprocess.check_output(command, timeout=PATIENCE_S))
+    assert (stat["ended"], stat["damage"], stat["unreadable"], stat["blocks_missing"]) == ("cleanly", 0, 0, 0)
+    assert stat["fates"] == {"published": 4, "matched": 8, "delivered": 5, "queued": 3}
+
+
+def test_two_signals_are_as_good_as_one(start_gateway: Callable[..., Any]) -> None:
+    gateway = start_gateway()
+    gateway.process.send_signal(signal.SIGTERM)
+    gateway.stop(signal.SIGTERM)
+
+
+def test_clients_that_do_not_read_do_not_hold_up_the_end(start_gateway: Callable[..., Any]) -> None:
+    gateway = start_gateway()
+    deaf, writer = Peer(gateway.port, "deaf"), Peer(gateway.port, "writer")
+    deaf.subscribe("#")
+    for packet_id in range(1, 65):
+        writer.say(Publish("flood", bytes(256 * 1024), 1, packet_id=packet_id))
+        writer.hear()
+    accounts = gateway.stop()
+    assert accounts["copies"] == 64
+    assert accounts["dropped"]
