@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from edgebroker.errors import EdgebrokerError, LogDamaged
 from edgebroker.records import ColumnType, Table
-from edgebroker.storage.deliverylog.reader import Damage, iter_blocks, read_header
+from edgebroker.storage.deliverylog.reader import Damage, is_final, iter_blocks, read_header
 
 from .schemas import DAMAGE, ORIGIN, READ, SEGMENT, union
 
@@ -141,9 +141,9 @@ def parts(file: str, read: bytes | str) -> Iterator[Part]:
     unclosed = growing or damages < len(damage)
     began = (0, 0) if header is None else (header.t_us, header.unix_us)
     ends = (sequences[0], sequences[-1]) if sequences else (0, -1)
-    yield Part(
-        SEGMENT, origin, on_end([(int(unclosed), damages, *began, len(data), records, len(sequences), *ends)], SEGMENT)
-    )
+    final = is_final(data, growing=growing)
+    facts = (int(unclosed), int(final), damages, *began, len(data), records, len(sequences), *ends)
+    yield Part(SEGMENT, origin, on_end([facts], SEGMENT))
 
 
 def on_end(rows: list[tuple[Any, ...]], table: Table) -> Columns:

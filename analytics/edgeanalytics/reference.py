@@ -101,7 +101,7 @@ def runs_of(segments: list[Row], anchors: list[Row]) -> dict[Run, Row]:
         elif damages or there < end:
             state = "incomplete"
         else:
-            state = "open" if any(row["unclosed"] for row in files) else "complete"
+            state = "complete" if any(row["final"] for row in files) else "open"
         runs[key] = {
             "node": key[0],
             "boot": key[1],

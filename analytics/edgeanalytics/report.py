@@ -320,7 +320,7 @@ def damage_section(rows: Sequence[Row]) -> str:
 
 def files_section(rows: Sequence[Row]) -> str:
     """What was read."""
-    shown = [row | {"ended": "no" if row["unclosed"] else "yes"} for row in rows]
+    shown = [row | {"ended": "no" if row["unclosed"] else "with the run" if row["final"] else "yes"} for row in rows]
     columns = [
         ("file", "file"),
         ("node", "node"),

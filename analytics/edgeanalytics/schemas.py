@@ -10,6 +10,7 @@ SEGMENT = Table(
     "segment",
     (
         Column("unclosed", ColumnType.INT),  # 1: not ended by a footer: still written, or its broker died
+        Column("final", ColumnType.INT),  # 1: its run ended cleanly with this file
         Column("damages", ColumnType.INT),  # rows of `damage` but for the missing footer
         Column("t_us", ColumnType.INT),  # monotonic instant at which the file was begun
         Column("unix_us", ColumnType.INT),  # what the wall clock said then

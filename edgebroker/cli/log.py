@@ -16,7 +16,7 @@ import click
 from edgebroker.errors import LogDamaged
 from edgebroker.records import TABLES, Cause, Fate
 from edgebroker.storage.deliverylog.format import Header
-from edgebroker.storage.deliverylog.reader import Block, Damage, iter_blocks, read_header
+from edgebroker.storage.deliverylog.reader import Block, Damage, is_final, iter_blocks, read_header
 from edgebroker.world.logdir import segments
 
 TABLE_NAMES = [table.name for table in TABLES]
@@ -45,6 +45,8 @@ class Reading:
     files: int = 0
     bytes: int = 0
     headers: list[Header] = field(default_factory=list)
+    boots_ended: set[str] = field(default_factory=set)
+    """The runs whose final segment was among the files."""
 
     def blocks(self, tables: Iterable[str]) -> Iterator[tuple[Header, Block]]:
         """Every intact block of every file, with the columns of *tables*. Trouble goes to stderr as it is met."""
@@ -71,9 +73,12 @@ class Reading:
         self.files += 1
         self.bytes += len(data)
         self.headers.append(header)
+        growing = file.name.endswith(".part")
+        if is_final(data, growing=growing):
+            self.boots_ended.add(header.boot)
         for found in damage:
             self._report(file, found)
-        for item in iter_blocks(data, tables=wanted, growing=file.name.endswith(".part")):
+        for item in iter_blocks(data, tables=wanted, growing=growing):
             if isinstance(item, Damage):
                 self._report(file, item)
             else:
@@ -150,7 +155,7 @@ def cat(paths: tuple[Path, ...], table: str, as_json: bool) -> None:
 @paths_argument
 @json_flag
 def stat(paths: tuple[Path, ...], as_json: bool) -> None:
-    """Sum up: records per table, messages per fate and cause, bytes per record, time span, damage."""
+    """Sum up: records per table, messages per fate and cause, bytes per record, time span, damage, runs that ended."""
     reading = Reading(paths)
     records: Counter[str] = Counter()
     fates: Counter[str] = Counter()
@@ -166,10 +171,14 @@ def stat(paths: tuple[Path, ...], as_json: bool) -> None:
             for fate, cause, count in zip(*(block.columns[name] for name in ("fate", "cause", "count")), strict=True):
                 fates[str(named("fate", fate)) + (f" ({named('cause', cause)})" if cause else "")] += count
     total = records.total()
+    boots = {header.boot for header in reading.headers}
+    boots_open = sorted(boots - reading.boots_ended)
     summary: dict[str, Any] = {
         "files": reading.files,
         "nodes": sorted({header.node for header in reading.headers}),
-        "boots": sorted({header.boot for header in reading.headers}),
+        "boots": sorted(boots),
+        "boots_open": boots_open,
+        "ended": None if not boots else "not yet or by a crash" if boots_open else "cleanly",
         "bytes": reading.bytes,
         "bytes_per_record": round(reading.bytes / total, 2) if total else None,
         "records": {name: records[name] for name in [*TABLE_NAMES, *sorted(set(records) - set(TABLE_NAMES))]},
@@ -188,7 +197,7 @@ def stat(paths: tuple[Path, ...], as_json: bool) -> None:
             if isinstance(value, dict):
                 value = ", ".join(f"{key} {count}" for key, count in value.items()) or "none"
             elif isinstance(value, list):
-                value = ", ".join(value)
+                value = ", ".join(value) or "none"
             click.echo(f"{name:<17} {'-' if value is None else value}")
     reading.exit()
 

@@ -66,8 +66,7 @@ class Gateway:
         if self._log is not None and self._log_dir is not None:
             now, wall = clock(), _wall_clock()
             self._log.anchor(now, wall)
-            self._log_dir.append(self._log.take(now, closing=True), now, wall)
-            self._log_dir.close()
+            self._log_dir.close(self._log.take(now, closing=True), now, wall)
 
     def accounts(self) -> dict[str, int | dict[str, int]]:
         """What became of every message so far, by fate; `dropped` by cause."""

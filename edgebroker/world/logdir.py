@@ -2,7 +2,8 @@
 
 The growing one is `current-<boot>.edl.part`. When it is large or old enough it gets its footer, is synced to the disk
 and renamed to `<node>-<UTC start>-<16 hex digits of its SHA-256>.edl`. A crash leaves a `.part`; the next start turns
-what is intact in it into a finished segment. Trouble with the disk is told once, counted, and never stops the broker.
+what is intact in it into a finished segment. Only a clean end marks its last segment as final, so that a reader can
+tell it from both. Trouble with the disk is told once, counted, and never stops the broker.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class LogDir:
         self._tell = tell
         self._background = background
         self._segment: OpenSegment | None = None
+        self._begun = False  # a run that wrote nothing leaves no file
         self._troubled = False
 
     def start(self) -> None:
@@ -75,6 +77,35 @@ class LogDir:
 
     def append(self, blocks: Iterable[bytes], now_us: Instant, unix_us: int) -> None:
         """Write *blocks* and begin a new segment if it is time. What cannot be written is counted and gone."""
+        self._write(blocks, now_us, unix_us)
+        segment = self._segment
+        if segment is None or not segment.blocks:
+            return
+        age_us = now_us - segment.header.t_us
+        if segment.size >= self.segment_bytes_max or age_us >= self.segment_age_us_max or segment.full:
+            self._segment = None
+            self._background(lambda: self._finish(segment))
+
+    def close(self, blocks: Iterable[bytes], now_us: Instant, unix_us: int) -> None:
+        """Write *blocks*, the last ones, and finish the growing segment, now, as the final one of the run.
+
+        If the last of them could not be written, no segment is final: no gap in the numbering would show the loss.
+        """
+        self._write(blocks, now_us, unix_us)
+        segment, self._segment = self._segment, None
+        if segment is None and self._begun and not self._troubled:
+            try:  # everything is in finished segments, so the mark needs one without blocks
+                segment = OpenSegment(self.path, self._header(now_us, unix_us))
+            except OSError as error:
+                self._trouble(error)
+        if segment is None:
+            return
+        if segment.blocks or not self._troubled:
+            self._finish(segment, final=not self._troubled)
+        else:
+            segment.abandon()
+
+    def _write(self, blocks: Iterable[bytes], now_us: Instant, unix_us: int) -> None:
         for block in blocks:
             try:
                 if self._segment is None:
@@ -87,27 +118,12 @@ class LogDir:
                     self._segment.abandon()
                     self._segment = None
             else:
+                self._begun = True
                 self._well()
-        segment = self._segment
-        if segment is None or not segment.blocks:
-            return
-        age_us = now_us - segment.header.t_us
-        if segment.size >= self.segment_bytes_max or age_us >= self.segment_age_us_max or segment.full:
-            self._segment = None
-            self._background(lambda: self._finish(segment))
 
-    def close(self) -> None:
-        """Finish the growing segment, now."""
-        if self._segment is not None:
-            segment, self._segment = self._segment, None
-            if segment.blocks:
-                self._finish(segment)
-            else:
-                segment.abandon()
-
-    def _finish(self, segment: OpenSegment) -> None:
+    def _finish(self, segment: OpenSegment, *, final: bool = False) -> None:
         try:
-            segment.finish()
+            segment.finish(final=final)
             self.segments_finished += 1
         except OSError as error:
             self._trouble(error)

@@ -84,24 +84,28 @@ class OpenSegment:
             if not self.blocks:
                 self.path.unlink()
 
-    def finish(self) -> Path:
-        """Write the footer, sync, and give the file its final name, which is returned. Raises OSError."""
-        footer = encode_footer(self.header, self.blocks, self.size)
+    def finish(self, *, final: bool = False) -> Path:
+        """Write the footer, sync, and give the file its lasting name, which is returned. Raises OSError.
+
+        final: the footer says that the run ended cleanly with this file.
+        """
+        footer = encode_footer(self.header, self.blocks, self.size, final=final)
         with self._file:
             write_all(self._file, footer)
             os.fsync(self._file.fileno())
             self._hash.update(footer)
             # The lock is held until the new name stands: a broker that starts now leaves the file alone.
-            final = self.folder / segment_name(self.header, self._hash.hexdigest())
-            self.path.rename(final)
+            finished = self.folder / segment_name(self.header, self._hash.hexdigest())
+            self.path.rename(finished)
         sync_folder(self.folder)
-        return final
+        return finished
 
 
 def salvage(part: Path) -> str:
     """Finish the segment *part* that a crash left; returns a line about it, "" if another broker is writing it.
 
-    Its intact blocks become a finished segment. If more than an unfinished last block is lost, the original stays as
+    Its intact blocks become a finished segment, which is not final: what the run did not come to write, nobody knows.
+    If more than an unfinished last block is lost, the original stays as
     `<name>.damaged`. Raises OSError.
     """
     with part.open("rb") as file:

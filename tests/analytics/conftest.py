@@ -80,7 +80,7 @@ class Gateway:
                 segment.abandon()
                 written.append(segment.path)
             else:
-                written.append(segment.finish())
+                written.append(segment.finish(final=last))
         return written
 
     def publish(self, log: DeliveryLog, number: int, now_us: int, pending: list[tuple[Any, ...]]) -> None:

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from edgebroker.cli.log import command
 from edgebroker.records import DELIVERY, Cause, Fate
+from edgebroker.storage.deliverylog.reader import read_segment
 from edgebroker.storage.deliverylog.writer import DeliveryLog
 from edgebroker.world.logdir import LogDir, segments
 
@@ -32,9 +33,10 @@ def log(tmp_path: Path) -> Path:
     writer.fate(2_000, "p", "s", 1, 2, "caf", "#", 1, Fate.DELIVERED, Cause.NONE, 1_000, 8)
     writer.fate(3_000, "p", "s", 3, 1, "caf", "#", 1, Fate.DROPPED, Cause.QUEUE_FULL, 2_000, 8)
     writer.selectivity(1_000, "s", "#", 3, 3)
-    for block in writer.take(4_000, closing=True):
+    *blocks, last = writer.take(4_000, closing=True)
+    for block in blocks:
         folder.append([block], 0, 0)
-    folder.close()
+    folder.close([last], 0, 0)
     return tmp_path / "log"
 
 
@@ -78,6 +80,15 @@ def test_stat_sums_up(log: Path) -> None:
     assert summary["bytes_per_record"] == round(size / 11, 2)
     text = run("stat", log).stdout
     assert "fates             delivered 2, dropped (queue_full) 1, matched 3, published 3\n" in text
+
+
+def test_stat_says_whether_the_run_has_ended(log: Path) -> None:
+    assert "ended             cleanly\n" in run("stat", log).stdout
+    assert json.loads(run("stat", log, "--json").stdout)["boots_open"] == []
+    (final,) = (file for file in segments(log) if read_segment(file.read_bytes()).final)
+    final.unlink()
+    assert "ended             not yet or by a crash\n" in run("stat", log).stdout
+    assert json.loads(run("stat", log, "--json").stdout)["boots_open"] == ["b1"]
 
 
 def test_stat_counts_the_blocks_of_a_segment_that_is_not_there(log: Path) -> None:

@@ -14,7 +14,15 @@ import pytest
 
 from edgebroker.records import TABLES, Cause, Column, ColumnType, Fate
 from edgebroker.storage.deliverylog import columns
-from edgebroker.storage.deliverylog.format import Header, decode_footer, decode_head, encode_footer, encode_header
+from edgebroker.storage.deliverylog.format import (
+    FOOTER,
+    Header,
+    decode_footer,
+    decode_head,
+    encode_footer,
+    encode_header,
+    frame,
+)
 from edgebroker.storage.deliverylog.reader import read_segment
 from edgebroker.storage.deliverylog.writer import DeliveryLog
 
@@ -84,11 +92,11 @@ def written() -> bytes:
         assert head is not None
         index.append((len(data), head))
         data += block
-    return data + encode_footer(HEADER, index, len(data))
+    return data + encode_footer(HEADER, index, len(data), final=True)
 
 
 def test_the_page_has_all_vectors() -> None:
-    assert set(VECTORS) == {"header", "delivery", "file"}
+    assert set(VECTORS) == {"header", "delivery", "footer", "file"}
     assert len(COLUMNS) == 7
 
 
@@ -120,6 +128,7 @@ def test_the_file_on_the_page_reads_as_told() -> None:
     segment = read_segment(VECTORS["file"])
     assert segment.damage == []
     assert segment.header == HEADER
+    assert segment.final
     for table, _, content in blocks[:-1]:
         assert segment.tables[TABLES[table].name] == content
     assert segment.tables["delivery"] == {
@@ -161,3 +170,21 @@ def test_the_footer_names_every_block_and_repeats_the_header() -> None:
     assert footer.header == HEADER
     assert [(entry[0], entry[1]) for entry in footer.blocks] == [(offset, table) for table, offset, _ in blocks[:-1]]
     assert [list(entry) for entry in footer.blocks] == blocks[-1][2]["blocks"]
+    assert footer.final
+    assert cbor2.loads(VECTORS["footer"]) == blocks[-1][2]
+    assert blocks[-1][2]["final"] is True
+
+
+def test_only_the_word_true_makes_a_file_final() -> None:
+    _, blocks = plain_file(VECTORS["file"])
+    offset, content = blocks[-1][1:]
+    trailer = VECTORS["file"][-16:]
+    for word, final in ((True, True), (False, False), (1, False), ("true", False)):
+        raw = cbor2.dumps(content | {"final": word})
+        segment = read_segment(VECTORS["file"][:offset] + frame(FOOTER, 0, 4, raw, 0, 0) + trailer)
+        assert (segment.final, segment.damage) == (final, [])
+    assert (
+        "final" not in plain_file(encode_header(HEADER) + encode_footer(HEADER, [], len(VECTORS["header"])))[1][-1][2]
+    )
+    assert not read_segment(VECTORS["file"], growing=True).final
+    assert not read_segment(VECTORS["file"][:-1]).final

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import resource
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -13,6 +14,7 @@ from typing import BinaryIO, cast
 import pytest
 
 from edgebroker.instants import HOUR
+from edgebroker.storage.deliverylog.format import decode_footer
 from edgebroker.storage.deliverylog.reader import Segment, read_segment
 from edgebroker.storage.deliverylog.writer import DeliveryLog
 from edgebroker.world.logdir import LogDir, segments
@@ -34,8 +36,7 @@ class Broker:
         self.dir.append(self.log.take(now_us), now_us, UNIX_US)
 
     def stop(self) -> None:
-        self.dir.append(self.log.take(0, closing=True), 0, UNIX_US)
-        self.dir.close()
+        self.dir.close(self.log.take(0, closing=True), 0, UNIX_US)
 
 
 def numbers(segment: Segment) -> list[int]:
@@ -50,6 +51,16 @@ def read_all(path: Path) -> list[int]:
         assert segment.damage == []
         found += numbers(segment)
     return found
+
+
+def finals(path: Path) -> list[bool]:
+    """Of every finished segment, in the order of its blocks, whether it is final."""
+    found = []
+    for file in path.glob("*.edl"):
+        footer = decode_footer(file.read_bytes())
+        assert footer is not None
+        found.append((footer.blocks[-1][2] if footer.blocks else sys.maxsize, footer.final))
+    return [final for _, final in sorted(found)]
 
 
 def names(path: Path) -> list[str]:
@@ -93,6 +104,24 @@ def test_segments_are_finished_by_size_and_by_age(tmp_path: Path) -> None:
     assert by_age.dir.segments_finished == 1
 
 
+def test_only_a_clean_end_makes_a_segment_final_and_only_the_last(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, segment_bytes_max=1)
+    broker.publish(1)
+    broker.publish(2)
+    assert finals(tmp_path) == [False, False]
+    broker.stop()
+    assert finals(tmp_path) == [False, False, True]
+
+
+def test_a_clean_end_right_after_a_rotation_leaves_a_final_segment_without_blocks(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, segment_bytes_max=1)
+    broker.publish(1)
+    broker.dir.append(broker.log.take(0, closing=True), 0, UNIX_US)
+    broker.dir.close([], 0, UNIX_US)
+    assert finals(tmp_path) == [False, False, True]
+    assert read_all(tmp_path) == [1]
+
+
 def test_a_log_without_records_leaves_no_file(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     broker.stop()
@@ -132,6 +161,7 @@ def test_what_a_crash_left_is_finished_by_the_next_start(tmp_path: Path) -> None
     (line,) = broker.told
     assert "current-dead.edl.part from an earlier run: 3 records kept in gate_way_1-" in line
     assert names(tmp_path) == [segments(tmp_path)[0].name]
+    assert finals(tmp_path) == [False]
 
 
 def test_a_crash_between_footer_and_new_name_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,6 +177,7 @@ def test_a_crash_between_footer_and_new_name_loses_nothing(tmp_path: Path, monke
     assert broker.told == [f"delivery log: cannot write in {tmp_path}: Input/output error; the broker goes on without"]
     Broker(tmp_path)
     assert read_all(tmp_path) == [1]
+    assert finals(tmp_path) == [False]  # whether everything of that run was on the disk, nobody knows
 
 
 def test_damage_in_what_a_crash_left_is_told_and_the_original_kept(tmp_path: Path) -> None:
@@ -221,7 +252,28 @@ def test_a_full_disk_costs_blocks_and_nothing_else(tmp_path: Path) -> None:
     ]
     segment = read_segment(segments(tmp_path)[0].read_bytes())
     assert numbers(segment) == [1, 4]
+    assert segment.final  # the gap shows what is lost
     assert ["blocks 1 to 2 of the log should come before" in str(damage) for damage in segment.damage] == [True]
+
+
+def test_a_run_whose_last_block_finds_no_room_does_not_look_ended(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    broker.publish(1)
+    segment = broker.dir._segment
+    assert segment is not None
+    closing = broker.log.take(0, closing=True)
+    write = cast(Callable[[bytes], None], segment.append)
+
+    def full(block: bytes) -> None:
+        if block == closing[-1]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(block)
+
+    segment.append = full  # type: ignore[method-assign]
+    broker.dir.close(closing, 0, UNIX_US)
+    assert broker.dir.blocks_lost == 1
+    assert finals(tmp_path) == [False]
+    assert read_all(tmp_path) == [1]
 
 
 class DyingDisk:

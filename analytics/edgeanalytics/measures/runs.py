@@ -9,9 +9,9 @@ from ..ingest import Tables
 from .measure import Measure
 
 COMPLETE = "complete"
-"""Every block from the first to the footer of the last file is there: differences are loss or duplicates."""
+"""The run ended cleanly and every block of it is there: differences are loss or duplicates."""
 OPEN = "open"
-"""The last file was not closed: the broker is running, or died. What is missing may yet be written, or never was."""
+"""No file is final: the broker is running, or died. What is missing may yet be written, or never was."""
 INCOMPLETE = "incomplete"
 """Blocks are damaged or missing: what they said is not known."""
 OVERLAPPING = "overlapping"
@@ -27,7 +27,7 @@ def facts(tables: Tables) -> DataFrame:
         F.lit(1).cast("bigint").alias("files"),
         "bytes",
         "records",
-        "unclosed",
+        "final",
         "damages",
         "blocks",
         (F.col("last_block") + 1).alias("blocks_end"),
@@ -48,7 +48,7 @@ def finish(state: DataFrame) -> DataFrame:
     verdict = (
         F.when(F.col("blocks") > F.col("blocks_end"), OVERLAPPING)
         .when((F.col("damages") > 0) | (F.col("blocks") < F.col("blocks_end")), INCOMPLETE)
-        .when(F.col("unclosed") > 0, OPEN)
+        .when(F.col("final") == 0, OPEN)
         .otherwise(COMPLETE)
     )
     return state.select(
@@ -73,7 +73,7 @@ RUNS = Measure(
         "files": F.sum,
         "bytes": F.sum,
         "records": F.sum,
-        "unclosed": F.sum,
+        "final": F.max,
         "damages": F.sum,
         "blocks": F.sum,
         "blocks_end": F.max,

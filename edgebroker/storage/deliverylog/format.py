@@ -79,6 +79,8 @@ class Footer:
     header: Header
     blocks: tuple[tuple[int, int, int, int, int, int], ...]
     """offset, table, sequence, rows, t_first_us, t_last_us"""
+    final: bool = False
+    """The run ended cleanly with this file: nothing of it comes later."""
 
 
 def encode_header(header: Header) -> bytes:
@@ -187,10 +189,11 @@ def decode_rows(table: Table, head: BlockHead, body: dict[Any, Any]) -> dict[str
     }
 
 
-def encode_footer(header: Header, blocks: list[tuple[int, BlockHead]], offset: int) -> bytes:
-    """Footer block and trailer of a file whose blocks, as (offset, head), end at *offset*."""
+def encode_footer(header: Header, blocks: list[tuple[int, BlockHead]], offset: int, *, final: bool = False) -> bytes:
+    """Footer block and trailer of a file whose blocks, as (offset, head), end at *offset*. *final*: see `Footer`."""
     index = [(at, b.table, b.sequence, b.rows, b.t_first_us, b.t_last_us) for at, b in blocks]
-    raw = cbor2.dumps({"header": header_map(header), "blocks": index})
+    mark = {"final": True} if final else {}
+    raw = cbor2.dumps({"header": header_map(header), "blocks": index, **mark})
     first = min((b.t_first_us for _, b in blocks), default=header.t_us)
     last = max((b.t_last_us for _, b in blocks), default=header.t_us)
     where = struct.pack("<Q", offset)
@@ -217,4 +220,5 @@ def decode_footer(data: bytes) -> Footer | None:
         return None
     if not all(isinstance(entry, list) and len(entry) >= 6 and all(type(n) is int for n in entry) for entry in index):
         return None
-    return Footer(header, tuple((e[0], e[1], e[2], e[3], e[4], e[5]) for e in index))
+    entries = tuple((e[0], e[1], e[2], e[3], e[4], e[5]) for e in index)
+    return Footer(header, entries, final=value.get("final") is True)

@@ -67,6 +67,8 @@ class Segment:
     tables: dict[str, Columns]
     """Every table of `edgebroker.records`, with all its columns, in the order of the file."""
     damage: list[Damage] = field(default_factory=list)
+    final: bool = False
+    """The run ended cleanly with this file. Without such a file it is still going on, or it crashed."""
 
     def rows(self, table: str) -> int:
         """How many rows of *table* there are."""
@@ -86,7 +88,14 @@ def read_segment(data: bytes, *, growing: bool = False) -> Segment:
         elif item.table:
             for name, values in segment.tables[item.table].items():
                 values += item.columns[name]
+    segment.final = is_final(data, growing=growing)
     return segment
+
+
+def is_final(data: bytes, *, growing: bool = False) -> bool:
+    """True if the file says that its run ended cleanly with it. A *growing* one never does: it is not finished."""
+    footer = None if growing else edl.decode_footer(data)
+    return footer is not None and footer.final
 
 
 def read_header(data: bytes) -> tuple[edl.Header, list[Damage]]:
