@@ -119,6 +119,16 @@ def test_a_client_that_sends_too_much_is_closed(play: Any) -> None:
     """)
 
 
+def test_reasons_are_left_out_where_they_do_not_fit(play_v5: Any) -> None:
+    """[MQTT-3.9.2-1, MQTT-3.14.2-3]."""
+    play_v5("""
+    alice > CONNECT bytes-max=40             alice < CONNACK
+    alice > SUBSCRIBE $filter/%3D/t          alice < SUBACK granted=0x8F
+    alice > 0xf100                           alice < DISCONNECT reason=0x81    alice < CLOSED
+    """)
+    assert all(len(octets) <= 40 for octets in play_v5.client("alice").octets)
+
+
 # -- topic aliases -----------------------------------------------------------------------------------------------
 
 
@@ -209,6 +219,27 @@ def test_a_slow_reader_loses_qos_0_and_the_loss_is_counted(play: Any) -> None:
     ledger = play.broker.ledger
     assert ledger.delivered == 10 + (10 - lost) + 2
     assert ledger.queued == 0
+
+
+def test_an_empty_out_buffer_takes_a_message_of_any_size(play: Any) -> None:
+    play(PAIR, Terms(out_bytes_max=300))
+    large = "x" * 400
+    play(f"""
+    alice > SUBSCRIBE t          alice < SUBACK granted=0
+    bob > PUBLISH t "{large}"    alice < PUBLISH t "{large}"
+    bob > PUBLISH t "{large}"    alice < PUBLISH t "{large}"
+    bob > PUBLISH t retain=1 "{large}"    alice < PUBLISH t "{large}"
+    """)
+    assert play.broker.ledger.dropped == {}
+
+
+def test_a_message_larger_than_the_out_buffer_reaches_a_reader_that_reads(play: Any) -> None:
+    play(PAIR, Terms(out_bytes_max=300))
+    play(f"""
+    alice > SUBSCRIBE t qos=1               alice < SUBACK granted=1
+    bob   > PUBLISH t "{"x" * 1_000}"       alice < PUBLISH t "{"x" * 1_000}"
+    bob   > PUBLISH t qos=1 "{"y" * 1_000}"   bob < PUBACK    alice < PUBLISH t qos=1 "{"y" * 1_000}"
+    """)
 
 
 def test_a_slow_reader_gets_all_of_qos_1(play: Any) -> None:

@@ -110,7 +110,7 @@ class Connection:
 
     def takes(self, size: int) -> bool:
         """Whether the out-buffer has room for a QoS 0 message of *size* bytes. While it is empty it takes any."""
-        return not self.closing and (not self.out_bytes or self.out_bytes + size <= self.out_bytes_max)
+        return not self.out_bytes or self.out_bytes + size <= self.out_bytes_max
 
     def fits(self, packet: bytes) -> bool:
         """Whether the client takes a packet of this size."""

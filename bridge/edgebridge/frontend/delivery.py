@@ -42,7 +42,7 @@ class Delivery:
             self._send_or_queue(session, entry, encoding, now)
             return
         connection: Connection | None = session.connection
-        if connection is None:
+        if connection is None or connection.closing:
             self._drop(publication, session, copy.text, 0, Cause.OFFLINE, now)
             return
         packet = encoding.packet(connection.is_v5, 0, 0, now, retain, False, identifiers)
@@ -180,9 +180,10 @@ class Delivery:
         payload_bytes: int,
         now: Instant,
     ) -> None:
-        """A run of QoS 0 messages found the out-buffer full (P6: a reader that does not read loses QoS 0)."""
+        """A run of QoS 0 messages found the out-buffer full (P6: a reader that does not read loses QoS 0) or closed."""
+        cause = Cause.OFFLINE if connection.closing else Cause.OUT_BUFFER_FULL
         dropped = self._ledger.dropped
-        dropped[Cause.OUT_BUFFER_FULL] = dropped.get(Cause.OUT_BUFFER_FULL, 0) + count
+        dropped[cause] = dropped.get(cause, 0) + count
         if self._ledger.log is not None and connection.session is not None:
             self._ledger.log.fate(
                 now,
@@ -194,7 +195,7 @@ class Delivery:
                 text,
                 0,
                 Fate.DROPPED,
-                Cause.OUT_BUFFER_FULL,
+                cause,
                 0,
                 payload_bytes,
             )
