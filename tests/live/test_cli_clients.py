@@ -6,7 +6,6 @@ What real brokers do not do on demand is in test_cli_clients_refused.py.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import os
 import shutil
@@ -49,21 +48,18 @@ class Address:
 @pytest.fixture(scope="module", params=["mosquitto", "edgebroker"])
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
     """A broker without any state at first, for the tests of this file."""
+    if request.param == "edgebroker":
+        yield Address(request.getfixturevalue("gateway").port)
+        return
+    if MOSQUITTO is None:
+        pytest.skip("Mosquitto is not installed")
     folder = tmp_path_factory.mktemp(request.param)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = Address(probe.getsockname()[1])
-    if request.param == "mosquitto":
-        if MOSQUITTO is None:
-            pytest.skip("Mosquitto is not installed")
-        (folder / "mosquitto.conf").write_text(f"listener {address.port} 127.0.0.1\nallow_anonymous true\n")
-        command = [MOSQUITTO, "-c", "mosquitto.conf"]
-    else:
-        if importlib.util.find_spec("edgebroker.cli.run") is None:
-            pytest.skip("this build has no `edgebroker run`")
-        command = [sys.executable, "-m", "edgebroker", "run", "--host", address.host, "--port", str(address.port)]
+    (folder / "mosquitto.conf").write_text(f"listener {address.port} 127.0.0.1\nallow_anonymous true\n")
     with (folder / "broker.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=ENVIRONMENT)
+        process = subprocess.Popen([MOSQUITTO, "-c", "mosquitto.conf"], stdout=log, stderr=log, cwd=folder)
     try:
         wait_until_it_listens(address, process, folder / "broker.log")
         yield address

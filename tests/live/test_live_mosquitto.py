@@ -116,7 +116,13 @@ def test_refusals(gateway: Any, version: str, options: list[str], code: int) -> 
 
 
 @pytest.mark.skipif(MOSQUITTO is None, reason="Mosquitto is not installed")
-@pytest.mark.parametrize("version", ["mqttv311", "mqttv50"])
+@pytest.mark.parametrize(
+    "version",
+    [
+        pytest.param("mqttv311", marks=pytest.mark.slow),  # Mosquitto first tries a version of its own, then waits 5 s
+        "mqttv50",
+    ],
+)
 def test_a_bridge_fetches_what_it_wants(gateway: Any, free_port: int, tmp_path: Path, version: str) -> None:
     config = tmp_path / "mosquitto.conf"
     config.write_text(

@@ -242,8 +242,10 @@ def test_wildcards_and_unsubscribing(guest: Callable[..., Guest], version: int) 
 
 @VERSIONS
 @EVERY_QOS
-def test_a_mebibyte(guest: Callable[..., Guest], version: int, qos: int) -> None:
-    payload = bytes(range(256)) * 4096
+@pytest.mark.parametrize("mebibytes", [1, 5])
+def test_large_payloads(guest: Callable[..., Guest], version: int, qos: int, mebibytes: int) -> None:
+    """Also one that is larger than any out-buffer."""
+    payload = bytes(range(256)) * 4096 * mebibytes
     reader, writer = guest(), guest()
     reader.subscribe("large", qos)
     writer.publish("large", payload, qos)
