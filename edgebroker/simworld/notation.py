@@ -287,8 +287,7 @@ def _packet(kind: type[Packet], found: list[Word]) -> Packet:
 
 def _values(kind: type[Any], found: list[Word], prefix: str = "") -> dict[str, Any]:
     """The arguments to make a *kind* with; properties that stand behind *prefix* are its properties."""
-    values: dict[str, Any] = dict.fromkeys((one.attribute for one in FIELDS[kind] if one.attribute in _EMPTY), "")
-    values = {attribute: _EMPTY[attribute] for attribute in values}
+    values = {one.attribute: _EMPTY[one.attribute] for one in FIELDS[kind] if one.attribute in _EMPTY}
     bare = [one for one in FIELDS[kind] if not one.key]
     properties: dict[Property, Any] = {}
     for word in found:
