@@ -23,7 +23,18 @@ master_option = click.option(
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Commands(click.Group):
+    """A package that is not installed is one clear line, whichever command needs it."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as missing:
+            fail(f"{missing.name} is not installed: pip install 'edgebroker[analytics]'")
+            return None
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="edgeanalytics")
 def main() -> None:
     """What became of every message: reports about the delivery logs that `edgebroker run --log-dir` writes."""

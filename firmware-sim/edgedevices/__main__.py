@@ -72,7 +72,18 @@ def common(command: Command) -> Command:
     return command
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Commands(click.Group):
+    """A package that is not installed is one clear line, whichever command needs it."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as missing:
+            click.echo(f"edgedevices: {missing.name} is not installed: pip install 'edgebroker[sim]'", err=True)
+            sys.exit(EXIT_IMPOSSIBLE)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """MQTT devices to try a gateway with: simulated fleets, this machine, recorded files."""
 
@@ -162,10 +173,8 @@ def host(
     from edgedevices.topictext import is_publishable
 
     with _one_line():
-        try:
-            from edgedevices.host import Host
-        except ModuleNotFoundError as missing:
-            raise InputInvalid(f"{missing.name} is not installed; pip install {missing.name}") from missing
+        from edgedevices.host import Host
+
         source = Host(topic_prefix, int(every * SECOND), _microseconds(seconds), qos, Form(payload), retain)
         if not is_publishable(source.topic):
             raise InputInvalid(f"--topic-prefix: {source.topic!r} is no topic to publish to")
