@@ -183,12 +183,14 @@ class Line:
         self._end()
 
     def _client_sees_end(self) -> None:
-        self._end()
-        self._ended()
+        if self.is_open:
+            self._end()
+            self._ended()
 
     def _end(self) -> None:
-        self.is_open = False
-        self._broker.lines.remove(self)
+        if self.is_open:  # both sides may close while the end of the other is on its way
+            self.is_open = False
+            self._broker.lines.remove(self)
 
     def _broker_reads(self, chunk: bytes) -> None:
         self._broker.arrived(self, chunk)

@@ -49,7 +49,7 @@ def test_published_is_the_sum_of_fates(seed: int, terms: Terms | None, settled: 
         causes.update(rows["cause"])
         fates.update(rows["fate"])
     assert {Fate.DELIVERED, Fate.DROPPED, Fate.FILTERED, Fate.PUBLISHED} <= fates
-    assert {Cause.CONTENT, Cause.OFFLINE, Cause.SESSION_ENDED} <= causes
+    assert {Cause.NO_SUBSCRIBER, Cause.CONTENT, Cause.OFFLINE, Cause.SESSION_ENDED} <= causes
     if terms is NARROW:
         assert {Cause.QUEUE_FULL, Cause.OUT_BUFFER_FULL} <= causes
     if not settled:

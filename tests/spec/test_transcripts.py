@@ -170,3 +170,16 @@ def test_lines_overtake_each_other_but_not_themselves() -> None:
         'wait 1s    alice < PUBLISH t "fast"    alice < PUBLISH t "fast"'
         '    alice < PUBLISH t "slow"    alice < PUBLISH t "slow"'
     )
+
+
+def test_both_sides_may_close_at_once() -> None:
+    player = Player(SimulatedBroker(Simulation()))
+    player.play("alice > CONNECT    alice < CONNACK")
+    client, simulation = player.clients["alice"], player.broker.simulation
+    assert client.line is not None
+    client.write(b"\xf1\x00")
+    simulation.run_until(simulation.now + 1_000)  # the broker has closed, and the client does not know yet
+    client.line.leave()
+    player.play("wait 1s    alice < DISCONNECT reason=0x81    alice < CLOSED")
+    assert not player.broker.lines
+    assert not player.broker.frontend.connections
