@@ -42,10 +42,7 @@ def command(
     for directory in (settings.log.dir, settings.data.dir):
         if directory is not None:
             _must_be_usable(directory)
-    try:
-        _run(_serve(settings, as_json))
-    except OSError as error:
-        raise Refused(no_listener(settings.listener.host, settings.listener.port, error)) from error
+    _run(_serve(settings, as_json))
 
 
 def _run(serving: Coroutine[Any, Any, None]) -> None:
@@ -64,7 +61,10 @@ async def _serve(settings: Settings, as_json: bool) -> None:
     loop = asyncio.get_running_loop()
     for name in STOPPING:
         loop.add_signal_handler(name, stopping.set)
-    host, port = await gateway.start()
+    try:
+        host, port = await gateway.start()
+    except OSError as error:
+        raise Refused(no_listener(settings.listener.host, settings.listener.port, error)) from error
     # What was imported and built until now stays: the collector need not look at it again.
     gc.collect()
     gc.freeze()
@@ -86,13 +86,19 @@ async def _serve(settings: Settings, as_json: bool) -> None:
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)
+    """Print *line*. Whoever read us may have gone (`edgebroker run | head -1`); that is no reason to stop serving."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _must_be_usable(directory: Path) -> None:
     """Make *directory* if need be. Raises Refused if it cannot be made, read and written."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise Refused(f"cannot use the directory {directory}: it is a file") from error
     except OSError as error:
         raise Refused(f"cannot make the directory {directory}: {error.strerror}") from error
     if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
