@@ -96,6 +96,10 @@ class Guest:
             found.append(message)
         return found
 
+    def is_gone(self) -> bool:
+        """Whether the gateway ends the connection, now or soon."""
+        return self._gone.wait(PATIENCE_S)
+
     def leave(self) -> None:
         self.client.disconnect()
         self._end()
@@ -397,6 +401,36 @@ def test_subscription_identifiers_come_back(guest: Callable[..., Guest]) -> None
         writer.publish("ident/a", payload)
     found = [message.properties.SubscriptionIdentifier for message in reader.all_from(writer)]  # type: ignore[union-attr]
     assert [sorted(identifiers) for identifiers in found] == [[7], [7, 268_435_455]]
+
+
+def test_a_will_has_properties_and_may_be_delayed(guest: Callable[..., Guest], gateway: Any) -> None:
+    reader = guest()
+    reader.subscribe("status/#", 1)
+    for name, delay_s in (("late", 1), ("never", 600)):
+        device = Guest(gateway.port, V5, f"will-{name}", keep=True)
+        told = properties(PacketTypes.WILLMESSAGE, WillDelayInterval=delay_s, UserProperty=("site", name))
+        device.client.will_set(f"status/{name}", b"offline", 1, properties=told)
+        device.connect()
+        device.vanish()
+    message = reader.next()
+    assert message.topic == "status/late"
+    assert message.properties is not None
+    assert message.properties.UserProperty == [("site", "late")]
+    assert device.connect(), "back before the delay is over: no will"
+    device.leave()
+    assert reader.all_from(reader) == []
+
+
+def test_a_client_that_comes_twice_takes_over(guest: Callable[..., Guest], gateway: Any) -> None:
+    reader = guest()
+    first = guest("twice", keep=True)
+    first.subscribe("twice/#", 1)
+    second = Guest(gateway.port, V5, "twice", keep=True)
+    assert second.connect(), "with the first one's session"
+    assert first.is_gone()
+    reader.publish("twice/a", b"x")
+    assert second.next().payload == b"x"
+    second.leave()
 
 
 def test_no_local_and_retain_as_published(guest: Callable[..., Guest]) -> None:
