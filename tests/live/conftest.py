@@ -1,20 +1,34 @@
-"""Gateways as processes of their own, on ports the system chooses, ended by a signal and asked for their accounts."""
+"""Gateways as processes of their own, on ports the system chooses, ended by a signal and asked for their accounts.
+
+And guests for them: clients of paho-mqtt that wait for what happens, and never for time to pass.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import queue
 import select
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from paho.mqtt.client import Client, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 
 PATIENCE_S = 30.0  # how long anything may take before a test gives up; nothing here waits that long when all is well
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+V5 = MQTTProtocolVersion.MQTTv5
 
 
 class Gateway:
@@ -54,6 +68,90 @@ class Gateway:
             self.process.communicate(timeout=PATIENCE_S)
 
 
+class Guest:
+    """One client on paho's own thread. Each method returns when the gateway has answered."""
+
+    _markers = itertools.count()
+
+    def __init__(self, port: int, version: MQTTProtocolVersion, name: str, *, keep: bool = False) -> None:
+        self._port = port
+        self._keep = keep
+        self._is_v5 = version == V5
+        clean = None if self._is_v5 else not keep
+        self.client = Client(
+            CallbackAPIVersion.VERSION2, name, clean_session=clean, protocol=version, reconnect_on_failure=False
+        )
+        self.messages: queue.SimpleQueue[MQTTMessage] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+        self._gone = threading.Event()
+        self.client.on_message = lambda client, userdata, message: self.messages.put(message)
+        self.client.on_connect = lambda client, userdata, *answer: self._answers.put(answer)
+        self.client.on_subscribe = lambda client, userdata, mid, *answer: self._answers.put(answer)
+        self.client.on_unsubscribe = lambda client, userdata, mid, *answer: self._answers.put(answer)
+        self.client.on_disconnect = lambda *_: self._gone.set()
+
+    def connect(self) -> bool:
+        """Whether there was a session."""
+        self._gone.clear()
+        if self._is_v5:
+            lasting = Properties(PacketTypes.CONNECT)
+            lasting.SessionExpiryInterval = 300 if self._keep else 0
+            self.client.connect("127.0.0.1", self._port, clean_start=not self._keep, properties=lasting)
+        else:
+            self.client.connect("127.0.0.1", self._port)
+        self.client.loop_start()
+        flags, reason, self.terms = self._answers.get(timeout=PATIENCE_S)
+        assert not reason.is_failure, reason
+        return bool(flags.session_present)
+
+    def subscribe(self, topic: Any, qos: int = 0, **more: Any) -> tuple[list[int], Properties | None]:
+        self.client.subscribe(topic, qos, **more)
+        reasons, answered = self._answers.get(timeout=PATIENCE_S)
+        return [reason.value for reason in reasons], answered
+
+    def unsubscribe(self, topic: str) -> None:
+        self.client.unsubscribe(topic)
+        self._answers.get(timeout=PATIENCE_S)
+
+    def publish(self, topic: str, payload: bytes, qos: int = 1, **more: Any) -> None:
+        self.client.publish(topic, payload, qos, **more).wait_for_publish(PATIENCE_S)
+
+    def next(self) -> MQTTMessage:
+        return self.messages.get(timeout=PATIENCE_S)
+
+    def all_from(self, writer: Guest) -> list[MQTTMessage]:
+        """Everything that *writer* has published so far: what comes before a last message, published by it now.
+
+        That is of QoS 2: one of less would overtake QoS 2 messages whose PUBREL is still on its way.
+        """
+        marker = f"end/{next(self._markers)}"
+        self.subscribe(marker, 2)
+        writer.publish(marker, b"", 2)
+        found = []
+        while (message := self.next()).topic != marker:
+            found.append(message)
+        return found
+
+    def is_gone(self) -> bool:
+        """Whether the gateway ends the connection, now or soon."""
+        return self._gone.wait(PATIENCE_S)
+
+    def leave(self) -> None:
+        self.client.disconnect()
+        self._end()
+
+    def vanish(self) -> None:
+        """Lose the connection without DISCONNECT."""
+        line = self.client.socket()
+        assert line is not None
+        line.shutdown(socket.SHUT_RDWR)
+        self._end()
+
+    def _end(self) -> None:
+        assert self._gone.wait(PATIENCE_S)
+        self.client.loop_stop()
+
+
 @pytest.fixture
 def start_gateway() -> Iterator[Callable[..., Gateway]]:
     """Call it with options of `edgebroker run`; whatever is still running at the end is killed."""
@@ -77,3 +175,25 @@ def gateway() -> Iterator[Gateway]:
         gateway.stop()
     finally:
         gateway.kill()
+
+
+@pytest.fixture
+def guest(gateway: Gateway, request: pytest.FixtureRequest) -> Iterator[Callable[..., Guest]]:
+    """Call it for a client in the version of the test (5 if it names none), connected unless told otherwise."""
+    guests: list[Guest] = []
+    callspec = getattr(request.node, "callspec", None)
+    version = callspec.params.get("version", V5) if callspec else V5
+
+    def come(
+        name: str = "", version: MQTTProtocolVersion = version, *, keep: bool = False, connected: bool = True
+    ) -> Guest:
+        name = name or f"{request.node.name}-{len(guests)}"
+        guests.append(Guest(gateway.port, version, name, keep=keep))
+        if connected:
+            guests[-1].connect()
+        return guests[-1]
+
+    yield come
+    for one in guests:
+        if one.client.is_connected():
+            one.leave()

@@ -108,7 +108,7 @@ def test_a_filter_of_retained_messages(gateway: Any, qos: str) -> None:
     ],
 )
 def test_refusals(gateway: Any, version: str, options: list[str], code: int) -> None:
-    """The reason strings, which mosquitto_sub does not print, are in test_live_paho.py."""
+    """The reason strings, which mosquitto_sub does not print, are in test_live_paho_v5.py."""
     command = [str(SUB), "-p", str(gateway.port), "-V", version, "-d", *options]
     ended = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, text=True, check=False)
     assert f"Subscribed (mid: 1): {code}" in ended.stdout
