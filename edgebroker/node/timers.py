@@ -43,11 +43,11 @@ class Timers:
             heapq.heappop(self._heap)
         return None
 
-    def take_due(self, now: Instant) -> list[Hashable]:
-        """Remove and return the names due at *now*, earliest first."""
-        due: list[Hashable] = []
-        while (at := self.next_due()) is not None and at <= now:
-            name = heapq.heappop(self._heap)[2]
-            del self._current[name]
-            due.append(name)
-        return due
+    def take_next(self, now: Instant) -> Hashable | None:
+        """Remove and return the name that has been due longest at *now*; None if none is."""
+        at = self.next_due()
+        if at is None or at > now:
+            return None
+        name = heapq.heappop(self._heap)[2]
+        del self._current[name]
+        return name

@@ -17,7 +17,7 @@ from edgebroker.instants import SECOND, Instant
 
 WRITE_BUFFER_BYTES = 64 * 1024  # above this a socket counts as full; the core's out-buffer bounds the rest
 BACKLOG = 1_024  # connections the kernel holds while we are busy: a site's worth of devices after a power cut
-GOODBYE_S = 2.0  # how long clients have to take our last bytes when we stop
+GOODBYE_S = 2.0  # how long clients have to take our last bytes when we close or stop
 
 
 def clock() -> Instant:
@@ -47,7 +47,10 @@ class Door(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes arrived."""
         reactor = self._reactor
-        reactor.frontend.feed(self._connection, data, clock())
+        try:
+            reactor.frontend.feed(self._connection, data, clock())
+        except Exception as error:
+            reactor.failed(self._connection, error)
         if reactor.frontend.dirty:
             reactor.turn()
 
@@ -113,6 +116,12 @@ class Reactor:
 
     def flush(self, connection: Connection) -> None:
         """Hand a connection's output to its socket, and close it if that was the last."""
+        try:
+            self._flush(connection)
+        except Exception as error:
+            self.failed(connection, error)
+
+    def _flush(self, connection: Connection) -> None:
         transport: asyncio.Transport = connection.transport
         if connection.closing and connection.paused:
             transport.abort()  # it has not read for a while: nobody would see what we still have to say
@@ -122,6 +131,13 @@ class Reactor:
             transport.write(out[0] if len(out) == 1 else b"".join(out))
         if connection.closing:
             transport.close()
+            if transport.get_write_buffer_size():  # close() waits for the peer, who may be gone or never read
+                self._loop.call_later(GOODBYE_S, transport.abort)
+
+    def failed(self, connection: Connection, error: Exception) -> None:
+        """An error nobody expected, in what was done for *connection*: tell it and end that connection, no other."""
+        self._loop.call_exception_handler({"message": f"edgebroker: {connection.peer} is cut off", "exception": error})
+        connection.transport.abort()
 
     def arm(self) -> None:
         """Set the one timer to the core's next deadline."""
@@ -142,7 +158,10 @@ class Reactor:
     def _ring(self) -> None:
         self._alarm_at = None
         self._changes = -1
-        self.frontend.fire(clock())
+        try:
+            self.frontend.fire(clock())
+        except Exception as error:  # what else is due stays due, and the alarm rings again at once
+            self._loop.call_exception_handler({"message": "edgebroker: a deadline is given up", "exception": error})
         self.turn()
         self.arm()
 

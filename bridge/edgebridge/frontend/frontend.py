@@ -132,8 +132,9 @@ class Frontend:
         return out
 
     def fire(self, now: Instant) -> None:
-        """Do what is due (`node.timers.next_due()` says when)."""
-        for name in self.node.timers.take_due(now):
+        """Do what is due (`node.timers.next_due()` says when). One at a time: should one fail, the others stay due."""
+        timers = self.node.timers
+        while (name := timers.take_next(now)) is not None:
             match name:
                 case ("alive", int(number)) if number in self.connections:
                     self._check_alive(self.connections[number], now)
@@ -145,8 +146,8 @@ class Frontend:
                 case ("session", str(client)) if ClientId(client) in self.connecting.sessions:
                     self.connecting.expire_session(self.connecting.sessions[ClientId(client)], now)
                 case ("minute",):
+                    timers.set(("minute",), now - now % MINUTE + MINUTE)
                     self.node.close_minute(now)
-                    self.node.timers.set(("minute",), now - now % MINUTE + MINUTE)
 
     def stop(self, now: Instant) -> None:
         """Say good-bye to everybody. The world closes the connections, then calls `close_books`."""

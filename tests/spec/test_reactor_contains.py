@@ -1,0 +1,141 @@
+"""P6: an unexpected error in one client's path is told, ends that client's connection, and harms nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.frontend import Frontend
+from edgebridge.frontend.terms import Terms
+from edgebroker.node.ledger import Ledger
+from edgebroker.node.node import Node
+from edgebroker.world.reactor import Reactor
+
+CONNECT = bytes.fromhex("1010 00044d515454 04 02 0000 0004") + b"name"
+CONNACK = bytes.fromhex("20020000")
+PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
+
+
+class Broken(Frontend):
+    """A front end with a bug that shows for one client only: the first."""
+
+    broken_in = ""
+
+    def feed(self, connection: Connection, chunk: bytes, now: int) -> None:
+        if connection.number == 1 and self.broken_in == "feed":
+            raise ZeroDivisionError("a bug in feed")
+        super().feed(connection, chunk, now)
+
+    def take_output(self, connection: Connection, now: int) -> list[bytes]:
+        if connection.number == 1 and self.broken_in == "take_output":
+            raise ZeroDivisionError("a bug in take_output")
+        return super().take_output(connection, now)
+
+
+def loops() -> list[Any]:
+    try:
+        import uvloop
+    except ImportError:
+        return [asyncio.new_event_loop]
+    return [asyncio.new_event_loop, uvloop.new_event_loop]
+
+
+@pytest.fixture(params=loops(), ids=lambda new: new.__module__.partition(".")[0])
+def run(request: pytest.FixtureRequest) -> Any:
+    def run(what: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(asyncio.wait_for(what, 30))
+
+    return run
+
+
+async def dial(port: int, number: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(CONNECT[:-1] + b"%d" % number)
+    assert await reader.readexactly(4) == CONNACK
+    return reader, writer
+
+
+@pytest.mark.parametrize("where", ["feed", "take_output"])
+def test_a_bug_ends_one_connection_and_is_told(run: Any, where: str) -> None:
+    async def story() -> None:
+        told: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        frontend = Broken(Node(Ledger()), Terms(), lambda: "x")
+        reactor = Reactor(frontend)
+        _, port = await reactor.listen("127.0.0.1", 0)
+        unlucky, spoken = await dial(port, 1)
+        others = [await dial(port, number) for number in (2, 3)]
+        frontend.broken_in = where
+        # All are dirty in one flush, the unlucky one first.
+        first, *rest = frontend.connections.values()
+        for connection in (first, *rest):
+            connection.send(PINGRESP)
+        spoken.write(PINGREQ)
+        assert await unlucky.read() == b"", "the connection with the bug is closed"
+        for reader, writer in others:
+            writer.write(PINGREQ)
+            assert await reader.readexactly(4) == PINGRESP * 2
+            writer.close()
+        spoken.close()
+        await reactor.stop()
+        assert any(isinstance(context.get("exception"), ZeroDivisionError) for context in told)
+
+    run(story())
+
+
+def test_a_bug_in_one_deadline_does_not_lose_the_others(run: Any) -> None:
+    async def story() -> None:
+        told: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        frontend = Frontend(Node(Ledger()), Terms(), lambda: "x")
+        reactor = Reactor(frontend)
+        _, port = await reactor.listen("127.0.0.1", 0)
+        reader, writer = await dial(port, 1)
+
+        def bug(*_: object) -> None:
+            raise ZeroDivisionError("a bug in a deadline")
+
+        frontend.node.close_minute = bug  # type: ignore[method-assign]
+        frontend.node.timers.set(("minute",), 0)
+        (number,) = frontend.connections
+        frontend.connections[number].keep_alive = 1  # long over
+        frontend.node.timers.set(("alive", number), 1)
+        reactor.arm()
+        assert await reader.read() == b"", "the second deadline has fired"
+        writer.close()
+        frontend.node.close_minute = lambda now: None  # type: ignore[method-assign]
+        await reactor.stop()
+        assert any(isinstance(context.get("exception"), ZeroDivisionError) for context in told)
+        assert frontend.node.timers.next_due() is not None, "there will be another minute"
+
+    run(story())
+
+
+def test_a_client_that_is_being_closed_and_does_not_read_is_gone_soon(run: Any, monkeypatch: Any) -> None:
+    """Closing waits for the peer to take what is buffered; a peer that is gone never does."""
+    monkeypatch.setattr("edgebroker.world.reactor.GOODBYE_S", 0.05)
+
+    async def story() -> None:
+        frontend = Frontend(Node(Ledger()), Terms(), lambda: "x")
+        reactor = Reactor(frontend)
+        _, port = await reactor.listen("127.0.0.1", 0)
+        _, writer = await dial(port, 1)
+        (connection,) = frontend.connections.values()
+        transport = connection.transport
+        transport.set_write_buffer_limits(high=1 << 30)  # never paused, whatever the kernel takes
+        writer.transport.pause_reading()
+        transport.write(bytes(32 << 20))
+        assert transport.get_write_buffer_size()
+        connection.close()
+        reactor.turn()
+        while frontend.connections:
+            await asyncio.sleep(0.01)
+        writer.transport.abort()
+        await reactor.stop()
+
+    run(story())
