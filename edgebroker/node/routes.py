@@ -49,9 +49,11 @@ class Route:
         """Number *publication*, enter it into the books and find its readers: one copy for each."""
         self.counted += 1
         copies = self.copies if self.extractor is None else self.copies_for(publication)
-        if self.has_no_local:
+        nobody = self.nobody
+        if self.has_no_local and copies:
             without = [copy.without_own(publication.publisher) for copy in copies]
             copies = tuple([copy for copy in without if copy is not None])
+            nobody = Cause.OWN_MESSAGE
         publication.number = ledger.accept(
             now,
             publication.publisher,
@@ -60,7 +62,7 @@ class Route:
             publication.qos,
             len(publication.payload),
             len(copies),
-            self.nobody,
+            nobody,
         )
         return copies
 

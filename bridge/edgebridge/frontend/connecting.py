@@ -149,7 +149,7 @@ class Connecting:
         if session.expiry_s != wanted:
             properties[Property.SESSION_EXPIRY_INTERVAL] = session.expiry_s
         if Property.RECEIVE_MAXIMUM in asked:
-            session.inflight.window = number(asked, Property.RECEIVE_MAXIMUM)
+            session.inflight.window = min(number(asked, Property.RECEIVE_MAXIMUM), terms.inflight_max)
         connection.packet_bytes_max = number(asked, Property.MAXIMUM_PACKET_SIZE, 0)
         connection.has_problem_information = bool(number(asked, Property.REQUEST_PROBLEM_INFORMATION, 1))
         properties[Property.RECEIVE_MAXIMUM] = terms.receive_maximum
@@ -233,7 +233,8 @@ class Connecting:
         """Another connection of the same client [MQTT-3.1.4-3]. A delayed will is kept back if the session goes on."""
         old: Connection = session.connection
         self.dismiss(old, ReasonCode.SESSION_TAKEN_OVER, "the client connected again elsewhere")
-        self._delivery.written(old, now)
+        if not old.paused:  # the world writes no more to who does not read: what waits for it is lost
+            self._delivery.written(old, now)
         self.detach(old, now)
 
     def _end_session(self, session: Session, now: Instant) -> None:

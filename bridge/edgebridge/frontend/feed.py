@@ -20,8 +20,8 @@ from edgebroker.instants import Instant
 from edgebroker.node.ledger import Ledger
 from edgebroker.publication import Publication
 
-CONNECT = 1  # its packet type, the upper half of the first byte
-PRE_CONNECT_BYTES_MAX = 512 * 1024  # a CONNECT: five fields of 64 KiB, the rest for properties
+CONNECT, PUBLISH = 1, 3  # packet types, the upper half of the first byte
+CONTROL_PACKET_BYTES_MAX = 512 * 1024  # all but PUBLISH: a CONNECT has five fields of 64 KiB, the rest for properties
 
 
 class Feed:
@@ -60,7 +60,6 @@ class Feed:
         at = 0
         end = len(chunk)
         connected = connection.state is State.CONNECTED
-        bytes_max = self._packet_bytes_max if connected else PRE_CONNECT_BYTES_MAX
         while at < end:
             # -- the fixed header: first byte, remaining length (MQTT 5.0 section 2.1)
             first = chunk[at]
@@ -83,6 +82,10 @@ class Feed:
                     raise MalformedPacket("a remaining length of five bytes", v311="section 2.2.3", v5="section 2.1.4")
                 break
             stop = body + length
+            # Others than PUBLISH become many objects: 16 MiB of SUBSCRIBE would be four million.
+            bytes_max = self._packet_bytes_max
+            if first >> 4 != PUBLISH and bytes_max > CONTROL_PACKET_BYTES_MAX:
+                bytes_max = CONTROL_PACKET_BYTES_MAX
             if stop - at > bytes_max:
                 raise PacketTooLarge(
                     f"a packet of {stop - at} bytes, the limit is {bytes_max}", v311="section 2.2.3", v5="MQTT-3.2.2-15"
@@ -112,8 +115,6 @@ class Feed:
                 return
             if not connected:
                 connected = connection.state is State.CONNECTED
-                if connected:
-                    bytes_max = self._packet_bytes_max
             at = stop
         if at < end:
             rest = chunk[at:] if at else chunk
