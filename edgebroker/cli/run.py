@@ -27,7 +27,7 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=int, help="Port to listen on; 0 takes a free one.  [default: 1883]")
 @click.option("--log-dir", type=click.Path(path_type=Path), help="Write the delivery log into this directory.")
-@click.option("--data", type=click.Path(path_type=Path), help="Keep what must survive in this directory.")
+@click.option("--data", type=click.Path(path_type=Path), help="Checked at start; nothing is kept in it yet.")
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object a line.")
 def command(
     config: Path | None, host: str | None, port: int | None, log_dir: Path | None, data: Path | None, as_json: bool
