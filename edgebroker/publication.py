@@ -12,7 +12,8 @@ class Publication:
     """One accepted message. Shared by all copies, so nobody changes it after it was accepted.
 
     `number` is the message's number in the delivery log (0: not accepted yet); `expires_at` is None or the instant
-    after which it is of no use; `properties` belong to the front end that made it and are passed on untouched.
+    after which it is of no use; `properties` belong to the front end that made it and are passed on untouched;
+    `properties_bytes` is their size.
     """
 
     __slots__ = (
@@ -22,6 +23,7 @@ class Publication:
         "number",
         "payload",
         "properties",
+        "properties_bytes",
         "publisher",
         "qos",
         "retain",
@@ -42,6 +44,7 @@ class Publication:
         expires_at: Instant | None = None,
         user: Sequence[tuple[str, str]] = (),
         content_type: str | None = None,
+        properties_bytes: int = 0,
     ) -> None:
         self.publisher = publisher
         self.topic = topic
@@ -54,6 +57,11 @@ class Publication:
         self.expires_at = expires_at
         self.user = user
         self.content_type = content_type
+        self.properties_bytes = properties_bytes
+
+    def held_bytes(self) -> int:
+        """What keeping the message takes: payload, topic and properties. All three may be large."""
+        return len(self.payload) + len(self.topic) + self.properties_bytes
 
     def has_expired(self, now: Instant) -> bool:
         """Whether the message is of no use any more at *now*."""

@@ -33,6 +33,46 @@ def test_a_client_cannot_widen_its_window_beyond_ours(play_v5: Any) -> None:
     """)
 
 
+def test_what_a_reader_leaves_unacknowledged_is_bounded_in_bytes(play: Any) -> None:
+    play(PAIR, Terms(queue_bytes_max=1_000))
+    play("alice > SUBSCRIBE t qos=1    alice < SUBACK granted=1")
+    large = "x" * 600
+    for number in (1, 2):  # the window is closed by what passes the bound, so one message of any size gets through
+        play(f'bob > PUBLISH t qos=1 "{large}"    bob < PUBACK    alice < PUBLISH t qos=1 id={number} "{large}"')
+    play(f'bob > PUBLISH t qos=1 "{large}"    bob < PUBACK')
+    play(f'bob > PUBLISH t qos=1 "{large}"    bob < PUBACK')
+    assert play.dropped(Cause.QUEUE_FULL) == 1
+    play(f'alice > PUBACK id=1    alice < PUBLISH t qos=1 id=3 "{large}"')
+    play("alice > PUBACK id=2    alice > PUBACK id=3")
+    assert (play.broker.ledger.delivered, play.broker.ledger.queued) == (3, 0)
+
+
+def test_topics_and_properties_count_in_the_queue(play_v5: Any) -> None:
+    """Without payload, a message may still hold 64 KiB of topic and megabytes of properties."""
+    play_v5(
+        """
+        alice > CONNECT clean=0 session=60    alice < CONNACK
+        bob   > CONNECT                                       bob   < CONNACK
+        """,
+        Terms(queue_bytes_max=1_000),
+    )
+    play_v5(f"""
+    alice > SUBSCRIBE # qos=1                             alice < SUBACK granted=1
+    alice > DISCONNECT
+    bob   > PUBLISH t/{"x" * 600} qos=1                   bob   < PUBACK
+    bob   > PUBLISH t qos=1 type={"y" * 600}      bob   < PUBACK
+    """)
+    assert play_v5.dropped(Cause.QUEUE_FULL) == 1
+
+
+def test_topics_and_properties_count_in_the_store_of_retained_messages(play_v5: Any) -> None:
+    play_v5(PAIR, Terms(retained_bytes_max=1_000))
+    play_v5(f"""
+    bob > PUBLISH t/{"x" * 600} qos=1 retain=1 "1"                   bob < PUBACK
+    bob > PUBLISH t qos=1 retain=1 type={"y" * 600} "2"      bob < PUBACK reason=0x97
+    """)
+
+
 @pytest.mark.parametrize("kind", ["82", "a2"], ids=["SUBSCRIBE", "UNSUBSCRIBE"])
 def test_only_a_publish_may_be_large(play: Any, kind: str) -> None:
     """A SUBSCRIBE of 16 MiB would become four million objects. It is refused by its length, before it arrives."""

@@ -73,6 +73,7 @@ class Delivery:
             and not session.outbox
             and not session.inflight.unsent
             and self._has_room(session, connection)
+            and session.inflight.held_bytes < session.outbox.bytes_max
         ):
             self._transmit(session, connection, entry, encoding, now)
         elif not session.outbox.offer(entry):
@@ -85,7 +86,11 @@ class Delivery:
             return
         if session.inflight.unsent:
             self._send_again(session, connection, now)
-        while session.outbox and self._has_room(session, connection):
+        while (
+            session.outbox
+            and self._has_room(session, connection)
+            and session.inflight.held_bytes < session.outbox.bytes_max
+        ):
             entry = session.outbox.take()
             publication = entry.publication
             if publication.has_expired(now):

@@ -10,7 +10,7 @@ from edgebridge.session.retained import Retained
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.errors import ProtocolViolation, TopicAliasInvalid, TopicNameInvalid
 from edgebridge.wire.packets import PubAck, PubComp, Publish, PubRec, PubRel, Will
-from edgebridge.wire.properties import Properties, Property, number, text, user_properties
+from edgebridge.wire.properties import Properties, Property, encode_properties, number, text, user_properties
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.errors import TopicInvalid
 from edgebroker.instants import SECOND, Instant
@@ -144,4 +144,5 @@ class Publishing:
             expires_at=now + expiry_s * SECOND if expiry_s >= 0 else None,
             user=user_properties(properties),
             content_type=text(properties, Property.CONTENT_TYPE, "") or None,
+            properties_bytes=len(encode_properties(forwarded)),
         )

@@ -135,6 +135,7 @@ class Subscribing:
                 expires_at=kept.expires_at,
                 user=kept.user,
                 content_type=kept.content_type,
+                properties_bytes=kept.properties_bytes,
             )
             again.number = self._node.ledger.accept(
                 now, kept.publisher, 1, kept.topic, kept.qos, len(kept.payload), 1, Cause.NONE

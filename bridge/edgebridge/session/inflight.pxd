@@ -13,7 +13,7 @@ cdef class Entry:
 
 
 cdef class Inflight:
-    cdef public Py_ssize_t window
+    cdef public Py_ssize_t held_bytes, window
     cdef dict _entries
     cdef int _last_id
     cdef public object unsent

@@ -35,12 +35,14 @@ class Inflight:
     After a reconnect, entries wait in `unsent` until they are sent again: the new window may be smaller than the old.
     """
 
-    __slots__ = ("_entries", "_last_id", "unsent", "window")
+    __slots__ = ("_entries", "_last_id", "held_bytes", "unsent", "window")
 
     def __init__(self, window: int) -> None:
         self.window = window
         self._entries: dict[int, Entry] = {}
         self._last_id = 0
+        self.held_bytes = 0
+        """What all entries hold. Who reads and never acknowledges gets nothing new once it is as much as a queue."""
         self.unsent: deque[Entry] = deque()
 
     def __len__(self) -> int:
@@ -68,6 +70,7 @@ class Inflight:
         self._last_id = packet_id
         entry.packet_id = packet_id
         self._entries[packet_id] = entry
+        self.held_bytes += entry.publication.held_bytes()
         return packet_id
 
     def settle(self, packet_id: int, qos: int) -> Entry | None:
@@ -76,6 +79,7 @@ class Inflight:
         if entry is None or entry.qos != qos:
             return None
         del self._entries[packet_id]
+        self.held_bytes -= entry.publication.held_bytes()
         self._is_sent(entry)
         return entry
 

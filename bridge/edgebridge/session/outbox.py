@@ -9,7 +9,7 @@ from edgebridge.session.inflight import Entry
 
 
 class Outbox:
-    """A queue bounded in messages and payload bytes. What does not fit is the newest, and is refused."""
+    """A queue bounded in messages and in the bytes they hold. What does not fit is the newest, and is refused."""
 
     __slots__ = ("_bytes", "_entries", "bytes_max", "messages_max")
 
@@ -27,7 +27,7 @@ class Outbox:
 
     def offer(self, entry: Entry) -> bool:
         """Queue *entry*; False if a bound would be passed."""
-        size = len(entry.publication.payload)
+        size = entry.publication.held_bytes()
         if len(self._entries) >= self.messages_max or self._bytes + size > self.bytes_max:
             return False
         self._entries.append(entry)
@@ -37,5 +37,5 @@ class Outbox:
     def take(self) -> Entry:
         """The oldest entry. Raises IndexError if there is none."""
         entry = self._entries.popleft()
-        self._bytes -= len(entry.publication.payload)
+        self._bytes -= entry.publication.held_bytes()
         return entry

@@ -14,7 +14,7 @@ _MESSAGE = ""
 
 
 class Retained:
-    """Topic -> publication, found by topic filter. Bounded in messages and payload bytes.
+    """Topic -> publication, found by topic filter. Bounded in messages and in the bytes they hold.
 
     A tree of levels, so that a filter visits only what it may match.
     """
@@ -36,9 +36,9 @@ class Retained:
             self.clear(topic)
             return True
         before = self.find(topic)
-        size = len(publication.payload)
+        size = publication.held_bytes()
         messages = self._count + (before is None)
-        octets = self._bytes + size - (len(before.payload) if before else 0)
+        octets = self._bytes + size - (before.held_bytes() if before else 0)
         if messages > self.messages_max or octets > self.bytes_max:
             return False
         node = self._root
@@ -70,7 +70,7 @@ class Retained:
         if publication is None:
             return
         self._count -= 1
-        self._bytes -= len(publication.payload)
+        self._bytes -= publication.held_bytes()
         for parent, key in reversed(path):
             if parent[key]:
                 break
