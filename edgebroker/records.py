@@ -93,7 +93,7 @@ DELIVERY = Table(
         Column("publisher", ColumnType.TEXT),  # client id
         Column("subscriber", ColumnType.TEXT),  # client id; "" in rows of PUBLISHED and FILTERED
         Column("topic", ColumnType.TEXT),
-        Column("filter", ColumnType.TEXT),  # the subscription as it was written; "" as above
+        Column("filter", ColumnType.TEXT),  # the subscription, any content filter in it as $filter/...; "" as above
         Column("qos", ColumnType.INT),  # the copy's QoS; the message's in rows of PUBLISHED and FILTERED
         Column("fate", ColumnType.INT),
         Column("cause", ColumnType.INT),

@@ -42,11 +42,6 @@ class TopicFilter:
                 raise TopicInvalid(f"'+' must be a whole level: {text[:80]!r}")
         return cls(text, levels)
 
-    @property
-    def has_wildcards(self) -> bool:
-        """Whether any level is `+` or `#`."""
-        return self.levels[-1] == MULTI_LEVEL or SINGLE_LEVEL in self.levels
-
     def matches(self, topic: str) -> bool:
         """Whether the topic name *topic* is meant. The reference; the broker asks the tree instead.
 

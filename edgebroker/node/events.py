@@ -25,6 +25,8 @@ class Subscribed:
     no_local: bool
     receiver: Any
     """Where the front end delivers to; returned in every Copy."""
+    label: str = ""
+    """How the delivery log names the subscription; its text if empty."""
     identifier: int = 0
     """A number of the client's own choice that comes back with every copy; 0 is none."""
     retain_as_published: bool = False

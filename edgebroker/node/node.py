@@ -65,6 +65,7 @@ class Node:
             wanted.qos,
             wanted.no_local,
             wanted.receiver,
+            wanted.label or wanted.text,
             wanted.identifier,
             wanted.retain_as_published,
         )
@@ -89,5 +90,5 @@ class Node:
     def _write_selectivity(self, subscription: Subscription, now: Instant) -> None:
         log = self.ledger.log
         if log is not None and subscription.evaluated:
-            log.selectivity(now, subscription.client, subscription.text, subscription.evaluated, subscription.matched)
+            log.selectivity(now, subscription.client, subscription.label, subscription.evaluated, subscription.matched)
         subscription.evaluated = subscription.matched = 0

@@ -4,7 +4,7 @@
 cdef class Copy:
     cdef public object receiver
     cdef public tuple subscriptions
-    cdef public str text
+    cdef public str label
     cdef public int qos
     cdef public tuple identifiers
     cdef public bint has_no_local, retain_as_published

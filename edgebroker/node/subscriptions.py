@@ -23,6 +23,7 @@ class Subscription:
     qos: int
     no_local: bool
     receiver: Any
+    label: str
     identifier: int
     retain_as_published: bool
     evaluated: int = 0
@@ -36,12 +37,12 @@ class Copy:
     `identifiers` are those the client gave them.
     """
 
-    __slots__ = ("has_no_local", "identifiers", "qos", "receiver", "retain_as_published", "subscriptions", "text")
+    __slots__ = ("has_no_local", "identifiers", "label", "qos", "receiver", "retain_as_published", "subscriptions")
 
     def __init__(self, subscriptions: tuple[Subscription, ...]) -> None:
         self.receiver = subscriptions[0].receiver
         self.subscriptions = subscriptions
-        self.text = subscriptions[0].text
+        self.label = subscriptions[0].label
         self.qos = max([subscription.qos for subscription in subscriptions])
         self.has_no_local = True in [subscription.no_local for subscription in subscriptions]
         self.retain_as_published = True in [subscription.retain_as_published for subscription in subscriptions]

@@ -6,6 +6,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields
 
 from edgebridge.frontend.frontend import Frontend
@@ -30,6 +31,8 @@ class Gateway:
         """*tell* gets one line for each thing an operator should know."""
         self._settings = settings
         self._tell = tell
+        self._syncing = ThreadPoolExecutor(1, "segments")
+        """Finishes log segments: a sync of 4 MiB takes up to a second on an SD card, too long for clients to wait."""
         self._log: DeliveryLog | None = None
         self._log_dir: LogDir | None = None
         if settings.log.dir is not None:
@@ -41,6 +44,7 @@ class Gateway:
                 tell,
                 segment_bytes_max=settings.log.segment_bytes_max,
                 segment_age_us_max=settings.log.segment_age_s_max * SECOND,
+                background=self._finish_segment,
             )
         self.ledger = Ledger(self._log)
         limits = {limit.name: getattr(settings.limits, limit.name) for limit in fields(settings.limits)}
@@ -59,14 +63,17 @@ class Gateway:
 
     async def stop(self) -> None:
         """Say good-bye to all clients and finish the log."""
-        if self._reactor is not None:
-            await self._reactor.stop()
-        if self._writing is not None:
-            self._writing.cancel()
-        if self._log is not None and self._log_dir is not None:
-            now, wall = clock(), _wall_clock()
-            self._log.anchor(now, wall)
-            self._log_dir.close(self._log.take(now, closing=True), now, wall)
+        try:
+            if self._reactor is not None:
+                await self._reactor.stop()
+        finally:
+            if self._writing is not None:
+                self._writing.cancel()
+            self._syncing.shutdown()
+            if self._log is not None and self._log_dir is not None:
+                now, wall = clock(), _wall_clock()
+                self._log.anchor(now, wall)
+                self._log_dir.close(self._log.take(now, closing=True), now, wall)
 
     def accounts(self) -> dict[str, int | dict[str, int]]:
         """What became of every message so far, by fate; `dropped` by cause."""
@@ -82,6 +89,15 @@ class Gateway:
             "refused": self.frontend.publishing.refused,
         }
 
+    def _finish_segment(self, finish: Callable[[], None]) -> None:
+        """Run *finish* beside the loop; one after the other. What it does not expect is told like other trouble."""
+
+        def told(finished: Future[None]) -> None:
+            if (error := finished.exception()) is not None:
+                self._tell(f"delivery log: a segment is not finished: {type(error).__name__}: {error}")
+
+        self._syncing.submit(finish).add_done_callback(told)
+
     async def _write_log(self) -> None:
         """Every second, what the log has finished goes to the disk."""
         assert self._log is not None
@@ -92,7 +108,10 @@ class Gateway:
             if turn % ANCHORS_EVERY == 0:
                 self._log.anchor(now, wall)
             turn += 1
-            self._log_dir.append(self._log.take(now), now, wall)
+            try:
+                self._log_dir.append(self._log.take(now), now, wall)
+            except Exception as error:  # the log is not worth the broker: tell it, and go on
+                self._tell(f"delivery log: {type(error).__name__}: {error}")
             await asyncio.sleep(LOG_EVERY_S)
 
 

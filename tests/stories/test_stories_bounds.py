@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from edgebridge.frontend.terms import Terms
+from edgebridge.wire.encode import encode_packet
+from edgebridge.wire.packets import Connect
 from edgebroker.records import Cause
 
 PAIR = """
@@ -115,6 +117,8 @@ def test_a_reader_taken_over_while_it_stalls_did_not_get_what_waited(play: Any) 
     assert waiting
     connection = next(iter(play.broker.frontend.connections.values()))
     assert connection.paused
-    play.broker.frontend.connecting._take_over(connection.session, True, play.broker.simulation.now)
+    again = encode_packet(Connect(connection.session.client_id, dialect=connection.dialect), connection.dialect)
+    now = play.broker.simulation.now
+    play.broker.frontend.feed(play.broker.frontend.opened("elsewhere", now), again, now)
     assert play.broker.ledger.delivered == before
     assert play.dropped(Cause.CONNECTION_LOST) == waiting

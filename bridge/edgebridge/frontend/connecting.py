@@ -70,7 +70,7 @@ class Connecting:
             properties[Property.ASSIGNED_CLIENT_IDENTIFIER] = client_id
         known = self.sessions.get(client_id)
         if known is not None and known.connection is not None:
-            self._take_over(known, connect.clean_start, now)
+            self._take_over(known, now)
             known = self.sessions.get(client_id)  # it may have ended with its connection
         if known is not None and connect.clean_start:
             self._end_session(known, now)
@@ -229,7 +229,7 @@ class Connecting:
         """The session's time is over; a will still waiting goes out now [MQTT-3.1.3-9]."""
         self._end_session(session, now)
 
-    def _take_over(self, session: Session, clean_start: bool, now: Instant) -> None:
+    def _take_over(self, session: Session, now: Instant) -> None:
         """Another connection of the same client [MQTT-3.1.4-3]. A delayed will is kept back if the session goes on."""
         old: Connection = session.connection
         self.dismiss(old, ReasonCode.SESSION_TAKEN_OVER, "the client connected again elsewhere")

@@ -15,8 +15,6 @@ from edgebroker.node.subscriptions import Copy
 from edgebroker.publication import Publication
 from edgebroker.records import Cause, Fate
 
-ACK_BYTES = 5  # PUBREL: first byte, length, packet identifier, and the reason code a failure needs in version 5
-
 
 class Delivery:
     """Everything between a routed publication and its readers' acknowledgements."""
@@ -38,18 +36,18 @@ class Delivery:
             self._ledger.made(now, publication.publisher, session.client_id, publication.number, 1, qos)
         identifiers = copy.identifiers
         if qos:
-            entry = Entry(publication, qos, retain, identifiers, copy.text)
+            entry = Entry(publication, qos, retain, identifiers, copy.label)
             self._send_or_queue(session, entry, encoding, now)
             return
         connection: Connection | None = session.connection
         if connection is None or connection.closing:
-            self._drop(publication, session, copy.text, 0, Cause.OFFLINE, now)
+            self._drop(publication, session, copy.label, 0, Cause.OFFLINE, now)
             return
         packet = encoding.packet(connection.is_v5, 0, 0, now, retain, False, identifiers)
         if not connection.fits(packet):
-            self._drop(publication, session, copy.text, 0, Cause.PACKET_TOO_LARGE, now)
+            self._drop(publication, session, copy.label, 0, Cause.PACKET_TOO_LARGE, now)
         elif not connection.takes(len(packet)):
-            self._drop(publication, session, copy.text, 0, Cause.OUT_BUFFER_FULL, now)
+            self._drop(publication, session, copy.label, 0, Cause.OUT_BUFFER_FULL, now)
         else:
             connection.send(packet)
             connection.out_messages += 1
@@ -60,7 +58,7 @@ class Delivery:
                         publication.number,
                         1,
                         publication.topic,
-                        copy.text,
+                        copy.label,
                         publication.accepted_at,
                         len(publication.payload),
                     )

@@ -30,7 +30,7 @@ class Plan:
             if connection is None or copy.has_no_local or copy.identifiers or connection.packet_bytes_max:
                 self.is_quick = False
             else:
-                by_dialect[connection.is_v5].append((connection, copy.text))
+                by_dialect[connection.is_v5].append((connection, copy.label))
         self.readers_v311 = len(by_dialect[False])
         for connection, text in by_dialect[False] + by_dialect[True]:
             self.readers.append(connection)

@@ -7,7 +7,13 @@ from typing import Final
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.encoding import Encoding
-from edgebridge.session.carriers import WHERE_PROPERTY, SubscriptionRequest, parse_subscription
+from edgebridge.session.carriers import (
+    FILTER_PREFIX,
+    WHERE_PROPERTY,
+    SubscriptionRequest,
+    filter_topic,
+    parse_subscription,
+)
 from edgebridge.session.retained import Retained
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.errors import ProtocolViolation
@@ -71,6 +77,7 @@ class Subscribing:
                 option.qos,
                 option.no_local,
                 session,
+                _label(request),
                 identifier,
                 option.retain_as_published,
             )
@@ -152,6 +159,13 @@ def _request(option: SubscriptionOption, wheres: list[str]) -> SubscriptionReque
             raise ProtocolViolation("no local on a shared subscription", v5="MQTT-3.8.3-4")
         raise SharedNotSupported("shared subscriptions are not supported yet: subscribe without $share/group/")
     return request
+
+
+def _label(request: SubscriptionRequest) -> str:
+    """The subscription with its filter in it, whichever way that came."""
+    if request.filter is None or request.text.startswith(FILTER_PREFIX):
+        return request.text
+    return filter_topic(request.filter.text, request.topic_filter.text)
 
 
 def _reason_of(error: EdgebrokerError) -> ReasonCode:
