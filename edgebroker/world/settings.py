@@ -95,7 +95,7 @@ class LimitSettings:
     queue_bytes_max: int = _key(limits.QUEUE_BYTES_MAX, Whole(1 * limits.KIB, 1_024 * limits.MIB))
     inflight_max: int = _key(limits.INFLIGHT_MAX, Whole(1, 65_535))
     receive_maximum: int = _key(limits.RECEIVE_MAXIMUM, Whole(1, 65_535))
-    packet_bytes_max: int = _key(limits.PACKET_BYTES_MAX, Whole(128, 268_435_460))  # the largest MQTT can say
+    packet_bytes_max: int = _key(limits.PACKET_BYTES_MAX, Whole(128, 255 * limits.MIB))  # MQTT says 256
     connections_max: int = _key(limits.CONNECTIONS_MAX, Whole(1, 1_000_000))
     retained_messages_max: int = _key(limits.RETAINED_MESSAGES_MAX, Whole(0, 10_000_000))
     session_expiry_s_max: int = _key(limits.SESSION_EXPIRY_S_MAX, Whole(0, 0xFFFF_FFFE))  # 0xFFFFFFFF means never

@@ -14,8 +14,10 @@ from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5, V31, V311, Dialect, answering_dialect
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.errors import MalformedPacket, PacketTooLarge, ProtocolError, UnsupportedProtocolVersion
+from edgebridge.wire.fields import write_variable
 from edgebridge.wire.framing import Framer, frame_bounds
 from edgebridge.wire.packets import ConnAck
+from edgebridge.wire.properties import PROPERTIES_BYTES_MAX
 from edgebridge.wire.reasons import ReasonCode as R
 
 MALFORMED, VIOLATION, TOPIC = R.MALFORMED_PACKET, R.PROTOCOL_ERROR, R.TOPIC_NAME_INVALID
@@ -304,3 +306,10 @@ def test_frames_are_found_behind_other_frames() -> None:
     assert frame_bounds(b"\xc0\x00\x40\x02\x00\x01\xe0", 2, 100) == (0x40, 4, 6)
     assert frame_bounds(b"\xc0\x00\x40\x02\x00\x01\xe0", 6, 100) is None
     assert frame_bounds(memoryview(b"\xc0\x00"), 2, 100) is None
+
+
+def test_more_properties_than_anybody_needs_are_refused_before_they_are_read() -> None:
+    properties = b"\x26\0\0\0\0" * (PROPERTIES_BYTES_MAX // 5 + 1)
+    body = b"\0\1t" + write_variable(len(properties)) + properties
+    with pytest.raises(PacketTooLarge):
+        decode_packet(0x30, body, V5)

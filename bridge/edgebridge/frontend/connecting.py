@@ -90,7 +90,11 @@ class Connecting:
             self._plans.forget()
         self._watch(connection, now)
         connack = ConnAck(session_present=known is not None, properties=properties)
-        connection.send(encode_packet(connack, connection.dialect))
+        packet = encode_packet(connack, connection.dialect)
+        if not connection.fits(packet):  # [MQTT-3.2.2-20] forbids to say even that: a maximum below about 40 bytes
+            connection.close()
+            return
+        connection.send(packet)
         self._delivery.resume(session, now)
 
     def refuse(self, connection: Connection, reason: ReasonCode, why: str, dialect: Dialect | None = None) -> None:

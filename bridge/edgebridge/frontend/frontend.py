@@ -148,6 +148,7 @@ class Frontend:
                 case ("minute",):
                     timers.set(("minute",), now - now % MINUTE + MINUTE)
                     self.node.close_minute(now)
+                    self.retained.purge(now)
 
     def stop(self, now: Instant) -> None:
         """Say good-bye to everybody. The world closes the connections, then calls `close_books`."""

@@ -25,6 +25,7 @@ class Retained:
         self._root: dict[str, Any] = {}
         self._count = 0
         self._bytes = 0
+        self._expiring: dict[str, Instant] = {}
 
     def __len__(self) -> int:
         return self._count
@@ -46,7 +47,16 @@ class Retained:
             node = node.setdefault("/" + level, {})
         node[_MESSAGE] = publication
         self._count, self._bytes = messages, octets
+        if publication.expires_at is None:
+            self._expiring.pop(topic, None)
+        else:
+            self._expiring[topic] = publication.expires_at
         return True
+
+    def purge(self, now: Instant) -> None:
+        """Forget what has expired. To be called now and then: nobody may ever subscribe to it."""
+        for topic in [topic for topic, expires_at in self._expiring.items() if now >= expires_at]:
+            self.clear(topic)
 
     def find(self, topic: str) -> Publication | None:
         """The message of *topic*."""
@@ -69,6 +79,7 @@ class Retained:
         publication = node.pop(_MESSAGE, None)
         if publication is None:
             return
+        self._expiring.pop(topic, None)
         self._count -= 1
         self._bytes -= publication.held_bytes()
         for parent, key in reversed(path):

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 from edgebridge.wire import fields
 from edgebridge.wire.errors import (
     MalformedPacket,
+    PacketTooLarge,
     ProtocolError,
     ProtocolViolation,
     TopicAliasInvalid,
@@ -54,6 +55,9 @@ PropertyValue: TypeAlias = int | str | bytes | list[tuple[str, str]] | list[int]
 """USER_PROPERTY: a list of (name, value), in order. SUBSCRIPTION_IDENTIFIER: a list of int. Any other: one value."""
 
 Properties: TypeAlias = dict[Property, PropertyValue]
+
+PROPERTIES_BYTES_MAX: Final = 256 * 1024
+"""Two fields of 64 KiB and room for user properties: an empty one takes 5 bytes here and 100 once it is read."""
 
 
 class Carrier(IntEnum):
@@ -184,6 +188,8 @@ def read_properties(body: bytes, at: int, carrier: Carrier) -> tuple[Properties,
     end = at + length
     if end > len(body):
         raise fields.overrun()
+    if length > PROPERTIES_BYTES_MAX:
+        raise PacketTooLarge(f"{length} bytes of properties, the limit is {PROPERTIES_BYTES_MAX}")
     rules = _RULES_OF_CARRIER[carrier]
     properties: Properties = {}
     while at < end:

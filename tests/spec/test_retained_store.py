@@ -1,0 +1,41 @@
+"""The store of retained messages: bounds, replacement, expiry."""
+
+from __future__ import annotations
+
+from edgebridge.session.retained import Retained
+from edgebroker.publication import Publication
+from edgebroker.topics import TopicFilter
+
+
+def retained(topic: str, payload: bytes = b"1", expires_at: int | None = None) -> Publication:
+    return Publication("publisher", topic, payload, 0, True, 0, expires_at=expires_at)
+
+
+def test_what_has_expired_gives_its_room_back_though_nobody_asks() -> None:
+    store = Retained(messages_max=2, bytes_max=1_000_000)
+    assert store.keep(retained("a", expires_at=10))
+    assert store.keep(retained("b"))
+    assert not store.keep(retained("c"))
+    store.purge(9)
+    assert len(store) == 2
+    store.purge(10)
+    assert len(store) == 1
+    assert store.keep(retained("c"))
+
+
+def test_a_message_that_replaces_one_that_expires_stays() -> None:
+    store = Retained(messages_max=2, bytes_max=1_000_000)
+    store.keep(retained("a", b"old", expires_at=10))
+    store.keep(retained("a", b"new"))
+    store.purge(10)
+    assert [kept.payload for kept in store.matching(TopicFilter.parse("a"), 10)] == [b"new"]
+
+
+def test_an_empty_payload_clears_and_an_unknown_topic_is_nothing_to_clear() -> None:
+    store = Retained(messages_max=2, bytes_max=1_000_000)
+    store.keep(retained("a/b", expires_at=10))
+    assert store.keep(retained("a/b", b""))
+    assert store.keep(retained("nowhere", b""))
+    assert len(store) == 0
+    store.purge(10)
+    assert store.matching(TopicFilter.parse("#"), 0) == []
