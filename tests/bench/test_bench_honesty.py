@@ -129,8 +129,9 @@ def test_one_damaged_byte_in_the_first_chunk_fails_the_run(serve, job):
 
 
 def test_a_lost_message_of_an_open_loop_fails_the_run(serve):
+    size = len(packets.publish(paced.TOPIC, bytes(packets.PAYLOAD_BYTES)))  # on a busy machine a chunk holds several
     with pytest.raises(LoadFailed, match="1 of 110 messages lost"):
-        on(serve(fault=lambda chunk: b"", nth=40), PACED)
+        on(serve(fault=lambda chunk: chunk[size:], nth=20), PACED)
 
 
 def only_messages(fault):
