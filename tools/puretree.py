@@ -23,6 +23,7 @@ def kind() -> str:
 
 
 def copy_to(target: Path) -> None:
+    """Make *target* a copy of this tree without what was compiled."""
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(ROOT, target, ignore=shutil.ignore_patterns(*LEFT_OUT))
 

@@ -75,6 +75,7 @@ def build() -> str:
 
 
 def show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    """Print product, build and Python in one line, and end."""
     if wanted and not ctx.resilient_parsing:
         python = ".".join(map(str, sys.version_info[:3]))
         click.echo(f"edgebroker {edgebroker.__version__} ({build()}, Python {python})")

@@ -5,7 +5,6 @@ Each test runs against every broker that is there: Debian's Mosquitto, and `edge
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import queue
@@ -29,13 +28,6 @@ pytestmark = pytest.mark.live
 
 PATIENCE_S = 30.0  # how long anything may take before a test gives up; nothing here waits that long when all is well
 MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
-
-
-def edgebroker_can_run() -> bool:
-    try:
-        return importlib.util.find_spec("edgebroker.cli.run") is not None
-    except ModuleNotFoundError:
-        return False
 
 
 def environment() -> dict[str, str]:
@@ -89,8 +81,6 @@ class Broker:
 def broker(request: pytest.FixtureRequest, free_port: int, tmp_path: Path) -> Iterator[Broker]:
     if request.param == "mosquitto" and MOSQUITTO is None:
         pytest.skip("mosquitto is not installed")
-    if request.param == "edgebroker" and not edgebroker_can_run():
-        pytest.skip("this build has no `edgebroker run`")
     broker = Broker(request.param, free_port, tmp_path)
     broker.start()
     yield broker

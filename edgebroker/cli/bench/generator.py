@@ -22,6 +22,7 @@ LOADS: dict[str, Callable[[Job], Sample]] = {
 
 
 def main() -> None:
+    """Do the job on standard input; its sample, or why there is none, goes to standard output."""
     job = Job.from_json(sys.stdin.read())
     gc.disable()  # the loads make no cycles; a collection in the middle would count as latency
     try:

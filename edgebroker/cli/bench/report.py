@@ -75,6 +75,7 @@ def as_table(about: Mapping[str, object], sides: Mapping[str, Subject], rows: Se
 
 
 def cells_of(row: Row) -> tuple[str, ...]:
+    """One line of the table; what was not measured stays empty."""
     met = "FAILED" if row.failed else {True: "yes", False: "no", None: ""}[row.met]
     ratio = f"{row.ratio:.2f}" if row.ratio is not None else ""
     return (row.name, row.unit, *map(figure, (row.ours, row.pure, row.peer)), ratio, row.target or "", met)

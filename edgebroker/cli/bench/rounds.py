@@ -120,6 +120,7 @@ def row(workload: Workload, one: Measure, samples: Mapping[str, Sequence[Sample]
 
 
 def empty_row(workload: Workload, one: Measure) -> Row:
+    """A row for one figure of a workload, before anything is measured."""
     return Row(one.name, workload.about, one.unit, target=str(one.target) if one.target else None)
 
 

@@ -60,10 +60,12 @@ class Workload:
 
 
 def at_least(ratio: float) -> Target:
+    """At least *ratio* times the peer."""
     return Target(True, ratio, Against.PEER)
 
 
 def at_most(limit: float, against: Against = Against.PEER) -> Target:
+    """At most *limit*, which is a ratio or a figure, as *against* says."""
     return Target(False, limit, against)
 
 
