@@ -4,6 +4,28 @@ from __future__ import annotations
 
 import pytest
 
+from edgebroker.filters import cbor, payloads
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "clause(*numbers): the sentences of a specification that the test shows")
+
+
+@pytest.fixture(params=["orjson", "json"])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Runs the test once with each JSON library."""
+    if request.param == "json":
+        monkeypatch.setattr(payloads, "_fast_loads", None)
+    elif payloads._fast_loads is None:
+        pytest.skip("orjson is not installed")
+    return str(request.param)
+
+
+@pytest.fixture(params=["cbor2", "plain"])
+def cbor_reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Runs the test once with each way to read CBOR."""
+    if request.param == "plain":
+        monkeypatch.setattr(cbor, "_CBOR2_IS_BOUNDED", False)
+    elif not cbor._CBOR2_IS_BOUNDED:
+        pytest.skip("this release of cbor2 cannot be bounded")
+    return str(request.param)

@@ -19,26 +19,6 @@ from edgebroker.filters import Extractor, Filter, cbor, payloads
 law = settings(derandomize=True, deadline=None, max_examples=300)
 
 
-@pytest.fixture(params=["orjson", "json"])
-def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Runs the test once with each JSON library."""
-    if request.param == "json":
-        monkeypatch.setattr(payloads, "_fast_loads", None)
-    elif payloads._fast_loads is None:
-        pytest.skip("orjson is not installed")
-    return str(request.param)
-
-
-@pytest.fixture(params=["cbor2", "plain"])
-def cbor_reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Runs the test once with each way to read CBOR."""
-    if request.param == "plain":
-        monkeypatch.setattr(cbor, "_CBOR2_IS_BOUNDED", False)
-    elif not cbor._CBOR2_IS_BOUNDED:
-        pytest.skip("this release of cbor2 cannot be bounded")
-    return str(request.param)
-
-
 def taken(payload: bytes, *names: str, content_type: str | None = None, **about: Any) -> dict[str, Value]:
     publication = {"topic": "t", "qos": 0, "retain": False, "client": "c", **about}
     return Extractor(names).extract(payload, content_type=content_type, **publication)

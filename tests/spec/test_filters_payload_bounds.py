@@ -17,26 +17,6 @@ DOCUMENT = b'{"a":1,"b":[{"a":"x"}],"value":2.5,"c d":{"c d":null},"a":[0]}'
 WANTED = ("a", "b", "a[0]", "b[0].a", "value", "value[0].a")
 
 
-@pytest.fixture(params=["orjson", "json"])
-def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Runs the test once with each JSON library."""
-    if request.param == "json":
-        monkeypatch.setattr(payloads, "_fast_loads", None)
-    elif payloads._fast_loads is None:
-        pytest.skip("orjson is not installed")
-    return str(request.param)
-
-
-@pytest.fixture(params=["cbor2", "plain"])
-def cbor_reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Runs the test once with each way to read CBOR."""
-    if request.param == "plain":
-        monkeypatch.setattr(cbor, "_CBOR2_IS_BOUNDED", False)
-    elif not cbor._CBOR2_IS_BOUNDED:
-        pytest.skip("this release of cbor2 cannot be bounded")
-    return str(request.param)
-
-
 def taken(payload: bytes, *names: str, content_type: str | None = None, **about: Any) -> dict[str, Value]:
     publication = {"topic": "t", "qos": 0, "retain": False, "client": "c", **about}
     return Extractor(names).extract(payload, content_type=content_type, **publication)
@@ -100,7 +80,7 @@ def test_size_is_bounded(library: str) -> None:
 )
 def test_bombs_are_harmless(library: str, cbor_reader: str, payload: bytes) -> None:
     for content_type in (None, "application/cbor", "application/json"):
-        taken(payload, "a", "a.b", "value", content_type=content_type)
+        assert taken(payload, "a", "a.b", "value", content_type=content_type).keys() <= {"a", "a.b", "value"}
 
 
 @pytest.mark.clause("F-32")
