@@ -7,24 +7,15 @@ ends as soon as no link is open.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from edgebroker.event import Attributes
-from edgebroker.matching.labels import Key
-from edgebroker.matching.nodes import FIRST_LEVEL, LEAF, NONE, Nodes
+from edgebroker.matching.published.nodes import FIRST_LEVEL, LEAF, NONE
+from edgebroker.matching.published.search import Decision, close_links
 from edgebroker.topics import SEPARATOR
 
 if TYPE_CHECKING:
     from edgebroker.matching.pst import Pst
-
-
-class Decision(NamedTuple):
-    """The outcome of one search."""
-
-    yes: int
-    """The links that need a copy, one bit each."""
-    steps: int
-    """The nodes visited."""
 
 
 def decide(tree: Pst, topic: str, attributes: Attributes, mask: int) -> int:
@@ -70,41 +61,4 @@ def decide_counting(tree: Pst, topic: str, attributes: Attributes, mask: int) ->
         if spans is not None:
             stack.append((spans.some, open_, NONE))
         stack.append((nodes.tables[node].get(names[level], NONE), open_, NONE))
-    return Decision(yes, steps)
-
-
-def close_links(nodes: Nodes, root: int, keys: list[Key], open_: int) -> Decision:
-    """Decide the links *open_* in the content tree at *root*.  keys: the key of the event's value for every rank."""
-    ranks = nodes.ranks
-    stars = nodes.stars
-    tables = nodes.tables
-    spans = nodes.spans
-    yeses = nodes.yeses
-    maybes = nodes.maybes
-    yes = steps = 0
-    stack = [(root, open_)] if root else []
-    children: list[int] = []
-    while stack:
-        node, open_ = stack.pop()
-        open_ &= ~yes
-        if not open_:
-            continue
-        steps += 1
-        yes |= open_ & yeses[node]
-        open_ &= maybes[node]
-        if not open_:
-            continue
-        key = keys[ranks[node]]
-        if stars[node]:
-            stack.append((stars[node], open_))
-        wide = spans[node]
-        if wide is not None:
-            wide.find(key, children)
-            for child in children:
-                stack.append((child, open_))
-            children.clear()
-        table = tables[node]
-        child = table.get(key, NONE)
-        if child:
-            stack.append((child, open_))
     return Decision(yes, steps)

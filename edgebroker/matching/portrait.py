@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from edgebroker.matching.labels import Key, Label, Wide
-from edgebroker.matching.nodes import FIRST_LEVEL, LEAF, NONE
 from edgebroker.matching.pst import Pst
+from edgebroker.matching.published.labels import Key, Label, Wide
+from edgebroker.matching.published.nodes import FIRST_LEVEL, LEAF, NONE
 from edgebroker.predicate import ANY_RUN, ElementaryTest, Interval, Pattern
 
 

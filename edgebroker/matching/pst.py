@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgebroker.event import Attributes
-from edgebroker.matching.growth import TRUNK, Edge, Step, enter, leaf_at, leave, path_to, walk
-from edgebroker.matching.labels import Wide
-from edgebroker.matching.nodes import FIRST_LEVEL, NONE, Nodes
+from edgebroker.matching.published.growth import TRUNK, Edge, Step, enter, leaf_at, leave, path_to, walk
+from edgebroker.matching.published.labels import Wide
+from edgebroker.matching.published.nodes import FIRST_LEVEL, NONE, Nodes
+from edgebroker.matching.published.search import collect
 from edgebroker.matching.replanting import replant
 from edgebroker.matching.schema import Schema
-from edgebroker.matching.search import collect
 from edgebroker.predicate import Predicate
 from edgebroker.topics import MULTI_LEVEL, SEPARATOR, SINGLE_LEVEL, TopicFilter
 

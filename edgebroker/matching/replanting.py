@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edgebroker.matching.growth import Edge, Step, enter, leaf_at, path_to, walk
-from edgebroker.matching.nodes import LEAF, Nodes
+from edgebroker.matching.published.growth import Edge, Step, enter, leaf_at, path_to, walk
+from edgebroker.matching.published.nodes import LEAF, Nodes
 from edgebroker.matching.schema import Schema
 
 

@@ -7,8 +7,8 @@ from operator import itemgetter
 from typing import Final
 
 from edgebroker.event import Attributes
-from edgebroker.matching.growth import Step
-from edgebroker.matching.labels import Key, Wide, key_of, label_of
+from edgebroker.matching.published.growth import Step
+from edgebroker.matching.published.labels import Key, Wide, key_of, label_of
 from edgebroker.predicate import Predicate
 
 REVIEW_FIRST: Final = 8

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgebroker.event import COMPOSITE, Value
-from edgebroker.matching.cells import Cells
-from edgebroker.matching.fixed import FixedPst
-from edgebroker.matching.labels import key_of
 from edgebroker.matching.linkmatch import decide
-from edgebroker.matching.nodes import LEAF, NONE, Nodes
 from edgebroker.matching.pst import Pst
+from edgebroker.matching.published.cells import Cells
+from edgebroker.matching.published.fixed import FixedPst
+from edgebroker.matching.published.labels import key_of
+from edgebroker.matching.published.nodes import LEAF, NONE, Nodes
 from edgebroker.matching.trits import NOWHERE, TritVector, alternative_combine, parallel_combine
 from edgebroker.predicate import ANY_ONE, ANY_RUN, Bound, ElementaryTest, Interval, Kind, Pattern, Predicate
 from edgebroker.topics import TopicFilter

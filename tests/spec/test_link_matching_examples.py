@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from edgebroker.event import Value
-from edgebroker.matching.fixed import FixedPst
-from edgebroker.matching.labels import Wide
+from edgebroker.matching.published.fixed import FixedPst
+from edgebroker.matching.published.labels import Wide
 from edgebroker.matching.trits import format_trits, parse_trits, refine
 from edgebroker.predicate import ElementaryTest, Interval, Kind, Predicate
 

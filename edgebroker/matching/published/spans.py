@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from edgebroker.matching.cells import Cells
-from edgebroker.matching.labels import Key, single_keys
+from edgebroker.matching.published.cells import Cells
+from edgebroker.matching.published.labels import Key, single_keys
 from edgebroker.predicate import ElementaryTest, Interval, Kind, Pattern
 
 

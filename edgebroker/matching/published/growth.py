@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-from edgebroker.matching.annotation import reannotate, reannotate_above
-from edgebroker.matching.labels import Label, Wide
-from edgebroker.matching.nodes import LEAF, NONE, Nodes
+from edgebroker.matching.published.annotation import reannotate, reannotate_above
+from edgebroker.matching.published.labels import Label, Wide
+from edgebroker.matching.published.nodes import LEAF, NONE, Nodes
 
 Step: TypeAlias = tuple[int, Label]
 """A rank and the edge to take there. Ranks that a path leaves out are not tested, hence not even visited."""

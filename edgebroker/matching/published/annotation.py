@@ -14,8 +14,8 @@ The last line is kept per node (`Nodes.fans`), so that one more value edge costs
 
 from __future__ import annotations
 
-from edgebroker.matching.labels import Key, Wide
-from edgebroker.matching.nodes import NONE, Nodes
+from edgebroker.matching.published.labels import Key, Wide
+from edgebroker.matching.published.nodes import NONE, Nodes
 from edgebroker.matching.trits import NOWHERE, TritVector, alternative_combine, parallel_combine
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from edgebroker.limits import TOPIC_LEVELS_MAX
-from edgebroker.matching.labels import Key, Label, Wide
-from edgebroker.matching.spans import Spans
+from edgebroker.matching.published.labels import Key, Label, Wide
+from edgebroker.matching.published.spans import Spans
 from edgebroker.predicate import ElementaryTest
 
 NONE: Final = 0

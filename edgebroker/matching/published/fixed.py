@@ -1,7 +1,6 @@
 """A search tree over content alone, with a fixed order of attributes, as in the examples of the source [LM].
 
-It is the tree of `pst.Pst` without topics and with every trivial test kept: each path visits every attribute, and
-attributes may declare their domains.
+Every trivial test is kept: each path visits every attribute. Attributes may declare their domains.
 """
 
 from __future__ import annotations
@@ -9,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from edgebroker.event import Attributes, Value
-from edgebroker.matching.growth import TRUNK, enter, leaf_at, leave, walk
-from edgebroker.matching.labels import Wide, key_of, label_of
-from edgebroker.matching.linkmatch import Decision, close_links
-from edgebroker.matching.nodes import NONE, Nodes
-from edgebroker.matching.schema import Schema
-from edgebroker.matching.search import collect
+from edgebroker.matching.published.growth import TRUNK, enter, leaf_at, leave, walk
+from edgebroker.matching.published.labels import Key, Wide, key_of, label_of
+from edgebroker.matching.published.nodes import NONE, Nodes
+from edgebroker.matching.published.search import Decision, close_links, collect
 from edgebroker.matching.trits import TritVector
 from edgebroker.predicate import Predicate
 
@@ -24,16 +21,17 @@ class FixedPst:
 
     def __init__(self, names: Sequence[str], domains: Mapping[str, Sequence[Value]] | None = None) -> None:
         """domains: for some attributes, every value that events can have."""
-        self.schema = Schema(names)
+        self.names = tuple(names)
+        self._ranks = {name: rank for rank, name in enumerate(self.names)}
         domains = domains or {}
-        declared = {self.schema.ranks[name]: tuple(map(key_of, values)) for name, values in domains.items()}
+        declared = {self._ranks[name]: tuple(map(key_of, values)) for name, values in domains.items()}
         self.nodes = Nodes(declared)
         self._leaves: dict[int, int] = {}
 
     def insert(self, number: int, predicate: Predicate, link: int) -> None:
-        """Add subscription *number*, to be reached over *link*. Raises KeyError for an attribute not in the schema."""
-        labels = {self.schema.ranks[test.attribute]: label_of(test) for test in predicate}
-        path = [(rank, labels.get(rank, Wide.STAR)) for rank in range(len(self.schema.names))]
+        """Add subscription *number*, to be reached over *link*. Raises KeyError if *names* lacks an attribute."""
+        labels = {self._ranks[test.attribute]: label_of(test) for test in predicate}
+        path = [(rank, labels.get(rank, Wide.STAR)) for rank in range(len(self.names))]
         self._leaves[number] = leaf_at(self.nodes, walk(self.nodes, TRUNK, path))
         enter(self.nodes, self._leaves[number], number, link)
 
@@ -53,9 +51,13 @@ class FixedPst:
     def match(self, attributes: Attributes) -> tuple[list[int], int]:
         """The subscriptions that accept an event, and the matching steps (centralised match)."""
         found: list[int] = []
-        steps = collect(self.nodes, self.nodes.stars[NONE], NONE, self.schema.keys(attributes), found)
+        steps = collect(self.nodes, self.nodes.stars[NONE], NONE, self._keys(attributes), found)
         return found, steps
 
     def decide(self, attributes: Attributes, mask: int) -> Decision:
         """The links of *mask* that an event must take, and the matching steps (link matching)."""
-        return close_links(self.nodes, self.nodes.stars[NONE], self.schema.keys(attributes), mask)
+        return close_links(self.nodes, self.nodes.stars[NONE], self._keys(attributes), mask)
+
+    def _keys(self, attributes: Attributes) -> list[Key]:
+        """The keys of an event's values, by rank."""
+        return [key_of(attributes.get(name)) for name in self.names]
