@@ -10,8 +10,8 @@ from importlib import import_module
 
 import click
 
-# subcommand -> module of this folder; each module calls its click command `command`
-BENCHMARKS = {"mqtt": "mqtt"}
+# subcommand -> module or folder of this folder; each calls its click command `command`
+BENCHMARKS = {"match": "match", "mqtt": "mqtt"}
 
 
 class Benchmarks(click.Group):

@@ -1,0 +1,157 @@
+"""The two files of `edgebroker bench match`: subscriptions and events, one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from edgebroker.errors import EdgebrokerError
+from edgebroker.filters import Filter
+from edgebroker.predicate import Predicate
+from edgebroker.topics import TopicFilter, parse_topic_name
+
+LINKS_MAX = 4_096
+"""More links than any gateway has neighbours and local clients that need a bit of their own."""
+
+_SUBSCRIPTION_KEYS = frozenset({"id", "topic", "where", "link"})
+_EVENT_KEYS = frozenset({"topic", "payload"})
+_EVERYTHING: tuple[Predicate, ...] = ((),)
+
+
+class LineInvalid(EdgebrokerError):
+    """A line cannot be used; the message names file and line and says what belongs there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One line of S, read and checked."""
+
+    id: int
+    topic_filter: TopicFilter
+    predicates: tuple[Predicate, ...]
+    link: int | None
+    """As the line says; None if it says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of E, read and checked."""
+
+    topic: str
+    payload: bytes
+    """The payload as a client would publish it: JSON without white space."""
+
+
+class Lines:
+    """The objects of one file, in order. Blank lines count as lines and are skipped.
+
+    `tell` gets one sentence for each key that is not known: it is ignored, since files may carry more than we read,
+    and told, since it may be `where` spelt wrong.
+    """
+
+    def __init__(self, path: Path, tell: Callable[[str], None]) -> None:
+        self.path = path
+        self.line = 0
+        """The number of the line last read, from 1."""
+        self.bytes = 0
+        """How much of the file has been read."""
+        self._tell = tell
+        self._told: set[str] = set()
+
+    def subscriptions(self, links: int | None) -> Iterator[Subscription]:
+        """Read *path* as S.  links: how many there are, if that is given.  Raises LineInvalid."""
+        seen: dict[int, int] = {}
+        for fields in self._objects(_SUBSCRIPTION_KEYS):
+            number = fields.get("id")
+            if type(number) is not int:
+                self._refuse(f'"id" must be a whole number, not {_spelt(number)}')
+            if seen.setdefault(number, self.line) != self.line:
+                self._refuse(f"id {number} is already the subscription of line {seen[number]}; ids must differ")
+            yield Subscription(number, self._topic_filter(fields), self._predicates(fields), self._link(fields, links))
+
+    def events(self) -> Iterator[Event]:
+        """Read *path* as E. Raises LineInvalid."""
+        for fields in self._objects(_EVENT_KEYS):
+            topic = self._text(fields, "topic")
+            if "payload" not in fields:
+                self._refuse('"payload" is missing; it is the JSON object that is published, {} if it is empty')
+            try:
+                topic = parse_topic_name(topic)
+                payload = json.dumps(fields["payload"], ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+                yield Event(topic, payload.encode())
+            except EdgebrokerError as error:
+                self._refuse(f'"topic": {error}')
+            except ValueError as error:  # a number beyond floats, or half of a surrogate pair
+                self._refuse(f'"payload" cannot be published: {error}')
+
+    def _objects(self, known: frozenset[str]) -> Iterator[dict[str, Any]]:
+        with self.path.open("rb") as file:
+            for line in file:
+                self.line += 1
+                self.bytes += len(line)
+                if line.isspace():
+                    continue
+                try:
+                    fields = json.loads(line.decode(), parse_constant=_refuse_constant)
+                except json.JSONDecodeError as error:
+                    self._refuse(f"no JSON: {error.msg} at column {error.colno}")
+                except (ValueError, RecursionError) as error:
+                    self._refuse(f"no JSON: {error}")
+                if not isinstance(fields, dict):
+                    self._refuse(f"a JSON object belongs here, not {_spelt(fields)}")
+                for key in fields.keys() - known - self._told:
+                    self._told.add(key)
+                    self._tell(f"{self.path}:{self.line}: key {_spelt(key)} is ignored; known are {_listed(known)}")
+                yield fields
+
+    def _topic_filter(self, fields: dict[str, Any]) -> TopicFilter:
+        text = self._text(fields, "topic")
+        try:
+            return TopicFilter.parse(text)
+        except EdgebrokerError as error:
+            self._refuse(f'"topic": {error}')
+
+    def _predicates(self, fields: dict[str, Any]) -> tuple[Predicate, ...]:
+        if fields.get("where") is None:
+            return _EVERYTHING
+        text = self._text(fields, "where")
+        try:
+            return Filter.parse(text).predicates
+        except EdgebrokerError as error:
+            self._refuse(f'"where": {error}')
+
+    def _link(self, fields: dict[str, Any], links: int | None) -> int | None:
+        link = fields.get("link")
+        if link is None:
+            return None
+        end = LINKS_MAX if links is None else links
+        if type(link) is not int or not 0 <= link < end:
+            why = "a gateway has no more links" if links is None else f"--links is {links}"
+            self._refuse(f'"link" must be a whole number from 0 to {end - 1} ({why}), not {_spelt(link)}')
+        return link
+
+    def _text(self, fields: dict[str, Any], key: str) -> str:
+        text = fields.get(key)
+        if not isinstance(text, str):
+            self._refuse(f'"{key}" is missing' if key not in fields else f'"{key}" must be a text, not {_spelt(text)}')
+        return text
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise LineInvalid(f"{self.path}:{self.line}: {why}") from None
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number in JSON")
+
+
+def _spelt(value: object) -> str:
+    """*value* as JSON, cut to what fits into a message."""
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _listed(names: frozenset[str]) -> str:
+    return ", ".join(f'"{name}"' for name in sorted(names))

@@ -1,0 +1,99 @@
+"""The outcome of `edgebroker bench match`, for programs and for people."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+from .answers import Answers
+from .durations import clock_us
+from .installation import Installation
+from .kernel import kernel
+from .rounds import Timings
+
+RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+MIB = 1024 * 1024
+
+Figures = Mapping[str, float | int | str | bool]
+
+_TIMES: Final = {
+    "match": "attributes at hand -> ids of all matching subscriptions",
+    "decide": "attributes at hand -> links",
+    "end_to_end": "JSON bytes -> ids of all matching subscriptions",
+    "resolve": "a topic seen for the first time",
+    "insert": "subscribe, while the tree fills",
+    "reinsert": "subscribe, the tree full",
+    "remove": "unsubscribe, the tree full",
+}
+"""What is timed -> in words."""
+
+
+def figures(installed: Installation, answers: Answers, timings: Timings, rounds: int) -> Figures:
+    """Everything that was measured and counted. Times in us, medians; `_p99_us` beside them."""
+    count, events = len(installed.ids), len(answers.events)
+    nodes, size = census(installed)
+    spent = {
+        "match": timings.matching,
+        "decide": timings.deciding,
+        "end_to_end": timings.end_to_end,
+        "resolve": timings.resolving,
+        "insert": installed.inserting,
+        "reinsert": installed.reinserting,
+        "remove": installed.removing,
+    }
+    return {
+        "kernel": kernel(),
+        "subscriptions": count,
+        "events": events,
+        "links": installed.link_count,
+        "rounds": rounds,
+        **{f"{name}_us": round(durations.median_us(), 3) for name, durations in spent.items()},
+        **{f"{name}_p99_us": round(durations.p99_us(), 3) for name, durations in spent.items()},
+        "clock_us": round(clock_us(), 3),
+        "bytes_per_subscription": round(size / count, 1),
+        "nodes": nodes,
+        "match_steps": round(answers.match_steps, 2),
+        "decide_steps": round(answers.decide_steps, 2),
+        "matches": answers.matches,
+        "matches_per_event": round(answers.matches / events, 3),
+        "decide_agrees": not answers.disagreements,
+        "rss_mib": round(rss_mib(), 1),
+        "digest": answers.digest,
+    }
+
+
+def census(installed: Installation) -> tuple[int, int]:
+    """How many nodes the tree has, and how many bytes it says it takes."""
+    tree = installed.tree
+    return len(tree.nodes), tree.bytes_estimate()
+
+
+def rss_mib() -> float:
+    """The most memory this process has had resident, in MiB; 0 where the system does not tell."""
+    if sys.platform == "win32":
+        return 0.0
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * RSS_UNIT / MIB
+
+
+def as_table(found: Figures) -> str:
+    """The same for people."""
+    lines = [
+        f"{found['subscriptions']:,} subscriptions, {found['events']:,} events, {found['links']} links, "
+        f"{found['rounds']} rounds, {found['kernel']} kernel",
+        "",
+        f"{'':<12}{'median':>12}{'p99':>12}  us per call; {found['clock_us']} us of each are the clock's",
+        *(
+            f"{name.replace('_', ' '):<12}{found[f'{name}_us']:>12,.2f}{found[f'{name}_p99_us']:>12,.2f}  {words}"
+            for name, words in _TIMES.items()
+        ),
+        "",
+        f"matches      {found['matches']:,}, {found['matches_per_event']:,} per event",
+        f"steps        {found['match_steps']:,} to match, {found['decide_steps']:,} to decide (means)",
+        f"tree         {found['nodes']:,} nodes, {found['bytes_per_subscription']:,} bytes per subscription",
+        f"process      {found['rss_mib']:,} MiB resident at most",
+        f"digest       {found['digest']}",
+    ]
+    return "\n".join(lines)
