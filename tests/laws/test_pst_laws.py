@@ -15,7 +15,6 @@ from edgebroker.event import COMPOSITE, Value
 from edgebroker.matching.linkmatch import decide
 from edgebroker.matching.pst import Pst
 from edgebroker.matching.published.cells import Cells
-from edgebroker.matching.published.fixed import FixedPst
 from edgebroker.matching.published.labels import key_of
 from edgebroker.matching.published.nodes import LEAF, NONE, Nodes
 from edgebroker.matching.trits import NOWHERE, TritVector, alternative_combine, parallel_combine
@@ -192,44 +191,6 @@ def test_nothing_remains_when_everything_is_taken_out(grown: Grown, rng: random.
     assert len(grown.tree) == 0
     assert len(grown.tree.nodes) == 0
     assert not grown.tree.schemas
-
-
-EQUALITIES: st.SearchStrategy[Predicate] = st.dictionaries(st.sampled_from(NAMES), st.integers(1, 3)).map(
-    lambda tests: tuple(
-        ElementaryTest(name, Kind.NUMBER, (Interval(value, True, value, True),))
-        for name, value in sorted(tests.items())
-    )
-)
-
-
-@given(
-    st.lists(st.tuples(EQUALITIES, st.integers(0, 3)), max_size=20),
-    st.lists(st.booleans(), min_size=20, max_size=20),
-    st.fixed_dictionaries({name: st.integers(1, 3) for name in NAMES}),
-    st.booleans(),
-    st.integers(0, 15),
-)
-def test_link_matching_takes_no_more_steps_than_full_matching(
-    subscriptions: list[tuple[Predicate, int]],
-    removed: list[bool],
-    attributes: dict[str, Value],
-    declared: bool,
-    mask: int,
-) -> None:
-    tree = FixedPst(NAMES, dict.fromkeys(NAMES, (1, 2, 3)) if declared else None)
-    for number, (predicate, link) in enumerate(subscriptions):
-        tree.insert(number, predicate, link)
-    for number in range(len(subscriptions)):
-        if removed[number]:
-            tree.remove(number)
-    expected = 0
-    for number, (predicate, link) in enumerate(subscriptions):
-        if not removed[number] and accepts(predicate, attributes):
-            expected |= 1 << link
-    decision = tree.decide(attributes, mask)
-    assert decision.yes == expected & mask
-    assert decision.steps <= tree.match(attributes)[1]
-    check_annotations(tree.nodes, tree.nodes.stars[NONE])
 
 
 @given(

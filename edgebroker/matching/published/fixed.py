@@ -1,63 +1,195 @@
-"""A search tree over content alone, with a fixed order of attributes, as in the examples of the source [LM].
-
-Every trivial test is kept: each path visits every attribute. Attributes may declare their domains.
-"""
+"""A search tree over content alone, with a fixed order of attributes, as in the examples of the source [LM]."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from edgebroker.event import Attributes, Value
-from edgebroker.matching.published.growth import TRUNK, enter, leaf_at, leave, walk
-from edgebroker.matching.published.labels import Key, Wide, key_of, label_of
-from edgebroker.matching.published.nodes import NONE, Nodes
-from edgebroker.matching.published.search import Decision, close_links, collect
+from edgebroker.matching.published.factoring import Factoring, IndexKey
+from edgebroker.matching.published.node import STAR, Branch, Key, Label, Node, Path, label_of
+from edgebroker.matching.published.tree import SearchTree
+from edgebroker.matching.published.walks import Decision
 from edgebroker.matching.trits import TritVector
-from edgebroker.predicate import Predicate
+from edgebroker.predicate import ElementaryTest, Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class Optimisations:
+    """What the source offers on top of the plain tree [LM, optimisations]. The order of attributes is the caller's."""
+
+    index_attributes: int = 0
+    """Factoring: the first attributes, as many as this, choose a tree instead of being tested in it."""
+    trivial_test_elimination: bool = False
+    """No node for an attribute that none of the predicates below tests."""
+    delayed_branching: bool = False
+    """A `*` edge is not followed if the event fails an equality test that every predicate below it makes."""
+
+
+PLAIN = Optimisations()
+
+
+class Subscription(NamedTuple):
+    """One conjunction, and where its subscriber is."""
+
+    number: int
+    predicate: Predicate
+    links: int
+    """One bit per link; several for a tree that serves several brokers, each of which has links of its own."""
 
 
 class FixedPst:
-    """Subscriptions of one predicate each over the attributes *names*."""
+    """Subscriptions over the attributes *names*, tested in this order."""
 
-    def __init__(self, names: Sequence[str], domains: Mapping[str, Sequence[Value]] | None = None) -> None:
-        """domains: for some attributes, every value that events can have."""
+    def __init__(
+        self,
+        names: Sequence[str],
+        domains: Mapping[str, Sequence[Value]] | None = None,
+        optimisations: Optimisations = PLAIN,
+    ) -> None:
+        """domains: for some attributes, every value that events can have. Other values get undefined answers."""
         self.names = tuple(names)
-        self._ranks = {name: rank for rank, name in enumerate(self.names)}
-        domains = domains or {}
-        declared = {self._ranks[name]: tuple(map(key_of, values)) for name, values in domains.items()}
-        self.nodes = Nodes(declared)
-        self._leaves: dict[int, int] = {}
+        self._optimisations = optimisations
+        self._domains = {self.names.index(name): tuple(values) for name, values in (domains or {}).items()}
+        self._factoring = Factoring(optimisations.index_attributes)
+        self._trees: dict[IndexKey, SearchTree] = {}
+        self._subscriptions: dict[int, Subscription] = {}
 
-    def insert(self, number: int, predicate: Predicate, link: int) -> None:
-        """Add subscription *number*, to be reached over *link*. Raises KeyError if *names* lacks an attribute."""
-        labels = {self._ranks[test.attribute]: label_of(test) for test in predicate}
-        path = [(rank, labels.get(rank, Wide.STAR)) for rank in range(len(self.names))]
-        self._leaves[number] = leaf_at(self.nodes, walk(self.nodes, TRUNK, path))
-        enter(self.nodes, self._leaves[number], number, link)
+    def __len__(self) -> int:
+        return len(self._subscriptions)
+
+    def insert(self, number: int, predicate: Predicate, links: int) -> None:
+        """Add subscription *number*, to be reached over *links* (one bit each), and annotate its path anew.
+
+        Raises ValueError if *number* is in use, if an attribute is not in *names*, or if an index attribute is tested
+        for anything but one value.
+        """
+        self._insert(Subscription(number, predicate, links), annotate=True)
+
+    def insert_all(self, subscriptions: Iterable[Subscription]) -> None:
+        """Add many subscriptions and annotate once, at the end. Raises what `insert` raises."""
+        for subscription in subscriptions:
+            self._insert(subscription, annotate=False)
+        self.annotate()
 
     def remove(self, number: int) -> None:
         """Take out subscription *number*. Raises KeyError if there is none."""
-        leave(self.nodes, self._leaves.pop(number), number, keep_trivial=True)
+        index, path = self._path(self._subscriptions.pop(number).predicate)
+        for key in self._factoring.trees_of(index):
+            self._trees[key].remove(path, number)
+            if self._trees[key].root is None:
+                del self._trees[key]
+        for at, gone in self._factoring.forget(index):
+            # What is left in the trees of this value are copies of what the tree for unnamed values has as well.
+            for key in [key for key in self._trees if key[at] == gone]:
+                del self._trees[key]
 
-    def annotation(self, path: Sequence[Value | Wide] = ()) -> TritVector:
-        """The annotation of the node that *path*, the labels from the root on, leads to. KeyError if there is none."""
-        node = self.nodes.stars[NONE]
-        for label in path:
-            node = self.nodes.child(node, label if isinstance(label, Wide) else key_of(label))
-            if not node:
-                raise KeyError(path)
-        return TritVector(self.nodes.yeses[node], self.nodes.maybes[node])
+    def annotate(self) -> None:
+        """Annotate everything from scratch."""
+        for tree in self._trees.values():
+            tree.annotate()
 
     def match(self, attributes: Attributes) -> tuple[list[int], int]:
         """The subscriptions that accept an event, and the matching steps (centralised match)."""
+        values = [attributes.get(name) for name in self.names]
+        tree = self._tree_for(values)
+        if tree is None:
+            return [], 1
         found: list[int] = []
-        steps = collect(self.nodes, self.nodes.stars[NONE], NONE, self._keys(attributes), found)
+        steps = tree.match(values, found)
         return found, steps
 
     def decide(self, attributes: Attributes, mask: int) -> Decision:
-        """The links of *mask* that an event must take, and the matching steps (link matching)."""
-        return close_links(self.nodes, self.nodes.stars[NONE], self._keys(attributes), mask)
+        """The links of *mask* that an event must take, and the matching steps (link matching).
 
-    def _keys(self, attributes: Attributes) -> list[Key]:
-        """The keys of an event's values, by rank."""
-        return [key_of(attributes.get(name)) for name in self.names]
+        An event that no subscription of any index value can match takes one step.
+        """
+        values = [attributes.get(name) for name in self.names]
+        tree = self._tree_for(values)
+        return Decision(0, 1) if tree is None else tree.decide(values, mask)
+
+    def annotation(self, path: Sequence[Label] = (), index: IndexKey = ()) -> TritVector:
+        """The annotation of the node that *path*, the labels from the root on, leads to. Raises KeyError without one.
+
+        index: which of the trees, with factoring.
+        """
+        node: Node | None = self._trees[index].root
+        for label in path:
+            node = node.child(label) if isinstance(node, Branch) else None
+        if node is None:
+            raise KeyError(path)
+        return node.annotation
+
+    def roots(self) -> dict[IndexKey, Node]:
+        """The root of every tree: one, named `()`, without factoring."""
+        return {key: tree.root for key, tree in self._trees.items() if tree.root is not None}
+
+    def count_nodes(self) -> int:
+        """How many nodes there are in all trees."""
+        count = 0
+        stack = list(self.roots().values())
+        while stack:
+            node = stack.pop()
+            count += 1
+            if isinstance(node, Branch):
+                stack.extend(child for _, child in node.edges())
+        return count
+
+    def _insert(self, subscription: Subscription, *, annotate: bool) -> None:
+        number, predicate, links = subscription
+        if number in self._subscriptions:
+            raise ValueError(f"subscription {number} is in the tree already")
+        index, path = self._path(predicate)
+        for at, fresh in self._factoring.name(index):
+            self._split_off(at, fresh, annotate=annotate)
+        self._subscriptions[number] = subscription
+        for key in self._factoring.trees_of(index):
+            self._tree(key).insert(path, number, links, annotate=annotate)
+
+    def _split_off(self, at: int, fresh: Key, *, annotate: bool) -> None:
+        """Give the value *fresh* of index attribute *at*, unnamed so far, trees with the copies that belong there."""
+        for number, predicate, links in self._subscriptions.values():
+            index, path = self._path(predicate)
+            if index[at] is STAR:
+                for key in self._factoring.trees_of((*index[:at], fresh, *index[at + 1 :])):
+                    self._tree(key).insert(path, number, links, annotate=annotate)
+
+    def _path(self, predicate: Predicate) -> tuple[tuple[Key, ...], Path]:
+        """What *predicate* asks of the index attributes, and its path in the trees that this leads to."""
+        labels = {self.names.index(test.attribute): label_of(test) for test in predicate}
+        first = self._optimisations.index_attributes
+        index: list[Key] = []
+        for rank in range(first):
+            label = labels.get(rank, STAR)
+            if isinstance(label, ElementaryTest):
+                raise ValueError(f"index attribute {self.names[rank]} is tested for more than one value")
+            index.append(label)
+        if self._optimisations.trivial_test_elimination:
+            return tuple(index), [(rank, labels[rank]) for rank in sorted(labels) if rank >= first]
+        return tuple(index), [(rank, labels.get(rank, STAR)) for rank in range(first, len(self.names))]
+
+    def _tree(self, key: IndexKey) -> SearchTree:
+        """The tree of *key*, made if it is missing."""
+        if key not in self._trees:
+            self._trees[key] = SearchTree(
+                self._domains,
+                trivial=not self._optimisations.trivial_test_elimination,
+                guarded=self._optimisations.delayed_branching,
+            )
+        return self._trees[key]
+
+    def _tree_for(self, values: Sequence[Value]) -> SearchTree | None:
+        return self._trees.get(self._factoring.tree_for(values[: self._optimisations.index_attributes]))
+
+
+def fewest_stars_first(names: Sequence[str], predicates: Iterable[Predicate]) -> tuple[str, ...]:
+    """*names* in the order in which *predicates* test them least seldom: the one tested most comes first.
+
+    Names tested equally often stay in their order [LM, attribute order].
+    """
+    uses = dict.fromkeys(names, 0)
+    for predicate in predicates:
+        for test in predicate:
+            uses[test.attribute] += 1
+    return tuple(sorted(names, key=lambda name: -uses[name]))

@@ -1,0 +1,139 @@
+"""A parallel search tree: how it grows and shrinks, and what each node knows of the links below it [LM, annotation].
+
+For a given order of attributes the shape depends on the predicates in the tree alone, not on their history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from edgebroker.event import Value
+from edgebroker.matching.published.node import LEAF, STAR, Branch, Equality, Label, Leaf, Node, Path
+from edgebroker.matching.published.walks import Decision, collect, decide
+from edgebroker.matching.trits import NOWHERE, TritVector, alternative_combine, parallel_combine
+from edgebroker.predicate import ElementaryTest
+
+
+class SearchTree:
+    """Subscriptions by the paths of their predicates."""
+
+    __slots__ = ("domains", "guarded", "root", "trivial")
+
+    def __init__(self, domains: Mapping[int, Sequence[Value]], *, trivial: bool, guarded: bool) -> None:
+        """domains: rank -> every value its attribute can have, where that is declared.
+
+        trivial: whether branches with a `*` edge alone stay [LM, trivial test elimination].
+        guarded: whether branches know what their leaves share [LM, delayed branching].
+        """
+        self.domains = domains
+        self.trivial = trivial
+        self.guarded = guarded
+        self.root: Node | None = None
+
+    def insert(self, path: Path, number: int, links: int, *, annotate: bool = True) -> None:
+        """Add subscription *number*, to be reached over *links* (one bit each), at the end of *path*.
+
+        annotate: whether the annotations on the path are brought up to date; if not, `annotate` must follow.
+        """
+        self.root = self._grown(self.root, path, number, links, annotate)
+
+    def remove(self, path: Path, number: int) -> None:
+        """Take subscription *number* away from the end of *path*. Raises KeyError if it is not there."""
+        self.root = self._shrunk(self.root, path, number)
+
+    def annotate(self) -> None:
+        """Annotate the whole tree anew."""
+        if self.root is not None:
+            self._annotate_all(self.root)
+
+    def match(self, values: Sequence[Value], found: list[int]) -> int:
+        """Append to *found* the subscriptions that accept an event with *values* by rank; return the steps."""
+        return collect(self.root, values, found) if self.root else 0
+
+    def decide(self, values: Sequence[Value], mask: int) -> Decision:
+        """The links of *mask* that an event with *values* by rank must take."""
+        return decide(self.root, values, mask) if self.root else Decision(0, 0)
+
+    def _grown(self, node: Node | None, path: Path, number: int, links: int, annotate: bool) -> Node:
+        """The sub-tree at *node*, with one subscription more."""
+        rank = path[0][0] if path else LEAF
+        if node is None or node.rank > rank:
+            rest, node = node, Branch(rank) if path else Leaf()
+            if isinstance(node, Branch):
+                node.star = rest
+        if isinstance(node, Leaf):
+            node.members[number] = links
+        elif node.rank < rank:
+            node.star = self._grown(node.star, path, number, links, annotate)
+        else:
+            label = path[0][1]
+            node.set_child(label, self._grown(node.child(label), path[1:], number, links, annotate))
+        if annotate:
+            self._annotate(node)
+        return node
+
+    def _shrunk(self, node: Node | None, path: Path, number: int) -> Node | None:
+        """The sub-tree at *node*, with one subscription less and without what nobody needs any more."""
+        if node is None:
+            raise KeyError(number)
+        if isinstance(node, Leaf):
+            del node.members[number]
+            if not node.members:
+                return None
+        else:
+            on_path = bool(path) and path[0][0] == node.rank
+            label = path[0][1] if on_path else STAR
+            node.set_child(label, self._shrunk(node.child(label), path[1:] if on_path else path, number))
+            if not node.values and not node.tests and not (node.star and self.trivial):
+                return node.star
+        self._annotate(node)
+        return node
+
+    def _annotate_all(self, node: Node) -> None:
+        if isinstance(node, Branch):
+            for _, child in node.edges():
+                self._annotate_all(child)
+        self._annotate(node)
+
+    def _annotate(self, node: Node) -> None:
+        """Annotate *node* from what its children know."""
+        if isinstance(node, Leaf):
+            yes = 0
+            for links in node.members.values():
+                yes |= links
+            node.annotation = TritVector(yes, 0)
+            return
+        over_values = self._over_values(node)
+        node.annotation = parallel_combine(over_values, node.star.annotation) if node.star else over_values
+        if self.guarded:
+            node.shared = frozenset.intersection(
+                *(child.shared | _equality(node.rank, label) for label, child in node.edges())
+            )
+
+    def _over_values(self, node: Branch) -> TritVector:
+        """A over the values that the attribute can have, each being P over the edges that accept it.
+
+        An attribute without declared domain can have values that no edge accepts, for which every link is NO: the
+        implicit alternative N...N. It leaves no YES, so all that remains of A is what some edge reaches.
+        """
+        domain = self.domains.get(node.rank)
+        if domain is None:
+            reach = 0
+            for label, child in node.edges():
+                if label is not STAR:
+                    reach |= child.annotation.reach
+            return TritVector(0, reach)
+        over_all: TritVector | None = None
+        for value in domain:
+            here = NOWHERE
+            for child in node.taken(value):
+                here = parallel_combine(here, child.annotation)
+            over_all = here if over_all is None else alternative_combine(over_all, here)
+        return over_all or NOWHERE
+
+
+def _equality(rank: int, label: Label) -> frozenset[Equality]:
+    """What an edge requires of every leaf below, if it is an equality test."""
+    if label is STAR or isinstance(label, ElementaryTest):
+        return frozenset()
+    return frozenset([(rank, label)])
