@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import click
 
 from edgebroker.cli.explain.caret import pointed
+from edgebroker.cli.explain.comparison import Comparison, compare
 from edgebroker.cli.explain.verdict import TRUTHS, Verdict, judge
 from edgebroker.cli.explain.ways import Ways
 from edgebroker.cli.explain.words import INDEX_WORDS, words
@@ -47,8 +48,9 @@ _SOURCES: Final = {
 @click.option(
     "--user-property", "user", nargs=2, multiple=True, metavar="NAME VALUE", help="With --event; may be repeated."
 )
+@click.option("--covers", "other", metavar="EXPR2", help="Also say if EXPR accepts all that EXPR2 does, or why not.")
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object.")
-def command(expression: str, topic: str, as_json: bool, event: str | None, **about: Any) -> None:
+def command(expression: str, topic: str, as_json: bool, event: str | None, other: str | None, **about: Any) -> None:
     """Show how the content filter EXPR is understood, how it is looked up, and how to subscribe with it.
 
     Exit code 0, or 2 if EXPR is no filter; then the place of the mistake is shown.
@@ -56,21 +58,29 @@ def command(expression: str, topic: str, as_json: bool, event: str | None, **abo
     \b
     edgebroker explain "temp > 30 AND site IN ('north', 'south')"
     edgebroker explain "temp > 30" --event '{"temp": "31"}'
+    edgebroker explain "temp > 30" --covers "temp > 31 AND site = 'north'"
     """  # noqa: D301 - click reads \b, the character: keep the lines below it as they are
     try:
         TopicFilter.parse(topic)
     except TopicInvalid as error:
         raise click.UsageError(f"--topic: {error}") from None
-    try:
-        content_filter = Filter.parse(expression)
-    except (FilterInvalid, FilterTooComplex) as error:
-        _refuse(expression, error, as_json)
+    content_filter = _read(expression, as_json)
+    comparison = None if other is None else compare(content_filter, _read(other, as_json))
     verdict = None if event is None else judge(content_filter, _attributes(content_filter, event, **about))
     ways = Ways(expression, topic)
-    click.echo(_json(content_filter, ways, verdict) if as_json else "\n".join(_lines(content_filter, ways, verdict)))
+    told = (content_filter, ways, verdict, comparison)
+    click.echo(_json(*told) if as_json else "\n".join(_lines(*told)))
 
 
-def _refuse(expression: str, error: FilterInvalid | FilterTooComplex, as_json: bool) -> Any:
+def _read(expression: str, as_json: bool) -> Filter:
+    """The filter; if *expression* is none, say why and end."""
+    try:
+        return Filter.parse(expression)
+    except (FilterInvalid, FilterTooComplex) as error:
+        _refuse(expression, error, as_json)
+
+
+def _refuse(expression: str, error: FilterInvalid | FilterTooComplex, as_json: bool) -> NoReturn:
     """Say why *expression* is no filter, and end."""
     column = error.column if isinstance(error, FilterInvalid) else None
     if as_json:
@@ -108,7 +118,7 @@ def _attributes(
     return extractor.extract(payload, topic=topic_name or "", qos=qos, retain=retain, client=client, user=user)
 
 
-def _lines(content_filter: Filter, ways: Ways, verdict: Verdict | None) -> list[str]:
+def _lines(content_filter: Filter, ways: Ways, verdict: Verdict | None, comparison: Comparison | None) -> list[str]:
     """The explanation for people."""
     explanation = explain(content_filter)
     lines = [f"{'understood as':<{LABEL}}{explanation.canonical}"]
@@ -138,10 +148,12 @@ def _lines(content_filter: Filter, ways: Ways, verdict: Verdict | None) -> list[
             lines.append(f"{label:<{LABEL}}{one.truth:<{width}} {one.term}, for {one.because}")
         outcome = "delivered" if verdict.delivered else "not delivered"
         lines.append(f"{'':<{LABEL}}{verdict.truth:<{width}} in all: {outcome}")
+    if comparison is not None:
+        lines += [f"{'' if line else 'compared with':<{LABEL}}{text}" for line, text in enumerate(comparison.lines)]
     return lines
 
 
-def _json(content_filter: Filter, ways: Ways, verdict: Verdict | None) -> str:
+def _json(content_filter: Filter, ways: Ways, verdict: Verdict | None, comparison: Comparison | None) -> str:
     explanation = explain(content_filter)
     told: dict[str, Any] = {
         "ok": True,
@@ -161,4 +173,6 @@ def _json(content_filter: Filter, ways: Ways, verdict: Verdict | None) -> str:
     }
     if verdict is not None:
         told["event"] = asdict(verdict)
+    if comparison is not None:
+        told["covers"] = asdict(comparison)
     return json.dumps(told, ensure_ascii=False)

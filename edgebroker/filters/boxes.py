@@ -1,0 +1,152 @@
+"""Boxes: what one predicate accepts, one region per attribute, ready to be compared with others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from edgebroker.event import Attributes, Value
+from edgebroker.filters.names import AttributeName, Source
+from edgebroker.filters.patterns import prefix_of
+from edgebroker.filters.regions import (
+    EVERYTHING,
+    Region,
+    Span,
+    beginning_with,
+    example_of,
+    includes,
+    intersection,
+    point,
+    point_of,
+    region_of,
+    union,
+    whole,
+)
+from edgebroker.filters.wildcards import Parts, is_like_all, is_like_any
+from edgebroker.predicate import ANY_ONE, ANY_RUN, ElementaryTest, Interval, Kind, Pattern, Predicate
+
+_STRING: Final = whole(Kind.STRING)
+_DOMAINS: Final[Mapping[Source, Region]] = {
+    Source.TOPIC: _STRING,
+    Source.LEVEL: union((_STRING, whole(Kind.NULL))),
+    Source.QOS: union(map(point, (0, 1, 2))),
+    Source.RETAIN: whole(Kind.BOOLEAN),
+    Source.SIZE: region_of(ElementaryTest("$size", Kind.NUMBER, (Interval(0, True),))),
+    Source.CLIENT: _STRING,
+    Source.USER: union((_STRING, whole(Kind.NULL))),
+}
+"""What an attribute can be, by where it comes from; in the payload it can be anything."""
+
+
+def domain_of(attribute: str) -> Region:
+    """The values that *attribute*, a canonical name, can have."""
+    if not attribute.startswith("$"):
+        return EVERYTHING
+    return _DOMAINS[AttributeName.parse(attribute).source]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Box:
+    """The events for which every attribute lies in its region; a string must also satisfy the attribute's patterns."""
+
+    predicate: Predicate
+    regions: dict[str, Region]
+    """Attributes that may be anything they can be are left out. None of the regions is empty."""
+    patterns: dict[str, tuple[Pattern, ...]]
+
+    @classmethod
+    def of(cls, predicate: Predicate) -> Box | None:
+        """The box of *predicate*; None if a region shows that it accepts no event."""
+        regions: dict[str, Region] = {}
+        patterns: dict[str, tuple[Pattern, ...]] = {}
+        for test in predicate:
+            domain = domain_of(test.attribute)
+            region = intersection(region_of(test), domain)
+            if test.patterns:
+                points = [point_of(span) for span in region]
+                if None in points:
+                    patterns[test.attribute] = test.patterns
+                region = tuple(
+                    span for span, one in zip(region, points, strict=True) if one is None or test.accepts(one[0])
+                )
+            if not region:
+                return None
+            if region != domain or test.attribute in patterns:
+                regions[test.attribute] = region
+        return cls(predicate, regions, patterns)
+
+    def region(self, attribute: str) -> Region:
+        """What *attribute* may be, patterns apart."""
+        return self.regions.get(attribute) or domain_of(attribute)
+
+    def covers(self, other: Box) -> bool:
+        """Whether every event in *other* is in this box. Patterns apart, exact."""
+        return next(self.failing(other), None) is None
+
+    def failing(self, other: Box) -> Iterator[str]:
+        """The attributes for which *other* may have a value that this box has not."""
+        for attribute, region in self.regions.items():
+            narrow = other.region(attribute)
+            if not includes(region, narrow) or not all(
+                _satisfied(pattern, span, other.patterns.get(attribute, ()))
+                for pattern in self.patterns.get(attribute, ())
+                for span in narrow
+            ):
+                yield attribute
+
+    def accepts(self, attributes: Attributes) -> bool:
+        """Whether an event with these *attributes* is in the box."""
+        return all(test.accepts(attributes.get(test.attribute)) for test in self.predicate)
+
+
+def example_event(regions: Mapping[str, Region], boxes: Iterable[Box]) -> dict[str, Value]:
+    """An event whose attributes lie in *regions*; where *boxes* have patterns it tries to satisfy one of them."""
+    event = {attribute: example_of(region) for attribute, region in regions.items()}
+    for box in boxes:
+        for attribute, patterns in box.patterns.items():
+            for pattern in patterns:
+                likely = not pattern.negated and intersection(regions[attribute], point(_text_like(pattern.parts)))
+                if likely:
+                    event[attribute] = example_of(likely)
+    return event
+
+
+def are_independent(attributes: Iterable[str]) -> bool:
+    """Whether each of *attributes* may have any value that it can have, whatever the others are.
+
+    Not if one lies inside another, and two that speak of the topic are not taken to be.
+    """
+    names = [AttributeName.parse(attribute) for attribute in set(attributes)]
+    paths = {name.steps for name in names if name.source is Source.PAYLOAD}
+    nested = any(steps[:length] in paths for steps in paths for length in range(1, len(steps)))
+    return not nested and sum(name.source in (Source.TOPIC, Source.LEVEL) for name in names) < 2
+
+
+def _satisfied(pattern: Pattern, span: Span, known: tuple[Pattern, ...]) -> bool:
+    """Whether every string in *span* that satisfies the *known* patterns satisfies *pattern*. True is certain."""
+    only = point_of(span)
+    if only is not None:
+        return isinstance(only[0], str) and pattern.accepts(only[0])
+    likes: list[Parts] = [(_shared_prefix(span), ANY_RUN), *(one.parts for one in known if not one.negated)]
+    if not pattern.negated:
+        return any(is_like_all(pattern.parts, like) for like in likes)
+    if not intersection((span,), beginning_with(prefix_of(pattern.parts))):
+        return True
+    return any(not is_like_any(pattern.parts, like) for like in likes) or any(
+        is_like_all(one.parts, pattern.parts) for one in known if one.negated
+    )
+
+
+def _shared_prefix(span: Span) -> str:
+    """The longest text with which all strings in *span* begin."""
+    text: str = span[0][1] if len(span[0]) > 1 else ""
+    shared = len(text)
+    while not includes(beginning_with(text[:shared]), (span,)):
+        shared -= 1
+    return text[:shared]
+
+
+def _text_like(parts: Parts) -> str:
+    """A text that is like the pattern."""
+    return "".join(part if isinstance(part, str) else "_" if part == ANY_ONE else "" for part in parts)

@@ -1,0 +1,166 @@
+"""Regions: sets of values of one attribute, whatever their kinds, exact for the values that an event can have.
+
+All values stand on one line: NULL, the composite values, numbers, strings, booleans. A *span* holds what lies from one
+cut up to the next; a *cut* `(kind, value)` lies just before a value, `(kind,)` before the whole kind. There is no cut
+after a value: whatever follows 5 begins at the next number that an event can hold, so `a > 5` and
+`a >= 5.000000000000001` are one region, and a range between two neighbours is seen to be empty.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, Final, TypeAlias
+
+from edgebroker.event import COMPOSITE, Value
+from edgebroker.filters.patterns import successor
+from edgebroker.predicate import Bound, ElementaryTest, Interval, Kind, kind_of
+
+Cut: TypeAlias = tuple[Any, ...]
+Span: TypeAlias = tuple[Cut, Cut]
+Region: TypeAlias = tuple[Span, ...]
+"""Spans in order; none is empty, no two touch. Equal sets are equal regions."""
+
+EVERYTHING: Final[Region] = (((Kind.NULL,), (Kind.BOOLEAN + 1,)),)
+"""All values, and none (NULL)."""
+PRESENT: Final[Region] = (((Kind.NOT_NULL,), (Kind.BOOLEAN + 1,)),)
+"""All values. The composite ones stand where the line has the number of NOT_NULL."""
+
+_COMPARABLE: Final[Region] = (((Kind.NUMBER,), (Kind.BOOLEAN + 1,)),)
+_FLOAT_WHOLE_MIN: Final = 2**53
+"""From here on whole numbers, which are exact, lie closer together than doubles."""
+
+
+def whole(kind: Kind) -> Region:
+    """All values of *kind*, NULL, NUMBER, STRING or BOOLEAN."""
+    return (((kind,), (kind + 1,)),)
+
+
+def region_of(test: ElementaryTest) -> Region:
+    """What the kind and the intervals of *test* accept; its patterns may accept less."""
+    if test.kind is Kind.NULL:
+        return whole(Kind.NULL)
+    if test.kind is Kind.NOT_NULL:
+        return PRESENT
+    return _joined(_span(test.kind, interval) for interval in test.intervals)
+
+
+def point(value: Bound) -> Region:
+    """*value* alone."""
+    return _joined((_span(kind_of(value), Interval(value, True, value, True)),))
+
+
+def beginning_with(prefix: str) -> Region:
+    """The strings that begin with *prefix*."""
+    return _joined((_span(Kind.STRING, Interval(prefix, True, successor(prefix), False)),))
+
+
+def union(regions: Iterable[Region]) -> Region:
+    """What lies in any of *regions*."""
+    return _joined(span for region in regions for span in region)
+
+
+def intersection(one: Region, other: Region) -> Region:
+    """What lies in both. Time is linear in both lengths."""
+    common: list[Span] = []
+    i = j = 0
+    while i < len(one) and j < len(other):
+        low, high = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
+        if low < high:
+            common.append((low, high))
+        if one[i][1] < other[j][1]:
+            i += 1
+        else:
+            j += 1
+    return tuple(common)
+
+
+def difference(one: Region, other: Region) -> Region:
+    """What lies in *one* and not in *other*."""
+    begin, end = EVERYTHING[0]
+    lows = [begin, *(high for _, high in other)]
+    highs = [*(low for low, _ in other), end]
+    return intersection(one, tuple(gap for gap in zip(lows, highs, strict=True) if gap[0] < gap[1]))
+
+
+def includes(wide: Region, narrow: Region) -> bool:
+    """Whether *narrow* lies in *wide*."""
+    at = 0
+    for low, high in narrow:
+        while at < len(wide) and wide[at][1] < high:
+            at += 1
+        if at == len(wide) or low < wide[at][0]:
+            return False
+    return True
+
+
+def point_of(span: Span) -> tuple[Bound] | None:
+    """The one value in *span*, which holds numbers, strings or booleans; None if there are more."""
+    low, high = span
+    if len(low) > 1:
+        return (low[1],) if high == _above(Kind(low[0]), low[1]) else None
+    if low == (Kind.STRING,):
+        return ("",) if high == (Kind.STRING, "\0") else None
+    return (False,) if low == (Kind.BOOLEAN,) and high == (Kind.BOOLEAN, True) else None
+
+
+def example_of(region: Region) -> Value:
+    """A value in *region*, which is not empty: NULL if it is there, else a short one that can be compared."""
+    if region[0][0] == (Kind.NULL,):
+        return None
+    low, high = (intersection(region, _COMPARABLE) or region)[0]
+    match low[0]:
+        case Kind.NOT_NULL:
+            return COMPOSITE
+        case Kind.NUMBER:
+            return _number(low, high)
+        case Kind.STRING:
+            text: str = low[1] if len(low) > 1 else ""
+            readable = text[:-1] + "a" if text.endswith("\0") else text
+            return readable if low <= (Kind.STRING, readable) < high else text
+        case _:
+            return len(low) > 1
+
+
+def _number(low: Cut, high: Cut) -> int | float:
+    """A number from *low* on and below *high*, with few digits."""
+    if len(low) == 1:
+        return 0 if high > (Kind.NUMBER, 0) else math.floor(high[1]) - 1
+    least: int | float = low[1]
+    if isinstance(least, float) and abs(least) < _FLOAT_WHOLE_MIN:
+        for digits in range(10):
+            rounded = math.ceil(least) if digits == 0 else round(least + 0.5 * 10**-digits, digits)
+            if low <= (Kind.NUMBER, rounded) < high:
+                return rounded
+    return least
+
+
+def _span(kind: Kind, interval: Interval) -> Span:
+    low: Cut = (kind,) if interval.low is None else _cut(kind, interval.low, after=not interval.low_closed)
+    high: Cut = (kind + 1,) if interval.high is None else _cut(kind, interval.high, after=interval.high_closed)
+    return low, high
+
+
+def _cut(kind: Kind, value: Bound, *, after: bool) -> Cut:
+    if after:
+        return _above(kind, value)
+    return (kind,) if value is False or value == "" else (kind, value)
+
+
+def _above(kind: Kind, value: Bound) -> Cut:
+    """The cut before the least value that is greater than *value*. Bounds are finite: the language has no infinity."""
+    if isinstance(value, bool):
+        return (kind + 1,) if value else (kind, True)
+    if isinstance(value, str):
+        return kind, value + "\0"
+    return kind, math.nextafter(value, math.inf) if abs(value) < _FLOAT_WHOLE_MIN else int(value) + 1
+
+
+def _joined(spans: Iterable[Span]) -> Region:
+    joined: list[Span] = []
+    for low, high in sorted(span for span in spans if span[0] < span[1]):
+        if joined and low <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], high))
+        else:
+            joined.append((low, high))
+    return tuple(joined)
