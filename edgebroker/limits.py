@@ -18,6 +18,7 @@ PAYLOAD_DEPTH_MAX = 32  # nesting of JSON or CBOR that filters look into; a deep
 PAYLOAD_PARSE_BYTES_MAX = 256 * KIB  # parsing costs about 4 ms per MiB; a larger payload has no attributes
 
 # -- routing ---------------------------------------------------------------------------------------------------
+LINKS_MAX = 1_024  # links of a broker: neighbours and groups; a trit is two bits at every node of the tree
 ROUTES_MAX = 20_000  # cached topics; about 400 bytes each, 8 MiB in all; the cache starts anew when full
 
 # -- per client ------------------------------------------------------------------------------------------------

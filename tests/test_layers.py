@@ -53,7 +53,9 @@ DYNAMIC_IMPORTS = frozenset({"import_module", "__import__"})
 WORLDLY_CALLS = DYNAMIC_IMPORTS | {"open", "print", "input", "exec", "eval", "breakpoint"}
 
 REQUIRED = frozenset({"cbor2", "click"})
-OPTIONAL = frozenset({"cython", "orjson", "uvloop", "rich", "sqlite_utils", "psutil", "paho", "aiomqtt"})
+COMPILING = frozenset({"cpython", "cython", "libc"})
+"""What only compiling needs."""
+OPTIONAL = frozenset({"orjson", "uvloop", "rich", "sqlite_utils", "psutil", "paho", "aiomqtt"})
 
 LINES_MAX = 400
 LONG_FILES: dict[str, str] = {}
@@ -173,9 +175,9 @@ def complaints_about_imports(found: Import) -> Iterator[str]:
     elif top in sys.stdlib_module_names:
         if FLOORS[importer] < WORLDLY_FLOOR and top in WORLDLY:
             yield f"{found.place}: {importer} imports {top}: no I/O, clock or chance below floor {WORLDLY_FLOOR}"
-    elif broker and top not in REQUIRED | OPTIONAL:
+    elif broker and top not in REQUIRED | OPTIONAL | COMPILING:
         yield f"{found.place}: the broker imports {top}, which a gateway need not have"
-    elif broker and top in OPTIONAL and top != "cython" and not found.optional:
+    elif broker and top in OPTIONAL and not found.optional:
         yield f"{found.place}: {top} is optional; import it in the function that needs it, or catch the ImportError"
 
 

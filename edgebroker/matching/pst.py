@@ -1,216 +1,284 @@
 """The parallel search tree (PST) of a node: all subscriptions, by topic filter and content.
 
-Topic levels are the first attributes of the tree: a literal level is a value edge, `+` is NOT NULL, a last `#` is the
-`*` edge, and the end of a filter is the NULL edge of the level after it. What hangs on the `*` or NULL edge of a topic
-node, the *end* of one topic filter, is a content tree with an attribute order of its own (`schema.Schema`).
+Topic levels are the first attributes of the tree (`topictree`): the end of each topic filter is a factored sub-tree
+[LM 2.8]. What hangs there is a set of plain subscriptions and a content tree (`content`), whose nodes carry the trits
+of link matching.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from sys import getsizeof
+from types import ModuleType
+from typing import Any, Final, NamedTuple
 
 from edgebroker.event import Attributes
-from edgebroker.matching.published.growth import TRUNK, Edge, Step, enter, leaf_at, leave, path_to, walk
-from edgebroker.matching.published.labels import Wide
-from edgebroker.matching.published.nodes import FIRST_LEVEL, NONE, Nodes
-from edgebroker.matching.published.search import collect
-from edgebroker.matching.replanting import replant
-from edgebroker.matching.schema import Schema
+from edgebroker.limits import LINKS_MAX
+from edgebroker.matching.content import Content
+from edgebroker.matching.kernel import kernel as chosen_kernel
 from edgebroker.predicate import Predicate
-from edgebroker.topics import MULTI_LEVEL, SEPARATOR, SINGLE_LEVEL, TopicFilter
+from edgebroker.topics import TopicFilter
+
+END_BYTES: Final = 112
+"""An `End` and its number."""
 
 
-class Content:
-    """A content tree that a topic leads to."""
+class End:
+    """What hangs on one topic filter. It lives as long as a subscription does."""
 
-    __slots__ = ("plain", "root", "schema")
+    __slots__ = ("content", "events", "number", "plain", "plain_links", "subscriptions", "text")
 
-    def __init__(self, root: int, plain: int, schema: Schema) -> None:
-        self.root = root
-        self.plain = plain  # the leaf of the subscriptions without content filter, or NONE
-        self.schema = schema
+    def __init__(self, number: int, text: str) -> None:
+        self.number = number
+        self.text = text
+        self.plain: dict[int, int] = {}
+        """Subscriptions without content filter, by number: their links."""
+        self.plain_links = 0
+        """The links of these, one bit each."""
+        self.content: Content | None = None
+        """The tree of those with one."""
+        self.subscriptions = 0
+        """How many hang here."""
+        self.events = 0
+        """Free for the owner of the tree: events that came to this end."""
 
 
 class Resolution:
     """What one topic means for every event under it, as long as the tree's epoch is `epoch`."""
 
-    __slots__ = ("_content_numbers", "_nodes", "contents", "epoch", "plain", "wanted")
+    __slots__ = ("contents", "ends", "epoch", "plain", "plain_links", "wanted")
 
-    def __init__(self, epoch: int, plain: tuple[int, ...], contents: tuple[Content, ...], nodes: Nodes) -> None:
+    def __init__(self, epoch: int, ends: tuple[End, ...], names: Sequence[str | None]) -> None:
+        """names: those of the attributes, by number."""
         self.epoch = epoch
-        self.plain = plain
+        self.ends = ends
+        """The topic filters that match."""
+        self.plain = tuple([number for end in ends for number in end.plain])
         """The subscriptions that match whatever the event contains."""
-        self.contents = contents
+        self.plain_links = 0
+        """The links over which they are reached, one bit each."""
+        for end in ends:
+            self.plain_links |= end.plain_links
+        self.contents = tuple([end.content for end in ends if end.content is not None])
         """The content trees that must be searched for each event."""
-        self.wanted = frozenset(name for content in contents for name in content.schema.wanted())
+        self.wanted = frozenset(names[attribute] or "" for content in self.contents for attribute in content.attributes)
         """The attributes that these trees test."""
-        self._nodes = nodes
-        self._content_numbers: tuple[int, ...] | None = None
 
     def content_numbers(self) -> tuple[int, ...]:
-        """The subscriptions in these content trees, each once. Found on the first call, then kept."""
-        if self._content_numbers is None:
-            numbers: dict[int, None] = {}
-            for content in self.contents:
-                for node in self._nodes.below(content.root):
-                    if node != content.plain:
-                        numbers.update(dict.fromkeys(self._nodes.members[node]))
-            self._content_numbers = tuple(numbers)
-        return self._content_numbers
+        """The subscriptions in these content trees, each once."""
+        numbers: dict[int, None] = {}
+        for content in self.contents:
+            numbers.update(dict.fromkeys(content.members()))
+        return tuple(numbers)
+
+
+class Decision(NamedTuple):
+    """The outcome of link matching for one event."""
+
+    yes: int
+    """The links that need a copy, one bit each."""
+    steps: int
+    """The forks and buckets visited."""
+
+
+class Route(NamedTuple):
+    """The outcome of `Pst.route`."""
+
+    numbers: list[int]
+    """The local subscriptions that match."""
+    yes: int
+    """The links that need a copy, one bit each."""
+
+
+class Census(NamedTuple):
+    """How large a tree is."""
+
+    subscriptions: int
+    leaves: int
+    """Different predicates, by topic filter."""
+    buckets: int
+    nodes: int
+    """Nodes of the topic tree, forks and buckets."""
+    bytes: int
+    """Bytes taken; the numbers of the subscriptions are the caller's."""
 
 
 class Pst:
     """Subscriptions by number, found by topic and content."""
 
-    def __init__(self) -> None:
-        self.nodes = Nodes()
-        self.schemas: dict[int, Schema] = {}
-        """By the end of the topic filter: the topic node for a `*` edge, its complement (`~node`) for a NULL edge."""
+    def __init__(self, kernel: ModuleType | None = None) -> None:
+        """kernel: `matching.reference` or `matching.compiled` instead of the one this process runs."""
+        self.kernel: Any = kernel or chosen_kernel
+        self.leaves = self.kernel.Leaves()
+        self.topics = self.kernel.TopicTree()
+        self.ends: dict[int, End] = {}
         self.epoch = 0
-        """Grows with every change."""
-        self.steps = 0
-        """Matching steps so far: nodes visited by `match`."""
-        self._leaves: dict[int, tuple[int, ...]] = {}
-        self._disjunctions = 0  # subscriptions with several leaves; without any, `match` has nothing to make unique
+        """Grows with every change that makes resolutions worthless: not when a subscription comes or goes whose content
+        filter tests what others on its topic filter test too."""
+        self._plain: dict[int, End] = {}
+        self._filtered = 0
 
     def __len__(self) -> int:
-        return len(self._leaves)
+        return len(self._plain) + self._filtered
 
     def __contains__(self, number: int) -> bool:
-        return number in self._leaves
+        return number in self._plain or bool(self.leaves.leaves_of(number))
 
-    def insert(self, number: int, topic_filter: TopicFilter, predicates: Sequence[Predicate], link: int = 0) -> None:
+    @property
+    def steps(self) -> int:
+        """Matching steps so far: forks and buckets visited by searches."""
+        return int(self.leaves.steps)
+
+    def insert(self, number: int, topic_filter: TopicFilter, predicates: Sequence[Predicate], link: int = 0) -> End:
         """Add subscription *number*, to be reached over *link*, for events that some predicate accepts.
 
-        No predicate at all never matches; an empty one always does. Raises ValueError if *number* is in use.
+        No predicate at all never matches; an empty one always does. Returns the end on which it hangs. Raises
+        ValueError if *number* is in use or *link* is not between 0 and LINKS_MAX - 1.
         """
-        if number in self._leaves:
+        if number in self:
             raise ValueError(f"subscription {number} is in the tree already")
-        self.epoch += 1
-        if not all(predicates):
-            predicates = ((),)
-        self._leaves[number] = ()
-        if predicates:
-            end = walk(self.nodes, TRUNK, topic_path(topic_filter))
-            leaves = dict.fromkeys(self._plant(number, end, predicate, link) for predicate in predicates)
-            self._leaves[number] = tuple(leaves)
-            self._disjunctions += len(leaves) > 1
-            self._improve_order(end)
+        if not 0 <= link < LINKS_MAX:
+            raise ValueError(f"a link has a number from 0 to {LINKS_MAX - 1}, not {link}")
+        end = self._end_at(self.topics.add(topic_filter), topic_filter.text)
+        if not all(predicates) or not predicates:
+            self._plain[number] = end
+            if predicates:
+                end.plain[number] = link
+                end.plain_links |= 1 << link
+                self.epoch += 1
+            return end
+        if end.content is None:
+            end.content = Content(self.kernel, self.leaves, end.number)
+            self.epoch += 1
+        content = end.content
+        wanted = len(content.attributes)
+        several = len(predicates) > 1
+        for predicate in predicates:
+            made = self.leaves.create(predicate)
+            leaf = content.plant(made)
+            if leaf != made:
+                self.leaves.destroy(made)
+                if number in self.leaves.members_of(leaf):  # two of its predicates are the same
+                    continue
+            self.leaves.join(leaf, number, link, several)
+            content.annotate(leaf)
+        self._filtered += 1
+        self.epoch += len(content.attributes) != wanted
+        content.tend()
+        return end
 
-    def remove(self, number: int) -> None:
-        """Take out subscription *number*. Raises KeyError if there is none."""
-        leaves = self._leaves.pop(number)
-        self.epoch += 1
-        self._disjunctions -= len(leaves) > 1
-        for leaf in leaves:
-            self._uproot(number, leaf)
+    def remove(self, number: int) -> End:
+        """Take out subscription *number*; return the end on which it hung. Raises KeyError if there is none."""
+        end = self._plain.pop(number, None)
+        if end is not None:
+            self._remove_plain(number, end)
+        else:
+            end = self.end_of(number)
+            self._remove_filtered(number, end)
+        self.topics.discard(end.number)
+        end.subscriptions -= 1
+        if not end.subscriptions:
+            del self.ends[end.number]
+            self.epoch += 1
+        return end
+
+    def end_of(self, number: int) -> End:
+        """The end on which subscription *number* hangs. Raises KeyError if there is none."""
+        end = self._plain.get(number)
+        if end is None:
+            leaves = self.leaves.leaves_of(number)
+            if not leaves:
+                raise KeyError(number)
+            end = self.ends[self.kernel.root_of(self.leaves.home(leaves[0])).owner.end]
+        return end
 
     def resolve(self, topic: str) -> Resolution:
         """What the topic name *topic* means now."""
-        nodes = self.nodes
-        plain: list[int] = []
-        contents: list[Content] = []
-        for end in self.ends(topic):
-            root = nodes.stars[end] if end >= 0 else nodes.tables[~end][None]
-            leaf = nodes.chain_end(root)
-            plain += nodes.members[leaf]
-            if leaf != root:
-                contents.append(Content(root, leaf, self.schemas[end]))
-        return Resolution(self.epoch, tuple(plain), tuple(contents), nodes)
+        ends = self.ends
+        return Resolution(self.epoch, tuple([ends[end] for end in self.topics.ends(topic)]), self.leaves.names.values)
 
     def match(self, resolution: Resolution, attributes: Attributes) -> list[int]:
-        """The subscriptions with content filter that accept an event with *attributes*, each once.
+        """The subscriptions with content filter that accept an event with *attributes*, each once [LM 2.2].
 
         Raises ValueError if *resolution* is from another epoch.
         """
         if resolution.epoch != self.epoch:
             raise ValueError(f"resolved in epoch {resolution.epoch}, the tree is in {self.epoch}")
-        found: list[int] = []
-        for content in resolution.contents:
-            self.steps += collect(self.nodes, content.root, content.plain, content.schema.keys(attributes), found)
-        return list(dict.fromkeys(found)) if self._disjunctions else found
+        found: list[int] = self.kernel.match(self.leaves, resolution.contents, attributes)
+        return found
 
-    def ends(self, topic: str) -> list[int]:
-        """The ends (keys of `schemas`) of the topic filters that match *topic*."""
-        nodes = self.nodes
-        ends: list[int] = []
-        at = [nodes.stars[NONE]] if nodes.stars[NONE] else []
-        wildcards = not topic.startswith("$")  # a wildcard in the first level does not match a `$` topic
-        for name in topic.split(SEPARATOR):
-            below: list[int] = []
-            for node in at:
-                child = nodes.tables[node].get(name)
-                if child is not None:
-                    below.append(child)
-                if wildcards:
-                    spans = nodes.spans[node]
-                    if spans is not None:
-                        below.append(spans.some)
-                    if nodes.stars[node]:
-                        ends.append(node)
-            at = below
-            wildcards = True
-        for node in at:
-            if nodes.stars[node]:
-                ends.append(node)
-            if None in nodes.tables[node]:
-                ends.append(~node)
-        return ends
+    def decide(self, resolution: Resolution, attributes: Attributes, mask: int) -> Decision:
+        """The links of *mask* (one bit each) over which some subscription matches [LM 2.6]. Errors as for `match`."""
+        if resolution.epoch != self.epoch:
+            raise ValueError(f"resolved in epoch {resolution.epoch}, the tree is in {self.epoch}")
+        before = self.leaves.steps
+        yes = resolution.plain_links & mask
+        if yes != mask:
+            yes |= self.kernel.decide(self.leaves, resolution.contents, attributes, mask & ~yes)
+        return Decision(yes, self.leaves.steps - before)
 
-    def bytes_estimate(self) -> int:
-        """About how many bytes the tree takes, without the values and tests on its edges."""
-        return self.nodes.bytes_estimate() + 150 * len(self._leaves) + 500 * len(self.schemas)
+    def route(self, resolution: Resolution, attributes: Attributes, mask: int, local: int = 0) -> Route:
+        """`match` for the subscriptions over the link *local*, and `decide` for the links of *mask*, in one walk."""
+        if resolution.epoch != self.epoch:
+            raise ValueError(f"resolved in epoch {resolution.epoch}, the tree is in {self.epoch}")
+        yes = resolution.plain_links & mask
+        numbers, found = self.kernel.route(self.leaves, resolution.contents, attributes, mask & ~yes, local)
+        plain = [number for end in resolution.ends for number, link in end.plain.items() if link == local]
+        return Route(plain + numbers, yes | found)
 
-    def _plant(self, number: int, end: Edge, predicate: Predicate, link: int) -> int:
-        """Grow the path of *predicate* from *end* and enter *number* into its leaf, which is returned."""
-        if not predicate:
-            leaf = leaf_at(self.nodes, end)
-            enter(self.nodes, leaf, number, link)
-            return leaf
-        schema = self.schemas.setdefault(_end_number(end), Schema())
-        path = schema.admit(predicate)
-        leaf = leaf_at(self.nodes, walk(self.nodes, end, path))
-        if number in self.nodes.members[leaf]:  # two predicates of the subscription are the same, `a = 1` and `a = 1.0`
-            schema.dismiss(path)
-        else:
-            enter(self.nodes, leaf, number, link)
-        return leaf
+    def tend(self) -> None:
+        """Do one bounded step of maintenance in every content tree that is being reordered."""
+        for end in self.ends.values():
+            if end.content is not None:
+                end.content.tend()
 
-    def _improve_order(self, end: Edge) -> None:
-        """Look at the attribute order of the content tree at *end* again, if it is time."""
-        schema = self.schemas.get(_end_number(end))
-        if schema is None or not schema.is_due_for_review():
+    def census(self) -> Census:
+        """Count everything. Takes time in proportion to the size of the tree."""
+        buckets = forks = size = 0
+        for end in self.ends.values():
+            if end.content is None:
+                continue
+            for node in end.content.nodes():
+                size += node.bytes()
+                if isinstance(node, self.kernel.Bucket):
+                    buckets += 1
+                else:
+                    forks += 1
+        nodes = self.topics.nodes + buckets + forks
+        size += self.leaves.bytes() + self.topics.bytes() + getsizeof(self.ends) + getsizeof(self._plain)
+        size += sum(END_BYTES + getsizeof(end.plain) for end in self.ends.values())
+        return Census(len(self), len(self.leaves), buckets, nodes, size)
+
+    def _end_at(self, number: int, text: str) -> End:
+        end = self.ends.get(number)
+        if end is None:
+            end = self.ends[number] = End(number, text)
+            self.epoch += 1
+        end.subscriptions += 1
+        return end
+
+    def _remove_plain(self, number: int, end: End) -> None:
+        if end.plain.pop(number, None) is None:
             return
-        moved = replant(self.nodes, end, schema)
-        for number in {number for leaf in moved.values() for number in self.nodes.members[leaf]}:
-            self._leaves[number] = tuple(moved[leaf] for leaf in self._leaves[number])
+        self.epoch += 1
+        end.plain_links = 0
+        for link in set(end.plain.values()):
+            end.plain_links |= 1 << link
 
-    def _uproot(self, number: int, leaf: int) -> None:
-        """Take *number* out of *leaf*, and what nobody needs any more out of the tree."""
-        end, path = path_to(self.nodes, leaf, rank_min=0)
-        if path:
-            schema = self.schemas[_end_number(end)]
-            schema.dismiss(path)
-            if not schema.predicates:
-                del self.schemas[_end_number(end)]
-        leave(self.nodes, leaf, number, keep_trivial=False)
-
-
-def _end_number(end: Edge) -> int:
-    """The key of a topic filter's *end* in `Pst.schemas`."""
-    node, label = end
-    return node if label is Wide.STAR else ~node
-
-
-def topic_path(topic_filter: TopicFilter) -> list[Step]:
-    """The steps of *topic_filter* down to its end."""
-    path: list[Step] = []
-    rank = FIRST_LEVEL
-    for level in topic_filter.levels:
-        if level == MULTI_LEVEL:
-            path.append((rank, Wide.STAR))
-            return path
-        path.append((rank, Wide.SOME if level == SINGLE_LEVEL else level))
-        rank += 1
-    path.append((rank, None))
-    return path
+    def _remove_filtered(self, number: int, end: End) -> None:
+        content = end.content
+        assert content is not None
+        wanted = len(content.attributes)
+        for leaf in self.leaves.quit(number):
+            if self.leaves.members_of(leaf):
+                content.annotate(leaf)
+            else:
+                content.uproot(leaf)
+                self.leaves.destroy(leaf)
+        self._filtered -= 1
+        self.epoch += len(content.attributes) != wanted
+        if not content:
+            end.content = None
+            self.epoch += 1
+        else:
+            content.tend()

@@ -1,1 +1,27 @@
-"""The kernels of the matcher in Cython with C memory. Each has a twin of the same interface in `reference`."""
+"""The matching kernel with C types and pointers. Importing it fails where nothing was compiled."""
+
+from edgebroker.matching.compiled.buckets import Bucket
+from edgebroker.matching.compiled.forks import Fork, annotate_up, count_in, find, plant, root_of
+from edgebroker.matching.compiled.leaves import Leaves
+from edgebroker.matching.compiled.nodes import Node
+from edgebroker.matching.compiled.search import decide, match, route
+from edgebroker.matching.compiled.topictree import TopicTree
+
+KIND = "compiled"
+
+__all__ = [
+    "KIND",
+    "Bucket",
+    "Fork",
+    "Leaves",
+    "Node",
+    "TopicTree",
+    "annotate_up",
+    "count_in",
+    "decide",
+    "find",
+    "match",
+    "plant",
+    "root_of",
+    "route",
+]

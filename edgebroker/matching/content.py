@@ -1,0 +1,316 @@
+"""The content tree below one topic filter: how it grows, and how it stays in order.
+
+Leaves gather in a bucket. A full bucket becomes a fork on the attribute that makes searching cheapest, which weighs
+what [LM 2.8] asks of the attribute order, few `*`, together with how well the values tell the predicates apart. Where
+nothing tells them apart, the bucket gets a neighbour. A fork that has lost most of its leaves becomes a bucket again.
+No change does more than cut one bucket anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+from edgebroker.matching.cells import Cells, thinned
+from edgebroker.matching.growth import (
+    BUCKET_MAX,
+    COLLAPSE_BELOW,
+    COLUMN_SHARE_MIN,
+    COLUMNS_MAX,
+    CUT_FIRST,
+    REPLANT_MARGIN,
+    REPLANT_STEP,
+    REVIEW_FIRST,
+    SPLIT_ATTRIBUTES_MAX,
+    SPLIT_CUTS,
+    SPLIT_GAIN_MIN,
+    STAR,
+    VISIT_WEIGHT,
+)
+
+
+class Content:
+    """The tree of all leaves that hang on one topic filter."""
+
+    __slots__ = ("_changes", "_kernel", "_leaves", "_moving", "_stars_allowed", "_uses", "end", "root")
+
+    def __init__(self, kernel: ModuleType, leaves: Any, end: int) -> None:
+        """kernel: `matching.reference` or `matching.compiled`.  end: the number of the topic filter."""
+        self.end = end
+        self._kernel = kernel
+        self._leaves = leaves
+        self._uses: dict[int, int] = {}  # attribute -> leaves that test it
+        self._changes = 0  # since the order was last looked at
+        self._stars_allowed = 1.0  # the share of `*` at the root from which on the order is given up
+        self._moving: Any = None  # the old sub-tree of a reordering that is under way
+        self._be_rooted(kernel.Bucket(leaves))
+
+    def __len__(self) -> int:
+        return int(self.root.count)
+
+    @property
+    def attributes(self) -> Mapping[int, int]:
+        """The attributes that leaves test -> how many do."""
+        return self._uses
+
+    @property
+    def is_reordering(self) -> bool:
+        """Whether leaves still stand in an order that was given up."""
+        return self._moving is not None
+
+    def plant(self, leaf: int) -> int:
+        """Take in *leaf*, or find the leaf here that has its predicate: whichever is in the tree now.
+
+        `annotate` must follow when members have joined.
+        """
+        same: int = self._kernel.find(self.root, leaf)
+        if same >= 0:
+            return same
+        for attribute in self._leaves.attributes(leaf):
+            self._uses[attribute] = self._uses.get(attribute, 0) + 1
+        self._put(leaf)
+        self._changes += 1
+        return leaf
+
+    def annotate(self, leaf: int) -> None:
+        """Bring the annotations of the path to *leaf* up to date [LM 2.1]."""
+        self._kernel.annotate_up(self._leaves.home(leaf))
+
+    def uproot(self, leaf: int) -> None:
+        """Give up *leaf*."""
+        for attribute in self._leaves.attributes(leaf):
+            self._uses[attribute] -= 1
+            if not self._uses[attribute]:
+                del self._uses[attribute]
+        self._take(leaf)
+        self._changes += 1
+
+    def tend(self) -> None:
+        """Do one bounded step of reordering, if the order is due to be looked at or is being changed."""
+        if self._moving is not None:
+            self._move()
+        elif self._changes >= max(REVIEW_FIRST, self.root.count):
+            self._changes = 0
+            self._review()
+
+    def nodes(self) -> Iterator[Any]:
+        """All forks and buckets, a fork before its children."""
+        stack = [self.root]
+        while stack:
+            node = stack.pop()
+            yield node
+            if isinstance(node, self._kernel.Fork):
+                stack += reversed(node.children())
+
+    def members(self) -> Iterator[int]:
+        """The subscriptions in the tree, as often as they have leaves."""
+        for leaf in self._held(self.root):
+            yield from self._leaves.members_of(leaf)
+
+    # -- leaves come and go ---------------------------------------------------------------------------------------
+
+    def _put(self, leaf: int) -> None:
+        bucket = self._kernel.plant(self.root, leaf)
+        if bucket.count == BUCKET_MAX:
+            self._divide(bucket)
+            bucket = self._kernel.plant(self.root, leaf)
+        bucket.add(leaf)
+        self._kernel.count_in(bucket, 1)
+        count = bucket.count
+        if count >= CUT_FIRST and (not count & (count - 1) or bucket.uncut > max(CUT_FIRST, count // 4)):
+            self._cut(bucket)
+
+    def _take(self, leaf: int) -> None:
+        node = self._leaves.home(leaf)
+        node.remove(leaf)
+        self._kernel.count_in(node, -1)
+        self._kernel.annotate_up(node)
+        while not node.count and node.parent is not None and not self._is_new_part(node):
+            fork = node.parent
+            fork.detach(node)
+            if node is self._moving:
+                self._moving = None
+            node = fork
+            self._kernel.annotate_up(node)
+        self._collapse(node)
+
+    def _is_new_part(self, node: Any) -> bool:
+        """Whether *node* is where leaves go during a reordering: it stays although it be empty."""
+        return self._moving is not None and node.parent is self.root and node is not self._moving
+
+    def _cut(self, bucket: Any) -> None:
+        uses = bucket.survey()
+        tested_min = max(1, bucket.count // COLUMN_SHARE_MIN)
+        chosen = sorted(
+            (attribute for attribute, use in uses.items() if use.tested >= tested_min),
+            key=lambda attribute: -uses[attribute].tested,
+        )
+        columns = []
+        for attribute in chosen[:COLUMNS_MAX]:
+            use = uses[attribute]
+            cuts = None if use.cuts is None else thinned(use.cuts)
+            columns.append(Cells(attribute, cuts, use.strings, use.booleans))
+        bucket.cut(columns)
+
+    # -- forks come and go ----------------------------------------------------------------------------------------
+
+    def _divide(self, bucket: Any) -> None:
+        """Let a fork take the place of *bucket*, which is full, or give it a neighbour."""
+        kernel = self._kernel
+        cells, span_max = self._best_cells(bucket)
+        if cells is None:
+            fork = bucket.parent
+            if fork is None or fork.cells is not None:
+                fork = kernel.Fork(self._leaves, None, 0)
+                self._swap(bucket, fork)
+                fork.attach(STAR, bucket)
+                fork.annotate()
+            fork.attach(STAR, kernel.Bucket(self._leaves))
+            return
+        fork = kernel.Fork(self._leaves, cells, span_max)
+        held = bucket.held()
+        kernel.count_in(bucket, -len(held))
+        self._swap(bucket, fork)
+        for leaf in held:
+            child = kernel.plant(fork, leaf)
+            child.add(leaf)
+            kernel.count_in(child, 1)
+        for child in fork.children():
+            if child.count >= CUT_FIRST:
+                self._cut(child)
+            child.annotate()
+        kernel.annotate_up(fork)
+        if fork is self.root:
+            self._stars_allowed = self._stars(cells.attribute) + REPLANT_MARGIN
+
+    def _best_cells(self, bucket: Any) -> tuple[Cells | None, int]:
+        """How to divide *bucket*: the cells of a fork and its `span_max`. None if dividing gains too little."""
+        uses = bucket.survey()
+        best = SPLIT_GAIN_MIN * (bucket.count + VISIT_WEIGHT)
+        chosen: tuple[Cells | None, int] = None, 0
+        for attribute in sorted(uses, key=lambda attribute: -uses[attribute].tested)[:SPLIT_ATTRIBUTES_MAX]:
+            use = uses[attribute]
+            tried = 0
+            for cuts_max in SPLIT_CUTS:
+                cuts = None if use.cuts is None else thinned(use.cuts, thinned_to=cuts_max)
+                cells = Cells(attribute, cuts, use.strings, use.booleans)
+                if cells.count == tried:
+                    break
+                tried = cells.count
+                span_max = max(1, cells.values // 2)
+                cost = search_cost(bucket.spread(cells), cells.count, span_max)
+                if cost < best:
+                    best = cost
+                    chosen = cells, span_max
+        return chosen
+
+    def _collapse(self, node: Any) -> None:
+        """Make the highest fork at or above *node* with few leaves a bucket; else drop a test that became trivial."""
+        lowest = node
+        top = None
+        while node is not None and node.count < COLLAPSE_BELOW:
+            if isinstance(node, self._kernel.Fork):
+                top = node
+            node = node.parent
+        if top is None:
+            self._drop_trivial(lowest)
+            return
+        bucket = self._kernel.Bucket(self._leaves)
+        held = list(self._held(top))
+        if top is self.root:
+            self._moving = None
+        elif top is self._moving:
+            self._moving = bucket
+        self._kernel.count_in(top, -len(held))
+        self._swap(top, bucket)
+        for leaf in held:
+            bucket.add(leaf)
+        self._kernel.count_in(bucket, len(held))
+        if len(held) >= CUT_FIRST:
+            self._cut(bucket)
+        self._kernel.annotate_up(bucket)
+
+    def _drop_trivial(self, fork: Any) -> None:
+        """Trivial test elimination [LM 2.8]: a fork with nothing but one `*` edge gives way to its child."""
+        if isinstance(fork, self._kernel.Fork):
+            children = fork.children()
+            if len(children) == 1 and children[0].edge == STAR:
+                fork.detach(children[0])
+                self._swap(fork, children[0])
+
+    def _swap(self, old: Any, new: Any) -> None:
+        """Let *new* take the place of *old*. The leaves above are counted by the caller."""
+        if old.parent is None:
+            self._be_rooted(new)
+        else:
+            old.parent.swap(old, new)
+
+    def _be_rooted(self, node: Any) -> None:
+        node.owner = self
+        self.root = node
+
+    def _held(self, node: Any) -> Iterator[int]:
+        """The leaves at and below *node*."""
+        stack = [node]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, self._kernel.Fork):
+                stack += reversed(node.children())
+            else:
+                yield from node.held()
+
+    # -- the order ------------------------------------------------------------------------------------------------
+
+    def _stars(self, attribute: int) -> float:
+        """The share of leaves that do not test *attribute*."""
+        return 1 - self._uses.get(attribute, 0) / max(len(self), 1)
+
+    def _review(self) -> None:
+        """Begin a reordering if the root tests an attribute that has come to be `*` more often than others."""
+        root = self.root
+        if not isinstance(root, self._kernel.Fork) or root.cells is None:
+            return
+        stars = self._stars(root.cells.attribute)
+        if stars <= self._stars_allowed or min(map(self._stars, self._uses)) > stars - REPLANT_MARGIN:
+            return
+        fan = self._kernel.Fork(self._leaves, None, 0)
+        self._swap(root, fan)
+        fan.attach(STAR, root)
+        fan.attach(STAR, self._kernel.Bucket(self._leaves))
+        fan.annotate()
+        self._moving = root
+
+    def _move(self) -> None:
+        """Move some leaves from the old part to the new one."""
+        node = self._moving
+        while isinstance(node, self._kernel.Fork):
+            node = node.children()[0]
+        for leaf in node.held()[:REPLANT_STEP]:
+            self._take(leaf)
+            self._put(leaf)
+            self.annotate(leaf)
+
+
+def search_cost(spread: Mapping[int, int], cells: int, span_max: int) -> float:
+    """What an event costs at a fork, in leaves scanned.
+
+    spread: set of cells -> leaves.  The values of events are taken to fall where the predicates look for them.
+    """
+    stars = 0
+    scanned = [0] * cells
+    sought = [0.0] * cells
+    for edge, count in spread.items():
+        span = edge.bit_count()
+        if edge == STAR or span > span_max:
+            stars += count
+            continue
+        for cell in range(cells):
+            if edge >> cell & 1:
+                scanned[cell] += count + VISIT_WEIGHT
+                sought[cell] += count / span
+    total = sum(sought)
+    cost = float(stars + VISIT_WEIGHT)
+    if total:
+        cost += sum(share * leaves for share, leaves in zip(sought, scanned, strict=True)) / total
+    return cost

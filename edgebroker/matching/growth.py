@@ -1,0 +1,36 @@
+"""The numbers by which the tree grows, the same for both kernels."""
+
+from __future__ import annotations
+
+from typing import Final
+
+STAR: Final = 0
+"""The set of cells that stands for the `*` edge: what is there does not test the attribute, or accepts most of it."""
+BUCKET_MAX: Final = 1024
+"""Leaves that a bucket holds. Much smaller ones spend their time on finding the cells of an event's values, which
+scanning 1,024 leaves over a column only just outweighs; cutting one anew, the longest pause there is, takes about
+1 ms."""
+CUT_FIRST: Final = 24
+"""Leaves from which a bucket has columns. Fewer are tested one by one, about 10 ns each."""
+COLUMNS_MAX: Final = 16
+"""Columns of a bucket: the attributes that most of its leaves test. What others test is verified."""
+COLUMN_SHARE_MIN: Final = 16
+"""An attribute has a column if one leaf in so many tests it."""
+COLLAPSE_BELOW: Final = BUCKET_MAX // 4
+"""A fork with fewer leaves becomes a bucket again; four times as many made it one."""
+VISIT_WEIGHT: Final = 48
+"""What visiting one more bucket costs, in leaves scanned: finding eight cells, about 60 ns."""
+SPLIT_GAIN_MIN: Final = 0.75
+"""A full bucket becomes a fork if searching it then costs at most this share of what it costs now."""
+SPLIT_ATTRIBUTES_MAX: Final = 4
+"""Attributes tried for a fork: those that most leaves test."""
+SPLIT_CUTS: Final = (1, 3, 7)
+"""Cuts tried for a fork on numbers whose bounds are too many for elementary cells."""
+CAPACITY_WORDS: Final = (1, 2, 3, 4, 6, 8, 12, 16)
+"""Sizes that a bucket's rows take, in words of 64 leaves."""
+REPLANT_MARGIN: Final = 0.10
+"""Hysteresis of the attribute order: how much larger the share of `*` at the root must be than at another attribute."""
+REPLANT_STEP: Final = 32
+"""Leaves moved in one step of a reordering, about 0.1 ms."""
+REVIEW_FIRST: Final = 2 * BUCKET_MAX
+"""Changes after which the order of a tree is first looked at; later when as many changed as it has leaves."""

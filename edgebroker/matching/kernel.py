@@ -1,0 +1,15 @@
+"""Which kernel this process runs: the compiled one where it was built, else its twin in plain Python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from edgebroker.matching import reference as kernel
+else:
+    try:
+        from edgebroker.matching import compiled as kernel
+    except ImportError:
+        from edgebroker.matching import reference as kernel
+
+__all__ = ["kernel"]

@@ -1,0 +1,28 @@
+"""The matching kernel in plain Python: what runs where nothing was compiled, and the compiled one's oracle."""
+
+from edgebroker.matching.reference.buckets import Bucket, Use
+from edgebroker.matching.reference.forks import Fork, annotate_up, count_in, find, plant, root_of
+from edgebroker.matching.reference.leaves import Leaves
+from edgebroker.matching.reference.nodes import Node
+from edgebroker.matching.reference.search import decide, match, route
+from edgebroker.matching.reference.topictree import TopicTree
+
+KIND = "pure"
+
+__all__ = [
+    "KIND",
+    "Bucket",
+    "Fork",
+    "Leaves",
+    "Node",
+    "TopicTree",
+    "Use",
+    "annotate_up",
+    "count_in",
+    "decide",
+    "find",
+    "match",
+    "plant",
+    "root_of",
+    "route",
+]

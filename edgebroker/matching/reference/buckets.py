@@ -1,0 +1,215 @@
+"""Buckets: small sub-trees whose predicates are tested in place, all at once.
+
+A bucket is a table with one row per cell and one bit per leaf: set if the leaf's predicate covers the cell. An event
+picks one row of each column; the bits that are set in all of them are the leaves that match, or, where a predicate
+covers a cell loosely, those to verify. The bits of `*` stand in every row, as factoring copies them [LM 2.8].
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from edgebroker.matching.cells import Cells, Cover, high_cut, holes_of, low_cut, points_of
+from edgebroker.matching.growth import BUCKET_MAX, STAR
+from edgebroker.matching.reference.leaves import Leaves
+from edgebroker.matching.reference.nodes import Node
+from edgebroker.predicate import ElementaryTest, Kind, Predicate
+
+
+class Use(NamedTuple):
+    """How the leaves of a bucket use one attribute, as far as the path to the bucket does not settle it."""
+
+    tested: int
+    """Leaves that test it."""
+    cuts: list[float] | None
+    """Where their number intervals begin and end, each as often as it does; None if nobody asks for numbers."""
+    strings: list[int] | None
+    """The strings they name, in the order in which they appear; None if nobody asks for strings."""
+    booleans: bool
+
+
+class Bucket(Node):
+    """Up to BUCKET_MAX leaves."""
+
+    __slots__ = ("_free", "_of_predicate", "certain", "columns", "leaves", "live", "loose", "rows", "slots", "uncut")
+
+    def __init__(self, leaves: Leaves) -> None:
+        super().__init__()
+        self.leaves = leaves
+        self.slots: list[int] = []  # leaf by position, -1 where there is none
+        self.live = 0  # positions in use
+        self.loose = 0  # positions whose leaf must be verified
+        self.certain = 0  # positions whose leaf matches whatever the event is
+        self.columns: tuple[Cells, ...] = ()
+        self.rows: list[list[int]] = []  # one list per column
+        self.uncut = 0
+        """Loose leaves that came since the columns were cut."""
+        self._free: list[int] = []
+        self._of_predicate: dict[Predicate, int] = {}
+
+    def same(self, leaf: int) -> int:
+        """The leaf here with the predicate of *leaf*, or -1."""
+        return self._of_predicate.get(self.leaves.predicate(leaf), -1)
+
+    def add(self, leaf: int) -> None:
+        """Take in *leaf*. There must be room."""
+        predicate = self.leaves.predicate(leaf)
+        if self._free:
+            position = self._free.pop()
+            self.slots[position] = leaf
+        else:
+            position = len(self.slots)
+            self.slots.append(leaf)
+            assert position < BUCKET_MAX
+        self.count += 1
+        self.leaves.homes[leaf] = self
+        self.leaves.positions[leaf] = position
+        self._of_predicate[predicate] = leaf
+        self.live |= 1 << position
+        self.uncut += self._enter(position, predicate)
+
+    def remove(self, leaf: int) -> None:
+        """Give up *leaf*."""
+        position = self.leaves.positions[leaf]
+        self.slots[position] = -1
+        self.count -= 1
+        self.leaves.homes[leaf] = None
+        del self._of_predicate[self.leaves.predicate(leaf)]
+        gone = ~(1 << position)
+        self.live &= gone
+        self.loose &= gone
+        self.certain &= gone
+        self._free.append(position)
+
+    def held(self) -> list[int]:
+        """The leaves here, by position."""
+        return [leaf for leaf in self.slots if leaf >= 0]
+
+    def cut(self, columns: Sequence[Cells]) -> None:
+        """Make *columns* the columns."""
+        held = self.held()
+        self.columns = tuple(columns)
+        self.rows = [[0] * cells.count for cells in columns]
+        self.slots = held
+        self._free = []
+        self.live = (1 << len(held)) - 1
+        self.loose = self.certain = self.uncut = 0
+        for position, leaf in enumerate(held):
+            self.leaves.positions[leaf] = position
+            self._enter(position, self.leaves.predicate(leaf))
+
+    def survey(self) -> dict[int, Use]:
+        """How each attribute is used."""
+        counts: dict[int, int] = {}
+        cuts: dict[int, list[float]] = {}
+        strings: dict[int, dict[int, None]] = {}
+        booleans: set[int] = set()
+        for leaf in self.held():
+            for test in self.leaves.predicate(leaf):
+                attribute = self.leaves.names.numbers[test.attribute]
+                if self._is_settled(attribute, test):
+                    continue
+                counts[attribute] = counts.get(attribute, 0) + 1
+                if test.kind is Kind.NUMBER:
+                    found = cuts.setdefault(attribute, [])
+                    for interval in test.intervals:
+                        found += [cut for cut in (low_cut(interval)[0], high_cut(interval)[0]) if cut is not None]
+                elif test.kind is Kind.STRING:
+                    named = points_of(test) or holes_of(test) or ()
+                    numbers = self.leaves.strings.numbers
+                    strings.setdefault(attribute, {}).update(dict.fromkeys(numbers[text] for text in named))
+                elif test.kind is Kind.BOOLEAN:
+                    booleans.add(attribute)
+        return {
+            attribute: Use(
+                tested,
+                cuts.get(attribute),
+                list(strings[attribute]) if attribute in strings else None,
+                attribute in booleans,
+            )
+            for attribute, tested in counts.items()
+        }
+
+    def spread(self, cells: Cells) -> dict[int, int]:
+        """How many leaves cover which set of *cells*; STAR for those that do not test the attribute."""
+        sets: dict[int, int] = {}
+        for leaf in self.held():
+            covered = edge_of(self.leaves, leaf, cells).cells
+            sets[covered] = sets.get(covered, 0) + 1
+        return sets
+
+    def annotate(self) -> bool:
+        """Find the annotation; say whether it changed."""
+        yes = reach = 0
+        for leaf in self._at(self.live):
+            reach |= self.leaves.links(leaf)
+        for leaf in self._at(self.certain):
+            yes |= self.leaves.links(leaf)
+        before = self.yes, self.maybe
+        self.yes, self.maybe = yes, reach & ~yes
+        return before != (self.yes, self.maybe)
+
+    def bytes(self) -> int:
+        """Bytes taken."""
+        rows = sum(sys.getsizeof(row) for column in self.rows for row in column)
+        return (
+            200 + sys.getsizeof(self.slots) + sys.getsizeof(self._of_predicate) + rows
+            + sum(map(sys.getsizeof, self.rows)) + sum(cells.bytes() for cells in self.columns)
+        )  # fmt: skip
+
+    def _enter(self, position: int, predicate: Predicate) -> bool:
+        """Set the bits of *predicate*; say whether it is loose in spite of the columns."""
+        bit = 1 << position
+        tests = {}
+        for test in predicate:
+            attribute = self.leaves.names.numbers[test.attribute]
+            if not self._is_settled(attribute, test):
+                tests[attribute] = test
+        if not tests:
+            self.certain |= bit
+        exact = True
+        for cells, rows in zip(self.columns, self.rows, strict=True):
+            column_test = tests.pop(cells.attribute, None)
+            covered = -1
+            if column_test is not None:
+                covered, covers_exactly = self._cover(cells, column_test)
+                exact = exact and covers_exactly
+            for cell, row in enumerate(rows):
+                rows[cell] = row | bit if covered >> cell & 1 else row & ~bit
+        if tests or not exact:
+            self.loose |= bit
+            return True
+        return False
+
+    def _cover(self, cells: Cells, test: ElementaryTest) -> Cover:
+        return cells.cover(test, self.leaves.strings.values, self.leaves.strings.numbers)
+
+    def _is_settled(self, attribute: int, test: ElementaryTest) -> bool:
+        """Whether every event that gets here passes *test*, because an edge on the way accepts just the same."""
+        node: Node = self
+        while node.parent is not None:
+            cells = node.parent.cells
+            if cells is not None and cells.attribute == attribute and node.edge != STAR:
+                covered = self._cover(cells, test)
+                if covered.exact and covered.cells == node.edge:
+                    return True
+            node = node.parent
+        return False
+
+    def _at(self, positions: int) -> Iterator[int]:
+        """The leaves at *positions*, one bit each."""
+        while positions:
+            lowest = positions & -positions
+            positions ^= lowest
+            yield self.slots[lowest.bit_length() - 1]
+
+
+def edge_of(leaves: Leaves, leaf: int, cells: Cells) -> Cover:
+    """What *leaf* covers of *cells*; STAR if it does not test the attribute."""
+    name = leaves.names.values[cells.attribute]
+    for test in leaves.predicate(leaf):
+        if test.attribute == name:
+            return cells.cover(test, leaves.strings.values, leaves.strings.numbers)
+    return Cover(STAR, True)

@@ -1,0 +1,35 @@
+"""What forks and buckets have in common: a place in the tree and an annotation."""
+
+from __future__ import annotations
+
+from edgebroker.matching.cells import Cells
+from edgebroker.matching.growth import STAR
+from edgebroker.matching.trits import TritVector
+
+
+class Node:
+    """A node of a content tree."""
+
+    __slots__ = ("cells", "count", "edge", "maybe", "owner", "parent", "yes")
+
+    def __init__(self) -> None:
+        self.parent: Node | None = None
+        self.owner: object = None
+        """Of a root: whose tree it is."""
+        self.edge = STAR
+        """The cells of the edge that leads here, one bit each."""
+        self.cells: Cells | None = None
+        """Of a fork: what it tells apart. None: nothing."""
+        self.count = 0
+        """Leaves at and below."""
+        self.yes = 0
+        self.maybe = 0
+
+    @property
+    def annotation(self) -> TritVector:
+        """What is known of each link here [LM 2.4]."""
+        return TritVector(self.yes, self.maybe)
+
+    def annotate(self) -> bool:
+        """Find the annotation; say whether it changed."""
+        raise NotImplementedError
