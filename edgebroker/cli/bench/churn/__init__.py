@@ -1,0 +1,100 @@
+"""`edgebroker bench churn`: how long an event waits while subscriptions come and go."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from ..match.kernel import restart_pure
+from ..match.progress import Progress
+from .report import as_picture, figures
+from .trial import Plan, Trial
+
+_USUAL = Plan()
+
+
+@click.command(name="churn")
+@click.option(
+    "--subscriptions",
+    type=click.IntRange(1, 10_000_000),
+    default=_USUAL.subscriptions,
+    show_default=True,
+    help="Installed before the churn begins.",
+)
+@click.option(
+    "--changes",
+    type=click.IntRange(1, 1_000_000),
+    default=_USUAL.changes_per_s,
+    show_default=True,
+    help="Per second; half subscribe, half unsubscribe.",
+)
+@click.option(
+    "--events", type=click.IntRange(1, 1_000_000), default=_USUAL.events_per_s, show_default=True, help="Per second."
+)
+@click.option("--seconds", type=click.FloatRange(0.01, 3_600), default=_USUAL.seconds, show_default=True)
+@click.option(
+    "--leaving",
+    type=click.IntRange(1, 10_000_000),
+    default=_USUAL.leaving,
+    show_default=True,
+    help="Subscriptions of the client that leaves at the end.",
+)
+@click.option("--links", type=click.IntRange(1, 4_096), default=_USUAL.links, show_default=True)
+@click.option(
+    "--selectivity",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=_USUAL.selectivity,
+    show_default=True,
+    help="The share of the subscriptions that an event matches.",
+)
+@click.option("--seed", type=int, default=_USUAL.seed, show_default=True)
+@click.option("--pure", is_flag=True, help="Use the engine's pure Python form.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def command(
+    subscriptions: int,
+    changes: int,
+    events: int,
+    seconds: float,
+    leaving: int,
+    links: int,
+    selectivity: float,
+    seed: int,
+    pure: bool,
+    as_json: bool,
+) -> None:
+    """Measure how long an event waits while subscriptions come and go.
+
+    Installs filters that ask for ranges of sensor readings, then lets changes and events arrive at random times and
+    serves them in order. Time is simulated where nothing happens, and measured where something does. At the end one
+    client leaves with all its subscriptions at once.
+    """
+    plan = Plan(subscriptions, changes, events, seconds, leaving, links, selectivity, seed)
+    if pure:
+        restart_pure(arguments(plan, as_json))
+    trial, progress = Trial(plan), Progress()
+    try:
+        trial.run(progress.show)
+    finally:
+        progress.show("")
+    found = figures(trial)
+    click.echo(json.dumps(found) if as_json else as_picture(found, trial))
+
+
+def arguments(plan: Plan, as_json: bool) -> list[str]:
+    """The command line that asks for *plan*."""
+    return [
+        "churn",
+        f"--subscriptions={plan.subscriptions}",
+        f"--changes={plan.changes_per_s}",
+        f"--events={plan.events_per_s}",
+        f"--seconds={plan.seconds}",
+        f"--leaving={plan.leaving}",
+        f"--links={plan.links}",
+        f"--selectivity={plan.selectivity}",
+        f"--seed={plan.seed}",
+        *(["--json"] if as_json else []),
+    ]
+
+
+__all__ = ["command"]
