@@ -6,7 +6,10 @@ import json
 
 import click
 
-from ..match.kernel import restart_pure
+from edgebroker.limits import LINKS_MAX
+from edgebroker.matching import reference
+from edgebroker.matching.pst import Pst
+
 from ..match.progress import Progress
 from .report import as_picture, figures
 from .trial import Plan, Trial
@@ -40,7 +43,7 @@ _USUAL = Plan()
     show_default=True,
     help="Subscriptions of the client that leaves at the end.",
 )
-@click.option("--links", type=click.IntRange(1, 4_096), default=_USUAL.links, show_default=True)
+@click.option("--links", type=click.IntRange(1, LINKS_MAX), default=_USUAL.links, show_default=True)
 @click.option(
     "--selectivity",
     type=click.FloatRange(0, 1, min_open=True),
@@ -70,31 +73,13 @@ def command(
     client leaves with all its subscriptions at once.
     """
     plan = Plan(subscriptions, changes, events, seconds, leaving, links, selectivity, seed)
-    if pure:
-        restart_pure(arguments(plan, as_json))
-    trial, progress = Trial(plan), Progress()
+    trial, progress = Trial(plan, Pst(reference if pure else None)), Progress()
     try:
         trial.run(progress.show)
     finally:
         progress.show("")
     found = figures(trial)
     click.echo(json.dumps(found) if as_json else as_picture(found, trial))
-
-
-def arguments(plan: Plan, as_json: bool) -> list[str]:
-    """The command line that asks for *plan*."""
-    return [
-        "churn",
-        f"--subscriptions={plan.subscriptions}",
-        f"--changes={plan.changes_per_s}",
-        f"--events={plan.events_per_s}",
-        f"--seconds={plan.seconds}",
-        f"--leaving={plan.leaving}",
-        f"--links={plan.links}",
-        f"--selectivity={plan.selectivity}",
-        f"--seed={plan.seed}",
-        *(["--json"] if as_json else []),
-    ]
 
 
 __all__ = ["command"]

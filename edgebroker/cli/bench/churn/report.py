@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Any, TypeAlias
 
 from ..match.durations import Durations
-from ..match.kernel import kernel
 from .histogram import buckets, drawn
 from .trial import NS_PER_S, Trial
 
@@ -26,7 +25,7 @@ def figures(trial: Trial) -> Figures:
         "match": trial.matching,
     }
     return {
-        "kernel": kernel(),
+        "kernel": trial.tree.kernel.KIND,
         **asdict(trial.plan),
         "changes": len(wall.holds),
         "events": len(wall.waits),

@@ -71,7 +71,7 @@ class Trial:
     """A tree under churn, and everything that was measured on it."""
 
     plan: Plan
-    tree: Pst = field(default_factory=Pst)
+    tree: Pst
     wall: Queue = field(default_factory=Queue)
     processor: Queue = field(default_factory=Queue)
     parsing: Durations = field(default_factory=Durations)

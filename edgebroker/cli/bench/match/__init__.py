@@ -12,12 +12,14 @@ from pathlib import Path
 import click
 
 from edgebroker.cli import Refused
+from edgebroker.limits import LINKS_MAX
+from edgebroker.matching import reference
+from edgebroker.matching.pst import Pst
 
 from .answers import ask
 from .durations import collector_off
 from .installation import install
-from .kernel import restart_pure
-from .lines import LINKS_MAX, LineInvalid, Lines
+from .lines import LineInvalid, Lines
 from .progress import Progress
 from .report import Figures, as_table, figures
 from .rounds import play
@@ -56,10 +58,8 @@ def command(subscriptions: Path, events: Path, links: int | None, rounds: int, p
     all events and rounds, in microseconds. The digest is a SHA-256 over one line `index:id,id,...` per event, events
     counted from 0 and ids ascending: two engines with the same digest found the same.
     """
-    if pure:
-        restart_pure(arguments(subscriptions, events, links, rounds, as_json))
     try:
-        found = measure(subscriptions, events, links, rounds)
+        found = measure(Pst(reference if pure else None), subscriptions, events, links, rounds)
     except LineInvalid as error:
         raise Refused(str(error)) from None
     click.echo(json.dumps(found) if as_json else as_table(found))
@@ -68,14 +68,15 @@ def command(subscriptions: Path, events: Path, links: int | None, rounds: int, p
         raise SystemExit(DISAGREEMENT)
 
 
-def measure(subscriptions: Path, events: Path, links: int | None, rounds: int) -> Figures:
-    """The whole benchmark. Raises LineInvalid."""
+def measure(tree: Pst, subscriptions: Path, events: Path, links: int | None, rounds: int) -> Figures:
+    """The whole benchmark on the empty *tree*. Raises LineInvalid."""
     progress = Progress()
     size = max(1, subscriptions.stat().st_size)
     reading = Lines(subscriptions, progress.remark)
     try:
         with collector_off():
             installed = install(
+                tree,
                 reading.subscriptions(links),
                 links,
                 lambda count: progress.show(f"{count:,} subscriptions, {reading.bytes / size:.0%}"),
@@ -90,18 +91,6 @@ def measure(subscriptions: Path, events: Path, links: int | None, rounds: int) -
             return figures(installed, answers, timings, rounds)
     finally:
         progress.show("")
-
-
-def arguments(subscriptions: Path, events: Path, links: int | None, rounds: int, as_json: bool) -> list[str]:
-    """The command line that asks for the same without --pure."""
-    return [
-        "match",
-        f"--subscriptions={subscriptions}",
-        f"--events={events}",
-        *([f"--links={links}"] if links else []),
-        f"--rounds={rounds}",
-        *(["--json"] if as_json else []),
-    ]
 
 
 __all__ = ["command"]

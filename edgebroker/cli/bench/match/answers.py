@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from edgebroker.filters import Extractor
-from edgebroker.matching.linkmatch import decide_counting
 
 from .installation import Installation
 from .lines import Event
@@ -37,25 +36,25 @@ def ask(installed: Installation, events: Iterable[Event]) -> Answers:
     digest = hashlib.sha256()
     prepared: list[PreparedEvent] = []
     extractors: dict[frozenset[str], Extractor] = {}
-    matches = decide_steps = disagreements = 0
-    steps_before = tree.steps
+    matches = match_steps = decide_steps = disagreements = 0
     for index, event in enumerate(events):
         route = tree.resolve(event.topic)
         extractor = extractors.get(route.wanted) or extractors.setdefault(route.wanted, Extractor(route.wanted))
         attributes = extractor.extract(event.payload, topic=event.topic, qos=0, retain=False, client=PUBLISHER)
         prepared.append((event.topic, event.payload, attributes))
+        before = tree.steps
         numbers = [*tree.match(route, attributes), *route.plain]
+        match_steps += tree.steps - before
         matches += len(numbers)
         digest.update(line(index, [ids[number - 1] for number in numbers]))
         wanted = 0
         for number in numbers:
             wanted |= 1 << links[number - 1]
-        decision = decide_counting(tree, event.topic, attributes, installed.mask)
+        decision = tree.decide(route, attributes, installed.mask)
         decide_steps += decision.steps
         disagreements += decision.yes != wanted
     count = max(1, len(prepared))
-    steps = tree.steps - steps_before
-    return Answers(prepared, digest.hexdigest(), matches, steps / count, decide_steps / count, disagreements)
+    return Answers(prepared, digest.hexdigest(), matches, match_steps / count, decide_steps / count, disagreements)
 
 
 def line(index: int, ids: Iterable[int]) -> bytes:

@@ -30,7 +30,7 @@ _Insertion: TypeAlias = tuple[int, TopicFilter, tuple[Predicate, ...], int]
 class Installation:
     """The tree, and the duration of every change. In the tree a subscription's number is its place in `ids`, from 1."""
 
-    tree: Pst = field(default_factory=Pst)
+    tree: Pst
     ids: list[int] = field(default_factory=list)
     links: list[int] = field(default_factory=list)
     """The link of every subscription, in the order of `ids`."""
@@ -45,13 +45,15 @@ class Installation:
         return (1 << self.link_count) - 1
 
 
-def install(subscriptions: Iterable[Subscription], link_count: int | None, tell: Callable[[int], None]) -> Installation:
-    """Insert *subscriptions*, remove a tenth of them and insert it again.
+def install(
+    tree: Pst, subscriptions: Iterable[Subscription], link_count: int | None, tell: Callable[[int], None]
+) -> Installation:
+    """Insert *subscriptions* into the empty *tree*, remove a tenth of them and insert it again.
 
     A subscription without link gets one: 0, 1, 2, ... in turn if *link_count* says how many there are, else 0.
     *tell* gets the number of subscriptions that are in the tree, now and then.
     """
-    installed = Installation(link_count=link_count or 1)
+    installed = Installation(tree, link_count=link_count or 1)
     chance = random.Random(REMOVED_SEED)
     coming_back: list[_Insertion] = []
     for chunk in chunks(insertions(subscriptions, installed, link_count)):

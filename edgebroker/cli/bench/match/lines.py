@@ -10,11 +10,9 @@ from typing import Any, NoReturn
 
 from edgebroker.errors import EdgebrokerError
 from edgebroker.filters import Filter
+from edgebroker.limits import LINKS_MAX
 from edgebroker.predicate import Predicate
 from edgebroker.topics import TopicFilter, parse_topic_name
-
-LINKS_MAX = 4_096
-"""More links than any gateway has neighbours and local clients that need a bit of their own."""
 
 _SUBSCRIPTION_KEYS = frozenset({"id", "topic", "where", "link"})
 _EVENT_KEYS = frozenset({"topic", "payload"})
@@ -129,7 +127,7 @@ class Lines:
             return None
         end = LINKS_MAX if links is None else links
         if type(link) is not int or not 0 <= link < end:
-            why = "a gateway has no more links" if links is None else f"--links is {links}"
+            why = "no broker has more" if links is None else f"--links is {links}"
             self._refuse(f'"link" must be a whole number from 0 to {end - 1} ({why}), not {_spelt(link)}')
         return link
 

@@ -9,7 +9,6 @@ from typing import Final
 from .answers import Answers
 from .durations import clock_us
 from .installation import Installation
-from .kernel import kernel
 from .rounds import Timings
 
 RSS_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -32,7 +31,7 @@ _TIMES: Final = {
 def figures(installed: Installation, answers: Answers, timings: Timings, rounds: int) -> Figures:
     """Everything that was measured and counted. Times in us, medians; `_p99_us` beside them."""
     count, events = len(installed.ids), len(answers.events)
-    nodes, size = census(installed)
+    census = installed.tree.census()
     spent = {
         "match": timings.matching,
         "decide": timings.deciding,
@@ -43,7 +42,7 @@ def figures(installed: Installation, answers: Answers, timings: Timings, rounds:
         "remove": installed.removing,
     }
     return {
-        "kernel": kernel(),
+        "kernel": installed.tree.kernel.KIND,
         "subscriptions": count,
         "events": events,
         "links": installed.link_count,
@@ -51,8 +50,10 @@ def figures(installed: Installation, answers: Answers, timings: Timings, rounds:
         **{f"{name}_us": round(durations.median_us(), 3) for name, durations in spent.items()},
         **{f"{name}_p99_us": round(durations.p99_us(), 3) for name, durations in spent.items()},
         "clock_us": round(clock_us(), 3),
-        "bytes_per_subscription": round(size / count, 1),
-        "nodes": nodes,
+        "bytes_per_subscription": round(census.bytes / count, 1),
+        "nodes": census.nodes,
+        "leaves": census.leaves,
+        "buckets": census.buckets,
         "match_steps": round(answers.match_steps, 2),
         "decide_steps": round(answers.decide_steps, 2),
         "matches": answers.matches,
@@ -61,12 +62,6 @@ def figures(installed: Installation, answers: Answers, timings: Timings, rounds:
         "rss_mib": round(rss_mib(), 1),
         "digest": answers.digest,
     }
-
-
-def census(installed: Installation) -> tuple[int, int]:
-    """How many nodes the tree has, and how many bytes it says it takes."""
-    tree = installed.tree
-    return len(tree.nodes), tree.bytes_estimate()
 
 
 def rss_mib() -> float:
@@ -92,7 +87,8 @@ def as_table(found: Figures) -> str:
         "",
         f"matches      {found['matches']:,}, {found['matches_per_event']:,} per event",
         f"steps        {found['match_steps']:,} to match, {found['decide_steps']:,} to decide (means)",
-        f"tree         {found['nodes']:,} nodes, {found['bytes_per_subscription']:,} bytes per subscription",
+        f"tree         {found['nodes']:,} nodes, {found['leaves']:,} leaves in {found['buckets']:,} buckets, "
+        f"{found['bytes_per_subscription']:,} bytes per subscription",
         f"process      {found['rss_mib']:,} MiB resident at most",
         f"digest       {found['digest']}",
     ]

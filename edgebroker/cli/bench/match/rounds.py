@@ -14,7 +14,6 @@ from typing import TypeAlias
 from edgebroker.event import Attributes
 from edgebroker.filters import Extractor
 from edgebroker.limits import ROUTES_MAX
-from edgebroker.matching.linkmatch import decide_counting
 from edgebroker.matching.pst import Pst, Resolution
 
 from .durations import Durations
@@ -76,10 +75,16 @@ def match_all(tree: Pst, events: Sequence[PreparedEvent], spent: Durations) -> N
 
 
 def decide_all(tree: Pst, events: Sequence[PreparedEvent], mask: int, spent: Durations) -> None:
-    keep, clock = spent.ns.append, perf_counter_ns
+    keep, clock, resolve, decide = spent.ns.append, perf_counter_ns, tree.resolve, tree.decide
+    known: dict[str, Resolution] = {}
     for topic, _, attributes in events:
         began = clock()
-        decide_counting(tree, topic, attributes, mask)
+        route = known.get(topic)
+        if route is None:
+            if len(known) >= ROUTES_MAX:
+                known.clear()
+            route = known[topic] = resolve(topic)
+        decide(route, attributes, mask)
         keep(clock() - began)
 
 
