@@ -190,3 +190,11 @@ def test_children(tree: TopicTree) -> None:
     assert [(level, end) for level, _, end in below] == [("c", ends["a/c"]), ("+", -1), ("#", ends["a/#"])]
     assert tree.children(edges[1][1]) == []
     assert [level for level, _, _ in tree.children(below[1][1])] == ["x"]
+
+
+@pytest.mark.parametrize("node", [-1, 2, 3, 10**6, 2**31])
+def test_there_is_no_such_node(tree: TopicTree, node: int) -> None:
+    ends = add(tree, "a", "b/c")
+    tree.discard(ends[1])
+    with pytest.raises(KeyError):
+        tree.children(node)

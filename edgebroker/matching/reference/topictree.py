@@ -91,7 +91,7 @@ class TopicTree:
         ends = self._tails if self._tails[node] == end else self._owns
         ends[node] = NONE
         self._free_ends.append(end)
-        while node and not (self._owns[node] or self._tails[node] or self._pluses[node] or self._tables[node]):
+        while node and not self._has_need(node):
             node = self._drop(node)
 
     def ends(self, topic: str) -> list[int]:
@@ -134,8 +134,11 @@ class TopicTree:
     def children(self, node: int = ROOT) -> list[tuple[str, int, int]]:
         """What leads away from *node*: levels in order, then `+`, then `#`. For drawing the tree.
 
-        Each is (level, node it leads to or -1, end of the filter whose last level it is or -1).
+        Each is (level, node it leads to or -1, end of the filter whose last level it is or -1). Raises KeyError if there
+        is no such node.
         """
+        if node and not (0 < node < len(self._parents) and self._has_need(node)):
+            raise KeyError(node)
         found = [(level, child) for level, child in sorted((self._tables[node] or {}).items())]
         if self._pluses[node]:
             found.append((SINGLE_LEVEL, self._pluses[node]))
@@ -154,6 +157,9 @@ class TopicTree:
         texts = sum(sys.getsizeof(level) for level in self._levels if level)
         tables = sum(sys.getsizeof(table) for table in self._tables if table is not None)
         return sys.getsizeof(self) + sum(map(sys.getsizeof, columns)) + numbers + texts + tables
+
+    def _has_need(self, node: int) -> bool:
+        return bool(self._owns[node] or self._tails[node] or self._pluses[node] or self._tables[node])
 
     def _child(self, node: int, level: str) -> int:
         if level == SINGLE_LEVEL:
