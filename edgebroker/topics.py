@@ -57,6 +57,30 @@ class TopicFilter:
                 return False
         return len(names) == len(self.levels)
 
+    @property
+    def longest_form(self) -> tuple[str, ...]:
+        """The levels of the longest filter that matches the same topics: no topic is empty, so `#` is `+/#`.
+
+        Two filters match the same topics only if these are equal.
+        """
+        if self.levels in ((MULTI_LEVEL,), ("", MULTI_LEVEL)):
+            return (*self.levels[:-1], SINGLE_LEVEL, MULTI_LEVEL)
+        return self.levels
+
+    def covers(self, other: TopicFilter) -> bool:
+        """Whether every topic name that *other* matches is matched by this filter. Exact."""
+        mine, theirs = self.longest_form, other.longest_form
+        if mine[0] == SINGLE_LEVEL and theirs[0].startswith("$"):
+            return False
+        for position, level in enumerate(mine):
+            if level == MULTI_LEVEL:
+                return True
+            if position >= len(theirs) or theirs[position] == MULTI_LEVEL:
+                return False
+            if level not in (SINGLE_LEVEL, theirs[position]):
+                return False
+        return len(theirs) == len(mine)
+
 
 def _check_text(text: str, what: str) -> None:
     if not text:

@@ -17,7 +17,11 @@ Parts: TypeAlias = tuple[str | int, ...]
 
 
 def is_like_all(wide: Parts, narrow: Parts) -> bool:
-    """Whether every text that is like *narrow* is like *wide*. True is certain; False may be wrong."""
+    """Whether every text that is like *narrow* is like *wide*.
+
+    True is certain. So is False as far as we know: a wildcard of *narrow* stands for characters that *wide* does not
+    name, which only wildcards meet, and all patterns of up to four symbols over two letters were compared.
+    """
     row = _Row(wide)
     states = 1
     for symbol in _symbols(narrow):
