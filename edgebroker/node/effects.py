@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from edgebroker.names import ClientId
 from edgebroker.node.subscriptions import Copy, Subscription
 
 
@@ -32,10 +33,19 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Parted:
+    """Nothing that a client asked for holds any longer."""
+
+    client: ClientId
+    subscriptions: int
+    """How many it had."""
+
+
+@dataclass(frozen=True, slots=True)
 class Deliver:
     """One copy of the accepted publication for each receiver; none if nobody wants it."""
 
     copies: tuple[Copy, ...]
 
 
-Effect: TypeAlias = Granted | Refused | Ended | Deliver
+Effect: TypeAlias = Granted | Refused | Ended | Parted | Deliver

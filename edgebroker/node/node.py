@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Final, assert_never
 
 from edgebroker.instants import Instant
 from edgebroker.limits import SUBSCRIPTIONS_PER_CLIENT_MAX
 from edgebroker.matching.pst import Pst
 from edgebroker.names import ClientId
-from edgebroker.node.effects import Deliver, Effect, Ended, Granted, Refused
+from edgebroker.node.effects import Deliver, Effect, Ended, Granted, Parted, Refused
 from edgebroker.node.events import ClientGone, Event, Published, Subscribed, Unsubscribed
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.routes import Routes
@@ -17,6 +17,10 @@ from edgebroker.node.timers import Timers
 
 ALWAYS = ((),)
 """The predicates of a subscription without content filter: one that accepts every event."""
+TIDY: Final = ("tidy",)
+"""The timer that calls for `Node.tidy`."""
+TIDY_AT_ONCE: Final = 64
+"""Subscriptions taken out between two turns: 0.5 ms at 8 us each, well below the 5 ms that an event may wait."""
 
 
 class Node:
@@ -38,11 +42,17 @@ class Node:
             case Subscribed():
                 return self._subscribe(event, now)
             case Unsubscribed(client, text):
-                return self._unsubscribe(client, [text], now)
+                return self._unsubscribe(client, text, now)
             case ClientGone(client):
-                return self._unsubscribe(client, list(self.subscriptions.of(client)), now)
+                return self._part(client, now)
             case _:
                 assert_never(event)
+
+    def tidy(self, now: Instant) -> None:
+        """Take out TIDY_AT_ONCE of the subscriptions that clients left behind; the timer TIDY rings for the rest."""
+        self._take_left(TIDY_AT_ONCE, now)
+        if not self.subscriptions.is_tidy:
+            self.timers.set(TIDY, now + 1)  # a later instant: what waits in the world's queues comes first
 
     def close_minute(self, now: Instant) -> None:
         """Write the selectivity of all subscriptions to the delivery log and begin to count anew."""
@@ -51,14 +61,17 @@ class Node:
             self._write_selectivity(subscription, now)
 
     def _subscribe(self, wanted: Subscribed, now: Instant) -> list[Effect]:
-        own = self.subscriptions.of(wanted.client)
+        subscriptions = self.subscriptions
+        own = subscriptions.of(wanted.client)
         if len(own) >= self._per_client_max and wanted.text not in own:
             return [Refused(wanted.text, f"a client has at most {self._per_client_max} subscriptions")]
-        self.routes.forget()
+        if not subscriptions.is_tidy:  # two go for each that comes: clients that go and come do not pile them up
+            self._take_left(2, now)
+        self.routes.gather()
         replaced = self._take_out(wanted.client, wanted.text, now)
         subscription = Subscription(
-            self.subscriptions.next_number(),
-            wanted.client,
+            subscriptions.next_number(),
+            subscriptions.subscriber(wanted.client),
             wanted.text,
             wanted.topic_filter,
             wanted.filter,
@@ -69,26 +82,53 @@ class Node:
             wanted.identifier,
             wanted.retain_as_published,
         )
-        self.subscriptions.add(subscription)
         predicates = ALWAYS if wanted.filter is None else wanted.filter.predicates
-        self.tree.insert(subscription.number, wanted.topic_filter, predicates)
+        subscription.begin(self.tree.insert(subscription.number, wanted.topic_filter, predicates))
+        subscriptions.add(subscription)
+        self.routes.follow()
         return [Granted(subscription, is_new=replaced is None)]
 
-    def _unsubscribe(self, client: ClientId, texts: list[str], now: Instant) -> list[Effect]:
-        if texts:
-            self.routes.forget()
-        ended = (self._take_out(client, text, now) for text in texts)
-        return [Ended(subscription) for subscription in ended if subscription is not None]
+    def _unsubscribe(self, client: ClientId, text: str, now: Instant) -> list[Effect]:
+        self.routes.gather()
+        subscription = self._take_out(client, text, now)
+        self.routes.follow()
+        return [] if subscription is None else [Ended(subscription)]
+
+    def _part(self, client: ClientId, now: Instant) -> list[Effect]:
+        """End everything *client* asked for at once; the tree is tidied by and by."""
+        was_tidy = self.subscriptions.is_tidy
+        self.routes.gather()
+        subscriber = self.subscriptions.part(client)
+        if subscriber is None:
+            return []
+        count = len(subscriber.by_text)
+        if self.ledger.log is not None:  # what comes to their topics from now on is not for them
+            for subscription in subscriber.by_text.values():
+                subscription.finish()
+        self.routes.forget()  # plain subscriptions stand in routes; `is_gone` is looked at when a route is made
+        if was_tidy:  # otherwise the timer is set
+            self.tidy(now)
+        return [Parted(client, count)]
+
+    def _take_left(self, count: int, now: Instant) -> None:
+        self.routes.gather()
+        for subscription in self.subscriptions.take_left(count):
+            self._uproot(subscription, now)
+        self.routes.follow()
 
     def _take_out(self, client: ClientId, text: str, now: Instant) -> Subscription | None:
         subscription = self.subscriptions.discard(client, text)
         if subscription is not None:
-            self.tree.remove(subscription.number)
-            self._write_selectivity(subscription, now)
+            self._uproot(subscription, now)
         return subscription
 
+    def _uproot(self, subscription: Subscription, now: Instant) -> None:
+        self.tree.remove(subscription.number)
+        subscription.finish()
+        self._write_selectivity(subscription, now)
+
     def _write_selectivity(self, subscription: Subscription, now: Instant) -> None:
+        evaluated, matched = subscription.take_counts()
         log = self.ledger.log
-        if log is not None and subscription.evaluated:
-            log.selectivity(now, subscription.client, subscription.label, subscription.evaluated, subscription.matched)
-        subscription.evaluated = subscription.matched = 0
+        if log is not None and evaluated:
+            log.selectivity(now, subscription.client, subscription.label, evaluated, matched)

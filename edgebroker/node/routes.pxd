@@ -2,29 +2,35 @@
 cimport cython
 
 from edgebroker.node.ledger cimport Ledger
-from edgebroker.node.subscriptions cimport Copy
+from edgebroker.node.subscriptions cimport Copy, Subscription
 from edgebroker.publication cimport Publication
 
 
 cdef class Route:
+    cdef Routes _routes
     cdef object _tree
-    cdef dict _by_number
-    cdef public object resolution, extractor, nobody
+    cdef dict _by_client, _by_number
+    cdef public object extractor, nobody, resolution
     cdef public bint has_no_local
-    cdef public list plain
     cdef public tuple copies
     cdef public long long counted
-    @cython.locals(copies=tuple, without=list)
+    cpdef count(self, long long publications)
+    @cython.locals(copies=tuple, without=list, has_no_local=bint, copy=Copy)
     cpdef tuple accept(self, Publication publication, Ledger ledger, now)
-    @cython.locals(numbers=list, accepting=list)
+    @cython.locals(numbers=list, accepting=list, by_number=dict, subscription=Subscription, copies=dict)
     cpdef tuple copies_for(self, Publication publication)
     cpdef gather(self)
 
 
 cdef class Routes:
-    cdef object _tree, _subscriptions
-    cdef dict _known
+    cdef public object subscriptions, tree
     cdef public long long epoch
+    cdef dict _known
+    cdef long long _tree_epoch
+    cdef list _ungathered
     cpdef Route route(self, str topic)
+    cpdef note(self, Route route)
+    @cython.locals(ungathered=list, route=Route)
     cpdef gather(self)
+    cpdef follow(self)
     cpdef forget(self)

@@ -1,56 +1,73 @@
-"""From a topic to its readers, remembered until a subscription changes."""
+"""From a topic to its readers, remembered as long as no subscription came or went that could change it."""
 
 from __future__ import annotations
 
 from edgebroker.filters.attributes import Extractor
 from edgebroker.instants import Instant
 from edgebroker.limits import ROUTES_MAX
-from edgebroker.matching.pst import Pst, Resolution
+from edgebroker.matching.pst import Pst
+from edgebroker.names import ClientId
 from edgebroker.node.ledger import Ledger
-from edgebroker.node.subscriptions import Copy, Subscription, Subscriptions, copies_of
+from edgebroker.node.subscriptions import Copy, Subscription, Subscriptions, reach
 from edgebroker.publication import Publication
 from edgebroker.records import Cause
 
+UNGATHERED_MAX = 1_000
+"""Routes with counts of their own. To gather them takes about 0.2 us each, and somebody waits for it."""
+
 
 class Route:
-    """What one topic means for every publication under it, as long as no subscription changes."""
+    """What one topic means for every publication under it."""
 
     __slots__ = (
+        "_by_client",
         "_by_number",
+        "_routes",
         "_tree",
         "copies",
         "counted",
         "extractor",
         "has_no_local",
         "nobody",
-        "plain",
         "resolution",
     )
 
-    def __init__(self, resolution: Resolution, tree: Pst, by_number: dict[int, Subscription]) -> None:
-        self._tree = tree
-        self._by_number = by_number
-        self.resolution = resolution
-        self.plain = [by_number[number] for number in sorted(resolution.plain)]
-        """Subscriptions without content filter."""
-        self.copies = copies_of(self.plain)
+    def __init__(self, topic: str, routes: Routes) -> None:
+        self._routes = routes
+        self._tree = routes.tree
+        self._by_number = routes.subscriptions.by_number
+        self.resolution = self._tree.resolve(topic)
+        plain = [self._by_number[number] for number in sorted(self.resolution.plain)]
+        self._by_client: dict[ClientId, Copy] = {}
+        reach(self._by_client, [subscription for subscription in plain if not subscription.subscriber.is_gone])
+        self.copies = tuple(self._by_client.values())
         """The copies of a publication that no content filter accepts."""
-        self.extractor = Extractor(resolution.wanted) if resolution.contents else None
+        self.extractor = Extractor(self.resolution.wanted) if self.resolution.contents else None
         """None if no content filter stands under this topic: then `copies` is the answer."""
-        self.has_no_local = any(
-            by_number[number].no_local for number in (*resolution.plain, *resolution.content_numbers())
-        )
+        self.has_no_local = any(copy.has_no_local for copy in self.copies)
+        """Whether some of `copies` may not go back to the publisher."""
         self.nobody = Cause.NO_SUBSCRIBER if self.extractor is None else Cause.CONTENT
         """Why a publication without copies has none."""
         self.counted = 0
-        """Publications since the selectivity counts were last gathered."""
+        """Publications since the ends were last told."""
+
+    def count(self, publications: int) -> None:
+        """Note so many *publications* for the selectivity counts."""
+        if not self.counted:
+            self._routes.note(self)
+        self.counted += publications
 
     def accept(self, publication: Publication, ledger: Ledger, now: Instant) -> tuple[Copy, ...]:
         """Number *publication*, enter it into the books and find its readers: one copy for each."""
-        self.counted += 1
-        copies = self.copies if self.extractor is None else self.copies_for(publication)
+        self.count(1)
+        copies = self.copies
+        has_no_local = self.has_no_local
+        if self.extractor is not None:
+            copies = self.copies_for(publication)
+            if copies is not self.copies:
+                has_no_local = True in [copy.has_no_local for copy in copies]
         nobody = self.nobody
-        if self.has_no_local and copies:
+        if has_no_local:
             without = [copy.without_own(publication.publisher) for copy in copies]
             copies = tuple([copy for copy in without if copy is not None])
             nobody = Cause.OWN_MESSAGE
@@ -83,34 +100,37 @@ class Route:
         if not numbers:
             return self.copies
         numbers.sort()
-        accepting = [self._by_number[number] for number in numbers]
-        for subscription in accepting:
-            subscription.matched += 1
-        return copies_of(self.plain + accepting)
+        by_number = self._by_number
+        accepting: list[Subscription] = []
+        for number in numbers:
+            subscription = by_number[number]
+            if not subscription.subscriber.is_gone:
+                subscription.matched += 1
+                accepting.append(subscription)
+        copies = self._by_client.copy()
+        reach(copies, accepting)
+        return tuple(copies.values())
 
     def gather(self) -> None:
-        """Add what was counted to the subscriptions: every plain one matched, every filtered one was evaluated."""
+        """Tell the ends what was counted here."""
         counted, self.counted = self.counted, 0
-        if not counted:
-            return
-        for subscription in self.plain:
-            subscription.evaluated += counted
-            subscription.matched += counted
-        for number in self.resolution.content_numbers():
-            self._by_number[number].evaluated += counted
+        for end in self.resolution.ends:
+            end.events += counted
 
 
 class Routes:
-    """The routes of the topics seen lately. Forgotten as a whole when a subscription changes or ROUTES_MAX is met.
+    """The routes of the topics seen lately, forgotten as a whole when one may have changed or ROUTES_MAX is met.
 
     `epoch` grows each time they are; what a front end derives from a route holds within one epoch.
     """
 
     def __init__(self, tree: Pst, subscriptions: Subscriptions) -> None:
-        self._tree = tree
-        self._subscriptions = subscriptions
-        self._known: dict[str, Route] = {}
+        self.tree = tree
+        self.subscriptions = subscriptions
         self.epoch = 0
+        self._known: dict[str, Route] = {}
+        self._tree_epoch = tree.epoch
+        self._ungathered: list[Route] = []
 
     def __len__(self) -> int:
         return len(self._known)
@@ -121,16 +141,28 @@ class Routes:
         if route is None:
             if len(self._known) >= ROUTES_MAX:
                 self.forget()
-            route = self._known[topic] = Route(self._tree.resolve(topic), self._tree, self._subscriptions.by_number)
+            route = self._known[topic] = Route(topic, self)
         return route
 
+    def note(self, route: Route) -> None:
+        """Remember that *route*, which had counted nothing, is about to."""
+        if len(self._ungathered) >= UNGATHERED_MAX:
+            self.gather()
+        self._ungathered.append(route)
+
     def gather(self) -> None:
-        """Bring the selectivity counts of all subscriptions up to date."""
-        for route in self._known.values():
+        """Bring the counts of all ends up to date. Must be done *before* a subscription comes or goes."""
+        ungathered, self._ungathered = self._ungathered, []
+        for route in ungathered:
             route.gather()
 
+    def follow(self) -> None:
+        """Start anew if the tree is in another epoch. Must be done *after* a subscription came or went."""
+        if self.tree.epoch != self._tree_epoch:
+            self.forget()
+
     def forget(self) -> None:
-        """Start anew. Must be called *before* a subscription leaves, so that its counts are gathered."""
+        """Start anew."""
+        self._tree_epoch = self.tree.epoch
         self.epoch += 1
-        self.gather()
         self._known.clear()

@@ -2,32 +2,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
 
 from edgebroker.filters import Filter
+from edgebroker.matching.pst import End
 from edgebroker.names import ClientId, SubscriptionNumber
 from edgebroker.topics import TopicFilter
 
+NOTHING: Final[Mapping[str, Subscription]] = MappingProxyType({})
 
-@dataclass(slots=True, eq=False)
+
+class Subscriber:
+    """A client and what it asked for, from its first subscription until it goes."""
+
+    __slots__ = ("by_text", "client", "is_gone")
+
+    def __init__(self, client: ClientId) -> None:
+        self.client = client
+        self.by_text: dict[str, Subscription] = {}
+        self.is_gone = False
+        """Nothing is delivered any more; its subscriptions are still being taken out of the tree."""
+
+
 class Subscription:
-    """One granted subscription. `evaluated` and `matched` count since they were last written to the delivery log."""
+    """One granted subscription."""
 
-    number: SubscriptionNumber
-    client: ClientId
-    text: str
-    topic_filter: TopicFilter
-    filter: Filter | None
-    qos: int
-    no_local: bool
-    receiver: Any
-    label: str
-    identifier: int
-    retain_as_published: bool
-    evaluated: int = 0
-    matched: int = 0
+    __slots__ = (
+        "_alone",
+        "_end",
+        "_events",
+        "_is_plain",
+        "client",
+        "filter",
+        "identifier",
+        "label",
+        "matched",
+        "no_local",
+        "number",
+        "qos",
+        "receiver",
+        "retain_as_published",
+        "subscriber",
+        "text",
+        "topic_filter",
+    )
+
+    def __init__(
+        self,
+        number: SubscriptionNumber,
+        subscriber: Subscriber,
+        text: str,
+        topic_filter: TopicFilter,
+        filter: Filter | None,
+        qos: int,
+        no_local: bool,
+        receiver: Any,
+        label: str,
+        identifier: int,
+        retain_as_published: bool,
+    ) -> None:
+        self.number = number
+        self.subscriber = subscriber
+        self.client = subscriber.client
+        self.text = text
+        self.topic_filter = topic_filter
+        self.filter = filter
+        self.qos = qos
+        self.no_local = no_local
+        self.receiver = receiver
+        self.label = label
+        self.identifier = identifier
+        self.retain_as_published = retain_as_published
+        self.matched = 0
+        """Publications that its content filter accepted since the counts were last taken."""
+        self._end: End | None = None
+        self._events = 0  # of the end, not counted for us: they were before our time, or their counts were taken
+        self._is_plain = filter is None or not all(filter.predicates)  # a filter may be true for everything
+        self._alone: Copy | None = None
+
+    def begin(self, end: End) -> None:
+        """Count from now on what comes to *end*, that of its topic filter."""
+        self._end = end
+        self._events = end.events
+
+    def finish(self) -> None:
+        """Count no more; `take_counts` still gives what was counted until now."""
+        if self._end is not None:
+            self._events -= self._end.events
+            self._end = None
+        self._alone = None  # it refers to us
+
+    def take_counts(self) -> tuple[int, int]:
+        """Publications whose topic was meant, and how many of those were accepted, since the last call."""
+        events = 0 if self._end is None else self._end.events
+        evaluated, self._events = events - self._events, events
+        matched, self.matched = self.matched, 0
+        return evaluated, evaluated if self._is_plain else matched
+
+    def alone(self) -> Copy:
+        """The copy for a receiver that has no other subscription to the event. Made once: most copies are such."""
+        if self._alone is None:
+            self._alone = Copy((self,))
+        return self._alone
 
 
 class Copy:
@@ -56,12 +134,20 @@ class Copy:
         return Copy(left) if left else None
 
 
-def copies_of(subscriptions: Iterator[Subscription] | list[Subscription]) -> tuple[Copy, ...]:
-    """One copy per receiver, receivers in the order of their first subscription."""
-    by_client: dict[str, list[Subscription]] = {}
-    for subscription in subscriptions:
-        by_client.setdefault(subscription.client, []).append(subscription)
-    return tuple(Copy(tuple(own)) for own in by_client.values())
+def reach(copies: dict[ClientId, Copy], accepting: list[Subscription]) -> None:
+    """Let *copies*, one for each client, reach the subscriptions *accepting* too. New clients come last, in order."""
+    several: dict[ClientId, list[Subscription]] = {}
+    for subscription in accepting:
+        client = subscription.client
+        copy = copies.get(client)
+        if copy is None:
+            copies[client] = subscription.alone()
+        elif client in several:
+            several[client].append(subscription)
+        else:
+            several[client] = [*copy.subscriptions, subscription]
+    for client, own in several.items():
+        copies[client] = Copy(tuple(own))
 
 
 class Subscriptions:
@@ -69,15 +155,29 @@ class Subscriptions:
 
     def __init__(self) -> None:
         self.by_number: dict[int, Subscription] = {}
-        self._by_client: dict[ClientId, dict[str, Subscription]] = {}
+        self._subscribers: dict[ClientId, Subscriber] = {}
+        self._gone: list[Subscriber] = []
         self._last_number = 0
 
     def __len__(self) -> int:
         return len(self.by_number)
 
-    def of(self, client: ClientId) -> dict[str, Subscription]:
+    @property
+    def is_tidy(self) -> bool:
+        """Whether no client left subscriptions behind."""
+        return not self._gone
+
+    def of(self, client: ClientId) -> Mapping[str, Subscription]:
         """The subscriptions of *client* by their text."""
-        return self._by_client.get(client, {})
+        subscriber = self._subscribers.get(client)
+        return NOTHING if subscriber is None else subscriber.by_text
+
+    def subscriber(self, client: ClientId) -> Subscriber:
+        """The entry of *client*, made if there is none."""
+        subscriber = self._subscribers.get(client)
+        if subscriber is None:
+            subscriber = self._subscribers[client] = Subscriber(client)
+        return subscriber
 
     def next_number(self) -> SubscriptionNumber:
         """A number that was never used before."""
@@ -87,15 +187,39 @@ class Subscriptions:
     def add(self, subscription: Subscription) -> None:
         """Remember *subscription*; one with the same client and text must have been discarded before."""
         self.by_number[subscription.number] = subscription
-        self._by_client.setdefault(subscription.client, {})[subscription.text] = subscription
+        subscription.subscriber.by_text[subscription.text] = subscription
 
     def discard(self, client: ClientId, text: str) -> Subscription | None:
         """Forget and return the subscription, None if there is none."""
-        own = self._by_client.get(client)
-        if own is None or text not in own:
+        subscriber = self._subscribers.get(client)
+        if subscriber is None or text not in subscriber.by_text:
             return None
-        subscription = own.pop(text)
-        if not own:
-            del self._by_client[client]
+        subscription = subscriber.by_text.pop(text)
+        if not subscriber.by_text:
+            del self._subscribers[client]
         del self.by_number[subscription.number]
         return subscription
+
+    def part(self, client: ClientId) -> Subscriber | None:
+        """Let *client* be gone, at once whatever it asked for, and return what it was; None if it asked for nothing.
+
+        Its subscriptions are still known by number, until `take_left` has returned them.
+        """
+        subscriber = self._subscribers.pop(client, None)
+        if subscriber is not None:
+            subscriber.is_gone = True
+            self._gone.append(subscriber)
+        return subscriber
+
+    def take_left(self, count: int) -> list[Subscription]:
+        """Forget and return up to *count* subscriptions that clients left behind."""
+        taken: list[Subscription] = []
+        while self._gone and len(taken) < count:
+            left = self._gone[-1].by_text
+            while left and len(taken) < count:
+                subscription = left.popitem()[1]
+                del self.by_number[subscription.number]
+                taken.append(subscription)
+            if not left:
+                self._gone.pop()
+        return taken

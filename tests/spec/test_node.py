@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from edgebroker.filters import Filter
 from edgebroker.names import ClientId
-from edgebroker.node.effects import Deliver, Ended, Granted, Refused
+from edgebroker.node import routes
+from edgebroker.node.effects import Deliver, Ended, Granted, Parted, Refused
 from edgebroker.node.events import ClientGone, Published, Subscribed, Unsubscribed
 from edgebroker.node.ledger import Ledger
-from edgebroker.node.node import Node
+from edgebroker.node.node import TIDY, TIDY_AT_ONCE, Node
 from edgebroker.publication import Publication
 from edgebroker.topics import TopicFilter
 
@@ -52,8 +57,12 @@ def test_the_same_text_replaces_and_the_client_that_goes_ends_all() -> None:
     assert readers(node, b"1") == {"door of alice": 1}
     assert node.handle(Unsubscribed(ALICE, "t/b"), 0) == []
     node.handle(subscribed(ALICE, "t/b"), 0)
-    ended = node.handle(ClientGone(ALICE), 0)
-    assert [effect.subscription.text for effect in ended if isinstance(effect, Ended)] == ["t/a", "t/b"]
+    (ended,) = node.handle(Unsubscribed(ALICE, "t/b"), 0)
+    assert isinstance(ended, Ended)
+    assert ended.subscription.text == "t/b"
+    node.handle(subscribed(ALICE, "t/b"), 0)
+    assert node.handle(ClientGone(ALICE), 0) == [Parted(ALICE, 2)]
+    assert node.handle(ClientGone(ALICE), 0) == []
     assert readers(node, b"1") == {}
     assert len(node.tree) == 0
     assert node.ledger.filtered == 1
@@ -64,6 +73,102 @@ def test_no_local_keeps_a_client_from_its_own_messages_alone() -> None:
     node.handle(subscribed(ALICE, "t/a", no_local=True), 0)
     assert readers(node, b"1", publisher=ALICE) == {}
     assert readers(node, b"1", publisher=BOB) == {"door of alice": 0}
+
+
+def left_behind(node: Node, client: ClientId, count: int) -> list[Subscribed]:
+    """Let *client* ask for `t/#` so often, half of the times with a content filter, and go."""
+    asked = [replace(subscribed(client, "t/#", "temp > 30" if n % 2 else None), text=f"t/# {n}") for n in range(count)]
+    for one in asked:
+        node.handle(one, 0)
+    assert node.handle(ClientGone(client), 0) == [Parted(client, count)]
+    return asked
+
+
+def tidy(node: Node, now: int) -> None:
+    """Let the timer ring once, as a world does."""
+    assert node.timers.take_next(now) == TIDY
+    node.tidy(now)
+
+
+def test_who_left_many_subscriptions_hears_no_more_while_they_are_taken_out() -> None:
+    node = Node(Ledger())
+    node.handle(subscribed(BOB, "t/a", "temp > 30"), 0)
+    left_behind(node, ALICE, 3 * TIDY_AT_ONCE)
+    assert len(node.tree) == 1 + 2 * TIDY_AT_ONCE
+    assert node.timers.next_due() == 1
+    assert readers(node, b'{"temp":31}') == {"door of bob": 0}
+    tidy(node, 1)
+    assert len(node.tree) == 1 + TIDY_AT_ONCE
+    assert readers(node, b'{"temp":31}') == {"door of bob": 0}
+    tidy(node, 2)
+    assert len(node.tree) == 1
+    assert node.timers.next_due() is None
+
+
+def test_who_comes_back_meanwhile_finds_what_it_asks_for_anew_and_nothing_else() -> None:
+    node = Node(Ledger())
+    asked = left_behind(node, ALICE, 3 * TIDY_AT_ONCE)
+    assert node.subscriptions.of(ALICE) == {}
+    (granted,) = node.handle(asked[1], 1)  # the one at the end of the queue has a content filter
+    assert isinstance(granted, Granted)
+    assert granted.is_new
+    assert readers(node, b'{"temp":29}') == {}
+    assert readers(node, b'{"temp":31}') == {"door of alice": 0}
+    while (due := node.timers.next_due()) is not None:
+        tidy(node, due)
+    assert (len(node.tree), list(node.subscriptions.of(ALICE))) == (1, [asked[1].text])
+    assert readers(node, b'{"temp":31}') == {"door of alice": 0}
+
+
+def test_clients_that_go_and_come_leave_no_pile_behind() -> None:
+    """A hostile one could otherwise fill the memory faster than the timer empties it."""
+    node = Node(Ledger())
+    for _ in range(10):
+        left_behind(node, ALICE, 4 * TIDY_AT_ONCE)
+        left_behind(node, BOB, 4 * TIDY_AT_ONCE)
+        assert len(node.subscriptions) <= 8 * TIDY_AT_ONCE
+
+
+def test_routes_last_as_long_as_nothing_changes_them() -> None:
+    """Plain readers do; a content filter over what others filter by does not."""
+    node = Node(Ledger())
+    node.handle(subscribed(ALICE, "t/a", "temp > 30"), 0)
+    route = node.routes.route("t/a")
+    node.handle(subscribed(BOB, "t/a", "temp > 40"), 0)
+    assert node.routes.route("t/a") is route
+    assert readers(node, b'{"temp":41}') == {"door of alice": 0, "door of bob": 0}
+    node.handle(Unsubscribed(BOB, "t/a"), 0)
+    assert node.routes.route("t/a") is route
+    assert readers(node, b'{"temp":41}') == {"door of alice": 0}
+    for change in (
+        subscribed(BOB, "t/a", "humidity > 40"),
+        subscribed(BOB, "t/a"),
+        subscribed(BOB, "t/+", "temp > 40"),
+        ClientGone(BOB),
+    ):
+        route = node.routes.route("t/a")
+        node.handle(change, 0)
+        assert node.routes.route("t/a") is not route
+
+
+def test_a_topic_seen_for_the_last_time_still_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Routes that are forgotten, or are too many to be gathered at once, have told their counts."""
+    monkeypatch.setattr(routes, "UNGATHERED_MAX", 3)
+    node = Node(Ledger())
+    (granted,) = node.handle(subscribed(ALICE, "t/+", "temp > 30"), 0)
+    assert isinstance(granted, Granted)
+    for topic in "abcdefgh":
+        node.handle(Published(Publication(BOB, f"t/{topic}", b'{"temp":31}', 0, False, 0)), 0)
+    node.handle(Unsubscribed(ALICE, "t/+"), 0)
+    assert granted.subscription.take_counts() == (0, 0), "they were taken when it ended"
+    (granted,) = node.handle(subscribed(ALICE, "t/+", "temp > 30"), 0)
+    assert isinstance(granted, Granted)
+    for topic in "abcdefgh":
+        node.handle(Published(Publication(BOB, f"t/{topic}", b'{"temp":31}', 0, False, 0)), 0)
+    node.routes.forget()
+    node.handle(Published(Publication(BOB, "t/z", b'{"temp":30}', 0, False, 0)), 0)
+    node.routes.gather()
+    assert granted.subscription.take_counts() == (9, 8)
 
 
 def test_one_subscription_more_than_a_client_may_have_is_refused() -> None:

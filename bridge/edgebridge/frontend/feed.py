@@ -155,7 +155,7 @@ class Feed:
             count += 1
         block = chunk[at:stop]
         route = plan.route
-        route.counted += count
+        route.count(count)
         ledger = self._ledger
         session = connection.session
         assert session is not None

@@ -145,6 +145,8 @@ class Frontend:
                     self.connecting.publish_will(self.connecting.sessions[ClientId(client)], now)
                 case ("session", str(client)) if ClientId(client) in self.connecting.sessions:
                     self.connecting.expire_session(self.connecting.sessions[ClientId(client)], now)
+                case ("tidy",):
+                    self.node.tidy(now)
                 case ("minute",):
                     timers.set(("minute",), now - now % MINUTE + MINUTE)
                     self.node.close_minute(now)

@@ -1,0 +1,163 @@
+"""The node is what a list of subscriptions would be: the same readers, the same counts, whatever came and went."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from edgebroker.filters import Filter
+from edgebroker.names import ClientId
+from edgebroker.node.events import ClientGone, Subscribed, Unsubscribed
+from edgebroker.node.ledger import Ledger
+from edgebroker.node.node import TIDY, TIDY_AT_ONCE, Node
+from edgebroker.publication import Publication
+from edgebroker.topics import TopicFilter
+
+STEPS = 1_500
+CLIENTS = [ClientId(name) for name in "abc"]
+TOPIC_FILTERS = ["t/a", "t/+", "#", "t/#", "u"]
+TOPICS = ["t/a", "t/b", "u", "v"]
+WHERES = [
+    None,
+    "x > 2",
+    "x BETWEEN 1 AND 3",
+    "y = 'k'",
+    "x = 1 OR y = 'k'",
+    "x IS NULL OR x IS NOT NULL",
+    "x > 3 AND x < 2",
+]
+
+
+@dataclass
+class Wish:
+    """One subscription of the model, with its counts."""
+
+    client: str
+    text: str
+    topic_filter: TopicFilter
+    filter: Filter | None
+    qos: int
+    no_local: bool
+    evaluated: int = 0
+    matched: int = 0
+
+
+class SelectivityLog:
+    """Takes the place of a delivery log; adds up what it is told of selectivity."""
+
+    def __init__(self) -> None:
+        self.told: Counter[tuple[str, str, str]] = Counter()
+
+    def selectivity(self, now: int, subscriber: str, text: str, evaluated: int, matched: int) -> None:
+        self.told[subscriber, text, "evaluated"] += evaluated
+        self.told[subscriber, text, "matched"] += matched
+
+    def published(self, *fields: Any) -> None:
+        """Not looked at here."""
+
+    filtered = published
+
+
+class Pair:
+    """A node and the list that it must agree with."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.log = SelectivityLog()
+        self.node = Node(Ledger(self.log))  # type: ignore[arg-type]
+        self.wishes: dict[tuple[str, str], Wish] = {}
+        self.counts: Counter[tuple[str, str, str]] = Counter()
+
+    def subscribe(self, client: ClientId) -> None:
+        where = self.chance.choice(WHERES)
+        topic_filter = TopicFilter.parse(self.chance.choice(TOPIC_FILTERS))
+        text = f"{where} {self.chance.randrange(40)} {topic_filter.text}"
+        wanted = Filter.parse(where) if where else None
+        qos, no_local = self.chance.randrange(3), self.chance.random() < 0.2
+        self.node.handle(Subscribed(client, text, topic_filter, wanted, qos, no_local, receiver=client), 0)
+        self.end(client, text)
+        self.wishes[client, text] = Wish(client, text, topic_filter, wanted, qos, no_local)
+
+    def end(self, client: str, text: str) -> None:
+        wish = self.wishes.pop((client, text), None)
+        if wish is not None:
+            self.counts[client, text, "evaluated"] += wish.evaluated
+            self.counts[client, text, "matched"] += wish.matched
+
+    def unsubscribe(self, client: ClientId) -> None:
+        own = [text for owner, text in self.wishes if owner == client]
+        text = self.chance.choice([*own, "nothing"])
+        ended = self.node.handle(Unsubscribed(client, text), 0)
+        assert bool(ended) is (text in own)
+        self.end(client, text)
+
+    def part(self, client: ClientId) -> None:
+        self.node.handle(ClientGone(client), 0)
+        for owner, text in list(self.wishes):
+            if owner == client:
+                self.end(owner, text)
+
+    def publish(self) -> None:
+        topic, publisher = self.chance.choice(TOPICS), self.chance.choice(CLIENTS)
+        values: dict[str, Any] = {"x": self.chance.choice([1, 2, 2.5, 3, None, "k"]), "y": self.chance.choice(["k", 1])}
+        payload = json.dumps({name: value for name, value in values.items() if self.chance.random() < 0.8})
+        publication = Publication(publisher, topic, payload.encode(), 2, False, 0)
+        expected: dict[str, list[Wish]] = {}
+        attributes = json.loads(payload)
+        for wish in self.wishes.values():
+            if not wish.topic_filter.matches(topic):
+                continue
+            wish.evaluated += 1
+            if wish.filter is not None and not wish.filter.accepts(attributes):
+                continue
+            wish.matched += 1
+            if not (wish.no_local and wish.client == publisher):
+                expected.setdefault(wish.client, []).append(wish)
+        copies = self.node.routes.route(topic).accept(publication, self.node.ledger, 0)
+        found = {copy.receiver: copy for copy in copies}
+        assert len(found) == len(copies)
+        assert found.keys() == expected.keys()
+        for client, copy in found.items():
+            assert {each.text for each in copy.subscriptions} == {wish.text for wish in expected[client]}
+            assert copy.qos == max(wish.qos for wish in expected[client])
+
+    def close_minute(self) -> None:
+        self.node.close_minute(0)
+        for wish in self.wishes.values():
+            self.counts[wish.client, wish.text, "evaluated"] += wish.evaluated
+            self.counts[wish.client, wish.text, "matched"] += wish.matched
+            wish.evaluated = wish.matched = 0
+
+
+def test_readers_and_counts_are_those_of_a_list(chance: random.Random) -> None:
+    pair = Pair(chance)
+    piled = 0
+    for _ in range(STEPS):
+        client = chance.choice(CLIENTS)
+        match chance.choices(["many", "one", "out", "gone", "publish", "tidy", "minute"], [1, 6, 3, 1, 12, 2, 1])[0]:
+            case "many":
+                for _ in range(TIDY_AT_ONCE):
+                    pair.subscribe(client)
+            case "one":
+                pair.subscribe(client)
+            case "out":
+                pair.unsubscribe(client)
+            case "gone":
+                pair.part(client)
+            case "publish":
+                pair.publish()
+            case "tidy" if pair.node.timers.take_next(1) == TIDY:
+                pair.node.tidy(0)
+            case "minute":
+                pair.close_minute()
+        piled = max(piled, len(pair.node.subscriptions) - len(pair.wishes))
+    assert piled > TIDY_AT_ONCE, "clients left more behind than is taken out at once"
+    for client in CLIENTS:
+        pair.part(client)
+    while pair.node.timers.take_next(1) == TIDY:
+        pair.node.tidy(0)
+    assert len(pair.node.tree) == len(pair.node.subscriptions) == 0
+    assert +pair.log.told == +pair.counts
