@@ -14,12 +14,12 @@ GENERATE = Path(__file__).with_name("generate.py")
 
 # what is generated, and between which bounds the matches per event must lie
 WORKLOADS = {
-    "gryphon-10": (["gryphon", "--subscriptions=2000"], 58 * 0.8, 58 * 1.2),
-    "gryphon-15": (["gryphon", "--attributes=15", "--subscriptions=2000"], 5.8 * 0.7, 5.8 * 1.4),
-    "iot-0.1%": (["iot", "--subscriptions=2000"], 2 * 0.7, 2 * 1.4),
-    "iot-1%": (["iot", "--selectivity=0.01", "--subscriptions=2000"], 20 * 0.8, 20 * 1.25),
-    "stocks": (["stocks", "--subscriptions=2000"], 24.5 * 0.8, 24.5 * 1.2),
-    "topics": (["topics", "--subscriptions=2000"], 2, 10),
+    "gryphon-10": (["gryphon", "--subscriptions=1000"], 29.2 * 0.8, 29.2 * 1.25),
+    "gryphon-15": (["gryphon", "--attributes=15", "--subscriptions=1000"], 2.9 * 0.7, 2.9 * 1.4),
+    "iot-0.1%": (["iot", "--subscriptions=1000"], 1 * 0.6, 1 * 1.5),
+    "iot-1%": (["iot", "--selectivity=0.01", "--subscriptions=1000"], 10 * 0.75, 10 * 1.3),
+    "stocks": (["stocks", "--subscriptions=1000"], 24.5 * 0.8, 24.5 * 1.2),
+    "topics": (["topics", "--subscriptions=1000"], 2, 10),
 }
 
 
@@ -32,12 +32,12 @@ def generate(out, *options):
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_workload_matches_as_often_as_it_is_made_for(tmp_path, name):
     options, least, most = WORKLOADS[name]
-    generate(tmp_path, *options, "--events=100", "--seed=3")
+    generate(tmp_path, *options, "--events=60", "--seed=3")
     files = [f"--subscriptions={tmp_path / 'S.jsonl'}", f"--events={tmp_path / 'E.jsonl'}"]
     done = CliRunner().invoke(command, ["match", *files, "--rounds=1", "--json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
-    assert (found["subscriptions"], found["events"]) == (2_000, 100)
+    assert (found["subscriptions"], found["events"]) == (1_000, 60)
     assert least < found["matches_per_event"] < most
 
 

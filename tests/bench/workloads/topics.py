@@ -1,6 +1,6 @@
 """MQTT topics of many buildings, site/building/floor/room/device/measurement, and filters with `+` and `#` on them.
 
-There are about as many topics as subscriptions, so that events rarely have the topic of an earlier one.
+There are as many topics as subscriptions, so that events rarely have the topic of an earlier one.
 """
 
 import random
@@ -11,10 +11,9 @@ CITIES = (
 DEVICES = ("hvac", "light", "meter")
 MEASUREMENTS = ("temperature", "humidity", "power", "alarm")
 ROOMS, FLOORS, BUILDINGS = 20, 5, 4
-TOPICS_PER_SITE = BUILDINGS * FLOORS * ROOMS * len(DEVICES) * len(MEASUREMENTS)
 
 # Levels of a topic that stay; `+` and `#` stand for themselves. Shapes that match many topics are rare, as in life: an
-# event matches about seven filters, however many there are.
+# event matches between four and eight filters, of a hundred as of a million.
 SHAPES = {
     (0, 1, 2, 3, 4, 5): 60,  # one measurement of one device
     (0, 1, 2, 3, "+", 5): 20,  # of all devices in a room
@@ -29,15 +28,20 @@ SHAPES = {
 
 
 def random_topic(chance, count):
-    """The levels of one of about *count* topics."""
-    site = chance.randrange(-(-count // TOPICS_PER_SITE))
+    """The levels of one of *count* topics: they fill rooms, then floors, buildings and sites."""
+    number = chance.randrange(count)
+    number, measurement = divmod(number, len(MEASUREMENTS))
+    number, device = divmod(number, len(DEVICES))
+    number, room = divmod(number, ROOMS)
+    number, floor = divmod(number, FLOORS)
+    site, building = divmod(number, BUILDINGS)
     return (
         f"{CITIES[site % len(CITIES)]}-{site // len(CITIES) + 1:02d}",
-        f"building-{chance.choice('abcdefgh'[:BUILDINGS])}",
-        f"floor-{chance.randrange(FLOORS)}",
-        f"room-{chance.randrange(ROOMS) + 1:02d}",
-        chance.choice(DEVICES),
-        chance.choice(MEASUREMENTS),
+        f"building-{building + 1}",
+        f"floor-{floor}",
+        f"room-{room + 1:02d}",
+        DEVICES[device],
+        MEASUREMENTS[measurement],
     )
 
 
