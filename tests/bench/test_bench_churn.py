@@ -24,6 +24,7 @@ def test_the_object_counts_what_happened():
     assert sum(bucket["waits"] for bucket in found["histogram"]) == found["events"]
     assert sum(bucket["holds"] for bucket in found["histogram"]) == found["changes"]
     assert found["matches"] > 0
+    assert found["left"] == 50
     for name in ("longest_pause_ms", "longest_hold_ms", "leave_ms"):
         assert found[name] >= 0
         assert found[name.replace("_ms", "_cpu_ms")] >= 0

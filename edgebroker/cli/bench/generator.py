@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 
 from . import acknowledged, idle, paced, stream
+from .filters import load as filters
 from .job import Job, LoadFailed, Sample
 
 LOADS: dict[str, Callable[[Job], Sample]] = {
@@ -18,6 +19,7 @@ LOADS: dict[str, Callable[[Job], Sample]] = {
     "acknowledged": acknowledged.run,
     "paced": paced.run,
     "idle": idle.run,
+    "readings": filters.run,
 }
 
 

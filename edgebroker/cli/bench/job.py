@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 class Job:
     """One run of one load against one broker on 127.0.0.1.
 
-    load: `stream`, `acknowledged`, `paced` or `idle`.  window: published messages that may be under way at once; it
+    load: `stream`, `acknowledged`, `paced`, `idle` or `readings`.  window: published messages that may be under way at once; it
     keeps every broker below the point where it drops QoS 0 messages.  rate: messages per second of an open loop.
     """
 
@@ -23,6 +23,7 @@ class Job:
     shape: str = "one"
     publishers: int = 1
     subscribers: int = 1
+    subscriptions: int = 1
     packets_per_write: int = 1
     window: int = 1
     rate: int = 0

@@ -43,10 +43,10 @@ def tally(spans_ns: Sequence[int]) -> list[int]:
 def drawn(found: Sequence[Bucket]) -> Iterator[str]:
     """The lines of a picture. Bars grow with the logarithm: the one event in a million is what we look for."""
     most = max([2, *(bucket.waits for bucket in found), *(bucket.holds for bucket in found)])
-    yield f"{'':>18}  {'events waited':<{BAR + 12}}  changes held the thread"
+    yield f"{'':>25}  {'events waited':<{BAR + 12}}  changes held the thread"
     for bucket in found:
         waits, holds = (f"{count:>10,}  {bar(count, most):<{BAR}}" for count in (bucket.waits, bucket.holds))
-        yield f"{bucket.from_us:>6,} .. {bucket.to_us:>5,} us  {waits}  {holds}".rstrip()
+        yield f"{bucket.from_us:>9,} .. {bucket.to_us:>9,} us  {waits}  {holds}".rstrip()
 
 
 def bar(count: int, most: int) -> str:

@@ -37,6 +37,7 @@ def figures(trial: Trial) -> Figures:
         "longest_hold_ms": milliseconds(wall.holds),
         "longest_hold_cpu_ms": milliseconds(processor.holds),
         "longest_collection_ms": round(trial.longest_collection_ns / NS_PER_MS, 3),
+        "left": trial.left,
         "leave_ms": round(trial.leave_ns / NS_PER_MS, 3),
         "leave_cpu_ms": round(trial.leave_processor_ns / NS_PER_MS, 3),
         "histogram": [asdict(bucket) for bucket in buckets(wall.waits, wall.holds)],
@@ -57,10 +58,10 @@ def as_picture(found: Figures, trial: Trial) -> str:
         "",
         *drawn(buckets(trial.wall.waits, trial.wall.holds)),
         "",
-        "                          wall clock   processor time",
+        f"{'':<30}wall clock   processor time",
         two("longest pause of an event", found["longest_pause_ms"], found["longest_pause_cpu_ms"]),
         two("longest hold of a change", found["longest_hold_ms"], found["longest_hold_cpu_ms"]),
-        two(f"{plan.leaving:,} leave at once", found["leave_ms"], found["leave_cpu_ms"]),
+        two(f"{trial.left:,} leave at once", found["leave_ms"], found["leave_cpu_ms"]),
         "",
         "medians, us: " + ", ".join(f"{name} {found[f'{name}_us']}" for name in ("parse", "insert", "remove", "match")),
         f"longest collection of garbage: {found['longest_collection_ms']} ms",
@@ -72,4 +73,4 @@ def as_picture(found: Figures, trial: Trial) -> str:
 
 
 def two(what: str, wall_ms: float, processor_ms: float) -> str:
-    return f"{what:<26}{wall_ms:>7,.3f} ms   {processor_ms:>11,.3f} ms"
+    return f"{what:<28}{wall_ms:>9,.3f} ms   {processor_ms:>11,.3f} ms"

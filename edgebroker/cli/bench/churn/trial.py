@@ -80,6 +80,8 @@ class Trial:
     matching: Durations = field(default_factory=Durations)
     matches: int = 0
     longest_collection_ns: int = 0
+    left: int = 0
+    """Subscriptions of the client that left: fewer than planned if there were no more."""
     leave_ns: int = 0
     leave_processor_ns: int = 0
     _numbers: list[int] = field(default_factory=list)  # who is in the tree, in no order
@@ -131,6 +133,7 @@ class Trial:
 
     def _leave(self, chance: random.Random) -> None:
         leaving = [self._drawn(chance) for _ in range(min(self.plan.leaving, len(self._numbers)))]
+        self.left = len(leaving)
         processor, began = thread_time_ns(), perf_counter_ns()
         for number in leaving:
             self.tree.remove(number)
