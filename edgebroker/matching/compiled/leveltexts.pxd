@@ -97,7 +97,13 @@ cdef inline const unsigned char *octets_of(const Level *level) noexcept nogil:
 
 cdef inline uint32_t find_text(const LevelTexts *texts, const unsigned char *text, uint32_t length) noexcept nogil:
     """The number of the level *text*, or NONE if nobody holds it."""
-    cdef uint32_t hash = hash_of_octets(text, length, texts.chains.key)
+    return find_hashed(texts, text, length, hash_of_octets(text, length, texts.chains.key))
+
+
+cdef inline uint32_t find_hashed(
+    const LevelTexts *texts, const unsigned char *text, uint32_t length, uint32_t hash
+) noexcept nogil:
+    """As `find_text`. hash: of *text*."""
     cdef uint32_t number = head_of(&texts.chains, hash)[0]
     cdef const Level *level
     while number:

@@ -3,6 +3,8 @@
 A record lies in a part of PART records, so it never moves, and no array is ever copied to make it longer. A part without
 records is given back. Number 0 is never given: it means none.
 
+Records that are chained may be of two kinds, told apart by the highest bit of their numbers.
+
 Chains are linear hashing (Litwin, "Linear hashing: a new tool for file and table addressing", VLDB 1980): one chain per
 record, and with each record that comes or goes one chain is split in two, or two become one. There is no moment at which
 everything is hashed anew. A record that is chained begins with the number of the next one.
@@ -11,6 +13,16 @@ everything is hashed anew. A record that is chained begins with the number of th
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
+
+cdef extern from *:
+    """
+    #if defined(__GNUC__)
+    #define edgebroker_prefetch(address) __builtin_prefetch(address)
+    #else
+    #define edgebroker_prefetch(address) ((void) (address))
+    #endif
+    """
+    void prefetch "edgebroker_prefetch"(const void *address) noexcept nogil
 
 cdef enum:
     NONE = 0
@@ -45,10 +57,11 @@ ctypedef uint32_t (*HashOf)(const void *record, uint64_t key) noexcept
 
 cdef struct Chains:
     uint32_t **heads
-    Records *records
+    Records *kinds
     HashOf hash_of
     uint64_t key
-    uint32_t count
+    uint32_t filled  # records in all chains
+    uint32_t count  # of chains
     uint32_t mask  # the smallest 2^k - 1 that is not below count - 1
     uint32_t held  # arrays of HEADS heads
     uint32_t room  # of `heads`
@@ -169,6 +182,11 @@ cdef inline void free_records(Records *records) noexcept:
 
 # -- chains -----------------------------------------------------------------------------------------------------------
 
+cdef inline void *at_either(const Records *kinds, uint32_t number) noexcept nogil:
+    """The record *number* of the kind that its highest bit tells."""
+    return at(kinds + (number >> 31), number & 0x7FFFFFFF)
+
+
 cdef inline uint32_t *head(const Chains *chains, uint32_t number) noexcept nogil:
     """Where chain *number* begins."""
     return chains.heads[number >> HEADS_BITS] + (number & (HEADS - 1))
@@ -202,9 +220,9 @@ cdef inline bint has_heads(Chains *chains) noexcept:
     return True
 
 
-cdef inline int open_chains(Chains *chains, Records *records, HashOf hash_of, uint64_t key) except -1:
-    """Begin with one chain. Raises MemoryError."""
-    chains.records = records
+cdef inline int open_chains(Chains *chains, Records *kinds, HashOf hash_of, uint64_t key) except -1:
+    """Begin with one chain. kinds: one of records, or two. Raises MemoryError."""
+    chains.kinds = kinds
     chains.hash_of = hash_of
     chains.key = key
     if not has_heads(chains):
@@ -216,9 +234,10 @@ cdef inline int open_chains(Chains *chains, Records *records, HashOf hash_of, ui
 cdef inline void chain(Chains *chains, uint32_t number, uint32_t hash) noexcept:
     """Put record *number* into the chain of *hash*. Where there is no memory for more chains they become longer."""
     cdef uint32_t *begin = head_of(chains, hash)
-    (<uint32_t *> at(chains.records, number))[0] = begin[0]
+    (<uint32_t *> at_either(chains.kinds, number))[0] = begin[0]
     begin[0] = number
-    if chains.records.live > chains.count and has_heads(chains):
+    chains.filled += 1
+    if chains.filled > chains.count and has_heads(chains):
         split(chains)
 
 
@@ -233,7 +252,7 @@ cdef inline void split(Chains *chains) noexcept:
     cdef uint32_t number = stay[0]
     cdef uint32_t *record
     while number:
-        record = <uint32_t *> at(chains.records, number)
+        record = <uint32_t *> at_either(chains.kinds, number)
         if chains.hash_of(record, chains.key) & chains.mask == added:
             leave[0] = number
             leave = record
@@ -244,13 +263,19 @@ cdef inline void split(Chains *chains) noexcept:
     stay[0] = leave[0] = NONE
 
 
-cdef inline void unchain(Chains *chains, uint32_t number, uint32_t hash) noexcept:
-    """Take record *number* out of the chain of *hash*, and one chain away if there are more than records."""
+cdef inline uint32_t *link_to(const Chains *chains, uint32_t number, uint32_t hash) noexcept nogil:
+    """What leads to record *number*, which is in the chain of *hash*: its head, or the record before."""
     cdef uint32_t *link = head_of(chains, hash)
     while link[0] != number:
-        link = <uint32_t *> at(chains.records, link[0])
-    link[0] = (<uint32_t *> at(chains.records, number))[0]
-    if chains.count > chains.records.live and chains.count > 1:
+        link = <uint32_t *> at_either(chains.kinds, link[0])
+    return link
+
+
+cdef inline void unchain(Chains *chains, uint32_t number, uint32_t hash) noexcept:
+    """Take record *number* out of the chain of *hash*, and one chain away if there are more than records."""
+    link_to(chains, number, hash)[0] = (<uint32_t *> at_either(chains.kinds, number))[0]
+    chains.filled -= 1
+    if chains.count > chains.filled and chains.count > 1:
         merge(chains)
 
 
@@ -259,7 +284,7 @@ cdef inline void merge(Chains *chains) noexcept:
     cdef uint32_t last = chains.count - 1
     cdef uint32_t *link = head(chains, last & (chains.mask >> 1))
     while link[0]:
-        link = <uint32_t *> at(chains.records, link[0])
+        link = <uint32_t *> at_either(chains.kinds, link[0])
     link[0] = head(chains, last)[0]
     head(chains, last)[0] = NONE
     chains.count = last

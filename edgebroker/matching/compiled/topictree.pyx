@@ -1,22 +1,26 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """The topic part of the tree in C memory. What it means is said in its twin, edgebroker.matching.reference.topictree.
 
-A node is 16 bytes: its parent, the level that leads to it, and what lies below. Most nodes are leaves, below which there
-is an end and nothing else; others have a branch, 16 bytes more. Children are found by the hash of parent and level. The
-path of a filter is thus held once, and the texts of levels once for the whole tree.
+Most nodes are leaves, below which there is nothing: 16 bytes each. The others are forks of 32 bytes. Children are found
+by the hash of parent and level. A path is thus held once for all filters that go along it, the text of a level once for
+the whole tree, and nothing per filter but an end of 8 bytes.
+
+At a million filters nearly every look at a node, a chain or a text is a cache miss. So `ends` asks for what it will need
+before it needs it, and a fork knows by a few bits which levels it surely has no child for.
 """
 
 from cpython.unicode cimport PyUnicode_READ
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memchr
+from libc.string cimport memchr, memcpy
 
 from edgebroker.matching.compiled.leveltexts cimport (
-    LevelTexts, bytes_of_texts, drop_text, find_text, free_texts, key_of, open_texts, settle, stir, take_text, text_of,
+    LevelTexts, bytes_of_texts, drop_text, find_hashed, find_text, free_texts, hash_of_octets, key_of, open_texts,
+    settle, stir, take_text, text_of,
 )
 from edgebroker.matching.compiled.records cimport (
-    NONE, PART, Chains, Records, at, bytes_of_chains, bytes_of_records, chain, free_chains, free_records, give, head_of,
-    is_held, open_chains, take, unchain,
+    NONE, PART_BITS, Chains, Records, at, at_either, bytes_of_chains, bytes_of_records, chain, free_chains, free_records, give,
+    head_of, is_held, link_to, open_chains, prefetch, take, unchain,
 )
 
 cdef extern from "Python.h":
@@ -26,31 +30,40 @@ cdef extern from "Python.h":
     Py_ssize_t PyUnicode_GET_LENGTH(str text)
 
 cdef enum:
-    ROOT = 0  # nobody's child: as a child it means none
+    LEAF = 0  # the kinds of nodes: the highest bit of their numbers
+    FORK = 1
     PLUS = 0  # the level `+`: texts are numbered from 1
     QUEUE_FIRST = 64
+    LEVELS_FIRST = 16
 
-cdef uint32_t BRANCHED = <uint32_t> 1 << 31  # in Node.below: the number of a branch, not of an end
-cdef uint32_t TAILED = <uint32_t> 1 << 31  # in End.place: the filter goes on with `#`
+cdef uint32_t FORKED = <uint32_t> 1 << 31
+cdef uint32_t ROOT = FORKED  # fork number 0, which is never given
 
 
 cdef struct Node:
     uint32_t next  # in its chain
     uint32_t parent
-    uint32_t level
-    uint32_t below  # NONE in the root only, as long as the tree is empty
-
-
-cdef struct Branch:
+    uint32_t level  # that leads here from the parent
     uint32_t own  # the end of the filter whose last level leads here
+
+
+cdef struct Fork:
+    Node node
     uint32_t plus  # the child by `+`
     uint32_t tail  # the end of the filter that goes on with `#`
     uint32_t fan  # the number of other children
+    uint32_t seen  # for every child, now or before, the bit of its level
 
 
 cdef struct End:
     uint32_t place  # the node it hangs on
     uint32_t uses
+
+
+cdef struct Piece:
+    const unsigned char *text
+    uint32_t size
+    uint32_t level  # its hash at first, then its number
 
 
 cdef inline uint32_t hash_of_edge(uint32_t parent, uint32_t level, uint64_t key) noexcept nogil:
@@ -61,36 +74,43 @@ cdef inline uint32_t hash_of_node(const void *record, uint64_t key) noexcept:
     return hash_of_edge((<const Node *> record).parent, (<const Node *> record).level, key)
 
 
+cdef inline uint32_t bit_of(uint32_t level) noexcept nogil:
+    return <uint32_t> 1 << (level & 31)
+
+
 cdef class TopicTree:
     """Topic filters by their levels; each has an end, a number to hang things on."""
 
-    cdef Records _nodes, _branches, _ends
+    cdef Records[2] _nodes  # leaves and forks
+    cdef Records _ends
     cdef Chains _children
     cdef LevelTexts _texts
+    # What `ends` and `_encoded` write on.
     cdef unsigned char *_octets
-    cdef size_t _octets_room
+    cdef Piece *_pieces
     cdef uint32_t *_queue  # the nodes that match, level after level
     cdef uint32_t *_found
-    cdef size_t _queue_room
+    cdef size_t _octets_room, _pieces_room, _queue_room
     cdef public uint64_t steps
 
     def __cinit__(self):
-        self._nodes.size = sizeof(Node)
-        self._branches.size = sizeof(Branch)
+        self._nodes[LEAF].size = sizeof(Node)
+        self._nodes[FORK].size = sizeof(Fork)
         self._ends.size = sizeof(End)
         # Python keeps a secret for the hashes of strings: clients cannot know which texts collide.
         open_texts(&self._texts, key_of(hash("the texts of topic levels")))
-        open_chains(&self._children, &self._nodes, hash_of_node, key_of(hash("the edges of a topic tree")))
-        give(&self._nodes, take(&self._nodes))  # so that there is memory for the root
-        self._make_room(QUEUE_FIRST)
+        open_chains(&self._children, self._nodes, hash_of_node, key_of(hash("the edges of a topic tree")))
+        give(&self._nodes[FORK], take(&self._nodes[FORK]))  # so that there is memory for the root
+        self._make_room(QUEUE_FIRST, LEVELS_FIRST)
 
     def __dealloc__(self):
         free_texts(&self._texts)
         free_chains(&self._children)
-        free_records(&self._nodes)
-        free_records(&self._branches)
+        free_records(&self._nodes[LEAF])
+        free_records(&self._nodes[FORK])
         free_records(&self._ends)
         free(self._octets)
+        free(self._pieces)
         free(self._queue)
         free(self._found)
 
@@ -99,13 +119,14 @@ cdef class TopicTree:
 
     @property
     def nodes(self):
-        return self._nodes.live + 1
+        return 1 + self._nodes[LEAF].live + self._nodes[FORK].live
 
     def bytes(self):
-        cdef size_t scratch = self._octets_room + self._queue_room * 3 * sizeof(uint32_t)
-        cdef size_t records = bytes_of_records(&self._nodes) + bytes_of_records(&self._branches)
-        records += bytes_of_records(&self._ends) + bytes_of_chains(&self._children)
-        return type(self).__basicsize__ + records + bytes_of_texts(&self._texts) + scratch
+        cdef size_t scratch = self._octets_room + self._pieces_room * sizeof(Piece)
+        scratch += 3 * self._queue_room * sizeof(uint32_t)
+        cdef size_t records = bytes_of_records(&self._nodes[LEAF]) + bytes_of_records(&self._nodes[FORK])
+        records += bytes_of_records(&self._ends) + bytes_of_chains(&self._children) + bytes_of_texts(&self._texts)
+        return type(self).__basicsize__ + records + scratch
 
     # -- changes ------------------------------------------------------------------------------------------------------
 
@@ -113,15 +134,20 @@ cdef class TopicTree:
         cdef uint32_t node = ROOT
         cdef uint32_t end, child
         cdef size_t length, size
-        cdef const unsigned char *text = self._encoded(topic_filter.text, &length)
+        cdef str given = topic_filter.text
+        cdef const unsigned char *text = self._encoded(given, &length)
         try:
             while True:
                 size = size_of_level(text, length)
                 if size == 1 and text[0] == c"#":
+                    node = self._forked(node)
                     end = self._tail(node)
                     break
                 child = self._child(node, text, size)
-                node = child if child else self._new_child(node, text, size)
+                if not child:
+                    node = self._forked(node)
+                    child = self._new_child(node, text, size, LEAF if size == length else FORK)
+                node = child
                 if size == length:
                     end = self._own(node)
                     break
@@ -135,21 +161,22 @@ cdef class TopicTree:
 
     def find(self, topic_filter not None):
         cdef uint32_t node = ROOT
+        cdef uint32_t end
         cdef size_t length, size
-        cdef const unsigned char *text = self._encoded(topic_filter.text, &length)
-        cdef Branch *branch
+        cdef str given = topic_filter.text
+        cdef const unsigned char *text = self._encoded(given, &length)
         while True:
             size = size_of_level(text, length)
             if size == 1 and text[0] == c"#":
-                branch = self._branch(node)
-                return <long long> branch.tail if branch != NULL and branch.tail else -1
+                end = self._fork(node).tail if node & FORKED else NONE
+                break
             node = self._child(node, text, size)
-            if not node:
-                return -1
-            if size == length:
-                return <long long> self._own_end(node) or -1
+            end = self._node(node).own if node else NONE
+            if not node or size == length:
+                break
             text += size + 1
             length -= size + 1
+        return end if end else -1
 
     def discard(self, end):
         cdef uint32_t number = self._checked(end)
@@ -157,141 +184,102 @@ cdef class TopicTree:
         record.uses -= 1
         if record.uses:
             return
-        cdef uint32_t node = record.place & ~TAILED
-        cdef Branch *branch = self._branch(node)
-        if branch == NULL:
-            (<Node *> at(&self._nodes, node)).below = NONE
-        elif record.place & TAILED:
-            branch.tail = NONE
+        cdef uint32_t node = record.place
+        if self._is_tail(number):
+            self._fork(node).tail = NONE
         else:
-            branch.own = NONE
+            self._node(node).own = NONE
         give(&self._ends, number)
         self._prune(node)
 
     # -- questions ----------------------------------------------------------------------------------------------------
 
     def ends(self, str topic not None):
-        cdef size_t length, size, start, stop, end, count = 0
+        cdef size_t length, start = 0, stop = 1, stage = 0, count = 0, place
         cdef const unsigned char *text = self._encoded(topic, &length)
+        cdef size_t levels = self._read_levels(text, length)
         cdef bint wild = not (length and text[0] == c"$")
-        cdef bint is_read
-        cdef uint32_t child, level = NONE
-        cdef const Node *node
-        cdef const Branch *branch
+        cdef uint32_t number, child, level
+        cdef const Fork *fork
         self._queue[0] = ROOT
-        start, stop = 0, 1
-        while True:
-            end = stop
-            self._make_room(stop + 2 * (stop - start))
-            size = size_of_level(text, length)
-            is_read = False
-            while start < end:
-                node = <const Node *> at(&self._nodes, self._queue[start])
-                if node.below & BRANCHED:
-                    branch = <const Branch *> at(&self._branches, node.below & ~BRANCHED)
-                    if branch.tail and wild:
-                        self._found[count] = branch.tail
-                        count += 1
-                    if branch.fan:
-                        if not is_read:
-                            level = find_text(&self._texts, text, size)
-                            is_read = True
-                        child = self._literal(self._queue[start], level) if level else NONE
-                        if child:
-                            self._queue[stop] = child
-                            stop += 1
-                    if branch.plus and wild:
-                        self._queue[stop] = branch.plus
-                        stop += 1
+        while stage < levels and start < stop:
+            level = self._pieces[stage].level
+            stage += 1
+            length = stop
+            self._make_room(stop + 2 * (stop - start), 0)
+            while start < length:
+                number = self._queue[start]
                 start += 1
+                if not number & FORKED:
+                    continue
+                fork = self._fork(number)
+                if fork.tail and wild:
+                    self._found[count] = fork.tail
+                    count += 1
+                if level and fork.seen & bit_of(level):
+                    child = self._literal(number, level)
+                    if child:
+                        self._queue[stop] = child
+                        stop += 1
+                if fork.plus and wild:
+                    prefetch(self._node(fork.plus))
+                    self._queue[stop] = fork.plus
+                    stop += 1
             wild = True
-            if start == stop or size == length:
-                break
-            text += size + 1
-            length -= size + 1
         self.steps += stop
-        for start in range(end, stop):
-            node = <const Node *> at(&self._nodes, self._queue[start])
-            if node.below & BRANCHED:
-                branch = <const Branch *> at(&self._branches, node.below & ~BRANCHED)
-                if branch.tail:
-                    self._found[count] = branch.tail
-                    count += 1
-                if branch.own:
-                    self._found[count] = branch.own
-                    count += 1
-            else:
-                self._found[count] = node.below
+        if stage < levels:
+            start = stop
+        while start < stop:
+            number = self._queue[start]
+            start += 1
+            if number & FORKED and self._fork(number).tail:
+                self._found[count] = self._fork(number).tail
                 count += 1
-        return [self._found[start] for start in range(count)]
+            if self._node(number).own:
+                self._found[count] = self._node(number).own
+                count += 1
+        return [self._found[place] for place in range(count)]
 
     def filter_of(self, end):
-        cdef uint32_t place = (<End *> at(&self._ends, self._checked(end))).place
-        cdef uint32_t node = place & ~TAILED
-        cdef list levels = ["#"] if place & TAILED else []
+        cdef uint32_t number = self._checked(end)
+        cdef uint32_t node = (<End *> at(&self._ends, number)).place
+        cdef list levels = ["#"] if self._is_tail(number) else []
         cdef const Node *record
-        while node:
-            record = <const Node *> at(&self._nodes, node)
+        while node != ROOT:
+            record = self._node(node)
             levels.append(text_of(&self._texts, record.level) if record.level else "+")
             node = record.parent
         levels.reverse()
         return "/".join(levels)
 
-    def children(self, node=ROOT):
+    def children(self, node=0):
         """As the twin, but in time proportional to all nodes where there are children: no list of them is kept."""
-        if not isinstance(node, int) or not 0 <= node < 1 << 31 or not is_held(&self._nodes, node):
-            raise KeyError(node)
-        cdef uint32_t number = node, child, left
-        cdef const Node *record = <const Node *> at(&self._nodes, number)
-        if number and not record.below:
-            raise KeyError(node)
-        cdef const Branch *branch = self._branch(number)
-        if branch == NULL:
+        cdef uint32_t number = self._checked_node(node) if node else ROOT
+        if not number & FORKED:
             return []
-        cdef list found = []
-        left = branch.fan
-        child = 1
-        while left:
-            if is_held(&self._nodes, child):
-                record = <const Node *> at(&self._nodes, child)
-                if record.parent == number and record.below and record.level != PLUS:
-                    found.append((text_of(&self._texts, record.level), child))
-                    left -= 1
-            child += 1
-        found.sort()
-        if branch.plus:
-            found.append(("+", branch.plus))
-        edges = [(level, below, <long long> self._own_end(below) or -1) for level, below in found]
-        if branch.tail:
-            edges.append(("#", -1, branch.tail))
+        cdef const Fork *fork = self._fork(number)
+        cdef list found = sorted(self._children_of(number))
+        if fork.plus:
+            found.append(("+", fork.plus))
+        edges = [(level, child, self._node(child).own or -1) for level, child in found]
+        if fork.tail:
+            edges.append(("#", -1, fork.tail))
         return edges
 
     # -- nodes --------------------------------------------------------------------------------------------------------
 
-    cdef inline Branch *_branch(self, uint32_t node) noexcept:
-        """The branch below *node*, or NULL."""
-        cdef uint32_t below = (<Node *> at(&self._nodes, node)).below
-        return <Branch *> at(&self._branches, below & ~BRANCHED) if below & BRANCHED else NULL
+    cdef inline Node *_node(self, uint32_t number) noexcept:
+        return <Node *> at_either(self._nodes, number)
 
-    cdef Branch *_branched(self, uint32_t node) except NULL:
-        """The branch below *node*, made if there is none. Raises MemoryError."""
-        cdef Branch *branch = self._branch(node)
-        cdef Node *record
-        cdef uint32_t number
-        if branch == NULL:
-            number = take(&self._branches)
-            record = <Node *> at(&self._nodes, node)
-            branch = <Branch *> at(&self._branches, number)
-            branch.own = record.below
-            record.below = number | BRANCHED
-        return branch
+    cdef inline Fork *_fork(self, uint32_t number) noexcept:
+        return <Fork *> at(&self._nodes[FORK], number & ~FORKED)
 
     cdef inline uint32_t _literal(self, uint32_t parent, uint32_t level) noexcept:
         """The child of *parent* by *level*, which is not PLUS; or NONE."""
         cdef uint32_t number = head_of(&self._children, hash_of_edge(parent, level, self._children.key))[0]
         cdef const Node *node
         while number:
-            node = <const Node *> at(&self._nodes, number)
+            node = self._node(number)
             if node.parent == parent and node.level == level:
                 break
             number = node.next
@@ -299,78 +287,122 @@ cdef class TopicTree:
 
     cdef uint32_t _child(self, uint32_t parent, const unsigned char *text, size_t size) noexcept:
         """The child of *parent* by the level *text*, or NONE."""
-        cdef const Branch *branch = self._branch(parent)
         cdef uint32_t level
-        if branch == NULL:
+        if not parent & FORKED:
             return NONE
         if size == 1 and text[0] == c"+":
-            return branch.plus
-        level = find_text(&self._texts, text, size) if branch.fan else NONE
+            return self._fork(parent).plus
+        level = find_text(&self._texts, text, size)
         return self._literal(parent, level) if level else NONE
 
-    cdef uint32_t _new_child(self, uint32_t parent, const unsigned char *text, size_t size) except 0:
-        """A child that was missing. It is bare: an end or a child must follow. Raises MemoryError."""
-        cdef Branch *branch = self._branched(parent)
-        cdef uint32_t child = take(&self._nodes)
-        cdef Node *node = <Node *> at(&self._nodes, child)
+    cdef uint32_t _new_child(self, uint32_t parent, const unsigned char *text, size_t size, uint32_t kind) except 0:
+        """A child that the fork *parent* lacked. It is bare: an end or a child must follow. Raises MemoryError."""
+        cdef Fork *fork = self._fork(parent)
+        cdef uint32_t child = take(&self._nodes[kind]) | kind << 31
+        cdef Node *node = self._node(child)
         node.parent = parent
         if size == 1 and text[0] == c"+":
-            branch.plus = child
+            fork.plus = child
             return child
         try:
             node.level = take_text(&self._texts, text, size)
         except MemoryError:
-            give(&self._nodes, child)
+            give(&self._nodes[kind], child & ~FORKED)
             raise
         chain(&self._children, child, hash_of_node(node, self._children.key))
-        branch.fan += 1
+        fork.fan += 1
+        fork.seen |= bit_of(node.level)
         return child
 
-    cdef void _prune(self, uint32_t node) noexcept:
-        """Take away *node* if it is bare, and what becomes bare by that; likewise branches without need."""
-        cdef Node *record
-        cdef Branch *branch
+    cdef uint32_t _forked(self, uint32_t number) except 0:
+        """The fork that *number* is, or that takes the place of the leaf *number*. Raises MemoryError.
+
+        It stays a fork as long as there is this node: 16 bytes are not worth to become a leaf again.
+        """
+        if number & FORKED:
+            return number
+        cdef uint32_t forked = take(&self._nodes[FORK]) | FORKED
+        cdef Node *leaf = self._node(number)
+        cdef Node *node = self._node(forked)
+        if leaf.level == PLUS:
+            self._fork(leaf.parent).plus = forked
+        else:
+            link_to(&self._children, number, hash_of_node(leaf, self._children.key))[0] = forked
+        memcpy(node, leaf, sizeof(Node))
+        if node.own:
+            (<End *> at(&self._ends, node.own)).place = forked
+        give(&self._nodes[LEAF], number)
+        return forked
+
+    cdef void _prune(self, uint32_t number) noexcept:
+        """Take away node *number* if it is bare, and what becomes bare by that."""
+        cdef const Node *node
+        cdef Fork *fork
         cdef uint32_t parent
-        while True:
-            record = <Node *> at(&self._nodes, node)
-            branch = self._branch(node)
-            if branch != NULL and not (branch.plus or branch.tail or branch.fan):
-                parent = record.below & ~BRANCHED
-                record.below = branch.own
-                give(&self._branches, parent)
-            if node == ROOT or record.below:
+        while number != ROOT:
+            node = self._node(number)
+            fork = self._fork(number) if number & FORKED else NULL
+            if node.own or fork != NULL and (fork.plus or fork.tail or fork.fan):
                 return
-            parent = record.parent
-            branch = self._branch(parent)
-            if record.level == PLUS:
-                branch.plus = NONE
+            parent = node.parent
+            fork = self._fork(parent)
+            if node.level == PLUS:
+                fork.plus = NONE
             else:
-                unchain(&self._children, node, hash_of_node(record, self._children.key))
-                drop_text(&self._texts, record.level)
-                branch.fan -= 1
-            give(&self._nodes, node)
-            node = parent
+                unchain(&self._children, number, hash_of_node(node, self._children.key))
+                drop_text(&self._texts, node.level)
+                fork.fan -= 1
+                if not fork.fan:
+                    fork.seen = 0
+            give(&self._nodes[number >> 31], number & ~FORKED)
+            number = parent
+
+    cdef uint32_t _checked_node(self, number) except 0:
+        """*number* itself, which must be that of a node below the root. Raises KeyError."""
+        if not 0 < number < 1 << 32 or not is_held(&self._nodes[number >> 31], number & 0x7FFFFFFF):
+            raise KeyError(number)
+        if self._node(number).parent == NONE:
+            raise KeyError(number)
+        return number
+
+    cdef list _children_of(self, uint32_t parent):
+        """(level, child) for all children of the fork *parent* but that by `+`."""
+        cdef uint32_t left = self._fork(parent).fan
+        cdef uint32_t kind, index, number
+        cdef const Node *node
+        cdef list found = []
+        for kind in range(2):
+            for index in range(self._nodes[kind].count << PART_BITS):
+                if not left:
+                    return found
+                if is_held(&self._nodes[kind], index):
+                    number = index | kind << 31
+                    node = self._node(number)
+                    if node.parent == parent and node.level != PLUS:
+                        found.append((text_of(&self._texts, node.level), number))
+                        left -= 1
+        return found
 
     # -- ends ---------------------------------------------------------------------------------------------------------
 
-    cdef uint32_t _own_end(self, uint32_t node) noexcept:
-        cdef const Branch *branch = self._branch(node)
-        return branch.own if branch != NULL else (<const Node *> at(&self._nodes, node)).below
+    cdef inline bint _is_tail(self, uint32_t end) noexcept:
+        """Whether the filter of *end* goes on with `#` after the node that it hangs on."""
+        cdef uint32_t place = (<End *> at(&self._ends, end)).place
+        return place & FORKED and self._fork(place).tail == end
 
-    cdef uint32_t _own(self, uint32_t node) except 0:
-        """The end of the filter whose last level leads to *node*, made if there is none. Raises MemoryError."""
-        cdef Branch *branch = self._branch(node)
-        cdef uint32_t *own = &branch.own if branch != NULL else &(<Node *> at(&self._nodes, node)).below
-        if not own[0]:
-            own[0] = self._new_end(node)
-        return own[0]
+    cdef uint32_t _own(self, uint32_t number) except 0:
+        """The end of the filter whose last level leads to node *number*, made if there is none. Raises MemoryError."""
+        cdef Node *node = self._node(number)
+        if not node.own:
+            node.own = self._new_end(number)
+        return node.own
 
-    cdef uint32_t _tail(self, uint32_t node) except 0:
-        """The end of the filter that goes on with `#` at *node*, made if there is none. Raises MemoryError."""
-        cdef Branch *branch = self._branched(node)
-        if not branch.tail:
-            branch.tail = self._new_end(node | TAILED)
-        return branch.tail
+    cdef uint32_t _tail(self, uint32_t number) except 0:
+        """The end of the filter that goes on with `#` at fork *number*, made if there is none. Raises MemoryError."""
+        cdef Fork *fork = self._fork(number)
+        if not fork.tail:
+            fork.tail = self._new_end(number)
+        return fork.tail
 
     cdef uint32_t _new_end(self, uint32_t place) except 0:
         cdef uint32_t end = take(&self._ends)
@@ -383,7 +415,37 @@ cdef class TopicTree:
             raise KeyError(end)
         return end
 
-    # -- scratch ------------------------------------------------------------------------------------------------------
+    # -- texts --------------------------------------------------------------------------------------------------------
+
+    cdef size_t _read_levels(self, const unsigned char *text, size_t length) except 0:
+        """Cut *text* into pieces and find the number of each. Returns how many there are. Raises MemoryError.
+
+        One pass would wait for memory at every level; three passes wait for all levels together.
+        """
+        cdef size_t count = 0, size, index
+        cdef Piece *piece
+        cdef uint32_t number
+        while True:
+            self._make_room(0, count + 1)
+            piece = self._pieces + count
+            count += 1
+            size = size_of_level(text, length)
+            piece.text = text
+            piece.size = size
+            piece.level = hash_of_octets(text, size, self._texts.chains.key)
+            prefetch(head_of(&self._texts.chains, piece.level))
+            if size == length:
+                break
+            text += size + 1
+            length -= size + 1
+        for index in range(count):
+            number = head_of(&self._texts.chains, self._pieces[index].level)[0]
+            if number:
+                prefetch(at(&self._texts.records, number))
+        for index in range(count):
+            piece = self._pieces + index
+            piece.level = find_hashed(&self._texts, piece.text, piece.size, piece.level)
+        return count
 
     cdef const unsigned char *_encoded(self, str text, size_t *length) except NULL:
         """The octets of *text*, which stay until the next call or the end of *text*. Raises MemoryError."""
@@ -393,12 +455,8 @@ cdef class TopicTree:
             length[0] = size
             return <const unsigned char *> data
         cdef unsigned int kind = PyUnicode_KIND(text)
-        cdef void *room
         if self._octets_room < 4 * size:
-            room = realloc(self._octets, 4 * size)
-            if room == NULL:
-                raise MemoryError
-            self._octets = <unsigned char *> room
+            self._octets = <unsigned char *> moved(self._octets, 4 * size)
             self._octets_room = 4 * size
         cdef unsigned char *octet = self._octets
         for position in range(size):
@@ -406,22 +464,26 @@ cdef class TopicTree:
         length[0] = octet - self._octets
         return self._octets
 
-    cdef int _make_room(self, size_t nodes) except -1:
-        """Let the queue hold *nodes*, and found ends, of which a node has two. Raises MemoryError."""
-        cdef uint32_t *queue
-        if nodes <= self._queue_room:
-            return 0
-        nodes += nodes >> 1
-        queue = <uint32_t *> realloc(self._queue, nodes * sizeof(uint32_t))
-        if queue == NULL:
-            raise MemoryError
-        self._queue = queue
-        queue = <uint32_t *> realloc(self._found, 2 * nodes * sizeof(uint32_t))
-        if queue == NULL:
-            raise MemoryError
-        self._found = queue
-        self._queue_room = nodes
+    cdef int _make_room(self, size_t nodes, size_t levels) except -1:
+        """Let there be room for *nodes* in the queue, two ends found for each, and *levels*. Raises MemoryError."""
+        if levels > self._pieces_room:
+            levels += levels >> 1
+            self._pieces = <Piece *> moved(self._pieces, levels * sizeof(Piece))
+            self._pieces_room = levels
+        if nodes > self._queue_room:
+            nodes += nodes >> 1
+            self._queue = <uint32_t *> moved(self._queue, nodes * sizeof(uint32_t))
+            self._found = <uint32_t *> moved(self._found, 2 * nodes * sizeof(uint32_t))
+            self._queue_room = nodes
         return 0
+
+
+cdef void *moved(void *memory, size_t size) except NULL:
+    """*memory* made *size* bytes long. Raises MemoryError, and then all is as before."""
+    memory = realloc(memory, size)
+    if memory == NULL:
+        raise MemoryError
+    return memory
 
 
 cdef inline size_t size_of_level(const unsigned char *text, size_t length) noexcept nogil:
