@@ -9,7 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from edgebroker.cli.bench import command
+from edgebroker.cli.bench.match.durations import Durations
 from edgebroker.filters import Filter
+from edgebroker.matching.pst import Decision, Pst
 from edgebroker.topics import TopicFilter
 
 CONTRACT = {
@@ -213,6 +215,22 @@ def test_a_bad_event_is_one_line_with_its_place_and_exit_code_2(tmp_path, line, 
     assert done.exit_code == 2
     assert done.output.startswith(f"Error: {tmp_path}/E.jsonl:2: {complaint}")
     assert done.output.count("\n") == 1
+
+
+def test_an_engine_that_contradicts_itself_is_reported_with_exit_code_1(tmp_path, monkeypatch):
+    monkeypatch.setattr(Pst, "decide", lambda *_: Decision(yes=0, steps=0))
+    done = run(tmp_path, [{"id": 1, "topic": "t"}], [{"topic": "t", "payload": {}}], "--json")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["decide_agrees"] is False
+    assert "decide and match contradict each other" in done.stderr
+
+
+def test_quantiles_are_durations_that_occurred():
+    spent = Durations()
+    with pytest.raises(ValueError, match="no durations"):
+        spent.median_us()
+    spent.ns.extend(range(1_000, 101_000, 1_000))
+    assert (spent.median_us(), spent.p99_us(), spent.quantile_us(1), spent.quantile_us(0)) == (50, 99, 100, 1)
 
 
 def test_empty_files_are_refused(tmp_path):

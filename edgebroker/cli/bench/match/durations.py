@@ -6,6 +6,7 @@ import contextlib
 import gc
 from array import array
 from collections.abc import Iterator
+from math import ceil
 from time import perf_counter_ns
 
 NS_PER_US = 1_000
@@ -28,16 +29,11 @@ class Durations:
         """99 % take no longer, in us. Raises ValueError if there is none."""
         return self.quantile_us(0.99)
 
-    def max_us(self) -> float:
-        """The longest, in us. Raises ValueError if there is none."""
-        return self.quantile_us(1)
-
     def quantile_us(self, share: float) -> float:
         """The shortest duration that at least *share* of all do not exceed, in us (nearest rank)."""
         if not self.ns:
             raise ValueError("no durations")
-        rank = max(0, -int(-share * len(self.ns) // 1) - 1)
-        return sorted(self.ns)[rank] / NS_PER_US
+        return sorted(self.ns)[max(0, ceil(share * len(self.ns)) - 1)] / NS_PER_US
 
 
 def clock_us() -> float:
