@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field
 class Job:
     """One run of one load against one broker on 127.0.0.1.
 
-    load: `stream`, `acknowledged`, `paced`, `idle` or `readings`.  window: published messages that may be under way at once; it
-    keeps every broker below the point where it drops QoS 0 messages.  rate: messages per second of an open loop.
+    load: `stream`, `acknowledged`, `paced`, `idle` or `readings`.  window: published messages that may be under way at
+    once; it keeps every broker below the point where it drops QoS 0 messages.  rate: messages per second, open loop.
     """
 
     load: str
