@@ -24,6 +24,7 @@ COMMANDS = {
     "check": "Check a settings file and show what it says.",
     "log": "Read, sum up and export delivery logs.",
     "bench": "Measure this broker, side by side with another.",
+    "simulate": "Repeat published experiments.",
     "demo": "A gateway, devices, subscribers and a report, in one go.",
 }
 """Name -> one line for --help. Each is `command` in the module of that name in this folder."""

@@ -46,11 +46,11 @@ def accepts(predicate: Predicate, attributes: dict[str, Value]) -> bool:
 
 
 @st.composite
-def predicates(draw: st.DrawFn, index_attributes: int, *, wide: bool) -> Predicate:
+def predicates(draw: st.DrawFn, index_attributes: tuple[str, ...], *, wide: bool) -> Predicate:
     tests = []
     for name in NAMES:
         choices = [None, None, *(equal(name, value) for value in DOMAIN)]
-        if wide and name not in NAMES[:index_attributes]:
+        if wide and name not in index_attributes:
             choices += wide_tests(name)
         tests.append(draw(st.sampled_from(choices)))
     return tuple(test for test in tests if test is not None)
@@ -67,10 +67,11 @@ class Grown:
     kept: list[Subscription]
     declared: bool
     optimisations: Optimisations
+    order: tuple[str, ...]
 
     def fresh(self, kept: list[Subscription] | None = None, optimisations: Optimisations | None = None) -> FixedPst:
         """A tree that never held anything else."""
-        tree = FixedPst(NAMES, DOMAINS if self.declared else None, optimisations or self.optimisations)
+        tree = FixedPst(self.order, DOMAINS if self.declared else None, optimisations or self.optimisations)
         tree.insert_all(self.kept if kept is None else kept)
         return tree
 
@@ -86,9 +87,11 @@ class Grown:
 @st.composite
 def grown_trees(draw: st.DrawFn) -> Grown:
     optimisations, declared = draw(OPTIMISATIONS), draw(st.booleans())
-    one = predicates(optimisations.index_attributes, wide=not declared)
+    order = tuple(draw(st.permutations(NAMES)))
+    one = predicates(order[: optimisations.index_attributes], wide=not declared)
     found = draw(st.lists(st.tuples(one, st.integers(0, LINKS - 1), st.booleans()), max_size=16))
-    grown = Grown(FixedPst(NAMES, DOMAINS if declared else None, optimisations), [], declared, optimisations)
+    tree = FixedPst(order, DOMAINS if declared else None, optimisations)
+    grown = Grown(tree, [], declared, optimisations, order)
     for number, (predicate, link, _) in enumerate(found):
         grown.tree.insert(number, predicate, 1 << link)
     for number, (predicate, link, stays) in enumerate(found):
@@ -149,7 +152,7 @@ def test_yes_is_certain_and_no_is_impossible_for_every_event_that_comes_by(grown
 
     for root in grown.tree.roots().values():
         for attributes in EVENTS[::7]:
-            values = [attributes[name] for name in NAMES]
+            values = [attributes[name] for name in grown.order]
             check(root, values)
 
 

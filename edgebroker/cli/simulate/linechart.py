@@ -1,0 +1,95 @@
+"""A line chart as SVG, for documents and browsers: every line is named at its right end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Final
+
+WIDTH: Final = 720
+HEIGHT: Final = 440
+LEFT, RIGHT, TOP, BOTTOM = 56, 116, 44, 48
+"""Margins in pixels; at the right there is room for the names of the lines."""
+NAME_HEIGHT: Final = 14
+"""How far apart two names must be to be read."""
+TICKS: Final = 6
+
+STYLE: Final = (
+    "text{font:12px system-ui,sans-serif;fill:#333}.title{font-size:15px;font-weight:600}"
+    ".grid{stroke:#e4e4e4}.axis{stroke:#888}polyline{fill:none;stroke-width:2}.end{text-anchor:end}.mid{text-anchor:middle}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A named series of points, x -> y."""
+
+    name: str
+    points: Mapping[float, float]
+    colour: str
+    reference: Mapping[float, float] = field(default_factory=dict)
+    """Points to be compared with, drawn as rings."""
+
+
+def line_chart(title: str, note: str, x_name: str, y_name: str, lines: Sequence[Line]) -> str:
+    """The chart as one SVG document. Both axes begin at 0; there must be a point above 0 on each.
+
+    note: what stands small beside the title.
+    """
+    every = [point for line in lines for points in (line.points, line.reference) for point in points.items()]
+    x_step = tick_step(max(x for x, _ in every))
+    y_step = tick_step(max(y for _, y in every))
+    x_max = x_step * math.ceil(max(x for x, _ in every) / x_step)
+    y_max = y_step * math.ceil(max(y for _, y in every) / y_step)
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        right = LEFT + (WIDTH - LEFT - RIGHT) * x / x_max
+        return round(right, 1), round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * y / y_max, 1)
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}">',
+        f'<style>{STYLE}</style><rect width="100%" height="100%" fill="#fff"/>',
+        f'<text class="title" x="{LEFT}" y="24">{escape(title)}</text>',
+        f'<text class="end" x="{WIDTH - 12}" y="24">{escape(note)}</text>',
+    ]
+    left, base = place(0, 0)
+    right, top = place(x_max, y_max)
+    for tick in range(round(y_max / y_step) + 1):
+        _, y = place(0, tick * y_step)
+        parts.append(f'<line class="grid" x1="{left}" y1="{y}" x2="{right}" y2="{y}"/>')
+        parts.append(f'<text class="end" x="{left - 6}" y="{y + 4}">{tick * y_step:,g}</text>')
+    for tick in range(round(x_max / x_step) + 1):
+        x, _ = place(tick * x_step, 0)
+        parts.append(f'<text class="mid" x="{x}" y="{base + 18}">{tick * x_step:,g}</text>')
+    parts.append(f'<line class="axis" x1="{left}" y1="{base}" x2="{right}" y2="{base}"/>')
+    parts.append(f'<text class="mid" x="{(left + right) / 2}" y="{base + 38}">{escape(x_name)}</text>')
+    middle = (top + base) / 2
+    parts.append(f'<text class="mid" transform="rotate(-90 14 {middle})" x="14" y="{middle}">{escape(y_name)}</text>')
+    for line in lines:
+        points = [place(x, y) for x, y in sorted(line.points.items())]
+        joined = " ".join(f"{x},{y}" for x, y in points)
+        parts.append(f'<polyline points="{joined}" stroke="{line.colour}"/>')
+        parts += [f'<circle cx="{x}" cy="{y}" r="3" fill="{line.colour}"/>' for x, y in points]
+        rings = [place(x, y) for x, y in sorted(line.reference.items())]
+        parts += [f'<circle cx="{x}" cy="{y}" r="6" fill="none" stroke="{line.colour}"/>' for x, y in rings]
+    ends = {line.name: place(*max(line.points.items())) for line in lines}
+    for name, y in spread({name: y for name, (_, y) in ends.items()}):
+        parts.append(f'<text x="{ends[name][0] + 12}" y="{y + 4}">{escape(name)}</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def tick_step(largest: float) -> float:
+    """The distance between ticks, 1, 2 or 5 times a power of ten, so that about TICKS of them reach *largest*."""
+    rough = largest / TICKS
+    power: float = 10 ** math.floor(math.log10(rough))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
+
+
+def spread(heights: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    """Every name with its height, moved down where it would cover the one above."""
+    lowest = -math.inf
+    for name, height in sorted(heights.items(), key=lambda item: item[1]):
+        lowest = max(height, lowest + NAME_HEIGHT)
+        yield name, round(lowest, 1)
