@@ -3,7 +3,7 @@
 A record lies in a part of PART records, so it never moves, and no array is ever copied to make it longer. A part without
 records is given back. Number 0 is never given: it means none.
 
-Records that are chained may be of two kinds, told apart by the highest bit of their numbers.
+Records that are chained may be of several kinds, told apart by the highest two bits of their numbers.
 
 Chains are linear hashing (Litwin, "Linear hashing: a new tool for file and table addressing", VLDB 1980): one chain per
 record, and with each record that comes or goes one chain is split in two, or two become one. There is no moment at which
@@ -28,7 +28,9 @@ cdef enum:
     NONE = 0
     PART_BITS = 9
     PART = 1 << PART_BITS  # 512 nodes are 8 KiB: small for a tree of ten filters, 7,000 parts at a million
-    PARTS_MAX = 1 << (31 - PART_BITS)  # numbers have 31 bits: the users of numbers keep a flag in the last
+    NUMBER_BITS = 30
+    NUMBER = (1 << NUMBER_BITS) - 1  # what is not the kind in a number
+    PARTS_MAX = 1 << (NUMBER_BITS - PART_BITS)
     HEADS_BITS = 10
     HEADS = 1 << HEADS_BITS
 
@@ -182,9 +184,9 @@ cdef inline void free_records(Records *records) noexcept:
 
 # -- chains -----------------------------------------------------------------------------------------------------------
 
-cdef inline void *at_either(const Records *kinds, uint32_t number) noexcept nogil:
-    """The record *number* of the kind that its highest bit tells."""
-    return at(kinds + (number >> 31), number & 0x7FFFFFFF)
+cdef inline void *at_kind(const Records *kinds, uint32_t number) noexcept nogil:
+    """The record *number* of the kind that its highest bits tell."""
+    return at(kinds + (number >> NUMBER_BITS), number & NUMBER)
 
 
 cdef inline uint32_t *head(const Chains *chains, uint32_t number) noexcept nogil:
@@ -221,7 +223,7 @@ cdef inline bint has_heads(Chains *chains) noexcept:
 
 
 cdef inline int open_chains(Chains *chains, Records *kinds, HashOf hash_of, uint64_t key) except -1:
-    """Begin with one chain. kinds: one of records, or two. Raises MemoryError."""
+    """Begin with one chain. kinds: the records of each kind. Raises MemoryError."""
     chains.kinds = kinds
     chains.hash_of = hash_of
     chains.key = key
@@ -234,7 +236,7 @@ cdef inline int open_chains(Chains *chains, Records *kinds, HashOf hash_of, uint
 cdef inline void chain(Chains *chains, uint32_t number, uint32_t hash) noexcept:
     """Put record *number* into the chain of *hash*. Where there is no memory for more chains they become longer."""
     cdef uint32_t *begin = head_of(chains, hash)
-    (<uint32_t *> at_either(chains.kinds, number))[0] = begin[0]
+    (<uint32_t *> at_kind(chains.kinds, number))[0] = begin[0]
     begin[0] = number
     chains.filled += 1
     if chains.filled > chains.count and has_heads(chains):
@@ -252,7 +254,7 @@ cdef inline void split(Chains *chains) noexcept:
     cdef uint32_t number = stay[0]
     cdef uint32_t *record
     while number:
-        record = <uint32_t *> at_either(chains.kinds, number)
+        record = <uint32_t *> at_kind(chains.kinds, number)
         if chains.hash_of(record, chains.key) & chains.mask == added:
             leave[0] = number
             leave = record
@@ -267,13 +269,13 @@ cdef inline uint32_t *link_to(const Chains *chains, uint32_t number, uint32_t ha
     """What leads to record *number*, which is in the chain of *hash*: its head, or the record before."""
     cdef uint32_t *link = head_of(chains, hash)
     while link[0] != number:
-        link = <uint32_t *> at_either(chains.kinds, link[0])
+        link = <uint32_t *> at_kind(chains.kinds, link[0])
     return link
 
 
 cdef inline void unchain(Chains *chains, uint32_t number, uint32_t hash) noexcept:
     """Take record *number* out of the chain of *hash*, and one chain away if there are more than records."""
-    link_to(chains, number, hash)[0] = (<uint32_t *> at_either(chains.kinds, number))[0]
+    link_to(chains, number, hash)[0] = (<uint32_t *> at_kind(chains.kinds, number))[0]
     chains.filled -= 1
     if chains.count > chains.filled and chains.count > 1:
         merge(chains)
@@ -284,7 +286,7 @@ cdef inline void merge(Chains *chains) noexcept:
     cdef uint32_t last = chains.count - 1
     cdef uint32_t *link = head(chains, last & (chains.mask >> 1))
     while link[0]:
-        link = <uint32_t *> at_either(chains.kinds, link[0])
+        link = <uint32_t *> at_kind(chains.kinds, link[0])
     link[0] = head(chains, last)[0]
     head(chains, last)[0] = NONE
     chains.count = last

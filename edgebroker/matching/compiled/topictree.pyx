@@ -1,9 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """The topic part of the tree in C memory. What it means is said in its twin, edgebroker.matching.reference.topictree.
 
-Most nodes are leaves, below which there is nothing: 16 bytes each. The others are forks of 32 bytes. Children are found
-by the hash of parent and level. A path is thus held once for all filters that go along it, the text of a level once for
-the whole tree, and nothing per filter but an end of 8 bytes.
+A path is held once for all filters that go along it, the text of a level once for the whole tree, and per filter there
+is an end of 8 bytes. Nodes are of three kinds. Most are leaves, which have an end and no children, or stems, which have
+one child and nothing else: 16 bytes each. The others are forks of 32 bytes, whose children are found by the hash of
+parent and level.
 
 At a million filters nearly every look at a node, a chain or a text is a cache miss. So `ends` asks for what it will need
 before it needs it, and a fork knows by a few bits which levels it surely has no child for.
@@ -19,7 +20,7 @@ from edgebroker.matching.compiled.leveltexts cimport (
     settle, stir, take_text, text_of,
 )
 from edgebroker.matching.compiled.records cimport (
-    NONE, PART_BITS, Chains, Records, at, at_either, bytes_of_chains, bytes_of_records, chain, free_chains, free_records, give,
+    NONE, NUMBER, NUMBER_BITS, PART_BITS, Chains, Records, at, at_kind, bytes_of_chains, bytes_of_records, chain, free_chains, free_records, give,
     head_of, is_held, link_to, open_chains, prefetch, take, unchain,
 )
 
@@ -30,21 +31,22 @@ cdef extern from "Python.h":
     Py_ssize_t PyUnicode_GET_LENGTH(str text)
 
 cdef enum:
-    LEAF = 0  # the kinds of nodes: the highest bit of their numbers
-    FORK = 1
+    LEAF = 0  # the kinds of nodes, the highest bits of their numbers
+    STEM = 1
+    FORK = 2
+    KINDS = 3
     PLUS = 0  # the level `+`: texts are numbered from 1
     QUEUE_FIRST = 64
     LEVELS_FIRST = 16
 
-cdef uint32_t FORKED = <uint32_t> 1 << 31
-cdef uint32_t ROOT = FORKED  # fork number 0, which is never given
+cdef uint32_t ROOT = <uint32_t> FORK << NUMBER_BITS  # fork number 0, which is never given
 
 
 cdef struct Node:
-    uint32_t next  # in its chain
+    uint32_t next  # in its chain, if the parent is a fork
     uint32_t parent
     uint32_t level  # that leads here from the parent
-    uint32_t own  # the end of the filter whose last level leads here
+    uint32_t below  # of a leaf or a fork: the end of the filter whose last level leads here; of a stem: the child
 
 
 cdef struct Fork:
@@ -74,6 +76,10 @@ cdef inline uint32_t hash_of_node(const void *record, uint64_t key) noexcept:
     return hash_of_edge((<const Node *> record).parent, (<const Node *> record).level, key)
 
 
+cdef inline uint32_t kind_of(uint32_t number) noexcept nogil:
+    return number >> NUMBER_BITS
+
+
 cdef inline uint32_t bit_of(uint32_t level) noexcept nogil:
     return <uint32_t> 1 << (level & 31)
 
@@ -81,7 +87,7 @@ cdef inline uint32_t bit_of(uint32_t level) noexcept nogil:
 cdef class TopicTree:
     """Topic filters by their levels; each has an end, a number to hang things on."""
 
-    cdef Records[2] _nodes  # leaves and forks
+    cdef Records[KINDS] _nodes
     cdef Records _ends
     cdef Chains _children
     cdef LevelTexts _texts
@@ -94,7 +100,7 @@ cdef class TopicTree:
     cdef public uint64_t steps
 
     def __cinit__(self):
-        self._nodes[LEAF].size = sizeof(Node)
+        self._nodes[LEAF].size = self._nodes[STEM].size = sizeof(Node)
         self._nodes[FORK].size = sizeof(Fork)
         self._ends.size = sizeof(End)
         # Python keeps a secret for the hashes of strings: clients cannot know which texts collide.
@@ -106,8 +112,9 @@ cdef class TopicTree:
     def __dealloc__(self):
         free_texts(&self._texts)
         free_chains(&self._children)
-        free_records(&self._nodes[LEAF])
-        free_records(&self._nodes[FORK])
+        cdef uint32_t kind
+        for kind in range(KINDS):
+            free_records(&self._nodes[kind])
         free_records(&self._ends)
         free(self._octets)
         free(self._pieces)
@@ -119,13 +126,16 @@ cdef class TopicTree:
 
     @property
     def nodes(self):
-        return 1 + self._nodes[LEAF].live + self._nodes[FORK].live
+        return 1 + self._nodes[LEAF].live + self._nodes[STEM].live + self._nodes[FORK].live
 
     def bytes(self):
         cdef size_t scratch = self._octets_room + self._pieces_room * sizeof(Piece)
         scratch += 3 * self._queue_room * sizeof(uint32_t)
-        cdef size_t records = bytes_of_records(&self._nodes[LEAF]) + bytes_of_records(&self._nodes[FORK])
-        records += bytes_of_records(&self._ends) + bytes_of_chains(&self._children) + bytes_of_texts(&self._texts)
+        cdef size_t records = bytes_of_records(&self._ends)
+        cdef uint32_t kind
+        for kind in range(KINDS):
+            records += bytes_of_records(&self._nodes[kind])
+        records += bytes_of_chains(&self._children) + bytes_of_texts(&self._texts)
         return type(self).__basicsize__ + records + scratch
 
     # -- changes ------------------------------------------------------------------------------------------------------
@@ -145,10 +155,13 @@ cdef class TopicTree:
                     break
                 child = self._child(node, text, size)
                 if not child:
-                    node = self._forked(node)
-                    child = self._new_child(node, text, size, LEAF if size == length else FORK)
+                    if kind_of(node) == LEAF or kind_of(node) == STEM and self._node(node).below:
+                        node = self._forked(node)
+                    child = self._new_child(node, text, size, LEAF if size == length else STEM)
                 node = child
                 if size == length:
+                    if kind_of(node) == STEM:
+                        node = self._forked(node)
                     end = self._own(node)
                     break
                 text += size + 1
@@ -168,10 +181,10 @@ cdef class TopicTree:
         while True:
             size = size_of_level(text, length)
             if size == 1 and text[0] == c"#":
-                end = self._fork(node).tail if node & FORKED else NONE
+                end = self._fork(node).tail if kind_of(node) == FORK else NONE
                 break
             node = self._child(node, text, size)
-            end = self._node(node).own if node else NONE
+            end = self._own_end(node) if node else NONE
             if not node or size == length:
                 break
             text += size + 1
@@ -188,7 +201,7 @@ cdef class TopicTree:
         if self._is_tail(number):
             self._fork(node).tail = NONE
         else:
-            self._node(node).own = NONE
+            self._node(node).below = NONE
         give(&self._ends, number)
         self._prune(node)
 
@@ -210,21 +223,25 @@ cdef class TopicTree:
             while start < length:
                 number = self._queue[start]
                 start += 1
-                if not number & FORKED:
-                    continue
-                fork = self._fork(number)
-                if fork.tail and wild:
-                    self._found[count] = fork.tail
-                    count += 1
-                if level and fork.seen & bit_of(level):
-                    child = self._literal(number, level)
-                    if child:
+                if kind_of(number) == STEM:
+                    child = self._node(number).below
+                    if self._node(child).level == level or self._node(child).level == PLUS:
                         self._queue[stop] = child
                         stop += 1
-                if fork.plus and wild:
-                    prefetch(self._node(fork.plus))
-                    self._queue[stop] = fork.plus
-                    stop += 1
+                elif kind_of(number) == FORK:
+                    fork = self._fork(number)
+                    if fork.tail and wild:
+                        self._found[count] = fork.tail
+                        count += 1
+                    if level and fork.seen & bit_of(level):
+                        child = self._literal(number, level)
+                        if child:
+                            self._queue[stop] = child
+                            stop += 1
+                    if fork.plus and wild:
+                        prefetch(self._node(fork.plus))
+                        self._queue[stop] = fork.plus
+                        stop += 1
             wild = True
         self.steps += stop
         if stage < levels:
@@ -232,11 +249,12 @@ cdef class TopicTree:
         while start < stop:
             number = self._queue[start]
             start += 1
-            if number & FORKED and self._fork(number).tail:
+            if kind_of(number) == FORK and self._fork(number).tail:
                 self._found[count] = self._fork(number).tail
                 count += 1
-            if self._node(number).own:
-                self._found[count] = self._node(number).own
+            child = self._own_end(number)
+            if child:
+                self._found[count] = child
                 count += 1
         return [self._found[place] for place in range(count)]
 
@@ -255,24 +273,21 @@ cdef class TopicTree:
     def children(self, node=0):
         """As the twin, but in time proportional to all nodes where there are children: no list of them is kept."""
         cdef uint32_t number = self._checked_node(node) if node else ROOT
-        if not number & FORKED:
-            return []
-        cdef const Fork *fork = self._fork(number)
-        cdef list found = sorted(self._children_of(number))
-        if fork.plus:
-            found.append(("+", fork.plus))
-        edges = [(level, child, self._node(child).own or -1) for level, child in found]
-        if fork.tail:
-            edges.append(("#", -1, fork.tail))
+        cdef list edges = [self._edge(child) for child in self._children_of(number)]
+        edges.sort()
+        if kind_of(number) == FORK and self._fork(number).plus:
+            edges.append(self._edge(self._fork(number).plus))
+        if kind_of(number) == FORK and self._fork(number).tail:
+            edges.append(("#", -1, self._fork(number).tail))
         return edges
 
     # -- nodes --------------------------------------------------------------------------------------------------------
 
     cdef inline Node *_node(self, uint32_t number) noexcept:
-        return <Node *> at_either(self._nodes, number)
+        return <Node *> at_kind(self._nodes, number)
 
     cdef inline Fork *_fork(self, uint32_t number) noexcept:
-        return <Fork *> at(&self._nodes[FORK], number & ~FORKED)
+        return <Fork *> at(&self._nodes[FORK], number & NUMBER)
 
     cdef inline uint32_t _literal(self, uint32_t parent, uint32_t level) noexcept:
         """The child of *parent* by *level*, which is not PLUS; or NONE."""
@@ -287,51 +302,75 @@ cdef class TopicTree:
 
     cdef uint32_t _child(self, uint32_t parent, const unsigned char *text, size_t size) noexcept:
         """The child of *parent* by the level *text*, or NONE."""
-        cdef uint32_t level
-        if not parent & FORKED:
+        cdef uint32_t level = PLUS
+        cdef uint32_t child
+        if kind_of(parent) == LEAF:
             return NONE
-        if size == 1 and text[0] == c"+":
-            return self._fork(parent).plus
-        level = find_text(&self._texts, text, size)
-        return self._literal(parent, level) if level else NONE
+        if size != 1 or text[0] != c"+":
+            level = find_text(&self._texts, text, size)
+            if not level:
+                return NONE
+        if kind_of(parent) == STEM:
+            child = self._node(parent).below
+            return child if child and self._node(child).level == level else NONE
+        return self._fork(parent).plus if level == PLUS else self._literal(parent, level)
 
     cdef uint32_t _new_child(self, uint32_t parent, const unsigned char *text, size_t size, uint32_t kind) except 0:
-        """A child that the fork *parent* lacked. It is bare: an end or a child must follow. Raises MemoryError."""
-        cdef Fork *fork = self._fork(parent)
-        cdef uint32_t child = take(&self._nodes[kind]) | kind << 31
+        """A child that *parent*, a fork or a bare stem, lacked. It is bare itself: an end or a child must follow.
+
+        Raises MemoryError.
+        """
+        cdef uint32_t child = take(&self._nodes[kind]) | kind << NUMBER_BITS
         cdef Node *node = self._node(child)
         node.parent = parent
-        if size == 1 and text[0] == c"+":
-            fork.plus = child
-            return child
-        try:
-            node.level = take_text(&self._texts, text, size)
-        except MemoryError:
-            give(&self._nodes[kind], child & ~FORKED)
-            raise
-        chain(&self._children, child, hash_of_node(node, self._children.key))
-        fork.fan += 1
-        fork.seen |= bit_of(node.level)
+        if size != 1 or text[0] != c"+":
+            try:
+                node.level = take_text(&self._texts, text, size)
+            except MemoryError:
+                give(&self._nodes[kind], child & NUMBER)
+                raise
+        if kind_of(parent) == STEM:
+            self._node(parent).below = child
+        else:
+            self._join(parent, child)
         return child
 
-    cdef uint32_t _forked(self, uint32_t number) except 0:
-        """The fork that *number* is, or that takes the place of the leaf *number*. Raises MemoryError.
-
-        It stays a fork as long as there is this node: 16 bytes are not worth to become a leaf again.
-        """
-        if number & FORKED:
-            return number
-        cdef uint32_t forked = take(&self._nodes[FORK]) | FORKED
-        cdef Node *leaf = self._node(number)
-        cdef Node *node = self._node(forked)
-        if leaf.level == PLUS:
-            self._fork(leaf.parent).plus = forked
+    cdef void _join(self, uint32_t number, uint32_t child) noexcept:
+        """Let *child*, whose parent is fork *number*, be found there."""
+        cdef Fork *fork = self._fork(number)
+        cdef const Node *node = self._node(child)
+        if node.level == PLUS:
+            fork.plus = child
         else:
-            link_to(&self._children, number, hash_of_node(leaf, self._children.key))[0] = forked
-        memcpy(node, leaf, sizeof(Node))
-        if node.own:
-            (<End *> at(&self._ends, node.own)).place = forked
-        give(&self._nodes[LEAF], number)
+            chain(&self._children, child, hash_of_node(node, self._children.key))
+            fork.fan += 1
+            fork.seen |= bit_of(node.level)
+
+    cdef uint32_t _forked(self, uint32_t number) except 0:
+        """The fork that *number* is, or that takes the place of the leaf or stem *number*. Raises MemoryError.
+
+        It stays a fork as long as there is this node: to save 16 bytes is not worth the way back.
+        """
+        if kind_of(number) == FORK:
+            return number
+        cdef uint32_t forked = take(&self._nodes[FORK]) | <uint32_t> FORK << NUMBER_BITS
+        cdef Node *node = self._node(forked)
+        memcpy(node, self._node(number), sizeof(Node))
+        cdef uint32_t below = node.below
+        if kind_of(node.parent) == STEM:
+            self._node(node.parent).below = forked
+        elif node.level == PLUS:
+            self._fork(node.parent).plus = forked
+        else:
+            link_to(&self._children, number, hash_of_node(node, self._children.key))[0] = forked
+        if kind_of(number) == LEAF:
+            (<End *> at(&self._ends, below)).place = forked
+        else:
+            node.below = NONE
+            if below:
+                self._node(below).parent = forked
+                self._join(forked, below)
+        give(&self._nodes[kind_of(number)], number & NUMBER)
         return forked
 
     cdef void _prune(self, uint32_t number) noexcept:
@@ -341,61 +380,78 @@ cdef class TopicTree:
         cdef uint32_t parent
         while number != ROOT:
             node = self._node(number)
-            fork = self._fork(number) if number & FORKED else NULL
-            if node.own or fork != NULL and (fork.plus or fork.tail or fork.fan):
+            fork = self._fork(number) if kind_of(number) == FORK else NULL
+            if node.below or fork != NULL and (fork.plus or fork.tail or fork.fan):
                 return
             parent = node.parent
             fork = self._fork(parent)
-            if node.level == PLUS:
+            if kind_of(parent) == STEM:
+                self._node(parent).below = NONE
+            elif node.level == PLUS:
                 fork.plus = NONE
             else:
                 unchain(&self._children, number, hash_of_node(node, self._children.key))
-                drop_text(&self._texts, node.level)
                 fork.fan -= 1
                 if not fork.fan:
                     fork.seen = 0
-            give(&self._nodes[number >> 31], number & ~FORKED)
+            if node.level != PLUS:
+                drop_text(&self._texts, node.level)
+            give(&self._nodes[kind_of(number)], number & NUMBER)
             number = parent
 
     cdef uint32_t _checked_node(self, number) except 0:
         """*number* itself, which must be that of a node below the root. Raises KeyError."""
-        if not 0 < number < 1 << 32 or not is_held(&self._nodes[number >> 31], number & 0x7FFFFFFF):
+        if not 0 < number <= 0xFFFFFFFF:
             raise KeyError(number)
-        if self._node(number).parent == NONE:
+        cdef uint32_t node = number
+        if kind_of(node) >= KINDS or not is_held(&self._nodes[kind_of(node)], node & NUMBER):
             raise KeyError(number)
-        return number
+        if self._node(node).parent == NONE:
+            raise KeyError(number)
+        return node
 
     cdef list _children_of(self, uint32_t parent):
-        """(level, child) for all children of the fork *parent* but that by `+`."""
-        cdef uint32_t left = self._fork(parent).fan
-        cdef uint32_t kind, index, number
+        """All children of *parent* but that by `+`, or the child of the stem *parent*."""
+        cdef uint32_t left, kind, index, number
         cdef const Node *node
         cdef list found = []
-        for kind in range(2):
+        if kind_of(parent) == STEM:
+            return [self._node(parent).below]
+        left = self._fork(parent).fan if kind_of(parent) == FORK else 0
+        for kind in range(KINDS):
             for index in range(self._nodes[kind].count << PART_BITS):
                 if not left:
                     return found
                 if is_held(&self._nodes[kind], index):
-                    number = index | kind << 31
+                    number = index | kind << NUMBER_BITS
                     node = self._node(number)
                     if node.parent == parent and node.level != PLUS:
-                        found.append((text_of(&self._texts, node.level), number))
+                        found.append(number)
                         left -= 1
         return found
+
+    cdef tuple _edge(self, uint32_t child):
+        """The edge to *child* as `children` says it."""
+        cdef uint32_t level = self._node(child).level
+        return (text_of(&self._texts, level) if level else "+", child, self._own_end(child) or -1)
 
     # -- ends ---------------------------------------------------------------------------------------------------------
 
     cdef inline bint _is_tail(self, uint32_t end) noexcept:
         """Whether the filter of *end* goes on with `#` after the node that it hangs on."""
         cdef uint32_t place = (<End *> at(&self._ends, end)).place
-        return place & FORKED and self._fork(place).tail == end
+        return kind_of(place) == FORK and self._fork(place).tail == end
+
+    cdef inline uint32_t _own_end(self, uint32_t number) noexcept:
+        """The end of the filter whose last level leads to node *number*, or NONE."""
+        return NONE if kind_of(number) == STEM else self._node(number).below
 
     cdef uint32_t _own(self, uint32_t number) except 0:
-        """The end of the filter whose last level leads to node *number*, made if there is none. Raises MemoryError."""
+        """As `_own_end`, of a leaf or a fork, and made if there is none. Raises MemoryError."""
         cdef Node *node = self._node(number)
-        if not node.own:
-            node.own = self._new_end(number)
-        return node.own
+        if not node.below:
+            node.below = self._new_end(number)
+        return node.below
 
     cdef uint32_t _tail(self, uint32_t number) except 0:
         """The end of the filter that goes on with `#` at fork *number*, made if there is none. Raises MemoryError."""
@@ -411,7 +467,7 @@ cdef class TopicTree:
 
     cdef uint32_t _checked(self, end) except 0:
         """*end* itself, which must be in use. Raises KeyError."""
-        if not 0 < end < 1 << 31 or not is_held(&self._ends, end) or not (<End *> at(&self._ends, end)).uses:
+        if not 0 < end <= NUMBER or not is_held(&self._ends, end) or not (<End *> at(&self._ends, end)).uses:
             raise KeyError(end)
         return end
 
