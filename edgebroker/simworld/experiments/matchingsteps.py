@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Final, NamedTuple
 
 from edgebroker.event import Attributes
-from edgebroker.matching.published.fixed import FixedPst, Optimisations, Subscription
+from edgebroker.matching.published.fixed import FixedPst, Optimisations, Subscription, fewest_stars_first
 from edgebroker.simworld.experiments.interests import Interests
 from edgebroker.simworld.experiments.network import (
     CLIENTS_PER_BROKER,
@@ -67,12 +67,13 @@ def measure(chance: Random, subscriptions: int, events: int = EVENTS, optimisati
     """
     network = three_regions()
     interests = Interests(chance, REGIONS, ATTRIBUTES, DECLINE)
-    tree = FixedPst(interests.names, interests.domains, optimisations)
+    clients = [number % network.clients for number in range(subscriptions)]
+    predicates = [interests.predicate(region_of(client // CLIENTS_PER_BROKER)) for client in clients]
     towards = [network.links_to(client) for client in range(network.clients)]
-    subscribers = [number % network.clients for number in range(subscriptions)]
+    tree = FixedPst(fewest_stars_first(interests.names, predicates), interests.domains, optimisations)
     tree.insert_all(
-        Subscription(number, interests.predicate(region_of(client // CLIENTS_PER_BROKER)), towards[client])
-        for number, client in enumerate(subscribers)
+        Subscription(number, predicate, towards[client])
+        for number, (client, predicate) in enumerate(zip(clients, predicates, strict=True))
     )
     masks = {publisher: network.masks(publisher) for publisher in PUBLISHERS}
     centralised: list[int] = []
