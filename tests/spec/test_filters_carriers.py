@@ -127,3 +127,12 @@ def test_what_the_encoder_writes_is_read_back() -> None:
         assert carried.topic_filter.text == "x/+/#"
         assert carried.filter is not None
         assert carried.filter.text == expression
+
+
+def test_a_filter_that_many_ask_for_is_read_once_and_a_bad_one_is_refused_each_time() -> None:
+    one, other = (parse_subscription(f"$filter/temp > 30/{topic}") for topic in ("a", "b"))
+    assert one.filter is other.filter
+    assert one.topic_filter != other.topic_filter
+    for _ in range(2):
+        with pytest.raises(FilterInvalid):
+            parse_subscription("$filter/temp >/a")
