@@ -109,12 +109,12 @@ class FixedPst:
         tree = self._tree_for(values)
         return Decision(0, 1) if tree is None else tree.decide(values, mask)
 
-    def annotation(self, path: Sequence[Label] = (), index: IndexKey = ()) -> TritVector:
-        """The annotation of the node that *path*, the labels from the root on, leads to. Raises KeyError without one.
+    def annotation(self, path: Sequence[Label] = ()) -> TritVector:
+        """The annotation of the node that *path*, the labels from the root on, leads to, in a tree without factoring.
 
-        index: which of the trees, with factoring.
+        Raises KeyError if there is no such node.
         """
-        node: Node | None = self._trees[index].root
+        node: Node | None = self._trees[()].root
         for label in path:
             node = node.child(label) if isinstance(node, Branch) else None
         if node is None:

@@ -91,9 +91,14 @@ class Branch:
         if label is STAR:
             self.star = child
         elif isinstance(label, ElementaryTest):
-            _set(self.tests, label, child)
+            if child is None:
+                del self.tests[label]
+            else:
+                self.tests[label] = child
+        elif child is None:
+            del self.values[label]
         else:
-            _set(self.values, label, child)
+            self.values[label] = child
 
     def edges(self) -> Iterator[tuple[Label, Node]]:
         """Every edge and where it leads."""
@@ -104,10 +109,3 @@ class Branch:
 
 
 Node: TypeAlias = Leaf | Branch
-
-
-def _set(edges: dict[ElementaryTest, Node] | dict[Key, Node], label: Label, child: Node | None) -> None:
-    if child is None:
-        del edges[label]  # type: ignore[arg-type]
-    else:
-        edges[label] = child  # type: ignore[index]
