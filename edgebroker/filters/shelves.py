@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from edgebroker.filters.boxes import Box
-from edgebroker.filters.regions import Region, point_of
+from edgebroker.filters.regions import Region, Span, point_of
+from edgebroker.filters.rows import Row
 from edgebroker.predicate import Predicate
 from edgebroker.topics import MULTI_LEVEL, SINGLE_LEVEL, TopicFilter
 
@@ -20,103 +21,137 @@ class Interest:
     predicate: Predicate
 
 
-_Shape: TypeAlias = tuple[frozenset[str], tuple[str, ...]]
-"""The attributes that are not left open, and in order those of them that have one value only."""
+class _Shape(NamedTuple):
+    """Which attributes are not left open; in order those of them that have one value only; the first of the others."""
+
+    attributes: frozenset[str]
+    singles: tuple[str, ...]
+    ranging: str
+
+
 _Key: TypeAlias = tuple[Region, ...]
 """The single values."""
 
 
 class Entry:
-    """An interest with all that is needed to compare it. `order`: when it came, counted from 1.
+    """An interest that is announced or hidden. `order`: when it came, counted from 1.
 
-    `holders`: subscriptions that have it. `above`: the announced entry that covers it, None if it is announced itself;
-    `hidden`: the entries whose `above` this is.
+    `holders`: subscriptions that have it. `outline`: what it is compared by while it is announced. While it is hidden,
+    that is None, and `above` is the announced entry that covers it; `hidden`: the entries whose `above` this is.
     """
 
-    __slots__ = ("above", "box", "hidden", "holders", "interest", "key", "levels", "order", "shape")
+    __slots__ = ("above", "hidden", "holders", "interest", "order", "outline")
 
-    def __init__(self, interest: Interest, box: Box, order: int) -> None:
+    def __init__(self, interest: Interest, order: int) -> None:
         self.interest = interest
-        self.box = box
         self.order = order
-        self.levels = interest.topic_filter.longest_form
-        regions = box.regions
-        singles = tuple(
-            attribute
-            for attribute in sorted(regions)
-            if len(regions[attribute]) == 1 and point_of(regions[attribute][0]) is not None
-        )
-        self.shape: _Shape = (frozenset(regions), singles)
-        self.key: _Key = tuple(regions[attribute] for attribute in singles)
         self.holders = 0
+        self.outline: Outline | None = None
         self.above: Entry | None = None
         self.hidden: dict[Entry, None] = {}
 
 
+class Outline:
+    """What an entry is compared by. It takes several times the memory of the entry."""
+
+    __slots__ = ("box", "entry", "key", "levels", "shape")
+
+    def __init__(self, entry: Entry, box: Box) -> None:
+        self.entry = entry
+        self.box = box
+        self.levels = entry.interest.topic_filter.longest_form
+        regions = box.regions
+        singles = tuple(attribute for attribute in sorted(regions) if _is_single(regions[attribute]))
+        self.shape = _Shape(frozenset(regions), singles, min(regions.keys() - set(singles), default=""))
+        self.key: _Key = tuple(regions[attribute] for attribute in singles)
+
+    @classmethod
+    def of(cls, entry: Entry) -> Outline | None:
+        """The outline of *entry*; None if its predicate accepts no event."""
+        box = Box.of(entry.interest.predicate)
+        return None if box is None else cls(entry, box)
+
+    def span(self, attribute: str) -> Span:
+        """From the least to the greatest value that *attribute* may have."""
+        region = self.box.region(attribute)
+        return region[0][0], region[-1][1]
+
+
+def _is_single(region: Region) -> bool:
+    return len(region) == 1 and point_of(region[0]) is not None
+
+
 class _Shelf:
-    """The entries of one topic filter, by shape and by single values."""
+    """The entries of one topic filter, by shape, by single values, and then by the span of one attribute."""
 
     def __init__(self) -> None:
-        self._entries: dict[_Shape, dict[_Key, dict[Entry, None]]] = {}
+        self._entries: dict[_Shape, dict[_Key, Row[Outline]]] = {}
+        self._shapes: dict[_Shape, _Shape] = {}
         self._testing: dict[str, dict[_Shape, None]] = {}
         self._beginning: dict[str, dict[_Shape, None]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._entries)
 
-    def add(self, entry: Entry) -> None:
-        attributes = entry.shape[0]
-        if entry.shape not in self._entries:
-            self._entries[entry.shape] = {}
+    def add(self, outline: Outline) -> None:
+        attributes = outline.shape.attributes
+        if outline.shape in self._entries:
+            outline.shape = self._shapes[outline.shape]  # one object for all
+        else:
+            self._shapes[outline.shape] = outline.shape
+            self._entries[outline.shape] = {}
             for attribute in attributes:
-                self._testing.setdefault(attribute, {})[entry.shape] = None
-            self._beginning.setdefault(min(attributes, default=""), {})[entry.shape] = None
-        self._entries[entry.shape].setdefault(entry.key, {})[entry] = None
+                self._testing.setdefault(attribute, {})[outline.shape] = None
+            self._beginning.setdefault(min(attributes, default=""), {})[outline.shape] = None
+        by_key = self._entries[outline.shape]
+        if outline.key not in by_key:
+            by_key[outline.key] = Row()
+        by_key[outline.key].add(outline.span(outline.shape.ranging), outline.entry.order, outline)
 
-    def discard(self, entry: Entry) -> None:
-        by_key = self._entries[entry.shape]
-        del by_key[entry.key][entry]
-        if by_key[entry.key]:
+    def discard(self, outline: Outline) -> None:
+        by_key = self._entries[outline.shape]
+        by_key[outline.key].discard(outline.span(outline.shape.ranging), outline.entry.order)
+        if by_key[outline.key]:
             return
-        del by_key[entry.key]
+        del by_key[outline.key]
         if by_key:
             return
-        del self._entries[entry.shape]
-        attributes = entry.shape[0]
+        del self._entries[outline.shape], self._shapes[outline.shape]
+        attributes = outline.shape.attributes
         places = [(self._beginning, min(attributes, default="")), *((self._testing, name) for name in attributes)]
         for index, name in places:
-            del index[name][entry.shape]
+            del index[name][outline.shape]
             if not index[name]:
                 del index[name]
 
-    def covering(self, entry: Entry) -> Iterator[Entry]:
-        """Entries whose box covers that of *entry*: they test some of its attributes, and no others."""
-        attributes, singles = entry.shape
+    def covering(self, outline: Outline) -> Iterator[Outline]:
+        """Entries whose box covers that of *outline*: they test some of its attributes, and no others."""
+        attributes, singles, _ = outline.shape
         for first in ("", *sorted(attributes)):
             for shape in self._beginning.get(first, ()):
-                if shape[0] <= attributes and set(shape[1]) <= set(singles):
-                    key = tuple(entry.box.regions[attribute] for attribute in shape[1])
-                    for other in self._entries[shape].get(key, ()):
-                        if other.box.covers(entry.box):
-                            yield other
+                if shape.attributes <= attributes and set(shape.singles) <= set(singles):
+                    key = tuple(outline.box.regions[attribute] for attribute in shape.singles)
+                    row = self._entries[shape].get(key)
+                    others = row.enclosing(outline.span(shape.ranging)) if row else ()
+                    yield from (other for other in others if other.box.covers(outline.box))
 
-    def covered(self, entry: Entry) -> Iterator[Entry]:
-        """Entries whose box that of *entry* covers: they test all of its attributes, and perhaps others."""
-        attributes, singles = entry.shape
+    def covered(self, outline: Outline) -> Iterator[Outline]:
+        """Entries whose box that of *outline* covers: they test all of its attributes, and perhaps others."""
+        attributes, singles, _ = outline.shape
         shapes = min((self._testing.get(attribute, {}) for attribute in attributes), key=len, default=self._entries)
         for shape in shapes:
-            if not attributes <= shape[0] or not set(singles) <= set(shape[1]):
+            if not attributes <= shape.attributes or not set(singles) <= set(shape.singles):
                 continue
             by_key = self._entries[shape]
-            if shape[1] == singles:
-                alike = [by_key.get(entry.key, {})]
+            if shape.singles == singles:
+                rows = [by_key[outline.key]] if outline.key in by_key else []
             else:
-                places = [shape[1].index(attribute) for attribute in singles]
-                alike = [
-                    entries for key, entries in by_key.items() if tuple(key[place] for place in places) == entry.key
-                ]
-            for entries in alike:
-                yield from (other for other in entries if entry.box.covers(other.box))
+                places = [shape.singles.index(attribute) for attribute in singles]
+                rows = [row for key, row in by_key.items() if tuple(key[place] for place in places) == outline.key]
+            for row in rows:
+                yield from (
+                    other for other in row.enclosed(outline.span(shape.ranging)) if outline.box.covers(other.box)
+                )
 
 
 @dataclass(slots=True)
@@ -133,34 +168,34 @@ class Shelves:
     def __init__(self) -> None:
         self._root = _Level()
 
-    def add(self, entry: Entry) -> None:
-        """Put *entry* in; it must not be there."""
+    def add(self, outline: Outline) -> None:
+        """Put *outline* in; it must not be there."""
         level = self._root
-        for name in entry.levels:
+        for name in outline.levels:
             level = level.below.setdefault(name, _Level())
-        level.shelf.add(entry)
+        level.shelf.add(outline)
 
-    def discard(self, entry: Entry) -> None:
-        """Take *entry* out; it must be there."""
+    def discard(self, outline: Outline) -> None:
+        """Take *outline* out; it must be there."""
         path = [self._root]
-        for name in entry.levels:
+        for name in outline.levels:
             path.append(path[-1].below[name])
-        path[-1].shelf.discard(entry)
-        for above, name in zip(reversed(path[:-1]), reversed(entry.levels), strict=True):
+        path[-1].shelf.discard(outline)
+        for above, name in zip(reversed(path[:-1]), reversed(outline.levels), strict=True):
             if above.below[name].below or above.below[name].shelf:
                 break
             del above.below[name]
 
-    def covering(self, entry: Entry) -> Entry | None:
-        """An entry that covers *entry*, which is not among them; None if there is none."""
-        for shelf in self._shelves_above(entry.levels):
-            for other in shelf.covering(entry):
+    def covering(self, outline: Outline) -> Outline | None:
+        """An entry that covers *outline*, which is not among them; None if there is none."""
+        for shelf in self._shelves_above(outline.levels):
+            for other in shelf.covering(outline):
                 return other
         return None
 
-    def covered(self, entry: Entry) -> list[Entry]:
-        """All entries that *entry* covers, which is not among them."""
-        return [other for shelf in self._shelves_below(entry.levels) for other in shelf.covered(entry)]
+    def covered(self, outline: Outline) -> list[Outline]:
+        """All entries that *outline* covers, which is not among them."""
+        return [other for shelf in self._shelves_below(outline.levels) for other in shelf.covered(outline)]
 
     def _shelves_above(self, levels: tuple[str, ...]) -> Iterator[_Shelf]:
         """The shelves of the topic filters that cover the one with these *levels*."""

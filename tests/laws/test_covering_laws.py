@@ -18,6 +18,8 @@ from edgebroker.filters.announcement import Announced, Interest
 from edgebroker.filters.covering import are_apart, common_example, counterexample, covers, merged
 from edgebroker.filters.intervals import complement, point, union
 from edgebroker.filters.patterns import parts_of
+from edgebroker.filters.regions import Span
+from edgebroker.filters.rows import Row
 from edgebroker.filters.wildcards import is_like_all, is_like_any
 from edgebroker.predicate import Bound, ElementaryTest, Interval, Kind, Pattern, Predicate
 from edgebroker.topics import TopicFilter
@@ -254,6 +256,28 @@ def test_topic_filters_cover_as_their_topics_say() -> None:
     for (one, topics_of_one), (other, topics_of_other) in product(zip(filters, matched, strict=True), repeat=2):
         assert one.covers(other) is (topics_of_other <= topics_of_one), (one.text, other.text)
         assert (one.longest_form == other.longest_form) is (topics_of_one == topics_of_other), (one.text, other.text)
+
+
+def test_rows_find_the_spans_that_enclose_one_and_those_that_lie_in_it(chance: random.Random) -> None:
+    def span() -> Span:
+        low = chance.randrange(60)
+        return (Kind.NUMBER, low), (Kind.NUMBER, low + chance.choice((1, 1, 2, 5, 40)))
+
+    row: Row[int] = Row()
+    held: dict[int, Span] = {}
+    for number in range(1_500):
+        if held and chance.random() < (0.3 if number < 1_000 else 0.7):
+            gone = chance.choice(list(held))
+            row.discard(held.pop(gone), gone)
+        else:
+            held[number] = span()
+            row.add(held[number], number, number)
+        low, high = span()
+        assert sorted(row.enclosing((low, high))) == [n for n, (b, e) in sorted(held.items()) if b <= low and e >= high]
+        assert sorted(row.enclosed((low, high))) == [n for n, (b, e) in sorted(held.items()) if b >= low and e <= high]
+    for number, each in held.items():
+        row.discard(each, number)
+    assert not row
 
 
 # -- announcements ----------------------------------------------------------------------------------------------------
