@@ -17,9 +17,9 @@ endif
 INSTALLED := $(VENV)/.installed-packages
 BUILT := $(VENV)/.built-$(OUTCOME)
 
-# The compiled modules and their .pxd files, as pyproject.toml lists them.
+# The compiled modules, as pyproject.toml lists them, and the .pxd files that any of them may read.
 KERNELS := $(shell $(PYTHON) -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['tool']['edgebroker']['compiled'])" 2>/dev/null)
-KERNEL_SOURCES := $(KERNELS) $(wildcard $(KERNELS:.py=.pxd))
+KERNEL_SOURCES := $(KERNELS) $(wildcard $(addsuffix *.pxd,$(sort $(dir $(KERNELS)))))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint pure-test bench lock clean

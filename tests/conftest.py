@@ -7,6 +7,7 @@ import os
 import random
 import socket
 import tomllib
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -22,22 +23,41 @@ settings.load_profile(os.environ.get("EDGEBROKER_TEST_PROFILE", "repeatable"))
 
 
 def kernels() -> dict[str, str]:
-    """The modules that may be compiled, as pyproject.toml lists them: name -> the file an import of it would run."""
+    """The modules that may be compiled, as pyproject.toml lists them: name -> the file an import of it would run.
+
+    That of a .pyx that was not compiled is the .pyx, which cannot be imported: its twin in Python stands in.
+    """
     tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
     found = {}
     for path in tool["edgebroker"]["compiled"]:
-        name = path.removeprefix("bridge/").removesuffix(".py").replace("/", ".")
-        spec = importlib.util.find_spec(name)
+        name = path.removeprefix("bridge/").removesuffix(".py").removesuffix(".pyx").replace("/", ".")
+        spec = find_spec(name)
+        if spec is None and path.endswith(".pyx"):
+            found[name] = str(ROOT / path)
+            continue
         assert spec is not None, f"pyproject.toml lists {path} as compiled, but {name} cannot be found"
         assert spec.origin is not None
         found[name] = spec.origin
     return found
 
 
+def find_spec(name: str) -> ModuleSpec | None:
+    """As `importlib.util.find_spec`. None too if the package around a .pyx cannot be imported without it."""
+    try:
+        return importlib.util.find_spec(name)
+    except ModuleNotFoundError:
+        return None
+
+
+def is_source(file: str) -> bool:
+    """Whether *file* is a source, and not an extension module."""
+    return file.endswith((".py", ".pyx"))
+
+
 def pytest_report_header() -> str:
     """The first line of every run says what is tested."""
     files = kernels()
-    compiled = sum(not file.endswith(".py") for file in files.values())
+    compiled = sum(not is_source(file) for file in files.values())
     return f"edgebroker: {compiled} of {len(files)} kernels compiled, from {Path(__file__).parent.parent}"
 
 

@@ -190,6 +190,13 @@ def as_float(number: object) -> tuple[float, bool]:
     return nearest + 0.0, nearest == number
 
 
+def strings_of(test: ElementaryTest) -> list[str]:
+    """The strings in the bounds of *test*, each as often as it stands there."""
+    if test.kind is not Kind.STRING:
+        return []
+    return [bound for interval in test.intervals for bound in (interval.low, interval.high) if isinstance(bound, str)]
+
+
 def points_of(test: ElementaryTest) -> tuple[str, ...] | None:
     """The strings that a STRING test names one by one; None if it names none or has patterns."""
     if test.patterns:

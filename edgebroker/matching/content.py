@@ -33,11 +33,11 @@ from edgebroker.matching.growth import (
 class Content:
     """The tree of all leaves that hang on one topic filter."""
 
-    __slots__ = ("_changes", "_kernel", "_leaves", "_moving", "_stars_allowed", "_uses", "end", "root")
+    __slots__ = ("_changes", "_kernel", "_leaves", "_moving", "_stars_allowed", "_end", "_uses", "root")
 
     def __init__(self, kernel: ModuleType, leaves: Any, end: int) -> None:
         """kernel: `matching.reference` or `matching.compiled`.  end: the number of the topic filter."""
-        self.end = end
+        self._end = end
         self._kernel = kernel
         self._leaves = leaves
         self._uses: dict[int, int] = {}  # attribute -> leaves that test it
@@ -74,7 +74,11 @@ class Content:
         return leaf
 
     def annotate(self, leaf: int) -> None:
-        """Bring the annotations of the path to *leaf* up to date [LM 2.1]."""
+        """Bring the annotations of the path to *leaf*, which members have joined, up to date [LM 2.1]."""
+        self._kernel.gain(self._leaves.home(leaf), leaf)
+
+    def thin_out(self, leaf: int) -> None:
+        """The same after members have left *leaf*."""
         self._kernel.annotate_up(self._leaves.home(leaf))
 
     def uproot(self, leaf: int) -> None:
@@ -224,6 +228,7 @@ class Content:
             self._moving = bucket
         self._kernel.count_in(top, -len(held))
         self._swap(top, bucket)
+        top.fell()
         for leaf in held:
             bucket.add(leaf)
         self._kernel.count_in(bucket, len(held))
@@ -247,7 +252,7 @@ class Content:
             old.parent.swap(old, new)
 
     def _be_rooted(self, node: Any) -> None:
-        node.owner = self
+        node.end = self._end
         self.root = node
 
     def _held(self, node: Any) -> Iterator[int]:

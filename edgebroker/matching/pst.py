@@ -189,7 +189,7 @@ class Pst:
             leaves = self.leaves.leaves_of(number)
             if not leaves:
                 raise KeyError(number)
-            end = self.ends[self.kernel.root_of(self.leaves.home(leaves[0])).owner.end]
+            end = self.ends[self.kernel.root_of(self.leaves.home(leaves[0])).end]
         return end
 
     def resolve(self, topic: str) -> Resolution:
@@ -271,7 +271,7 @@ class Pst:
         wanted = len(content.attributes)
         for leaf in self.leaves.quit(number):
             if self.leaves.members_of(leaf):
-                content.annotate(leaf)
+                content.thin_out(leaf)
             else:
                 content.uproot(leaf)
                 self.leaves.destroy(leaf)

@@ -384,8 +384,8 @@ cdef class TopicTree:
             if node.below or fork != NULL and (fork.plus or fork.tail or fork.fan):
                 return
             parent = node.parent
-            fork = self._fork(parent)
-            if kind_of(parent) == STEM:
+            fork = self._fork(parent) if kind_of(parent) == FORK else NULL
+            if fork == NULL:
                 self._node(parent).below = NONE
             elif node.level == PLUS:
                 fork.plus = NONE

@@ -33,7 +33,7 @@ class Use(NamedTuple):
 class Bucket(Node):
     """Up to BUCKET_MAX leaves."""
 
-    __slots__ = ("_free", "_of_predicate", "certain", "columns", "leaves", "live", "loose", "rows", "slots", "uncut")
+    __slots__ = ("_of_predicate", "certain", "columns", "leaves", "live", "loose", "rows", "slots", "uncut")
 
     def __init__(self, leaves: Leaves) -> None:
         super().__init__()
@@ -46,7 +46,6 @@ class Bucket(Node):
         self.rows: list[list[int]] = []  # one list per column
         self.uncut = 0
         """Loose leaves that came since the columns were cut."""
-        self._free: list[int] = []
         self._of_predicate: dict[Predicate, int] = {}
 
     def same(self, leaf: int) -> int:
@@ -56,13 +55,9 @@ class Bucket(Node):
     def add(self, leaf: int) -> None:
         """Take in *leaf*. There must be room."""
         predicate = self.leaves.predicate(leaf)
-        if self._free:
-            position = self._free.pop()
-            self.slots[position] = leaf
-        else:
-            position = len(self.slots)
-            self.slots.append(leaf)
-            assert position < BUCKET_MAX
+        position = (~self.live & (self.live + 1)).bit_length() - 1  # the lowest that is free
+        assert position < BUCKET_MAX
+        self.slots[position : position + 1] = [leaf]
         self.count += 1
         self.leaves.homes[leaf] = self
         self.leaves.positions[leaf] = position
@@ -81,7 +76,6 @@ class Bucket(Node):
         self.live &= gone
         self.loose &= gone
         self.certain &= gone
-        self._free.append(position)
 
     def held(self) -> list[int]:
         """The leaves here, by position."""
@@ -93,7 +87,6 @@ class Bucket(Node):
         self.columns = tuple(columns)
         self.rows = [[0] * cells.count for cells in columns]
         self.slots = held
-        self._free = []
         self.live = (1 << len(held)) - 1
         self.loose = self.certain = self.uncut = 0
         for position, leaf in enumerate(held):
@@ -149,6 +142,15 @@ class Bucket(Node):
             yes |= self.leaves.links(leaf)
         before = self.yes, self.maybe
         self.yes, self.maybe = yes, reach & ~yes
+        return before != (self.yes, self.maybe)
+
+    def gain(self, leaf: int) -> bool:
+        """Add the links of *leaf*, which has new members, to the annotation; say whether it changed."""
+        links = self.leaves.links(leaf)
+        before = self.yes, self.maybe
+        if self.certain >> self.leaves.positions[leaf] & 1:
+            self.yes |= links
+        self.maybe = (self.maybe | links) & ~self.yes
         return before != (self.yes, self.maybe)
 
     def bytes(self) -> int:

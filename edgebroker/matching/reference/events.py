@@ -28,7 +28,7 @@ class Event:
         name = self._names[cells.attribute]
         value = self._attributes.get(name) if name is not None else None
         kind = type(value)
-        if kind is float:
+        if kind is float and value == value:
             return cells.of_number(value)  # type: ignore[arg-type]
         if kind is str:
             return cells.of_string(self._numbers.get(value, -1))  # type: ignore[arg-type]
@@ -39,7 +39,7 @@ class Event:
     def _rare_cell(self, value: Value, cells: Cells) -> int:
         if value is None:
             return ABSENT
-        if isinstance(value, Composite):
+        if isinstance(value, Composite) or value != value:  # nothing compares with NaN
             return OTHERWISE
         if isinstance(value, bool):
             return cells.true_cell if value else cells.false_cell

@@ -84,6 +84,14 @@ class Fork(Node):
             if old.edge >> cell & 1:
                 kids[kids.index(old)] = new
 
+    def fell(self) -> None:
+        """Let go of everything below, so that nothing is held in a circle."""
+        for node in self.children():
+            node.parent = None
+            if isinstance(node, Fork):
+                node.fell()
+        self.edges, self.stars, self.kids = {}, [], []
+
     def annotate(self) -> bool:
         """Find the annotation from those of the children; say whether it changed.
 
@@ -152,8 +160,13 @@ def count_in(node: Node, leaves: int) -> None:
         fork = fork.parent
 
 
-def annotate_up(bucket: Bucket) -> None:
-    """Annotate *bucket* anew, and the path above it as far as something changes."""
-    node: Node | None = bucket
+def gain(bucket: Bucket, leaf: int) -> None:
+    """Bring the annotations of the path to *leaf* in *bucket* up to date, after members have joined it."""
+    if bucket.gain(leaf) and bucket.parent is not None:
+        annotate_up(bucket.parent)
+
+
+def annotate_up(node: Node | None) -> None:
+    """Annotate *node* anew, and the path above it as far as something changes."""
     while node is not None and node.annotate():
         node = node.parent

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 
+from edgebroker.matching.cells import strings_of
 from edgebroker.matching.interned import Interned
 from edgebroker.matching.reference.nodes import Node
-from edgebroker.predicate import ElementaryTest, Kind, Predicate
+from edgebroker.predicate import Predicate
 
 
 class Leaves:
@@ -114,10 +115,3 @@ class Leaves:
             + self.names.bytes()
             + self.strings.bytes()
         )
-
-
-def strings_of(test: ElementaryTest) -> list[str]:
-    """The strings in the bounds of *test*, each as often as it stands there."""
-    if test.kind is not Kind.STRING:
-        return []
-    return [bound for interval in test.intervals for bound in (interval.low, interval.high) if isinstance(bound, str)]

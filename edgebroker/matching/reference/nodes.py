@@ -10,12 +10,12 @@ from edgebroker.matching.trits import TritVector
 class Node:
     """A node of a content tree."""
 
-    __slots__ = ("cells", "count", "edge", "maybe", "owner", "parent", "yes")
+    __slots__ = ("cells", "count", "edge", "end", "maybe", "parent", "yes")
 
     def __init__(self) -> None:
         self.parent: Node | None = None
-        self.owner: object = None
-        """Of a root: whose tree it is."""
+        self.end = 0
+        """Of a root: the end of the topic filter whose tree it is."""
         self.edge = STAR
         """The cells of the edge that leads here, one bit each."""
         self.cells: Cells | None = None

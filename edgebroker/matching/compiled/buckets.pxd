@@ -1,0 +1,32 @@
+"""C types of buckets."""
+
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
+
+from edgebroker.matching.compiled.columns cimport Column
+from edgebroker.matching.compiled.nodes cimport Node
+
+cdef enum:
+    WORDS_MAX = 16  # BUCKET_MAX / 64
+    COLUMNS_ROOM = 16  # COLUMNS_MAX
+    LIVE = 0  # the rows before those of the columns
+    LOOSE = 1
+    CERTAIN = 2
+    FIRST_ROW = 3
+
+cdef class Bucket(Node):
+    cdef uint32_t number
+    cdef uint32_t* slots  # leaf by position
+    cdef uint16_t* prints  # of its code
+    cdef uint64_t* rows
+    cdef int room  # words of a row
+    cdef int rows_used
+    cdef Column* columns
+    cdef int columns_used
+    cdef tuple cuts  # the cells of the columns
+    cdef readonly int uncut
+
+    cdef int more_room(self) except -1
+    cdef int enter(self, int position, uint32_t leaf) except -1
+    cdef bint is_settled(self, uint32_t* test) except -1
+    cdef int collect_links(self, int row, uint64_t* words, uint64_t* enough) except -1
+    cdef int narrow(self, uint64_t* left) except -1

@@ -1,0 +1,423 @@
+# cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Buckets with C types: rows of machine words, so that one AND tests 64 predicates.
+
+All rows lie in one block, of `room` words each: three for the state of the positions, then those of the columns, cell by
+cell. The interface is that of the reference.
+"""
+
+cimport cython
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc
+from libc.math cimport INFINITY, nextafter
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy, memset
+
+from edgebroker.matching.compiled.columns cimport (
+    Column,
+    Covered,
+    cell_of,
+    close_column,
+    column_bytes,
+    cover,
+    open_column,
+)
+from edgebroker.matching.compiled.forks cimport Fork
+from edgebroker.matching.compiled.leaves cimport (
+    HAS_HIGH,
+    HAS_LOW,
+    HIGH_CLOSED,
+    LINK_WORDS_MAX,
+    LOW_CLOSED,
+    TESTS_BOOLEAN,
+    TESTS_OTHER,
+    TESTS_RANGE,
+    TESTS_STRING,
+    Leaf,
+    Leaves,
+    Value,
+    attribute_of,
+    flags_of,
+    kind_of,
+    length_of,
+    value_of,
+)
+from edgebroker.matching.compiled.nodes cimport Node, maybe_at, yes_at
+
+from edgebroker.matching.cells import high_cut, holes_of, low_cut, points_of
+from edgebroker.matching.growth import BUCKET_MAX, CAPACITY_WORDS, COLUMNS_MAX
+from edgebroker.matching.reference.buckets import Use
+from edgebroker.predicate import Kind
+
+assert BUCKET_MAX == 64 * WORDS_MAX and COLUMNS_MAX == COLUMNS_ROOM
+
+cdef extern from *:
+    int __builtin_ctzll(unsigned long long bits) noexcept
+
+cdef object NUMBER_KIND = Kind.NUMBER
+cdef int[8] ROOMS = CAPACITY_WORDS
+
+
+cdef inline uint16_t print_of(uint32_t* code, uint32_t units) noexcept:
+    """A fingerprint of *code*."""
+    cdef uint64_t mixed = units
+    cdef uint32_t unit
+    for unit in range(units):
+        mixed = (mixed ^ code[unit]) * <uint64_t>0x9E3779B97F4A7C15
+        mixed ^= mixed >> 29
+    return <uint16_t>(mixed >> 48)
+
+
+@cython.no_gc_clear  # it needs its leaves to the last
+cdef class Bucket(Node):
+    """Up to BUCKET_MAX leaves."""
+
+    def __cinit__(self, Leaves leaves):
+        self.leaves = leaves
+        self.cuts = ()
+        self.rows_used = FIRST_ROW
+        self.number = leaves.register(self)
+
+    def __dealloc__(self):
+        cdef int column
+        if self.number:
+            self.leaves.unregister(self.number)
+        for column in range(self.columns_used):
+            close_column(&self.columns[column])
+        PyMem_Free(self.columns)
+        PyMem_Free(self.slots)
+        PyMem_Free(self.prints)
+        PyMem_Free(self.rows)
+
+    def same(self, uint32_t leaf):
+        """The leaf here with the predicate of *leaf*, or -1."""
+        cdef Leaves leaves = self.leaves
+        cdef Leaf* one = &leaves.leaves[leaf]
+        cdef Leaf* other
+        cdef uint16_t wanted = print_of(&leaves.pool[one.code], one.units)
+        cdef int position
+        for position in range(64 * self.room):
+            if self.prints[position] == wanted and self.rows[position >> 6] >> (position & 63) & 1:
+                other = &leaves.leaves[self.slots[position]]
+                if other.units == one.units and not memcmp(
+                    &leaves.pool[one.code], &leaves.pool[other.code], one.units * sizeof(uint32_t)
+                ):
+                    return self.slots[position]
+        return -1
+
+    def add(self, uint32_t leaf):
+        """Take in *leaf*. There must be room."""
+        cdef Leaf* one = &self.leaves.leaves[leaf]
+        cdef int word = 0
+        cdef int position
+        while word < self.room and self.rows[word] == <uint64_t>0xFFFFFFFFFFFFFFFF:
+            word += 1
+        if word == self.room:
+            self.more_room()
+        position = 64 * word + __builtin_ctzll(~self.rows[word])
+        self.slots[position] = leaf
+        self.prints[position] = print_of(&self.leaves.pool[one.code], one.units)
+        one.home = self.number
+        one.position = position
+        self.rows[word] |= <uint64_t>1 << (position & 63)
+        self.count += 1
+        self.uncut += self.enter(position, leaf)
+
+    def remove(self, uint32_t leaf):
+        """Give up *leaf*."""
+        cdef int position = self.leaves.leaves[leaf].position
+        cdef uint64_t kept = ~(<uint64_t>1 << (position & 63))
+        cdef int row
+        for row in range(FIRST_ROW):
+            self.rows[row * self.room + (position >> 6)] &= kept
+        self.leaves.leaves[leaf].home = 0
+        self.count -= 1
+
+    def held(self):
+        """The leaves here, by position."""
+        cdef int position
+        return [
+            self.slots[position]
+            for position in range(64 * self.room)
+            if self.rows[position >> 6] >> (position & 63) & 1
+        ]
+
+    def cut(self, columns):
+        """Make *columns* the columns."""
+        cdef int column, position
+        held = self.held()
+        for column in range(self.columns_used):
+            close_column(&self.columns[column])
+        self.columns_used = 0
+        resized = <Column*>PyMem_Realloc(self.columns, max(1, len(columns)) * sizeof(Column))
+        if not resized:
+            raise MemoryError
+        self.columns = resized
+        self.rows_used = FIRST_ROW
+        for cells in columns:
+            open_column(&self.columns[self.columns_used], cells)
+            self.columns[self.columns_used].first_row = self.rows_used
+            self.rows_used += self.columns[self.columns_used].count
+            self.columns_used += 1
+        self.cuts = tuple(columns)
+        self.uncut = 0
+        PyMem_Free(self.rows)
+        self.rows = <uint64_t*>PyMem_Calloc(self.rows_used * max(self.room, 1), sizeof(uint64_t))
+        if not self.rows:
+            raise MemoryError
+        for position, leaf in enumerate(held):
+            self.slots[position] = leaf
+            self.prints[position] = print_of(
+                &self.leaves.pool[self.leaves.leaves[<uint32_t>leaf].code], self.leaves.leaves[<uint32_t>leaf].units
+            )
+            self.leaves.leaves[<uint32_t>leaf].position = position
+            self.rows[position >> 6] |= <uint64_t>1 << (position & 63)
+            self.enter(position, leaf)
+
+    def survey(self):
+        """How each attribute is used, as far as the path here does not settle it."""
+        cdef uint32_t* at
+        cdef uint32_t* end
+        cdef uint32_t* bounds
+        cdef uint32_t head, leaf
+        cdef int kind, flags
+        cdef double bound
+        counts, cuts, strings, booleans = {}, {}, {}, set()
+        for leaf in self.held():
+            at = &self.leaves.pool[self.leaves.leaves[leaf].code]
+            end = at + self.leaves.leaves[leaf].units
+            while at < end:
+                head = at[0]
+                if not self.is_settled(at):
+                    kind, flags = kind_of(head), flags_of(head)
+                    attribute = attribute_of(head)
+                    counts[attribute] = counts.get(attribute, 0) + 1
+                    if kind == TESTS_RANGE:
+                        found = cuts.get(attribute)
+                        if found is None:
+                            found = cuts[attribute] = []
+                        bounds = at + 1
+                        if flags & HAS_LOW:
+                            memcpy(&bound, bounds, 8)
+                            bounds += 2
+                            found.append(bound if flags & LOW_CLOSED else nextafter(bound, INFINITY))
+                        if flags & HAS_HIGH:
+                            memcpy(&bound, bounds, 8)
+                            found.append(nextafter(bound, INFINITY) if flags & HIGH_CLOSED else bound)
+                    elif kind == TESTS_STRING:
+                        strings.setdefault(attribute, {})[at[1]] = None
+                    elif kind == TESTS_BOOLEAN:
+                        booleans.add(attribute)
+                    elif kind == TESTS_OTHER:
+                        self.survey_other(self.leaves.others.values[at[1]], attribute, cuts, strings)
+                at += length_of(head)
+        return {
+            attribute: Use(
+                tested,
+                cuts.get(attribute),
+                list(strings[attribute]) if attribute in strings else None,
+                attribute in booleans,
+            )
+            for attribute, tested in counts.items()
+        }
+
+    def survey_other(self, test, attribute, cuts, strings):
+        """Add what a rare test uses to *cuts* or *strings*."""
+        if test.kind is NUMBER_KIND:
+            found = cuts.setdefault(attribute, [])
+            for interval in test.intervals:
+                found += [cut for cut in (low_cut(interval)[0], high_cut(interval)[0]) if cut is not None]
+        else:
+            named = points_of(test) or holes_of(test) or ()
+            numbers = self.leaves.string_numbers
+            strings.setdefault(attribute, {}).update(dict.fromkeys([numbers[text] for text in named]))
+
+    def spread(self, cells):
+        """How many leaves cover which set of *cells*; STAR for those that do not test the attribute."""
+        cdef Column column
+        cdef Covered covered
+        cdef uint32_t leaf
+        cdef uint32_t* at
+        cdef uint32_t* end
+        sets = {}
+        open_column(&column, cells)
+        try:
+            for leaf in self.held():
+                at = &self.leaves.pool[self.leaves.leaves[leaf].code]
+                end = at + self.leaves.leaves[leaf].units
+                covered.cells = 0
+                while at < end:
+                    if attribute_of(at[0]) == column.attribute:
+                        cover(&column, cells, self.leaves, at, &covered)
+                        break
+                    at += length_of(at[0])
+                sets[covered.cells] = sets.get(covered.cells, 0) + 1
+        finally:
+            close_column(&column)
+        return sets
+
+    def annotate(self):
+        """Find the annotation; say whether it changed."""
+        cdef uint64_t[LINK_WORDS_MAX] yes
+        cdef uint64_t[LINK_WORDS_MAX] reach
+        cdef uint64_t[LINK_WORDS_MAX] known
+        cdef int words = self.leaves.link_words
+        cdef int word
+        cdef uint64_t some = 0
+        for word in range(words):
+            known[word] = yes_at(self, word) | maybe_at(self, word)
+            some |= known[word]
+        memset(reach, 0, sizeof(reach))
+        # `gain` has told what came, so that once annotated nothing is here that is not known: enough is all of that.
+        self.collect_links(LIVE, reach, known if some else NULL)
+        memset(yes, 0, sizeof(yes))
+        self.collect_links(CERTAIN, yes, NULL)
+        return self.take_over(yes, reach, words)
+
+    def gain(self, uint32_t leaf):
+        """Add the links of *leaf*, which has new members, to the annotation; say whether it changed."""
+        cdef uint64_t[LINK_WORDS_MAX] yes
+        cdef uint64_t[LINK_WORDS_MAX] reach
+        cdef int words = self.leaves.link_words
+        cdef int position = self.leaves.leaves[leaf].position
+        cdef int word
+        memset(yes, 0, sizeof(yes))
+        memset(reach, 0, sizeof(reach))
+        self.leaves.links_into(leaf, reach)
+        if self.rows[CERTAIN * self.room + (position >> 6)] >> (position & 63) & 1:
+            memcpy(yes, reach, sizeof(yes))
+        for word in range(words):
+            yes[word] |= yes_at(self, word)
+            reach[word] |= yes_at(self, word) | maybe_at(self, word)
+        return self.take_over(yes, reach, words)
+
+    @property
+    def columns(self):
+        """The cells of the columns."""
+        return self.cuts
+
+    def bytes(self):
+        """Bytes taken."""
+        cdef int column
+        size = 200 + self.room * (64 * 6 + self.rows_used * 8) + self.columns_used * (8 + sizeof(Column))
+        for column in range(self.columns_used):
+            size += column_bytes(&self.columns[column])
+        return size + sum([cells.bytes() for cells in self.cuts])
+
+    cdef int more_room(self) except -1:
+        """Have rows of the next size."""
+        cdef int room, row
+        for room in ROOMS:
+            if room > self.room:
+                break
+        else:
+            raise IndexError("the bucket is full")
+        rows = <uint64_t*>PyMem_Calloc(self.rows_used * room, sizeof(uint64_t))
+        if not rows:
+            raise MemoryError
+        for row in range(self.rows_used):
+            memcpy(&rows[row * room], &self.rows[row * self.room], self.room * sizeof(uint64_t))
+        PyMem_Free(self.rows)
+        self.rows = rows
+        slots = <uint32_t*>PyMem_Realloc(self.slots, 64 * room * sizeof(uint32_t))
+        if not slots:
+            raise MemoryError
+        self.slots = slots
+        prints = <uint16_t*>PyMem_Realloc(self.prints, 64 * room * sizeof(uint16_t))
+        if not prints:
+            raise MemoryError
+        self.prints = prints
+        self.room = room
+        return 0
+
+    cdef int enter(self, int position, uint32_t leaf) except -1:
+        """Set the bits of *leaf*; return whether it is loose."""
+        cdef uint32_t* at = &self.leaves.pool[self.leaves.leaves[leaf].code]
+        cdef uint32_t* end = at + self.leaves.leaves[leaf].units
+        cdef uint64_t[COLUMNS_ROOM] sets
+        cdef uint64_t bit = <uint64_t>1 << (position & 63)
+        cdef uint64_t* place
+        cdef Covered covered
+        cdef uint32_t attribute
+        cdef int column, cell
+        cdef bint loose = False
+        cdef bint certain = True
+        memset(sets, 0xFF, sizeof(sets))
+        while at < end:
+            if not self.is_settled(at):
+                certain = False
+                attribute = attribute_of(at[0])
+                for column in range(self.columns_used):
+                    if self.columns[column].attribute == attribute:
+                        cover(&self.columns[column], self.cuts[column], self.leaves, at, &covered)
+                        sets[column] = covered.cells
+                        loose |= not covered.exact
+                        break
+                else:
+                    loose = True
+            at += length_of(at[0])
+        place = &self.rows[FIRST_ROW * self.room + (position >> 6)]
+        for column in range(self.columns_used):
+            for cell in range(self.columns[column].count):
+                place[0] = place[0] | bit if sets[column] >> cell & 1 else place[0] & ~bit
+                place += self.room
+        place = &self.rows[position >> 6]
+        if loose:
+            place[LOOSE * self.room] |= bit
+        if certain:
+            place[CERTAIN * self.room] |= bit
+        return loose
+
+    cdef bint is_settled(self, uint32_t* test) except -1:
+        """Whether every event that gets here passes *test*, because an edge on the way accepts just the same."""
+        cdef Node node = self
+        cdef Fork fork
+        cdef Covered covered
+        while node.parent is not None:
+            fork = <Fork>node.parent
+            if node.edge and fork.column.attribute == attribute_of(test[0]):
+                cover(&fork.column, fork.cut, self.leaves, test, &covered)
+                if covered.exact and covered.cells == node.edge:
+                    return True
+            node = fork
+        return False
+
+    cdef int collect_links(self, int row, uint64_t* words, uint64_t* enough) except -1:
+        """Add the links of the leaves in *row* to *words*, until *enough* is found, if that is not NULL."""
+        cdef int word, link_word
+        cdef uint64_t left
+        cdef uint64_t missing
+        for word in range(self.room):
+            left = self.rows[row * self.room + word]
+            while left:
+                self.leaves.links_into(self.slots[64 * word + __builtin_ctzll(left)], words)
+                left &= left - 1
+                if enough != NULL:
+                    missing = 0
+                    for link_word in range(self.leaves.link_words):
+                        missing |= enough[link_word] & ~words[link_word]
+                    if not missing:
+                        return 0
+        return 0
+
+    cdef int narrow(self, uint64_t* left) except -1:
+        """Leave in *left* the positions that all columns accept: 0 if none is left, 2 if all must be verified, else 1."""
+        cdef int column, word, cell
+        cdef int room = self.room
+        cdef int outcome = 1
+        cdef uint64_t some
+        cdef uint64_t* row
+        cdef Value* value
+        memcpy(left, self.rows, room * sizeof(uint64_t))
+        for column in range(self.columns_used):
+            value = value_of(self.leaves, self.columns[column].attribute)
+            cell = cell_of(&self.columns[column], value)
+            if cell < 0:
+                outcome = 2
+                continue
+            row = &self.rows[(self.columns[column].first_row + cell) * room]
+            some = 0
+            for word in range(room):
+                left[word] &= row[word]
+                some |= left[word]
+            if not some:
+                return 0
+        return outcome

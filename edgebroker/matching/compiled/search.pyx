@@ -1,0 +1,312 @@
+# cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The searches of a content tree with C types. The interface is that of the reference."""
+
+from cpython.list cimport PyList_New, PyList_SET_ITEM
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memset
+
+from edgebroker.matching.compiled.buckets cimport LOOSE, WORDS_MAX, Bucket
+from edgebroker.matching.compiled.columns cimport cell_of
+from edgebroker.matching.compiled.forks cimport Fork
+from edgebroker.matching.compiled.leaves cimport LINK_WORDS_MAX, Leaf, Leaves, Members, value_of
+from edgebroker.matching.compiled.nodes cimport Node, maybe_at, yes_at
+
+from edgebroker.matching.reference.search import Found
+
+cdef extern from *:
+    int __builtin_ctzll(unsigned long long bits) noexcept
+
+
+cdef class Harvest:
+    """The members found so far: borrowed from leaves, which stay as they are while a search runs."""
+
+    cdef PyObject** numbers
+    cdef Py_ssize_t used, room
+    cdef dict several  # members that may be found again
+
+    def __dealloc__(self):
+        PyMem_Free(self.numbers)
+
+    cdef int more(self, Py_ssize_t wanted) except -1:
+        cdef Py_ssize_t room = self.used + wanted + self.room + 64
+        grown = <PyObject**>PyMem_Realloc(self.numbers, room * sizeof(PyObject*))
+        if not grown:
+            raise MemoryError
+        self.numbers = grown
+        self.room = room
+        return 0
+
+    cdef int take(self, Leaf* leaf) except -1:
+        """Take all members of *leaf*."""
+        members = <object>leaf.members
+        if type(members) is Members:
+            if leaf.several:
+                self.several.update((<Members>members).links)
+            else:
+                self.more(len((<Members>members).links))
+                for number in (<Members>members).links:
+                    self.numbers[self.used] = <PyObject*>number
+                    self.used += 1
+            return 0
+        if self.used == self.room:
+            self.more(1)
+        self.numbers[self.used] = leaf.members
+        self.used += 1
+        return 0
+
+    cdef int take_local(self, Leaf* leaf, int local) except -1:
+        """Take the members of *leaf* that are reached over the link *local*."""
+        members = <object>leaf.members
+        if type(members) is Members:
+            self.several.update({number: link for number, link in (<Members>members).links.items() if link == local})
+        elif leaf.link == local:
+            if self.used == self.room:
+                self.more(1)
+            self.numbers[self.used] = leaf.members
+            self.used += 1
+        return 0
+
+    cdef list gathered(self):
+        """All of them, each once; then start anew."""
+        cdef Py_ssize_t place
+        cdef list found = PyList_New(self.used)
+        for place in range(self.used):
+            number = <object>self.numbers[place]
+            Py_INCREF(number)
+            PyList_SET_ITEM(found, place, number)
+        if self.several:
+            found += self.several
+        return found
+
+
+cdef Harvest basket = Harvest()  # one is enough: a search neither waits nor calls itself
+
+
+def match(Leaves leaves, trees, attributes):
+    """The members, each once, of all leaves of *trees* that accept an event with *attributes*."""
+    basket.used = 0
+    basket.several = {}
+    leaves.look_at(attributes)
+    for tree in trees:
+        collect(leaves, <Node>tree.root, basket)
+    return basket.gathered()
+
+
+def decide(Leaves leaves, trees, attributes, mask):
+    """The links of *mask* (one bit each) over which some leaf of *trees* accepts an event with *attributes*."""
+    cdef uint64_t[LINK_WORDS_MAX] open_
+    cdef uint64_t[LINK_WORDS_MAX] yes
+    words_of(mask, open_)
+    memset(yes, 0, leaves.link_words * sizeof(uint64_t))
+    leaves.look_at(attributes)
+    for tree in trees:
+        close(leaves, <Node>tree.root, open_, yes)
+    return number_of(yes, leaves.link_words)
+
+
+def route(Leaves leaves, trees, attributes, mask, int local):
+    """`match` for the members over the link *local*, and `decide` for the links of *mask*, in one walk."""
+    cdef uint64_t[LINK_WORDS_MAX] open_
+    cdef uint64_t[LINK_WORDS_MAX] yes
+    words_of(mask, open_)
+    memset(yes, 0, leaves.link_words * sizeof(uint64_t))
+    basket.used = 0
+    basket.several = {}
+    leaves.look_at(attributes)
+    for tree in trees:
+        both(leaves, <Node>tree.root, open_, yes, local, basket)
+    return Found(basket.gathered(), number_of(yes, leaves.link_words))
+
+
+cdef int words_of(object mask, uint64_t* words) except -1:
+    cdef int word = 0
+    memset(words, 0, LINK_WORDS_MAX * sizeof(uint64_t))
+    if mask < 0 or mask.bit_length() <= 64:
+        words[0] = mask & <object>0xFFFFFFFFFFFFFFFF
+        return 0
+    while mask and word < LINK_WORDS_MAX:
+        words[word] = mask & 0xFFFFFFFFFFFFFFFF
+        mask >>= 64
+        word += 1
+    return 0
+
+
+cdef object number_of(uint64_t* words, int used):
+    if used == 1:
+        return words[0]
+    return sum([int(words[word]) << 64 * word for word in range(used)])
+
+
+cdef int collect(Leaves leaves, Node node, Harvest harvest) except -1:
+    """Take the members of all leaves at and below *node* that accept the event."""
+    cdef uint64_t[WORDS_MAX] left
+    cdef Bucket bucket
+    cdef Fork fork
+    cdef int word, outcome, kid, cell
+    cdef uint64_t bits, loose
+    cdef uint32_t leaf
+    leaves.steps += 1
+    if node.is_fork:
+        fork = <Fork>node
+        if fork.cut is not None:
+            cell = cell_of(&fork.column, value_of(leaves, fork.column.attribute))
+            if cell < 0:
+                for kid in range(len(fork.nodes)):
+                    collect(leaves, <Node>fork.nodes[kid], harvest)
+            else:
+                for kid in range(fork.starts[cell], fork.starts[cell + 1]):
+                    collect(leaves, <Node>fork.nodes[fork.kids[kid]], harvest)
+        for kid in range(len(fork.stars)):
+            collect(leaves, <Node>fork.stars[kid], harvest)
+        return 0
+    bucket = <Bucket>node
+    outcome = bucket.narrow(left)
+    if outcome == 0:
+        return 0
+    for word in range(bucket.room):
+        bits = left[word]
+        if not bits:
+            continue
+        loose = bucket.rows[LOOSE * bucket.room + word] if outcome == 1 else <uint64_t>0xFFFFFFFFFFFFFFFF
+        while bits:
+            leaf = bucket.slots[64 * word + __builtin_ctzll(bits)]
+            if not loose & bits & (~bits + 1) or leaves.passes(leaf):
+                harvest.take(&leaves.leaves[leaf])
+            bits &= bits - 1
+    return 0
+
+
+cdef int close(Leaves leaves, Node node, uint64_t* mask, uint64_t* yes) except -1:
+    """Add to *yes* the links of *mask* over which a leaf at or below *node* accepts; 1 as soon as no link is open."""
+    cdef uint64_t[WORDS_MAX] left
+    cdef uint64_t[LINK_WORDS_MAX] open_
+    cdef uint64_t[LINK_WORDS_MAX] links
+    cdef Bucket bucket
+    cdef Fork fork
+    cdef int words = leaves.link_words
+    cdef int word, outcome, kid, cell, link_word
+    cdef uint64_t bits, loose
+    cdef uint64_t some = 0
+    cdef uint32_t leaf
+    leaves.steps += 1
+    for word in range(words):
+        open_[word] = mask[word] & ~yes[word]
+        yes[word] |= open_[word] & yes_at(node, word)
+        open_[word] &= maybe_at(node, word)
+        some |= open_[word]
+    if not some:
+        return 0
+    if node.is_fork:
+        fork = <Fork>node
+        if fork.cut is not None:
+            cell = cell_of(&fork.column, value_of(leaves, fork.column.attribute))
+            if cell < 0:
+                for kid in range(len(fork.nodes)):
+                    close(leaves, <Node>fork.nodes[kid], open_, yes)
+                    if is_closed(open_, yes, words):
+                        return 0
+            else:
+                for kid in range(fork.starts[cell], fork.starts[cell + 1]):
+                    close(leaves, <Node>fork.nodes[fork.kids[kid]], open_, yes)
+                    if is_closed(open_, yes, words):
+                        return 0
+        for kid in range(len(fork.stars)):
+            close(leaves, <Node>fork.stars[kid], open_, yes)
+            if is_closed(open_, yes, words):
+                return 0
+        return 0
+    bucket = <Bucket>node
+    outcome = bucket.narrow(left)
+    if outcome == 0:
+        return 0
+    for word in range(bucket.room):
+        bits = left[word]
+        if not bits:
+            continue
+        loose = bucket.rows[LOOSE * bucket.room + word] if outcome == 1 else <uint64_t>0xFFFFFFFFFFFFFFFF
+        while bits:
+            leaf = bucket.slots[64 * word + __builtin_ctzll(bits)]
+            memset(links, 0, words * sizeof(uint64_t))
+            leaves.links_into(leaf, links)
+            some = 0
+            for link_word in range(words):
+                links[link_word] &= open_[link_word] & ~yes[link_word]
+                some |= links[link_word]
+            if some and (not loose & bits & (~bits + 1) or leaves.passes(leaf)):
+                for link_word in range(words):
+                    yes[link_word] |= links[link_word]
+                if is_closed(open_, yes, words):
+                    return 0
+            bits &= bits - 1
+    return 0
+
+
+cdef inline bint is_closed(uint64_t* open_, uint64_t* yes, int words) noexcept:
+    cdef uint64_t some = 0
+    cdef int word
+    for word in range(words):
+        some |= open_[word] & ~yes[word]
+    return some == 0
+
+
+cdef int both(Leaves leaves, Node node, uint64_t* mask, uint64_t* yes, int local, Harvest harvest) except -1:
+    """`close` for the links of *mask*, and taking the members over the link *local* on the way."""
+    cdef uint64_t[WORDS_MAX] left
+    cdef uint64_t[LINK_WORDS_MAX] links
+    cdef Bucket bucket
+    cdef Fork fork
+    cdef int words = leaves.link_words
+    cdef int here_word = local >> 6
+    cdef uint64_t here = <uint64_t>1 << (local & 63)
+    cdef int word, outcome, kid, cell, link_word
+    cdef uint64_t bits, loose, open_
+    cdef uint64_t some = 0
+    cdef uint32_t leaf
+    leaves.steps += 1
+    for word in range(words):
+        open_ = mask[word] & ~yes[word]
+        yes[word] |= open_ & yes_at(node, word)
+        some |= open_ & maybe_at(node, word)
+    if not some and not (yes_at(node, here_word) | maybe_at(node, here_word)) & here:
+        return 0
+    if node.is_fork:
+        fork = <Fork>node
+        if fork.cut is not None:
+            cell = cell_of(&fork.column, value_of(leaves, fork.column.attribute))
+            if cell < 0:
+                for kid in range(len(fork.nodes)):
+                    both(leaves, <Node>fork.nodes[kid], mask, yes, local, harvest)
+            else:
+                for kid in range(fork.starts[cell], fork.starts[cell + 1]):
+                    both(leaves, <Node>fork.nodes[fork.kids[kid]], mask, yes, local, harvest)
+        for kid in range(len(fork.stars)):
+            both(leaves, <Node>fork.stars[kid], mask, yes, local, harvest)
+        return 0
+    bucket = <Bucket>node
+    outcome = bucket.narrow(left)
+    if outcome == 0:
+        return 0
+    for word in range(bucket.room):
+        bits = left[word]
+        if not bits:
+            continue
+        loose = bucket.rows[LOOSE * bucket.room + word] if outcome == 1 else <uint64_t>0xFFFFFFFFFFFFFFFF
+        while bits:
+            leaf = bucket.slots[64 * word + __builtin_ctzll(bits)]
+            memset(links, 0, words * sizeof(uint64_t))
+            leaves.links_into(leaf, links)
+            some = 0
+            for link_word in range(words):
+                some |= links[link_word] & mask[link_word] & ~yes[link_word]
+            if here_word < words:
+                some |= links[here_word] & here
+            if some and (not loose & bits & (~bits + 1) or leaves.passes(leaf)):
+                for link_word in range(words):
+                    yes[link_word] |= links[link_word] & mask[link_word]
+                if here_word < words and links[here_word] & here:
+                    harvest.take_local(&leaves.leaves[leaf], local)
+            bits &= bits - 1
+    return 0
