@@ -13,12 +13,10 @@ from edgebroker.node.events import ClientGone, Event, Published, Subscribed, Uns
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.routes import Routes
 from edgebroker.node.subscriptions import Subscription, Subscriptions
-from edgebroker.node.timers import Timers
+from edgebroker.node.timers import TIDY, Timers
 
 ALWAYS = ((),)
 """The predicates of a subscription without content filter: one that accepts every event."""
-TIDY: Final = ("tidy",)
-"""The timer that calls for `Node.tidy`."""
 TIDY_AT_ONCE: Final = 64
 """Subscriptions taken out between two turns: 0.5 ms at 8 us each, well below the 5 ms that an event may wait."""
 
@@ -31,7 +29,7 @@ class Node:
         self.timers = Timers()
         self.tree = Pst()
         self.subscriptions = Subscriptions()
-        self.routes = Routes(self.tree, self.subscriptions)
+        self.routes = Routes(self.tree, self.subscriptions, self.timers)
         self._per_client_max = subscriptions_per_client_max
 
     def handle(self, event: Event, now: Instant) -> list[Effect]:
@@ -49,9 +47,10 @@ class Node:
                 assert_never(event)
 
     def tidy(self, now: Instant) -> None:
-        """Take out TIDY_AT_ONCE of the subscriptions that clients left behind; the timer TIDY rings for the rest."""
+        """Clear away some of what clients and forgotten routes left behind; the timer TIDY rings for the rest."""
         self._take_left(TIDY_AT_ONCE, now)
-        if not self.subscriptions.is_tidy:
+        self.routes.tidy()
+        if not (self.subscriptions.is_tidy and self.routes.is_tidy):
             self.timers.set(TIDY, now + 1)  # a later instant: what waits in the world's queues comes first
 
     def close_minute(self, now: Instant) -> None:

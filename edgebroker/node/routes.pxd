@@ -27,10 +27,14 @@ cdef class Routes:
     cdef public long long epoch
     cdef dict _known
     cdef long long _tree_epoch
-    cdef list _ungathered
+    cdef list _ungathered, _released
+    cdef object _timers
     cpdef Route route(self, str topic)
     cpdef note(self, Route route)
     @cython.locals(ungathered=list, route=Route)
     cpdef gather(self)
     cpdef follow(self)
     cpdef forget(self)
+    cpdef dict emptied(self, dict known)
+    @cython.locals(known=dict)
+    cpdef tidy(self)

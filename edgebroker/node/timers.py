@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable
+from typing import Final
 
 from edgebroker.instants import Instant
+
+TIDY: Final = ("tidy",)
+"""The deadline of `Node.tidy`: there is something to clear away between two turns."""
 
 
 class Timers:

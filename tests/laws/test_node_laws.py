@@ -12,7 +12,8 @@ from edgebroker.filters import Filter
 from edgebroker.names import ClientId
 from edgebroker.node.events import ClientGone, Subscribed, Unsubscribed
 from edgebroker.node.ledger import Ledger
-from edgebroker.node.node import TIDY, TIDY_AT_ONCE, Node
+from edgebroker.node.node import TIDY_AT_ONCE, Node
+from edgebroker.node.timers import TIDY
 from edgebroker.publication import Publication
 from edgebroker.topics import TopicFilter
 

@@ -12,7 +12,8 @@ from edgebroker.node import routes
 from edgebroker.node.effects import Deliver, Ended, Granted, Parted, Refused
 from edgebroker.node.events import ClientGone, Published, Subscribed, Unsubscribed
 from edgebroker.node.ledger import Ledger
-from edgebroker.node.node import TIDY, TIDY_AT_ONCE, Node
+from edgebroker.node.node import TIDY_AT_ONCE, Node
+from edgebroker.node.timers import TIDY
 from edgebroker.publication import Publication
 from edgebroker.topics import TopicFilter
 
@@ -149,6 +150,20 @@ def test_routes_last_as_long_as_nothing_changes_them() -> None:
         route = node.routes.route("t/a")
         node.handle(change, 0)
         assert node.routes.route("t/a") is not route
+
+
+def test_the_memory_of_many_forgotten_routes_is_given_back_by_and_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "RELEASED_AT_ONCE", 10)
+    node = Node(Ledger())
+    for number in range(25):
+        node.routes.route(f"t/{number}")
+    node.handle(subscribed(ALICE, "t/#"), 0)
+    assert len(node.routes) == 0
+    assert node.routes.route("t/0").copies
+    for due in (0, 1, 2):
+        assert node.timers.next_due() == due
+        tidy(node, due)
+    assert node.timers.next_due() is None
 
 
 def test_a_topic_seen_for_the_last_time_still_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,13 +49,13 @@ class Plans:
 
     def forget(self) -> None:
         """A reader came or went: what was planned for it does not hold any more."""
-        self.known.clear()
+        self.known = self._routes.emptied(self.known)
 
     def refresh(self) -> None:
         """Forget everything if routes have changed since. To be called before looking into `known`."""
         if self._epoch != self._routes.epoch:
             self._epoch = self._routes.epoch
-            self.known.clear()
+            self.known = self._routes.emptied(self.known)
 
     def plan(self, octets: bytes) -> Plan:
         """The plan of the topic written as *octets*. Raises MalformedPacket, TopicNameInvalid."""
