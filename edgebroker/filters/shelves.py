@@ -126,10 +126,10 @@ class _Shelf:
 
     def covering(self, outline: Outline) -> Iterator[Outline]:
         """Entries whose box covers that of *outline*: they test some of its attributes, and no others."""
-        attributes, singles, _ = outline.shape
+        attributes = outline.shape.attributes
         for first in ("", *sorted(attributes)):
             for shape in self._beginning.get(first, ()):
-                if shape.attributes <= attributes and set(shape.singles) <= set(singles):
+                if shape.attributes <= attributes:
                     key = tuple(outline.box.regions[attribute] for attribute in shape.singles)
                     row = self._entries[shape].get(key)
                     others = row.enclosing(outline.span(shape.ranging)) if row else ()

@@ -167,6 +167,7 @@ def test_filters_that_are_apart() -> None:
     assert are_apart(predicates("temp > 30"), predicates("temp < 30 OR temp = 'hot'"))
     assert not are_apart(predicates("temp > 30"), predicates("site = 'north'"))
     assert common_example(predicates("temp > 30"), predicates("site LIKE '%_n'")) == {"temp": 31, "site": "_n"}
+    assert common_example(predicates("$qos >= 0"), predicates("b = 1")) == {"$qos": 0, "b": 1}
 
 
 @pytest.mark.parametrize(
@@ -281,6 +282,17 @@ def test_of_two_that_say_the_same_the_oldest_is_announced() -> None:
     assert neighbour.announced.remove(1) == Change(
         (interest("+/#", "a >= 1.0000000000000002"),), (interest("#", "a > 1"),)
     )
+
+
+@pytest.mark.clause("F-56", "F-57")
+def test_the_oldest_comes_forward_in_whatever_order_they_were_hidden() -> None:
+    neighbour = Neighbour()
+    neighbour.add(1, "t", "z > 0")
+    neighbour.add(2, "t", "b = 1 AND z > 1")
+    neighbour.add(3, "t", "b = 1")
+    neighbour.add(4, "t", "b = 1 AND z >= 1.0000000000000002")
+    assert neighbour.announced.remove(1) == Change((), (interest("t", "z > 0"),))
+    assert neighbour.announced.remove(3) == Change((interest("t", "b = 1 AND z > 1"),), (interest("t", "b = 1"),))
 
 
 @pytest.mark.clause("F-56")
