@@ -1,16 +1,32 @@
-"""The texts of topic levels, each held once under a number, with a count of uses. Texts are octets here: UTF-8, in which
-lone surrogates are encoded like any other code point, so that every Python string has an encoding, and one only.
+"""The texts of topic levels, each held once under a number, with a count of uses.
+
+Texts are octets here: UTF-8, in which lone surrogates are encoded like any other code point, so that every Python
+string has an encoding, and one only.
 """
 
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memchr, memcmp, memcpy
 
 from edgebroker.matching.compiled.records cimport (
-    NONE, PART_BITS, Chains, Records, at, bytes_of_chains, bytes_of_records, chain, free_chains, free_records, give,
-    head_of, is_held, open_chains, take, unchain,
+    NONE,
+    PART_BITS,
+    Chains,
+    Records,
+    at,
+    bytes_of_chains,
+    bytes_of_records,
+    chain,
+    free_chains,
+    free_records,
+    give,
+    head_of,
+    is_held,
+    open_chains,
+    take,
+    unchain,
 )
 
 cdef enum:
@@ -36,10 +52,39 @@ cdef struct LevelTexts:
     size_t far_bytes
 
 
+# -- octets ----------------------------------------------------------------------------------------------------------
+
+cdef inline size_t size_of_level(const unsigned char *text, size_t length) noexcept nogil:
+    """The octets before the first slash."""
+    cdef const void *slash = memchr(text, c"/", length)
+    return length if slash == NULL else <const unsigned char *> slash - text
+
+
+cdef inline unsigned char *encode(uint32_t point, unsigned char *octet) noexcept nogil:
+    """Write *point* in UTF-8, also if it is a surrogate. Returns the place after it."""
+    if point < 0x80:
+        octet[0] = point
+        return octet + 1
+    if point < 0x800:
+        octet[0] = 0xC0 | point >> 6
+        octet[1] = 0x80 | point & 0x3F
+        return octet + 2
+    if point < 0x10000:
+        octet[0] = 0xE0 | point >> 12
+        octet[1] = 0x80 | point >> 6 & 0x3F
+        octet[2] = 0x80 | point & 0x3F
+        return octet + 3
+    octet[0] = 0xF0 | point >> 18
+    octet[1] = 0x80 | point >> 12 & 0x3F
+    octet[2] = 0x80 | point >> 6 & 0x3F
+    octet[3] = 0x80 | point & 0x3F
+    return octet + 4
+
+
 # -- hashing ----------------------------------------------------------------------------------------------------------
 # A polynomial over the integers modulo P, taken at a secret point (Carter and Wegman, "Universal classes of hash
-# functions", 1979). Texts come from clients: two of them, up to n octets long, collide with a chance of at most n / 2^30,
-# whoever chose them, as long as the point is unknown.
+# functions", 1979). Texts come from clients: two of them, up to n octets long, collide with a chance of at most
+# n / 2^30, whoever chose them, as long as the point is unknown.
 
 cdef enum:
     P_BITS = 31

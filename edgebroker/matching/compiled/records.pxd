@@ -1,13 +1,13 @@
-"""Records of one size under numbers, and chains of records by hash, in C memory that grows and shrinks in small steps.
+"""Records of one size under numbers, and chains of records by hash, in C memory that grows and shrinks by small steps.
 
-A record lies in a part of PART records, so it never moves, and no array is ever copied to make it longer. A part without
-records is given back. Number 0 is never given: it means none.
+A record lies in a part of PART records, so it never moves, and no array of records is ever copied to make it longer. A
+part without records is given back. Number 0 is never given: it means none.
 
 Records that are chained may be of several kinds, told apart by the highest two bits of their numbers.
 
-Chains are linear hashing (Litwin, "Linear hashing: a new tool for file and table addressing", VLDB 1980): one chain per
-record, and with each record that comes or goes one chain is split in two, or two become one. There is no moment at which
-everything is hashed anew. A record that is chained begins with the number of the next one.
+Chains are linear hashing (Litwin, "Linear hashing: a new tool for file and table addressing", VLDB 1980): one chain
+per record, and with each record that comes or goes one chain is split in two, or two become one. There is no moment at
+which everything is hashed anew. A record that is chained begins with the number of the next one.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -27,7 +27,7 @@ cdef extern from *:
 cdef enum:
     NONE = 0
     PART_BITS = 9
-    PART = 1 << PART_BITS  # 512 nodes are 8 KiB: small for a tree of ten filters, 7,000 parts at a million
+    PART = 1 << PART_BITS  # 512 leaves are 8 KiB: a small tree stays small
     NUMBER_BITS = 30
     NUMBER = (1 << NUMBER_BITS) - 1  # what is not the kind in a number
     PARTS_MAX = 1 << (NUMBER_BITS - PART_BITS)

@@ -1,28 +1,53 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """The topic part of the tree in C memory. What it means is said in its twin, edgebroker.matching.reference.topictree.
 
-A path is held once for all filters that go along it, the text of a level once for the whole tree, and per filter there
-is an end of 8 bytes. Nodes are of three kinds. Most are leaves, which have an end and no children, or stems, which have
-one child and nothing else: 16 bytes each. The others are forks of 32 bytes, whose children are found by the hash of
-parent and level.
-
-At a million filters nearly every look at a node, a chain or a text is a cache miss. So `ends` asks for what it will need
-before it needs it, and a fork knows by a few bits which levels it surely has no child for.
+At a million filters nearly every look at a node, a chain or a text is a cache miss. So `ends` asks for the texts of all
+levels at once before it needs them, a fork knows by a few bits which children it surely does not have, and the child of
+a stem is found without a chain.
 """
 
 from cpython.unicode cimport PyUnicode_READ
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memchr, memcpy
 
 from edgebroker.matching.compiled.leveltexts cimport (
-    LevelTexts, bytes_of_texts, drop_text, find_hashed, find_text, free_texts, hash_of_octets, key_of, open_texts,
-    settle, stir, take_text, text_of,
+    encode,
+    find_hashed,
+    hash_of_octets,
+    size_of_level,
+    text_of,
 )
-from edgebroker.matching.compiled.records cimport (
-    NONE, NUMBER, NUMBER_BITS, PART_BITS, Chains, Records, at, at_kind, bytes_of_chains, bytes_of_records, chain, free_chains, free_records, give,
-    head_of, is_held, link_to, open_chains, prefetch, take, unchain,
+from edgebroker.matching.compiled.paths cimport (
+    FORK,
+    KINDS,
+    LEAF,
+    PLUS,
+    ROOT,
+    STEM,
+    End,
+    Fork,
+    Node,
+    Paths,
+    bit_of,
+    bytes_of_paths,
+    child_of,
+    children_of,
+    fork_at,
+    forked_at,
+    free_paths,
+    is_bare,
+    is_tail,
+    kind_of,
+    literal_child,
+    new_child,
+    node_at,
+    open_paths,
+    own_end,
+    own_made,
+    prune,
+    tail_made,
 )
+from edgebroker.matching.compiled.records cimport NONE, NUMBER, at, give, head_of, is_held, prefetch
 
 cdef extern from "Python.h":
     bint PyUnicode_IS_ASCII(str text)
@@ -31,35 +56,8 @@ cdef extern from "Python.h":
     Py_ssize_t PyUnicode_GET_LENGTH(str text)
 
 cdef enum:
-    LEAF = 0  # the kinds of nodes, the highest bits of their numbers
-    STEM = 1
-    FORK = 2
-    KINDS = 3
-    PLUS = 0  # the level `+`: texts are numbered from 1
     QUEUE_FIRST = 64
     LEVELS_FIRST = 16
-
-cdef uint32_t ROOT = <uint32_t> FORK << NUMBER_BITS  # fork number 0, which is never given
-
-
-cdef struct Node:
-    uint32_t next  # in its chain, if the parent is a fork
-    uint32_t parent
-    uint32_t level  # that leads here from the parent
-    uint32_t below  # of a leaf or a fork: the end of the filter whose last level leads here; of a stem: the child
-
-
-cdef struct Fork:
-    Node node
-    uint32_t plus  # the child by `+`
-    uint32_t tail  # the end of the filter that goes on with `#`
-    uint32_t fan  # the number of other children
-    uint32_t seen  # for every child, now or before, the bit of its level
-
-
-cdef struct End:
-    uint32_t place  # the node it hangs on
-    uint32_t uses
 
 
 cdef struct Piece:
@@ -68,29 +66,10 @@ cdef struct Piece:
     uint32_t level  # its hash at first, then its number
 
 
-cdef inline uint32_t hash_of_edge(uint32_t parent, uint32_t level, uint64_t key) noexcept nogil:
-    return settle(stir(parent, level, key))
-
-
-cdef inline uint32_t hash_of_node(const void *record, uint64_t key) noexcept:
-    return hash_of_edge((<const Node *> record).parent, (<const Node *> record).level, key)
-
-
-cdef inline uint32_t kind_of(uint32_t number) noexcept nogil:
-    return number >> NUMBER_BITS
-
-
-cdef inline uint32_t bit_of(uint32_t level) noexcept nogil:
-    return <uint32_t> 1 << (level & 31)
-
-
 cdef class TopicTree:
     """Topic filters by their levels; each has an end, a number to hang things on."""
 
-    cdef Records[KINDS] _nodes
-    cdef Records _ends
-    cdef Chains _children
-    cdef LevelTexts _texts
+    cdef Paths _paths
     # What `ends` and `_encoded` write on.
     cdef unsigned char *_octets
     cdef Piece *_pieces
@@ -100,43 +79,28 @@ cdef class TopicTree:
     cdef public uint64_t steps
 
     def __cinit__(self):
-        self._nodes[LEAF].size = self._nodes[STEM].size = sizeof(Node)
-        self._nodes[FORK].size = sizeof(Fork)
-        self._ends.size = sizeof(End)
-        # Python keeps a secret for the hashes of strings: clients cannot know which texts collide.
-        open_texts(&self._texts, key_of(hash("the texts of topic levels")))
-        open_chains(&self._children, self._nodes, hash_of_node, key_of(hash("the edges of a topic tree")))
-        give(&self._nodes[FORK], take(&self._nodes[FORK]))  # so that there is memory for the root
+        # Python keeps a secret for the hashes of strings: clients cannot know which texts or paths collide.
+        open_paths(&self._paths, hash("the texts of topic levels"), hash("the children of forks"))
         self._make_room(QUEUE_FIRST, LEVELS_FIRST)
 
     def __dealloc__(self):
-        free_texts(&self._texts)
-        free_chains(&self._children)
-        cdef uint32_t kind
-        for kind in range(KINDS):
-            free_records(&self._nodes[kind])
-        free_records(&self._ends)
+        free_paths(&self._paths)
         free(self._octets)
         free(self._pieces)
         free(self._queue)
         free(self._found)
 
     def __len__(self):
-        return self._ends.live
+        return self._paths.ends.live
 
     @property
     def nodes(self):
-        return 1 + self._nodes[LEAF].live + self._nodes[STEM].live + self._nodes[FORK].live
+        return 1 + self._paths.nodes[LEAF].live + self._paths.nodes[STEM].live + self._paths.nodes[FORK].live
 
     def bytes(self):
         cdef size_t scratch = self._octets_room + self._pieces_room * sizeof(Piece)
         scratch += 3 * self._queue_room * sizeof(uint32_t)
-        cdef size_t records = bytes_of_records(&self._ends)
-        cdef uint32_t kind
-        for kind in range(KINDS):
-            records += bytes_of_records(&self._nodes[kind])
-        records += bytes_of_chains(&self._children) + bytes_of_texts(&self._texts)
-        return type(self).__basicsize__ + records + scratch
+        return type(self).__basicsize__ + bytes_of_paths(&self._paths) + scratch
 
     # -- changes ------------------------------------------------------------------------------------------------------
 
@@ -150,26 +114,26 @@ cdef class TopicTree:
             while True:
                 size = size_of_level(text, length)
                 if size == 1 and text[0] == c"#":
-                    node = self._forked(node)
-                    end = self._tail(node)
+                    node = forked_at(&self._paths, node)
+                    end = tail_made(&self._paths, node)
                     break
-                child = self._child(node, text, size)
+                child = child_of(&self._paths, node, text, size)
                 if not child:
-                    if kind_of(node) == LEAF or kind_of(node) == STEM and self._node(node).below:
-                        node = self._forked(node)
-                    child = self._new_child(node, text, size, LEAF if size == length else STEM)
+                    if kind_of(node) == LEAF or kind_of(node) == STEM and node_at(&self._paths, node).below:
+                        node = forked_at(&self._paths, node)
+                    child = new_child(&self._paths, node, text, size, LEAF if size == length else STEM)
                 node = child
                 if size == length:
                     if kind_of(node) == STEM:
-                        node = self._forked(node)
-                    end = self._own(node)
+                        node = forked_at(&self._paths, node)
+                    end = own_made(&self._paths, node)
                     break
                 text += size + 1
                 length -= size + 1
         except MemoryError:
-            self._prune(node)
+            prune(&self._paths, node)
             raise
-        (<End *> at(&self._ends, end)).uses += 1
+        (<End *> at(&self._paths.ends, end)).uses += 1
         return end
 
     def find(self, topic_filter not None):
@@ -181,10 +145,10 @@ cdef class TopicTree:
         while True:
             size = size_of_level(text, length)
             if size == 1 and text[0] == c"#":
-                end = self._fork(node).tail if kind_of(node) == FORK else NONE
+                end = fork_at(&self._paths, node).tail if kind_of(node) == FORK else NONE
                 break
-            node = self._child(node, text, size)
-            end = self._own_end(node) if node else NONE
+            node = child_of(&self._paths, node, text, size)
+            end = own_end(&self._paths, node) if node else NONE
             if not node or size == length:
                 break
             text += size + 1
@@ -193,17 +157,17 @@ cdef class TopicTree:
 
     def discard(self, end):
         cdef uint32_t number = self._checked(end)
-        cdef End *record = <End *> at(&self._ends, number)
+        cdef End *record = <End *> at(&self._paths.ends, number)
         record.uses -= 1
         if record.uses:
             return
         cdef uint32_t node = record.place
-        if self._is_tail(number):
-            self._fork(node).tail = NONE
+        if is_tail(&self._paths, number):
+            fork_at(&self._paths, node).tail = NONE
         else:
-            self._node(node).below = NONE
-        give(&self._ends, number)
-        self._prune(node)
+            node_at(&self._paths, node).below = NONE
+        give(&self._paths.ends, number)
+        prune(&self._paths, node)
 
     # -- questions ----------------------------------------------------------------------------------------------------
 
@@ -224,22 +188,22 @@ cdef class TopicTree:
                 number = self._queue[start]
                 start += 1
                 if kind_of(number) == STEM:
-                    child = self._node(number).below
-                    if self._node(child).level == level or self._node(child).level == PLUS:
+                    child = node_at(&self._paths, number).below
+                    if node_at(&self._paths, child).level == level or node_at(&self._paths, child).level == PLUS:
                         self._queue[stop] = child
                         stop += 1
                 elif kind_of(number) == FORK:
-                    fork = self._fork(number)
+                    fork = fork_at(&self._paths, number)
                     if fork.tail and wild:
                         self._found[count] = fork.tail
                         count += 1
                     if level and fork.seen & bit_of(level):
-                        child = self._literal(number, level)
+                        child = literal_child(&self._paths, number, level)
                         if child:
                             self._queue[stop] = child
                             stop += 1
                     if fork.plus and wild:
-                        prefetch(self._node(fork.plus))
+                        prefetch(node_at(&self._paths, fork.plus))
                         self._queue[stop] = fork.plus
                         stop += 1
             wild = True
@@ -249,10 +213,10 @@ cdef class TopicTree:
         while start < stop:
             number = self._queue[start]
             start += 1
-            if kind_of(number) == FORK and self._fork(number).tail:
-                self._found[count] = self._fork(number).tail
+            if kind_of(number) == FORK and fork_at(&self._paths, number).tail:
+                self._found[count] = fork_at(&self._paths, number).tail
                 count += 1
-            child = self._own_end(number)
+            child = own_end(&self._paths, number)
             if child:
                 self._found[count] = child
                 count += 1
@@ -260,12 +224,12 @@ cdef class TopicTree:
 
     def filter_of(self, end):
         cdef uint32_t number = self._checked(end)
-        cdef uint32_t node = (<End *> at(&self._ends, number)).place
-        cdef list levels = ["#"] if self._is_tail(number) else []
+        cdef uint32_t node = (<End *> at(&self._paths.ends, number)).place
+        cdef list levels = ["#"] if is_tail(&self._paths, number) else []
         cdef const Node *record
         while node != ROOT:
-            record = self._node(node)
-            levels.append(text_of(&self._texts, record.level) if record.level else "+")
+            record = node_at(&self._paths, node)
+            levels.append(text_of(&self._paths.texts, record.level) if record.level else "+")
             node = record.parent
         levels.reverse()
         return "/".join(levels)
@@ -273,201 +237,35 @@ cdef class TopicTree:
     def children(self, node=0):
         """As the twin, but in time proportional to all nodes where there are children: no list of them is kept."""
         cdef uint32_t number = self._checked_node(node) if node else ROOT
-        cdef list edges = [self._edge(child) for child in self._children_of(number)]
+        cdef list edges = [self._edge(child) for child in children_of(&self._paths, number)]
         edges.sort()
-        if kind_of(number) == FORK and self._fork(number).plus:
-            edges.append(self._edge(self._fork(number).plus))
-        if kind_of(number) == FORK and self._fork(number).tail:
-            edges.append(("#", -1, self._fork(number).tail))
+        if kind_of(number) == FORK and fork_at(&self._paths, number).plus:
+            edges.append(self._edge(fork_at(&self._paths, number).plus))
+        if kind_of(number) == FORK and fork_at(&self._paths, number).tail:
+            edges.append(("#", -1, fork_at(&self._paths, number).tail))
         return edges
-
-    # -- nodes --------------------------------------------------------------------------------------------------------
-
-    cdef inline Node *_node(self, uint32_t number) noexcept:
-        return <Node *> at_kind(self._nodes, number)
-
-    cdef inline Fork *_fork(self, uint32_t number) noexcept:
-        return <Fork *> at(&self._nodes[FORK], number & NUMBER)
-
-    cdef inline uint32_t _literal(self, uint32_t parent, uint32_t level) noexcept:
-        """The child of *parent* by *level*, which is not PLUS; or NONE."""
-        cdef uint32_t number = head_of(&self._children, hash_of_edge(parent, level, self._children.key))[0]
-        cdef const Node *node
-        while number:
-            node = self._node(number)
-            if node.parent == parent and node.level == level:
-                break
-            number = node.next
-        return number
-
-    cdef uint32_t _child(self, uint32_t parent, const unsigned char *text, size_t size) noexcept:
-        """The child of *parent* by the level *text*, or NONE."""
-        cdef uint32_t level = PLUS
-        cdef uint32_t child
-        if kind_of(parent) == LEAF:
-            return NONE
-        if size != 1 or text[0] != c"+":
-            level = find_text(&self._texts, text, size)
-            if not level:
-                return NONE
-        if kind_of(parent) == STEM:
-            child = self._node(parent).below
-            return child if child and self._node(child).level == level else NONE
-        return self._fork(parent).plus if level == PLUS else self._literal(parent, level)
-
-    cdef uint32_t _new_child(self, uint32_t parent, const unsigned char *text, size_t size, uint32_t kind) except 0:
-        """A child that *parent*, a fork or a bare stem, lacked. It is bare itself: an end or a child must follow.
-
-        Raises MemoryError.
-        """
-        cdef uint32_t child = take(&self._nodes[kind]) | kind << NUMBER_BITS
-        cdef Node *node = self._node(child)
-        node.parent = parent
-        if size != 1 or text[0] != c"+":
-            try:
-                node.level = take_text(&self._texts, text, size)
-            except MemoryError:
-                give(&self._nodes[kind], child & NUMBER)
-                raise
-        if kind_of(parent) == STEM:
-            self._node(parent).below = child
-        else:
-            self._join(parent, child)
-        return child
-
-    cdef void _join(self, uint32_t number, uint32_t child) noexcept:
-        """Let *child*, whose parent is fork *number*, be found there."""
-        cdef Fork *fork = self._fork(number)
-        cdef const Node *node = self._node(child)
-        if node.level == PLUS:
-            fork.plus = child
-        else:
-            chain(&self._children, child, hash_of_node(node, self._children.key))
-            fork.fan += 1
-            fork.seen |= bit_of(node.level)
-
-    cdef uint32_t _forked(self, uint32_t number) except 0:
-        """The fork that *number* is, or that takes the place of the leaf or stem *number*. Raises MemoryError.
-
-        It stays a fork as long as there is this node: to save 16 bytes is not worth the way back.
-        """
-        if kind_of(number) == FORK:
-            return number
-        cdef uint32_t forked = take(&self._nodes[FORK]) | <uint32_t> FORK << NUMBER_BITS
-        cdef Node *node = self._node(forked)
-        memcpy(node, self._node(number), sizeof(Node))
-        cdef uint32_t below = node.below
-        if kind_of(node.parent) == STEM:
-            self._node(node.parent).below = forked
-        elif node.level == PLUS:
-            self._fork(node.parent).plus = forked
-        else:
-            link_to(&self._children, number, hash_of_node(node, self._children.key))[0] = forked
-        if kind_of(number) == LEAF:
-            (<End *> at(&self._ends, below)).place = forked
-        else:
-            node.below = NONE
-            if below:
-                self._node(below).parent = forked
-                self._join(forked, below)
-        give(&self._nodes[kind_of(number)], number & NUMBER)
-        return forked
-
-    cdef void _prune(self, uint32_t number) noexcept:
-        """Take away node *number* if it is bare, and what becomes bare by that."""
-        cdef const Node *node
-        cdef Fork *fork
-        cdef uint32_t parent
-        while number != ROOT:
-            node = self._node(number)
-            fork = self._fork(number) if kind_of(number) == FORK else NULL
-            if node.below or fork != NULL and (fork.plus or fork.tail or fork.fan):
-                return
-            parent = node.parent
-            fork = self._fork(parent) if kind_of(parent) == FORK else NULL
-            if fork == NULL:
-                self._node(parent).below = NONE
-            elif node.level == PLUS:
-                fork.plus = NONE
-            else:
-                unchain(&self._children, number, hash_of_node(node, self._children.key))
-                fork.fan -= 1
-                if not fork.fan:
-                    fork.seen = 0
-            if node.level != PLUS:
-                drop_text(&self._texts, node.level)
-            give(&self._nodes[kind_of(number)], number & NUMBER)
-            number = parent
 
     cdef uint32_t _checked_node(self, number) except 0:
         """*number* itself, which must be that of a node below the root. Raises KeyError."""
         if not 0 < number <= 0xFFFFFFFF:
             raise KeyError(number)
         cdef uint32_t node = number
-        if kind_of(node) >= KINDS or not is_held(&self._nodes[kind_of(node)], node & NUMBER):
+        if kind_of(node) >= KINDS or not is_held(&self._paths.nodes[kind_of(node)], node & NUMBER):
             raise KeyError(number)
-        if self._node(node).parent == NONE:
+        if is_bare(&self._paths, node):
             raise KeyError(number)
         return node
 
-    cdef list _children_of(self, uint32_t parent):
-        """All children of *parent* but that by `+`, or the child of the stem *parent*."""
-        cdef uint32_t left, kind, index, number
-        cdef const Node *node
-        cdef list found = []
-        if kind_of(parent) == STEM:
-            return [self._node(parent).below]
-        left = self._fork(parent).fan if kind_of(parent) == FORK else 0
-        for kind in range(KINDS):
-            for index in range(self._nodes[kind].count << PART_BITS):
-                if not left:
-                    return found
-                if is_held(&self._nodes[kind], index):
-                    number = index | kind << NUMBER_BITS
-                    node = self._node(number)
-                    if node.parent == parent and node.level != PLUS:
-                        found.append(number)
-                        left -= 1
-        return found
-
     cdef tuple _edge(self, uint32_t child):
         """The edge to *child* as `children` says it."""
-        cdef uint32_t level = self._node(child).level
-        return (text_of(&self._texts, level) if level else "+", child, self._own_end(child) or -1)
-
-    # -- ends ---------------------------------------------------------------------------------------------------------
-
-    cdef inline bint _is_tail(self, uint32_t end) noexcept:
-        """Whether the filter of *end* goes on with `#` after the node that it hangs on."""
-        cdef uint32_t place = (<End *> at(&self._ends, end)).place
-        return kind_of(place) == FORK and self._fork(place).tail == end
-
-    cdef inline uint32_t _own_end(self, uint32_t number) noexcept:
-        """The end of the filter whose last level leads to node *number*, or NONE."""
-        return NONE if kind_of(number) == STEM else self._node(number).below
-
-    cdef uint32_t _own(self, uint32_t number) except 0:
-        """As `_own_end`, of a leaf or a fork, and made if there is none. Raises MemoryError."""
-        cdef Node *node = self._node(number)
-        if not node.below:
-            node.below = self._new_end(number)
-        return node.below
-
-    cdef uint32_t _tail(self, uint32_t number) except 0:
-        """The end of the filter that goes on with `#` at fork *number*, made if there is none. Raises MemoryError."""
-        cdef Fork *fork = self._fork(number)
-        if not fork.tail:
-            fork.tail = self._new_end(number)
-        return fork.tail
-
-    cdef uint32_t _new_end(self, uint32_t place) except 0:
-        cdef uint32_t end = take(&self._ends)
-        (<End *> at(&self._ends, end)).place = place
-        return end
+        cdef uint32_t level = node_at(&self._paths, child).level
+        return (text_of(&self._paths.texts, level) if level else "+", child, own_end(&self._paths, child) or -1)
 
     cdef uint32_t _checked(self, end) except 0:
         """*end* itself, which must be in use. Raises KeyError."""
-        if not 0 < end <= NUMBER or not is_held(&self._ends, end) or not (<End *> at(&self._ends, end)).uses:
+        if not 0 < end <= NUMBER or not is_held(&self._paths.ends, end):
+            raise KeyError(end)
+        if not (<End *> at(&self._paths.ends, end)).uses:
             raise KeyError(end)
         return end
 
@@ -488,19 +286,19 @@ cdef class TopicTree:
             size = size_of_level(text, length)
             piece.text = text
             piece.size = size
-            piece.level = hash_of_octets(text, size, self._texts.chains.key)
-            prefetch(head_of(&self._texts.chains, piece.level))
+            piece.level = hash_of_octets(text, size, self._paths.texts.chains.key)
+            prefetch(head_of(&self._paths.texts.chains, piece.level))
             if size == length:
                 break
             text += size + 1
             length -= size + 1
         for index in range(count):
-            number = head_of(&self._texts.chains, self._pieces[index].level)[0]
+            number = head_of(&self._paths.texts.chains, self._pieces[index].level)[0]
             if number:
-                prefetch(at(&self._texts.records, number))
+                prefetch(at(&self._paths.texts.records, number))
         for index in range(count):
             piece = self._pieces + index
-            piece.level = find_hashed(&self._texts, piece.text, piece.size, piece.level)
+            piece.level = find_hashed(&self._paths.texts, piece.text, piece.size, piece.level)
         return count
 
     cdef const unsigned char *_encoded(self, str text, size_t *length) except NULL:
@@ -540,30 +338,3 @@ cdef void *moved(void *memory, size_t size) except NULL:
     if memory == NULL:
         raise MemoryError
     return memory
-
-
-cdef inline size_t size_of_level(const unsigned char *text, size_t length) noexcept nogil:
-    """The octets before the first slash."""
-    cdef const void *slash = memchr(text, c"/", length)
-    return length if slash == NULL else <const unsigned char *> slash - text
-
-
-cdef inline unsigned char *encode(uint32_t point, unsigned char *octet) noexcept nogil:
-    """Write *point* in UTF-8, also if it is a surrogate. Returns the place after it."""
-    if point < 0x80:
-        octet[0] = point
-        return octet + 1
-    if point < 0x800:
-        octet[0] = 0xC0 | point >> 6
-        octet[1] = 0x80 | point & 0x3F
-        return octet + 2
-    if point < 0x10000:
-        octet[0] = 0xE0 | point >> 12
-        octet[1] = 0x80 | point >> 6 & 0x3F
-        octet[2] = 0x80 | point & 0x3F
-        return octet + 3
-    octet[0] = 0xF0 | point >> 18
-    octet[1] = 0x80 | point >> 12 & 0x3F
-    octet[2] = 0x80 | point >> 6 & 0x3F
-    octet[3] = 0x80 | point & 0x3F
-    return octet + 4
