@@ -38,12 +38,20 @@ _DOMAINS: Final[Mapping[Source, Region]] = {
 }
 """What an attribute can be, by where it comes from; in the payload it can be anything."""
 
+_IMPOSSIBLE: Final = {
+    Source.TOPIC: frozenset("\0+#"),
+    Source.LEVEL: frozenset("\0+#/"),
+    Source.CLIENT: frozenset("\0"),
+    Source.USER: frozenset("\0"),
+}
+"""Characters that a text from there never holds."""
+
 
 def domain_of(attribute: str) -> Region:
     """The values that *attribute*, a canonical name, can have."""
     if not attribute.startswith("$"):
         return EVERYTHING
-    return _DOMAINS[AttributeName.parse(attribute).source]
+    return _STRING if attribute == "$level1" else _DOMAINS[AttributeName.parse(attribute).source]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,6 +131,16 @@ def are_independent(attributes: Iterable[str]) -> bool:
     return not nested and sum(name.source in (Source.TOPIC, Source.LEVEL) for name in names) < 2
 
 
+def is_possible(attribute: str, value: Value) -> bool:
+    """Whether *attribute* can have *value*, which is in its domain: no text of MQTT holds U+0000, a size is whole."""
+    source = AttributeName.parse(attribute).source
+    if source is Source.SIZE:
+        return isinstance(value, int)
+    if source is Source.PAYLOAD or not isinstance(value, str):
+        return True
+    return _IMPOSSIBLE[source].isdisjoint(value) and (value != "" or source in (Source.LEVEL, Source.USER))
+
+
 def _satisfied(pattern: Pattern, span: Span, known: tuple[Pattern, ...]) -> bool:
     """Whether every string in *span* that satisfies the *known* patterns satisfies *pattern*. True is certain."""
     only = point_of(span)
@@ -141,10 +159,14 @@ def _satisfied(pattern: Pattern, span: Span, known: tuple[Pattern, ...]) -> bool
 def _shared_prefix(span: Span) -> str:
     """The longest text with which all strings in *span* begin."""
     text: str = span[0][1] if len(span[0]) > 1 else ""
-    shared = len(text)
-    while not includes(beginning_with(text[:shared]), (span,)):
-        shared -= 1
-    return text[:shared]
+    least, most = 0, len(text)
+    while least < most:
+        middle = (least + most + 1) // 2
+        if includes(beginning_with(text[:middle]), (span,)):
+            least = middle
+        else:
+            most = middle - 1
+    return text[:least]
 
 
 def _text_like(parts: Parts) -> str:

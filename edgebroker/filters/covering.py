@@ -3,7 +3,8 @@
 A filter is given as its predicates (`edgebroker.filters.Filter.predicates`), of which an event must satisfy any; `()`
 accepts none, `((),)` all. The answer "it does" is always certain. "It does not" is certain too for filters without
 patterns (`LIKE` other than a prefix), as long as no more than STEPS_MAX steps are needed, and attributes are taken as
-independent of each other: nothing is concluded from `pos.lat = 1` about `pos`, or from `$topic` about `$level1`.
+independent of each other: nothing is concluded from `pos.lat = 1` about `pos`, from `$topic` about `$level1`, or from
+what a topic, a client identifier or a size never is.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from edgebroker.event import Value
-from edgebroker.filters.boxes import Box, are_independent, domain_of, example_event
+from edgebroker.filters.boxes import Box, are_independent, domain_of, example_event, is_possible
 from edgebroker.filters.elementary import either
 from edgebroker.filters.regions import Region, difference, includes, intersection, whole
 from edgebroker.predicate import Kind, Predicate
@@ -93,14 +94,14 @@ def _names(*filters: Sequence[Predicate]) -> set[str]:
 def _event(boxes: Sequence[Box], regions: _Regions, names: set[str]) -> dict[str, Value] | None:
     """An event in all *boxes* with attributes in *regions*; None if none was found that is known to be possible.
 
-    Those of *names* that every event has, such as `$qos`, are never left out. A size is whole.
+    Those of *names* that every event has, such as `$qos`, are never left out.
     """
     if not are_independent(names):
         return None
     always = {name: domain_of(name) for name in sorted(names) if not includes(domain_of(name), whole(Kind.NULL))}
     event = example_event(always | dict(regions), boxes)
-    possible = isinstance(event.get("$size", 0), int) and all(box.accepts(event) for box in boxes)
-    return event if possible else None
+    possible = all(is_possible(name, value) for name, value in event.items())
+    return event if possible and all(box.accepts(event) for box in boxes) else None
 
 
 def _overlaps(one: Sequence[Predicate], other: Sequence[Predicate]) -> Iterator[tuple[tuple[Box, Box], _Regions]]:

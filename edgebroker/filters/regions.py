@@ -116,7 +116,7 @@ def example_of(region: Region) -> Value:
             return _number(low, high)
         case Kind.STRING:
             text: str = low[1] if len(low) > 1 else ""
-            readable = text[:-1] + "a" if text.endswith("\0") else text
+            readable = text.removesuffix("\0") + "a" if not text or text.endswith("\0") else text
             return readable if low <= (Kind.STRING, readable) < high else text
         case _:
             return len(low) > 1
