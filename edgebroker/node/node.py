@@ -54,7 +54,9 @@ class Node:
             self.timers.set(TIDY, now + 1)  # a later instant: what waits in the world's queues comes first
 
     def close_minute(self, now: Instant) -> None:
-        """Write the selectivity of all subscriptions to the delivery log and begin to count anew."""
+        """Write the selectivity of all subscriptions to the delivery log, if there is one, and begin to count anew."""
+        if self.ledger.log is None:
+            return
         self.routes.gather()
         for subscription in self.subscriptions.by_number.values():
             self._write_selectivity(subscription, now)

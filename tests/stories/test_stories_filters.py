@@ -171,3 +171,26 @@ def test_a_filter_holds_over_a_reconnect(play: Any) -> None:
     bob  > PUBLISH t qos=1 '{"a":2}'      bob  < PUBACK
     carl > CONNECT clean=0 session=60     carl < CONNACK present=1    carl < PUBLISH t qos=1 '{"a":1}'
     """)
+
+
+def test_who_leaves_many_filters_behind_hears_nothing_and_may_come_back_at_once(play: Any) -> None:
+    """They are taken out of the tree by and by; nobody can tell."""
+    filters = " ".join(f"$filter/a%3D{number}/t" for number in range(200))
+    granted = ",".join("0" for _ in range(200))
+    play(PAIR)
+    play(f"alice > SUBSCRIBE {filters}   alice < SUBACK granted={granted}")
+    play("""
+    bob   > PUBLISH t '{"a":7}'            alice < PUBLISH t '{"a":7}'
+    alice leaves
+    bob   > PUBLISH t '{"a":7}'
+    alice > CONNECT                        alice < CONNACK
+    bob   > PUBLISH t '{"a":7}'
+    alice > SUBSCRIBE $filter/a%3D7/t      alice < SUBACK granted=0
+    bob   > PUBLISH t '{"a":7}'            alice < PUBLISH t '{"a":7}'
+    bob   > PUBLISH t '{"a":8}'
+    alice > UNSUBSCRIBE $filter/a%3D7/t $filter/a%3D8/t   alice < UNSUBACK reasons=0,0x11
+    bob   > PUBLISH t '{"a":7}'
+    """)
+    node = play.broker.frontend.node
+    play.broker.simulation.run_until(play.broker.simulation.now + 1_000)
+    assert len(node.tree) == len(node.subscriptions) == 0
