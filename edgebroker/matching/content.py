@@ -3,7 +3,8 @@
 Leaves gather in a bucket. A full bucket becomes a fork on the attribute that makes searching cheapest, which weighs
 what [LM 2.8] asks of the attribute order, few `*`, together with how well the values tell the predicates apart. Where
 nothing tells them apart, the bucket gets a neighbour. A fork that has lost most of its leaves becomes a bucket again.
-No change does more than cut one bucket anew.
+No
+change does more than cut one bucket anew.
 """
 
 from __future__ import annotations
@@ -14,14 +15,13 @@ from typing import Any
 
 from edgebroker.matching.cells import Cells, thinned
 from edgebroker.matching.growth import (
-    BUCKET_MAX,
-    COLLAPSE_BELOW,
+    COLLAPSE_SHARE,
     COLUMN_SHARE_MIN,
     COLUMNS_MAX,
     CUT_FIRST,
     REPLANT_MARGIN,
     REPLANT_STEP,
-    REVIEW_FIRST,
+    REVIEW_SHARE,
     SPLIT_ATTRIBUTES_MAX,
     SPLIT_CUTS,
     SPLIT_GAIN_MIN,
@@ -33,10 +33,14 @@ from edgebroker.matching.growth import (
 class Content:
     """The tree of all leaves that hang on one topic filter."""
 
-    __slots__ = ("_changes", "_kernel", "_leaves", "_moving", "_stars_allowed", "_end", "_uses", "root")
+    __slots__ = ("_bucket_max", "_changes", "_end", "_kernel", "_leaves", "_moving", "_stars_allowed", "_uses", "root")
 
-    def __init__(self, kernel: ModuleType, leaves: Any, end: int) -> None:
-        """kernel: `matching.reference` or `matching.compiled`.  end: the number of the topic filter."""
+    def __init__(self, kernel: ModuleType, leaves: Any, end: int, bucket_max: int) -> None:
+        """kernel: `matching.reference` or `matching.compiled`.  end: the number of the topic filter.
+
+        bucket_max: the leaves of a full bucket.
+        """
+        self._bucket_max = bucket_max
         self._end = end
         self._kernel = kernel
         self._leaves = leaves
@@ -94,7 +98,7 @@ class Content:
         """Do one bounded step of reordering, if the order is due to be looked at or is being changed."""
         if self._moving is not None:
             self._move()
-        elif self._changes >= max(REVIEW_FIRST, self.root.count):
+        elif self._changes >= max(REVIEW_SHARE * self._bucket_max, self.root.count):
             self._changes = 0
             self._review()
 
@@ -116,7 +120,7 @@ class Content:
 
     def _put(self, leaf: int) -> None:
         bucket = self._kernel.plant(self.root, leaf)
-        if bucket.count == BUCKET_MAX:
+        if bucket.count >= self._bucket_max:
             self._divide(bucket)
             bucket = self._kernel.plant(self.root, leaf)
         bucket.add(leaf)
@@ -191,7 +195,8 @@ class Content:
     def _best_cells(self, bucket: Any) -> tuple[Cells | None, int]:
         """How to divide *bucket*: the cells of a fork and its `span_max`. None if dividing gains too little."""
         uses = bucket.survey()
-        best = SPLIT_GAIN_MIN * (bucket.count + VISIT_WEIGHT)
+        # The bucket is full, so the choice is between a fork and two buckets; both are weighed with twice the leaves.
+        best = SPLIT_GAIN_MIN * 2 * (bucket.count + VISIT_WEIGHT)
         chosen: tuple[Cells | None, int] = None, 0
         for attribute in sorted(uses, key=lambda attribute: -uses[attribute].tested)[:SPLIT_ATTRIBUTES_MAX]:
             use = uses[attribute]
@@ -213,7 +218,7 @@ class Content:
         """Make the highest fork at or above *node* with few leaves a bucket; else drop a test that became trivial."""
         lowest = node
         top = None
-        while node is not None and node.count < COLLAPSE_BELOW:
+        while node is not None and node.count < self._bucket_max // COLLAPSE_SHARE:
             if isinstance(node, self._kernel.Fork):
                 top = node
             node = node.parent
@@ -298,7 +303,7 @@ class Content:
 
 
 def search_cost(spread: Mapping[int, int], cells: int, span_max: int) -> float:
-    """What an event costs at a fork, in leaves scanned.
+    """What an event costs at a fork over twice the leaves of *spread*, in leaves scanned.
 
     spread: set of cells -> leaves.  The values of events are taken to fall where the predicates look for them.
     """
@@ -308,11 +313,11 @@ def search_cost(spread: Mapping[int, int], cells: int, span_max: int) -> float:
     for edge, count in spread.items():
         span = edge.bit_count()
         if edge == STAR or span > span_max:
-            stars += count
+            stars += 2 * count
             continue
         for cell in range(cells):
             if edge >> cell & 1:
-                scanned[cell] += count + VISIT_WEIGHT
+                scanned[cell] += 2 * count + VISIT_WEIGHT
                 sought[cell] += count / span
     total = sum(sought)
     cost = float(stars + VISIT_WEIGHT)

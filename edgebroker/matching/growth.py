@@ -6,31 +6,30 @@ from typing import Final
 
 STAR: Final = 0
 """The set of cells that stands for the `*` edge: what is there does not test the attribute, or accepts most of it."""
-BUCKET_MAX: Final = 1024
-"""Leaves that a bucket holds. Much smaller ones spend their time on finding the cells of an event's values, which
-scanning 1,024 leaves over a column only just outweighs; cutting one anew, the longest pause there is, takes about
-1 ms."""
+BUCKET_LIMIT: Final = 4096
+"""Leaves that a bucket can hold at most."""
 CUT_FIRST: Final = 24
 """Leaves from which a bucket has columns. Fewer are tested one by one, about 10 ns each."""
 COLUMNS_MAX: Final = 16
 """Columns of a bucket: the attributes that most of its leaves test. What others test is verified."""
 COLUMN_SHARE_MIN: Final = 16
 """An attribute has a column if one leaf in so many tests it."""
-COLLAPSE_BELOW: Final = BUCKET_MAX // 4
-"""A fork with fewer leaves becomes a bucket again; four times as many made it one."""
-VISIT_WEIGHT: Final = 48
-"""What visiting one more bucket costs, in leaves scanned: finding eight cells, about 60 ns."""
+COLLAPSE_SHARE: Final = 4
+"""A fork with fewer than one leaf in so many of a full bucket becomes a bucket again."""
+VISIT_WEIGHT: Final = 1536
+"""What visiting one more bucket costs, in leaves scanned: finding eight cells takes about 100 ns, in which vectors of four
+words pass over so many leaves."""
 SPLIT_GAIN_MIN: Final = 0.75
-"""A full bucket becomes a fork if searching it then costs at most this share of what it costs now."""
+"""A full bucket becomes a fork if searching it then costs at most this share of what two buckets would cost."""
 SPLIT_ATTRIBUTES_MAX: Final = 4
 """Attributes tried for a fork: those that most leaves test."""
 SPLIT_CUTS: Final = (1, 3, 7)
 """Cuts tried for a fork on numbers whose bounds are too many for elementary cells."""
-CAPACITY_WORDS: Final = (1, 2, 3, 4, 6, 8, 12, 16)
+CAPACITY_WORDS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Sizes that a bucket's rows take, in words of 64 leaves."""
 REPLANT_MARGIN: Final = 0.10
 """Hysteresis of the attribute order: how much larger the share of `*` at the root must be than at another attribute."""
 REPLANT_STEP: Final = 32
 """Leaves moved in one step of a reordering, about 0.1 ms."""
-REVIEW_FIRST: Final = 2 * BUCKET_MAX
-"""Changes after which the order of a tree is first looked at; later when as many changed as it has leaves."""
+REVIEW_SHARE: Final = 2
+"""The order of a tree is looked at when as many changed as it has leaves, and at least so many full buckets."""

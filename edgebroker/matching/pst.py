@@ -106,9 +106,13 @@ class Census(NamedTuple):
 class Pst:
     """Subscriptions by number, found by topic and content."""
 
-    def __init__(self, kernel: ModuleType | None = None) -> None:
-        """kernel: `matching.reference` or `matching.compiled` instead of the one this process runs."""
+    def __init__(self, kernel: ModuleType | None = None, bucket_max: int | None = None) -> None:
+        """kernel: `matching.reference` or `matching.compiled` instead of the one this process runs.
+
+        bucket_max: predicates tested in place before the tree branches, BUCKET_LIMIT at most; None: as suits the kernel.
+        """
         self.kernel: Any = kernel or chosen_kernel
+        self._bucket_max = bucket_max or self.kernel.BUCKET_MAX
         self.leaves = self.kernel.Leaves()
         self.topics = self.kernel.TopicTree()
         self.ends: dict[int, End] = {}
@@ -148,7 +152,7 @@ class Pst:
                 self.epoch += 1
             return end
         if end.content is None:
-            end.content = Content(self.kernel, self.leaves, end.number)
+            end.content = Content(self.kernel, self.leaves, end.number, self._bucket_max)
             self.epoch += 1
         content = end.content
         wanted = len(content.attributes)

@@ -6,7 +6,7 @@ from edgebroker.matching.compiled.columns cimport Column
 from edgebroker.matching.compiled.nodes cimport Node
 
 cdef enum:
-    WORDS_MAX = 16  # BUCKET_MAX / 64
+    WORDS_MAX = 64  # BUCKET_LIMIT / 64
     COLUMNS_ROOM = 16  # COLUMNS_MAX
     LIVE = 0  # the rows before those of the columns
     LOOSE = 1

@@ -43,17 +43,49 @@ from edgebroker.matching.compiled.leaves cimport (
 from edgebroker.matching.compiled.nodes cimport Node, maybe_at, yes_at
 
 from edgebroker.matching.cells import high_cut, holes_of, low_cut, points_of
-from edgebroker.matching.growth import BUCKET_MAX, CAPACITY_WORDS, COLUMNS_MAX
+from edgebroker.matching.growth import BUCKET_LIMIT, CAPACITY_WORDS, COLUMNS_MAX
 from edgebroker.matching.reference.buckets import Use
 from edgebroker.predicate import Kind
 
-assert BUCKET_MAX == 64 * WORDS_MAX and COLUMNS_MAX == COLUMNS_ROOM
+assert BUCKET_LIMIT == 64 * WORDS_MAX and COLUMNS_MAX == COLUMNS_ROOM
 
 cdef extern from *:
+    """
+    #include <string.h>
+
+    /* Eight words at a time, which a compiler makes into vectors of whatever width the machine has. */
+    typedef unsigned long long edgebroker_words __attribute__((vector_size(64), aligned(8), may_alias));
+
+    #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
+    __attribute__((target_clones("avx2", "default")))
+    #endif
+    static int and_rows(uint64_t* left, const uint64_t** rows, int used, int words)
+    {
+        uint64_t some = 0;
+        int word = 0;
+        for (; word + 8 <= words; word += 8) {
+            edgebroker_words here = *(const edgebroker_words*)(rows[0] + word);
+            for (int row = 1; row < used; row++)
+                here &= *(const edgebroker_words*)(rows[row] + word);
+            memcpy(left + word, &here, sizeof here);
+            for (int part = 0; part < 8; part++)
+                some |= here[part];
+        }
+        for (; word < words; word++) {
+            uint64_t here = rows[0][word];
+            for (int row = 1; row < used; row++)
+                here &= rows[row][word];
+            left[word] = here;
+            some |= here;
+        }
+        return some != 0;
+    }
+    """
+    int and_rows(uint64_t* left, const uint64_t** rows, int used, int words) noexcept
     int __builtin_ctzll(unsigned long long bits) noexcept
 
 cdef object NUMBER_KIND = Kind.NUMBER
-cdef int[8] ROOMS = CAPACITY_WORDS
+cdef int[12] ROOMS = CAPACITY_WORDS
 
 
 cdef inline uint16_t print_of(uint32_t* code, uint32_t units) noexcept:
@@ -68,7 +100,7 @@ cdef inline uint16_t print_of(uint32_t* code, uint32_t units) noexcept:
 
 @cython.no_gc_clear  # it needs its leaves to the last
 cdef class Bucket(Node):
-    """Up to BUCKET_MAX leaves."""
+    """Up to BUCKET_LIMIT leaves."""
 
     def __cinit__(self, Leaves leaves):
         self.leaves = leaves
@@ -400,24 +432,16 @@ cdef class Bucket(Node):
 
     cdef int narrow(self, uint64_t* left) except -1:
         """Leave in *left* the positions that all columns accept: 0 if none is left, 2 if all must be verified, else 1."""
-        cdef int column, word, cell
-        cdef int room = self.room
+        cdef const uint64_t* rows[1 + COLUMNS_ROOM]
+        cdef int column, cell
+        cdef int used = 1
         cdef int outcome = 1
-        cdef uint64_t some
-        cdef uint64_t* row
-        cdef Value* value
-        memcpy(left, self.rows, room * sizeof(uint64_t))
+        rows[0] = self.rows
         for column in range(self.columns_used):
-            value = value_of(self.leaves, self.columns[column].attribute)
-            cell = cell_of(&self.columns[column], value)
+            cell = cell_of(&self.columns[column], value_of(self.leaves, self.columns[column].attribute))
             if cell < 0:
                 outcome = 2
                 continue
-            row = &self.rows[(self.columns[column].first_row + cell) * room]
-            some = 0
-            for word in range(room):
-                left[word] &= row[word]
-                some |= left[word]
-            if not some:
-                return 0
-        return outcome
+            rows[used] = &self.rows[(self.columns[column].first_row + cell) * self.room]
+            used += 1
+        return outcome if and_rows(left, rows, used, self.room) else 0

@@ -45,7 +45,8 @@ cdef struct Leaf:
     uint16_t units  # how long its code is
     uint16_t position  # in its bucket
     uint16_t link  # of the only member
-    uint16_t several  # whether a member may have other leaves too
+    uint8_t several  # whether a member may have other leaves too
+    uint8_t many  # whether members are Members
 
 cdef inline uint32_t attribute_of(uint32_t head) noexcept:
     return head >> 8
@@ -65,6 +66,8 @@ cdef inline int length_of(uint32_t head) noexcept:
 
 cdef class Members:
     cdef dict links  # number -> link
+    cdef PyObject** numbers  # the keys, borrowed, for quick taking
+    cdef Py_ssize_t room
     cdef dict counts  # link -> members
     cdef uint64_t words[LINK_WORDS_MAX]
 

@@ -49,15 +49,36 @@ cdef class Members:
         self.links = {}
         self.counts = {}
 
+    def __dealloc__(self):
+        PyMem_Free(self.numbers)
+
     cdef int join(self, object number, int link) except -1:
+        cdef Py_ssize_t used = len(self.links)
+        if used == self.room:
+            grown = <PyObject**>PyMem_Realloc(self.numbers, (used + used // 4 + 4) * sizeof(PyObject*))
+            if not grown:
+                raise MemoryError
+            self.numbers = grown
+            self.room = used + used // 4 + 4
         self.links[number] = link
+        self.numbers[used] = <PyObject*>number
         self.counts[link] = self.counts.get(link, 0) + 1
         self.words[link >> 6] |= <uint64_t>1 << (link & 63)
         return 0
 
     cdef int leave(self, object number) except -1:
-        cdef int link = self.links.pop(number)
+        cdef int link = self.links[number]
         cdef int left = self.counts[link] - 1
+        cdef Py_ssize_t place = 0
+        cdef Py_ssize_t last = len(self.links) - 1
+        while self.numbers[place] != <PyObject*>number and place < last:
+            place += 1
+        if self.numbers[place] != <PyObject*>number:  # an equal number, but another object
+            place = 0
+            while <object>self.numbers[place] != number:
+                place += 1
+        self.numbers[place] = self.numbers[last]
+        del self.links[number]
         if left:
             self.counts[link] = left
         else:
@@ -335,7 +356,8 @@ cdef class Leaves:
             members = Members()
             Py_INCREF(members)
             one.members = <PyObject*>members
-        elif type(<object>one.members) is not Members:
+            one.many = 1
+        elif not one.many:
             members = Members()
             first = <object>one.members
             members.join(first, one.link)
@@ -343,6 +365,7 @@ cdef class Leaves:
             self.scattered[first] = (leaf,)
             Py_INCREF(members)
             one.members = <PyObject*>members
+            one.many = 1
             Py_DECREF(first)
         members = <Members>one.members
         members.join(number, link)
@@ -367,7 +390,7 @@ cdef class Leaves:
             members.leave(number)
             if not members.links:
                 one.members = NULL
-                one.several = 0
+                one.several = one.many = 0
                 Py_DECREF(members)
         return leaves
 
@@ -381,7 +404,7 @@ cdef class Leaves:
         cdef Leaf* one = &self.leaves[leaf]
         if not one.members:
             return {}
-        if type(<object>one.members) is Members:
+        if one.many:
             return (<Members>one.members).links
         return {<object>one.members: one.link}
 
@@ -407,7 +430,7 @@ cdef class Leaves:
         cdef int word
         if not one.members:
             return 0
-        if type(<object>one.members) is Members:
+        if one.many:
             members = <Members>one.members
             for word in range(self.link_words):
                 words[word] |= members.words[word]
@@ -676,7 +699,7 @@ cdef class Leaves:
         cdef uint32_t leaf
         size = 0
         for leaf in range(self.leaves_used):
-            if self.leaves[leaf].members and type(<object>self.leaves[leaf].members) is Members:
+            if self.leaves[leaf].many:
                 members = <Members>self.leaves[leaf].members
-                size += sys.getsizeof(members) + sys.getsizeof(members.links) + sys.getsizeof(members.counts)
+                size += members.room * sizeof(PyObject*) + sys.getsizeof(members) + sys.getsizeof(members.links) + sys.getsizeof(members.counts)
         return size

@@ -6,7 +6,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint32_t, uint64_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from edgebroker.matching.compiled.buckets cimport LOOSE, WORDS_MAX, Bucket
 from edgebroker.matching.compiled.columns cimport cell_of
@@ -18,6 +18,12 @@ from edgebroker.matching.reference.search import Found
 
 cdef extern from *:
     int __builtin_ctzll(unsigned long long bits) noexcept
+    void __builtin_prefetch(const void* address) noexcept
+
+cdef enum:
+    BATCH = 32  # leaves looked at together
+
+cdef uint32_t LOOSE_FLAG = 1U << 31  # on a leaf of a batch: it must be verified
 
 
 cdef class Harvest:
@@ -41,27 +47,30 @@ cdef class Harvest:
 
     cdef int take(self, Leaf* leaf) except -1:
         """Take all members of *leaf*."""
-        members = <object>leaf.members
-        if type(members) is Members:
-            if leaf.several:
-                self.several.update((<Members>members).links)
-            else:
-                self.more(len((<Members>members).links))
-                for number in (<Members>members).links:
-                    self.numbers[self.used] = <PyObject*>number
-                    self.used += 1
+        cdef Members members
+        cdef Py_ssize_t count
+        if not leaf.many:
+            if self.used == self.room:
+                self.more(1)
+            self.numbers[self.used] = leaf.members
+            self.used += 1
             return 0
-        if self.used == self.room:
-            self.more(1)
-        self.numbers[self.used] = leaf.members
-        self.used += 1
+        members = <Members>leaf.members
+        if leaf.several:
+            self.several.update(members.links)
+            return 0
+        count = len(members.links)
+        if self.used + count > self.room:
+            self.more(count)
+        memcpy(&self.numbers[self.used], members.numbers, count * sizeof(PyObject*))
+        self.used += count
         return 0
 
     cdef int take_local(self, Leaf* leaf, int local) except -1:
         """Take the members of *leaf* that are reached over the link *local*."""
-        members = <object>leaf.members
-        if type(members) is Members:
-            self.several.update({number: link for number, link in (<Members>members).links.items() if link == local})
+        if leaf.many:
+            links = (<Members>leaf.members).links
+            self.several.update({number: link for number, link in links.items() if link == local})
         elif leaf.link == local:
             if self.used == self.room:
                 self.more(1)
@@ -140,13 +149,49 @@ cdef object number_of(uint64_t* words, int used):
     return sum([int(words[word]) << 64 * word for word in range(used)])
 
 
+cdef int gather(Leaves leaves, Bucket bucket, uint64_t* left, int outcome, int* at, uint32_t* batch) noexcept:
+    """Move the next leaves of *left*, from word *at* on, to *batch*; return how many, 0 at the end.
+
+    Leaves lie anywhere in memory, and so does their code: both are asked for before the first of the batch is looked
+    at, which hides most of the waiting.
+    """
+    cdef int used = 0
+    cdef int word = at[0]
+    cdef int place
+    cdef uint64_t bits, loose
+    cdef uint32_t leaf
+    cdef Leaf* one
+    while word < bucket.room and used < BATCH:
+        bits = left[word]
+        loose = bucket.rows[LOOSE * bucket.room + word] if outcome == 1 else <uint64_t>0xFFFFFFFFFFFFFFFF
+        while bits and used < BATCH:
+            place = __builtin_ctzll(bits)
+            leaf = bucket.slots[64 * word + place]
+            __builtin_prefetch(&leaves.leaves[leaf])
+            batch[used] = leaf | (LOOSE_FLAG if loose >> place & 1 else 0)
+            used += 1
+            bits &= bits - 1
+        left[word] = bits
+        if not bits:
+            word += 1
+    at[0] = word
+    for place in range(used):
+        one = &leaves.leaves[batch[place] & ~LOOSE_FLAG]
+        if batch[place] & LOOSE_FLAG:
+            __builtin_prefetch(&leaves.pool[one.code])
+            __builtin_prefetch(&leaves.pool[one.code + 16])
+        else:
+            __builtin_prefetch(one.members)
+    return used
+
+
 cdef int collect(Leaves leaves, Node node, Harvest harvest) except -1:
     """Take the members of all leaves at and below *node* that accept the event."""
     cdef uint64_t[WORDS_MAX] left
     cdef Bucket bucket
     cdef Fork fork
-    cdef int word, outcome, kid, cell
-    cdef uint64_t bits, loose
+    cdef uint32_t[BATCH] batch
+    cdef int word, outcome, kid, cell, used, place
     cdef uint32_t leaf
     leaves.steps += 1
     if node.is_fork:
@@ -166,17 +211,15 @@ cdef int collect(Leaves leaves, Node node, Harvest harvest) except -1:
     outcome = bucket.narrow(left)
     if outcome == 0:
         return 0
-    for word in range(bucket.room):
-        bits = left[word]
-        if not bits:
-            continue
-        loose = bucket.rows[LOOSE * bucket.room + word] if outcome == 1 else <uint64_t>0xFFFFFFFFFFFFFFFF
-        while bits:
-            leaf = bucket.slots[64 * word + __builtin_ctzll(bits)]
-            if not loose & bits & (~bits + 1) or leaves.passes(leaf):
+    word = 0
+    while True:
+        used = gather(leaves, bucket, left, outcome, &word, batch)
+        if not used:
+            return 0
+        for place in range(used):
+            leaf = batch[place] & ~LOOSE_FLAG
+            if not batch[place] & LOOSE_FLAG or leaves.passes(leaf):
                 harvest.take(&leaves.leaves[leaf])
-            bits &= bits - 1
-    return 0
 
 
 cdef int close(Leaves leaves, Node node, uint64_t* mask, uint64_t* yes) except -1:
@@ -187,8 +230,8 @@ cdef int close(Leaves leaves, Node node, uint64_t* mask, uint64_t* yes) except -
     cdef Bucket bucket
     cdef Fork fork
     cdef int words = leaves.link_words
-    cdef int word, outcome, kid, cell, link_word
-    cdef uint64_t bits, loose
+    cdef uint32_t[BATCH] batch
+    cdef int word, outcome, kid, cell, link_word, used, place
     cdef uint64_t some = 0
     cdef uint32_t leaf
     leaves.steps += 1
@@ -222,26 +265,24 @@ cdef int close(Leaves leaves, Node node, uint64_t* mask, uint64_t* yes) except -
     outcome = bucket.narrow(left)
     if outcome == 0:
         return 0
-    for word in range(bucket.room):
-        bits = left[word]
-        if not bits:
-            continue
-        loose = bucket.rows[LOOSE * bucket.room + word] if outcome == 1 else <uint64_t>0xFFFFFFFFFFFFFFFF
-        while bits:
-            leaf = bucket.slots[64 * word + __builtin_ctzll(bits)]
+    word = 0
+    while True:
+        used = gather(leaves, bucket, left, outcome, &word, batch)
+        if not used:
+            return 0
+        for place in range(used):
+            leaf = batch[place] & ~LOOSE_FLAG
             memset(links, 0, words * sizeof(uint64_t))
             leaves.links_into(leaf, links)
             some = 0
             for link_word in range(words):
                 links[link_word] &= open_[link_word] & ~yes[link_word]
                 some |= links[link_word]
-            if some and (not loose & bits & (~bits + 1) or leaves.passes(leaf)):
+            if some and (not batch[place] & LOOSE_FLAG or leaves.passes(leaf)):
                 for link_word in range(words):
                     yes[link_word] |= links[link_word]
                 if is_closed(open_, yes, words):
                     return 0
-            bits &= bits - 1
-    return 0
 
 
 cdef inline bint is_closed(uint64_t* open_, uint64_t* yes, int words) noexcept:
@@ -261,8 +302,9 @@ cdef int both(Leaves leaves, Node node, uint64_t* mask, uint64_t* yes, int local
     cdef int words = leaves.link_words
     cdef int here_word = local >> 6
     cdef uint64_t here = <uint64_t>1 << (local & 63)
-    cdef int word, outcome, kid, cell, link_word
-    cdef uint64_t bits, loose, open_
+    cdef uint32_t[BATCH] batch
+    cdef int word, outcome, kid, cell, link_word, used, place
+    cdef uint64_t open_
     cdef uint64_t some = 0
     cdef uint32_t leaf
     leaves.steps += 1
@@ -289,13 +331,13 @@ cdef int both(Leaves leaves, Node node, uint64_t* mask, uint64_t* yes, int local
     outcome = bucket.narrow(left)
     if outcome == 0:
         return 0
-    for word in range(bucket.room):
-        bits = left[word]
-        if not bits:
-            continue
-        loose = bucket.rows[LOOSE * bucket.room + word] if outcome == 1 else <uint64_t>0xFFFFFFFFFFFFFFFF
-        while bits:
-            leaf = bucket.slots[64 * word + __builtin_ctzll(bits)]
+    word = 0
+    while True:
+        used = gather(leaves, bucket, left, outcome, &word, batch)
+        if not used:
+            return 0
+        for place in range(used):
+            leaf = batch[place] & ~LOOSE_FLAG
             memset(links, 0, words * sizeof(uint64_t))
             leaves.links_into(leaf, links)
             some = 0
@@ -303,10 +345,8 @@ cdef int both(Leaves leaves, Node node, uint64_t* mask, uint64_t* yes, int local
                 some |= links[link_word] & mask[link_word] & ~yes[link_word]
             if here_word < words:
                 some |= links[here_word] & here
-            if some and (not loose & bits & (~bits + 1) or leaves.passes(leaf)):
+            if some and (not batch[place] & LOOSE_FLAG or leaves.passes(leaf)):
                 for link_word in range(words):
                     yes[link_word] |= links[link_word] & mask[link_word]
                 if here_word < words and links[here_word] & here:
                     harvest.take_local(&leaves.leaves[leaf], local)
-            bits &= bits - 1
-    return 0

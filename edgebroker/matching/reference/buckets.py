@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from edgebroker.matching.cells import Cells, Cover, high_cut, holes_of, low_cut, points_of
-from edgebroker.matching.growth import BUCKET_MAX, STAR
+from edgebroker.matching.growth import BUCKET_LIMIT, STAR
 from edgebroker.matching.reference.leaves import Leaves
 from edgebroker.matching.reference.nodes import Node
 from edgebroker.predicate import ElementaryTest, Kind, Predicate
@@ -31,7 +31,7 @@ class Use(NamedTuple):
 
 
 class Bucket(Node):
-    """Up to BUCKET_MAX leaves."""
+    """Up to BUCKET_LIMIT leaves."""
 
     __slots__ = ("_of_predicate", "certain", "columns", "leaves", "live", "loose", "rows", "slots", "uncut")
 
@@ -56,7 +56,7 @@ class Bucket(Node):
         """Take in *leaf*. There must be room."""
         predicate = self.leaves.predicate(leaf)
         position = (~self.live & (self.live + 1)).bit_length() - 1  # the lowest that is free
-        assert position < BUCKET_MAX
+        assert position < BUCKET_LIMIT
         self.slots[position : position + 1] = [leaf]
         self.count += 1
         self.leaves.homes[leaf] = self
