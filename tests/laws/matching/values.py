@@ -218,9 +218,9 @@ def elementary_test(rng: random.Random, attribute: Attribute, styles: Sequence[S
     """A test of *attribute* in one of the *styles*; of strings sometimes with patterns."""
     kind = rng.choice(attribute.kinds)
     intervals = rng.choice(styles)(rng, attribute, kind)
-    if kind is Kind.BOOLEAN:  # the only kind with gaps that hold no value at all: below FALSE, for example
-        intervals = tuple(each for each in intervals if each.contains(False) or each.contains(True))
-        intervals = intervals or point(rng, attribute, kind)
+    if kind is Kind.BOOLEAN:  # filters spell these as single values, never as a range
+        truths = [truth for truth in (False, True) if any(each.contains(truth) for each in intervals)] or [True]
+        intervals = tuple(Interval(truth, True, truth, True) for truth in truths)
     patterns: tuple[Pattern, ...] = ()
     if kind is Kind.STRING and rng.random() < 0.15:
         patterns = tuple(pattern(rng, attribute) for _ in range(rng.randint(1, 2)))
