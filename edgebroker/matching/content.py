@@ -26,7 +26,7 @@ from edgebroker.matching.growth import (
     SPLIT_CUTS,
     SPLIT_GAIN_MIN,
     STAR,
-    VISIT_WEIGHT,
+    VISIT_SHARE,
 )
 
 
@@ -196,7 +196,8 @@ class Content:
         """How to divide *bucket*: the cells of a fork and its `span_max`. None if dividing gains too little."""
         uses = bucket.survey()
         # The bucket is full, so the choice is between a fork and two buckets; both are weighed with twice the leaves.
-        best = SPLIT_GAIN_MIN * 2 * (bucket.count + VISIT_WEIGHT)
+        visit = int(VISIT_SHARE * self._bucket_max)
+        best = SPLIT_GAIN_MIN * 2 * (bucket.count + visit)
         chosen: tuple[Cells | None, int] = None, 0
         for attribute in sorted(uses, key=lambda attribute: -uses[attribute].tested)[:SPLIT_ATTRIBUTES_MAX]:
             use = uses[attribute]
@@ -208,7 +209,7 @@ class Content:
                     break
                 tried = cells.count
                 span_max = max(1, cells.values // 2)
-                cost = search_cost(bucket.spread(cells), cells.count, span_max)
+                cost = search_cost(bucket.spread(cells), cells.count, span_max, visit)
                 if cost < best:
                     best = cost
                     chosen = cells, span_max
@@ -302,10 +303,10 @@ class Content:
             self.annotate(leaf)
 
 
-def search_cost(spread: Mapping[int, int], cells: int, span_max: int) -> float:
+def search_cost(spread: Mapping[int, int], cells: int, span_max: int, visit: int) -> float:
     """What an event costs at a fork over twice the leaves of *spread*, in leaves scanned.
 
-    spread: set of cells -> leaves.  The values of events are taken to fall where the predicates look for them.
+    spread: set of cells -> leaves.  visit: the cost of one more bucket.  The values of events are taken to fall where the predicates look for them.
     """
     stars = 0
     scanned = [0] * cells
@@ -317,10 +318,10 @@ def search_cost(spread: Mapping[int, int], cells: int, span_max: int) -> float:
             continue
         for cell in range(cells):
             if edge >> cell & 1:
-                scanned[cell] += 2 * count + VISIT_WEIGHT
+                scanned[cell] += 2 * count + visit
                 sought[cell] += count / span
     total = sum(sought)
-    cost = float(stars + VISIT_WEIGHT)
+    cost = float(stars + visit)
     if total:
         cost += sum(share * leaves for share, leaves in zip(sought, scanned, strict=True)) / total
     return cost

@@ -109,7 +109,7 @@ class Pst:
     def __init__(self, kernel: ModuleType | None = None, bucket_max: int | None = None) -> None:
         """kernel: `matching.reference` or `matching.compiled` instead of the one this process runs.
 
-        bucket_max: predicates tested in place before the tree branches, BUCKET_LIMIT at most; None: as suits the kernel.
+        bucket_max: predicates tested in place before the tree branches, at most BUCKET_LIMIT; None: as the kernel likes.
         """
         self.kernel: Any = kernel or chosen_kernel
         self._bucket_max = bucket_max or self.kernel.BUCKET_MAX

@@ -134,8 +134,8 @@ class TopicTree:
     def children(self, node: int = ROOT) -> list[tuple[str, int, int]]:
         """What leads away from *node*: levels in order, then `+`, then `#`. For drawing the tree.
 
-        Each is (level, node it leads to or -1, end of the filter whose last level it is or -1). Raises KeyError if there
-        is no such node.
+        Each is (level, node it leads to or -1, end of the filter whose last level it is or -1). Raises KeyError if
+        there is no such node.
         """
         if node and not (0 < node < len(self._parents) and self._has_need(node)):
             raise KeyError(node)
