@@ -70,12 +70,12 @@ class Node:
             self._take_left(2, now)
         self.routes.gather()
         replaced = self._take_out(wanted.client, wanted.text, now)
+        predicates = ALWAYS if wanted.filter is None else wanted.filter.predicates
         subscription = Subscription(
             subscriptions.next_number(),
             subscriptions.subscriber(wanted.client),
             wanted.text,
-            wanted.topic_filter,
-            wanted.filter,
+            not all(predicates),
             wanted.qos,
             wanted.no_local,
             wanted.receiver,
@@ -83,7 +83,6 @@ class Node:
             wanted.identifier,
             wanted.retain_as_published,
         )
-        predicates = ALWAYS if wanted.filter is None else wanted.filter.predicates
         subscription.begin(self.tree.insert(subscription.number, wanted.topic_filter, predicates))
         subscriptions.add(subscription)
         self.routes.follow()

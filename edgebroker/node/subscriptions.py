@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from edgebroker.filters import Filter
-from edgebroker.matching.pst import End
 from edgebroker.names import ClientId, SubscriptionNumber
-from edgebroker.topics import TopicFilter
+
+if TYPE_CHECKING:
+    from edgebroker.matching.ends import End
 
 NOTHING: Final[Mapping[str, Subscription]] = MappingProxyType({})
 
@@ -27,7 +27,10 @@ class Subscriber:
 
 
 class Subscription:
-    """One granted subscription."""
+    """One granted subscription. Of its content filter the tree keeps what it needs, which is less than a `Filter`.
+
+    `is_plain`: it has none, or one that accepts everything.
+    """
 
     __slots__ = (
         "_alone",
@@ -35,7 +38,6 @@ class Subscription:
         "_events",
         "_is_plain",
         "client",
-        "filter",
         "identifier",
         "label",
         "matched",
@@ -46,7 +48,6 @@ class Subscription:
         "retain_as_published",
         "subscriber",
         "text",
-        "topic_filter",
     )
 
     def __init__(
@@ -54,8 +55,7 @@ class Subscription:
         number: SubscriptionNumber,
         subscriber: Subscriber,
         text: str,
-        topic_filter: TopicFilter,
-        filter: Filter | None,
+        is_plain: bool,
         qos: int,
         no_local: bool,
         receiver: Any,
@@ -67,8 +67,6 @@ class Subscription:
         self.subscriber = subscriber
         self.client = subscriber.client
         self.text = text
-        self.topic_filter = topic_filter
-        self.filter = filter
         self.qos = qos
         self.no_local = no_local
         self.receiver = receiver
@@ -79,7 +77,7 @@ class Subscription:
         """Publications that its content filter accepted since the counts were last taken."""
         self._end: End | None = None
         self._events = 0  # of the end, not counted for us: they were before our time, or their counts were taken
-        self._is_plain = filter is None or not all(filter.predicates)  # a filter may be true for everything
+        self._is_plain = is_plain
         self._alone: Copy | None = None
 
     def begin(self, end: End) -> None:

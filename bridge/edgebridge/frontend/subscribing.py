@@ -61,7 +61,7 @@ class Subscribing:
         wheres = [value for name, value in user_properties(subscribe.properties) if name == WHERE_PROPERTY]
         reasons: list[int] = []
         complaints: list[str] = []
-        granted: list[tuple[Granted, SubscriptionOption]] = []
+        granted: list[tuple[Granted, SubscriptionOption, SubscriptionRequest]] = []
         for option in subscribe.subscriptions:
             try:
                 request = _request(option, wheres)
@@ -84,7 +84,7 @@ class Subscribing:
             for effect in self._node.handle(wanted, now):
                 if isinstance(effect, Granted):
                     reasons.append(option.qos)
-                    granted.append((effect, option))
+                    granted.append((effect, option, request))
                     session.subscribed += effect.is_new
                 elif isinstance(effect, Refused):
                     reasons.append(ReasonCode.QUOTA_EXCEEDED)
@@ -96,9 +96,9 @@ class Subscribing:
             if connection.fits(explained):  # [MQTT-3.9.2-1]
                 answer = explained
         connection.send(answer)
-        for effect, option in granted:
+        for effect, option, request in granted:
             if option.retain_handling < _SEND_IF_NEW or (option.retain_handling < _SEND_NEVER and effect.is_new):
-                self._send_retained(effect.subscription, now)
+                self._send_retained(effect.subscription, request, now)
 
     def on_unsubscribe(self, connection: Connection, unsubscribe: Unsubscribe, now: Instant) -> None:
         """End the subscriptions with these texts. Messages on their way still arrive [MQTT-3.10.4-3]."""
@@ -111,12 +111,12 @@ class Subscribing:
             reasons.append(ReasonCode.SUCCESS if ended else ReasonCode.NO_SUBSCRIPTION_EXISTED)
         connection.send(encode_packet(UnsubAck(unsubscribe.packet_id, reasons), connection.dialect))
 
-    def _send_retained(self, subscription: Subscription, now: Instant) -> None:
+    def _send_retained(self, subscription: Subscription, request: SubscriptionRequest, now: Instant) -> None:
         """Each matching retained message is a message of its own in the accounts: published anew, for one reader."""
         copy = Copy((subscription,))
-        wanted = subscription.filter
+        wanted = request.filter
         extractor = Extractor(wanted.attributes) if wanted is not None else None
-        for kept in self._retained.matching(subscription.topic_filter, now):
+        for kept in self._retained.matching(request.topic_filter, now):
             if subscription.no_local and kept.publisher == subscription.client:
                 continue
             if wanted is not None and extractor is not None:
