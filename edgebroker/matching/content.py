@@ -10,6 +10,7 @@ change does more than cut one bucket anew.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from sys import getsizeof
 from types import ModuleType
 from typing import Any
 
@@ -68,11 +69,12 @@ class Content:
 
         `annotate` must follow when members have joined.
         """
-        same: int = self._kernel.find(self.root, leaf)
+        same: int = self._leaves.same(self._end, leaf)
         if same >= 0:
             return same
         for attribute in self._leaves.attributes(leaf):
             self._uses[attribute] = self._uses.get(attribute, 0) + 1
+        self._leaves.enlist(self._end, leaf)
         self._put(leaf)
         self._changes += 1
         return leaf
@@ -91,8 +93,13 @@ class Content:
             self._uses[attribute] -= 1
             if not self._uses[attribute]:
                 del self._uses[attribute]
+        self._leaves.delist(self._end, leaf)
         self._take(leaf)
         self._changes += 1
+
+    def discard(self) -> None:
+        """Give back what the tree holds, before it goes."""
+        self.root.discard()
 
     def tend(self) -> None:
         """Do one bounded step of reordering, if the order is due to be looked at or is being changed."""
@@ -110,6 +117,10 @@ class Content:
             yield node
             if isinstance(node, self._kernel.Fork):
                 stack += reversed(node.children())
+
+    def bytes(self) -> int:
+        """Bytes taken, without the nodes and leaves."""
+        return getsizeof(self) + getsizeof(self._uses)
 
     def members(self) -> Iterator[int]:
         """The subscriptions in the tree, as often as they have leaves."""
@@ -137,6 +148,7 @@ class Content:
         while not node.count and node.parent is not None and not self._is_new_part(node):
             fork = node.parent
             fork.detach(node)
+            node.discard()
             if node is self._moving:
                 self._moving = None
             node = fork
@@ -180,6 +192,7 @@ class Content:
         held = bucket.held()
         kernel.count_in(bucket, -len(held))
         self._swap(bucket, fork)
+        bucket.discard()
         for leaf in held:
             child = kernel.plant(fork, leaf)
             child.add(leaf)
@@ -234,7 +247,7 @@ class Content:
             self._moving = bucket
         self._kernel.count_in(top, -len(held))
         self._swap(top, bucket)
-        top.fell()
+        top.discard()
         for leaf in held:
             bucket.add(leaf)
         self._kernel.count_in(bucket, len(held))
@@ -249,6 +262,7 @@ class Content:
             if len(children) == 1 and children[0].edge == STAR:
                 fork.detach(children[0])
                 self._swap(fork, children[0])
+                fork.discard()
 
     def _swap(self, old: Any, new: Any) -> None:
         """Let *new* take the place of *old*. The leaves above are counted by the caller."""
@@ -306,7 +320,8 @@ class Content:
 def search_cost(spread: Mapping[int, int], cells: int, span_max: int, visit: int) -> float:
     """What an event costs at a fork over twice the leaves of *spread*, in leaves scanned.
 
-    spread: set of cells -> leaves.  visit: the cost of one more bucket.  The values of events are taken to fall where the predicates look for them.
+    spread: set of cells -> leaves.  visit: the cost of one more bucket.  The values of events are taken to fall where
+    the predicates look for them.
     """
     stars = 0
     scanned = [0] * cells

@@ -15,12 +15,12 @@ UNKNOWN: Final = -1
 class Interned(Generic[V]):
     """Values by number and numbers by value, with a count of uses. A number is free again when its last use ends."""
 
-    __slots__ = ("_free", "_uses", "numbers", "values")
+    __slots__ = ("_free", "numbers", "uses", "values")
 
     def __init__(self) -> None:
         self.numbers: dict[V, int] = {}
         self.values: list[V | None] = []
-        self._uses: list[int] = []
+        self.uses: list[int] = []
         self._free: list[int] = []
 
     def __len__(self) -> int:
@@ -30,23 +30,23 @@ class Interned(Generic[V]):
         """The number of *value*, used once more."""
         number = self.numbers.get(value, UNKNOWN)
         if number != UNKNOWN:
-            self._uses[number] += 1
+            self.uses[number] += 1
             return number
         if self._free:
             number = self._free.pop()
             self.values[number] = value
-            self._uses[number] = 1
+            self.uses[number] = 1
         else:
             number = len(self.values)
             self.values.append(value)
-            self._uses.append(1)
+            self.uses.append(1)
         self.numbers[value] = number
         return number
 
     def drop(self, number: int) -> None:
         """One use of *number* less."""
-        self._uses[number] -= 1
-        if not self._uses[number]:
+        self.uses[number] -= 1
+        if not self.uses[number]:
             value = self.values[number]
             assert value is not None
             del self.numbers[value]
@@ -55,5 +55,5 @@ class Interned(Generic[V]):
 
     def bytes(self) -> int:
         """Bytes taken, the values themselves included as far as they say so."""
-        tables = sys.getsizeof(self.numbers) + sys.getsizeof(self.values) + sys.getsizeof(self._uses)
+        tables = sys.getsizeof(self.numbers) + sys.getsizeof(self.values) + sys.getsizeof(self.uses)
         return tables + sum(map(sys.getsizeof, self.numbers))

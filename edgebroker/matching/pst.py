@@ -10,97 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from sys import getsizeof
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 from edgebroker.event import Attributes
 from edgebroker.limits import LINKS_MAX
 from edgebroker.matching.content import Content
+from edgebroker.matching.ends import End, Resolution
 from edgebroker.matching.kernel import kernel as chosen_kernel
+from edgebroker.matching.outcomes import Census, Decision, Route
 from edgebroker.predicate import Predicate
 from edgebroker.topics import TopicFilter
-
-END_BYTES: Final = 112
-"""An `End` and its number."""
-
-
-class End:
-    """What hangs on one topic filter. It lives as long as a subscription does."""
-
-    __slots__ = ("content", "events", "number", "plain", "plain_links", "subscriptions", "text")
-
-    def __init__(self, number: int, text: str) -> None:
-        self.number = number
-        self.text = text
-        self.plain: dict[int, int] = {}
-        """Subscriptions without content filter, by number: their links."""
-        self.plain_links = 0
-        """The links of these, one bit each."""
-        self.content: Content | None = None
-        """The tree of those with one."""
-        self.subscriptions = 0
-        """How many hang here."""
-        self.events = 0
-        """Free for the owner of the tree: events that came to this end."""
-
-
-class Resolution:
-    """What one topic means for every event under it, as long as the tree's epoch is `epoch`."""
-
-    __slots__ = ("contents", "ends", "epoch", "plain", "plain_links", "wanted")
-
-    def __init__(self, epoch: int, ends: tuple[End, ...], names: Sequence[str | None]) -> None:
-        """names: those of the attributes, by number."""
-        self.epoch = epoch
-        self.ends = ends
-        """The topic filters that match."""
-        self.plain = tuple([number for end in ends for number in end.plain])
-        """The subscriptions that match whatever the event contains."""
-        self.plain_links = 0
-        """The links over which they are reached, one bit each."""
-        for end in ends:
-            self.plain_links |= end.plain_links
-        self.contents = tuple([end.content for end in ends if end.content is not None])
-        """The content trees that must be searched for each event."""
-        self.wanted = frozenset(names[attribute] or "" for content in self.contents for attribute in content.attributes)
-        """The attributes that these trees test."""
-
-    def content_numbers(self) -> tuple[int, ...]:
-        """The subscriptions in these content trees, each once."""
-        numbers: dict[int, None] = {}
-        for content in self.contents:
-            numbers.update(dict.fromkeys(content.members()))
-        return tuple(numbers)
-
-
-class Decision(NamedTuple):
-    """The outcome of link matching for one event."""
-
-    yes: int
-    """The links that need a copy, one bit each."""
-    steps: int
-    """The forks and buckets visited."""
-
-
-class Route(NamedTuple):
-    """The outcome of `Pst.route`."""
-
-    numbers: list[int]
-    """The local subscriptions that match."""
-    yes: int
-    """The links that need a copy, one bit each."""
-
-
-class Census(NamedTuple):
-    """How large a tree is."""
-
-    subscriptions: int
-    leaves: int
-    """Different predicates, by topic filter."""
-    buckets: int
-    nodes: int
-    """Nodes of the topic tree, forks and buckets."""
-    bytes: int
-    """Bytes taken; the numbers of the subscriptions are the caller's."""
 
 
 class Pst:
@@ -109,13 +28,13 @@ class Pst:
     def __init__(self, kernel: ModuleType | None = None, bucket_max: int | None = None) -> None:
         """kernel: `matching.reference` or `matching.compiled` instead of the one this process runs.
 
-        bucket_max: predicates tested in place before the tree branches, at most BUCKET_LIMIT; None: as the kernel likes.
+        bucket_max: predicates tested in place before the tree branches, at most BUCKET_LIMIT; None: as suits it.
         """
         self.kernel: Any = kernel or chosen_kernel
         self._bucket_max = bucket_max or self.kernel.BUCKET_MAX
         self.leaves = self.kernel.Leaves()
         self.topics = self.kernel.TopicTree()
-        self.ends: dict[int, End] = {}
+        self.ends: list[End | None] = []  # by number
         self.epoch = 0
         """Grows with every change that makes resolutions worthless: not when a subscription comes or goes whose content
         filter tests what others on its topic filter test too."""
@@ -147,8 +66,7 @@ class Pst:
         if not all(predicates) or not predicates:
             self._plain[number] = end
             if predicates:
-                end.plain[number] = link
-                end.plain_links |= 1 << link
+                end.add_plain(number, link)
                 self.epoch += 1
             return end
         if end.content is None:
@@ -175,14 +93,14 @@ class Pst:
         """Take out subscription *number*; return the end on which it hung. Raises KeyError if there is none."""
         end = self._plain.pop(number, None)
         if end is not None:
-            self._remove_plain(number, end)
+            self.epoch += end.remove_plain(number)
         else:
             end = self.end_of(number)
             self._remove_filtered(number, end)
         self.topics.discard(end.number)
         end.subscriptions -= 1
         if not end.subscriptions:
-            del self.ends[end.number]
+            self.ends[end.number] = None
             self.epoch += 1
         return end
 
@@ -194,12 +112,14 @@ class Pst:
             if not leaves:
                 raise KeyError(number)
             end = self.ends[self.kernel.root_of(self.leaves.home(leaves[0])).end]
+            assert end is not None
         return end
 
     def resolve(self, topic: str) -> Resolution:
         """What the topic name *topic* means now."""
         ends = self.ends
-        return Resolution(self.epoch, tuple([ends[end] for end in self.topics.ends(topic)]), self.leaves.names.values)
+        found = tuple([ends[number] for number in self.topics.ends(topic)])
+        return Resolution(self.epoch, found, self.leaves.names.values)  # type: ignore[arg-type]
 
     def match(self, resolution: Resolution, attributes: Attributes) -> list[int]:
         """The subscriptions with content filter that accept an event with *attributes*, each once [LM 2.2].
@@ -232,16 +152,20 @@ class Pst:
 
     def tend(self) -> None:
         """Do one bounded step of maintenance in every content tree that is being reordered."""
-        for end in self.ends.values():
-            if end.content is not None:
+        for end in self.ends:
+            if end is not None and end.content is not None:
                 end.content.tend()
 
     def census(self) -> Census:
         """Count everything. Takes time in proportion to the size of the tree."""
         buckets = forks = size = 0
-        for end in self.ends.values():
+        for end in self.ends:
+            if end is None:
+                continue
+            size += end.bytes()
             if end.content is None:
                 continue
+            size += end.content.bytes()
             for node in end.content.nodes():
                 size += node.bytes()
                 if isinstance(node, self.kernel.Bucket):
@@ -250,24 +174,17 @@ class Pst:
                     forks += 1
         nodes = self.topics.nodes + buckets + forks
         size += self.leaves.bytes() + self.topics.bytes() + getsizeof(self.ends) + getsizeof(self._plain)
-        size += sum(END_BYTES + getsizeof(end.plain) for end in self.ends.values())
         return Census(len(self), len(self.leaves), buckets, nodes, size)
 
     def _end_at(self, number: int, text: str) -> End:
-        end = self.ends.get(number)
+        if number >= len(self.ends):
+            self.ends += [None] * (number + 1 - len(self.ends))
+        end = self.ends[number]
         if end is None:
             end = self.ends[number] = End(number, text)
             self.epoch += 1
         end.subscriptions += 1
         return end
-
-    def _remove_plain(self, number: int, end: End) -> None:
-        if end.plain.pop(number, None) is None:
-            return
-        self.epoch += 1
-        end.plain_links = 0
-        for link in set(end.plain.values()):
-            end.plain_links |= 1 << link
 
     def _remove_filtered(self, number: int, end: End) -> None:
         content = end.content
@@ -282,6 +199,7 @@ class Pst:
         self._filtered -= 1
         self.epoch += len(content.attributes) != wanted
         if not content:
+            content.discard()
             end.content = None
             self.epoch += 1
         else:

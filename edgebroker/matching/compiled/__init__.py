@@ -1,7 +1,7 @@
 """The matching kernel with C types and pointers. Importing it fails where nothing was compiled."""
 
 from edgebroker.matching.compiled.buckets import Bucket
-from edgebroker.matching.compiled.forks import Fork, annotate_up, count_in, find, gain, plant, root_of
+from edgebroker.matching.compiled.forks import Fork, annotate_up, count_in, gain, plant, root_of
 from edgebroker.matching.compiled.leaves import Leaves
 from edgebroker.matching.compiled.nodes import Node
 from edgebroker.matching.compiled.search import decide, match, route
@@ -22,7 +22,6 @@ __all__ = [
     "annotate_up",
     "count_in",
     "decide",
-    "find",
     "gain",
     "match",
     "plant",

@@ -1,6 +1,6 @@
 """C types of buckets."""
 
-from libc.stdint cimport uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from edgebroker.matching.compiled.columns cimport Column
 from edgebroker.matching.compiled.nodes cimport Node
@@ -16,7 +16,6 @@ cdef enum:
 cdef class Bucket(Node):
     cdef uint32_t number
     cdef uint32_t* slots  # leaf by position
-    cdef uint16_t* prints  # of its code
     cdef uint64_t* rows
     cdef int room  # words of a row
     cdef int rows_used

@@ -8,9 +8,23 @@ cell. The interface is that of the reference.
 cimport cython
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc
 from libc.math cimport INFINITY, nextafter
-from libc.stdint cimport uint16_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy, memset
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcpy, memset
 
+from edgebroker.matching.compiled.codes cimport (
+    HAS_HIGH,
+    HAS_LOW,
+    HIGH_CLOSED,
+    LOW_CLOSED,
+    TESTS_BOOLEAN,
+    TESTS_OTHER,
+    TESTS_RANGE,
+    TESTS_STRING,
+    attribute_of,
+    flags_of,
+    kind_of,
+    length_of,
+)
 from edgebroker.matching.compiled.columns cimport (
     Column,
     Covered,
@@ -20,26 +34,9 @@ from edgebroker.matching.compiled.columns cimport (
     cover,
     open_column,
 )
+from edgebroker.matching.compiled.events cimport value_of
 from edgebroker.matching.compiled.forks cimport Fork
-from edgebroker.matching.compiled.leaves cimport (
-    HAS_HIGH,
-    HAS_LOW,
-    HIGH_CLOSED,
-    LINK_WORDS_MAX,
-    LOW_CLOSED,
-    TESTS_BOOLEAN,
-    TESTS_OTHER,
-    TESTS_RANGE,
-    TESTS_STRING,
-    Leaf,
-    Leaves,
-    Value,
-    attribute_of,
-    flags_of,
-    kind_of,
-    length_of,
-    value_of,
-)
+from edgebroker.matching.compiled.leaves cimport LINK_WORDS_MAX, Leaf, Leaves
 from edgebroker.matching.compiled.nodes cimport Node, maybe_at, yes_at
 
 from edgebroker.matching.cells import high_cut, holes_of, low_cut, points_of
@@ -88,16 +85,6 @@ cdef object NUMBER_KIND = Kind.NUMBER
 cdef int[12] ROOMS = CAPACITY_WORDS
 
 
-cdef inline uint16_t print_of(uint32_t* code, uint32_t units) noexcept:
-    """A fingerprint of *code*."""
-    cdef uint64_t mixed = units
-    cdef uint32_t unit
-    for unit in range(units):
-        mixed = (mixed ^ code[unit]) * <uint64_t>0x9E3779B97F4A7C15
-        mixed ^= mixed >> 29
-    return <uint16_t>(mixed >> 48)
-
-
 @cython.no_gc_clear  # it needs its leaves to the last
 cdef class Bucket(Node):
     """Up to BUCKET_LIMIT leaves."""
@@ -116,24 +103,14 @@ cdef class Bucket(Node):
             close_column(&self.columns[column])
         PyMem_Free(self.columns)
         PyMem_Free(self.slots)
-        PyMem_Free(self.prints)
         PyMem_Free(self.rows)
 
-    def same(self, uint32_t leaf):
-        """The leaf here with the predicate of *leaf*, or -1."""
-        cdef Leaves leaves = self.leaves
-        cdef Leaf* one = &leaves.leaves[leaf]
-        cdef Leaf* other
-        cdef uint16_t wanted = print_of(&leaves.pool[one.code], one.units)
-        cdef int position
-        for position in range(64 * self.room):
-            if self.prints[position] == wanted and self.rows[position >> 6] >> (position & 63) & 1:
-                other = &leaves.leaves[self.slots[position]]
-                if other.units == one.units and not memcmp(
-                    &leaves.pool[one.code], &leaves.pool[other.code], one.units * sizeof(uint32_t)
-                ):
-                    return self.slots[position]
-        return -1
+    def tree_end(self):
+        """The end of the topic filter whose tree this is in."""
+        cdef Node node = self
+        while node.parent is not None:
+            node = node.parent
+        return node.end
 
     def add(self, uint32_t leaf):
         """Take in *leaf*. There must be room."""
@@ -146,7 +123,6 @@ cdef class Bucket(Node):
             self.more_room()
         position = 64 * word + __builtin_ctzll(~self.rows[word])
         self.slots[position] = leaf
-        self.prints[position] = print_of(&self.leaves.pool[one.code], one.units)
         one.home = self.number
         one.position = position
         self.rows[word] |= <uint64_t>1 << (position & 63)
@@ -176,9 +152,9 @@ cdef class Bucket(Node):
         """Make *columns* the columns."""
         cdef int column, position
         held = self.held()
-        for column in range(self.columns_used):
-            close_column(&self.columns[column])
-        self.columns_used = 0
+        for cells in columns:
+            self.leaves.hold(cells)
+        self.discard()
         resized = <Column*>PyMem_Realloc(self.columns, max(1, len(columns)) * sizeof(Column))
         if not resized:
             raise MemoryError
@@ -197,12 +173,19 @@ cdef class Bucket(Node):
             raise MemoryError
         for position, leaf in enumerate(held):
             self.slots[position] = leaf
-            self.prints[position] = print_of(
-                &self.leaves.pool[self.leaves.leaves[<uint32_t>leaf].code], self.leaves.leaves[<uint32_t>leaf].units
-            )
             self.leaves.leaves[<uint32_t>leaf].position = position
             self.rows[position >> 6] |= <uint64_t>1 << (position & 63)
             self.enter(position, leaf)
+
+    def discard(self):
+        """Give back what the columns hold, before the bucket or its columns go."""
+        cdef int column
+        for cells in self.cuts:
+            self.leaves.let_go(cells)
+        for column in range(self.columns_used):
+            close_column(&self.columns[column])
+        self.columns_used = 0
+        self.cuts = ()
 
     def survey(self):
         """How each attribute is used, as far as the path here does not settle it."""
@@ -239,7 +222,7 @@ cdef class Bucket(Node):
                     elif kind == TESTS_BOOLEAN:
                         booleans.add(attribute)
                     elif kind == TESTS_OTHER:
-                        self.survey_other(self.leaves.others.values[at[1]], attribute, cuts, strings)
+                        self.survey_other(self.leaves.interning.others.values[at[1]], attribute, cuts, strings)
                 at += length_of(head)
         return {
             attribute: Use(
@@ -278,7 +261,7 @@ cdef class Bucket(Node):
                 covered.cells = 0
                 while at < end:
                     if attribute_of(at[0]) == column.attribute:
-                        cover(&column, cells, self.leaves, at, &covered)
+                        cover(&column, cells, self.leaves.interning, at, &covered)
                         break
                     at += length_of(at[0])
                 sets[covered.cells] = sets.get(covered.cells, 0) + 1
@@ -329,7 +312,7 @@ cdef class Bucket(Node):
     def bytes(self):
         """Bytes taken."""
         cdef int column
-        size = 200 + self.room * (64 * 6 + self.rows_used * 8) + self.columns_used * (8 + sizeof(Column))
+        size = 200 + self.room * (64 * 4 + self.rows_used * 8) + self.columns_used * (8 + sizeof(Column))
         for column in range(self.columns_used):
             size += column_bytes(&self.columns[column])
         return size + sum([cells.bytes() for cells in self.cuts])
@@ -353,10 +336,6 @@ cdef class Bucket(Node):
         if not slots:
             raise MemoryError
         self.slots = slots
-        prints = <uint16_t*>PyMem_Realloc(self.prints, 64 * room * sizeof(uint16_t))
-        if not prints:
-            raise MemoryError
-        self.prints = prints
         self.room = room
         return 0
 
@@ -379,7 +358,7 @@ cdef class Bucket(Node):
                 attribute = attribute_of(at[0])
                 for column in range(self.columns_used):
                     if self.columns[column].attribute == attribute:
-                        cover(&self.columns[column], self.cuts[column], self.leaves, at, &covered)
+                        cover(&self.columns[column], self.cuts[column], self.leaves.interning, at, &covered)
                         sets[column] = covered.cells
                         loose |= not covered.exact
                         break
@@ -406,7 +385,7 @@ cdef class Bucket(Node):
         while node.parent is not None:
             fork = <Fork>node.parent
             if node.edge and fork.column.attribute == attribute_of(test[0]):
-                cover(&fork.column, fork.cut, self.leaves, test, &covered)
+                cover(&fork.column, fork.cut, self.leaves.interning, test, &covered)
                 if covered.exact and covered.cells == node.edge:
                     return True
             node = fork
@@ -438,7 +417,7 @@ cdef class Bucket(Node):
         cdef int outcome = 1
         rows[0] = self.rows
         for column in range(self.columns_used):
-            cell = cell_of(&self.columns[column], value_of(self.leaves, self.columns[column].attribute))
+            cell = cell_of(&self.columns[column], value_of(self.leaves.event, self.columns[column].attribute))
             if cell < 0:
                 outcome = 2
                 continue

@@ -2,7 +2,8 @@
 
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from edgebroker.matching.compiled.leaves cimport IS_ABSENT, IS_FALSE, IS_NUMBER, IS_STRING, IS_TRUE, Leaves, Value
+from edgebroker.matching.compiled.codes cimport Interning
+from edgebroker.matching.compiled.events cimport IS_ABSENT, IS_FALSE, IS_NUMBER, IS_STRING, IS_TRUE, Value
 
 cdef enum:
     INSIDE = -1  # instead of a cell: the value lies between two floats
@@ -29,7 +30,7 @@ cdef struct Covered:
 
 cdef int open_column(Column* column, object cells) except -1
 cdef void close_column(Column* column) noexcept
-cdef int cover(Column* column, object cells, Leaves leaves, uint32_t* test, Covered* covered) except -1
+cdef int cover(Column* column, object cells, Interning interning, uint32_t* test, Covered* covered) except -1
 cdef size_t column_bytes(Column* column) noexcept
 
 cdef inline int string_cell(Column* column, int32_t string) noexcept:

@@ -6,7 +6,7 @@ from libc.math cimport INFINITY, nextafter
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from edgebroker.matching.compiled.leaves cimport (
+from edgebroker.matching.compiled.codes cimport (
     ACCEPTS_FALSE,
     ACCEPTS_TRUE,
     HAS_HIGH,
@@ -18,7 +18,7 @@ from edgebroker.matching.compiled.leaves cimport (
     TESTS_NULL,
     TESTS_RANGE,
     TESTS_STRING,
-    Leaves,
+    Interning,
     flags_of,
     kind_of,
 )
@@ -72,7 +72,7 @@ cdef size_t column_bytes(Column* column) noexcept:
     return column.cuts_used * sizeof(double) + (2 * STRING_SLOTS * sizeof(int32_t) if column.strings else 0)
 
 
-cdef int cover(Column* column, object cells, Leaves leaves, uint32_t* test, Covered* covered) except -1:
+cdef int cover(Column* column, object cells, Interning interning, uint32_t* test, Covered* covered) except -1:
     """The cells of *column* that *test* accepts.  cells: what the column was made from."""
     cdef uint32_t head = test[0]
     cdef int kind = kind_of(head)
@@ -95,7 +95,7 @@ cdef int cover(Column* column, object cells, Leaves leaves, uint32_t* test, Cove
         covered.cells |= <uint64_t>1 << column.true_cell if flags & ACCEPTS_TRUE else 0
         covered.exact = column.false_cell != 1
     else:
-        found = cells.cover(leaves.others.values[test[1]], leaves.strings.values, leaves.string_numbers)
+        found = cells.cover(interning.others.values[test[1]], interning.strings.values, interning.string_numbers)
         covered.cells = found.cells
         covered.exact = found.exact
     return 0

@@ -6,8 +6,9 @@ from libc.stdint cimport uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from edgebroker.matching.compiled.buckets cimport Bucket
+from edgebroker.matching.compiled.codes cimport attribute_of, length_of
 from edgebroker.matching.compiled.columns cimport Covered, close_column, column_bytes, cover, open_column
-from edgebroker.matching.compiled.leaves cimport LINK_WORDS_MAX, Leaves, attribute_of, length_of
+from edgebroker.matching.compiled.leaves cimport LINK_WORDS_MAX, Leaves
 from edgebroker.matching.compiled.nodes cimport Node, maybe_at, yes_at
 
 import sys
@@ -28,6 +29,7 @@ cdef class Fork(Node):
         self.is_fork = True
         if cells is not None:
             open_column(&self.column, cells)
+            leaves.hold(cells)
         self.index_kids()
 
     def __dealloc__(self):
@@ -98,13 +100,15 @@ cdef class Fork(Node):
         nodes = self.nodes if old.edge else self.stars
         nodes[nodes.index(old)] = new
 
-    def fell(self):
-        """Let go of everything below, so that nothing is held in a circle."""
+    def discard(self):
+        """Give back what the fork and everything below hold, and let go of that, so that nothing is held in a circle."""
         cdef Node node
+        if self.cut is not None:
+            self.leaves.let_go(self.cut)
         for node in self.children():
             node.parent = None
-            if node.is_fork:
-                (<Fork>node).fell()
+            (<object>node).discard()
+        self.cut = None
         self.nodes, self.stars = [], []
         self.index_kids()
 
@@ -146,7 +150,7 @@ cdef class Fork(Node):
             return 0
         while at < end:
             if attribute_of(at[0]) == self.column.attribute:
-                cover(&self.column, self.cut, self.leaves, at, &covered)
+                cover(&self.column, self.cut, self.leaves.interning, at, &covered)
                 return covered.cells if __builtin_popcountll(covered.cells) <= self.span_max else 0
             at += length_of(at[0])
         return 0
@@ -181,24 +185,6 @@ cdef class Fork(Node):
                     total += 1
         self.starts[self.column.count] = total
         return 0
-
-
-def find(Node root, unsigned int leaf):
-    """The leaf at or below *root* that has the predicate of *leaf*, or -1."""
-    cdef Fork fork
-    cdef Node child
-    while root.is_fork:
-        fork = <Fork>root
-        if fork.cut is None:
-            for child in fork.stars:
-                same = find(child, leaf)
-                if same >= 0:
-                    return same
-            return -1
-        root = fork.child_at(fork.edge_for(leaf))
-        if root is None:
-            return -1
-    return (<Bucket>root).same(leaf)
 
 
 def plant(Node root, unsigned int leaf):

@@ -10,8 +10,9 @@ from libc.string cimport memcpy, memset
 
 from edgebroker.matching.compiled.buckets cimport LOOSE, WORDS_MAX, Bucket
 from edgebroker.matching.compiled.columns cimport cell_of
+from edgebroker.matching.compiled.events cimport value_of
 from edgebroker.matching.compiled.forks cimport Fork
-from edgebroker.matching.compiled.leaves cimport LINK_WORDS_MAX, Leaf, Leaves, Members, value_of
+from edgebroker.matching.compiled.leaves cimport LINK_WORDS_MAX, Leaf, Leaves, Members, passes
 from edgebroker.matching.compiled.nodes cimport Node, maybe_at, yes_at
 
 from edgebroker.matching.reference.search import Found
@@ -98,9 +99,9 @@ def match(Leaves leaves, trees, attributes):
     """The members, each once, of all leaves of *trees* that accept an event with *attributes*."""
     basket.used = 0
     basket.several = {}
-    leaves.look_at(attributes)
+    leaves.event.look_at(attributes)
     for tree in trees:
-        collect(leaves, <Node>tree.root, basket)
+        collect(leaves, <Node>tree.root, False, basket)
     return basket.gathered()
 
 
@@ -110,9 +111,9 @@ def decide(Leaves leaves, trees, attributes, mask):
     cdef uint64_t[LINK_WORDS_MAX] yes
     words_of(mask, open_)
     memset(yes, 0, leaves.link_words * sizeof(uint64_t))
-    leaves.look_at(attributes)
+    leaves.event.look_at(attributes)
     for tree in trees:
-        close(leaves, <Node>tree.root, open_, yes)
+        close(leaves, <Node>tree.root, False, open_, yes)
     return number_of(yes, leaves.link_words)
 
 
@@ -124,9 +125,9 @@ def route(Leaves leaves, trees, attributes, mask, int local):
     memset(yes, 0, leaves.link_words * sizeof(uint64_t))
     basket.used = 0
     basket.several = {}
-    leaves.look_at(attributes)
+    leaves.event.look_at(attributes)
     for tree in trees:
-        both(leaves, <Node>tree.root, open_, yes, local, basket)
+        both(leaves, <Node>tree.root, False, open_, yes, local, basket)
     return Found(basket.gathered(), number_of(yes, leaves.link_words))
 
 
@@ -185,8 +186,11 @@ cdef int gather(Leaves leaves, Bucket bucket, uint64_t* left, int outcome, int* 
     return used
 
 
-cdef int collect(Leaves leaves, Node node, Harvest harvest) except -1:
-    """Take the members of all leaves at and below *node* that accept the event."""
+cdef int collect(Leaves leaves, Node node, bint doubtful, Harvest harvest) except -1:
+    """Take the members of all leaves at and below *node* that accept the event.
+
+    doubtful: an edge on the way was followed because the value lies between two floats; nothing below is settled.
+    """
     cdef uint64_t[WORDS_MAX] left
     cdef Bucket bucket
     cdef Fork fork
@@ -197,20 +201,22 @@ cdef int collect(Leaves leaves, Node node, Harvest harvest) except -1:
     if node.is_fork:
         fork = <Fork>node
         if fork.cut is not None:
-            cell = cell_of(&fork.column, value_of(leaves, fork.column.attribute))
+            cell = cell_of(&fork.column, value_of(leaves.event, fork.column.attribute))
             if cell < 0:
                 for kid in range(len(fork.nodes)):
-                    collect(leaves, <Node>fork.nodes[kid], harvest)
+                    collect(leaves, <Node>fork.nodes[kid], True, harvest)
             else:
                 for kid in range(fork.starts[cell], fork.starts[cell + 1]):
-                    collect(leaves, <Node>fork.nodes[fork.kids[kid]], harvest)
+                    collect(leaves, <Node>fork.nodes[fork.kids[kid]], doubtful, harvest)
         for kid in range(len(fork.stars)):
-            collect(leaves, <Node>fork.stars[kid], harvest)
+            collect(leaves, <Node>fork.stars[kid], doubtful, harvest)
         return 0
     bucket = <Bucket>node
     outcome = bucket.narrow(left)
     if outcome == 0:
         return 0
+    if doubtful:
+        outcome = 2
     word = 0
     while True:
         used = gather(leaves, bucket, left, outcome, &word, batch)
@@ -218,11 +224,11 @@ cdef int collect(Leaves leaves, Node node, Harvest harvest) except -1:
             return 0
         for place in range(used):
             leaf = batch[place] & ~LOOSE_FLAG
-            if not batch[place] & LOOSE_FLAG or leaves.passes(leaf):
+            if not batch[place] & LOOSE_FLAG or passes(leaves, leaf):
                 harvest.take(&leaves.leaves[leaf])
 
 
-cdef int close(Leaves leaves, Node node, uint64_t* mask, uint64_t* yes) except -1:
+cdef int close(Leaves leaves, Node node, bint doubtful, uint64_t* mask, uint64_t* yes) except -1:
     """Add to *yes* the links of *mask* over which a leaf at or below *node* accepts; 1 as soon as no link is open."""
     cdef uint64_t[WORDS_MAX] left
     cdef uint64_t[LINK_WORDS_MAX] open_
@@ -236,28 +242,29 @@ cdef int close(Leaves leaves, Node node, uint64_t* mask, uint64_t* yes) except -
     cdef uint32_t leaf
     leaves.steps += 1
     for word in range(words):
-        open_[word] = mask[word] & ~yes[word]
-        yes[word] |= open_[word] & yes_at(node, word)
-        open_[word] &= maybe_at(node, word)
+        open_[word] = mask[word] & ~yes[word] & (yes_at(node, word) | maybe_at(node, word))
+        if not doubtful:
+            yes[word] |= open_[word] & yes_at(node, word)
+            open_[word] &= maybe_at(node, word)
         some |= open_[word]
     if not some:
         return 0
     if node.is_fork:
         fork = <Fork>node
         if fork.cut is not None:
-            cell = cell_of(&fork.column, value_of(leaves, fork.column.attribute))
+            cell = cell_of(&fork.column, value_of(leaves.event, fork.column.attribute))
             if cell < 0:
                 for kid in range(len(fork.nodes)):
-                    close(leaves, <Node>fork.nodes[kid], open_, yes)
+                    close(leaves, <Node>fork.nodes[kid], True, open_, yes)
                     if is_closed(open_, yes, words):
                         return 0
             else:
                 for kid in range(fork.starts[cell], fork.starts[cell + 1]):
-                    close(leaves, <Node>fork.nodes[fork.kids[kid]], open_, yes)
+                    close(leaves, <Node>fork.nodes[fork.kids[kid]], doubtful, open_, yes)
                     if is_closed(open_, yes, words):
                         return 0
         for kid in range(len(fork.stars)):
-            close(leaves, <Node>fork.stars[kid], open_, yes)
+            close(leaves, <Node>fork.stars[kid], doubtful, open_, yes)
             if is_closed(open_, yes, words):
                 return 0
         return 0
@@ -265,6 +272,8 @@ cdef int close(Leaves leaves, Node node, uint64_t* mask, uint64_t* yes) except -
     outcome = bucket.narrow(left)
     if outcome == 0:
         return 0
+    if doubtful:
+        outcome = 2
     word = 0
     while True:
         used = gather(leaves, bucket, left, outcome, &word, batch)
@@ -278,7 +287,7 @@ cdef int close(Leaves leaves, Node node, uint64_t* mask, uint64_t* yes) except -
             for link_word in range(words):
                 links[link_word] &= open_[link_word] & ~yes[link_word]
                 some |= links[link_word]
-            if some and (not batch[place] & LOOSE_FLAG or leaves.passes(leaf)):
+            if some and (not batch[place] & LOOSE_FLAG or passes(leaves, leaf)):
                 for link_word in range(words):
                     yes[link_word] |= links[link_word]
                 if is_closed(open_, yes, words):
@@ -293,7 +302,7 @@ cdef inline bint is_closed(uint64_t* open_, uint64_t* yes, int words) noexcept:
     return some == 0
 
 
-cdef int both(Leaves leaves, Node node, uint64_t* mask, uint64_t* yes, int local, Harvest harvest) except -1:
+cdef int both(Leaves leaves, Node node, bint doubtful, uint64_t* mask, uint64_t* yes, int local, Harvest harvest) except -1:
     """`close` for the links of *mask*, and taking the members over the link *local* on the way."""
     cdef uint64_t[WORDS_MAX] left
     cdef uint64_t[LINK_WORDS_MAX] links
@@ -309,28 +318,32 @@ cdef int both(Leaves leaves, Node node, uint64_t* mask, uint64_t* yes, int local
     cdef uint32_t leaf
     leaves.steps += 1
     for word in range(words):
-        open_ = mask[word] & ~yes[word]
-        yes[word] |= open_ & yes_at(node, word)
-        some |= open_ & maybe_at(node, word)
+        open_ = mask[word] & ~yes[word] & (yes_at(node, word) | maybe_at(node, word))
+        if not doubtful:
+            yes[word] |= open_ & yes_at(node, word)
+            open_ &= maybe_at(node, word)
+        some |= open_
     if not some and not (yes_at(node, here_word) | maybe_at(node, here_word)) & here:
         return 0
     if node.is_fork:
         fork = <Fork>node
         if fork.cut is not None:
-            cell = cell_of(&fork.column, value_of(leaves, fork.column.attribute))
+            cell = cell_of(&fork.column, value_of(leaves.event, fork.column.attribute))
             if cell < 0:
                 for kid in range(len(fork.nodes)):
-                    both(leaves, <Node>fork.nodes[kid], mask, yes, local, harvest)
+                    both(leaves, <Node>fork.nodes[kid], True, mask, yes, local, harvest)
             else:
                 for kid in range(fork.starts[cell], fork.starts[cell + 1]):
-                    both(leaves, <Node>fork.nodes[fork.kids[kid]], mask, yes, local, harvest)
+                    both(leaves, <Node>fork.nodes[fork.kids[kid]], doubtful, mask, yes, local, harvest)
         for kid in range(len(fork.stars)):
-            both(leaves, <Node>fork.stars[kid], mask, yes, local, harvest)
+            both(leaves, <Node>fork.stars[kid], doubtful, mask, yes, local, harvest)
         return 0
     bucket = <Bucket>node
     outcome = bucket.narrow(left)
     if outcome == 0:
         return 0
+    if doubtful:
+        outcome = 2
     word = 0
     while True:
         used = gather(leaves, bucket, left, outcome, &word, batch)
@@ -345,7 +358,7 @@ cdef int both(Leaves leaves, Node node, uint64_t* mask, uint64_t* yes, int local
                 some |= links[link_word] & mask[link_word] & ~yes[link_word]
             if here_word < words:
                 some |= links[here_word] & here
-            if some and (not batch[place] & LOOSE_FLAG or leaves.passes(leaf)):
+            if some and (not batch[place] & LOOSE_FLAG or passes(leaves, leaf)):
                 for link_word in range(words):
                     yes[link_word] |= links[link_word] & mask[link_word]
                 if here_word < words and links[here_word] & here:

@@ -1,7 +1,7 @@
 """The matching kernel in plain Python: what runs where nothing was compiled, and the compiled one's oracle."""
 
 from edgebroker.matching.reference.buckets import Bucket, Use
-from edgebroker.matching.reference.forks import Fork, annotate_up, count_in, find, gain, plant, root_of
+from edgebroker.matching.reference.forks import Fork, annotate_up, count_in, gain, plant, root_of
 from edgebroker.matching.reference.leaves import Leaves
 from edgebroker.matching.reference.nodes import Node
 from edgebroker.matching.reference.search import decide, match, route
@@ -23,7 +23,6 @@ __all__ = [
     "annotate_up",
     "count_in",
     "decide",
-    "find",
     "gain",
     "match",
     "plant",

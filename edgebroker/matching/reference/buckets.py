@@ -33,7 +33,7 @@ class Use(NamedTuple):
 class Bucket(Node):
     """Up to BUCKET_LIMIT leaves."""
 
-    __slots__ = ("_of_predicate", "certain", "columns", "leaves", "live", "loose", "rows", "slots", "uncut")
+    __slots__ = ("certain", "columns", "leaves", "live", "loose", "rows", "slots", "uncut")
 
     def __init__(self, leaves: Leaves) -> None:
         super().__init__()
@@ -46,24 +46,17 @@ class Bucket(Node):
         self.rows: list[list[int]] = []  # one list per column
         self.uncut = 0
         """Loose leaves that came since the columns were cut."""
-        self._of_predicate: dict[Predicate, int] = {}
-
-    def same(self, leaf: int) -> int:
-        """The leaf here with the predicate of *leaf*, or -1."""
-        return self._of_predicate.get(self.leaves.predicate(leaf), -1)
 
     def add(self, leaf: int) -> None:
         """Take in *leaf*. There must be room."""
-        predicate = self.leaves.predicate(leaf)
         position = (~self.live & (self.live + 1)).bit_length() - 1  # the lowest that is free
         assert position < BUCKET_LIMIT
         self.slots[position : position + 1] = [leaf]
         self.count += 1
         self.leaves.homes[leaf] = self
         self.leaves.positions[leaf] = position
-        self._of_predicate[predicate] = leaf
         self.live |= 1 << position
-        self.uncut += self._enter(position, predicate)
+        self.uncut += self._enter(position, self.leaves.predicate(leaf))
 
     def remove(self, leaf: int) -> None:
         """Give up *leaf*."""
@@ -71,7 +64,6 @@ class Bucket(Node):
         self.slots[position] = -1
         self.count -= 1
         self.leaves.homes[leaf] = None
-        del self._of_predicate[self.leaves.predicate(leaf)]
         gone = ~(1 << position)
         self.live &= gone
         self.loose &= gone
@@ -84,6 +76,9 @@ class Bucket(Node):
     def cut(self, columns: Sequence[Cells]) -> None:
         """Make *columns* the columns."""
         held = self.held()
+        for cells in columns:
+            self.leaves.hold(cells)
+        self.discard()
         self.columns = tuple(columns)
         self.rows = [[0] * cells.count for cells in columns]
         self.slots = held
@@ -92,6 +87,13 @@ class Bucket(Node):
         for position, leaf in enumerate(held):
             self.leaves.positions[leaf] = position
             self._enter(position, self.leaves.predicate(leaf))
+
+    def discard(self) -> None:
+        """Give back what the columns hold, before the bucket or its columns go."""
+        for cells in self.columns:
+            self.leaves.let_go(cells)
+        self.columns = ()
+        self.rows = []
 
     def survey(self) -> dict[int, Use]:
         """How each attribute is used."""
@@ -157,7 +159,7 @@ class Bucket(Node):
         """Bytes taken."""
         rows = sum(sys.getsizeof(row) for column in self.rows for row in column)
         return (
-            200 + sys.getsizeof(self.slots) + sys.getsizeof(self._of_predicate) + rows
+            200 + sys.getsizeof(self.slots) + rows
             + sum(map(sys.getsizeof, self.rows)) + sum(cells.bytes() for cells in self.columns)
         )  # fmt: skip
 

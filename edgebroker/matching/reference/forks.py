@@ -24,6 +24,8 @@ class Fork(Node):
         super().__init__()
         self.leaves = leaves
         self.cells = cells
+        if cells is not None:
+            leaves.hold(cells)
         self.span_max = span_max
         self.edges: dict[int, Node] = {}
         self.stars: list[Node] = []
@@ -84,12 +86,14 @@ class Fork(Node):
             if old.edge >> cell & 1:
                 kids[kids.index(old)] = new
 
-    def fell(self) -> None:
-        """Let go of everything below, so that nothing is held in a circle."""
+    def discard(self) -> None:
+        """Give back what the fork and everything below hold, and let go of that, so that nothing is held in a circle."""
+        if self.cells is not None:
+            self.leaves.let_go(self.cells)
         for node in self.children():
             node.parent = None
-            if isinstance(node, Fork):
-                node.fell()
+            node.discard()
+        self.cells = None
         self.edges, self.stars, self.kids = {}, [], []
 
     def annotate(self) -> bool:
@@ -118,17 +122,6 @@ class Fork(Node):
         """Bytes taken, without the nodes below."""
         lists = sum(map(sys.getsizeof, self.kids)) + sys.getsizeof(self.edges) + sys.getsizeof(self.stars)
         return 200 + lists + (self.cells.bytes() if self.cells else 0)
-
-
-def find(root: Node, leaf: int) -> int:
-    """The leaf at or below *root* that has the predicate of *leaf*, or -1."""
-    if isinstance(root, Bucket):
-        return root.same(leaf)
-    assert isinstance(root, Fork)
-    if root.cells is not None:
-        child = root.child(root.edge_of(leaf))
-        return -1 if child is None else find(child, leaf)
-    return next((same for same in (find(child, leaf) for child in root.stars) if same >= 0), -1)
 
 
 def plant(root: Node, leaf: int) -> Bucket:

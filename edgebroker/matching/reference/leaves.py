@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
-from edgebroker.matching.cells import strings_of
+from edgebroker.matching.cells import Cells, strings_of
 from edgebroker.matching.interned import Interned
 from edgebroker.matching.reference.nodes import Node
 from edgebroker.predicate import Predicate
@@ -24,6 +25,7 @@ class Leaves:
         self.positions: list[int] = []
         self._several: set[int] = set()  # leaves with a member that has other leaves too
         self._of_number: dict[int, tuple[int, ...]] = {}
+        self._listed: dict[tuple[int, Predicate], int] = {}
         self._free: list[int] = []
 
     def __len__(self) -> int:
@@ -60,9 +62,33 @@ class Leaves:
         assert predicate is not None
         return predicate
 
-    def attributes(self, leaf: int) -> list[int]:
+    def attributes(self, leaf: int) -> Sequence[int]:
         """The numbers of the attributes that *leaf* tests."""
         return [self.names.numbers[test.attribute] for test in self.predicate(leaf)]
+
+    def same(self, end: int, leaf: int) -> int:
+        """The leaf listed for *end* with the predicate of *leaf*, or -1."""
+        return self._listed.get((end, self.predicate(leaf)), -1)
+
+    def enlist(self, end: int, leaf: int) -> None:
+        """List *leaf* as the one for *end* with its predicate."""
+        self._listed[end, self.predicate(leaf)] = leaf
+
+    def delist(self, end: int, leaf: int) -> None:
+        """Take it off the list."""
+        del self._listed[end, self.predicate(leaf)]
+
+    def hold(self, cells: Cells) -> None:
+        """Keep the strings of *cells*: were their numbers given to others, those would inherit their cells."""
+        for string in cells.strings:
+            text = self.strings.values[string]
+            assert text is not None
+            self.strings.take(text)
+
+    def let_go(self, cells: Cells) -> None:
+        """Keep them no longer."""
+        for string in cells.strings:
+            self.strings.drop(string)
 
     def join(self, leaf: int, number: int, link: int, several: bool) -> None:
         """Make subscription *number* a member of *leaf*.  several: it is or will be one of other leaves too."""
@@ -107,7 +133,7 @@ class Leaves:
 
     def bytes(self) -> int:
         """Bytes taken, without the predicates themselves."""
-        lists = (self.predicates, self.members, self.homes, self.positions, self._of_number)
+        lists = (self.predicates, self.members, self.homes, self.positions, self._of_number, self._listed)
         return (
             sum(map(sys.getsizeof, lists))
             + sum(map(sys.getsizeof, self.members))

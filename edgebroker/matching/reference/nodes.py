@@ -33,3 +33,7 @@ class Node:
     def annotate(self) -> bool:
         """Find the annotation; say whether it changed."""
         raise NotImplementedError
+
+    def discard(self) -> None:
+        """Give back what the node holds, before it goes."""
+        raise NotImplementedError

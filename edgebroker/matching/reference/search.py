@@ -59,21 +59,22 @@ def route(leaves: Leaves, trees: Sequence[Tree], attributes: Attributes, mask: i
     found: dict[int, None] = {}
     here = 1 << local
     yes = 0
-    nodes = [tree.root for tree in reversed(trees)]
+    nodes = [(tree.root, False) for tree in reversed(trees)]
     while nodes:
-        node = nodes.pop()
-        open_ = mask & ~yes
+        node, doubtful = nodes.pop()
         leaves.steps += 1
-        yes |= open_ & node.yes
-        open_ &= node.maybe
         reach = node.yes | node.maybe
+        open_ = mask & ~yes & reach
+        if not doubtful:
+            yes |= open_ & node.yes
+            open_ &= node.maybe
         if not (open_ | reach & here):
             continue
         if isinstance(node, Fork):
-            nodes += reversed(_next(node, event))
+            nodes += reversed(_next(node, event, doubtful))
             continue
         assert isinstance(node, Bucket)
-        for leaf, verified in _candidates(node, event):
+        for leaf, verified in _candidates(node, event, doubtful):
             links = leaves.links(leaf)
             if links & (mask & ~yes | here) and (verified or event.passes(leaves.predicate(leaf))):
                 yes |= links & mask
@@ -84,35 +85,38 @@ def route(leaves: Leaves, trees: Sequence[Tree], attributes: Attributes, mask: i
 
 def _leaves(root: Node, event: Event) -> Iterator[int]:
     """The leaves below *root* that accept the event."""
-    nodes = [root]
+    nodes = [(root, False)]
     while nodes:
-        node = nodes.pop()
+        node, doubtful = nodes.pop()
         if isinstance(node, Fork):
             node.leaves.steps += 1
-            nodes += reversed(_next(node, event))
+            nodes += reversed(_next(node, event, doubtful))
             continue
         assert isinstance(node, Bucket)
         node.leaves.steps += 1
-        for leaf, verified in _candidates(node, event):
+        for leaf, verified in _candidates(node, event, doubtful):
             if verified or event.passes(node.leaves.predicate(leaf)):
                 yield leaf
 
 
-def _close(node: Node, event: Event, open_: int) -> int:
+def _close(node: Node, event: Event, open_: int, doubtful: bool = False) -> int:
     """The links of *open_* that turn out YES at or below *node*."""
     assert isinstance(node, (Fork, Bucket))
     node.leaves.steps += 1
-    yes = open_ & node.yes
-    open_ &= node.maybe
+    yes = 0
+    open_ &= node.yes | node.maybe
+    if not doubtful:
+        yes = open_ & node.yes
+        open_ &= node.maybe
     if not open_:
         return yes
     if isinstance(node, Fork):
-        for child in _next(node, event):
-            yes |= _close(child, event, open_ & ~yes)
+        for child, doubt in _next(node, event, doubtful):
+            yes |= _close(child, event, open_ & ~yes, doubt)
             if not open_ & ~yes:
                 break
         return yes
-    for leaf, verified in _candidates(node, event):
+    for leaf, verified in _candidates(node, event, doubtful):
         links = node.leaves.links(leaf) & open_ & ~yes
         if links and (verified or event.passes(node.leaves.predicate(leaf))):
             yes |= links
@@ -121,18 +125,25 @@ def _close(node: Node, event: Event, open_: int) -> int:
     return yes
 
 
-def _next(fork: Fork, event: Event) -> list[Node]:
-    """The children of *fork* that an event reaches, value edges before `*`."""
-    if fork.cells is None:
-        return fork.stars
-    cell = event.cell(fork.cells)
-    return fork.children() if cell == INSIDE else fork.kids[cell] + fork.stars
+def _next(fork: Fork, event: Event, doubtful: bool) -> list[tuple[Node, bool]]:
+    """The children of *fork* that an event reaches, value edges before `*`, and whether what they say is doubtful.
+
+    It is below value edges that were followed because the value lies between two floats: nothing there is settled.
+    """
+    edges: list[tuple[Node, bool]] = []
+    if fork.cells is not None:
+        cell = event.cell(fork.cells)
+        if cell == INSIDE:
+            edges = [(node, True) for node in fork.edges.values()]
+        else:
+            edges = [(node, doubtful) for node in fork.kids[cell]]
+    return edges + [(node, doubtful) for node in fork.stars]
 
 
-def _candidates(bucket: Bucket, event: Event) -> Iterator[tuple[int, bool]]:
+def _candidates(bucket: Bucket, event: Event, doubtful: bool) -> Iterator[tuple[int, bool]]:
     """The leaves of *bucket* that the columns leave over, by position, and whether they need no verifying."""
     left = bucket.live
-    loose = bucket.loose
+    loose = -1 if doubtful else bucket.loose
     for cells, rows in zip(bucket.columns, bucket.rows, strict=True):
         cell = event.cell(cells)
         if cell == INSIDE:

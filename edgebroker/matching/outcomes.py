@@ -1,0 +1,36 @@
+"""What searches and counts of the tree answer."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Decision(NamedTuple):
+    """The outcome of link matching for one event."""
+
+    yes: int
+    """The links that need a copy, one bit each."""
+    steps: int
+    """The forks and buckets visited."""
+
+
+class Route(NamedTuple):
+    """The local subscriptions and the links that an event goes to."""
+
+    numbers: list[int]
+    """The local subscriptions that match."""
+    yes: int
+    """The links that need a copy, one bit each."""
+
+
+class Census(NamedTuple):
+    """How large a tree is."""
+
+    subscriptions: int
+    leaves: int
+    """Different predicates, by topic filter."""
+    buckets: int
+    nodes: int
+    """Nodes of the topic tree, forks and buckets."""
+    bytes: int
+    """Bytes taken; the numbers of the subscriptions and the texts of their topic filters are the caller's."""
