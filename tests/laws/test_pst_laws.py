@@ -1,22 +1,29 @@
-"""Laws of the parallel search tree: whatever was inserted and removed, it answers as asking every subscription
-would.
+"""Laws of the parallel search tree: whatever was inserted and removed, it answers as asking every subscription would,
+and it keeps the annotations, the counts and the room that it would have if it had been grown at once.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import pairwise
+from types import ModuleType
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edgebroker.event import COMPOSITE, Value
-from edgebroker.matching.linkmatch import decide
+from edgebroker.matching import reference
+from edgebroker.matching.cells import Cells, high_cut, low_cut, thinned
+from edgebroker.matching.kernel import kernel
 from edgebroker.matching.pst import Pst
-from edgebroker.matching.published.cells import Cells
-from edgebroker.matching.published.labels import key_of
-from edgebroker.matching.published.nodes import LEAF, NONE, Nodes
+from edgebroker.matching.reference.events import INSIDE, Event
+from edgebroker.matching.reference.forks import Fork
+from edgebroker.matching.reference.leaves import Leaves
 from edgebroker.matching.trits import NOWHERE, TritVector, alternative_combine, parallel_combine
 from edgebroker.predicate import ANY_ONE, ANY_RUN, Bound, ElementaryTest, Interval, Kind, Pattern, Predicate
 from edgebroker.topics import TopicFilter
@@ -113,20 +120,21 @@ SUBSCRIPTIONS = st.builds(
     st.integers(0, 4),
 )
 REMOVED = st.just(None)
-CHANGES = st.lists(st.one_of(SUBSCRIPTIONS, SUBSCRIPTIONS, SUBSCRIPTIONS, REMOVED), max_size=25)
+CHANGES = st.lists(st.one_of(SUBSCRIPTIONS, SUBSCRIPTIONS, SUBSCRIPTIONS, REMOVED), max_size=20)
+BUCKETS = st.sampled_from([2, 4, 1_024])
 
 
 @dataclass
 class Grown:
     """A tree after random changes, and what should be in it."""
 
-    tree: Pst = field(default_factory=Pst)
+    tree: Pst
     subscriptions: dict[int, Subscription] = field(default_factory=dict)
 
 
 @st.composite
-def grown_trees(draw: st.DrawFn) -> Grown:
-    grown = Grown()
+def grown_trees(draw: st.DrawFn, kernel: ModuleType = kernel) -> Grown:
+    grown = Grown(Pst(kernel, draw(BUCKETS)))
     for number, change in enumerate(draw(CHANGES)):
         if change is not None:
             grown.tree.insert(number, change.topic_filter, change.predicates, change.link)
@@ -157,27 +165,38 @@ def test_a_resolution_tells_plain_subscriptions_from_those_with_content(grown: G
     content = {number for number, each in here.items() if each.predicates and () not in each.predicates}
     resolution = grown.tree.resolve(topic)
     assert sorted(resolution.plain) == sorted(plain)
-    assert sorted(resolution.content_numbers()) == sorted(content)
+    assert {number for each in resolution.contents for number in each.members()} == content
     # The attributes of a whole content tree are wanted, so of every subscription in it.
     tests = [test for number in content for predicate in here[number].predicates for test in predicate]
     assert resolution.wanted == {test.attribute for test in tests}
 
 
-@given(grown_trees(), TOPICS, ATTRIBUTES, st.integers(0, 31))
+@given(grown_trees(), TOPICS, ATTRIBUTES, st.integers(0, 31), st.integers(0, 4))
 def test_the_links_decided_are_the_links_of_the_matches(
-    grown: Grown, topic: str, attributes: dict[str, Value], mask: int
+    grown: Grown, topic: str, attributes: dict[str, Value], mask: int, local: int
 ) -> None:
-    expected = 0
-    for each in grown.subscriptions.values():
-        if each.matches(topic, attributes):
-            expected |= 1 << each.link
-    assert decide(grown.tree, topic, attributes, mask) == expected & mask
+    matching = {number: each for number, each in grown.subscriptions.items() if each.matches(topic, attributes)}
+    links = sum({1 << each.link for each in matching.values()})
+    resolution = grown.tree.resolve(topic)
+    assert grown.tree.decide(resolution, attributes, mask).yes == links & mask
+    route = grown.tree.route(resolution, attributes, mask, local)
+    assert route.yes == links & mask
+    assert sorted(route.numbers) == [number for number, each in matching.items() if each.link == local]
 
 
 @given(grown_trees())
 def test_annotations_kept_path_by_path_are_those_made_from_scratch(grown: Grown) -> None:
-    nodes = grown.tree.nodes
-    check_annotations(nodes, nodes.stars[NONE])
+    check_annotations(grown.tree)
+
+
+@given(grown_trees(kernel=reference))
+def test_annotations_are_combined_by_the_book(grown: Grown) -> None:
+    """A over the cells of P over the edges into each, then P with `*` [LM 2.4, 2.7]."""
+    for node in nodes_of(grown.tree):
+        if isinstance(node, Fork):
+            cells = [over_edges(kids) for kids in node.kids]
+            over_values = reduce(alternative_combine, cells) if cells else NOWHERE
+            assert node.annotation == parallel_combine(over_values, over_edges(node.stars))
 
 
 @given(grown_trees(), st.randoms(use_true_random=False))
@@ -185,131 +204,121 @@ def test_nothing_remains_when_everything_is_taken_out(grown: Grown, rng: random.
     numbers = list(grown.subscriptions)
     rng.shuffle(numbers)
     for number in numbers:
-        epoch = grown.tree.epoch
         grown.tree.remove(number)
-        assert grown.tree.epoch > epoch
     assert len(grown.tree) == 0
-    assert len(grown.tree.nodes) == 0
-    assert not grown.tree.schemas
+    assert grown.tree.census()[:-1] == Pst().census()[:-1]
 
 
-@given(
-    st.lists(st.tuples(intervals_of(NUMBERS), st.booleans()), max_size=12), st.sampled_from(NUMBERS), st.integers(0, 4)
-)
-def test_cells_find_the_intervals_that_contain_a_value(
-    sets: list[tuple[tuple[Interval, ...], bool]], value: float, allowance: int
+@given(grown_trees(), SUBSCRIPTIONS, TOPICS, ATTRIBUTES)
+def test_a_resolution_tells_the_truth_as_long_as_its_epoch_lasts(
+    grown: Grown, change: Subscription, topic: str, attributes: dict[str, Value]
 ) -> None:
-    cells = Cells(allowance)
-    for child, (intervals, _) in enumerate(sets, start=1):
-        for interval in intervals:
-            cells.add(interval, child)
-    for child, (intervals, removed) in enumerate(sets, start=1):
-        if removed:
-            for interval in intervals:
-                cells.discard(interval, child)
-    found: list[int] = []
-    cells.find(value, found)
-    assert sorted(found) == [
-        child
-        for child, (intervals, removed) in enumerate(sets, start=1)
-        if not removed and any(interval.contains(value) for interval in intervals)
-    ]
-    assert bool(cells) is any(not removed for _, removed in sets)
+    resolution = grown.tree.resolve(topic)
+    epoch = grown.tree.epoch
+    grown.tree.insert(1_000, change.topic_filter, change.predicates, change.link)
+    assert resolution.epoch == epoch <= grown.tree.epoch
+    if grown.tree.epoch == epoch:
+        now = grown.tree.resolve(topic)
+        assert (resolution.plain, resolution.wanted) == (now.plain, now.wanted)
+        assert grown.tree.match(resolution, attributes) == grown.tree.match(now, attributes)
+    else:
+        with pytest.raises(ValueError, match="epoch"):
+            grown.tree.match(resolution, attributes)
+
+
+@given(elementary_tests("a"), st.lists(elementary_tests("a"), max_size=6), st.sampled_from(VALUES), st.integers(1, 9))
+def test_the_cell_of_a_value_tells_whether_a_test_accepts_it(
+    test: ElementaryTest, others: list[ElementaryTest], value: Value, cuts_max: int
+) -> None:
+    leaves = Leaves()
+    for each in (test, *others):
+        leaves.create((each,))
+    numbers = [interval for each in others if each.kind is Kind.NUMBER for interval in each.intervals]
+    cuts = [cut for each in numbers for cut in (low_cut(each)[0], high_cut(each)[0]) if cut is not None]
+    strings = sorted(leaves.strings.numbers.values())[::2]
+    cells = Cells(leaves.names.numbers["a"], thinned(cuts, cuts_max, cuts_max), strings, booleans=cuts_max > 4)
+    cell = Event(leaves, {"a": value}).cell(cells)
+    if cell == INSIDE:
+        return
+    covered, exact = cells.cover(test, leaves.strings.values, leaves.strings.numbers)
+    if exact:
+        assert test.accepts(value) is bool(covered >> cell & 1)
+    else:
+        assert covered >> cell & 1 or not test.accepts(value)
+
+
+# -- one tree grown large, or long ------------------------------------------------------------------------------------
 
 
 def test_nested_intervals_take_room_in_proportion_to_their_number() -> None:
-    cells = Cells()
-    for child in range(1, 2_001):
-        cells.add(Interval(-child, True, child, True), child)
-    assert cells.entries <= 64 * 2_000
-    found: list[int] = []
-    cells.find(1_500.5, found)
-    assert sorted(found) == list(range(1_501, 2_001))
-    for child in range(1, 2_001):
-        cells.discard(Interval(-child, True, child, True), child)
-    assert not cells
-    assert cells.entries == 0
+    trees = [Pst(), Pst()]
+    for tree, count in zip(trees, (1_000, 4_000), strict=True):
+        for number in range(1, count + 1):
+            nested = ElementaryTest("a", Kind.NUMBER, (Interval(-number, True, number, True),))
+            tree.insert(number, TopicFilter.parse("x"), [(nested,)])
+        found = tree.match(tree.resolve("x"), {"a": 500.5})
+        assert sorted(found) == list(range(501, count + 1))
+    small, large = (tree.census().bytes for tree in trees)
+    assert large < 6 * small
 
 
-def test_one_hundred_and_fifty_predicates_on_one_topic_survive_every_change_of_order() -> None:
+def test_two_hundred_predicates_on_one_topic_survive_every_change_of_order() -> None:
     rng = random.Random(11)
-    tree = Pst()
+    tree = Pst(bucket_max=8)
     topic_filter = TopicFilter.parse("plant/+/line/#")
     subscriptions: dict[int, Subscription] = {}
-    for number in range(150):
-        # The last names are tested most, and they come last: each look at the order changes it.
-        names = [name for weight, name in enumerate("abcdef", start=1) if rng.random() < weight / 7]
+    for number in range(200):
+        # The first names are tested at first, the last ones at last: the order has to follow.
+        names = sorted({"abcdef"[min(5, number // 40 + rng.randrange(2))] for _ in range(2)})
         predicate = tuple(
             ElementaryTest(name, Kind.NUMBER, (Interval(low, True, low + rng.choice((0, 1)), True),))
-            for name, low in zip(names, rng.choices(range(3), k=len(names)), strict=True)
+            for name, low in zip(names, rng.choices(range(30), k=len(names)), strict=True)
         )
         subscriptions[number] = Subscription(topic_filter, [predicate, predicate[:1]], rng.randrange(5))
         tree.insert(number, topic_filter, subscriptions[number].predicates, subscriptions[number].link)
-        check_annotations(tree.nodes, tree.nodes.stars[NONE])
-        attributes: dict[str, Value] = {name: rng.randrange(4) for name in "abcdef" if rng.random() < 0.9}
+        if number >= 60:  # those that came first go
+            tree.remove(number - 60)
+            del subscriptions[number - 60]
+        tree.tend()
+        check_annotations(tree)
+        attributes: dict[str, Value] = {name: rng.randrange(31) for name in "abcdef" if rng.random() < 0.9}
         resolution = tree.resolve("plant/1/line")
         found = [*resolution.plain, *tree.match(resolution, attributes)]
         assert sorted(found) == [i for i, each in subscriptions.items() if each.matches("plant/1/line", attributes)]
-    (schema,) = tree.schemas.values()
-    assert schema.names[-1] == "a"
-    for number in rng.sample(sorted(subscriptions), k=150):
+    for number in rng.sample(sorted(subscriptions), k=len(subscriptions)):
         tree.remove(number)
-        check_annotations(tree.nodes, tree.nodes.stars[NONE])
-    assert len(tree.nodes) == 0
+        check_annotations(tree)
+    assert tree.census()[:-1] == Pst().census()[:-1]
 
 
-def test_attribute_names_that_come_and_go_take_no_room() -> None:
+def test_names_and_strings_that_come_and_go_take_no_room() -> None:
     tree = Pst()
     topic_filter = TopicFilter.parse("t")
     tree.insert(0, topic_filter, [(ElementaryTest("stays", Kind.NOT_NULL),)])
+    room = 0
     for number in range(1, 500):
-        tree.insert(number, topic_filter, [(ElementaryTest(f"name{number}", Kind.NULL),)])
-        assert sorted(tree.match(tree.resolve("t"), {"stays": 1})) == [0, number]
+        named = ElementaryTest("text", Kind.STRING, (Interval(f"value{number}", True, f"value{number}", True),))
+        tree.insert(number, topic_filter, [(ElementaryTest(f"name{number}", Kind.NULL), named)])
+        assert sorted(tree.match(tree.resolve("t"), {"stays": 1, "text": f"value{number}"})) == [0, number]
+        room = room or tree.census().bytes
         tree.remove(number)
-    (schema,) = tree.schemas.values()
-    assert len(schema.names) == 2
     assert tree.resolve("t").wanted == {"stays"}
+    assert tree.census().bytes < 1.1 * room
 
 
-# -- annotations by the book ------------------------------------------------------------------------------------------
-
-REPRESENTATIVES: tuple[Value, ...] = (
-    *VALUES,
-    *(-5, -0.5, 0.25, 0.75, 1.5, 2.25, 2.75, 7),  # between the bounds that the tests above use
-    *("0", "aa", "abb", "abz", "az", "bz", "z"),
-)
+def nodes_of(tree: Pst) -> list[Any]:
+    """All forks and buckets, children before their fork."""
+    contents = [end.content for end in tree.ends if end is not None and end.content is not None]
+    return [node for content in contents for node in reversed(list(content.nodes()))]
 
 
-def check_annotations(nodes: Nodes, node: int) -> TritVector:
-    """Compare every annotation below *node* with A over cells, P over edges, and P with `*`, leaves first."""
-    if not node:
-        return NOWHERE
-    kept = TritVector(nodes.yeses[node], nodes.maybes[node])
-    if nodes.ranks[node] == LEAF:
-        yes = 0
-        for link in nodes.members[node].values():
-            yes |= 1 << link
-        assert kept == TritVector(yes, 0)
-        return kept
-    children = {child: check_annotations(nodes, child) for child in nodes.value_children(node)}
-    star = check_annotations(nodes, nodes.stars[node])
-    values: list[object] = [*REPRESENTATIVES, *LEVELS, "another level"]
-    keys = nodes.domains.get(nodes.ranks[node]) or [key_of(value) for value in values]
-    annotation: TritVector | None = None
-    for key in keys:
-        accepting: list[int] = []
-        nodes.find(node, key, accepting)
-        cell = NOWHERE
-        for child in accepting:
-            cell = parallel_combine(cell, children[child])
-        annotation = cell if annotation is None else alternative_combine(annotation, cell)
-    assert annotation is not None
-    expected = parallel_combine(annotation, star)
-    assert kept.yes == expected.yes
-    # A cell of patterns that no representative meets would be missing from the reference, never from the tree.
-    assert kept.reach & expected.reach == expected.reach
-    reach = star.reach
-    for trits in children.values():
-        reach |= trits.reach
-    assert kept.reach == (expected.reach if nodes.ranks[node] in nodes.domains else reach)
-    return kept
+def check_annotations(tree: Pst) -> None:
+    """Annotating a node once more changes nothing, and what a fork counts is below it."""
+    for node in nodes_of(tree):
+        assert not node.annotate()
+        if isinstance(node, tree.kernel.Fork):
+            assert node.count == sum(child.count for child in node.children())
+
+
+def over_edges(nodes: Iterable[Any]) -> TritVector:
+    return reduce(parallel_combine, (node.annotation for node in nodes), NOWHERE)
