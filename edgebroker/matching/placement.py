@@ -1,0 +1,165 @@
+"""Where a subscription sits in the tree, how each of its tests is settled there, and what finding it costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple
+
+from edgebroker.matching.growth import CUT_FIRST, STAR
+from edgebroker.matching.labels import attribute_of, label_of
+from edgebroker.matching.pst import Pst
+from edgebroker.predicate import ElementaryTest, Predicate
+
+
+class Settled(Enum):
+    """By what a test is settled for an event that has come to its bucket."""
+
+    PATH = "path"
+    """By an edge on the way, which accepts just what the test does."""
+    CELLS = "cells"
+    """By the cell of the event's value: the test accepts all of each of its cells."""
+    LOOSE = "loose"
+    """By looking at the value: the test accepts a part of some cell only. The column leaves most others out."""
+    UNCUT = "uncut"
+    """By looking at the value: the bucket has no column for the attribute."""
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether the value itself must be looked at."""
+        return self in (Settled.LOOSE, Settled.UNCUT)
+
+
+class Standing(NamedTuple):
+    """How one test of a leaf stands in the leaf's bucket."""
+
+    settled: Settled
+    column: int
+    """The column that has its cells, or -1."""
+    cells: int
+    """Those that it covers, one bit each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One edge of a path."""
+
+    attribute: str
+    """What the fork tests; "" if it tests nothing and spreads what nothing tells apart."""
+    label: str
+    reason: str
+    """Why the predicate took a `*` edge; "" for any other edge."""
+    edges: int
+    """How many lead away from the fork."""
+    leaves: int
+    """How many leaves lie behind this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedTest:
+    """One test of a predicate, and how it is settled."""
+
+    test: ElementaryTest
+    settled: Settled
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where one predicate of a subscription sits."""
+
+    predicate: Predicate
+    topic_filter: str
+    turns: tuple[Turn, ...]
+    """From the root of the topic filter's content tree to the bucket."""
+    tests: tuple[PlacedTest, ...]
+    members: int
+    """Subscriptions that share the leaf, this one among them."""
+    leaves: int
+    """Leaves in the bucket, this one among them."""
+    columns: tuple[str, ...]
+    """The attributes by whose cells the bucket is searched."""
+
+    @property
+    def steps(self) -> int:
+        """Forks and buckets on the way, the last bucket among them."""
+        return len(self.turns) + 1
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether an event that the columns leave over must be compared with the predicate."""
+        return any(placed.settled.is_verified for placed in self.tests)
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether every event that comes to the bucket satisfies the predicate."""
+        return all(placed.settled is Settled.PATH for placed in self.tests)
+
+    @property
+    def has_few_neighbours(self) -> bool:
+        """Whether the bucket is so small that it has no columns."""
+        return not self.columns and self.leaves < CUT_FIRST
+
+
+def placements(tree: Pst, number: int) -> tuple[Placement, ...]:
+    """Where each predicate of subscription *number* sits.
+
+    None for one without content filter: it hangs on the topic filter itself. Raises KeyError if there is no such
+    subscription.
+    """
+    end = tree.end_of(number)
+    return tuple(_placement(tree, end.text, leaf) for leaf in tree.leaves.leaves_of(number))
+
+
+def standing(bucket: Any, test: ElementaryTest) -> Standing:
+    """How *test*, of a leaf in *bucket*, stands there."""
+    strings = bucket.leaves.strings
+    attribute = bucket.leaves.names.numbers[test.attribute]
+    node = bucket
+    while node.parent is not None:
+        cells = node.parent.cells
+        if cells is not None and cells.attribute == attribute and node.edge != STAR:
+            covered = cells.cover(test, strings.values, strings.numbers)
+            if covered.exact and covered.cells == node.edge:
+                return Standing(Settled.PATH, -1, 0)
+        node = node.parent
+    for column, cells in enumerate(bucket.columns):
+        if cells.attribute == attribute:
+            covered = cells.cover(test, strings.values, strings.numbers)
+            return Standing(Settled.CELLS if covered.exact else Settled.LOOSE, column, covered.cells)
+    return Standing(Settled.UNCUT, -1, 0)
+
+
+def path_to(node: Any) -> list[Any]:
+    """The nodes from the root of the content tree down to *node*, both included."""
+    path = [node]
+    while path[-1].parent is not None:
+        path.append(path[-1].parent)
+    path.reverse()
+    return path
+
+
+def _placement(tree: Pst, topic_filter: str, leaf: int) -> Placement:
+    leaves = tree.leaves
+    predicate, bucket = leaves.predicate(leaf), leaves.home(leaf)
+    return Placement(
+        predicate,
+        topic_filter,
+        tuple(_turn(leaves, node, predicate) for node in path_to(bucket)[1:]),
+        tuple(PlacedTest(test, standing(bucket, test).settled) for test in predicate),
+        len(leaves.members_of(leaf)),
+        bucket.count,
+        tuple(attribute_of(leaves, cells) for cells in bucket.columns),
+    )
+
+
+def _turn(leaves: Any, node: Any, predicate: Predicate) -> Turn:
+    fork = node.parent
+    edges = len(fork.children())
+    if fork.cells is None:
+        return Turn("", label_of(leaves, None, STAR), "nothing tells the predicates apart", edges, node.count)
+    name = attribute_of(leaves, fork.cells)
+    reason = ""
+    if node.edge == STAR:
+        tested = {leaves.names.numbers[test.attribute] for test in predicate}
+        reason = "accepts most values" if fork.cells.attribute in tested else "not tested"
+    return Turn(name, label_of(leaves, fork.cells, node.edge), reason, edges, node.count)
