@@ -1,23 +1,35 @@
-"""`edgebroker explain`: how a content filter is understood, looked up and written, and what it says about an event."""
+"""`edgebroker explain`: what a filter means and where it sits, and what a message does among subscriptions."""
 
 from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import click
+from click.core import ParameterSource
 
+from edgebroker.cli import Refused
 from edgebroker.cli.explain.caret import pointed
-from edgebroker.cli.explain.comparison import Comparison, compare
-from edgebroker.cli.explain.verdict import TRUTHS, Verdict, judge
+from edgebroker.cli.explain.comparison import compare
+from edgebroker.cli.explain.inquiry import check
+from edgebroker.cli.explain.journey import Journey
+from edgebroker.cli.explain.meaning import Meaning
+from edgebroker.cli.explain.message import Message
+from edgebroker.cli.explain.population import Population
+from edgebroker.cli.explain.reasons import lines_of, reasons
+from edgebroker.cli.explain.reasons import told as reason_told
+from edgebroker.cli.explain.verdict import judge
 from edgebroker.cli.explain.ways import Ways
-from edgebroker.cli.explain.words import INDEX_WORDS, words
+from edgebroker.cli.explain.whereabouts import Whereabouts
 from edgebroker.errors import FilterInvalid, FilterTooComplex, TopicInvalid
-from edgebroker.filters import Extractor, Filter, explain
-from edgebroker.filters.names import AttributeName, Source
-from edgebroker.topics import TopicFilter, parse_topic_name
+from edgebroker.filters import Filter
+from edgebroker.limits import LINKS_MAX
+from edgebroker.matching.drawing import svg as drawn
+from edgebroker.matching.portrait import LINES_MAX, Portrait
+from edgebroker.topics import TopicFilter
 
 __all__ = ["command"]
 
@@ -25,33 +37,74 @@ EXIT_REFUSED: Final = 2
 LABEL: Final = 16
 """Width of the left column."""
 
-_SOURCES: Final = {
-    Source.PAYLOAD: "in the payload",
-    Source.TOPIC: "the topic",
-    Source.LEVEL: "a level of the topic",
-    Source.QOS: "QoS as published",
-    Source.RETAIN: "retain as published",
-    Source.SIZE: "bytes of the payload",
-    Source.CLIENT: "the publisher's client identifier",
-    Source.USER: "an MQTT 5 user property",
-}
 
-
-@click.command("explain", short_help="Show how a content filter is understood.")
-@click.argument("expression", metavar="EXPR")
+@click.command("explain", short_help="Show how a filter is understood, where it sits, and why a message matches.")
+@click.argument("expression", metavar="[EXPR]", required=False)
 @click.option("--topic", default="#", show_default=True, help="The topic filter to show the subscription with.")
 @click.option("--event", metavar="PAYLOAD", help="Also say what the filter finds of a message with this payload.")
 @click.option("--topic-name", metavar="TOPIC", help="With --event: the topic of the message.")
 @click.option("--qos", type=click.IntRange(0, 2), default=0, help="With --event: its QoS.  [default: 0]")
 @click.option("--retain", is_flag=True, help="With --event: it is published retained.")
-@click.option("--client", default="", help="With --event: the publisher's client identifier.")
+@click.option("--publisher", default="", metavar="CLIENT", help="With --event: the publisher's client identifier.")
 @click.option(
     "--user-property", "user", nargs=2, multiple=True, metavar="NAME VALUE", help="With --event; may be repeated."
 )
 @click.option("--covers", "other", metavar="EXPR2", help="Also say if EXPR accepts all that EXPR2 does, or why not.")
+@click.option(
+    "--subscriptions",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="S.jsonl",
+    help='Explain among these: one {"id": 7, "client": "anna", "topic": "t/#", "where": "a = 2", "link": 3} a line; '
+    'only "id" and "topic" must be there.',
+)
+@click.option("--client", metavar="CLIENT", help="Of --subscriptions: the subscriber asked about.")
+@click.option(
+    "--links",
+    type=click.IntRange(1, LINKS_MAX),
+    metavar="K",
+    help='Of --subscriptions: how many links there are; those without "link" get 0, 1, ... K-1, 0, ... in turn.',
+)
+@click.option("--portrait", is_flag=True, help="Of --subscriptions: write the search tree.")
+@click.option(
+    "--lines",
+    "lines_max",
+    type=click.IntRange(1),
+    default=LINES_MAX,
+    metavar="N",
+    help=f"With --portrait: show N nodes at most, those near the root.  [default: {LINES_MAX}]",
+)
+@click.option(
+    "--svg",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Of --subscriptions: draw the search tree into this file.",
+)
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object.")
-def command(expression: str, topic: str, as_json: bool, event: str | None, other: str | None, **about: Any) -> None:
+@click.pass_context
+def command(
+    ctx: click.Context,
+    expression: str | None,
+    topic: str,
+    event: str | None,
+    topic_name: str | None,
+    qos: int,
+    retain: bool,
+    publisher: str,
+    user: tuple[tuple[str, str], ...],
+    other: str | None,
+    subscriptions: Path | None,
+    links: int | None,
+    client: str | None,
+    portrait: bool,
+    lines_max: int,
+    svg: Path | None,
+    as_json: bool,
+) -> None:
     """Show how the content filter EXPR is understood, how it is looked up, and how to subscribe with it.
+
+    With --subscriptions: where EXPR would sit among them, and what finding it costs. Without EXPR: what the search does
+    with a message (--event) and whom it finds, where the subscriptions of a --client are or why the message misses
+    them, or the search tree itself (--portrait, --svg).
 
     Exit code 0, or 2 if EXPR is no filter; then the place of the mistake is shown.
 
@@ -59,17 +112,115 @@ def command(expression: str, topic: str, as_json: bool, event: str | None, other
     edgebroker explain "temp > 30 AND site IN ('north', 'south')"
     edgebroker explain "temp > 30" --event '{"temp": "31"}'
     edgebroker explain "temp > 30" --covers "temp > 31 AND site = 'north'"
+    edgebroker explain "temp > 30" --subscriptions S.jsonl
+    edgebroker explain --subscriptions S.jsonl --event '{"temp": 31}' --topic-name t/x --client anna
+    edgebroker explain --subscriptions S.jsonl --portrait
     """  # noqa: D301 - click reads \b, the character: keep the lines below it as they are
+    check({name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE})
+    message = None if event is None else Message(event, topic_name, qos, retain, publisher, user)
+    topic_filter = _topic_filter(topic)
+    content_filter = None if expression is None else _read(expression, as_json)
+    other_filter = None if other is None else _read(other, as_json)
+    population = None if subscriptions is None else Population.read(subscriptions, links)
+    if content_filter is not None:
+        meaning = _meaning(content_filter, topic_filter, population, message, other_filter)
+        _say(meaning.told() if as_json else meaning.lines)
+        return
+    assert population is not None
+    if portrait or svg is not None:
+        _portray(population, svg, portrait, lines_max, as_json)
+    elif message is None:
+        _say_whereabouts(population, client or "", as_json)
+    else:
+        _say_journey(population, message, client, as_json)
+
+
+def _meaning(
+    content_filter: Filter,
+    topic_filter: TopicFilter,
+    population: Population | None,
+    message: Message | None,
+    other: Filter | None,
+) -> Meaning:
+    whereabouts = None
+    if population is not None:
+        whereabouts = Whereabouts.of(population, population.add(topic_filter, content_filter))
+    return Meaning(
+        content_filter,
+        Ways(content_filter.text, topic_filter.text),
+        whereabouts,
+        None if message is None else judge(content_filter, message.attributes(content_filter.attributes)),
+        None if other is None else compare(content_filter, other),
+    )
+
+
+def _say_whereabouts(population: Population, client: str, as_json: bool) -> None:
+    numbers = population.of_client(client)
+    found = [Whereabouts.of(population, number) for number in numbers]
+    ids = population.ids(numbers)
+    if as_json:
+        _say(
+            {
+                "ok": True,
+                "client": client,
+                "subscriptions": [{"id": i} | w.told() for i, w in zip(ids, found, strict=True)],
+            }
+        )
+        return
+    for number, identifier, whereabouts in zip(numbers, ids, found, strict=True):
+        where = population.subscription(number).where
+        _say([("subscription", f"{identifier}" + (f"   {where}" if where is not None else "")), *whereabouts.lines])
+
+
+def _say_journey(population: Population, message: Message, client: str | None, as_json: bool) -> None:
+    assert message.topic is not None
+    numbers = [] if client is None else population.of_client(client)
+    wanted = set(population.tree.resolve(message.topic).wanted)
+    for number in numbers:
+        where = population.subscription(number).where
+        wanted |= Filter.parse(where).attributes if where is not None else set()
+    attributes = message.attributes(wanted)
+    journey = Journey(population, message.topic, attributes)
+    found = reasons(population, numbers, journey, message.topic, attributes)
+    if as_json:
+        told = {"ok": True} | journey.told()
+        _say(told if client is None else told | {"client": client, "reasons": [reason_told(one) for one in found]})
+        return
+    _say(journey.lines)
+    for number, line in enumerate(line for reason in found for line in lines_of(reason)):
+        _say([("" if number else f"client {client}", line)])
+
+
+def _portray(population: Population, svg: Path | None, as_text: bool, lines_max: int, as_json: bool) -> None:
+    portrait = Portrait(population.tree, population.links)
+    if svg is not None:
+        try:
+            svg.write_text(drawn(portrait), encoding="utf-8")
+        except OSError as error:
+            raise Refused(f"{svg}: {error.strerror}") from None
+    if as_json:
+        _say(
+            {"ok": True, "census": portrait.census._asdict()}
+            | ({"lines": portrait.lines(lines_max)} if as_text else {})
+        )
+    elif as_text:
+        click.echo("\n".join(portrait.lines(lines_max)))
+
+
+def _say(what: Mapping[str, Any] | Iterable[tuple[str, str]]) -> None:
+    """Print one JSON object, or lines with a title on the left."""
+    if isinstance(what, Mapping):
+        click.echo(json.dumps(what, ensure_ascii=False))
+        return
+    for title, text in what:
+        click.echo(f"{title:<{LABEL}}{text}")
+
+
+def _topic_filter(text: str) -> TopicFilter:
     try:
-        TopicFilter.parse(topic)
+        return TopicFilter.parse(text)
     except TopicInvalid as error:
         raise click.UsageError(f"--topic: {error}") from None
-    content_filter = _read(expression, as_json)
-    comparison = None if other is None else compare(content_filter, _read(other, as_json))
-    verdict = None if event is None else judge(content_filter, _attributes(content_filter, event, **about))
-    ways = Ways(expression, topic)
-    told = (content_filter, ways, verdict, comparison)
-    click.echo(_json(*told) if as_json else "\n".join(_lines(*told)))
 
 
 def _read(expression: str, as_json: bool) -> Filter:
@@ -91,88 +242,3 @@ def _refuse(expression: str, error: FilterInvalid | FilterTooComplex, as_json: b
             for line in pointed(expression, column):
                 click.echo(f"  {line}", err=True)
     sys.exit(EXIT_REFUSED)
-
-
-def _attributes(
-    content_filter: Filter,
-    event: str,
-    topic_name: str | None,
-    qos: int,
-    retain: bool,
-    client: str,
-    user: tuple[tuple[str, str], ...],
-) -> dict[str, Any]:
-    """The attributes of the event that the options describe."""
-    if topic_name is None:
-        sources = {name: AttributeName.parse(name).source for name in content_filter.attributes}
-        asked = sorted(name for name, source in sources.items() if source in (Source.TOPIC, Source.LEVEL))
-        if asked:
-            raise click.UsageError(f"the filter asks for {asked[0]}: say the message's topic with --topic-name")
-    else:
-        try:
-            parse_topic_name(topic_name)
-        except TopicInvalid as error:
-            raise click.UsageError(f"--topic-name: {error}") from None
-    extractor = Extractor(content_filter.attributes)
-    payload = event.encode("utf-8", "surrogateescape")  # bytes of the command line that are no UTF-8 stay what they are
-    return extractor.extract(payload, topic=topic_name or "", qos=qos, retain=retain, client=client, user=user)
-
-
-def _lines(content_filter: Filter, ways: Ways, verdict: Verdict | None, comparison: Comparison | None) -> list[str]:
-    """The explanation for people."""
-    explanation = explain(content_filter)
-    lines = [f"{'understood as':<{LABEL}}{explanation.canonical}"]
-    several = len(content_filter.predicates) > 1
-    title = "true if either" if several else "true if"
-    for predicate, tests in zip(content_filter.predicates, explanation.conjunctions, strict=True):
-        rows = [
-            (f"{test.attribute} {words(test)}", INDEX_WORDS[told.index])
-            for test, told in zip(predicate, tests, strict=True)
-        ]
-        width = max((len(text) for text, _ in rows), default=0)
-        for text, index in rows:
-            lines.append(f"{title:<{LABEL}}{text:<{width}}   {index}")
-            title = "  and"
-        title = "or"
-    if explanation.remark:
-        lines.append(f"{'note':<{LABEL}}{explanation.remark}")
-    for number, name in enumerate(explanation.attributes):
-        source = _SOURCES[AttributeName.parse(name).source]
-        lines.append(f"{'needs' if number == 0 else '':<{LABEL}}{name} ({source})")
-    for number, (needs, line) in enumerate(ways.commands):
-        lines.append(f"{'subscribe' if number == 0 else '':<{LABEL}}{needs:<11}{line}")
-    if verdict is not None:
-        width = max(map(len, TRUTHS.values()))
-        for number, one in enumerate(verdict.terms):
-            label = "this event" if number == 0 else ""
-            lines.append(f"{label:<{LABEL}}{one.truth:<{width}} {one.term}, for {one.because}")
-        outcome = "delivered" if verdict.delivered else "not delivered"
-        lines.append(f"{'':<{LABEL}}{verdict.truth:<{width}} in all: {outcome}")
-    if comparison is not None:
-        lines += [f"{'' if line else 'compared with':<{LABEL}}{text}" for line, text in enumerate(comparison.lines)]
-    return lines
-
-
-def _json(content_filter: Filter, ways: Ways, verdict: Verdict | None, comparison: Comparison | None) -> str:
-    explanation = explain(content_filter)
-    told: dict[str, Any] = {
-        "ok": True,
-        "text": explanation.text,
-        "canonical": explanation.canonical,
-        "attributes": {name: AttributeName.parse(name).source.value for name in explanation.attributes},
-        "conjunctions": [
-            [asdict(told) | {"words": words(test)} for test, told in zip(predicate, tests, strict=True)]
-            for predicate, tests in zip(content_filter.predicates, explanation.conjunctions, strict=True)
-        ],
-        "remark": explanation.remark,
-        "subscribe": {
-            "topic": ways.subscription,
-            "where": {"topic": ways.topic, "$where": ways.expression},
-            "commands": [line for _, line in ways.commands],
-        },
-    }
-    if verdict is not None:
-        told["event"] = asdict(verdict)
-    if comparison is not None:
-        told["covers"] = asdict(comparison)
-    return json.dumps(told, ensure_ascii=False)

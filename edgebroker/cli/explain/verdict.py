@@ -51,11 +51,16 @@ def _terms(content_filter: Filter, attributes: Attributes) -> Iterator[TermVerdi
 
 def _state(value: Value, truth: bool | None) -> str:
     """What an attribute is: its value, and its kind where a comparison with another kind left the term unknown."""
+    if value is None or isinstance(value, Composite):
+        return f"is {shown(value)}"
+    return f"is {_NOUNS[kind_of(value)]}, {shown(value)}" if truth is None else f"is {shown(value)}"
+
+
+def shown(value: Value) -> str:
+    """*value* in words, or as the filter language spells it."""
     if value is None:
-        return "is absent or null"
+        return "absent or null"
     if isinstance(value, Composite):
-        return "is an object, an array or bytes"
-    shown = literal(value) if value == value and value not in (float("inf"), float("-inf")) else str(value)
-    if len(shown) > TEXT_SHOWN_MAX:
-        shown = shown[:TEXT_SHOWN_MAX] + "..."
-    return f"is {_NOUNS[kind_of(value)]}, {shown}" if truth is None else f"is {shown}"
+        return "an object, an array or bytes"
+    text = literal(value) if value == value and value not in (float("inf"), float("-inf")) else str(value)
+    return text if len(text) <= TEXT_SHOWN_MAX else text[:TEXT_SHOWN_MAX] + "..."

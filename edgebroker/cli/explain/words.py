@@ -7,7 +7,7 @@ from typing import Final
 
 from edgebroker.filters.patterns import prefix_of, spelled, successor
 from edgebroker.filters.spelling import literal
-from edgebroker.predicate import ElementaryTest, Interval, Kind, Pattern
+from edgebroker.predicate import ElementaryTest, Interval, Kind, Pattern, Predicate
 
 _NOUNS: Final = {Kind.NUMBER: "number", Kind.STRING: "string", Kind.BOOLEAN: "boolean"}
 
@@ -33,6 +33,16 @@ def words(test: ElementaryTest) -> str:
     said = len(test.intervals) == 1 and _prefix(test.intervals[0]) in prefixes  # the pattern says it again
     patterns = " and ".join(map(_pattern, test.patterns))
     return f"is a string {patterns}" if said or accepted == "a string" else f"is {accepted} and {patterns}"
+
+
+def sentence(predicate: Predicate) -> str:
+    """All tests of *predicate* in words."""
+    return " and ".join(f"{test.attribute} {words(test)}" for test in predicate)
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """*count* and its noun: "1 step", "2,000 steps"."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def _accepted(kind: Kind, intervals: tuple[Interval, ...]) -> str:

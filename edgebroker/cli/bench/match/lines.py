@@ -14,7 +14,7 @@ from edgebroker.limits import LINKS_MAX
 from edgebroker.predicate import Predicate
 from edgebroker.topics import TopicFilter, parse_topic_name
 
-_SUBSCRIPTION_KEYS = frozenset({"id", "topic", "where", "link"})
+_SUBSCRIPTION_KEYS = frozenset({"id", "topic", "where", "link", "client"})
 _EVENT_KEYS = frozenset({"topic", "payload"})
 _EVERYTHING: tuple[Predicate, ...] = ((),)
 
@@ -32,6 +32,10 @@ class Subscription:
     predicates: tuple[Predicate, ...]
     link: int | None
     """As the line says; None if it says nothing."""
+    where: str | None = None
+    """The content filter as the line says it; None if it says nothing."""
+    client: str = ""
+    """Who subscribes; where the line says nothing, a client of its own, named like the subscription."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,14 @@ class Lines:
                 self._refuse(f'"id" must be a whole number, not {_spelt(number)}')
             if seen.setdefault(number, self.line) != self.line:
                 self._refuse(f"id {number} is already the subscription of line {seen[number]}; ids must differ")
-            yield Subscription(number, self._topic_filter(fields), self._predicates(fields), self._link(fields, links))
+            yield Subscription(
+                number,
+                self._topic_filter(fields),
+                self._predicates(fields),
+                self._link(fields, links),
+                fields.get("where"),
+                str(number) if fields.get("client") is None else self._text(fields, "client"),
+            )
 
     def events(self) -> Iterator[Event]:
         """Read *path* as E. Raises LineInvalid."""
