@@ -14,10 +14,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from edgebroker.matching import reference
 from edgebroker.matching.pst import Pst
 
 from .matching.cases import SHAPES, SMALL, Case, case_of
-from .matching.faults import FAULTS
+from .matching.faults import FAULTS, KERNEL_FAULTS
 from .matching.oracle import Oracle
 from .matching.planting import COMPILED, Planting, growing, one_tree, twins
 from .matching.shrinking import failure_of, shrunk, told
@@ -96,3 +97,10 @@ def test_a_fault_is_noticed(faulty: type[Pst], seed: int) -> None:
     with pytest.raises(Disagreement, match="once more") as found:
         played_all(seed, 400, 20_000, lambda case: (faulty(bucket_max=case.bucket_max),), SMALL)
     assert len(str(found.value).splitlines()) < 20  # the least operations, each a line
+
+
+@pytest.mark.parametrize("fault", KERNEL_FAULTS)
+def test_a_fault_of_the_kernel_is_noticed(fault: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*KERNEL_FAULTS[fault])
+    with pytest.raises(Disagreement, match="once more"):
+        played_all(seed, 400, 20_000, lambda case: (Pst(reference, case.bucket_max),), SMALL)

@@ -1,16 +1,21 @@
 """Trees with one fault each, on which the trials prove that they would notice it.
 
-They break nothing but the contract, so that they stay valid whatever the matcher is made of.
+Most break nothing but the contract, so that they stay valid whatever the matcher is made of.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from edgebroker.event import Attributes, Value
+from edgebroker.matching import reference
+from edgebroker.matching.cells import Cells, Cover
 from edgebroker.matching.pst import Decision, Pst, Resolution
 from edgebroker.predicate import ElementaryTest, Kind, Predicate
 from edgebroker.topics import TopicFilter
@@ -204,3 +209,50 @@ FAULTS = (
     *(CompositesAbsent, PlainLinksForgotten, MaskForgotten, StepsUnbounded, OnceForEachPredicate, ResolvedForever),
     *(EpochsIgnored, NumbersTakenTwice, RemovalForgotten),
 )
+
+
+# -- faults of the kernel itself --------------------------------------------------------------------------------------
+
+
+def _beside_the_cut(cells: Cells, number: float) -> int:
+    return cells.first_number + bisect_left(cells.cuts, number)
+
+
+def _null_not_covered(cells: Cells, test: ElementaryTest, *known: Any) -> Cover:
+    return Cover(0, True) if test.kind is Kind.NULL else _cover(cells, test, *known)
+
+
+def _always_exact(cells: Cells, test: ElementaryTest, *known: Any) -> Cover:
+    return _cover(cells, test, *known)._replace(exact=True)
+
+
+def _bits_left(bucket: Any, leaf: int) -> None:
+    position = bucket.leaves.positions[leaf]
+    _remove(bucket, leaf)
+    bucket.slots[position] = leaf
+    bucket.live |= 1 << position
+
+
+def _cells_without_edges_forgotten(fork: Any) -> bool:
+    """Trap T1 of [LM]: the values that no edge accepts have no say in what is certain."""
+    changed = _annotate(fork)
+    certain = -1
+    for kids in filter(None, fork.kids):
+        certain &= reduce(or_, (kid.yes for kid in kids))
+    if any(fork.kids):
+        fork.yes |= certain
+        fork.maybe &= ~certain
+    return changed
+
+
+_cover, _remove, _annotate = Cells.cover, reference.Bucket.remove, reference.Fork.annotate
+
+KERNEL_FAULTS: dict[str, tuple[object, str, object]] = {
+    "beside the cut": (Cells, "of_number", _beside_the_cut),
+    "NULL not covered": (Cells, "cover", _null_not_covered),
+    "nothing verified": (Cells, "cover", _always_exact),
+    "bits left by removal": (reference.Bucket, "remove", _bits_left),
+    "cells without edges forgotten": (reference.Fork, "annotate", _cells_without_edges_forgotten),
+    "annotations not kept": (reference, "annotate_up", lambda node: None),
+}
+"""What takes the place of which attribute of what, in the pure kernel, whose functions can be replaced."""
