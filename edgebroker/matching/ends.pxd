@@ -13,6 +13,7 @@ cdef class End:
 
     cpdef add_plain(self, object number, int link)
     cpdef bint remove_plain(self, object number) except -1
+    cpdef list_plain(self, list found)
 
 cdef class Resolution:
     cdef readonly long long epoch

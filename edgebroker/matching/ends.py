@@ -65,6 +65,13 @@ class End:
             self.plain_links |= 1 << link
         return True
 
+    def list_plain(self, found: list[int]) -> None:
+        """Append the numbers of the subscriptions without content filter to *found*."""
+        if self._sole is not None:
+            found.append(self._sole)
+        elif self._many is not None:
+            found += self._many
+
     def bytes(self) -> int:
         """Bytes taken."""
         return getsizeof(self) + (0 if self._many is None else getsizeof(self._many))
@@ -92,10 +99,7 @@ class Resolution:
         if self._plain is None:
             found: list[int] = []
             for end in self.ends:
-                if end._sole is not None:
-                    found.append(end._sole)
-                elif end._many is not None:
-                    found += end._many
+                end.list_plain(found)
             self._plain = tuple(found)
         return self._plain
 

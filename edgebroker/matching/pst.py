@@ -40,6 +40,9 @@ class Pst:
         filter tests what others on its topic filter test too."""
         self._plain: dict[int, End] = {}
         self._filtered = 0
+        self._match = self.kernel.match
+        self._decide = self.kernel.decide
+        self._topic_ends = self.topics.ends
 
     def __len__(self) -> int:
         return len(self._plain) + self._filtered
@@ -118,8 +121,8 @@ class Pst:
     def resolve(self, topic: str) -> Resolution:
         """What the topic name *topic* means now."""
         ends = self.ends
-        found = tuple([ends[number] for number in self.topics.ends(topic)])
-        return Resolution(self.epoch, found, self.leaves.names.values)  # type: ignore[arg-type]
+        found = tuple([ends[number] for number in self._topic_ends(topic)])
+        return Resolution(self.epoch, found, self.leaves.names.values)
 
     def match(self, resolution: Resolution, attributes: Attributes) -> list[int]:
         """The subscriptions with content filter that accept an event with *attributes*, each once [LM 2.2].
@@ -128,7 +131,7 @@ class Pst:
         """
         if resolution.epoch != self.epoch:
             raise ValueError(f"resolved in epoch {resolution.epoch}, the tree is in {self.epoch}")
-        found: list[int] = self.kernel.match(self.leaves, resolution.contents, attributes)
+        found: list[int] = self._match(self.leaves, resolution.contents, attributes)
         return found
 
     def decide(self, resolution: Resolution, attributes: Attributes, mask: int) -> Decision:
@@ -137,8 +140,8 @@ class Pst:
             raise ValueError(f"resolved in epoch {resolution.epoch}, the tree is in {self.epoch}")
         before = self.leaves.steps
         yes = resolution.plain_links & mask
-        if yes != mask:
-            yes |= self.kernel.decide(self.leaves, resolution.contents, attributes, mask & ~yes)
+        if yes != mask and resolution.contents:
+            yes |= self._decide(self.leaves, resolution.contents, attributes, mask & ~yes)
         return Decision(yes, self.leaves.steps - before)
 
     def route(self, resolution: Resolution, attributes: Attributes, mask: int, local: int = 0) -> Route:

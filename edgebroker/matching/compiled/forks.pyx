@@ -101,7 +101,7 @@ cdef class Fork(Node):
         nodes[nodes.index(old)] = new
 
     def discard(self):
-        """Give back what the fork and everything below hold, and let go of that, so that nothing is held in a circle."""
+        """Give back what the fork and all below hold, and let go of that, so that nothing is held in a circle."""
         cdef Node node
         if self.cut is not None:
             self.leaves.let_go(self.cut)

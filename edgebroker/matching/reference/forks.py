@@ -87,7 +87,7 @@ class Fork(Node):
                 kids[kids.index(old)] = new
 
     def discard(self) -> None:
-        """Give back what the fork and everything below hold, and let go of that, so that nothing is held in a circle."""
+        """Give back what the fork and all below hold, and let go of that, so that nothing is held in a circle."""
         if self.cells is not None:
             self.leaves.let_go(self.cells)
         for node in self.children():

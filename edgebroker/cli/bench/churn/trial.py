@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from time import perf_counter_ns, thread_time_ns
 
 from edgebroker.filters import Filter
-from edgebroker.matching.pst import Pst, Resolution
+from edgebroker.matching.ends import Resolution
+from edgebroker.matching.pst import Pst
 from edgebroker.topics import TopicFilter
 
 from ..match.durations import Durations

@@ -104,7 +104,8 @@ class Exchange:
                 sends[number % len(sends)](packet)
                 due += interval_ns
             elif now > give_up:
-                raise LoadFailed(f"{expected - len(self.latencies_ns):,} of {expected:,} deliveries lost")
+                missing = expected - len(self.latencies_ns)
+                raise LoadFailed(f"{missing:,} of {expected:,} deliveries are lost, or more than {STALL_S} s late")
             else:
                 for descriptor, _ in self.ready.poll(0):
                     self.receive(self.index[descriptor])

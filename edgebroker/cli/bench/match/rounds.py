@@ -14,7 +14,8 @@ from typing import TypeAlias
 from edgebroker.event import Attributes
 from edgebroker.filters import Extractor
 from edgebroker.limits import ROUTES_MAX
-from edgebroker.matching.pst import Pst, Resolution
+from edgebroker.matching.ends import Resolution
+from edgebroker.matching.pst import Pst
 
 from .durations import Durations
 
