@@ -28,6 +28,7 @@ from edgebroker.errors import FilterInvalid, FilterTooComplex, TopicInvalid
 from edgebroker.filters import Filter
 from edgebroker.limits import LINKS_MAX
 from edgebroker.matching.drawing import svg as drawn
+from edgebroker.matching.growth import BUCKET_LIMIT
 from edgebroker.matching.portrait import LINES_MAX, Portrait
 from edgebroker.topics import TopicFilter
 
@@ -64,6 +65,13 @@ LABEL: Final = 16
     metavar="K",
     help='Of --subscriptions: how many links there are; those without "link" get 0, 1, ... K-1, 0, ... in turn.',
 )
+@click.option(
+    "--bucket",
+    type=click.IntRange(2, BUCKET_LIMIT),
+    metavar="N",
+    help="Of --subscriptions: let the tree branch from N predicates on, to see a small one do so. A gateway lets "
+    "thousands be tested in one place.",
+)
 @click.option("--portrait", is_flag=True, help="Of --subscriptions: write the search tree.")
 @click.option(
     "--lines",
@@ -94,6 +102,7 @@ def command(
     other: str | None,
     subscriptions: Path | None,
     links: int | None,
+    bucket: int | None,
     client: str | None,
     portrait: bool,
     lines_max: int,
@@ -121,7 +130,7 @@ def command(
     topic_filter = _topic_filter(topic)
     content_filter = None if expression is None else _read(expression, as_json)
     other_filter = None if other is None else _read(other, as_json)
-    population = None if subscriptions is None else Population.read(subscriptions, links)
+    population = None if subscriptions is None else Population.read(subscriptions, links, bucket)
     if content_filter is not None:
         meaning = _meaning(content_filter, topic_filter, population, message, other_filter)
         _say(meaning.told() if as_json else meaning.lines)

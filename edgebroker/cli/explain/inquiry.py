@@ -16,6 +16,7 @@ _NEEDS: Final = {
     "other": "expression",
     "topic": "expression",
     "links": "subscriptions",
+    "bucket": "subscriptions",
     "portrait": "subscriptions",
     "svg": "subscriptions",
     "lines_max": "portrait",

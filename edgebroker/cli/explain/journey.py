@@ -9,7 +9,7 @@ from edgebroker.cli.explain.population import Population
 from edgebroker.cli.explain.verdict import shown
 from edgebroker.cli.explain.words import counted, words
 from edgebroker.event import Attributes
-from edgebroker.matching.linktrace import LinkEnd, LinkTrace, Why
+from edgebroker.matching.linktrace import LinkEnd, LinkStep, LinkTrace, Why
 from edgebroker.matching.trace import Comparison, Step, Trace
 from edgebroker.matching.trits import TritVector, format_trits
 from edgebroker.predicate import ElementaryTest
@@ -58,8 +58,11 @@ class Journey:
             yield "topic filters", "none matches this topic"
         for number, line in enumerate(self._search_lines()):
             yield "" if number else "search", line
-        for number, line in enumerate(self._link_lines()):
-            yield "" if number else "links", line
+        if self.links is not None:
+            for number, line in enumerate(self._end_lines(self.links.ends)):
+                yield "" if number else "links", line
+            for number, line in enumerate(self._mask_lines(self.links.steps)):
+                yield "" if number else "masks", line
         for number, line in enumerate(self._match_lines()):
             yield "" if number else "matches", line
 
@@ -142,22 +145,25 @@ class Journey:
         value = self.trace.attributes.get(test.attribute)
         return f"{test.attribute} is {shown(value)}, must be {words(test).removeprefix('is ')}"
 
-    def _link_lines(self) -> Iterator[str]:
-        if self.links is None:
-            return
-        for end in self.links.ends[:LINKS_MAX]:
-            yield f"{end.link:>3}  {'Y' if end.yes else 'N'}  {_why(end)}"
-        if len(self.links.ends) > LINKS_MAX:
-            yield f"and {counted(len(self.links.ends) - LINKS_MAX, 'link')} more"
-        steps = self.links.steps[:STEPS_MAX]
-        heads = [f"{step.number:>3} {'  ' * step.depth} {step.label or step.topic_filter}" for step in steps]
+    def _end_lines(self, ends: Sequence[LinkEnd]) -> Iterator[str]:
+        for end in ends[:LINKS_MAX]:
+            yield f"{end.link:>3}  {'Y' if end.yes else 'N'}  {_WHY[end.why].format(step=end.step)}"
+        if len(ends) > LINKS_MAX:
+            yield f"and {counted(len(ends) - LINKS_MAX, 'link')} more"
+
+    def _mask_lines(self, steps: Sequence[LinkStep]) -> Iterator[str]:
+        heads = [
+            f"{step.number:>3} {'  ' * step.depth} {step.label or step.topic_filter}" for step in steps[:STEPS_MAX]
+        ]
         width = max(map(len, heads), default=0)
-        for head, step in zip(heads, steps, strict=True):
+        for head, step in zip(heads, steps, strict=False):
             yield (
                 f"{head:<{width}}   mask {self._letters(step.mask)}, here {self._letters(step.annotation)}, "
                 f"so {self._letters(step.refined)}{'' if step.refined.maybe else ': no further'}"
             )
-        yield counted(len(self.links.steps), "step")
+        if len(steps) > STEPS_MAX:
+            yield f"and {counted(len(steps) - STEPS_MAX, 'step')} more"
+        yield counted(len(steps), "step")
 
     def _match_lines(self) -> Iterator[str]:
         clients = self._population.by_client(self.trace.numbers)
@@ -213,7 +219,3 @@ def _some(texts: Sequence[str], between: str) -> str:
     """The first of *texts*, and how many more there are."""
     more = len(texts) - NAMED_MAX
     return between.join(texts[:NAMED_MAX]) + (f"{between}{more:,} more" if more > 0 else "")
-
-
-def _why(end: LinkEnd) -> str:
-    return _WHY[end.why].format(step=end.step)

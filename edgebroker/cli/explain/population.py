@@ -28,9 +28,12 @@ class Population:
     """Whether links were spoken of; otherwise all subscriptions are reached over link 0."""
 
     @classmethod
-    def read(cls, path: Path, links: int | None) -> Population:
-        """The subscriptions of *path*, over *links* links if that is given. Raises LineInvalid."""
-        population = cls(has_links=links is not None)
+    def read(cls, path: Path, links: int | None = None, bucket_max: int | None = None) -> Population:
+        """The subscriptions of *path*, over *links* links if that is given. Raises LineInvalid.
+
+        bucket_max: predicates tested in one place before the tree branches; None: as in a gateway.
+        """
+        population = cls(Pst(bucket_max=bucket_max), has_links=links is not None)
         installed = Installation(population.tree, link_count=links or 1)
         reading = Lines(path, lambda sentence: click.echo(sentence, err=True))
         for number, topic_filter, predicates, link in insertions(

@@ -86,7 +86,7 @@ def _cost(placement: Placement) -> str:
     if placement.is_certain:
         return f"{steps}; every message that gets there matches"
     if not placement.columns:
-        return f"{steps}, {counted(placement.leaves, 'predicate')} compared one by one"
+        return f"{steps}, a bucket of {placement.leaves:,} gone through one by one"
     scan = f"{counted(placement.leaves, 'predicate')} scanned over {counted(len(placement.columns), 'column')}"
     last = "this one compared if it is left over" if placement.is_verified else "nothing compared for this one"
     return f"{steps}, {scan}, {last}"
