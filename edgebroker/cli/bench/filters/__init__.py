@@ -29,8 +29,11 @@ PUBLISHERS = 10
 @click.option("--seconds", type=click.FloatRange(0.1, 600), default=10.0, show_default=True, help="Length of a run.")
 @click.option("--rounds", "round_count", type=click.IntRange(1, 99), default=3, show_default=True)
 @click.option("--pure", is_flag=True, help="Measure without compiled modules as well.")
+@click.option("--quick", is_flag=True, help="One round, however disturbed: shows that it works.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-def command(subscriptions: int, rate: int, seconds: float, round_count: int, pure: bool, as_json: bool) -> None:
+def command(
+    subscriptions: int, rate: int, seconds: float, round_count: int, pure: bool, quick: bool, as_json: bool
+) -> None:
     """Measure a gateway whose clients subscribe by content, next to one whose clients subscribe by topic.
 
     Both get the same messages, JSON objects of eight fields from 10 publishers, and deliver them to the same clients.
@@ -48,7 +51,7 @@ def command(subscriptions: int, rate: int, seconds: float, round_count: int, pur
         about = machine(cores)
         for build in builds.values():
             check_that_it_starts(build, cores)
-        plan = rounds.Plan(builds, cores, round_count, seconds)
+        plan = rounds.Plan(builds, cores, 1 if quick else round_count, seconds, quick)
         rows = [row for build in builds for row in _measured(plan, build, job)]
     load = {"subscriptions": subscriptions, "rate": rate, "seconds": seconds, **_about(subscriptions)}
     click.echo((report.as_json if as_json else report.as_table)(about, builds, load, rows))
