@@ -23,6 +23,7 @@ from edgebroker.matching.growth import (
     REPLANT_MARGIN,
     REPLANT_STEP,
     REVIEW_SHARE,
+    SAMPLE_MAX,
     SPLIT_ATTRIBUTES_MAX,
     SPLIT_CUTS,
     SPLIT_GAIN_MIN,
@@ -136,8 +137,7 @@ class Content:
             bucket = self._kernel.plant(self.root, leaf)
         bucket.add(leaf)
         self._kernel.count_in(bucket, 1)
-        count = bucket.count
-        if count >= CUT_FIRST and (not count & (count - 1) or bucket.uncut > max(CUT_FIRST, count // 4)):
+        if bucket.count >= CUT_FIRST and 2 * bucket.fresh > bucket.count:
             self._cut(bucket)
 
     def _take(self, leaf: int) -> None:
@@ -161,7 +161,7 @@ class Content:
 
     def _cut(self, bucket: Any) -> None:
         uses = bucket.survey()
-        tested_min = max(1, bucket.count // COLUMN_SHARE_MIN)
+        tested_min = max(1, min(bucket.count, SAMPLE_MAX) // COLUMN_SHARE_MIN)
         chosen = sorted(
             (attribute for attribute, use in uses.items() if use.tested >= tested_min),
             key=lambda attribute: -uses[attribute].tested,
@@ -211,6 +211,7 @@ class Content:
         # The bucket is full, so the choice is between a fork and two buckets; both are weighed with twice the leaves.
         visit = int(VISIT_SHARE * self._bucket_max)
         best = SPLIT_GAIN_MIN * 2 * (bucket.count + visit)
+        scale = bucket.count / len(bucket.sample())
         chosen: tuple[Cells | None, int] = None, 0
         for attribute in sorted(uses, key=lambda attribute: -uses[attribute].tested)[:SPLIT_ATTRIBUTES_MAX]:
             use = uses[attribute]
@@ -222,7 +223,7 @@ class Content:
                     break
                 tried = cells.count
                 span_max = max(1, cells.values // 2)
-                cost = search_cost(bucket.spread(cells), cells.count, span_max, visit)
+                cost = search_cost(bucket.spread(cells), scale, cells.count, span_max, visit)
                 if cost < best:
                     best = cost
                     chosen = cells, span_max
@@ -317,26 +318,26 @@ class Content:
             self.annotate(leaf)
 
 
-def search_cost(spread: Mapping[int, int], cells: int, span_max: int, visit: int) -> float:
+def search_cost(spread: Mapping[int, int], scale: float, cells: int, span_max: int, visit: int) -> float:
     """What an event costs at a fork over twice the leaves of *spread*, in leaves scanned.
 
-    spread: set of cells -> leaves.  visit: the cost of one more bucket.  The values of events are taken to fall where
-    the predicates look for them.
+    spread: set of cells -> leaves, of which each stands for *scale*.  visit: the cost of one more bucket.  The values
+    of events are taken to fall where the predicates look for them.
     """
-    stars = 0
-    scanned = [0] * cells
+    stars = 0.0
+    scanned = [0.0] * cells
     sought = [0.0] * cells
     for edge, count in spread.items():
         span = edge.bit_count()
         if edge == STAR or span > span_max:
-            stars += 2 * count
+            stars += 2 * scale * count
             continue
         for cell in range(cells):
             if edge >> cell & 1:
-                scanned[cell] += 2 * count + visit
+                scanned[cell] += 2 * scale * count + visit
                 sought[cell] += count / span
     total = sum(sought)
-    cost = float(stars + visit)
+    cost = stars + visit
     if total:
         cost += sum(share * leaves for share, leaves in zip(sought, scanned, strict=True)) / total
     return cost

@@ -10,6 +10,8 @@ BUCKET_LIMIT: Final = 4096
 """Leaves that a bucket can hold at most."""
 CUT_FIRST: Final = 24
 """Leaves from which a bucket has columns. Fewer are tested one by one, about 10 ns each."""
+SAMPLE_MAX: Final = 512
+"""Leaves looked at to choose columns and forks. Their quantiles lie within a few hundredths of those of all."""
 COLUMNS_MAX: Final = 16
 """Columns of a bucket: the attributes that most of its leaves test. What others test is verified."""
 COLUMN_SHARE_MIN: Final = 16

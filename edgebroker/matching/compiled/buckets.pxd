@@ -22,7 +22,7 @@ cdef class Bucket(Node):
     cdef Column* columns
     cdef int columns_used
     cdef tuple cuts  # the cells of the columns
-    cdef readonly int uncut
+    cdef readonly int fresh
 
     cdef int more_room(self) except -1
     cdef int enter(self, int position, uint32_t leaf) except -1

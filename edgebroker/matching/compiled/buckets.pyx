@@ -40,7 +40,7 @@ from edgebroker.matching.compiled.leaves cimport LINK_WORDS_MAX, Leaf, Leaves
 from edgebroker.matching.compiled.nodes cimport Node, maybe_at, yes_at
 
 from edgebroker.matching.cells import high_cut, holes_of, low_cut, points_of
-from edgebroker.matching.growth import BUCKET_LIMIT, CAPACITY_WORDS, COLUMNS_MAX
+from edgebroker.matching.growth import BUCKET_LIMIT, CAPACITY_WORDS, COLUMNS_MAX, SAMPLE_MAX
 from edgebroker.matching.reference.buckets import Use
 from edgebroker.predicate import Kind
 
@@ -127,7 +127,8 @@ cdef class Bucket(Node):
         one.position = position
         self.rows[word] |= <uint64_t>1 << (position & 63)
         self.count += 1
-        self.uncut += self.enter(position, leaf)
+        self.fresh += 1
+        self.enter(position, leaf)
 
     def remove(self, uint32_t leaf):
         """Give up *leaf*."""
@@ -166,7 +167,7 @@ cdef class Bucket(Node):
             self.rows_used += self.columns[self.columns_used].count
             self.columns_used += 1
         self.cuts = tuple(columns)
-        self.uncut = 0
+        self.fresh = 0
         PyMem_Free(self.rows)
         self.rows = <uint64_t*>PyMem_Calloc(self.rows_used * max(self.room, 1), sizeof(uint64_t))
         if not self.rows:
@@ -187,8 +188,13 @@ cdef class Bucket(Node):
         self.columns_used = 0
         self.cuts = ()
 
+    def sample(self):
+        """At most SAMPLE_MAX leaves, spread evenly over the positions: enough to find quantiles and shares."""
+        held = self.held()
+        return held[:: max(1, -(-len(held) // SAMPLE_MAX))]
+
     def survey(self):
-        """How each attribute is used, as far as the path here does not settle it."""
+        """How each attribute is used in the sample, as far as the path here does not settle it."""
         cdef uint32_t* at
         cdef uint32_t* end
         cdef uint32_t* bounds
@@ -196,7 +202,7 @@ cdef class Bucket(Node):
         cdef int kind, flags
         cdef double bound
         counts, cuts, strings, booleans = {}, {}, {}, set()
-        for leaf in self.held():
+        for leaf in self.sample():
             at = &self.leaves.pool[self.leaves.leaves[leaf].code]
             end = at + self.leaves.leaves[leaf].units
             while at < end:
@@ -246,7 +252,7 @@ cdef class Bucket(Node):
             strings.setdefault(attribute, {}).update(dict.fromkeys([numbers[text] for text in named]))
 
     def spread(self, cells):
-        """How many leaves cover which set of *cells*; STAR for those that do not test the attribute."""
+        """How many leaves of the sample cover which set of *cells*; STAR: those that do not test the attribute."""
         cdef Column column
         cdef Covered covered
         cdef uint32_t leaf
@@ -255,7 +261,7 @@ cdef class Bucket(Node):
         sets = {}
         open_column(&column, cells)
         try:
-            for leaf in self.held():
+            for leaf in self.sample():
                 at = &self.leaves.pool[self.leaves.leaves[leaf].code]
                 end = at + self.leaves.leaves[leaf].units
                 covered.cells = 0
@@ -340,7 +346,7 @@ cdef class Bucket(Node):
         return 0
 
     cdef int enter(self, int position, uint32_t leaf) except -1:
-        """Set the bits of *leaf*; return whether it is loose."""
+        """Set the bits of *leaf*."""
         cdef uint32_t* at = &self.leaves.pool[self.leaves.leaves[leaf].code]
         cdef uint32_t* end = at + self.leaves.leaves[leaf].units
         cdef uint64_t[COLUMNS_ROOM] sets
@@ -375,7 +381,7 @@ cdef class Bucket(Node):
             place[LOOSE * self.room] |= bit
         if certain:
             place[CERTAIN * self.room] |= bit
-        return loose
+        return 0
 
     cdef bint is_settled(self, uint32_t* test) except -1:
         """Whether every event that gets here passes *test*, because an edge on the way accepts just the same."""

@@ -12,14 +12,14 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from edgebroker.matching.cells import Cells, Cover, high_cut, holes_of, low_cut, points_of
-from edgebroker.matching.growth import BUCKET_LIMIT, STAR
+from edgebroker.matching.growth import BUCKET_LIMIT, SAMPLE_MAX, STAR
 from edgebroker.matching.reference.leaves import Leaves
 from edgebroker.matching.reference.nodes import Node
 from edgebroker.predicate import ElementaryTest, Kind, Predicate
 
 
 class Use(NamedTuple):
-    """How the leaves of a bucket use one attribute, as far as the path to the bucket does not settle it."""
+    """How some leaves of a bucket use one attribute, as far as the path to the bucket does not settle it."""
 
     tested: int
     """Leaves that test it."""
@@ -33,7 +33,7 @@ class Use(NamedTuple):
 class Bucket(Node):
     """Up to BUCKET_LIMIT leaves."""
 
-    __slots__ = ("certain", "columns", "leaves", "live", "loose", "rows", "slots", "uncut")
+    __slots__ = ("certain", "columns", "fresh", "leaves", "live", "loose", "rows", "slots")
 
     def __init__(self, leaves: Leaves) -> None:
         super().__init__()
@@ -44,8 +44,8 @@ class Bucket(Node):
         self.certain = 0  # positions whose leaf matches whatever the event is
         self.columns: tuple[Cells, ...] = ()
         self.rows: list[list[int]] = []  # one list per column
-        self.uncut = 0
-        """Loose leaves that came since the columns were cut."""
+        self.fresh = 0
+        """Leaves that came since the columns were cut."""
 
     def add(self, leaf: int) -> None:
         """Take in *leaf*. There must be room."""
@@ -56,7 +56,8 @@ class Bucket(Node):
         self.leaves.homes[leaf] = self
         self.leaves.positions[leaf] = position
         self.live |= 1 << position
-        self.uncut += self._enter(position, self.leaves.predicate(leaf))
+        self.fresh += 1
+        self._enter(position, self.leaves.predicate(leaf))
 
     def remove(self, leaf: int) -> None:
         """Give up *leaf*."""
@@ -83,7 +84,7 @@ class Bucket(Node):
         self.rows = [[0] * cells.count for cells in columns]
         self.slots = held
         self.live = (1 << len(held)) - 1
-        self.loose = self.certain = self.uncut = 0
+        self.loose = self.certain = self.fresh = 0
         for position, leaf in enumerate(held):
             self.leaves.positions[leaf] = position
             self._enter(position, self.leaves.predicate(leaf))
@@ -95,13 +96,18 @@ class Bucket(Node):
         self.columns = ()
         self.rows = []
 
+    def sample(self) -> list[int]:
+        """At most SAMPLE_MAX leaves, spread evenly over the positions: enough to find quantiles and shares."""
+        held = self.held()
+        return held[:: max(1, -(-len(held) // SAMPLE_MAX))]
+
     def survey(self) -> dict[int, Use]:
-        """How each attribute is used."""
+        """How each attribute is used in the sample."""
         counts: dict[int, int] = {}
         cuts: dict[int, list[float]] = {}
         strings: dict[int, dict[int, None]] = {}
         booleans: set[int] = set()
-        for leaf in self.held():
+        for leaf in self.sample():
             for test in self.leaves.predicate(leaf):
                 attribute = self.leaves.names.numbers[test.attribute]
                 if self._is_settled(attribute, test):
@@ -128,9 +134,9 @@ class Bucket(Node):
         }
 
     def spread(self, cells: Cells) -> dict[int, int]:
-        """How many leaves cover which set of *cells*; STAR for those that do not test the attribute."""
+        """How many leaves of the sample cover which set of *cells*; STAR: those that do not test the attribute."""
         sets: dict[int, int] = {}
-        for leaf in self.held():
+        for leaf in self.sample():
             covered = edge_of(self.leaves, leaf, cells).cells
             sets[covered] = sets.get(covered, 0) + 1
         return sets
@@ -163,8 +169,8 @@ class Bucket(Node):
             + sum(map(sys.getsizeof, self.rows)) + sum(cells.bytes() for cells in self.columns)
         )  # fmt: skip
 
-    def _enter(self, position: int, predicate: Predicate) -> bool:
-        """Set the bits of *predicate*; say whether it is loose in spite of the columns."""
+    def _enter(self, position: int, predicate: Predicate) -> None:
+        """Set the bits of *predicate*."""
         bit = 1 << position
         tests = {}
         for test in predicate:
@@ -184,8 +190,6 @@ class Bucket(Node):
                 rows[cell] = row | bit if covered >> cell & 1 else row & ~bit
         if tests or not exact:
             self.loose |= bit
-            return True
-        return False
 
     def _cover(self, cells: Cells, test: ElementaryTest) -> Cover:
         return cells.cover(test, self.leaves.strings.values, self.leaves.strings.numbers)
