@@ -244,8 +244,6 @@ class Content:
         held = list(self._held(top))
         if top is self.root:
             self._moving = None
-        elif top is self._moving:
-            self._moving = bucket
         self._kernel.count_in(top, -len(held))
         self._swap(top, bucket)
         top.discard()
@@ -267,6 +265,8 @@ class Content:
 
     def _swap(self, old: Any, new: Any) -> None:
         """Let *new* take the place of *old*. The leaves above are counted by the caller."""
+        if old is self._moving:
+            self._moving = new
         if old.parent is None:
             self._be_rooted(new)
         else:
