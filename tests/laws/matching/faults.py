@@ -16,7 +16,9 @@ from typing import Any
 from edgebroker.event import Attributes, Value
 from edgebroker.matching import reference
 from edgebroker.matching.cells import Cells, Cover
-from edgebroker.matching.pst import Decision, Pst, Resolution
+from edgebroker.matching.ends import Resolution
+from edgebroker.matching.outcomes import Decision
+from edgebroker.matching.pst import Pst
 from edgebroker.predicate import ElementaryTest, Kind, Predicate
 from edgebroker.topics import TopicFilter
 
