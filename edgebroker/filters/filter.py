@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from edgebroker.errors import FilterTooComplex
 from edgebroker.event import Attributes
@@ -15,24 +16,34 @@ from edgebroker.limits import FILTER_TERMS_MAX
 from edgebroker.predicate import Predicate
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Filter:
     """One content filter. Two filters are equal if their canonical texts are."""
 
-    text: str = field(compare=False)
+    text: str
     """As the subscriber wrote it."""
-    canonical: str
-    """One spelling for all filters that differ in form only; itself a filter of the same meaning."""
-    tree: Node = field(compare=False, repr=False)
-    predicates: tuple[Predicate, ...] = field(compare=False, repr=False)
+    tree: Node = field(repr=False)
+    predicates: tuple[Predicate, ...] = field(repr=False)
     """The filter is true for exactly the events that one of these accepts; `()`: for none."""
-    attributes: frozenset[str] = field(compare=False, repr=False)
-    """Canonical names of the attributes that the filter asks for."""
+
+    @cached_property
+    def canonical(self) -> str:
+        """One spelling for all filters that differ in form only; itself a filter of the same meaning.
+
+        Spelled when asked for: subscribing does not ask.
+        """
+        return canonical(self.tree)
+
+    @cached_property
+    def attributes(self) -> frozenset[str]:
+        """Canonical names of the attributes that the filter asks for."""
+        return frozenset(term.attribute for term in terms_of(self.tree))
 
     @classmethod
     def parse(cls, text: str) -> Filter:
         """Read *text*. Raises FilterInvalid (with a column) or FilterTooComplex (a bound of `edgebroker.limits`)."""
-        return cls._of(text, parse(text))
+        tree = parse(text)
+        return cls(text, tree, predicates_of(tree))
 
     def conjoined(self, other: Filter) -> Filter:
         """The filter that is true where both are. Raises FilterTooComplex: together they are beyond a bound."""
@@ -40,13 +51,14 @@ class Filter:
         terms = sum(len(term.values) if isinstance(term, Membership) else 1 for term in terms_of(tree))
         if terms > FILTER_TERMS_MAX:
             raise FilterTooComplex(f"both filters together have {terms} terms; at most {FILTER_TERMS_MAX} are allowed")
-        return Filter._of(f"({self.text}) AND ({other.text})", tree)
+        return Filter(f"({self.text}) AND ({other.text})", tree, predicates_of(tree))
 
     def accepts(self, attributes: Attributes) -> bool:
         """Whether the filter is true, not false or unknown, for an event with these *attributes*."""
         return evaluate(self.tree, attributes) is True
 
-    @classmethod
-    def _of(cls, text: str, tree: Node) -> Filter:
-        names = frozenset(term.attribute for term in terms_of(tree))
-        return cls(text, canonical(tree), tree, predicates_of(tree), names)
+    def __eq__(self, other: object) -> bool:
+        return self.canonical == other.canonical if isinstance(other, Filter) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.canonical)

@@ -11,6 +11,7 @@ NOT binds tighter than AND, AND tighter than OR. A bare name is `name = TRUE`.
 from __future__ import annotations
 
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Final
 
 from edgebroker.errors import FilterInvalid, FilterTooComplex
@@ -35,9 +36,13 @@ from edgebroker.limits import FILTER_BYTES_MAX, FILTER_DEPTH_MAX, FILTER_TERMS_M
 from edgebroker.predicate import Bound, Kind, kind_of
 
 _BINDING: Final[dict[str, tuple[int, type[And | Or]]]] = {"OR": (1, Or), "AND": (2, And)}
-_COMPARISONS: Final = tuple(operator.value for operator in Operator)
+_OPERATORS: Final = {operator.value: operator for operator in Operator}
 _AFTER_NAME: Final = ("IN", "BETWEEN", "LIKE", "IS", "NOT", "AND", "OR")
+_NAMES_REMEMBERED: Final = 256
+"""Thousands of filters ask for the same few attributes, and reading a name anew takes 4 us. Half a MiB at the worst."""
 _KIND_NAMES: Final = {Kind.NUMBER: "a number", Kind.STRING: "a string", Kind.BOOLEAN: "a boolean"}
+_NAME: Final = TokenKind.NAME
+_VALUED: Final = (TokenKind.NUMBER, TokenKind.STRING)
 _LITERAL: Final = "a number, a 'string', TRUE or FALSE"
 
 
@@ -63,7 +68,7 @@ class _Parser:
         if self._at_end():
             raise FilterInvalid("the filter is empty; write a condition such as temp > 30", self._token.column)
         node = self._condition(0)
-        if self._token.is_(")"):
+        if self._token.text == ")":
             raise FilterInvalid("this ')' closes nothing", self._token.column)
         if not self._at_end():
             raise self._unexpected("AND, OR or the end", "AND", "OR")
@@ -74,27 +79,30 @@ class _Parser:
     def _condition(self, floor: int) -> Node:
         """Operands joined by words that bind tighter than *floor*."""
         left = self._operand()
-        while self._token.kind is TokenKind.KEYWORD and self._token.text in _BINDING:
-            strength, kind = _BINDING[self._token.text]
+        while (word := self._token.text) in _BINDING:
+            strength, kind = _BINDING[word]
             if strength <= floor:
                 break
-            self._next()
-            left = joined(kind, left, self._condition(strength))
+            operands = [left]
+            while self._token.text == word:
+                self._next()
+                operands.append(self._condition(strength))
+            left = joined(kind, *operands)
         return left
 
     def _operand(self) -> Node:
         token = self._token
-        if token.is_("NOT"):
+        if token.kind is _NAME:
+            return self._named_term()
+        if token.text == "NOT":
             self._enter(token)
             node: Node = Not(self._operand(), token.column)
-        elif token.is_("("):
+        elif token.text == "(":
             self._enter(token)
             node = self._condition(0)
-            if not self._token.is_(")"):
+            if self._token.text != ")":
                 raise self._unexpected(f"AND, OR or the ')' that closes column {token.column}", "AND", "OR")
             self._next()
-        elif token.kind is TokenKind.NAME:
-            return self._named_term()
         elif self._at_literal():
             return self._flipped_term()
         else:
@@ -118,41 +126,41 @@ class _Parser:
     def _named_term(self) -> Term:
         start = self._token.column
         name = self._name()
-        token = self._token
-        if token.is_(*_COMPARISONS):
-            operator = Operator(token.text)
+        word = self._token.text
+        if word in _OPERATORS:
+            operator = _OPERATORS[word]
             self._next()
             literal = self._token
-            return self._comparison(name, operator, self._literal(f"after {operator}"), start, literal)
-        negated = token.is_("NOT")
+            return self._comparison(name, operator, self._literal(f"after {word}"), start, literal)
+        negated = word == "NOT"
         if negated:
             self._next()
-        token = self._token
-        if token.is_("IN"):
+            word = self._token.text
+        if word == "IN":
             return self._membership(name, negated, start)
-        if token.is_("BETWEEN"):
+        if word == "BETWEEN":
             return self._between(name, negated, start)
-        if token.is_("LIKE"):
+        if word == "LIKE":
             return self._like(name, negated, start)
         if negated:
             raise self._unexpected("IN, BETWEEN or LIKE after NOT", "IN", "BETWEEN", "LIKE")
-        if token.is_("IS"):
+        if word == "IS":
             return self._presence(name, start)
-        if self._at_end() or token.is_("AND", "OR", ")"):
+        if self._at_end() or word in ("AND", "OR", ")"):
             self._count()
             return Comparison(name, Operator.EQ, True, start)
         raise self._unexpected("a comparison (= <> < <= > >= IN BETWEEN LIKE IS), AND, OR or the end", *_AFTER_NAME)
 
     def _flipped_term(self) -> Comparison:
         literal, value = self._token, self._literal("")
-        if not self._token.is_(*_COMPARISONS):
+        if self._token.text not in _OPERATORS:
             raise FilterInvalid(
                 f"{literal} alone is no condition; a comparison (= <> < <= > >=) follows, not {self._token}",
                 self._token.column,
             )
-        operator = Operator(self._token.text)
+        operator = _OPERATORS[self._token.text]
         self._next()
-        if self._token.kind is not TokenKind.NAME:
+        if self._token.kind is not _NAME:
             raise self._unexpected(f"an attribute to compare with {literal}")
         return self._comparison(self._name(), operator.flipped, value, literal.column, literal)
 
@@ -164,16 +172,16 @@ class _Parser:
 
     def _membership(self, name: str, negated: bool, start: int) -> Membership:
         self._next()
-        if not self._token.is_("("):
+        if self._token.text != "(":
             raise self._unexpected("'(' and a list of literals after IN")
         values: list[Bound] = []
-        while not values or self._token.is_(","):
+        while not values or self._token.text == ",":
             self._next()
             literal = self._token
             values.append(self._literal("in the list"))
             self._same_kind(values[0], values[-1], "an IN list", literal)
             self._count()
-        if not self._token.is_(")"):
+        if self._token.text != ")":
             raise self._unexpected("',' or ')' in the list")
         self._next()
         return Membership(name, tuple(values), negated, start)
@@ -184,7 +192,7 @@ class _Parser:
         low = self._literal("after BETWEEN")
         if isinstance(low, bool):
             raise FilterInvalid("TRUE and FALSE have no order; compare them with = or <>", literal.column)
-        if not self._token.is_("AND"):
+        if self._token.text != "AND":
             raise self._unexpected("AND and the upper end of BETWEEN", "AND")
         self._next()
         literal = self._token
@@ -198,7 +206,7 @@ class _Parser:
         pattern = self._token
         text = self._string("a 'pattern' after LIKE")
         escape: str | None = None
-        if self._token.is_("ESCAPE"):
+        if self._token.text == "ESCAPE":
             self._next()
             literal = self._token
             escape = self._string("an 'escape character' after ESCAPE")
@@ -209,12 +217,12 @@ class _Parser:
 
     def _presence(self, name: str, start: int) -> Presence:
         self._next()
-        negated = self._token.is_("NOT")
+        negated = self._token.text == "NOT"
         if negated:
             self._next()
-        if self._token.is_("TRUE", "FALSE"):
+        if self._token.text in ("TRUE", "FALSE"):
             raise FilterInvalid(f"IS asks for NULL only; write = {self._token.text}", self._token.column)
-        if not self._token.is_("NULL"):
+        if self._token.text != "NULL":
             raise self._unexpected("NULL after IS" if negated else "NULL or NOT NULL after IS", "NULL", "NOT")
         self._next()
         self._count()
@@ -223,34 +231,37 @@ class _Parser:
     # -- words ------------------------------------------------------------------------------------------------
 
     def _name(self) -> str:
-        name = AttributeName.parse(self._token.text, self._token.column).canonical
+        token = self._token
         self._next()
-        return name
+        try:
+            return _canonical_name(token.text)
+        except FilterInvalid as error:
+            raise FilterInvalid(error.reason, token.column + error.column - 1) from None
 
     def _at_end(self) -> bool:
         return self._token.kind is TokenKind.END
 
     def _at_literal(self) -> bool:
-        return self._token.kind in (TokenKind.NUMBER, TokenKind.STRING) or self._token.is_("TRUE", "FALSE")
+        return self._token.kind in _VALUED or self._token.text in ("TRUE", "FALSE")
 
     def _literal(self, where: str) -> Bound:
         token = self._token
-        if token.is_("TRUE", "FALSE"):
+        if token.kind in _VALUED:
+            self._next()
+            assert isinstance(token.value, (int, float, str))
+            return token.value
+        if token.text in ("TRUE", "FALSE"):
             self._next()
             return token.text == "TRUE"
-        if token.is_("NULL"):
+        if token.text == "NULL":
             raise FilterInvalid("nothing compares with NULL; write IS NULL or IS NOT NULL", token.column)
-        if token.kind is TokenKind.NAME:
+        if token.kind is _NAME:
             raise FilterInvalid(_no_literal(token, where), token.column)
-        if token.kind not in (TokenKind.NUMBER, TokenKind.STRING):
-            raise self._unexpected(f"{_LITERAL} {where}")
-        self._next()
-        assert isinstance(token.value, (int, float, str))
-        return token.value
+        raise self._unexpected(f"{_LITERAL} {where}")
 
     def _string(self, wanted: str) -> str:
         token = self._token
-        if token.kind is TokenKind.NAME:
+        if token.kind is _NAME:
             raise FilterInvalid(_no_literal(token, f"where {wanted} is expected"), token.column)
         if token.kind is not TokenKind.STRING:
             raise self._unexpected(wanted)
@@ -279,13 +290,19 @@ class _Parser:
         """What was found, what was expected, and the nearest of *keywords* if a word was found that is none."""
         token = self._token
         reason = f"expected {wanted}, found {token}"
-        if token.kind is TokenKind.NAME:
+        if token.kind is _NAME:
             near = get_close_matches(token.text[:12].upper(), keywords, n=1)
             if near:
                 reason += f"; did you mean {near[0]}?"
         elif token.kind is TokenKind.NUMBER and token.text[0] in "+-":
             reason += "; filters do not calculate"
         return FilterInvalid(reason, token.column)
+
+
+@lru_cache(_NAMES_REMEMBERED)
+def _canonical_name(text: str) -> str:
+    """The canonical spelling of a name. Raises FilterInvalid, with a column inside the name."""
+    return AttributeName.parse(text).canonical
 
 
 def _no_literal(token: Token, where: str) -> str:

@@ -163,6 +163,6 @@ def positive(node: Node, *, negated: bool = False) -> Node:
         case Comparison(operator=operator):
             return replace(node, operator=operator.opposite) if negated else node
         case Membership() | Between() | Like() | Presence():
-            return replace(node, negated=node.negated is not negated)
+            return replace(node, negated=not node.negated) if negated else node
         case _:
             assert_never(node)
