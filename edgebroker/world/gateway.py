@@ -11,7 +11,7 @@ from dataclasses import fields
 
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.terms import Terms
-from edgebroker.instants import SECOND
+from edgebroker.instants import MINUTE, SECOND, Duration
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
 from edgebroker.records import Cause
@@ -21,7 +21,7 @@ from edgebroker.world.reactor import Reactor, clock
 from edgebroker.world.settings import Settings
 
 LOG_EVERY_S = 1.0  # what a power cut may take of the log, at most, and how often the disk is asked
-ANCHORS_EVERY = 60  # of these; a wall clock that is set is noticed within a minute
+ANCHOR_EVERY: Duration = MINUTE  # so soon it is noticed that the wall clock was set
 
 
 class Gateway:
@@ -99,20 +99,22 @@ class Gateway:
         self._syncing.submit(finish).add_done_callback(told)
 
     async def _write_log(self) -> None:
-        """Every second, what the log has finished goes to the disk."""
+        """Every second, what the log has to say goes to the disk, bit by bit between the turns of the clients."""
         assert self._log is not None
         assert self._log_dir is not None
-        turn = 0
+        anchor_at = clock()
         while True:
             now, wall = clock(), _wall_clock()
-            if turn % ANCHORS_EVERY == 0:
+            if now >= anchor_at:
                 self._log.anchor(now, wall)
-            turn += 1
+                anchor_at = now + ANCHOR_EVERY
+            is_more = False
             try:
-                self._log_dir.append(self._log.take(now), now, wall)
+                is_more = self._log.step(now)  # not a millisecond: no client waits for more than that
+                self._log_dir.append(self._log.ready(), now, wall)
             except Exception as error:  # the log is not worth the broker: tell it, and go on
                 self._tell(f"delivery log: {type(error).__name__}: {error}")
-            await asyncio.sleep(LOG_EVERY_S)
+            await asyncio.sleep(0 if is_more else LOG_EVERY_S)
 
 
 def _wall_clock() -> int:

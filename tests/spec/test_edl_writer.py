@@ -122,3 +122,75 @@ def test_long_topics_do_not_pile_up() -> None:
         most = max(most, *(rows for _, rows in tables_of(blocks)), 0, 0)
     assert most <= writer.TEXT_CHARS_MAX // 16_000 + 1
     assert kept >= 200 - most
+
+
+def blocks_waiting(log: DeliveryLog) -> int:
+    return len(log._making)
+
+
+def test_a_block_is_made_in_steps_and_says_what_it_says_in_one_go() -> None:
+    facts = [(number, f"p{number % 7}", f"t/{number % 300}") for number in range(1, 3_000)]
+    quick, slow = DeliveryLog("n", "b"), DeliveryLog("n", "b")
+    blocks: list[bytes] = []
+    steps = 0
+    for log in (quick, slow):
+        for number, publisher, topic in facts:
+            log.published(number, publisher, number, 1, topic, 1, number % 90, 1)
+            log.selectivity(number, publisher, topic, 2, 1)
+    while slow.step(2 * MINUTE):
+        blocks += slow.ready()
+        steps += 1
+    assert steps > 20, "it did not come in one go"
+    assert blocks == quick.take(2 * MINUTE)
+    assert not slow.due
+
+
+def test_a_block_is_made_before_the_next_is_full_although_nobody_asks_for_it() -> None:
+    log = DeliveryLog("n", "b")
+    for number in range(1, 40_000):
+        log.published(number, f"p{number % 100}", number, 1, f"t/{number % 500}", 1, number % 90, 1)
+        assert blocks_waiting(log) <= 1
+    for number in range(1, 40_000):  # flows and filters that were never seen are no rows, and yet work
+        log.matched(1, "p", f"s{number}", number, 1, 0)
+        log.selectivity(1, f"s{number}", f"t/{number}", 1, 1)
+        assert blocks_waiting(log) <= 2
+    log.published(1, "p", 1, 50_000, "t", 1, 8, 1)
+    assert blocks_waiting(log) <= 2
+
+
+def test_blocks_that_nobody_has_time_for_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "FACTS_PER_STEP", 1_000_000)
+    log = DeliveryLog("n", "b", block_rows=10)
+    for number in range(1, 1_001):
+        log.published(0, "p", number, 1, "t", 1, 8, 1)
+        assert blocks_waiting(log) <= writer.MAKING_MAX
+    segment = read_segment(log.header(0, 0) + b"".join(log.take(0, closing=True)), growing=True)
+    assert segment.damage == []
+    assert segment.tables["delivery"]["message"] == list(range(1, 1_001))
+
+
+def test_finished_blocks_are_handed_out_in_order_and_a_few_at_a_time() -> None:
+    log = DeliveryLog("n", "b", block_rows=1)
+    for number in range(1, 101):
+        log.published(0, "p", number, 1, "t", 1, 8, 1)
+    while blocks_waiting(log):
+        log.step(0)
+    portions: list[list[bytes]] = []
+    while log.due:
+        portions.append(log.ready())
+    assert [len(portion) for portion in portions] == [50, 25, 12, 6, 4, 3]
+    heads = [decode_head(block, 0) for portion in portions for block in portion]
+    assert [head.sequence for head in heads if head] == list(range(100))
+
+
+def test_a_block_that_cannot_be_made_leaves_a_gap_and_the_log_goes_on() -> None:
+    log = DeliveryLog("n", "b", block_rows=1)
+    log.published(0, "p", 1, 1, "t", 1, 8, 1)
+    blocks = log.take(0)
+    log.published(0, "p", 2, 1, "no text: \ud800", 1, 8, 1)
+    with pytest.raises(UnicodeEncodeError):
+        log.take(0)
+    log.published(0, "p", 3, 1, "t", 1, 8, 1)
+    segment = read_segment(log.header(0, 0) + b"".join(blocks + log.take(0)), growing=True)
+    assert segment.tables["delivery"]["message"] == [1, 3]
+    assert ["block 1 of the log" in str(damage) for damage in segment.damage] == [True]

@@ -6,6 +6,7 @@ duplicates are seen, and single ones named, although rows are sampled.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeAlias
 
 from edgebroker.records import SUM_MODULUS
@@ -53,11 +54,8 @@ class Digests:
             total[1] += sum_of_run(first, count)
             total[2] ^= xor_of_run(first, count)
 
-    def take(self, minute: int) -> list[tuple[object, ...]]:
-        """The rows of `records.DIGEST`; nothing is left behind."""
-        rows: list[tuple[object, ...]] = [
-            (minute, *flow, count, total % SUM_MODULUS, xor) for flow, (count, total, xor) in self.totals.items()
-        ]
-        self.totals = {}
+    def take(self, minute: int) -> Iterator[tuple[object, ...]]:
+        """The rows of `records.DIGEST`, made one by one as they are asked for; nothing is left behind."""
+        totals, self.totals = self.totals, {}
         self.texts_chars = 0
-        return rows
+        return ((minute, *flow, count, total % SUM_MODULUS, xor) for flow, (count, total, xor) in totals.items())

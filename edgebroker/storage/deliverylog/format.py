@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,6 @@ import cbor2
 
 from edgebroker import __version__
 from edgebroker.errors import LogDamaged
-from edgebroker.instants import MINUTE
 from edgebroker.limits import KIB, MIB
 from edgebroker.records import TABLES, Table
 
@@ -33,6 +31,7 @@ BLOCK_HEAD = struct.Struct("<4sBBHIIIIqqI")  # mark, table, 0, 0, sequence, rows
 TRAILER = struct.Struct("<QI4s")  # offset of the footer, CRC of these eight bytes, mark
 CRC = struct.Struct("<I")
 BLOCK_HEAD_BYTES = BLOCK_HEAD.size + CRC.size
+LEVEL = 6  # of zlib
 
 HEADER_BYTES_MAX = 64 * KIB  # node name, boot id and a few numbers; 200 bytes are usual
 RAW_BYTES_MAX = 8 * MIB  # a block before compression: 1.5 MiB of numbers in full width and 4.5 MiB of texts at most
@@ -130,22 +129,15 @@ def decode_cbor(text: bytes) -> object:
         return None
 
 
-def encode_block(table: Table, sequence: int, values: Sequence[Sequence[Any]]) -> bytes:
-    """A block with one list per column of *table*, in the order of its columns, each with at least one value."""
-    times = values[0]
-    unit = 1 if table.columns[0].name == "t_us" else MINUTE
-    raw = cbor2.dumps(
-        {column.name: columns.encode(column, row) for column, row in zip(table.columns, values, strict=True)}
-    )
-    first, last = min(times) * unit, max(times) * unit + unit - 1
-    return frame(TABLE_NUMBERS[table.name], sequence, len(times), raw, first, last)
-
-
 def frame(table: int, sequence: int, rows: int, raw: bytes, t_first_us: int, t_last_us: int) -> bytes:
-    """Head and compressed body of a block."""
-    body = zlib.compress(raw, 6)
+    """The block whose body is the CBOR map *raw*."""
+    return seal(table, sequence, rows, len(raw), zlib.compress(raw, LEVEL), t_first_us, t_last_us)
+
+
+def seal(table: int, sequence: int, rows: int, raw_bytes: int, body: bytes, t_first_us: int, t_last_us: int) -> bytes:
+    """The block with the compressed *body*, which unfolds to *raw_bytes*."""
     head = BLOCK_HEAD.pack(
-        BLOCK_MARK, table, 0, 0, sequence, rows, len(raw), len(body), t_first_us, t_last_us, zlib.crc32(body)
+        BLOCK_MARK, table, 0, 0, sequence, rows, raw_bytes, len(body), t_first_us, t_last_us, zlib.crc32(body)
     )
     return b"".join((head, CRC.pack(zlib.crc32(head)), body))
 
