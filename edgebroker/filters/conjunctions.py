@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from edgebroker.errors import FilterTooComplex
 from edgebroker.filters.elementary import accepted_by, both, either, implies
-from edgebroker.filters.syntax import And, Node, Not, Or, positive
+from edgebroker.filters.syntax import And, Node, Not, Or, Term, positive
 from edgebroker.limits import FILTER_CONJUNCTIONS_MAX
 from edgebroker.predicate import ElementaryTest, Predicate
 
@@ -31,8 +31,27 @@ def predicates_of(node: Node) -> tuple[Predicate, ...]:
     Raises FilterTooComplex: any part of the filter needs more than FILTER_CONJUNCTIONS_MAX predicates, or more than
     PRODUCT_MAX before equal ones are merged.
     """
+    condition = positive(node)
+    operands = condition.operands if isinstance(condition, And) else (condition,)
+    terms = [operand for operand in operands if not isinstance(operand, (And, Or, Not))]
+    if len(terms) == len(operands):
+        conjunction = _conjunction(terms)
+        return () if conjunction is None else (conjunction,)
     normalisation = _Normalisation()
-    return tuple(map(normalisation.predicate, normalisation.disjunction(positive(node))))
+    return tuple(map(normalisation.predicate, normalisation.disjunction(condition)))
+
+
+def _conjunction(terms: Iterable[Term]) -> Predicate | None:
+    """What all *terms* accept together; None if that is nothing. Most filters are no more than this."""
+    tests: dict[str, ElementaryTest] = {}
+    for term in terms:
+        test = accepted_by(term)
+        if test is not None and term.attribute in tests:
+            test = both(tests[term.attribute], test)
+        if test is None:
+            return None
+        tests[term.attribute] = test
+    return tuple(tests[attribute] for attribute in sorted(tests))
 
 
 class _Normalisation:

@@ -14,17 +14,17 @@ from edgebroker.predicate import ANY_RUN, Bound, ElementaryTest, Interval, Kind,
 def accepted_by(term: Term) -> ElementaryTest | None:
     """The one test that accepts exactly the values for which *term* is true; None if there are no such values."""
     match term:
-        case Presence(attribute, negated):
-            return ElementaryTest(attribute, Kind.NOT_NULL if negated else Kind.NULL)
         case Comparison(attribute, operator, value):
             return _test(attribute, kind_of(value), _compared(operator, value))
         case Membership(attribute, values, negated):
             return _test(attribute, kind_of(values[0]), _members(values, negated))
         case Between(attribute, low, high, negated):
-            inside = union([Interval(low, True, high, True)])
+            inside: Intervals = (Interval(low, True, high, True),) if low <= high else ()  # type: ignore[operator]
             return _test(attribute, kind_of(low), complement(inside) if negated else inside)
         case Like(attribute, parts, negated):
             return _like(attribute, parts, negated)
+        case Presence(attribute, negated):
+            return ElementaryTest(attribute, Kind.NOT_NULL if negated else Kind.NULL)
         case _:
             assert_never(term)
 
@@ -91,7 +91,7 @@ def _compared(operator: Operator, value: Bound) -> Intervals:
 def _members(values: tuple[Bound, ...], negated: bool) -> Intervals:
     if isinstance(values[0], bool):  # two values in all, so the complement is counted out, not cut out
         return tuple(point(truth) for truth in (False, True) if (truth in values) is not negated)
-    listed = union(map(point, values))
+    listed = tuple(map(point, sorted(set(values))))
     return complement(listed) if negated else listed
 
 

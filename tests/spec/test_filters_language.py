@@ -293,6 +293,15 @@ def test_refusals_name_the_column_and_the_cure(text: str) -> None:
     assert str(error) == f"column {column}: {error.reason}"
 
 
+@pytest.mark.clause("F-41")
+@pytest.mark.parametrize(
+    ("name", "column"), [("in.x", 1), ("$tpoic", 1), ("$level129", 1), ("$user", 1), ("$qos.a", 5), ("$level3[0]", 8)]
+)
+def test_a_refused_name_says_where_it_stands_each_time(name: str, column: int) -> None:
+    for before in ("", "b AND ", "   c = 1 OR ", ""):
+        assert refusal(f"{before}{name} = 3").column == len(before) + column
+
+
 @pytest.mark.clause("F-42")
 @pytest.mark.parametrize(
     ("text", "column", "words"),

@@ -188,6 +188,15 @@ def test_the_normal_form_is_well_formed(node: Node) -> None:
                 assert one.high < next_one.low or (one.high == next_one.low and not touching)
 
 
+@pytest.mark.clause("F-23")
+@law
+@given(st.lists(terms(), min_size=1, max_size=6))
+def test_a_plain_conjunction_comes_out_as_if_multiplied_out(several: list[Node]) -> None:
+    conjunction = joined(And, *several)
+    never = Between("a", 1, 0)  # takes nothing away and adds nothing, but makes it an OR
+    assert predicates_of(conjunction) == predicates_of(Or((conjunction, never)))
+
+
 @pytest.mark.clause("F-24")
 @law
 @given(conditions, st.lists(events, min_size=5, max_size=5))
