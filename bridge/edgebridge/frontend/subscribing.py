@@ -115,11 +115,12 @@ class Subscribing:
         """Each matching retained message is a message of its own in the accounts: published anew, for one reader."""
         copy = Copy((subscription,))
         wanted = request.filter
-        extractor = Extractor(wanted.attributes) if wanted is not None else None
+        extractor: Extractor | None = None  # made for the first match: most filters meet no retained message
         for kept in self._retained.matching(request.topic_filter, now):
             if subscription.no_local and kept.publisher == subscription.client:
                 continue
-            if wanted is not None and extractor is not None:
+            if wanted is not None:
+                extractor = extractor or Extractor(wanted.attributes)
                 attributes = extractor.extract(
                     kept.payload,
                     topic=kept.topic,
