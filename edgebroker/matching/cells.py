@@ -23,10 +23,9 @@ OTHERWISE: Final = 1
 """The cell of every value of a kind that no test of the column asks for, composite values included."""
 
 CUTS_MAX: Final = 24
-"""Cuts up to which number cells are elementary: twelve different values, or twenty-four thresholds."""
-CUTS_THINNED: Final = 15
-"""Cuts that remain otherwise. Sixteen cells cost two bytes per predicate and column; with ranges that accept a fifth of
-their attribute, a predicate of four tests is verified in vain 2.3 times for each match."""
+"""Cuts up to which number cells are elementary: twelve different values, or twenty-four thresholds. More of them are
+thinned out to as many. Twenty-five cells cost three bytes per predicate and column; of ten thousand predicates of four
+ranges each, 20 are then verified for every 10 that match."""
 STRING_CELLS_MAX: Final = 32
 """Strings up to which each has a cell of its own; more of them share this many."""
 CELLS_MAX: Final = 64
@@ -218,11 +217,12 @@ def holes_of(test: ElementaryTest) -> tuple[str, ...] | None:
     return tuple(holes)
 
 
-def thinned(cuts: list[float], cuts_max: int = CUTS_MAX, thinned_to: int = CUTS_THINNED) -> list[float]:
-    """The different ones among *cuts*, ascending; quantiles of them, with their multiplicity, if they are many."""
+def thinned(cuts: list[float], thinned_to: int = CUTS_MAX, different_max: int = CUTS_MAX) -> list[float]:
+    """The different ones among *cuts*, ascending; quantiles of them, with their multiplicity, if they
+    are more than *different_max*."""
     cuts.sort()
     different = [cut for number, cut in enumerate(cuts) if not number or cut != cuts[number - 1]]
-    if len(different) <= cuts_max:
+    if len(different) <= different_max:
         return different
     kept = [cuts[len(cuts) * part // (thinned_to + 1)] for part in range(1, thinned_to + 1)]
     return [cut for number, cut in enumerate(kept) if not number or cut != kept[number - 1]]

@@ -8,10 +8,10 @@ cdef class End:
     cdef public long long events
     cdef readonly object plain_links
     cdef object _sole
-    cdef int _sole_link
+    cdef object _sole_link  # shifted, so no C integer
     cdef dict _many
 
-    cpdef add_plain(self, object number, int link)
+    cpdef add_plain(self, object number, object link)
     cpdef bint remove_plain(self, object number) except -1
     cpdef list_plain(self, list found)
 

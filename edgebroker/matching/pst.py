@@ -21,6 +21,9 @@ from edgebroker.matching.outcomes import Census, Decision, Route
 from edgebroker.predicate import Predicate
 from edgebroker.topics import TopicFilter
 
+_decision = tuple.__new__
+"""Makes a Decision in half the time of its own constructor."""
+
 
 class Pst:
     """Subscriptions by number, found by topic and content."""
@@ -142,7 +145,7 @@ class Pst:
         yes = resolution.plain_links & mask
         if yes != mask and resolution.contents:
             yes |= self._decide(self.leaves, resolution.contents, attributes, mask & ~yes)
-        return Decision(yes, self.leaves.steps - before)
+        return _decision(Decision, (yes, self.leaves.steps - before))
 
     def route(self, resolution: Resolution, attributes: Attributes, mask: int, local: int = 0) -> Route:
         """`match` for the subscriptions over the link *local*, and `decide` for the links of *mask*, in one walk."""

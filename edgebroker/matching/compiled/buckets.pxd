@@ -8,6 +8,8 @@ from edgebroker.matching.compiled.nodes cimport Node
 cdef enum:
     WORDS_MAX = 64  # BUCKET_LIMIT / 64
     COLUMNS_ROOM = 16  # COLUMNS_MAX
+    ROWS_ROOM = 17  # the live ones, and one row of each column
+    BLOCK = 8  # words that are looked at together
     LIVE = 0  # the rows before those of the columns
     LOOSE = 1
     CERTAIN = 2
@@ -17,6 +19,7 @@ cdef class Bucket(Node):
     cdef uint32_t number
     cdef uint32_t* slots  # leaf by position
     cdef uint64_t* rows
+    cdef uint64_t* reach  # of 64 leaves: their links, one bit each, folded to one word; may name some that have left
     cdef int room  # words of a row
     cdef int rows_used
     cdef Column* columns

@@ -21,6 +21,7 @@ from edgebroker.matching.compiled.codes cimport (
     TESTS_RANGE,
     TESTS_STRING,
     attribute_of,
+    bounds_of,
     flags_of,
     kind_of,
     length_of,
@@ -48,34 +49,40 @@ assert BUCKET_LIMIT == 64 * WORDS_MAX and COLUMNS_MAX == COLUMNS_ROOM
 
 cdef extern from *:
     """
-    #include <string.h>
+    /* Two words, which is what every machine of interest has registers for; four of them are a line of the cache. */
+    typedef unsigned long long edgebroker_pair __attribute__((vector_size(16), aligned(8), may_alias));
+    #define EDGEBROKER_PAIR(words) (*(const edgebroker_pair*)(words))
 
-    /* Eight words at a time, which a compiler makes into vectors of whatever width the machine has. */
-    typedef unsigned long long edgebroker_words __attribute__((vector_size(64), aligned(8), may_alias));
-
-    #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
-    __attribute__((target_clones("avx2", "default")))
-    #endif
     static int and_rows(uint64_t* left, const uint64_t** rows, int used, int words)
     {
-        uint64_t some = 0;
         int word = 0;
+        edgebroker_pair any = {0, 0};
+        uint64_t some = 0;
         for (; word + 8 <= words; word += 8) {
-            edgebroker_words here = *(const edgebroker_words*)(rows[0] + word);
-            for (int row = 1; row < used; row++)
-                here &= *(const edgebroker_words*)(rows[row] + word);
-            memcpy(left + word, &here, sizeof here);
-            for (int part = 0; part < 8; part++)
-                some |= here[part];
+            const uint64_t* row = rows[0] + word;
+            edgebroker_pair a = EDGEBROKER_PAIR(row), b = EDGEBROKER_PAIR(row + 2);
+            edgebroker_pair c = EDGEBROKER_PAIR(row + 4), d = EDGEBROKER_PAIR(row + 6);
+            for (int next = 1; next < used; next++) {
+                row = rows[next] + word;
+                a &= EDGEBROKER_PAIR(row);
+                b &= EDGEBROKER_PAIR(row + 2);
+                c &= EDGEBROKER_PAIR(row + 4);
+                d &= EDGEBROKER_PAIR(row + 6);
+            }
+            *(edgebroker_pair*)(left + word) = a;
+            *(edgebroker_pair*)(left + word + 2) = b;
+            *(edgebroker_pair*)(left + word + 4) = c;
+            *(edgebroker_pair*)(left + word + 6) = d;
+            any |= a | b | c | d;
         }
         for (; word < words; word++) {
             uint64_t here = rows[0][word];
-            for (int row = 1; row < used; row++)
-                here &= rows[row][word];
+            for (int next = 1; next < used; next++)
+                here &= rows[next][word];
             left[word] = here;
             some |= here;
         }
-        return some != 0;
+        return (some | any[0] | any[1]) != 0;
     }
     """
     int and_rows(uint64_t* left, const uint64_t** rows, int used, int words) noexcept
@@ -104,6 +111,7 @@ cdef class Bucket(Node):
         PyMem_Free(self.columns)
         PyMem_Free(self.slots)
         PyMem_Free(self.rows)
+        PyMem_Free(self.reach)
 
     def tree_end(self):
         """The end of the topic filter whose tree this is in."""
@@ -150,9 +158,11 @@ cdef class Bucket(Node):
         ]
 
     def cut(self, columns):
-        """Make *columns* the columns."""
-        cdef int column, position
+        """Make *columns* the columns. Leaves are put in the order of their links, so that few words have many."""
+        cdef uint64_t[LINK_WORDS_MAX] links
+        cdef int column, position, word
         held = self.held()
+        held.sort(key=self.first_link)
         for cells in columns:
             self.leaves.hold(cells)
         self.discard()
@@ -172,10 +182,15 @@ cdef class Bucket(Node):
         self.rows = <uint64_t*>PyMem_Calloc(self.rows_used * max(self.room, 1), sizeof(uint64_t))
         if not self.rows:
             raise MemoryError
+        memset(self.reach, 0, self.room * sizeof(uint64_t))
         for position, leaf in enumerate(held):
             self.slots[position] = leaf
             self.leaves.leaves[<uint32_t>leaf].position = position
             self.rows[position >> 6] |= <uint64_t>1 << (position & 63)
+            memset(links, 0, sizeof(links))
+            self.leaves.links_into(leaf, links)
+            for word in range(self.leaves.link_words):
+                self.reach[position >> 6] |= links[word]
             self.enter(position, leaf)
 
     def discard(self):
@@ -188,6 +203,17 @@ cdef class Bucket(Node):
         self.columns_used = 0
         self.cuts = ()
 
+    def first_link(self, uint32_t leaf):
+        """The lowest link of the members of *leaf*; -1 if it has none yet."""
+        cdef uint64_t[LINK_WORDS_MAX] links
+        cdef int word
+        memset(links, 0, sizeof(links))
+        self.leaves.links_into(leaf, links)
+        for word in range(self.leaves.link_words):
+            if links[word]:
+                return 64 * word + __builtin_ctzll(links[word])
+        return -1
+
     def sample(self):
         """At most SAMPLE_MAX leaves, spread evenly over the positions: enough to find quantiles and shares."""
         held = self.held()
@@ -197,10 +223,10 @@ cdef class Bucket(Node):
         """How each attribute is used in the sample, as far as the path here does not settle it."""
         cdef uint32_t* at
         cdef uint32_t* end
-        cdef uint32_t* bounds
         cdef uint32_t head, leaf
         cdef int kind, flags
-        cdef double bound
+        cdef double low = 0.0
+        cdef double high = 0.0
         counts, cuts, strings, booleans = {}, {}, {}, set()
         for leaf in self.sample():
             at = &self.leaves.pool[self.leaves.leaves[leaf].code]
@@ -211,18 +237,15 @@ cdef class Bucket(Node):
                     kind, flags = kind_of(head), flags_of(head)
                     attribute = attribute_of(head)
                     counts[attribute] = counts.get(attribute, 0) + 1
-                    if kind == TESTS_RANGE:
+                    if kind >= TESTS_RANGE:
                         found = cuts.get(attribute)
                         if found is None:
                             found = cuts[attribute] = []
-                        bounds = at + 1
+                        bounds_of(at, &low, &high)
                         if flags & HAS_LOW:
-                            memcpy(&bound, bounds, 8)
-                            bounds += 2
-                            found.append(bound if flags & LOW_CLOSED else nextafter(bound, INFINITY))
+                            found.append(low if flags & LOW_CLOSED else nextafter(low, INFINITY))
                         if flags & HAS_HIGH:
-                            memcpy(&bound, bounds, 8)
-                            found.append(nextafter(bound, INFINITY) if flags & HIGH_CLOSED else bound)
+                            found.append(nextafter(high, INFINITY) if flags & HIGH_CLOSED else high)
                     elif kind == TESTS_STRING:
                         strings.setdefault(attribute, {})[at[1]] = None
                     elif kind == TESTS_BOOLEAN:
@@ -303,6 +326,8 @@ cdef class Bucket(Node):
         memset(yes, 0, sizeof(yes))
         memset(reach, 0, sizeof(reach))
         self.leaves.links_into(leaf, reach)
+        for word in range(words):
+            self.reach[position >> 6] |= reach[word]
         if self.rows[CERTAIN * self.room + (position >> 6)] >> (position & 63) & 1:
             memcpy(yes, reach, sizeof(yes))
         for word in range(words):
@@ -318,7 +343,7 @@ cdef class Bucket(Node):
     def bytes(self):
         """Bytes taken."""
         cdef int column
-        size = 200 + self.room * (64 * 4 + self.rows_used * 8) + self.columns_used * (8 + sizeof(Column))
+        size = 200 + self.room * (64 * 4 + 8 + self.rows_used * 8) + self.columns_used * (8 + sizeof(Column))
         for column in range(self.columns_used):
             size += column_bytes(&self.columns[column])
         return size + sum([cells.bytes() for cells in self.cuts])
@@ -342,6 +367,11 @@ cdef class Bucket(Node):
         if not slots:
             raise MemoryError
         self.slots = slots
+        reach = <uint64_t*>PyMem_Realloc(self.reach, room * sizeof(uint64_t))
+        if not reach:
+            raise MemoryError
+        memset(&reach[self.room], 0, (room - self.room) * sizeof(uint64_t))
+        self.reach = reach
         self.room = room
         return 0
 
@@ -401,8 +431,13 @@ cdef class Bucket(Node):
         """Add the links of the leaves in *row* to *words*, until *enough* is found, if that is not NULL."""
         cdef int word, link_word
         cdef uint64_t left
-        cdef uint64_t missing
+        cdef uint64_t missing = 0
+        if enough != NULL:
+            for link_word in range(self.leaves.link_words):
+                missing |= enough[link_word] & ~words[link_word]
         for word in range(self.room):
+            if enough != NULL and not self.reach[word] & missing:
+                continue
             left = self.rows[row * self.room + word]
             while left:
                 self.leaves.links_into(self.slots[64 * word + __builtin_ctzll(left)], words)
@@ -417,16 +452,16 @@ cdef class Bucket(Node):
 
     cdef int narrow(self, uint64_t* left) except -1:
         """Leave in *left* the positions that all columns accept: 0 if none is left, 2 if all must be verified, else 1."""
-        cdef const uint64_t* rows[1 + COLUMNS_ROOM]
+        cdef const uint64_t* picked[ROWS_ROOM]
         cdef int column, cell
         cdef int used = 1
         cdef int outcome = 1
-        rows[0] = self.rows
+        picked[0] = self.rows
         for column in range(self.columns_used):
             cell = cell_of(&self.columns[column], value_of(self.leaves.event, self.columns[column].attribute))
             if cell < 0:
                 outcome = 2
                 continue
-            rows[used] = &self.rows[(self.columns[column].first_row + cell) * self.room]
+            picked[used] = &self.rows[(self.columns[column].first_row + cell) * self.room]
             used += 1
-        return outcome if and_rows(left, rows, used, self.room) else 0
+        return outcome if and_rows(left, picked, used, self.room) else 0

@@ -4,8 +4,8 @@
 from cpython.dict cimport PyDict_GetItem
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.object cimport PyObject
-from libc.math cimport INFINITY
-from libc.stdint cimport uint32_t
+from libc.math cimport INFINITY, rint
+from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memcpy
 
 from edgebroker.matching.cells import as_float, strings_of
@@ -55,7 +55,6 @@ cdef class Interning:
         cdef object kind = test.kind
         cdef tuple intervals = test.intervals
         cdef int flags = 0
-        cdef int units = 1
         cdef double low = 0.0
         cdef double high = 0.0
         if attribute >= ATTRIBUTES_MAX:
@@ -77,14 +76,9 @@ cdef class Interning:
                 if float_of(first, &low) and float_of(last, &high):
                     if first is not None:
                         flags |= HAS_LOW | (LOW_CLOSED if interval.low_closed else 0)
-                        memcpy(&code[units], &low, 8)
-                        units += 2
                     if last is not None:
                         flags |= HAS_HIGH | (HIGH_CLOSED if interval.high_closed else 0)
-                        memcpy(&code[units], &high, 8)
-                        units += 2
-                    code[0] = attribute << 8 | TESTS_RANGE << 4 | flags
-                    return units
+                    return encode_range(code, attribute, flags, low, high)
             elif not test.patterns and first is not None and first == last:
                 code[0] = attribute << 8 | TESTS_STRING << 4
                 code[1] = self.take_string(first)
@@ -100,8 +94,8 @@ cdef class Interning:
         cdef uint32_t head = code[0]
         cdef int kind = kind_of(head)
         cdef int flags = flags_of(head)
-        cdef int at = 1
-        cdef double bound
+        cdef double low = 0.0
+        cdef double high = 0.0
         name = self.names.values[attribute_of(head)]
         if kind == TESTS_NULL:
             return ElementaryTest(name, Kind.NULL)
@@ -115,15 +109,13 @@ cdef class Interning:
             return ElementaryTest(name, Kind.STRING, (Interval(text, True, text, True),))
         if kind == TESTS_OTHER:
             return self.others.values[code[1]]
-        low = high = None
-        if flags & HAS_LOW:
-            memcpy(&bound, &code[at], 8)
-            low = bound
-            at += 2
-        if flags & HAS_HIGH:
-            memcpy(&bound, &code[at], 8)
-            high = bound
-        interval = Interval(low, bool(flags & LOW_CLOSED), high, bool(flags & HIGH_CLOSED))
+        bounds_of(code, &low, &high)
+        interval = Interval(
+            low if flags & HAS_LOW else None,
+            bool(flags & LOW_CLOSED),
+            high if flags & HAS_HIGH else None,
+            bool(flags & HIGH_CLOSED),
+        )
         return ElementaryTest(name, Kind.NUMBER, (interval,))
 
     cdef int release(self, uint32_t* code) except -1:
@@ -150,3 +142,41 @@ cdef bint float_of(object bound, double* number) except -1:
             return False
         number[0] = nearest
     return -INFINITY < number[0] < INFINITY
+
+
+cdef int encode_range(uint32_t* code, uint32_t attribute, int flags, double low, double high) noexcept:
+    """Write a range to *code*, as short as it can be said: people write bounds with few decimals. Return its units."""
+    cdef int scale
+    cdef int units = 1
+    cdef int32_t short_low = 0
+    cdef int32_t short_high = 0
+    for scale in range(SCALES):
+        if flags & HAS_LOW and not shortened(low, scale, &short_low):
+            continue
+        if flags & HAS_HIGH and not shortened(high, scale, &short_high):
+            continue
+        code[0] = attribute << 8 | (TESTS_SHORT + scale) << 4 | flags
+        if flags & HAS_LOW:
+            code[units] = <uint32_t>short_low
+            units += 1
+        if flags & HAS_HIGH:
+            code[units] = <uint32_t>short_high
+            units += 1
+        return units
+    code[0] = attribute << 8 | TESTS_RANGE << 4 | flags
+    if flags & HAS_LOW:
+        memcpy(&code[units], &low, 8)
+        units += 2
+    if flags & HAS_HIGH:
+        memcpy(&code[units], &high, 8)
+        units += 2
+    return units
+
+
+cdef bint shortened(double bound, int scale, int32_t* short) noexcept:
+    """Whether *bound* is a signed unit divided by 10 to the *scale*: exactly what reading it back will give."""
+    cdef double scaled = rint(bound * DIVISORS[scale])
+    if not -2147483648.0 < scaled < 2147483648.0 or scaled / DIVISORS[scale] != bound:
+        return False
+    short[0] = <int32_t>scaled
+    return True

@@ -4,7 +4,7 @@
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.math cimport INFINITY, nextafter
 from libc.stdint cimport int32_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from edgebroker.matching.compiled.codes cimport (
     ACCEPTS_FALSE,
@@ -19,6 +19,7 @@ from edgebroker.matching.compiled.codes cimport (
     TESTS_RANGE,
     TESTS_STRING,
     Interning,
+    bounds_of,
     flags_of,
     kind_of,
 )
@@ -78,8 +79,8 @@ cdef int cover(Column* column, object cells, Interning interning, uint32_t* test
     cdef int kind = kind_of(head)
     cdef int flags = flags_of(head)
     cdef int cell
-    if kind == TESTS_RANGE:
-        cover_range(column, flags, test + 1, covered)
+    if kind >= TESTS_RANGE:
+        cover_range(column, test, covered)
     elif kind == TESTS_STRING:
         cell = string_cell(column, test[1])
         covered.cells = <uint64_t>1 << cell
@@ -101,8 +102,10 @@ cdef int cover(Column* column, object cells, Interning interning, uint32_t* test
     return 0
 
 
-cdef void cover_range(Column* column, int flags, uint32_t* bounds, Covered* covered) noexcept:
-    cdef double low, high
+cdef void cover_range(Column* column, uint32_t* test, Covered* covered) noexcept:
+    cdef int flags = flags_of(test[0])
+    cdef double low = 0.0
+    cdef double high = 0.0
     cdef int first = 0
     cdef int last = column.cuts_used
     cdef int cut
@@ -111,16 +114,14 @@ cdef void cover_range(Column* column, int flags, uint32_t* bounds, Covered* cove
         covered.cells = 2
         covered.exact = 0
         return
+    bounds_of(test, &low, &high)
     if flags & HAS_LOW:
-        memcpy(&low, bounds, 8)
-        bounds += 2
         if not flags & LOW_CLOSED:
             low = nextafter(low, INFINITY)
         for cut in range(column.cuts_used):
             first += column.cuts[cut] <= low
         covered.exact = first > 0 and column.cuts[first - 1] == low
     if flags & HAS_HIGH:
-        memcpy(&high, bounds, 8)
         if flags & HIGH_CLOSED:
             high = nextafter(high, INFINITY)
         last = 0

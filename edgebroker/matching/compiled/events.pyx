@@ -8,7 +8,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.object cimport Py_GE, Py_GT, Py_LE, Py_LT, PyObject, PyObject_RichCompareBool
 from cpython.unicode cimport PyUnicode_CheckExact
 from libc.stdint cimport int32_t, uint8_t, uint32_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from edgebroker.matching.compiled.codes cimport (
     ACCEPTS_FALSE,
@@ -24,6 +24,7 @@ from edgebroker.matching.compiled.codes cimport (
     TESTS_STRING,
     Interning,
     attribute_of,
+    bounds_of,
     kind_of,
     length_of,
 )
@@ -125,33 +126,30 @@ cdef class Event:
         """Whether the event passes every test of the code from *at* to *end*."""
         cdef uint32_t head
         cdef Value* value
-        cdef double bound
-        cdef uint32_t* bounds
+        cdef double low = 0.0
+        cdef double high = 0.0
         cdef int kind
         while at < end:
             head = at[0]
             value = value_of(self, attribute_of(head))
             kind = kind_of(head)
-            if kind == TESTS_RANGE:
+            if kind >= TESTS_RANGE:
                 if value.kind != IS_NUMBER:
                     return 0
-                bounds = at + 1
+                bounds_of(at, &low, &high)
                 if head & HAS_LOW:
-                    memcpy(&bound, bounds, 8)
-                    bounds += 2
-                    if value.number < bound:
+                    if value.number < low:
                         return 0
-                    if value.number == bound and not (
-                        PyObject_RichCompareBool(<object>value.object, bound, Py_GE if head & LOW_CLOSED else Py_GT)
+                    if value.number == low and not (
+                        PyObject_RichCompareBool(<object>value.object, low, Py_GE if head & LOW_CLOSED else Py_GT)
                         if value.inside else head & LOW_CLOSED
                     ):
                         return 0
                 if head & HAS_HIGH:
-                    memcpy(&bound, bounds, 8)
-                    if value.number > bound:
+                    if value.number > high:
                         return 0
-                    if value.number == bound and not (
-                        PyObject_RichCompareBool(<object>value.object, bound, Py_LE if head & HIGH_CLOSED else Py_LT)
+                    if value.number == high and not (
+                        PyObject_RichCompareBool(<object>value.object, high, Py_LE if head & HIGH_CLOSED else Py_LT)
                         if value.inside else head & HIGH_CLOSED
                     ):
                         return 0

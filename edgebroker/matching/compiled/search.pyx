@@ -8,7 +8,7 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from edgebroker.matching.compiled.buckets cimport LOOSE, WORDS_MAX, Bucket
+from edgebroker.matching.compiled.buckets cimport BLOCK, LOOSE, WORDS_MAX, Bucket
 from edgebroker.matching.compiled.columns cimport cell_of
 from edgebroker.matching.compiled.events cimport value_of
 from edgebroker.matching.compiled.forks cimport Fork
@@ -150,8 +150,10 @@ cdef object number_of(uint64_t* words, int used):
     return sum([int(words[word]) << 64 * word for word in range(used)])
 
 
-cdef int gather(Leaves leaves, Bucket bucket, uint64_t* left, int outcome, int* at, uint32_t* batch) noexcept:
-    """Move the next leaves of *left*, from word *at* on, to *batch*; return how many, 0 at the end.
+cdef int gather(
+    Leaves leaves, Bucket bucket, uint64_t* left, int outcome, int* at, int last, uint32_t* batch
+) noexcept:
+    """Move the next leaves of *left*, from word *at* on, before *last*, to *batch*; return how many, 0 at the end.
 
     Leaves lie anywhere in memory, and so does their code: both are asked for before the first of the batch is looked
     at, which hides most of the waiting.
@@ -162,7 +164,7 @@ cdef int gather(Leaves leaves, Bucket bucket, uint64_t* left, int outcome, int* 
     cdef uint64_t bits, loose
     cdef uint32_t leaf
     cdef Leaf* one
-    while word < bucket.room and used < BATCH:
+    while word < last and used < BATCH:
         bits = left[word]
         loose = bucket.rows[LOOSE * bucket.room + word] if outcome == 1 else <uint64_t>0xFFFFFFFFFFFFFFFF
         while bits and used < BATCH:
@@ -219,7 +221,7 @@ cdef int collect(Leaves leaves, Node node, bint doubtful, Harvest harvest) excep
         outcome = 2
     word = 0
     while True:
-        used = gather(leaves, bucket, left, outcome, &word, batch)
+        used = gather(leaves, bucket, left, outcome, &word, bucket.room, batch)
         if not used:
             return 0
         for place in range(used):
@@ -237,7 +239,7 @@ cdef int close(Leaves leaves, Node node, bint doubtful, uint64_t* mask, uint64_t
     cdef Fork fork
     cdef int words = leaves.link_words
     cdef uint32_t[BATCH] batch
-    cdef int word, outcome, kid, cell, link_word, used, place
+    cdef int word, outcome, kid, cell, link_word, used, place, block, last
     cdef uint64_t some = 0
     cdef uint32_t leaf
     leaves.steps += 1
@@ -274,24 +276,46 @@ cdef int close(Leaves leaves, Node node, bint doubtful, uint64_t* mask, uint64_t
         return 0
     if doubtful:
         outcome = 2
-    word = 0
-    while True:
-        used = gather(leaves, bucket, left, outcome, &word, batch)
-        if not used:
-            return 0
-        for place in range(used):
-            leaf = batch[place] & ~LOOSE_FLAG
-            memset(links, 0, words * sizeof(uint64_t))
-            leaves.links_into(leaf, links)
-            some = 0
-            for link_word in range(words):
-                links[link_word] &= open_[link_word] & ~yes[link_word]
-                some |= links[link_word]
-            if some and (not batch[place] & LOOSE_FLAG or passes(leaves, leaf)):
-                for link_word in range(words):
-                    yes[link_word] |= links[link_word]
-                if is_closed(open_, yes, words):
-                    return 0
+    for block in range(0, bucket.room, BLOCK):
+        # Only words with links that are still open: cutting has put leaves of one link side by side.
+        some = 0
+        for link_word in range(words):
+            some |= open_[link_word] & ~yes[link_word]
+        last = min(block + BLOCK, bucket.room)
+        for word in range(block, last):
+            if not bucket.reach[word] & some:
+                left[word] = 0
+        word = block
+        while True:
+            used = gather(leaves, bucket, left, outcome, &word, last, batch)
+            if not used:
+                break
+            for place in range(used):
+                leaf = batch[place] & ~LOOSE_FLAG
+                if not links_left(leaves, leaf, open_, yes, links):
+                    continue
+                if not batch[place] & LOOSE_FLAG or passes(leaves, leaf):
+                    for link_word in range(words):
+                        yes[link_word] |= links[link_word]
+                    if is_closed(open_, yes, words):
+                        return 0
+    return 0
+
+
+cdef inline uint64_t links_left(Leaves leaves, uint32_t leaf, uint64_t* open_, uint64_t* yes, uint64_t* links) except? 1:
+    """Write to *links* those of *leaf* that are open and not yet YES; return whether there are any."""
+    cdef Leaf* one = &leaves.leaves[leaf]
+    cdef uint64_t some = 0
+    cdef int word
+    if leaves.link_words == 1 and not one.many:  # as nearly always
+        links[0] = <uint64_t>1 << one.link & open_[0] & ~yes[0]
+        return links[0]
+    memset(links, 0, leaves.link_words * sizeof(uint64_t))
+    leaves.links_into(leaf, links)
+    for word in range(leaves.link_words):
+        links[word] &= open_[word] & ~yes[word]
+        some |= links[word]
+    return some
 
 
 cdef inline bint is_closed(uint64_t* open_, uint64_t* yes, int words) noexcept:
@@ -346,7 +370,7 @@ cdef int both(Leaves leaves, Node node, bint doubtful, uint64_t* mask, uint64_t*
         outcome = 2
     word = 0
     while True:
-        used = gather(leaves, bucket, left, outcome, &word, batch)
+        used = gather(leaves, bucket, left, outcome, &word, bucket.room, batch)
         if not used:
             return 0
         for place in range(used):

@@ -75,8 +75,8 @@ class Bucket(Node):
         return [leaf for leaf in self.slots if leaf >= 0]
 
     def cut(self, columns: Sequence[Cells]) -> None:
-        """Make *columns* the columns."""
-        held = self.held()
+        """Make *columns* the columns. Leaves are put in the order of their links."""
+        held = sorted(self.held(), key=self._first_link)
         for cells in columns:
             self.leaves.hold(cells)
         self.discard()
@@ -190,6 +190,11 @@ class Bucket(Node):
                 rows[cell] = row | bit if covered >> cell & 1 else row & ~bit
         if tests or not exact:
             self.loose |= bit
+
+    def _first_link(self, leaf: int) -> int:
+        """The lowest link of the members of *leaf*; -1 if it has none yet."""
+        links = self.leaves.links(leaf)
+        return (links & -links).bit_length() - 1
 
     def _cover(self, cells: Cells, test: ElementaryTest) -> Cover:
         return cells.cover(test, self.leaves.strings.values, self.leaves.strings.numbers)
