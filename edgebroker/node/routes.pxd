@@ -23,7 +23,7 @@ cdef class Route:
 
 
 cdef class Routes:
-    cdef public object subscriptions, tree
+    cdef public object closed, subscriptions, tree
     cdef public long long epoch
     cdef dict _known
     cdef long long _tree_epoch

@@ -9,6 +9,7 @@ from edgebroker.instants import Instant
 from edgebroker.limits import ROUTES_MAX
 from edgebroker.matching.pst import Pst
 from edgebroker.names import ClientId
+from edgebroker.node.closedminute import ClosedMinute
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.subscriptions import Copy, Subscription, Subscriptions, reach
 from edgebroker.node.timers import TIDY, Timers
@@ -111,10 +112,13 @@ class Route:
             return self.copies
         numbers.sort()
         by_number = self._by_number
+        closed = self._routes.closed
         accepting: list[Subscription] = []
         for number in numbers:
             subscription = by_number[number]
             if not subscription.subscriber.is_gone:
+                if closed is not None:
+                    closed.hold(subscription)
                 subscription.matched += 1
                 accepting.append(subscription)
         copies = self._by_client.copy()
@@ -139,6 +143,8 @@ class Routes:
         self.subscriptions = subscriptions
         self._timers = timers
         self.epoch = 0
+        self.closed: ClosedMinute | None = None
+        """The minute whose counts must be kept apart from those that come now, if there is one."""
         self._known: dict[str, Route] = {}
         self._tree_epoch = tree.epoch
         self._ungathered: list[Route] = []
@@ -165,7 +171,10 @@ class Routes:
     def gather(self) -> None:
         """Bring the counts of all ends up to date. Must be done *before* a subscription comes or goes."""
         ungathered, self._ungathered = self._ungathered, []
+        closed = self.closed
         for route in ungathered:
+            if closed is not None:
+                closed.keep(route.resolution.ends)
             route.gather()
 
     def follow(self) -> None:

@@ -21,7 +21,7 @@ cdef class Subscription:
     cdef Copy _alone
     cpdef begin(self, end)
     cpdef finish(self)
-    cpdef tuple take_counts(self)
+    cpdef tuple take_counts(self, dict before=*)
     cpdef Copy alone(self)
 
 

@@ -92,9 +92,14 @@ class Subscription:
             self._end = None
         self._alone = None  # it refers to us
 
-    def take_counts(self) -> tuple[int, int]:
-        """Publications whose topic was meant, and how many of those were accepted, since the last call."""
-        events = 0 if self._end is None else self._end.events
+    def take_counts(self, before: dict[End, int] | None = None) -> tuple[int, int]:
+        """Publications whose topic was meant, and how many of those were accepted, since the last call.
+
+        before: if given, publications after a certain moment are left for the next call; of each end to which one
+        came since, the events it had had at that moment.
+        """
+        end = self._end
+        events = 0 if end is None else end.events if before is None else before.get(end, end.events)
         evaluated, self._events = events - self._events, events
         matched, self.matched = self.matched, 0
         return evaluated, evaluated if self._is_plain else matched

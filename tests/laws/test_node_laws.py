@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from edgebroker.filters import Filter
 from edgebroker.names import ClientId
+from edgebroker.node import node as node_module
 from edgebroker.node.events import ClientGone, Subscribed, Unsubscribed
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import TIDY_AT_ONCE, Node
@@ -47,14 +51,14 @@ class Wish:
 
 
 class SelectivityLog:
-    """Takes the place of a delivery log; adds up what it is told of selectivity."""
+    """Takes the place of a delivery log; adds up what it is told of selectivity, by instant."""
 
     def __init__(self) -> None:
-        self.told: Counter[tuple[str, str, str]] = Counter()
+        self.told: Counter[tuple[int, str, str, str]] = Counter()
 
     def selectivity(self, now: int, subscriber: str, text: str, evaluated: int, matched: int) -> None:
-        self.told[subscriber, text, "evaluated"] += evaluated
-        self.told[subscriber, text, "matched"] += matched
+        self.told[now, subscriber, text, "evaluated"] += evaluated
+        self.told[now, subscriber, text, "matched"] += matched
 
     def published(self, *fields: Any) -> None:
         """Not looked at here."""
@@ -67,10 +71,11 @@ class Pair:
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
+        self.now = 0
         self.log = SelectivityLog()
         self.node = Node(Ledger(self.log))  # type: ignore[arg-type]
         self.wishes: dict[tuple[str, str], Wish] = {}
-        self.counts: Counter[tuple[str, str, str]] = Counter()
+        self.counts: Counter[tuple[int, str, str, str]] = Counter()
 
     def subscribe(self, client: ClientId) -> None:
         where = self.chance.choice(WHERES)
@@ -78,25 +83,29 @@ class Pair:
         text = f"{where} {self.chance.randrange(40)} {topic_filter.text}"
         wanted = Filter.parse(where) if where else None
         qos, no_local = self.chance.randrange(3), self.chance.random() < 0.2
-        self.node.handle(Subscribed(client, text, topic_filter, wanted, qos, no_local, receiver=client), 0)
+        self.node.handle(Subscribed(client, text, topic_filter, wanted, qos, no_local, receiver=client), self.now)
         self.end(client, text)
         self.wishes[client, text] = Wish(client, text, topic_filter, wanted, qos, no_local)
 
     def end(self, client: str, text: str) -> None:
         wish = self.wishes.pop((client, text), None)
         if wish is not None:
-            self.counts[client, text, "evaluated"] += wish.evaluated
-            self.counts[client, text, "matched"] += wish.matched
+            self.count(wish, self.now)
+
+    def count(self, wish: Wish, now: int) -> None:
+        self.counts[now, wish.client, wish.text, "evaluated"] += wish.evaluated
+        self.counts[now, wish.client, wish.text, "matched"] += wish.matched
+        wish.evaluated = wish.matched = 0
 
     def unsubscribe(self, client: ClientId) -> None:
         own = [text for owner, text in self.wishes if owner == client]
         text = self.chance.choice([*own, "nothing"])
-        ended = self.node.handle(Unsubscribed(client, text), 0)
+        ended = self.node.handle(Unsubscribed(client, text), self.now)
         assert bool(ended) is (text in own)
         self.end(client, text)
 
     def part(self, client: ClientId) -> None:
-        self.node.handle(ClientGone(client), 0)
+        self.node.handle(ClientGone(client), self.now)
         for owner, text in list(self.wishes):
             if owner == client:
                 self.end(owner, text)
@@ -126,14 +135,31 @@ class Pair:
             assert copy.qos == max(wish.qos for wish in expected[client])
 
     def close_minute(self) -> None:
-        self.node.close_minute(0)
+        self.close(self.node.close_minute)
+
+    def close_books(self) -> None:
+        self.close(self.node.close_books)
+
+    def close(self, how: Callable[[int], None]) -> None:
+        how(self.now)
         for wish in self.wishes.values():
-            self.counts[wish.client, wish.text, "evaluated"] += wish.evaluated
-            self.counts[wish.client, wish.text, "matched"] += wish.matched
-            wish.evaluated = wish.matched = 0
+            self.count(wish, self.now)
+        self.now += 1
+
+    def tidy(self) -> bool:
+        """Let the timer ring, if it is set."""
+        is_set = self.node.timers.take_next(self.now + 1) == TIDY
+        if is_set:
+            self.node.tidy(self.now)
+        return is_set
 
 
-def test_readers_and_counts_are_those_of_a_list(chance: random.Random) -> None:
+@pytest.mark.parametrize("counts_at_once", [7, node_module.COUNTS_AT_ONCE])
+def test_readers_and_counts_are_those_of_a_list(
+    chance: random.Random, monkeypatch: pytest.MonkeyPatch, counts_at_once: int
+) -> None:
+    """The counts are told as of the minute to which they belong, although they are written later."""
+    monkeypatch.setattr(node_module, "COUNTS_AT_ONCE", counts_at_once)
     pair = Pair(chance)
     piled = 0
     for _ in range(STEPS):
@@ -150,15 +176,17 @@ def test_readers_and_counts_are_those_of_a_list(chance: random.Random) -> None:
                 pair.part(client)
             case "publish":
                 pair.publish()
-            case "tidy" if pair.node.timers.take_next(1) == TIDY:
-                pair.node.tidy(0)
+            case "tidy":
+                pair.tidy()
             case "minute":
                 pair.close_minute()
         piled = max(piled, len(pair.node.subscriptions) - len(pair.wishes))
     assert piled > TIDY_AT_ONCE, "clients left more behind than is taken out at once"
+    pair.close_books()
+    assert +pair.log.told == +pair.counts
     for client in CLIENTS:
         pair.part(client)
-    while pair.node.timers.take_next(1) == TIDY:
-        pair.node.tidy(0)
+    while pair.tidy():
+        pass
     assert len(pair.node.tree) == len(pair.node.subscriptions) == 0
     assert +pair.log.told == +pair.counts

@@ -7,14 +7,17 @@ from dataclasses import replace
 import pytest
 
 from edgebroker.filters import Filter
+from edgebroker.instants import MINUTE
 from edgebroker.names import ClientId
 from edgebroker.node import routes
 from edgebroker.node.effects import Deliver, Ended, Granted, Parted, Refused
 from edgebroker.node.events import ClientGone, Published, Subscribed, Unsubscribed
 from edgebroker.node.ledger import Ledger
-from edgebroker.node.node import TIDY_AT_ONCE, Node
+from edgebroker.node.node import COUNTS_AT_ONCE, TIDY_AT_ONCE, Node
 from edgebroker.node.timers import TIDY
 from edgebroker.publication import Publication
+from edgebroker.storage.deliverylog.reader import read_segment
+from edgebroker.storage.deliverylog.writer import DeliveryLog
 from edgebroker.topics import TopicFilter
 
 ALICE, BOB = ClientId("alice"), ClientId("bob")
@@ -193,3 +196,99 @@ def test_one_subscription_more_than_a_client_may_have_is_refused() -> None:
     assert isinstance(refused, Refused)
     (replaced,) = node.handle(subscribed(ALICE, "t/a"), 0)
     assert isinstance(replaced, Granted)
+
+
+def counting(subscriptions: int) -> tuple[Node, DeliveryLog]:
+    """A node with a delivery log and so many subscriptions of Alice, to each of which one publication came."""
+    log = DeliveryLog("n", "b")
+    node = Node(Ledger(log))
+    for number in range(subscriptions):
+        asked = subscribed(ALICE, "t/#", "temp > 30")
+        node.handle(replace(asked, text=f"t/# {number}", label=str(number)), 0)
+    readers(node, b'{"temp":31}')
+    return node, log
+
+
+def told(log: DeliveryLog, now: int) -> list[tuple[int, int, int, int]]:
+    """What the whole log says of selectivity: (minute, number in the label, evaluated, matched), sorted."""
+    segment = read_segment(log.header(0, 0) + b"".join(log.take(now, closing=True)), growing=True)
+    assert not segment.damage
+    table = segment.tables["filter"]
+    rows = zip(*(table[name] for name in ("minute", "filter", "evaluated", "matched")), strict=True)
+    return sorted((minute, int(label), evaluated, matched) for minute, label, evaluated, matched in rows)
+
+
+def publish(node: Node, payload: bytes, now: int) -> None:
+    node.handle(Published(Publication("carol", "t/a", payload, 2, False, now)), now)
+
+
+def test_the_counts_of_a_minute_are_written_by_and_by() -> None:
+    node, log = counting(2 * COUNTS_AT_ONCE + 1)
+    assert node.timers.next_due() is None
+    node.close_minute(MINUTE)
+    for turn in (1, 2, 3):
+        publish(node, b'{"temp":29}', MINUTE + turn)  # what comes meanwhile belongs to the next minute
+        assert node.timers.next_due() == MINUTE + turn
+        tidy(node, MINUTE + turn)
+    assert node.timers.next_due() is None
+    node.close_books(2 * MINUTE)
+    everybody = range(2 * COUNTS_AT_ONCE + 1)
+    assert told(log, 2 * MINUTE) == [
+        *((1, number, 1, 1) for number in everybody),
+        *((2, number, 3, 0) for number in everybody),
+    ]
+
+
+def test_who_leaves_while_a_minute_is_written_is_in_the_books() -> None:
+    node, log = counting(2 * COUNTS_AT_ONCE)
+    node.close_minute(MINUTE)
+    tidy(node, MINUTE + 1)
+    publish(node, b'{"temp":31}', MINUTE + 2)
+    node.handle(Unsubscribed(ALICE, "t/# 0"), MINUTE + 2)  # it was written
+    node.handle(Unsubscribed(ALICE, f"t/# {2 * COUNTS_AT_ONCE - 1}"), MINUTE + 2)  # it was not
+    node.handle(ClientGone(ALICE), MINUTE + 2)
+    node.close_books(MINUTE + 3)
+    assert told(log, MINUTE + 3) == [(1, number, 2, 2) for number in range(2 * COUNTS_AT_ONCE)]
+
+
+def test_a_broker_that_stops_while_a_minute_is_written_has_whole_books() -> None:
+    node, log = counting(2 * COUNTS_AT_ONCE)
+    node.close_minute(MINUTE)
+    tidy(node, MINUTE + 1)
+    publish(node, b'{"temp":29}', 2 * MINUTE - 1)
+    node.close_books(2 * MINUTE)
+    everybody = range(2 * COUNTS_AT_ONCE)
+    assert told(log, 2 * MINUTE) == [
+        *((1, number, 1, 1) for number in everybody),
+        *((2, number, 1, 0) for number in everybody),
+    ]
+
+
+def test_a_minute_that_was_too_short_is_written_before_the_next() -> None:
+    node, log = counting(2 * COUNTS_AT_ONCE)
+    node.close_minute(MINUTE)
+    publish(node, b'{"temp":31}', 2 * MINUTE)  # it opens the next minute in the log
+    node.close_minute(2 * MINUTE)
+    while (due := node.timers.next_due()) is not None:
+        tidy(node, due)
+    everybody = range(2 * COUNTS_AT_ONCE)
+    assert told(log, 2 * MINUTE) == [
+        *((1, number, 1, 1) for number in everybody),
+        *((2, number, 1, 1) for number in everybody),
+    ]
+
+
+def test_subscriptions_to_which_nothing_came_are_passed_over() -> None:
+    node, log = counting(3)
+    node.handle(replace(subscribed(BOB, "u"), label="99"), 0)
+    node.close_books(0)
+    node.close_books(MINUTE)
+    assert told(log, MINUTE) == [(0, number, 1, 1) for number in range(3)]
+
+
+def test_without_a_log_no_minute_is_written() -> None:
+    node = Node(Ledger())
+    node.handle(subscribed(ALICE, "t/#"), 0)
+    publish(node, b"1", 0)
+    node.close_minute(MINUTE)
+    assert node.timers.next_due() is None

@@ -164,7 +164,7 @@ class Frontend:
         """After the last connection is gone: every open copy is noted as queued, and the last minute's counts."""
         for session in self.connecting.sessions.values():
             self.delivery.leave(session, now)
-        self.node.close_minute(now)
+        self.node.close_books(now)
 
     # -- inside -----------------------------------------------------------------------------------------------
 
