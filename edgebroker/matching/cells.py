@@ -219,7 +219,8 @@ def holes_of(test: ElementaryTest) -> tuple[str, ...] | None:
 
 def thinned(cuts: list[float], thinned_to: int = CUTS_MAX, different_max: int = CUTS_MAX) -> list[float]:
     """The different ones among *cuts*, ascending; quantiles of them, with their multiplicity, if they
-    are more than *different_max*."""
+    are more than *different_max*.
+    """
     cuts.sort()
     different = [cut for number, cut in enumerate(cuts) if not number or cut != cuts[number - 1]]
     if len(different) <= different_max:

@@ -28,6 +28,7 @@ cdef class Bucket(Node):
     cdef readonly int fresh
 
     cdef int more_room(self) except -1
+    cdef int reach_out(self, int position, uint32_t leaf) except -1
     cdef int enter(self, int position, uint32_t leaf) except -1
     cdef bint is_settled(self, uint32_t* test) except -1
     cdef int collect_links(self, int row, uint64_t* words, uint64_t* enough) except -1

@@ -136,6 +136,7 @@ cdef class Bucket(Node):
         self.rows[word] |= <uint64_t>1 << (position & 63)
         self.count += 1
         self.fresh += 1
+        self.reach_out(position, leaf)
         self.enter(position, leaf)
 
     def remove(self, uint32_t leaf):
@@ -159,8 +160,7 @@ cdef class Bucket(Node):
 
     def cut(self, columns):
         """Make *columns* the columns. Leaves are put in the order of their links, so that few words have many."""
-        cdef uint64_t[LINK_WORDS_MAX] links
-        cdef int column, position, word
+        cdef int column, position
         held = self.held()
         held.sort(key=self.first_link)
         for cells in columns:
@@ -187,10 +187,7 @@ cdef class Bucket(Node):
             self.slots[position] = leaf
             self.leaves.leaves[<uint32_t>leaf].position = position
             self.rows[position >> 6] |= <uint64_t>1 << (position & 63)
-            memset(links, 0, sizeof(links))
-            self.leaves.links_into(leaf, links)
-            for word in range(self.leaves.link_words):
-                self.reach[position >> 6] |= links[word]
+            self.reach_out(position, leaf)
             self.enter(position, leaf)
 
     def discard(self):
@@ -326,8 +323,7 @@ cdef class Bucket(Node):
         memset(yes, 0, sizeof(yes))
         memset(reach, 0, sizeof(reach))
         self.leaves.links_into(leaf, reach)
-        for word in range(words):
-            self.reach[position >> 6] |= reach[word]
+        self.reach_out(position, leaf)
         if self.rows[CERTAIN * self.room + (position >> 6)] >> (position & 63) & 1:
             memcpy(yes, reach, sizeof(yes))
         for word in range(words):
@@ -373,6 +369,16 @@ cdef class Bucket(Node):
         memset(&reach[self.room], 0, (room - self.room) * sizeof(uint64_t))
         self.reach = reach
         self.room = room
+        return 0
+
+    cdef int reach_out(self, int position, uint32_t leaf) except -1:
+        """Note the links of *leaf* for its word."""
+        cdef uint64_t[LINK_WORDS_MAX] links
+        cdef int word
+        memset(links, 0, sizeof(links))
+        self.leaves.links_into(leaf, links)
+        for word in range(self.leaves.link_words):
+            self.reach[position >> 6] |= links[word]
         return 0
 
     cdef int enter(self, int position, uint32_t leaf) except -1:
