@@ -193,7 +193,7 @@ class Content:
         kernel.count_in(bucket, -len(held))
         self._swap(bucket, fork)
         bucket.discard()
-        for leaf in held:
+        for leaf in sorted(held):  # mostly the oldest first, so that people find the edges in the order of their making
             child = kernel.plant(fork, leaf)
             child.add(leaf)
             kernel.count_in(child, 1)
