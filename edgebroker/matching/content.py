@@ -160,7 +160,7 @@ class Content:
         return self._moving is not None and node.parent is self.root and node is not self._moving
 
     def _cut(self, bucket: Any) -> None:
-        uses = bucket.survey()
+        uses = self._kernel.survey(bucket)
         tested_min = max(1, min(bucket.count, SAMPLE_MAX) // COLUMN_SHARE_MIN)
         chosen = sorted(
             (attribute for attribute, use in uses.items() if use.tested >= tested_min),
@@ -207,7 +207,7 @@ class Content:
 
     def _best_cells(self, bucket: Any) -> tuple[Cells | None, int]:
         """How to divide *bucket*: the cells of a fork and its `span_max`. None if dividing gains too little."""
-        uses = bucket.survey()
+        uses = self._kernel.survey(bucket)
         # The bucket is full, so the choice is between a fork and two buckets; both are weighed with twice the leaves.
         visit = int(VISIT_SHARE * self._bucket_max)
         best = SPLIT_GAIN_MIN * 2 * (bucket.count + visit)
@@ -223,7 +223,7 @@ class Content:
                     break
                 tried = cells.count
                 span_max = max(1, cells.values // 2)
-                cost = search_cost(bucket.spread(cells), scale, cells.count, span_max, visit)
+                cost = search_cost(self._kernel.spread(bucket, cells), scale, cells.count, span_max, visit)
                 if cost < best:
                     best = cost
                     chosen = cells, span_max

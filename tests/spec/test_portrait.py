@@ -43,7 +43,7 @@ def covered(where: str, among: tuple[str, ...]) -> str:
     """The words of the cells that *where* covers, if the cells are made for the filters *among*."""
     tree = planted(*(("t", one, 0) for one in (where, *among)))
     bucket = tree.resolve("t").contents[0].root
-    (use,) = bucket.survey().values()
+    (use,) = tree.kernel.survey(bucket).values()
     cells = Cells(0, None if use.cuts is None else thinned(use.cuts), use.strings, use.booleans)
     strings = tree.leaves.strings
     ((test,),) = Filter.parse(where).predicates

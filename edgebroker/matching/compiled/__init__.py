@@ -5,6 +5,7 @@ from edgebroker.matching.compiled.forks import Fork, annotate_up, count_in, gain
 from edgebroker.matching.compiled.leaves import Leaves
 from edgebroker.matching.compiled.nodes import Node
 from edgebroker.matching.compiled.search import decide, match, route
+from edgebroker.matching.compiled.surveys import spread, survey
 from edgebroker.matching.compiled.topictree import TopicTree
 
 KIND = "compiled"
@@ -27,4 +28,6 @@ __all__ = [
     "plant",
     "root_of",
     "route",
+    "spread",
+    "survey",
 ]

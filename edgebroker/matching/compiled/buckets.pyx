@@ -7,25 +7,10 @@ cell. The interface is that of the reference.
 
 cimport cython
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc
-from libc.math cimport INFINITY, nextafter
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from edgebroker.matching.compiled.codes cimport (
-    HAS_HIGH,
-    HAS_LOW,
-    HIGH_CLOSED,
-    LOW_CLOSED,
-    TESTS_BOOLEAN,
-    TESTS_OTHER,
-    TESTS_RANGE,
-    TESTS_STRING,
-    attribute_of,
-    bounds_of,
-    flags_of,
-    kind_of,
-    length_of,
-)
+from edgebroker.matching.compiled.codes cimport attribute_of, length_of
 from edgebroker.matching.compiled.columns cimport (
     Column,
     Covered,
@@ -37,13 +22,11 @@ from edgebroker.matching.compiled.columns cimport (
 )
 from edgebroker.matching.compiled.events cimport value_of
 from edgebroker.matching.compiled.forks cimport Fork
-from edgebroker.matching.compiled.leaves cimport LINK_WORDS_MAX, Leaf, Leaves
+from edgebroker.matching.compiled.leaves cimport Leaf, Leaves
+from edgebroker.matching.compiled.members cimport LINK_WORDS_MAX
 from edgebroker.matching.compiled.nodes cimport Node, maybe_at, yes_at
 
-from edgebroker.matching.cells import high_cut, holes_of, low_cut, points_of
 from edgebroker.matching.growth import BUCKET_LIMIT, CAPACITY_WORDS, COLUMNS_MAX, SAMPLE_MAX
-from edgebroker.matching.reference.buckets import Use
-from edgebroker.predicate import Kind
 
 assert BUCKET_LIMIT == 64 * WORDS_MAX and COLUMNS_MAX == COLUMNS_ROOM
 
@@ -88,7 +71,6 @@ cdef extern from *:
     int and_rows(uint64_t* left, const uint64_t** rows, int used, int words) noexcept
     int __builtin_ctzll(unsigned long long bits) noexcept
 
-cdef object NUMBER_KIND = Kind.NUMBER
 cdef int[12] ROOMS = CAPACITY_WORDS
 
 
@@ -215,85 +197,6 @@ cdef class Bucket(Node):
         """At most SAMPLE_MAX leaves, spread evenly over the positions: enough to find quantiles and shares."""
         held = self.held()
         return held[:: max(1, -(-len(held) // SAMPLE_MAX))]
-
-    def survey(self):
-        """How each attribute is used in the sample, as far as the path here does not settle it."""
-        cdef uint32_t* at
-        cdef uint32_t* end
-        cdef uint32_t head, leaf
-        cdef int kind, flags
-        cdef double low = 0.0
-        cdef double high = 0.0
-        counts, cuts, strings, booleans = {}, {}, {}, set()
-        for leaf in self.sample():
-            at = &self.leaves.pool[self.leaves.leaves[leaf].code]
-            end = at + self.leaves.leaves[leaf].units
-            while at < end:
-                head = at[0]
-                if not self.is_settled(at):
-                    kind, flags = kind_of(head), flags_of(head)
-                    attribute = attribute_of(head)
-                    counts[attribute] = counts.get(attribute, 0) + 1
-                    if kind >= TESTS_RANGE:
-                        found = cuts.get(attribute)
-                        if found is None:
-                            found = cuts[attribute] = []
-                        bounds_of(at, &low, &high)
-                        if flags & HAS_LOW:
-                            found.append(low if flags & LOW_CLOSED else nextafter(low, INFINITY))
-                        if flags & HAS_HIGH:
-                            found.append(nextafter(high, INFINITY) if flags & HIGH_CLOSED else high)
-                    elif kind == TESTS_STRING:
-                        strings.setdefault(attribute, {})[at[1]] = None
-                    elif kind == TESTS_BOOLEAN:
-                        booleans.add(attribute)
-                    elif kind == TESTS_OTHER:
-                        self.survey_other(self.leaves.interning.others.values[at[1]], attribute, cuts, strings)
-                at += length_of(head)
-        return {
-            attribute: Use(
-                tested,
-                cuts.get(attribute),
-                list(strings[attribute]) if attribute in strings else None,
-                attribute in booleans,
-            )
-            for attribute, tested in counts.items()
-        }
-
-    def survey_other(self, test, attribute, cuts, strings):
-        """Add what a rare test uses to *cuts* or *strings*."""
-        if test.kind is NUMBER_KIND:
-            found = cuts.setdefault(attribute, [])
-            for interval in test.intervals:
-                found += [cut for cut in (low_cut(interval)[0], high_cut(interval)[0]) if cut is not None]
-        else:
-            named = points_of(test) or holes_of(test) or ()
-            numbers = self.leaves.string_numbers
-            strings.setdefault(attribute, {}).update(dict.fromkeys([numbers[text] for text in named]))
-
-    def spread(self, cells):
-        """How many leaves of the sample cover which set of *cells*; STAR: those that do not test the attribute."""
-        cdef Column column
-        cdef Covered covered
-        cdef uint32_t leaf
-        cdef uint32_t* at
-        cdef uint32_t* end
-        sets = {}
-        open_column(&column, cells)
-        try:
-            for leaf in self.sample():
-                at = &self.leaves.pool[self.leaves.leaves[leaf].code]
-                end = at + self.leaves.leaves[leaf].units
-                covered.cells = 0
-                while at < end:
-                    if attribute_of(at[0]) == column.attribute:
-                        cover(&column, cells, self.leaves.interning, at, &covered)
-                        break
-                    at += length_of(at[0])
-                sets[covered.cells] = sets.get(covered.cells, 0) + 1
-        finally:
-            close_column(&column)
-        return sets
 
     def annotate(self):
         """Find the annotation; say whether it changed."""

@@ -8,7 +8,8 @@ from libc.string cimport memset
 from edgebroker.matching.compiled.buckets cimport Bucket
 from edgebroker.matching.compiled.codes cimport attribute_of, length_of
 from edgebroker.matching.compiled.columns cimport Covered, close_column, column_bytes, cover, open_column
-from edgebroker.matching.compiled.leaves cimport LINK_WORDS_MAX, Leaves
+from edgebroker.matching.compiled.leaves cimport Leaves
+from edgebroker.matching.compiled.members cimport LINK_WORDS_MAX
 from edgebroker.matching.compiled.nodes cimport Node, maybe_at, yes_at
 
 import sys

@@ -6,9 +6,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from edgebroker.matching.compiled.codes cimport Interning
 from edgebroker.matching.compiled.events cimport Event
 from edgebroker.matching.compiled.indexes cimport Index
-
-cdef enum:
-    LINK_WORDS_MAX = 16  # LINKS_MAX / 64
+from edgebroker.matching.compiled.members cimport LINK_WORDS_MAX
 
 cdef struct Leaf:
     PyObject* members  # owned: nothing, the number of the only member, or Members
@@ -19,16 +17,6 @@ cdef struct Leaf:
     uint16_t link  # of the only member
     uint8_t several  # whether a member may have other leaves too
     uint8_t many  # whether members are Members
-
-cdef class Members:
-    cdef dict links  # number -> link
-    cdef PyObject** numbers  # the keys, borrowed, for quick taking
-    cdef Py_ssize_t room
-    cdef dict counts  # link -> members
-    cdef uint64_t words[LINK_WORDS_MAX]
-
-    cdef int join(self, object number, int link) except -1
-    cdef int leave(self, object number) except -1
 
 cdef class Leaves:
     cdef readonly Interning interning

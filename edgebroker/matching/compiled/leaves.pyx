@@ -11,56 +11,12 @@ from libc.string cimport memcmp, memcpy, memset
 from edgebroker.matching.compiled.codes cimport TEST_UNITS_MAX, Interning, attribute_of, length_of
 from edgebroker.matching.compiled.events cimport Event
 from edgebroker.matching.compiled.indexes cimport Index
+from edgebroker.matching.compiled.members cimport Members
 
 import sys
 
 cdef enum:
     UNITS_MAX = 4096  # of one predicate: 64 terms take 320 at most; larger ones only come past the filter language
-
-
-cdef class Members:
-    """The members of a leaf that has, or had, several."""
-
-    def __cinit__(self):
-        self.links = {}
-        self.counts = {}
-
-    def __dealloc__(self):
-        PyMem_Free(self.numbers)
-
-    cdef int join(self, object number, int link) except -1:
-        cdef Py_ssize_t used = len(self.links)
-        if used == self.room:
-            grown = <PyObject**>PyMem_Realloc(self.numbers, (used + used // 4 + 4) * sizeof(PyObject*))
-            if not grown:
-                raise MemoryError
-            self.numbers = grown
-            self.room = used + used // 4 + 4
-        self.links[number] = link
-        self.numbers[used] = <PyObject*>number
-        self.counts[link] = self.counts.get(link, 0) + 1
-        self.words[link >> 6] |= <uint64_t>1 << (link & 63)
-        return 0
-
-    cdef int leave(self, object number) except -1:
-        cdef int link = self.links[number]
-        cdef int left = self.counts[link] - 1
-        cdef Py_ssize_t place = 0
-        cdef Py_ssize_t last = len(self.links) - 1
-        while self.numbers[place] != <PyObject*>number and place < last:
-            place += 1
-        if self.numbers[place] != <PyObject*>number:  # an equal number, but another object
-            place = 0
-            while <object>self.numbers[place] != number:
-                place += 1
-        self.numbers[place] = self.numbers[last]
-        del self.links[number]
-        if left:
-            self.counts[link] = left
-        else:
-            del self.counts[link]
-            self.words[link >> 6] &= ~(<uint64_t>1 << (link & 63))
-        return 0
 
 
 cdef inline uint64_t number_hash(object number) except? 0:

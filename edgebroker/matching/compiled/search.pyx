@@ -12,7 +12,8 @@ from edgebroker.matching.compiled.buckets cimport BLOCK, LOOSE, WORDS_MAX, Bucke
 from edgebroker.matching.compiled.columns cimport cell_of
 from edgebroker.matching.compiled.events cimport value_of
 from edgebroker.matching.compiled.forks cimport Fork
-from edgebroker.matching.compiled.leaves cimport LINK_WORDS_MAX, Leaf, Leaves, Members, passes
+from edgebroker.matching.compiled.leaves cimport Leaf, Leaves, passes
+from edgebroker.matching.compiled.members cimport LINK_WORDS_MAX, Members
 from edgebroker.matching.compiled.nodes cimport Node, maybe_at, yes_at
 
 from edgebroker.matching.reference.search import Found

@@ -1,10 +1,11 @@
 """The matching kernel in plain Python: what runs where nothing was compiled, and the compiled one's oracle."""
 
-from edgebroker.matching.reference.buckets import Bucket, Use
+from edgebroker.matching.reference.buckets import Bucket
 from edgebroker.matching.reference.forks import Fork, annotate_up, count_in, gain, plant, root_of
 from edgebroker.matching.reference.leaves import Leaves
 from edgebroker.matching.reference.nodes import Node
 from edgebroker.matching.reference.search import decide, match, route
+from edgebroker.matching.reference.surveys import Use, spread, survey
 from edgebroker.matching.reference.topictree import TopicTree
 
 KIND = "pure"
@@ -28,4 +29,6 @@ __all__ = [
     "plant",
     "root_of",
     "route",
+    "spread",
+    "survey",
 ]

@@ -9,25 +9,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
-from edgebroker.matching.cells import Cells, Cover, high_cut, holes_of, low_cut, points_of
+from edgebroker.matching.cells import Cells, Cover
 from edgebroker.matching.growth import BUCKET_LIMIT, SAMPLE_MAX, STAR
 from edgebroker.matching.reference.leaves import Leaves
 from edgebroker.matching.reference.nodes import Node
-from edgebroker.predicate import ElementaryTest, Kind, Predicate
-
-
-class Use(NamedTuple):
-    """How some leaves of a bucket use one attribute, as far as the path to the bucket does not settle it."""
-
-    tested: int
-    """Leaves that test it."""
-    cuts: list[float] | None
-    """Where their number intervals begin and end, each as often as it does; None if nobody asks for numbers."""
-    strings: list[int] | None
-    """The strings they name, in the order in which they appear; None if nobody asks for strings."""
-    booleans: bool
+from edgebroker.predicate import ElementaryTest, Predicate
 
 
 class Bucket(Node):
@@ -101,46 +88,6 @@ class Bucket(Node):
         held = self.held()
         return held[:: max(1, -(-len(held) // SAMPLE_MAX))]
 
-    def survey(self) -> dict[int, Use]:
-        """How each attribute is used in the sample."""
-        counts: dict[int, int] = {}
-        cuts: dict[int, list[float]] = {}
-        strings: dict[int, dict[int, None]] = {}
-        booleans: set[int] = set()
-        for leaf in self.sample():
-            for test in self.leaves.predicate(leaf):
-                attribute = self.leaves.names.numbers[test.attribute]
-                if self._is_settled(attribute, test):
-                    continue
-                counts[attribute] = counts.get(attribute, 0) + 1
-                if test.kind is Kind.NUMBER:
-                    found = cuts.setdefault(attribute, [])
-                    for interval in test.intervals:
-                        found += [cut for cut in (low_cut(interval)[0], high_cut(interval)[0]) if cut is not None]
-                elif test.kind is Kind.STRING:
-                    named = points_of(test) or holes_of(test) or ()
-                    numbers = self.leaves.strings.numbers
-                    strings.setdefault(attribute, {}).update(dict.fromkeys(numbers[text] for text in named))
-                elif test.kind is Kind.BOOLEAN:
-                    booleans.add(attribute)
-        return {
-            attribute: Use(
-                tested,
-                cuts.get(attribute),
-                list(strings[attribute]) if attribute in strings else None,
-                attribute in booleans,
-            )
-            for attribute, tested in counts.items()
-        }
-
-    def spread(self, cells: Cells) -> dict[int, int]:
-        """How many leaves of the sample cover which set of *cells*; STAR: those that do not test the attribute."""
-        sets: dict[int, int] = {}
-        for leaf in self.sample():
-            covered = edge_of(self.leaves, leaf, cells).cells
-            sets[covered] = sets.get(covered, 0) + 1
-        return sets
-
     def annotate(self) -> bool:
         """Find the annotation; say whether it changed."""
         yes = reach = 0
@@ -175,7 +122,7 @@ class Bucket(Node):
         tests = {}
         for test in predicate:
             attribute = self.leaves.names.numbers[test.attribute]
-            if not self._is_settled(attribute, test):
+            if not self.is_settled(attribute, test):
                 tests[attribute] = test
         if not tests:
             self.certain |= bit
@@ -184,7 +131,7 @@ class Bucket(Node):
             column_test = tests.pop(cells.attribute, None)
             covered = -1
             if column_test is not None:
-                covered, covers_exactly = self._cover(cells, column_test)
+                covered, covers_exactly = self.cover(cells, column_test)
                 exact = exact and covers_exactly
             for cell, row in enumerate(rows):
                 rows[cell] = row | bit if covered >> cell & 1 else row & ~bit
@@ -196,16 +143,16 @@ class Bucket(Node):
         links = self.leaves.links(leaf)
         return (links & -links).bit_length() - 1
 
-    def _cover(self, cells: Cells, test: ElementaryTest) -> Cover:
+    def cover(self, cells: Cells, test: ElementaryTest) -> Cover:
         return cells.cover(test, self.leaves.strings.values, self.leaves.strings.numbers)
 
-    def _is_settled(self, attribute: int, test: ElementaryTest) -> bool:
+    def is_settled(self, attribute: int, test: ElementaryTest) -> bool:
         """Whether every event that gets here passes *test*, because an edge on the way accepts just the same."""
         node: Node = self
         while node.parent is not None:
             cells = node.parent.cells
             if cells is not None and cells.attribute == attribute and node.edge != STAR:
-                covered = self._cover(cells, test)
+                covered = self.cover(cells, test)
                 if covered.exact and covered.cells == node.edge:
                     return True
             node = node.parent
