@@ -9,7 +9,6 @@ cdef enum:
     WORDS_MAX = 64  # BUCKET_LIMIT / 64
     COLUMNS_ROOM = 16  # COLUMNS_MAX
     ROWS_ROOM = 17  # the live ones, and one row of each column
-    BLOCK = 8  # words that are looked at together
     LIVE = 0  # the rows before those of the columns
     LOOSE = 1
     CERTAIN = 2

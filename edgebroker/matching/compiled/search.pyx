@@ -8,7 +8,7 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from edgebroker.matching.compiled.buckets cimport BLOCK, LOOSE, WORDS_MAX, Bucket
+from edgebroker.matching.compiled.buckets cimport LOOSE, WORDS_MAX, Bucket
 from edgebroker.matching.compiled.columns cimport cell_of
 from edgebroker.matching.compiled.events cimport value_of
 from edgebroker.matching.compiled.forks cimport Fork
@@ -23,7 +23,7 @@ cdef extern from *:
     void __builtin_prefetch(const void* address) noexcept
 
 cdef enum:
-    BATCH = 32  # leaves looked at together
+    BATCH = 16  # leaves looked at together
 
 cdef uint32_t LOOSE_FLAG = 1U << 31  # on a leaf of a batch: it must be verified
 
@@ -152,9 +152,11 @@ cdef object number_of(uint64_t* words, int used):
 
 
 cdef int gather(
-    Leaves leaves, Bucket bucket, uint64_t* left, int outcome, int* at, int last, uint32_t* batch
+    Leaves leaves, Bucket bucket, uint64_t* left, int outcome, int* at, uint64_t* reach, uint64_t wanted, uint32_t* batch
 ) noexcept:
-    """Move the next leaves of *left*, from word *at* on, before *last*, to *batch*; return how many, 0 at the end.
+    """Move the next leaves of *left*, from word *at* on, to *batch*; return how many, 0 at the end.
+
+    With *reach* only from words that reach some of the links *wanted*: cutting has put leaves of one link side by side.
 
     Leaves lie anywhere in memory, and so does their code: both are asked for before the first of the batch is looked
     at, which hides most of the waiting.
@@ -165,8 +167,11 @@ cdef int gather(
     cdef uint64_t bits, loose
     cdef uint32_t leaf
     cdef Leaf* one
-    while word < last and used < BATCH:
+    while word < bucket.room and used < BATCH:
         bits = left[word]
+        if not bits or (reach != NULL and not reach[word] & wanted):
+            word += 1
+            continue
         loose = bucket.rows[LOOSE * bucket.room + word] if outcome == 1 else <uint64_t>0xFFFFFFFFFFFFFFFF
         while bits and used < BATCH:
             place = __builtin_ctzll(bits)
@@ -222,7 +227,7 @@ cdef int collect(Leaves leaves, Node node, bint doubtful, Harvest harvest) excep
         outcome = 2
     word = 0
     while True:
-        used = gather(leaves, bucket, left, outcome, &word, bucket.room, batch)
+        used = gather(leaves, bucket, left, outcome, &word, NULL, 0, batch)
         if not used:
             return 0
         for place in range(used):
@@ -240,7 +245,7 @@ cdef int close(Leaves leaves, Node node, bint doubtful, uint64_t* mask, uint64_t
     cdef Fork fork
     cdef int words = leaves.link_words
     cdef uint32_t[BATCH] batch
-    cdef int word, outcome, kid, cell, link_word, used, place, block, last
+    cdef int word, outcome, kid, cell, link_word, used, place
     cdef uint64_t some = 0
     cdef uint32_t leaf
     leaves.steps += 1
@@ -277,30 +282,23 @@ cdef int close(Leaves leaves, Node node, bint doubtful, uint64_t* mask, uint64_t
         return 0
     if doubtful:
         outcome = 2
-    for block in range(0, bucket.room, BLOCK):
-        # Only words with links that are still open: cutting has put leaves of one link side by side.
+    word = 0
+    while True:
         some = 0
         for link_word in range(words):
             some |= open_[link_word] & ~yes[link_word]
-        last = min(block + BLOCK, bucket.room)
-        for word in range(block, last):
-            if not bucket.reach[word] & some:
-                left[word] = 0
-        word = block
-        while True:
-            used = gather(leaves, bucket, left, outcome, &word, last, batch)
-            if not used:
-                break
-            for place in range(used):
-                leaf = batch[place] & ~LOOSE_FLAG
-                if not links_left(leaves, leaf, open_, yes, links):
-                    continue
-                if not batch[place] & LOOSE_FLAG or passes(leaves, leaf):
-                    for link_word in range(words):
-                        yes[link_word] |= links[link_word]
-                    if is_closed(open_, yes, words):
-                        return 0
-    return 0
+        used = gather(leaves, bucket, left, outcome, &word, bucket.reach, some, batch)
+        if not used:
+            return 0
+        for place in range(used):
+            leaf = batch[place] & ~LOOSE_FLAG
+            if not links_left(leaves, leaf, open_, yes, links):
+                continue
+            if not batch[place] & LOOSE_FLAG or passes(leaves, leaf):
+                for link_word in range(words):
+                    yes[link_word] |= links[link_word]
+                if is_closed(open_, yes, words):
+                    return 0
 
 
 cdef inline uint64_t links_left(Leaves leaves, uint32_t leaf, uint64_t* open_, uint64_t* yes, uint64_t* links) except? 1:
@@ -371,7 +369,7 @@ cdef int both(Leaves leaves, Node node, bint doubtful, uint64_t* mask, uint64_t*
         outcome = 2
     word = 0
     while True:
-        used = gather(leaves, bucket, left, outcome, &word, bucket.room, batch)
+        used = gather(leaves, bucket, left, outcome, &word, NULL, 0, batch)
         if not used:
             return 0
         for place in range(used):
