@@ -164,9 +164,12 @@ class ElementaryTest:
             return True
         if isinstance(value, Composite) or kind_of(value) is not self.kind:
             return False
-        if not any(interval.contains(value) for interval in self.intervals):
+        for interval in self.intervals:
+            if interval.contains(value):
+                break
+        else:
             return False
-        return all(pattern.accepts(value) for pattern in self.patterns)  # type: ignore[arg-type]
+        return not self.patterns or all(pattern.accepts(value) for pattern in self.patterns)  # type: ignore[arg-type]
 
 
 Predicate: TypeAlias = tuple[ElementaryTest, ...]

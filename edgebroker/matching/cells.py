@@ -8,7 +8,6 @@ test whose bounds fall inside a cell then *covers* that cell loosely, and what i
 from __future__ import annotations
 
 import sys
-from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
@@ -70,7 +69,7 @@ class Cells:
         this kind.
         """
         self.attribute = attribute
-        self.cuts = array("d", cuts or ())
+        self.cuts = tuple(cuts or ())
         self.strings_shared = strings is not None and len(strings) > STRING_CELLS_MAX
         self.strings = () if strings is None or self.strings_shared else tuple(strings)
         count = OTHERWISE + 1
@@ -156,7 +155,8 @@ class Cells:
 
     def bytes(self) -> int:
         """Bytes taken."""
-        return 120 + sys.getsizeof(self.cuts) + (sys.getsizeof(self.strings) if self.strings else 0)
+        strings = sys.getsizeof(self.strings) if self.strings else 0
+        return 120 + sys.getsizeof(self.cuts) + 24 * len(self.cuts) + strings
 
 
 def low_cut(interval: Interval) -> tuple[float | None, bool]:

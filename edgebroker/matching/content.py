@@ -160,6 +160,10 @@ class Content:
         return self._moving is not None and node.parent is self.root and node is not self._moving
 
     def _cut(self, bucket: Any) -> None:
+        """Choose columns for *bucket*; none if it is so small that its leaves are looked at one by one."""
+        if bucket.count < CUT_FIRST:
+            bucket.cut(())
+            return
         uses = self._kernel.survey(bucket)
         tested_min = max(1, min(bucket.count, SAMPLE_MAX) // COLUMN_SHARE_MIN)
         chosen = sorted(
@@ -194,12 +198,10 @@ class Content:
         self._swap(bucket, fork)
         bucket.discard()
         for leaf in sorted(held):  # mostly the oldest first, so that people find the edges in the order of their making
-            child = kernel.plant(fork, leaf)
-            child.add(leaf)
-            kernel.count_in(child, 1)
+            kernel.plant(fork, leaf).place(leaf)
         for child in fork.children():
-            if child.count >= CUT_FIRST:
-                self._cut(child)
+            kernel.count_in(child, child.count)
+            self._cut(child)
             child.annotate()
         kernel.annotate_up(fork)
         if fork is self.root:
@@ -248,10 +250,9 @@ class Content:
         self._swap(top, bucket)
         top.discard()
         for leaf in held:
-            bucket.add(leaf)
+            bucket.place(leaf)
         self._kernel.count_in(bucket, len(held))
-        if len(held) >= CUT_FIRST:
-            self._cut(bucket)
+        self._cut(bucket)
         self._kernel.annotate_up(bucket)
 
     def _drop_trivial(self, fork: Any) -> None:

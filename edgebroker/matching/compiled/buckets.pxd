@@ -26,6 +26,7 @@ cdef class Bucket(Node):
     cdef tuple cuts  # the cells of the columns
     cdef readonly int fresh
 
+    cpdef int place(self, uint32_t leaf) except -1
     cdef int more_room(self) except -1
     cdef int reach_out(self, int position, uint32_t leaf) except -1
     cdef int enter(self, int position, uint32_t leaf) except -1

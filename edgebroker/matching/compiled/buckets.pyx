@@ -104,6 +104,10 @@ cdef class Bucket(Node):
 
     def add(self, uint32_t leaf):
         """Take in *leaf*. There must be room."""
+        self.enter(self.place(leaf), leaf)
+
+    cpdef int place(self, uint32_t leaf) except -1:
+        """Give *leaf* a place only, and return it. It is found when the bucket has been cut anew, which must follow."""
         cdef Leaf* one = &self.leaves.leaves[leaf]
         cdef int word = 0
         cdef int position
@@ -119,7 +123,7 @@ cdef class Bucket(Node):
         self.count += 1
         self.fresh += 1
         self.reach_out(position, leaf)
-        self.enter(position, leaf)
+        return position
 
     def remove(self, uint32_t leaf):
         """Give up *leaf*."""
@@ -144,7 +148,8 @@ cdef class Bucket(Node):
         """Make *columns* the columns. Leaves are put in the order of their links, so that few words have many."""
         cdef int column, position
         held = self.held()
-        held.sort(key=self.first_link)
+        if self.leaves.greatest_link:
+            held.sort(key=self.first_link)
         for cells in columns:
             self.leaves.hold(cells)
         self.discard()

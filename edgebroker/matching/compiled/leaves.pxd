@@ -24,6 +24,7 @@ cdef class Leaves:
     cdef dict string_numbers
     cdef public long long steps
     cdef int link_words
+    cdef int greatest_link
     cdef Leaf* leaves
     cdef uint32_t leaves_used, leaves_room, leaves_free, leaves_live
     cdef uint32_t* pool

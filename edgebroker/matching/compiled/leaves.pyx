@@ -210,6 +210,8 @@ cdef class Leaves:
         """Make subscription *number* a member of *leaf*.  several: it is or will be one of other leaves too."""
         cdef Leaf* one = &self.leaves[leaf]
         cdef Members members
+        if link > self.greatest_link:
+            self.greatest_link = link
         if link >> 6 >= self.link_words:
             self.link_words = (link >> 6) + 1
         if several:

@@ -36,6 +36,11 @@ class Bucket(Node):
 
     def add(self, leaf: int) -> None:
         """Take in *leaf*. There must be room."""
+        self.place(leaf)
+        self._enter(self.leaves.positions[leaf], self.leaves.predicate(leaf))
+
+    def place(self, leaf: int) -> None:
+        """Give *leaf* a place only. It is found when the bucket has been cut anew, which must follow."""
         position = (~self.live & (self.live + 1)).bit_length() - 1  # the lowest that is free
         assert position < BUCKET_LIMIT
         self.slots[position : position + 1] = [leaf]
@@ -44,7 +49,6 @@ class Bucket(Node):
         self.leaves.positions[leaf] = position
         self.live |= 1 << position
         self.fresh += 1
-        self._enter(position, self.leaves.predicate(leaf))
 
     def remove(self, leaf: int) -> None:
         """Give up *leaf*."""

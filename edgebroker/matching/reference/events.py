@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from math import inf
 
 from edgebroker.event import Attributes, Composite, Value
@@ -29,7 +30,7 @@ class Event:
         value = self._attributes.get(name) if name is not None else None
         kind = type(value)
         if kind is float and value == value:
-            return cells.of_number(value)  # type: ignore[arg-type]
+            return cells.first_number + bisect_right(cells.cuts, value)  # type: ignore[type-var]
         if kind is str:
             return cells.of_string(self._numbers.get(value, -1))  # type: ignore[arg-type]
         if kind is int and -EXACT_INTEGER_MAX <= value <= EXACT_INTEGER_MAX:  # type: ignore[operator]
@@ -54,4 +55,7 @@ class Event:
     def passes(self, predicate: Predicate) -> bool:
         """Whether every test of *predicate* accepts."""
         get = self._attributes.get
-        return all(test.accepts(get(test.attribute)) for test in predicate)
+        for test in predicate:  # noqa: SIM110 - half the time of all() with a generator
+            if not test.accepts(get(test.attribute)):
+                return False
+        return True
