@@ -94,9 +94,13 @@ class Bucket(Node):
 
     def annotate(self) -> bool:
         """Find the annotation; say whether it changed."""
+        # `gain` has told what came, so that once annotated nothing is here that is not known: enough is all of that.
+        enough = (self.yes | self.maybe) or -1
         yes = reach = 0
         for leaf in self._at(self.live):
             reach |= self.leaves.links(leaf)
+            if reach == enough:
+                break
         for leaf in self._at(self.certain):
             yes |= self.leaves.links(leaf)
         before = self.yes, self.maybe
