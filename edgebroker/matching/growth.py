@@ -19,8 +19,8 @@ COLUMN_SHARE_MIN: Final = 16
 COLLAPSE_SHARE: Final = 4
 """A fork with fewer than one leaf in so many of a full bucket becomes a bucket again."""
 VISIT_SHARE: Final = 0.375
-"""What visiting one more bucket costs, in scans of a full one: finding eight cells takes about 100 ns, in which more than
-a thousand leaves are passed over."""
+"""What visiting one more bucket costs, in scans of a full one: finding eight cells takes about 100 ns, in which a
+thousand leaves are passed over."""
 SPLIT_GAIN_MIN: Final = 0.75
 """A full bucket becomes a fork if searching it then costs at most this share of what two buckets would cost."""
 SPLIT_ATTRIBUTES_MAX: Final = 4
