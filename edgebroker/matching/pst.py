@@ -134,6 +134,8 @@ class Pst:
         """
         if resolution.epoch != self.epoch:
             raise ValueError(f"resolved in epoch {resolution.epoch}, the tree is in {self.epoch}")
+        if not resolution.contents:
+            return []
         found: list[int] = self._match(self.leaves, resolution.contents, attributes)
         return found
 
