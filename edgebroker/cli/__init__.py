@@ -20,7 +20,7 @@ COMMANDS = {
     "run": "Run a gateway.",
     "pub": "Publish a message, or the lines of standard input.",
     "sub": "Subscribe by topic and content, and print what arrives.",
-    "explain": "Show how a content filter is understood.",
+    "explain": "Show how a filter is understood and found.",
     "check": "Check a settings file and show what it says.",
     "log": "Read, sum up and export delivery logs.",
     "bench": "Measure this broker, side by side with another.",
