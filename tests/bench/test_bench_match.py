@@ -219,7 +219,11 @@ def test_a_bad_event_is_one_line_with_its_place_and_exit_code_2(tmp_path, line, 
 
 
 def test_an_engine_that_contradicts_itself_is_reported_with_exit_code_1(tmp_path, monkeypatch):
-    monkeypatch.setattr(Pst, "decide", lambda *_: Decision(yes=0, steps=0))
+    class Contradicting(Pst):
+        def decide(self, *_):
+            return Decision(yes=0, steps=0)
+
+    monkeypatch.setattr("edgebroker.cli.bench.match.Pst", Contradicting)
     done = run(tmp_path, [{"id": 1, "topic": "t"}], [{"topic": "t", "payload": {}}], "--json")
     assert done.exit_code == 1
     assert json.loads(done.stdout)["decide_agrees"] is False
