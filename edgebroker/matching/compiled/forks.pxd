@@ -2,7 +2,8 @@
 
 from libc.stdint cimport uint16_t, uint64_t
 
-from edgebroker.matching.compiled.columns cimport Column
+from edgebroker.matching.compiled.columns cimport Column, cell_of
+from edgebroker.matching.compiled.events cimport value_of
 from edgebroker.matching.compiled.nodes cimport Node
 
 cdef class Fork(Node):
@@ -13,9 +14,21 @@ cdef class Fork(Node):
     cdef list stars
     cdef uint64_t* edges
     cdef int edges_room
-    cdef uint16_t* kids  # the indices of nodes, cell by cell
-    cdef uint16_t starts[65]
+    cdef uint16_t* kids  # the indices of nodes, cell by cell; in the end all of them
+    cdef uint16_t starts[66]
 
     cdef unsigned long long edge_for(self, unsigned int leaf) except? 0xFFFFFFFFFFFFFFFF
     cdef Node child_at(self, unsigned long long edge)
     cdef int index_kids(self) except -1
+
+cdef inline int branch(Fork fork, int* last, bint* doubtful) except -1:
+    """Which kids the event that is looked at reaches: from the returned one on, before *last*.
+
+    If its value lies between two floats, all of them, and what they say becomes *doubtful*: nothing there is settled.
+    """
+    cdef int cell = cell_of(&fork.column, value_of(fork.leaves.event, fork.column.attribute))
+    if cell < 0:
+        cell = fork.column.count
+        doubtful[0] = True
+    last[0] = fork.starts[cell + 1]
+    return fork.starts[cell]

@@ -139,7 +139,7 @@ cdef class Fork(Node):
 
     def bytes(self):
         """Bytes taken, without the nodes below."""
-        size = 300 + self.edges_room * 8 + 2 * self.starts[self.column.count] + column_bytes(&self.column)
+        size = 300 + self.edges_room * 8 + 2 * self.starts[self.column.count + 1] + column_bytes(&self.column)
         size += sys.getsizeof(self.nodes) + sys.getsizeof(self.stars)
         return size if self.cut is None else size + self.cut.bytes()
 
@@ -172,7 +172,7 @@ cdef class Fork(Node):
         cdef size_t total = 0
         for place in range(used):
             total += __builtin_popcountll(self.edges[place])
-        kids = <uint16_t*>PyMem_Malloc((total + 1) * sizeof(uint16_t))
+        kids = <uint16_t*>PyMem_Malloc((total + used + 1) * sizeof(uint16_t))
         if not kids:
             raise MemoryError
         PyMem_Free(self.kids)
@@ -185,6 +185,9 @@ cdef class Fork(Node):
                     kids[total] = place
                     total += 1
         self.starts[self.column.count] = total
+        for place in range(used):
+            kids[total + place] = place
+        self.starts[self.column.count + 1] = total + used
         return 0
 
 

@@ -9,9 +9,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from edgebroker.matching.compiled.buckets cimport LOOSE, WORDS_MAX, Bucket
-from edgebroker.matching.compiled.columns cimport cell_of
-from edgebroker.matching.compiled.events cimport value_of
-from edgebroker.matching.compiled.forks cimport Fork
+from edgebroker.matching.compiled.forks cimport Fork, branch
 from edgebroker.matching.compiled.leaves cimport Leaf, Leaves, passes
 from edgebroker.matching.compiled.members cimport LINK_WORDS_MAX, Members
 from edgebroker.matching.compiled.nodes cimport Node, maybe_at, yes_at
@@ -203,19 +201,16 @@ cdef int collect(Leaves leaves, Node node, bint doubtful, Harvest harvest) excep
     cdef Bucket bucket
     cdef Fork fork
     cdef uint32_t[BATCH] batch
-    cdef int word, outcome, kid, cell, used, place
+    cdef int word, outcome, kid, first, last, used, place
+    cdef bint doubt = doubtful
     cdef uint32_t leaf
     leaves.steps += 1
     if node.is_fork:
         fork = <Fork>node
         if fork.cut is not None:
-            cell = cell_of(&fork.column, value_of(leaves.event, fork.column.attribute))
-            if cell < 0:
-                for kid in range(len(fork.nodes)):
-                    collect(leaves, <Node>fork.nodes[kid], True, harvest)
-            else:
-                for kid in range(fork.starts[cell], fork.starts[cell + 1]):
-                    collect(leaves, <Node>fork.nodes[fork.kids[kid]], doubtful, harvest)
+            first = branch(fork, &last, &doubt)
+            for kid in range(first, last):
+                collect(leaves, <Node>fork.nodes[fork.kids[kid]], doubt, harvest)
         for kid in range(len(fork.stars)):
             collect(leaves, <Node>fork.stars[kid], doubtful, harvest)
         return 0
@@ -245,7 +240,8 @@ cdef int close(Leaves leaves, Node node, bint doubtful, uint64_t* mask, uint64_t
     cdef Fork fork
     cdef int words = leaves.link_words
     cdef uint32_t[BATCH] batch
-    cdef int word, outcome, kid, cell, link_word, used, place
+    cdef int word, outcome, kid, first, last, link_word, used, place
+    cdef bint doubt = doubtful
     cdef uint64_t some = 0
     cdef uint32_t leaf
     leaves.steps += 1
@@ -260,17 +256,11 @@ cdef int close(Leaves leaves, Node node, bint doubtful, uint64_t* mask, uint64_t
     if node.is_fork:
         fork = <Fork>node
         if fork.cut is not None:
-            cell = cell_of(&fork.column, value_of(leaves.event, fork.column.attribute))
-            if cell < 0:
-                for kid in range(len(fork.nodes)):
-                    close(leaves, <Node>fork.nodes[kid], True, open_, yes)
-                    if is_closed(open_, yes, words):
-                        return 0
-            else:
-                for kid in range(fork.starts[cell], fork.starts[cell + 1]):
-                    close(leaves, <Node>fork.nodes[fork.kids[kid]], doubtful, open_, yes)
-                    if is_closed(open_, yes, words):
-                        return 0
+            first = branch(fork, &last, &doubt)
+            for kid in range(first, last):
+                close(leaves, <Node>fork.nodes[fork.kids[kid]], doubt, open_, yes)
+                if is_closed(open_, yes, words):
+                    return 0
         for kid in range(len(fork.stars)):
             close(leaves, <Node>fork.stars[kid], doubtful, open_, yes)
             if is_closed(open_, yes, words):
@@ -335,7 +325,8 @@ cdef int both(Leaves leaves, Node node, bint doubtful, uint64_t* mask, uint64_t*
     cdef int here_word = local >> 6
     cdef uint64_t here = <uint64_t>1 << (local & 63)
     cdef uint32_t[BATCH] batch
-    cdef int word, outcome, kid, cell, link_word, used, place
+    cdef int word, outcome, kid, first, last, link_word, used, place
+    cdef bint doubt = doubtful
     cdef uint64_t open_
     cdef uint64_t some = 0
     cdef uint32_t leaf
@@ -351,13 +342,9 @@ cdef int both(Leaves leaves, Node node, bint doubtful, uint64_t* mask, uint64_t*
     if node.is_fork:
         fork = <Fork>node
         if fork.cut is not None:
-            cell = cell_of(&fork.column, value_of(leaves.event, fork.column.attribute))
-            if cell < 0:
-                for kid in range(len(fork.nodes)):
-                    both(leaves, <Node>fork.nodes[kid], True, mask, yes, local, harvest)
-            else:
-                for kid in range(fork.starts[cell], fork.starts[cell + 1]):
-                    both(leaves, <Node>fork.nodes[fork.kids[kid]], doubtful, mask, yes, local, harvest)
+            first = branch(fork, &last, &doubt)
+            for kid in range(first, last):
+                both(leaves, <Node>fork.nodes[fork.kids[kid]], doubt, mask, yes, local, harvest)
         for kid in range(len(fork.stars)):
             both(leaves, <Node>fork.stars[kid], doubtful, mask, yes, local, harvest)
         return 0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from edgebroker.matching.cells import Cells
 from edgebroker.matching.growth import STAR
 from edgebroker.matching.trits import TritVector
 
 
-class Node:
+class Node(ABC):
     """A node of a content tree."""
 
     __slots__ = ("cells", "count", "edge", "end", "maybe", "parent", "yes")
@@ -30,10 +32,10 @@ class Node:
         """What is known of each link here [LM 2.4]."""
         return TritVector(self.yes, self.maybe)
 
+    @abstractmethod
     def annotate(self) -> bool:
         """Find the annotation; say whether it changed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def discard(self) -> None:
         """Give back what the node holds, before it goes."""
-        raise NotImplementedError
