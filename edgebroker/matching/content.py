@@ -60,11 +60,6 @@ class Content:
         """The attributes that leaves test -> how many do."""
         return self._uses
 
-    @property
-    def is_reordering(self) -> bool:
-        """Whether leaves still stand in an order that was given up."""
-        return self._moving is not None
-
     def plant(self, leaf: int) -> int:
         """Take in *leaf*, or find the leaf here that has its predicate: whichever is in the tree now.
 
@@ -102,13 +97,17 @@ class Content:
         """Give back what the tree holds, before it goes."""
         self.root.discard()
 
-    def tend(self) -> None:
-        """Do one bounded step of reordering, if the order is due to be looked at or is being changed."""
+    def tend(self) -> bool:
+        """Do one bounded step of reordering, if the order is due to be looked at or is being changed.
+
+        Returns whether there is more to do.
+        """
         if self._moving is not None:
             self._move()
         elif self._changes >= max(REVIEW_SHARE * self._bucket_max, self.root.count):
             self._changes = 0
             self._review()
+        return self._moving is not None
 
     def nodes(self) -> Iterator[Any]:
         """All forks and buckets, a fork before its children."""

@@ -11,6 +11,7 @@ cdef class Pst:
     cdef int _bucket_max
     cdef dict _plain
     cdef long long _filtered
+    cdef dict _reordered
     cdef object _match
     cdef object _decide
     cdef object _topic_ends

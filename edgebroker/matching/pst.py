@@ -43,6 +43,7 @@ class Pst:
         filter tests what others on its topic filter test too."""
         self._plain: dict[int, End] = {}
         self._filtered = 0
+        self._reordered: dict[int, Content] = {}  # by end: content trees whose order is being changed
         self._match = self.kernel.match
         self._decide = self.kernel.decide
         self._topic_ends = self.topics.ends
@@ -92,7 +93,7 @@ class Pst:
             content.annotate(leaf)
         self._filtered += 1
         self.epoch += len(content.attributes) != wanted
-        content.tend()
+        self._tend(end.number, content)
         return end
 
     def remove(self, number: int) -> End:
@@ -158,11 +159,16 @@ class Pst:
         plain = [number for end in resolution.ends for number, link in end.plain.items() if link == local]
         return Route(plain + numbers, yes | found)
 
+    @property
+    def is_reordering(self) -> bool:
+        """Whether `tend` has something to do."""
+        return bool(self._reordered)
+
     def tend(self) -> None:
-        """Do one bounded step of maintenance in every content tree that is being reordered."""
-        for end in self.ends:
-            if end is not None and end.content is not None:
-                end.content.tend()
+        """Do one bounded step of maintenance. Every change does one too where it happens; this is for idle times."""
+        for number, content in self._reordered.items():
+            self._tend(number, content)
+            break
 
     def census(self) -> Census:
         """Count everything. Takes time in proportion to the size of the tree."""
@@ -183,6 +189,12 @@ class Pst:
         nodes = self.topics.nodes + buckets + forks
         size += self.leaves.bytes() + self.topics.bytes() + getsizeof(self.ends) + getsizeof(self._plain)
         return Census(len(self), len(self.leaves), buckets, nodes, size)
+
+    def _tend(self, number: int, content: Content) -> None:
+        if content.tend():
+            self._reordered[number] = content
+        else:
+            self._reordered.pop(number, None)
 
     def _end_at(self, number: int, text: str) -> End:
         if number >= len(self.ends):
@@ -209,6 +221,7 @@ class Pst:
         if not content:
             content.discard()
             end.content = None
+            self._reordered.pop(end.number, None)
             self.epoch += 1
         else:
-            content.tend()
+            self._tend(end.number, content)

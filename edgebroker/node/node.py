@@ -50,7 +50,7 @@ class Node:
                 assert_never(event)
 
     def tidy(self, now: Instant) -> None:
-        """Clear away some of what clients, routes and minutes left behind; the timer TIDY rings for the rest."""
+        """Do some of what changes, clients, routes and minutes left to do; the timer TIDY rings for the rest."""
         self._take_left(TIDY_AT_ONCE, now)
         self.routes.tidy()
         closed = self.routes.closed
@@ -58,7 +58,8 @@ class Node:
             closed.write(COUNTS_AT_ONCE)
             if closed.is_written:
                 self.routes.closed = closed = None
-        if closed is not None or not (self.subscriptions.is_tidy and self.routes.is_tidy):
+        self.tree.tend()
+        if closed is not None or self.tree.is_reordering or not (self.subscriptions.is_tidy and self.routes.is_tidy):
             self.timers.set(TIDY, now + 1)  # a later instant: what waits in the world's queues comes first
 
     def close_minute(self, now: Instant) -> None:
@@ -104,6 +105,8 @@ class Node:
         subscription.begin(self.tree.insert(subscription.number, wanted.topic_filter, predicates))
         subscriptions.add(subscription)
         self.routes.follow()
+        if self.tree.is_reordering:
+            self.timers.set(TIDY, now + 1)
         return [Granted(subscription, is_new=replaced is None)]
 
     def _unsubscribe(self, client: ClientId, text: str, now: Instant) -> list[Effect]:

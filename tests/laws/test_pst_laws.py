@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgebroker.event import COMPOSITE, Value
+from edgebroker.filters import Filter
 from edgebroker.matching import reference
 from edgebroker.matching.cells import Cells, high_cut, low_cut, thinned
 from edgebroker.matching.kernel import kernel
@@ -322,3 +323,28 @@ def check_annotations(tree: Pst) -> None:
 
 def over_edges(nodes: Iterable[Any]) -> TritVector:
     return reduce(parallel_combine, (node.annotation for node in nodes), NOWHERE)
+
+
+def test_a_reordering_ends_in_idle_times_and_loses_nobody() -> None:
+    tree = Pst(bucket_max=64)
+    topic = TopicFilter.parse("t")
+    filters = {
+        number: Filter.parse(f"{'ab'[number >= 400]} = {number % 20} AND x = {number}") for number in range(1_500)
+    }
+    for number, content_filter in filters.items():
+        tree.insert(number, topic, content_filter.predicates, number % 3)
+        if number >= 400 and number % 3 == 0:
+            tree.remove(number - 400)
+        if tree.is_reordering:
+            break
+    assert tree.is_reordering
+    present = [number for number in filters if number in tree]
+    steps = 0
+    while tree.is_reordering:
+        tree.tend()
+        check_annotations(tree)
+        steps += 1
+    assert steps > 1
+    resolution = tree.resolve("t")
+    for number in present:
+        assert tree.match(resolution, {"a": number % 20, "b": number % 20, "x": number}) == [number]

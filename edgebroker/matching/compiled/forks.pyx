@@ -43,11 +43,6 @@ cdef class Fork(Node):
         """What the fork tells apart. None: nothing, it has `*` edges only."""
         return self.cut
 
-    @property
-    def span_limit(self):
-        """Predicates that accept more cells than this go to the `*` edge."""
-        return self.span_max
-
     def edge_of(self, unsigned int leaf):
         """The edge on which *leaf* belongs."""
         return self.edge_for(leaf)
