@@ -328,9 +328,8 @@ def over_edges(nodes: Iterable[Any]) -> TritVector:
 def test_a_reordering_ends_in_idle_times_and_loses_nobody() -> None:
     tree = Pst(bucket_max=64)
     topic = TopicFilter.parse("t")
-    filters = {
-        number: Filter.parse(f"{'ab'[number >= 400]} = {number % 20} AND x = {number}") for number in range(1_500)
-    }
+    before, after = "a = {} AND x = {}", "b = {} AND y = {}"
+    filters = {n: Filter.parse((before if n < 400 else after).format(n % 20, n)) for n in range(1_500)}
     for number, content_filter in filters.items():
         tree.insert(number, topic, content_filter.predicates, number % 3)
         if number >= 400 and number % 3 == 0:
@@ -347,4 +346,4 @@ def test_a_reordering_ends_in_idle_times_and_loses_nobody() -> None:
     assert steps > 1
     resolution = tree.resolve("t")
     for number in present:
-        assert tree.match(resolution, {"a": number % 20, "b": number % 20, "x": number}) == [number]
+        assert tree.match(resolution, dict.fromkeys("ab", number % 20) | dict.fromkeys("xy", number)) == [number]
