@@ -122,11 +122,6 @@ class Content:
         """Bytes taken, without the nodes and leaves."""
         return getsizeof(self) + getsizeof(self._uses)
 
-    def members(self) -> Iterator[int]:
-        """The subscriptions in the tree, as often as they have leaves."""
-        for leaf in self._held(self.root):
-            yield from self._leaves.members_of(leaf)
-
     # -- leaves come and go ---------------------------------------------------------------------------------------
 
     def _put(self, leaf: int) -> None:

@@ -166,7 +166,11 @@ def test_a_resolution_tells_plain_subscriptions_from_those_with_content(grown: G
     content = {number for number, each in here.items() if each.predicates and () not in each.predicates}
     resolution = grown.tree.resolve(topic)
     assert sorted(resolution.plain) == sorted(plain)
-    assert {number for each in resolution.contents for number in each.members()} == content
+    buckets = [
+        node for each in resolution.contents for node in each.nodes() if isinstance(node, grown.tree.kernel.Bucket)
+    ]
+    leaves = [leaf for bucket in buckets for leaf in bucket.held()]
+    assert {number for leaf in leaves for number in grown.tree.leaves.members_of(leaf)} == content
     # The attributes of a whole content tree are wanted, so of every subscription in it.
     tests = [test for number in content for predicate in here[number].predicates for test in predicate]
     assert resolution.wanted == {test.attribute for test in tests}

@@ -3,7 +3,6 @@
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
-from libc.string cimport memset
 
 from edgebroker.matching.compiled.buckets cimport Bucket
 from edgebroker.matching.compiled.codes cimport attribute_of, length_of
@@ -42,14 +41,6 @@ cdef class Fork(Node):
     def cells(self):
         """What the fork tells apart. None: nothing, it has `*` edges only."""
         return self.cut
-
-    def edge_of(self, unsigned int leaf):
-        """The edge on which *leaf* belongs."""
-        return self.edge_for(leaf)
-
-    def child(self, unsigned long long edge):
-        """The node to which *edge* leads; the last one if several do."""
-        return self.child_at(edge)
 
     def children(self):
         """All nodes to which edges lead, `*` last."""

@@ -6,7 +6,6 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from edgebroker.matching.compiled.codes cimport Interning
 from edgebroker.matching.compiled.events cimport Event
 from edgebroker.matching.compiled.indexes cimport Index
-from edgebroker.matching.compiled.members cimport LINK_WORDS_MAX
 
 cdef struct Leaf:
     PyObject* members  # owned: nothing, the number of the only member, or Members

@@ -278,20 +278,9 @@ cdef class Leaves:
             return (<Members>one.members).links
         return {<object>one.members: one.link}
 
-    def is_several(self, uint32_t leaf):
-        """Whether some member of *leaf* may be a member of other leaves."""
-        return bool(self.leaves[leaf].several)
-
     def home(self, uint32_t leaf):
         """The bucket that holds *leaf*."""
         return <object>self.homes[self.leaves[leaf].home]
-
-    def links(self, uint32_t leaf):
-        """The links of the members, one bit each."""
-        cdef uint64_t[LINK_WORDS_MAX] words
-        memset(words, 0, sizeof(words))
-        self.links_into(leaf, words)
-        return sum(int(words[word]) << 64 * word for word in range(LINK_WORDS_MAX))
 
     cdef int links_into(self, uint32_t leaf, uint64_t* words) except -1:
         """Add the links of *leaf* to *words*."""

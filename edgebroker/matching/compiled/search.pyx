@@ -232,7 +232,7 @@ cdef int collect(Leaves leaves, Node node, bint doubtful, Harvest harvest) excep
 
 
 cdef int close(Leaves leaves, Node node, bint doubtful, uint64_t* mask, uint64_t* yes) except -1:
-    """Add to *yes* the links of *mask* over which a leaf at or below *node* accepts; 1 as soon as no link is open."""
+    """Add to *yes* the links of *mask* over which a leaf at or below *node* accepts."""
     cdef uint64_t[WORDS_MAX] left
     cdef uint64_t[LINK_WORDS_MAX] open_
     cdef uint64_t[LINK_WORDS_MAX] links

@@ -50,4 +50,5 @@ def drawn(found: Sequence[Bucket]) -> Iterator[str]:
 
 
 def bar(count: int, most: int) -> str:
+    """A bar for *count*, as long as its logarithm beside that of *most*."""
     return "#" * -int(-BAR * log(1 + count) / log(1 + most) // 1)

@@ -73,4 +73,5 @@ def as_picture(found: Figures, trial: Trial) -> str:
 
 
 def two(what: str, wall_ms: float, processor_ms: float) -> str:
+    """One line: *what*, by the wall clock and in processor time."""
     return f"{what:<28}{wall_ms:>9,.3f} ms   {processor_ms:>11,.3f} ms"

@@ -83,6 +83,7 @@ def insertions(
 
 
 def chunks(insertions: Iterator[_Insertion]) -> Iterator[list[_Insertion]]:
+    """The insertions in lists of CHUNK."""
     while chunk := list(islice(insertions, CHUNK)):
         yield chunk
 

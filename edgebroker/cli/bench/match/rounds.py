@@ -53,6 +53,7 @@ def play(tree: Pst, events: Sequence[PreparedEvent], mask: int, rounds: int, tel
 
 
 def resolve_all(tree: Pst, topics: Sequence[str], spent: Durations) -> None:
+    """Resolve each of *topics* as if it had never been seen."""
     keep, clock, resolve = spent.ns.append, perf_counter_ns, tree.resolve
     for topic in topics:
         began = clock()
@@ -61,6 +62,7 @@ def resolve_all(tree: Pst, topics: Sequence[str], spent: Durations) -> None:
 
 
 def match_all(tree: Pst, events: Sequence[PreparedEvent], spent: Durations) -> None:
+    """Match every event, topics remembered as the broker does. The loop is written out: all it calls is timed."""
     keep, clock, resolve, match = spent.ns.append, perf_counter_ns, tree.resolve, tree.match
     known: dict[str, Resolution] = {}
     for topic, _, attributes in events:
@@ -76,6 +78,7 @@ def match_all(tree: Pst, events: Sequence[PreparedEvent], spent: Durations) -> N
 
 
 def decide_all(tree: Pst, events: Sequence[PreparedEvent], mask: int, spent: Durations) -> None:
+    """The same for the links of *mask*."""
     keep, clock, resolve, decide = spent.ns.append, perf_counter_ns, tree.resolve, tree.decide
     known: dict[str, Resolution] = {}
     for topic, _, attributes in events:
@@ -90,6 +93,7 @@ def decide_all(tree: Pst, events: Sequence[PreparedEvent], mask: int, spent: Dur
 
 
 def extract_and_match_all(tree: Pst, events: Sequence[PreparedEvent], spent: Durations) -> None:
+    """The same from the payload's bytes on."""
     keep, clock, resolve, match = spent.ns.append, perf_counter_ns, tree.resolve, tree.match
     known: dict[str, tuple[Resolution, Extractor | None]] = {}
     for topic, payload, _ in events:
