@@ -30,3 +30,7 @@ class SettingsInvalid(EdgebrokerError):
 
 class LogDamaged(EdgebrokerError):
     """A delivery log is damaged; the message names the block and the offset."""
+
+
+class CannotListen(EdgebrokerError):
+    """The machine does not let us listen there; the message names the address and why."""

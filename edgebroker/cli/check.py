@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -41,8 +42,19 @@ def effective(settings: Settings) -> str:
     defaults = Settings.defaults().values()
     lines = []
     for section, values in settings.values().items():
-        lines += ["", f"[{section}]"]
-        for key, value in values.items():
-            shown = f"# {key} is not set" if value is None else f"{key} = {json.dumps(value, ensure_ascii=False)}"
-            lines.append(shown if value != defaults[section][key] or value is None else f"{shown}  # default")
+        if isinstance(values, list):
+            header = f"[{section}]" if len(values) == 1 else f"[[{section}]]"
+            for one in values:
+                lines += ["", header, *_lines(one, defaults[section][0])]
+        else:
+            lines += ["", f"[{section}]", *_lines(values, defaults[section])]
     return "\n".join(lines)
+
+
+def _lines(values: dict[str, object], defaults: dict[str, object]) -> Iterator[str]:
+    for key, value in values.items():
+        if value is None:
+            yield f"# {key} is not set"
+        else:
+            shown = f"{key} = {json.dumps(value, ensure_ascii=False)}"
+            yield shown if value != defaults[key] else f"{shown}  # default"

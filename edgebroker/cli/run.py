@@ -16,7 +16,6 @@ import click
 
 from edgebroker.cli import Refused
 from edgebroker.world.gateway import Gateway
-from edgebroker.world.reactor import no_listener
 from edgebroker.world.settings import Settings
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
@@ -61,18 +60,17 @@ async def _serve(settings: Settings, as_json: bool) -> None:
     loop = asyncio.get_running_loop()
     for name in STOPPING:
         loop.add_signal_handler(name, stopping.set)
-    try:
-        host, port = await gateway.start()
-    except OSError as error:
-        raise Refused(no_listener(settings.listener.host, settings.listener.port, error)) from error
+    addresses = await gateway.start()
     # What was imported and built until now stays: the collector need not look at it again.
     gc.collect()
     gc.freeze()
     if as_json:
-        _say(json.dumps({"event": "listening", "host": host, "port": port, "pid": os.getpid()}))
+        listeners = [{"host": host, "port": port} for host, port in addresses]
+        _say(json.dumps({"event": "listening", **listeners[0], "pid": os.getpid(), "listeners": listeners}))
     else:
-        _say(f"edgebroker listens on {host}:{port} (MQTT 3.1.1 and 5)")
-        _say(f"try: mosquitto_sub -p {port} -t '$filter/temp%3E30/sensors/#' -v")
+        for host, port in addresses:
+            _say(f"edgebroker listens on {host}:{port} (MQTT 3.1.1 and 5)")
+        _say(f"try: mosquitto_sub -p {addresses[0][1]} -t '$filter/temp%3E30/sensors/#' -v")
     await stopping.wait()
     await gateway.stop()
     accounts = gateway.accounts()

@@ -52,14 +52,14 @@ class Gateway:
         self._reactor: Reactor | None = None
         self._writing: asyncio.Task[None] | None = None
 
-    async def start(self) -> tuple[str, int]:
-        """Begin to listen; the address. Raises OSError, SettingsInvalid."""
-        self._reactor = Reactor(self.frontend)
-        address = await self._reactor.listen(self._settings.listener.host, self._settings.listener.port)
+    async def start(self) -> list[tuple[str, int]]:
+        """Begin to listen; the address of every listener. Raises CannotListen, SettingsInvalid."""
+        reactor = self._reactor = Reactor(self.frontend)
+        addresses = [await reactor.listen(listener.host, listener.port) for listener in self._settings.listeners]
         if self._log_dir is not None:
             self._log_dir.start()
             self._writing = asyncio.create_task(self._write_log())
-        return address
+        return addresses
 
     async def stop(self) -> None:
         """Say good-bye to all clients and finish the log."""

@@ -13,6 +13,7 @@ from typing import cast
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.frontend import Frontend
+from edgebroker.errors import CannotListen
 from edgebroker.instants import SECOND, Instant
 
 WRITE_BUFFER_BYTES = 64 * 1024  # above this a socket counts as full; the core's out-buffer bounds the rest
@@ -82,17 +83,22 @@ class Reactor:
         # message another poll: a third of the latency.)
         self._is_held_back = type(self._loop).__module__.startswith("uvloop")
         self._is_turning = False
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at: Instant | None = None
         self._changes = -1
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Begin to accept; returns the address, with the port the system chose if *port* is 0. Raises OSError."""
-        self.frontend.start(clock())
-        self._server = await self._loop.create_server(lambda: Door(self), host, port, backlog=BACKLOG)
-        self.arm()
-        address = self._server.sockets[0].getsockname()
+        """Begin to accept; returns the address, with the port the system chose if *port* is 0. Raises CannotListen."""
+        try:
+            server = await self._loop.create_server(lambda: Door(self), host, port, backlog=BACKLOG)
+        except OSError as error:
+            raise CannotListen(no_listener(host, port, error)) from error
+        if not self._servers:
+            self.frontend.start(clock())
+            self.arm()
+        self._servers.append(server)
+        address = server.sockets[0].getsockname()
         return address[0], address[1]
 
     def turn(self) -> None:
@@ -167,8 +173,8 @@ class Reactor:
 
     async def stop(self) -> None:
         """Accept nobody any more, say good-bye, and return when every connection is closed."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         self.frontend.stop(clock())
         self._flush_all()
         deadline = self._loop.time() + GOODBYE_S

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _NAME: Final = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
-_HEADER: Final = re.compile(rf"\s*\[\[?\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*\]")
+_HEADER: Final = re.compile(rf"\s*\[(\[?)\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*\]")
 _ASSIGNMENT: Final = re.compile(rf"\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*=")
 _LONG_STRING: Final = re.compile(r'"""|\'\'\'')
 _POSITION: Final = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
@@ -15,19 +15,31 @@ _POSITION: Final = re.compile(r" \(at (?:line (\d+), column \d+|end of document)
 
 @dataclass(frozen=True, slots=True)
 class KeyLines:
-    """The line of every section and key in a text that is known to be TOML. Lines count from 1."""
+    """The line of every section and key in a text that is known to be TOML. Lines count from 1.
 
-    lines: dict[tuple[str, ...], int]
+    The tables of an array, `[[name]]`, are ("name", 0), ("name", 1) and so on.
+    """
+
+    lines: dict[tuple[str | int, ...], int]
 
     @classmethod
     def of(cls, text: str) -> KeyLines:
-        lines: dict[tuple[str, ...], int] = {}
-        section: tuple[str, ...] = ()
+        lines: dict[tuple[str | int, ...], int] = {}
+        section: tuple[str | int, ...] = ()
+        tables: dict[tuple[str | int, ...], int] = {}  # array -> how many tables it has so far
         inside = ""  # the quotes of the long string that this line begins in
         for number, line in enumerate(text.splitlines(), 1):
             if not inside:
                 if header := _HEADER.match(line):
-                    section = _names(header[1])
+                    section = ()
+                    for name in _names(header[2]):
+                        if section in tables:
+                            section += (tables[section] - 1,)  # what is in an array belongs to its last table
+                        section += (name,)
+                    if header[1]:
+                        lines.setdefault(section, number)
+                        tables[section] = tables.get(section, 0) + 1
+                        section += (tables[section] - 1,)
                     lines.setdefault(section, number)
                 elif assignment := _ASSIGNMENT.match(line):
                     path = (*section, *_names(assignment[1]))
@@ -37,7 +49,7 @@ class KeyLines:
                 inside = quotes if not inside else "" if quotes == inside else inside
         return cls(lines)
 
-    def line(self, *path: str) -> int:
+    def line(self, *path: str | int) -> int:
         """The line of a key or section; for a key inside an inline table, the table's; 0 if nothing is known."""
         while path and path not in self.lines:
             path = path[:-1]

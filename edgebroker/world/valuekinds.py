@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,17 +76,81 @@ class Folder:
     """A folder, which need not exist yet. `~` is the user's own."""
 
     def read(self, value: object, folder: Path) -> Path:
-        if not isinstance(value, str):
-            raise Unusable(f"is {toml_name(value)}", f"write {self}, in quotes")
-        if not value or "\0" in value:
-            raise Unusable(f"is {value!r}", f"write {self}, or leave the line out")
-        try:
-            return folder / Path(value).expanduser()
-        except RuntimeError as error:
-            raise Unusable(f"is {value!r}", "there is no such user; write the whole path") from error
+        return _path(value, folder, str(self))
 
     def __str__(self) -> str:
         return "the path of a folder"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file, read when it is needed. `~` is the user's own folder."""
+
+    def read(self, value: object, folder: Path) -> Path:
+        return _path(value, folder, str(self))
+
+    def __str__(self) -> str:
+        return "the path of a file"
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """On or off."""
+
+    def read(self, value: object, folder: Path) -> bool:
+        if not isinstance(value, bool):
+            raise Unusable(f"is {toml_name(value)}", f"write {self}, without quotes")
+        return value
+
+    def __str__(self) -> str:
+        return "true or false"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of `words`."""
+
+    words: tuple[str, ...]
+
+    def read(self, value: object, folder: Path) -> str:
+        if not isinstance(value, str):
+            raise Unusable(f"is {toml_name(value)}", f"write one of {self}")
+        if value not in self.words:
+            nearest = difflib.get_close_matches(value, self.words, n=1)
+            raise Unusable(f"is {value!r}", f'did you mean "{nearest[0]}"?' if nearest else f"write one of {self}")
+        return value
+
+    def __str__(self) -> str:
+        return ", ".join(f'"{word}"' for word in self.words)
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """A list of values of one kind, at most `most`; kept as a tuple."""
+
+    kind: Kind
+    most: int
+
+    def read(self, value: object, folder: Path) -> tuple[object, ...]:
+        if not isinstance(value, list):
+            raise Unusable(f"is {toml_name(value)}", f"write {self}, as [..., ...]")
+        if len(value) > self.most:
+            raise Unusable(f"has {len(value)} entries", f"write at most {self.most}")
+        return tuple(self.kind.read(one, folder) for one in value)
+
+    def __str__(self) -> str:
+        return f"a list of up to {self.most}, each {self.kind}"
+
+
+def _path(value: object, folder: Path, what: str) -> Path:
+    if not isinstance(value, str):
+        raise Unusable(f"is {toml_name(value)}", f"write {what}, in quotes")
+    if not value or "\0" in value:
+        raise Unusable(f"is {value!r}", f"write {what}, or leave the line out")
+    try:
+        return folder / Path(value).expanduser()
+    except RuntimeError as error:
+        raise Unusable(f"is {value!r}", "there is no such user; write the whole path") from error
 
 
 def toml_name(value: object) -> str:

@@ -116,6 +116,21 @@ def test_settings_come_from_a_file_and_the_command_line_before_them(
     other.stop()
 
 
+def test_several_listeners_serve_the_same_topics(start_gateway: Callable[..., Any], tmp_path: Path) -> None:
+    settings = tmp_path / "gateway.toml"
+    settings.write_text("[[listener]]\n[[listener]]\nport = 0\n[[listener]]\nport = 0\n")
+    gateway = start_gateway("--config", str(settings))
+    ports = [listener["port"] for listener in gateway.listening["listeners"]]
+    assert (ports[0], len(set(ports))) == (gateway.port, 3)
+    reader, writer = Peer(ports[2], "reader"), Peer(ports[1], "writer")
+    reader.subscribe("a")
+    writer.say(Publish("a", b"x", 0))
+    message = reader.hear()
+    assert isinstance(message, Publish)
+    assert message.payload == b"x"
+    gateway.stop()
+
+
 # -- not starting ----------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ from edgebroker.cli.check import command as check
 from edgebroker.cli.check import effective
 from edgebroker.world.settings import KEYS, Settings, SettingsRefused
 from edgebroker.world.tomllines import KeyLines
-from edgebroker.world.valuekinds import Whole
+from edgebroker.world.valuekinds import Choice, File, Kind, Several, Switch, Unusable, Whole
 
 
 def parse(text: str) -> Settings:
@@ -42,7 +42,7 @@ def test_defaults_are_those_of_the_core() -> None:
 
 def test_values_are_read() -> None:
     settings = parse('[listener]\nhost = "::"\nport = 0\n[log]\ndir = "log"\n[data]\ndir = "/var/lib/edge"\n')
-    assert (settings.listener.host, settings.listener.port) == ("::", 0)
+    assert (settings.listeners[0].host, settings.listeners[0].port) == ("::", 0)
     assert settings.log.dir == Path("/etc/edge/log"), "folders are relative to the file's own"
     assert settings.data.dir == Path("/var/lib/edge")
 
@@ -53,7 +53,16 @@ def test_dotted_keys_and_inline_tables_are_the_same_file() -> None:
 
 def test_settings_are_frozen() -> None:
     with pytest.raises(FrozenInstanceError):
-        Settings().listener.port = 1  # type: ignore[misc]
+        Settings().listeners[0].port = 1  # type: ignore[misc]
+
+
+def test_a_listener_may_stand_several_times() -> None:
+    settings = parse('[[listener]]\nport = 7\n[[listener]]\nhost = "::"\n')
+    assert [(one.host, one.port) for one in settings.listeners] == [("127.0.0.1", 7), ("::", 1883)]
+    assert parse("listener = [{port = 7}, {host = '::'}]") == settings
+    assert parse(effective(settings)) == settings
+    first = settings.overridden(port=8).listeners
+    assert [(one.host, one.port) for one in first] == [("127.0.0.1", 8), ("::", 1883)], "the first alone"
 
 
 REFUSALS = {
@@ -66,6 +75,19 @@ REFUSALS = {
     "[zzz]": "f.toml:1: zzz: unknown section; there are node, listener, log, data, limits",
     "log = true": "f.toml:1: log: is a section; write [log] on a line",
     "[[log]]": "f.toml:1: log: is a section; write [log] on a line",
+    "listener = 1": "f.toml:1: listener: is a section; write [[listener]] on a line",
+    "listener = [1]": "f.toml:1: listener: is a section; write [[listener]] on a line",
+    "\nlistener = []": "f.toml:2: listener: has 0 entries; write 1 to 64",
+    "[[listener]]\n" * 65: "f.toml:1: listener: has 65 entries; write 1 to 64",
+    "[listener]\nport = 7\n[listener]\n": (
+        "f.toml:3: not TOML: Cannot declare ('listener',) twice; write [[listener]] each time"
+    ),
+    "[[listener]]\n[[listener]]\n[listener]\n": (
+        "f.toml:3: not TOML: Cannot declare ('listener',) twice; write [[listener]] each time"
+    ),
+    "[[listener]]\nport = 7\n[[listener]]\n\nport = 0\nprot = 1\n": (
+        "f.toml:6: listener.prot: unknown key; did you mean port?"
+    ),
     '[listener]\nport = "1"': "f.toml:2: listener.port: is text; write a number, 0 to 65,535, without quotes",
     "[listener]\nport = true": (
         "f.toml:2: listener.port: is true or false; write a number, 0 to 65,535, without quotes"
@@ -121,7 +143,8 @@ def test_a_whole_number_is_taken_exactly_in_its_range(key: tuple[str, str], valu
     kind = KEYS[section][name].metadata["kind"]
     text = f"[{section}]\n{name} = {value}"
     if isinstance(kind, Whole) and kind.least <= value <= kind.most:
-        assert getattr(getattr(parse(text), section), name) == value
+        values = parse(text).values()[section]
+        assert (values[0] if isinstance(values, list) else values)[name] == value
     else:
         assert len(refusal(text)) == 1
 
@@ -132,9 +155,35 @@ def test_any_text_is_taken_or_refused_cleanly(text: str) -> None:
         assert parse(text) == Settings(), "a random text that says something is not TOML"
 
 
+def test_lines_are_found_in_arrays_of_tables() -> None:
+    text = "[[a]]\nb = 1\n\n[[a]]\nb = 1\n[a.c]\nd = 1\n[[a.e]]\n[[a.e]]\nf = 1\n[g]\nb = 1\n"
+    lines = KeyLines.of(text)
+    paths = [("a",), ("a", 0), ("a", 0, "b"), ("a", 1), ("a", 1, "b"), ("a", 1, "c", "d"), ("a", 1, "e", 1, "f")]
+    assert [lines.line(*path) for path in paths] == [1, 1, 2, 4, 5, 7, 10]
+    assert (lines.line("g", "b"), lines.line("a", 2, "b")) == (12, 1)
+
+
+KINDS = {
+    Switch(): ([True, False], [1, "true", None]),
+    Choice(("red", "green")): (["red", "green"], ["", "Red", 1]),
+    Several(Whole(1, 3), 2): ([[], [1], [1, 3]], [[4], [1, 1, 1], 1, ["1"]]),
+    File(): (["a/b", "/a"], ["", "a\0", 1, "~nobody-of-this-name/x"]),
+}
+
+
+@pytest.mark.parametrize(("kind", "values"), KINDS.items(), ids=lambda value: type(value).__name__)
+def test_a_kind_takes_what_it_says_and_nothing_else(kind: Kind, values: tuple[list[object], list[object]]) -> None:
+    for value in values[0]:
+        taken = kind.read(value, Path("/f"))
+        assert taken == (tuple(value) if isinstance(value, list) else Path("/f", value) if kind == File() else value)
+    for value in values[1]:
+        with pytest.raises(Unusable):
+            kind.read(value, Path("/f"))
+
+
 def test_the_command_line_goes_before_the_file() -> None:
     settings = parse("[listener]\nport = 7\nhost = 'h'").overridden(port=8, log_dir=Path("logs"))
-    assert (settings.listener.port, settings.listener.host) == (8, "h")
+    assert (settings.listeners[0].port, settings.listeners[0].host) == (8, "h")
     assert settings.log.dir == Path("logs"), "folders of the command line are relative to where it was typed"
     assert settings.overridden() == settings
 
@@ -171,7 +220,7 @@ def test_check_exits_with_0_or_2_and_speaks_json(tmp_path: Path) -> None:
     file.write_text("[listener]\nport = 1884\n")
     taken = CliRunner().invoke(check, [str(file), "--json"])
     assert taken.exit_code == 0
-    assert json.loads(taken.stdout)["settings"]["listener"] == {"host": "127.0.0.1", "port": 1884}
+    assert json.loads(taken.stdout)["settings"]["listener"] == [{"host": "127.0.0.1", "port": 1884}]
     file.write_text("[listener]\nport = 'x'\n")
     refused = CliRunner().invoke(check, [str(file), "--json"])
     assert refused.exit_code == 2
@@ -186,7 +235,7 @@ def test_the_documentation_lists_every_key_with_its_default_and_range(root: Path
     rows = re.findall(r"^\| `(\w+\.\w+)` \| (.+?) \| (.+?) \|", (root / "docs/settings.md").read_text(), re.MULTILINE)
     expected = []
     for section, values in Settings.defaults().values().items():
-        for key, value in values.items():
+        for key, value in (values[0] if isinstance(values, list) else values).items():
             default = "not set" if value is None else f"`{json.dumps(value)}`"
             expected.append((f"{section}.{key}", default, str(KEYS[section][key].metadata["kind"])))
     assert rows == expected

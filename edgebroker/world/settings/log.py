@@ -1,0 +1,22 @@
+"""Section `log`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgebroker import limits
+from edgebroker.instants import SECOND
+from edgebroker.world.logdir import SEGMENT_AGE_US_MAX, SEGMENT_BYTES_MAX
+from edgebroker.world.settings.section import key
+from edgebroker.world.valuekinds import Folder, Whole
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """The delivery log; none is written without `dir`."""
+
+    dir: Path | None = key(None, Folder())
+    sample_qos0: int = key(1, Whole(1, 1_000_000))
+    segment_bytes_max: int = key(SEGMENT_BYTES_MAX, Whole(64 * limits.KIB, 64 * limits.MIB))
+    segment_age_s_max: int = key(SEGMENT_AGE_US_MAX // SECOND, Whole(1, 7 * 24 * 3_600))

@@ -1,0 +1,15 @@
+"""Section `node`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgebroker.world.settings.section import key
+from edgebroker.world.valuekinds import Text
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """Who this gateway is."""
+
+    name: str = key("gateway", Text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "1 to 64 letters, digits, '.', '_' or '-'"))

@@ -1,0 +1,135 @@
+"""Settings from TOML text: strict, and with every problem at its line."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from edgebroker import limits
+from edgebroker.world.settings.problems import Problem, SettingsRefused
+from edgebroker.world.settings.section import Section
+from edgebroker.world.tomllines import KeyLines, line_of_error
+from edgebroker.world.valuekinds import Kind, Unusable
+
+FILE_BYTES_MAX = 1 * limits.MIB  # ours has about 1 KiB; a larger file is something else, given by mistake
+TABLES_MAX = 64  # of one list, as of listeners: each is a socket; more is a file that a program wrote by mistake
+
+Sections = Mapping[str, Section]
+
+
+def text_of(path: Path) -> str:
+    """The text of a settings file. Raises SettingsRefused."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+        text = data.decode()
+    except OSError as error:
+        raise SettingsRefused([Problem(str(path), 0, "", f"cannot be read: {error.strerror}")]) from error
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise SettingsRefused([Problem(str(path), line, "", "is not UTF-8", "save it as UTF-8 text")]) from error
+    if len(data) > FILE_BYTES_MAX:
+        raise SettingsRefused([Problem(str(path), 0, "", f"has more than {FILE_BYTES_MAX:,} bytes")])
+    return text
+
+
+def read(known: Sections, text: str, file: str, folder: Path) -> dict[str, Any]:
+    """Section name -> its values, a tuple of them for a list. Raises SettingsRefused."""
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsRefused([_not_toml(known, str(error), text, file)]) from error
+    reader = _Reader(known, KeyLines.of(text), file, folder)
+    sections = {name: reader.section(name, values) for name, values in content.items()}
+    if reader.problems:
+        raise SettingsRefused(sorted(reader.problems, key=lambda problem: problem.line))
+    return sections
+
+
+def read_value(known: Sections, section: Section, name: str, value: object, folder: Path) -> object:
+    """The checked value of a key. Raises Unusable(reason, mend)."""
+    declared = section.keys.get(name)
+    if declared is None:
+        raise Unusable("unknown key", _nearest_key(known, section, name))
+    kind: Kind = declared.metadata["kind"]
+    return kind.read(value, folder)
+
+
+class _Reader:
+    """One reading of one file. What is wrong is collected in `problems`."""
+
+    def __init__(self, known: Sections, lines: KeyLines, file: str, folder: Path) -> None:
+        self.problems: list[Problem] = []
+        self._known = known
+        self._lines = lines
+        self._file = file
+        self._folder = folder
+
+    def section(self, name: str, values: object) -> Any:
+        """The values of what stands at the top of the file as *name*; nothing of use if there are problems."""
+        section = self._known.get(name)
+        if section is None:
+            self._problem((name,), name, *_unknown_section(self._known, name))
+        elif isinstance(values, dict):
+            made = self._table(section, values, (name,))
+            return (made,) if section.is_list else made
+        elif not (section.is_list and isinstance(values, list) and all(isinstance(one, dict) for one in values)):
+            self._problem((name,), name, "is a section", f"write {_header(section)} on a line")
+        elif not 1 <= len(values) <= TABLES_MAX:
+            self._problem((name,), name, f"has {len(values)} entries", f"write 1 to {TABLES_MAX}")
+        else:
+            return tuple(self._table(section, one, (name, index)) for index, one in enumerate(values))
+        return None
+
+    def _table(self, section: Section, values: dict[str, Any], path: tuple[str | int, ...]) -> Any:
+        given: dict[str, Any] = {}
+        before = len(self.problems)
+        for name, value in values.items():
+            try:
+                given[name] = read_value(self._known, section, name, value, self._folder)
+            except Unusable as error:
+                self._problem((*path, name), f"{section.name}.{name}", *error.args)
+        if len(self.problems) > before:
+            return None
+        made = section.made(**given)
+        for name, reason, mend in section.conflicts(made, given.keys()):
+            self._problem((*path, name), f"{section.name}.{name}", reason, mend)
+        return made
+
+    def _problem(self, path: tuple[str | int, ...], name: str, reason: str, mend: str) -> None:
+        self.problems.append(Problem(self._file, self._lines.line(*path), name, reason, mend))
+
+
+def _header(section: Section) -> str:
+    return f"[[{section.name}]]" if section.is_list else f"[{section.name}]"
+
+
+def _not_toml(known: Sections, message: str, text: str, file: str) -> Problem:
+    reason, line = line_of_error(message, text)
+    mend = ""
+    if "twice" in reason or "overwrite" in reason:
+        several = [section for section in known.values() if section.is_list and f"('{section.name}',)" in reason]
+        mend = f"write {_header(several[0])} each time" if several else "a key or section may stand only once"
+    return Problem(file, line, "", f"not TOML: {reason}", mend)
+
+
+def _nearest_key(known: Sections, section: Section, name: str) -> str:
+    if elsewhere := list(_sections_with(known, name)):
+        return f"it belongs in [{'] or ['.join(elsewhere)}]"
+    nearest = difflib.get_close_matches(name, section.keys, n=1)
+    return f"did you mean {nearest[0]}?" if nearest else f"[{section.name}] has {', '.join(section.keys)}"
+
+
+def _unknown_section(known: Sections, name: str) -> tuple[str, str]:
+    """(reason, mend) for a name at the top of the file that is no section."""
+    if belongs := list(_sections_with(known, name)):
+        return "stands outside any section", f"put it under [{'] or ['.join(belongs)}]"
+    nearest = difflib.get_close_matches(name, known, n=1)
+    return "unknown section", f"did you mean [{nearest[0]}]?" if nearest else f"there are {', '.join(known)}"
+
+
+def _sections_with(known: Sections, name: str) -> Iterator[str]:
+    return (section.name for section in known.values() if name in section.keys)

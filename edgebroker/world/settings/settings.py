@@ -1,0 +1,98 @@
+"""The settings as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from edgebroker.world.settings.data import DataSettings
+from edgebroker.world.settings.limits import LimitSettings
+from edgebroker.world.settings.listener import ListenerSettings
+from edgebroker.world.settings.log import LogSettings
+from edgebroker.world.settings.node import NodeSettings
+from edgebroker.world.settings.problems import Problem, SettingsRefused
+from edgebroker.world.settings.reading import read, read_value, text_of
+from edgebroker.world.settings.section import Section
+from edgebroker.world.valuekinds import Unusable
+
+COMMAND_LINE = "command line"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything an operator may set, by section. A tuple is a section that may stand several times."""
+
+    node: NodeSettings = field(default_factory=NodeSettings)
+    listeners: tuple[ListenerSettings, ...] = field(
+        default_factory=lambda: (ListenerSettings(),), metadata={"section": "listener"}
+    )
+    log: LogSettings = field(default_factory=LogSettings)
+    data: DataSettings = field(default_factory=DataSettings)
+    limits: LimitSettings = field(default_factory=LimitSettings)
+
+    @classmethod
+    def defaults(cls) -> Settings:
+        """What holds without a file."""
+        return cls()
+
+    @classmethod
+    def load(cls, path: Path) -> Settings:
+        """Read a settings file. Paths in it are relative to the file's own folder. Raises SettingsRefused."""
+        return cls.parse(text_of(path), str(path), path.parent)
+
+    @classmethod
+    def parse(cls, text: str, file: str, folder: Path) -> Settings:
+        """Settings from TOML text. `file` names it in problems; paths are relative to `folder`."""
+        return cls(**{_ATTRIBUTES[name]: values for name, values in read(SECTIONS, text, file, folder).items()})
+
+    def overridden(
+        self, host: str | None = None, port: int | None = None, log_dir: Path | None = None, data: Path | None = None
+    ) -> Settings:
+        """These settings with what the command line says instead; None leaves a value. Raises SettingsRefused.
+
+        *host* and *port* are those of the first listener.
+        """
+        wanted = {
+            ("listener", "host"): host,
+            ("listener", "port"): port,
+            ("log", "dir"): log_dir,
+            ("data", "dir"): data,
+        }
+        problems: list[Problem] = []
+        settings = self
+        for (name, key), value in wanted.items():
+            if value is None:
+                continue
+            section = SECTIONS[name]
+            try:
+                checked = read_value(SECTIONS, section, key, str(value) if isinstance(value, Path) else value, Path())
+            except Unusable as error:
+                problems.append(Problem(COMMAND_LINE, 0, f"{name}.{key}", *error.args))
+            else:
+                settings = settings._with(section, key, checked)
+        if problems:
+            raise SettingsRefused(problems)
+        return settings
+
+    def values(self) -> dict[str, Any]:
+        """Section -> key -> value, as JSON can hold it; for a section that may stand several times, a list of those."""
+        shown: dict[str, Any] = {}
+        for section in SECTIONS.values():
+            values = getattr(self, _ATTRIBUTES[section.name])
+            shown[section.name] = [section.shown(one) for one in values] if section.is_list else section.shown(values)
+        return shown
+
+    def _with(self, section: Section, key: str, value: object) -> Settings:
+        attribute = _ATTRIBUTES[section.name]
+        values = getattr(self, attribute)
+        first = replace(values[0] if section.is_list else values, **{key: value})
+        changes: dict[str, Any] = {attribute: (first, *values[1:]) if section.is_list else first}
+        return replace(self, **changes)
+
+
+SECTIONS: Mapping[str, Section] = {section.name: section for section in map(Section.of, fields(Settings))}
+"""By the name that a file gives them."""
+KEYS: Mapping[str, Mapping[str, Field[Any]]] = {name: section.keys for name, section in SECTIONS.items()}
+_ATTRIBUTES: Mapping[str, str] = dict(zip(SECTIONS, (declared.name for declared in fields(Settings)), strict=True))
