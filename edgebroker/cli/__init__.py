@@ -22,6 +22,7 @@ COMMANDS = {
     "sub": "Subscribe by topic and content, and print what arrives.",
     "explain": "Show how a filter is understood and found.",
     "check": "Check a settings file and show what it says.",
+    "passwd": "Add users to a password file, change or check their passwords.",
     "log": "Read, sum up and export delivery logs.",
     "bench": "Measure this broker, side by side with another.",
     "simulate": "Repeat published experiments.",

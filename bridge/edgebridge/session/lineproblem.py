@@ -1,0 +1,22 @@
+"""What is wrong with one line of a password, key or access-control file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LineProblem:
+    """`line` counts from 1; `mend` says how to put it right, or is empty."""
+
+    line: int
+    reason: str
+    mend: str = ""
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.reason}" + (f"; {self.mend}" if self.mend else "")
+
+
+def clipped(text: str, characters: int = 60) -> str:
+    """*text* quoted for a message: what cannot be printed is escaped, what is long is cut."""
+    return repr(text if len(text) <= characters else text[:characters] + "...")

@@ -1,0 +1,124 @@
+"""`edgebroker passwd FILE USER`: who may come in, and with which password. docs/access.md explains the file."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import secrets
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from edgebridge.session.passwordfile import (
+    PasswordFile,
+    PasswordInvalid,
+    check_password,
+    check_user_name,
+    make_user,
+)
+from edgebridge.session.passwordhash import SALT_BYTES, Pbkdf2
+from edgebroker.world.privatefile import is_open_to_others, read_private, replace_private
+
+
+@click.command("passwd")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("user", required=False)
+@click.argument("password", required=False)
+@click.option("--password-file", type=click.File("r"), help="Take the password from the first line of a file.")
+@click.option("--stdin", "from_stdin", is_flag=True, help="Take the password from the first line of standard input.")
+@click.option("--delete", "-D", is_flag=True, help="Delete the user.")
+@click.option("--check", is_flag=True, help="Change nothing: is this the password? Without USER: is the file in order?")
+@click.option(
+    "--hash",
+    "kind",
+    type=click.Choice(["scrypt", "pbkdf2"]),
+    default="scrypt",
+    show_default=True,
+    help="How it is stored; pbkdf2 is the one that Mosquitto reads too.",
+)
+@click.option(
+    "--scram", is_flag=True, help="Store a secret for SCRAM-SHA-256 too; it is easier to guess from than scrypt."
+)
+@click.option("--json", "as_json", is_flag=True, help="With --check, for programs: one JSON object.")
+def command(
+    file: Path,
+    user: str | None,
+    password: str | None,
+    password_file: TextIO | None,
+    from_stdin: bool,
+    delete: bool,
+    check: bool,
+    kind: str,
+    scram: bool,
+    as_json: bool,
+) -> None:
+    """Add USER to the password FILE, change the password, or delete or check it.
+
+    The password is asked for twice at a terminal. FILE is made if it is not there, and replaced as a whole: a broker
+    never reads half of it. A running gateway reads it again on SIGHUP.
+
+    Exit code 0 if all is well, 1 if a check says no, 2 if nothing could be done.
+    """
+    if sum((password is not None, password_file is not None, from_stdin)) > 1:
+        raise click.UsageError("one of PASSWORD, --password-file and --stdin")
+    if delete and (check or scram):
+        raise click.UsageError("--delete goes alone")
+    users = PasswordFile.parse(read_private(file)) if file.exists() or check or delete else PasswordFile()
+    for problem in users.problems:
+        if not as_json:
+            click.echo(f"{file}: {problem}", err=True)
+    if user is None:
+        if not check:
+            raise click.UsageError("Missing argument 'USER'.")
+        _say(as_json, ok=not users.problems, users=len(users.users), problems=list(map(str, users.problems)))
+        return
+    if delete:
+        _known(users, user)
+        replace_private(file, str(users.without_user(user)))
+        return
+    if password is not None:
+        click.echo("warning: a password on the command line is seen by every user of this machine", err=True)
+    elif password_file is not None:
+        password = password_file.readline().rstrip("\r\n")
+    elif from_stdin:
+        password = sys.stdin.readline().rstrip("\r\n")
+    elif sys.stdin.isatty():
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=not check)
+    else:
+        raise click.UsageError("no terminal to ask for the password: use --stdin or --password-file")
+    assert password is not None
+    if check:
+        _known(users, user)
+        _say(as_json, ok=users.accepts(user, check_password(password)), user=user)
+        return
+    check_user_name(user)
+    made = make_user(
+        user, password, secrets.token_bytes(SALT_BYTES), secrets.token_bytes(SALT_BYTES) if scram else None
+    )
+    if kind == "pbkdf2":
+        made = replace(made, hash=Pbkdf2.make(check_password(password), secrets.token_bytes(SALT_BYTES)))
+    if is_open_to_others(file):
+        click.echo(f"{file} was readable by everybody; now it is not", err=True)
+    replace_private(file, str(users.with_user(made)))
+
+
+def _known(users: PasswordFile, user: str) -> None:
+    """Raise PasswordInvalid, with the nearest name, if *user* is not in the file."""
+    if user in users.users or any(line.partition(":")[0].strip() == user for line in users.lines):
+        return
+    nearest = difflib.get_close_matches(user, users.users, n=1)
+    raise PasswordInvalid(f"there is no user {user!r}" + (f"; did you mean {nearest[0]!r}?" if nearest else ""))
+
+
+def _say(as_json: bool, ok: bool, **facts: object) -> None:
+    """The answer of a check, and its exit code."""
+    if as_json:
+        click.echo(json.dumps({"ok": ok, **facts}))
+    elif "user" in facts:
+        click.echo("right" if ok else "wrong")
+    elif ok:
+        click.echo(f"{facts['users']} users, no problem")
+    sys.exit(0 if ok else 1)

@@ -1,0 +1,73 @@
+"""Small files that only their owner may read, replaced as a whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from edgebroker.errors import SettingsInvalid
+
+PRIVATE: Final = 0o600
+BYTES_MAX: Final = 64 << 20  # 100,000 users take 30 MiB
+
+
+class FileRefused(SettingsInvalid):
+    """A file that cannot be read or written; the message names it."""
+
+
+def read_private(path: Path) -> str:
+    """The text of *path*. Raises FileRefused if it is missing, too large or no UTF-8."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(BYTES_MAX + 1)
+    except OSError as error:
+        raise FileRefused(f"{path}: cannot be read: {error.strerror}") from error
+    if len(data) > BYTES_MAX:
+        raise FileRefused(f"{path}: has more than {BYTES_MAX:,} bytes")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise FileRefused(f"{path}:{line}: is not UTF-8") from error
+
+
+def is_open_to_others(path: Path) -> bool:
+    """Whether others than owner and group may read *path*."""
+    try:
+        return bool(path.stat().st_mode & stat.S_IROTH)
+    except OSError:
+        return False
+
+
+def replace_private(path: Path, text: str) -> None:
+    """Put *text* in the place of *path*: on disk before it is seen, readable by its owner alone. Raises FileRefused.
+
+    A symbolic link stays one. The owner of a file that was there stays its owner, as far as the system lets us.
+    """
+    path = path.resolve()
+    temporary = ""
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
+        with os.fdopen(descriptor, "wb") as file:
+            with suppress(OSError):
+                before = path.stat()
+                os.fchown(file.fileno(), before.st_uid, before.st_gid)
+            os.fchmod(file.fileno(), PRIVATE)
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        if temporary:
+            with suppress(OSError):
+                os.unlink(temporary)
+        raise FileRefused(f"{path}: cannot be written: {error.strerror}") from error

@@ -1,0 +1,52 @@
+"""Broken password files: the readers answer with problems that name the line, never with an exception or an open
+door.
+"""
+
+from __future__ import annotations
+
+import random
+
+from edgebridge.session.passwordfile import PasswordFile
+
+ROUNDS = 4_000
+KEY = "qgs1QcSFOIvzZ3UqBhBGWcPvsJzdjzo6LcJDQ2NcHbXzAhhBmhN3M2H3vGq2ezGZ6jWnOAe4bWx2L1dXb1DTBg=="
+PASSWORDS = f"""\
+# users
+anna:$scrypt$ln=14,r=8,p=1$AAECAwQFBgcICQoLDA0ODw$AAECAwQFBgcICQoLDA0ODwABAgMEBQYHCAkKCwwNDg8
+bob:$7$101$Z7wyStXtimbqI8f5${KEY}
+carl:$6$P41Ab3+OLioKTJP5${KEY}:$scram-sha-256$i=4096$AAEC${KEY[:43]}=${KEY[:43]}=
+"""
+
+
+def mutated(text: str, chance: random.Random) -> str:
+    """*text* with a few characters replaced, repeated, taken out or moved."""
+    characters = list(text)
+    for _ in range(chance.randint(1, 6)):
+        at = chance.randrange(len(characters))
+        match chance.randrange(5):
+            case 0:
+                characters[at] = chr(chance.choice((0, 9, 10, 13, 32, 36, 58, 61, 0x7F, 0xD800, 0x1F600)))
+            case 1:
+                characters[at:at] = characters[at : at + chance.randrange(80)]
+            case 2:
+                del characters[at : at + chance.randrange(40)]
+            case 3:
+                characters[at] = chance.choice("$:,=0123456789lnrp#+/")
+            case 4:
+                characters[at:at] = chance.choice(("$scrypt$", "$7$", ":", "\n", "9" * 30, "ln=20,r=64", "\ufeff"))
+        if not characters:
+            characters = ["\n"]
+    return "".join(characters)
+
+
+def test_password_files(chance: random.Random) -> None:
+    for _ in range(ROUNDS):
+        text = mutated(PASSWORDS, chance)
+        users = PasswordFile.parse(text)
+        lines = text.split("\n")
+        for problem in users.problems:
+            assert 1 <= problem.line <= len(lines)
+            assert len(str(problem)) < 400
+        for name, user in users.users.items():
+            assert lines[user.line - 1].removeprefix("\ufeff").partition(":")[0].strip() == name
+            assert user.hash.cost < 4_000_000  # microseconds: no line can make a check take longer
