@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from edgebridge.wire.decode import decode_packet
-from edgebridge.wire.dialect import V5, V311, Dialect
+from edgebridge.wire.dialect import V5, V311, V311_BRIDGE, Dialect
 from edgebridge.wire.encode import encode_packet, encode_properties
 from edgebridge.wire.errors import ProtocolError
 from edgebridge.wire.fields import VARIABLE_MAX, read_variable, write_variable
@@ -103,7 +103,7 @@ def connects(draw: st.DrawFn, dialect: Dialect) -> Connect:
         None if bare and username is None else draw(st.none() | octets),
         draw(st.none() | st.builds(Will, topics, octets, qos, st.booleans(), carried(dialect, Carrier.WILL))),
         draw(carried(dialect, Carrier.CONNECT)),
-        dialect,
+        draw(st.sampled_from([V311, V311_BRIDGE])) if bare else dialect,
     )
 
 

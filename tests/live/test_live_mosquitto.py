@@ -1,4 +1,4 @@
-"""Debian's Mosquitto clients, and Mosquitto itself as a bridge, use content filters with nothing installed."""
+"""Debian's Mosquitto clients: content filters with nothing installed, requests, sessions, wills and the rest."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import contextlib
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 
 SUB, PUB, STDBUF = shutil.which("mosquitto_sub"), shutil.which("mosquitto_pub"), shutil.which("stdbuf")
-MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+RR = shutil.which("mosquitto_rr")
 
 pytestmark = [
     pytest.mark.live,
@@ -115,42 +116,75 @@ def test_refusals(gateway: Any, version: str, options: list[str], code: int) -> 
     assert "All subscription requests were denied." in ended.stderr
 
 
-@pytest.mark.skipif(MOSQUITTO is None, reason="Mosquitto is not installed")
-@pytest.mark.parametrize(
-    "version",
-    [
-        pytest.param("mqttv311", marks=pytest.mark.slow),  # Mosquitto first tries a version of its own, then waits 5 s
-        "mqttv50",
-    ],
-)
-def test_a_bridge_fetches_what_it_wants(gateway: Any, free_port: int, tmp_path: Path, version: str) -> None:
-    config = tmp_path / "mosquitto.conf"
-    config.write_text(
-        f"listener {free_port} 127.0.0.1\nallow_anonymous true\n"
-        f"connection uplink\naddress 127.0.0.1:{gateway.port}\nbridge_protocol_version {version}\nrestart_timeout 1\n"
-        f"remote_clientid bridge-{version}\nlocal_clientid local-{version}\nnotifications_local_only true\n"
-        f"topic {IN_TOPIC} in 1\n"
-    )
-    publish(gateway.port, "sensors/first", LAST, "-r")  # comes over as soon as the bridge has subscribed
-    with (tmp_path / "log").open("w") as log:
-        mosquitto = subprocess.Popen([str(MOSQUITTO), "-c", str(config), "-v"], stdout=log, stderr=log)
-    try:
-        wait_for_port(mosquitto, free_port)
-        with subscribed(free_port, "-t", "sensors/#", "-v", "-C", "3", until="sensors/first") as printed:
-            readings(gateway.port)
-            assert printed() == [f"sensors/first {LAST}", 'sensors/a {"temp":31}', f"sensors/a {LAST}"]
-    finally:
-        mosquitto.terminate()
-        mosquitto.wait(PATIENCE_S)
-        publish(gateway.port, "sensors/first", "", "-r")
+# -- what has nothing to do with filters -----------------------------------------------------------------------
 
 
-def wait_for_port(process: subprocess.Popen[bytes], port: int) -> None:
-    """Until mosquitto_pub gets through."""
-    command = [str(PUB), "-p", str(port), "-q", "1", "-t", "ready", "-n"]
-    for _ in range(int(PATIENCE_S / 0.05)):
-        if subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False).returncode == 0:
-            return
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(0.05)
-    raise AssertionError("Mosquitto does not listen")
+VERSIONS = pytest.mark.parametrize("version", ["311", "5"])
+EVERY_QOS = pytest.mark.parametrize("qos", ["0", "1", "2"])
+
+
+@VERSIONS
+@EVERY_QOS
+def test_lines_arrive_in_order(gateway: Any, version: str, qos: str) -> None:
+    lines = [f"line {number}" for number in range(100)]
+    with subscribed(gateway.port, "-V", version, "-q", "2", "-t", "lines", "-C", "100") as printed:
+        command = [str(PUB), "-p", str(gateway.port), "-V", version, "-q", qos, "-t", "lines", "-l"]
+        subprocess.run(command, input="\n".join(lines) + "\n", check=True, timeout=PATIENCE_S, text=True)
+        assert printed() == lines
+
+
+@VERSIONS
+def test_a_session_is_kept(gateway: Any, version: str) -> None:
+    kept = ["-V", version, "-i", f"kept-{version}", "-c", "-q", "1", "-t", f"kept/{version}"]
+    kept += ["-x", "60"] if version == "5" else []
+    subprocess.run([str(SUB), "-p", str(gateway.port), *kept, "-E"], check=True, timeout=PATIENCE_S)
+    for number in range(10):
+        publish(gateway.port, f"kept/{version}", str(number))
+    command = [str(SUB), "-p", str(gateway.port), *kept, "-C", "10", "-W", "30"]
+    ended = subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_S, text=True)
+    assert ended.stdout.split() == [str(number) for number in range(10)]
+
+
+@VERSIONS
+def test_a_will_of_who_is_killed(gateway: Any, version: str) -> None:
+    will = ["--will-topic", "wills/a", "--will-payload", "gone", "--will-qos", "1", "--will-retain"]
+    with subscribed(gateway.port, "-t", "wills/#", "-v", "-C", "1") as printed:
+        with subscribed(gateway.port, "-V", version, "-t", "unused", "-C", "1", *will):
+            pass
+        assert printed() == ["wills/a gone"]
+    with subscribed(gateway.port, "-t", "wills/#", "-F", "%r %t %p", "-C", "1") as printed:
+        assert printed() == ["1 wills/a gone"], "and retained"
+    publish(gateway.port, "wills/a", "", "-r")
+
+
+def test_properties_are_shown(gateway: Any) -> None:
+    told = ["content-type", "application/json"], ["response-topic", "answers"], ["user-property", "site", "north"]
+    options = [word for words in told for word in ("-D", "publish", *words)]
+    with subscribed(gateway.port, "-V", "5", "-t", "props", "-F", "%C|%R|%P|%p", "-C", "1") as printed:
+        publish(gateway.port, "props", "1", "-V", "5", *options)
+        assert printed() == ["application/json|answers|site:north|1"]
+
+
+@pytest.mark.skipif(RR is None, reason="mosquitto_rr is not installed")
+@pytest.mark.parametrize("spoken", ["311", "5"])
+def test_a_request_is_answered(gateway: Any, guest: Callable[..., Any], spoken: str) -> None:
+    """In version 5 the request says where the answer goes and what it answers; in 3.1.1 both sides must know."""
+    service = guest("service")
+    topics = []
+
+    def answer(client: Any, userdata: Any, message: Any) -> None:
+        asked = message.properties
+        topics.append(getattr(asked, "ResponseTopic", None))
+        carried = Properties(PacketTypes.PUBLISH)
+        if hasattr(asked, "CorrelationData"):
+            carried.CorrelationData = asked.CorrelationData
+        client.publish("rr/answer", b"21 x 2 = " + message.payload, 1, properties=carried)
+
+    service.client.on_message = answer
+    service.subscribe("rr/request", 1)
+    command = [str(RR), "-p", str(gateway.port), "-V", spoken, "-q", "1", "-t", "rr/request", "-e", "rr/answer"]
+    correlated = ["-D", "publish", "correlation-data", "7"] if spoken == "5" else []
+    options = ["-m", "42", *correlated, "-F", "%p %D" if spoken == "5" else "%p", "-W", "30"]
+    ended = subprocess.run([*command, *options], check=True, capture_output=True, timeout=PATIENCE_S, text=True)
+    assert ended.stdout.strip() == ("21 x 2 = 42 7" if spoken == "5" else "21 x 2 = 42")
+    assert topics == ["rr/answer" if spoken == "5" else None]

@@ -243,7 +243,7 @@ def test_a_packet_that_breaks_one_rule_is_refused(refusal: Refusal, dialect: Dia
     [
         (b"\x00\x06MQIsdp\x03", V31, b"\x20\x02\x00\x01"),
         (b"\x00\x04MQTT\x03", V311, b"\x20\x02\x00\x01"),
-        (b"\x00\x04MQTT\x84", V311, b"\x20\x02\x00\x01"),  # a bridge of Mosquitto trying its private flag
+        (b"\x00\x04MQTT\x83", V311, b"\x20\x02\x00\x01"),
         (b"\x00\x04MQTT\x06", V5, b"\x20\x03\x00\x84\x00"),
         (b"\x00\x06MQIsdp\x04", V31, b"\x20\x02\x00\x01"),
     ],

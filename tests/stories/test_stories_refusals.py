@@ -103,7 +103,7 @@ def test_what_is_no_mqtt_at_all_is_closed(play: Any, octets: str) -> None:
 
 
 def test_an_unknown_protocol_level_is_told_so(play_v311: Any) -> None:
-    """[3.1.1: MQTT-3.1.2-2]: return code 1; a bridge of another broker tries again without bit 7."""
+    """[3.1.1: MQTT-3.1.2-2]: return code 1."""
     play_v311("""
     mallory opens
     mallory > 0x100d00044d51545483020000000161    mallory < CONNACK reason=0x84    mallory < CLOSED

@@ -31,6 +31,9 @@ FORWARDED: Final = (
 SYSTEM_PREFIX: Final = "$"
 """Topics of the broker itself; clients do not publish there (section 4.7.2)."""
 
+BRIDGE_STATE: Final = "$SYS/broker/connection/{}/state"
+"""Where Mosquitto's bridges say whether they are connected, each under its own client identifier (`notifications`)."""
+
 
 class ReceiveMaximumExceeded(ProtocolViolation):
     """A client has more unfinished QoS 2 messages than we announced [MQTT-3.3.4-7]."""
@@ -95,7 +98,7 @@ class Publishing:
 
     def accept(self, publication: Publication, now: Instant) -> ReasonCode:
         """Retain and route a publication. A 3.1.1 client cannot hear a refusal; it is counted in `refused`."""
-        if publication.topic.startswith(SYSTEM_PREFIX):
+        if publication.topic.startswith(SYSTEM_PREFIX) and not _is_own_state(publication):
             self.refused += 1
             return ReasonCode.NOT_AUTHORIZED
         if publication.retain and not self._retained.keep(publication):
@@ -146,3 +149,8 @@ class Publishing:
             content_type=text(properties, Property.CONTENT_TYPE, "") or None,
             properties_bytes=len(encode_properties(forwarded)),
         )
+
+
+def _is_own_state(publication: Publication) -> bool:
+    """Whether a bridge speaks of itself: the one topic of the broker that clients may write."""
+    return publication.topic == BRIDGE_STATE.format(publication.publisher)

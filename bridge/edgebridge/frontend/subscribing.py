@@ -62,6 +62,7 @@ class Subscribing:
         reasons: list[int] = []
         complaints: list[str] = []
         granted: list[tuple[Granted, SubscriptionOption, SubscriptionRequest]] = []
+        is_bridge = connection.dialect.is_bridge
         for option in subscribe.subscriptions:
             try:
                 request = _request(option, wheres)
@@ -75,11 +76,11 @@ class Subscribing:
                 request.topic_filter,
                 request.filter,
                 option.qos,
-                option.no_local,
+                option.no_local or is_bridge,
                 session,
                 _label(request),
                 identifier,
-                option.retain_as_published,
+                option.retain_as_published or is_bridge,
             )
             for effect in self._node.handle(wanted, now):
                 if isinstance(effect, Granted):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from edgebridge.wire.dialect import DIALECTS, Dialect
+from edgebridge.wire.dialect import DIALECTS, V311_BRIDGE, Dialect
 from edgebridge.wire.errors import (
     ClientIdentifierNotValid,
     MalformedPacket,
@@ -72,7 +72,7 @@ def decode_connect(body: bytes, _: Dialect) -> Connect:
 
 
 def _dialect(name: str, level: int) -> Dialect:
-    for dialect in DIALECTS:
+    for dialect in (*DIALECTS, V311_BRIDGE):
         if dialect.level == level and dialect.name == name:
             return dialect
     spoken = " and ".join(dialect.version for dialect in DIALECTS)

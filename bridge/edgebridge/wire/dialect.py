@@ -20,22 +20,26 @@ class Dialect:
     """Whether packets carry properties, and SUBSCRIBE its options beyond QoS."""
     has_reasons: bool
     """Whether acknowledgements and DISCONNECT carry reason codes."""
+    is_bridge: bool = False
+    """Whether all subscriptions are no local and retain as published, which 3.1.1 cannot ask for one by one."""
 
 
 V31: Final = Dialect("3.1", "MQIsdp", 3, has_properties=False, has_reasons=False)
 """Recognised only to be refused politely: its CONNACK has the form of 3.1.1."""
 V311: Final = Dialect("3.1.1", "MQTT", 4, has_properties=False, has_reasons=False)
+V311_BRIDGE: Final = Dialect("3.1.1 (bridge)", "MQTT", 0x84, has_properties=False, has_reasons=False, is_bridge=True)
+"""3.1.1 with bit 7 of the level set, as Mosquitto's bridges try first (`try_private`). Taken at its word, a bridge with
+`topic ... both` gets no message back that it brought, and keeps what is retained retained."""
 V5: Final = Dialect("5", "MQTT", 5, has_properties=True, has_reasons=True)
 
 DIALECTS: Final[tuple[Dialect, ...]] = (V311, V5)
-"""What we speak."""
+"""What we speak; and V311_BRIDGE."""
 
 
 def answering_dialect(connect_body: bytes) -> Dialect | None:
     """In which dialect to answer a CONNECT that was refused; None if its sender speaks no MQTT (just close).
 
-    An unknown level is answered in the nearest dialect below it, so that the sender can read the refusal. Bridges of
-    other brokers set bit 7 of the level and try again without it when refused with return code 1.
+    An unknown level is answered in the nearest dialect below it, so that the sender can read the refusal.
     """
     if connect_body[:6] == b"\x00\x04MQTT" and len(connect_body) > 6:
         return V5 if connect_body[6] & 0x7F >= V5.level else V311
