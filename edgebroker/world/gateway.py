@@ -16,7 +16,9 @@ from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
 from edgebroker.records import Cause
 from edgebroker.storage.deliverylog.writer import DeliveryLog
+from edgebroker.world.insight import Insight
 from edgebroker.world.logdir import LogDir
+from edgebroker.world.pulse import Pulse
 from edgebroker.world.reactor import Reactor, clock
 from edgebroker.world.settings import Settings
 
@@ -49,20 +51,40 @@ class Gateway:
         self.ledger = Ledger(self._log)
         limits = {limit.name: getattr(settings.limits, limit.name) for limit in fields(settings.limits)}
         self.frontend = Frontend(Node(self.ledger), Terms(**limits), new_client_id=lambda: f"auto-{uuid.uuid4().hex}")
+        self.pulse = Pulse()
         self._reactor: Reactor | None = None
+        self._insight: Insight | None = None
         self._writing: asyncio.Task[None] | None = None
 
     async def start(self) -> list[tuple[str, int]]:
         """Begin to listen; the address of every listener. Raises CannotListen, SettingsInvalid."""
         reactor = self._reactor = Reactor(self.frontend)
         addresses = [await reactor.listen(listener.host, listener.port) for listener in self._settings.listeners]
+        self._insight = Insight(
+            self._settings.node.name,
+            self.frontend,
+            reactor,
+            self.pulse,
+            self._log,
+            self._log_dir,
+            clock(),
+            time.time(),
+        )
+        self.pulse.start()
         if self._log_dir is not None:
             self._log_dir.start()
             self._writing = asyncio.create_task(self._write_log())
         return addresses
 
+    @property
+    def insight(self) -> Insight:
+        """What may be looked at, once the gateway has started."""
+        assert self._insight is not None
+        return self._insight
+
     async def stop(self) -> None:
         """Say good-bye to all clients and finish the log."""
+        self.pulse.stop()
         try:
             if self._reactor is not None:
                 await self._reactor.stop()

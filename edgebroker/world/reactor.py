@@ -48,6 +48,7 @@ class Door(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes arrived."""
         reactor = self._reactor
+        reactor.received_bytes += len(data)
         try:
             reactor.frontend.feed(self._connection, data, clock())
         except Exception as error:
@@ -78,6 +79,8 @@ class Reactor:
     def __init__(self, frontend: Frontend) -> None:
         self.frontend = frontend
         self._loop = asyncio.get_running_loop()
+        self.received_bytes = 0
+        self.sent_bytes = 0
         # uvloop itself holds writes back until all input of a turn is read, and sends what a socket was given in one
         # call; asyncio sends at once. So there we wait for the end of the turn. (On uvloop that would cost each
         # message another poll: a third of the latency.)
@@ -134,7 +137,9 @@ class Reactor:
             return
         out = self.frontend.take_output(connection, clock())
         if out:
-            transport.write(out[0] if len(out) == 1 else b"".join(out))
+            data = out[0] if len(out) == 1 else b"".join(out)
+            self.sent_bytes += len(data)
+            transport.write(data)
         if connection.closing:
             transport.close()
             if transport.get_write_buffer_size():  # close() waits for the peer, who may be gone or never read

@@ -69,7 +69,8 @@ class Frontend:
         )
         self.refusals: dict[ReasonCode, int] = {}
         """Connections closed for what they sent, by reason."""
-        self._opened = 0
+        self.accepted = 0
+        """Transports so far; also the number of the last connection."""
         delivery, publishing = self.delivery, self.publishing
         self._on: dict[type[Packet], Callable[[Connection, Any, Instant], None]] = {
             Connect: self.connecting.on_connect,
@@ -93,8 +94,8 @@ class Frontend:
 
     def opened(self, peer: str, now: Instant) -> Connection:
         """A transport was accepted; *peer* says from where. The connection may be `closing` at once: too many."""
-        self._opened += 1
-        connection = Connection(self._opened, peer, self.dirty, self._terms.out_bytes_max, now)
+        self.accepted += 1
+        connection = Connection(self.accepted, peer, self.dirty, self._terms.out_bytes_max, now)
         self.connections[connection.number] = connection
         if len(self.connections) > self._terms.connections_max:
             self._count(ReasonCode.SERVER_BUSY)

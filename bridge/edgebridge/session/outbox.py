@@ -25,6 +25,11 @@ class Outbox:
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries)
 
+    @property
+    def held_bytes(self) -> int:
+        """What all entries hold."""
+        return self._bytes
+
     def offer(self, entry: Entry) -> bool:
         """Queue *entry*; False if a bound would be passed."""
         size = entry.publication.held_bytes()

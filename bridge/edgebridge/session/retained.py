@@ -30,6 +30,11 @@ class Retained:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def held_bytes(self) -> int:
+        """What all messages hold."""
+        return self._bytes
+
     def keep(self, publication: Publication) -> bool:
         """Replace the topic's message; an empty payload clears it [MQTT-3.3.1-6]. False if there is no room."""
         topic = publication.topic

@@ -1,0 +1,28 @@
+"""The parts of a running gateway that may be looked at. Who looks changes nothing, and costs nothing until it looks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgebridge.frontend.frontend import Frontend
+from edgebroker.instants import Instant
+from edgebroker.storage.deliverylog.writer import DeliveryLog
+from edgebroker.world.logdir import LogDir
+from edgebroker.world.pulse import Pulse
+from edgebroker.world.reactor import Reactor
+
+
+@dataclass(slots=True)
+class Insight:
+    """`log` and `log_dir` are None where no delivery log is written."""
+
+    name: str
+    """What the operator calls the gateway."""
+    frontend: Frontend
+    reactor: Reactor
+    pulse: Pulse
+    log: DeliveryLog | None
+    log_dir: LogDir | None
+    started_at: Instant
+    started_unix_s: float
+    """What the wall clock said then; it may have been wrong."""

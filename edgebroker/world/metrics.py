@@ -1,0 +1,130 @@
+"""The page of `/metrics`: what a gateway counts anyway, read when somebody asks. docs/operations.md lists every metric.
+
+Names are for ever: dashboards and alert rules use them. Labels are few: only the sessions with the longest queues are
+named, so that ten thousand clients do not become ten thousand time series.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import sys
+from typing import Final
+
+import edgebroker
+from edgebroker.records import Cause
+from edgebroker.world.census import Census, take_census
+from edgebroker.world.insight import Insight
+from edgebroker.world.openmetrics import Exposition
+from edgebroker.world.process import Process
+from edgebroker.world.pulse import BOUNDS_S
+
+NAMED_SESSIONS: Final = 10
+"""Sessions with a time series of their own: enough to see who it is, few enough for any number of gateways."""
+
+
+async def metrics(insight: Insight) -> bytes:
+    """The whole page. The sessions are looked at in slices; everything else is as of one moment."""
+    census = await take_census(insight.frontend, "queue", NAMED_SESSIONS)
+    page = Exposition()
+    _about(page, insight)
+    _messages(page, insight)
+    _clients(page, insight, census)
+    _matching(page, insight)
+    _delivery_log(page, insight)
+    _machine(page, insight)
+    return page.text()
+
+
+def _about(page: Exposition, insight: Insight) -> None:
+    page.family("edgebroker_build", "info", "What runs here.")
+    page.sample(
+        "_info",
+        1,
+        node=insight.name,
+        version=edgebroker.__version__,
+        kernel=insight.frontend.node.tree.kernel.__name__.rpartition(".")[2],
+        loop=type(asyncio.get_running_loop()).__module__.partition(".")[0],
+        python=platform.python_version(),
+        implementation=sys.implementation.name,
+    )
+
+
+def _messages(page: Exposition, insight: Insight) -> None:
+    ledger, frontend = insight.frontend.ledger, insight.frontend
+    page.counter("edgebroker_messages_published", "Messages accepted from publishers.", ledger.published)
+    page.counter("edgebroker_messages_filtered", "Messages of which no copy was made.", ledger.filtered)
+    page.counter("edgebroker_messages_refused", "Messages not accepted.", frontend.publishing.refused)
+    page.counter("edgebroker_copies_made", "Copies made, one for each reader of a message.", ledger.matched)
+    page.counter("edgebroker_copies_delivered", "Copies that reached their reader.", ledger.delivered)
+    page.counter("edgebroker_copies_expired", "Copies that became useless while they waited.", ledger.expired)
+    page.family("edgebroker_copies_dropped", "counter", "Copies given up, by cause.")
+    for cause, count in sorted(ledger.dropped.items()):
+        page.sample("_total", count, cause=Cause(cause).name.lower())
+    page.gauge("edgebroker_copies_open", "Copies whose fate is still open.", ledger.queued)
+    reactor = insight.reactor
+    page.counter("edgebroker_received_bytes", "Bytes from clients.", reactor.received_bytes, "bytes")
+    page.counter("edgebroker_sent_bytes", "Bytes handed to the sockets of clients.", reactor.sent_bytes, "bytes")
+
+
+def _clients(page: Exposition, insight: Insight, census: Census) -> None:
+    frontend = insight.frontend
+    page.counter("edgebroker_connections_accepted", "Transports accepted.", frontend.accepted)
+    page.gauge("edgebroker_connections", "Transports open now.", len(frontend.connections))
+    page.gauge("edgebroker_connections_paused", "Of these, those whose peer reads too slowly.", census.paused)
+    page.family("edgebroker_refusals", "counter", "Connections refused or closed for what the client did, by reason.")
+    for reason, count in sorted(frontend.refusals.items()):
+        page.sample("_total", count, reason=reason.name.lower())
+    page.family("edgebroker_sessions", "gauge", "Sessions, by whether their client is here.")
+    page.sample("", census.connected, state="connected")
+    page.sample("", census.sessions - census.connected, state="away")
+    page.gauge("edgebroker_subscriptions", "Subscriptions granted.", len(frontend.node.subscriptions))
+    page.gauge("edgebroker_retained_messages", "Topics with a retained message.", len(frontend.retained))
+    held = frontend.retained.held_bytes
+    page.gauge("edgebroker_retained_bytes", "What retained messages hold.", held, "bytes")
+    page.gauge("edgebroker_queue_messages", "QoS 1 and 2 messages waiting in sessions.", census.queue_messages)
+    page.gauge("edgebroker_queue_bytes", "What they hold.", census.queue_bytes, "bytes")
+    page.gauge("edgebroker_inflight_messages", "Sent and not acknowledged.", census.inflight_messages)
+    page.gauge("edgebroker_inflight_bytes", "What they hold.", census.inflight_bytes, "bytes")
+    page.gauge("edgebroker_unsent_bytes", "In the out-buffers of clients.", census.unsent_bytes, "bytes")
+    page.family("edgebroker_session_queue_messages", "gauge", f"The {NAMED_SESSIONS} longest queues, by client.")
+    for session in census.ranked:
+        page.sample("", len(session.outbox), client=session.client_id)
+
+
+def _matching(page: Exposition, insight: Insight) -> None:
+    node = insight.frontend.node
+    tree = node.tree
+    page.gauge("edgebroker_matching_predicates", "Different content predicates, by topic filter.", len(tree.leaves))
+    page.gauge("edgebroker_matching_topic_nodes", "Nodes of the topic tree.", tree.topics.nodes)
+    page.gauge("edgebroker_matching_routes", "Topics whose readers are remembered.", len(node.routes))
+    page.counter("edgebroker_matching_steps", "Forks and buckets visited by searches.", tree.steps)
+
+
+def _delivery_log(page: Exposition, insight: Insight) -> None:
+    if insight.log is None or insight.log_dir is None:
+        return
+    log_dir = insight.log_dir
+    page.counter("edgebroker_log_rows", "Rows of the delivery log.", insight.log.rows_written)
+    page.counter("edgebroker_log_blocks_lost", "Blocks of it that could not be written.", log_dir.blocks_lost)
+    page.counter("edgebroker_log_segments_finished", "Files of it that are finished.", log_dir.segments_finished)
+
+
+def _machine(page: Exposition, insight: Insight) -> None:
+    pulse = insight.pulse
+    page.histogram(
+        "edgebroker_loop_lag_seconds",
+        "How late a timer rang: how long the loop kept others waiting.",
+        "seconds",
+        BOUNDS_S,
+        pulse.counts,
+        pulse.sum_s,
+    )
+    process = Process.now()
+    page.counter("process_cpu_seconds", "Processor time, user and system.", process.cpu_s, "seconds")
+    if process.resident_bytes is not None:
+        page.gauge("process_resident_memory_bytes", "Resident memory.", process.resident_bytes, "bytes")
+    if process.descriptors is not None:
+        page.gauge("process_open_fds", "Open file descriptors.", process.descriptors)
+    page.gauge("process_max_fds", "File descriptors at most.", process.descriptors_max)
+    page.gauge("process_start_time_seconds", "Start, since 1970.", insight.started_unix_s, "seconds")

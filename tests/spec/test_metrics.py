@@ -1,0 +1,357 @@
+"""`/metrics` is text of OpenMetrics 1.0: every page is read back here with the grammar of the specification."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgebridge.frontend.connection import Connection
+from edgebridge.wire.decode import decode_packet
+from edgebridge.wire.dialect import V5
+from edgebridge.wire.encode import encode_packet
+from edgebridge.wire.packets import Connect, Publish, Subscribe, SubscriptionOption
+from edgebridge.wire.properties import Property
+from edgebroker.world.census import RANKS, SLICE, take_census
+from edgebroker.world.gateway import Gateway
+from edgebroker.world.metrics import NAMED_SESSIONS, metrics
+from edgebroker.world.openmetrics import Exposition
+from edgebroker.world.process import Process
+from edgebroker.world.pulse import BOUNDS_S, Pulse
+from edgebroker.world.settings import Settings
+
+# -- the grammar (openmetrics.io, "Text format", ABNF) ----------------------------------------------------------
+
+NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+NUMBER = r"[+-]?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|[Ii]nf|NaN)"
+ESCAPED = r'(?:[^"\\\n]|\\["\\n])*'
+LABEL = rf'([a-zA-Z_][a-zA-Z0-9_]*)="({ESCAPED})"'
+SAMPLE = re.compile(rf"({NAME})(?:\{{((?:{LABEL})(?:,{LABEL})*)?\}})? ({NUMBER})")
+SUFFIXES = {
+    "counter": {"_total", "_created"},
+    "gauge": {""},
+    "info": {"_info"},
+    "histogram": {"_bucket", "_sum", "_count", "_created"},
+    "unknown": {""},
+}
+
+
+@dataclass
+class Family:
+    kind: str = "unknown"
+    unit: str = ""
+    meaning: str = ""
+    samples: dict[tuple[str, tuple[tuple[str, str], ...]], float] = field(default_factory=dict)
+
+    def value(self, suffix: str = "", **labels: str) -> float:
+        return self.samples[suffix, tuple(sorted(labels.items()))]
+
+
+def read(page: bytes) -> dict[str, Family]:
+    """The families of a page. Raises AssertionError for anything that the specification does not allow."""
+    text = page.decode()
+    assert text.endswith("\n# EOF\n"), "a page ends with EOF and a line feed"
+    families: dict[str, Family] = {}
+    name = ""
+    for line in text.removesuffix("# EOF\n").splitlines():
+        if line.startswith("# "):
+            keyword, of, value = line[2:].split(" ", 2)
+            assert re.fullmatch(NAME, of), line
+            if of != name:
+                assert of not in families, f"{of} stands in two places"
+                name, families[of] = of, Family()
+            family = families[name]
+            assert not family.samples, f"what is said of {name} stands before its samples"
+            match keyword:
+                case "TYPE":
+                    assert family.kind == "unknown", line
+                    assert value in SUFFIXES, line
+                    family.kind = value
+                case "UNIT":
+                    assert not family.unit, line
+                    assert name.endswith(f"_{value}"), line
+                    family.unit = value
+                case "HELP":
+                    assert not family.meaning, line
+                    assert re.fullmatch(ESCAPED, value), line
+                    family.meaning = value
+                case _:
+                    raise AssertionError(line)
+            continue
+        found = SAMPLE.fullmatch(line)
+        assert found, line
+        family = families[name]
+        suffix = found[1].removeprefix(name)
+        assert found[1].startswith(name), line
+        assert suffix in SUFFIXES[family.kind], line
+        labels = re.findall(LABEL, found[2] or "")
+        assert len({label for label, _ in labels}) == len(labels), f"a label twice: {line}"
+        key = (suffix, tuple(sorted(labels)))
+        assert key not in family.samples, f"twice: {line}"
+        family.samples[key] = float(found[found.re.groups])
+    for name, family in families.items():
+        check(name, family)
+    return families
+
+
+def check(name: str, family: Family) -> None:
+    values = family.samples
+    if family.kind in ("counter", "histogram"):
+        assert all(value >= 0 for value in values.values()), name
+    if family.kind == "info":
+        assert not family.unit
+        assert set(values.values()) == {1.0}
+    if family.kind == "histogram":
+        buckets = [(float(dict(labels)["le"]), value) for (suffix, labels), value in values.items() if labels]
+        assert buckets == sorted(buckets), "bounds rise"
+        assert [count for _, count in buckets] == sorted(count for _, count in buckets), "and so do the counts"
+        assert buckets[-1] == (float("inf"), family.value("_count"))
+        assert family.value("_sum") >= 0
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        b"# TYPE a gauge\na 1\n",
+        b"# TYPE a gauge\na 1\n# EOF",
+        b"# TYPE a counter\na 1\n# EOF\n",
+        b"# TYPE a gauge\na{b=1} 1\n# EOF\n",
+        b'# TYPE a gauge\na{b="\n"} 1\n# EOF\n',
+        b"# TYPE a gauge\na 1\na 1\n# EOF\n",
+        b"# TYPE a gauge\n# UNIT a seconds\na 1\n# EOF\n",
+        b"# TYPE a gauge\na 1\n# TYPE b gauge\nb 1\n# TYPE a gauge\n# EOF\n",
+        b'# TYPE a histogram\na_bucket{le="1.0"} 2\na_bucket{le="+Inf"} 1\na_sum 0\na_count 1\n# EOF\n',
+        b'# TYPE a histogram\na_bucket{le="1.0"} 2\na_sum 0\na_count 2\n# EOF\n',
+    ],
+)
+def test_the_reader_of_these_tests_finds_faults(page: bytes) -> None:
+    with pytest.raises(AssertionError):
+        read(page)
+
+
+# -- the writer -------------------------------------------------------------------------------------------------
+
+
+def test_label_values_are_escaped() -> None:
+    page = Exposition()
+    page.family("a", "gauge", 'says "b\\c"\nand d')
+    page.sample("", 1, client='quoted " back\\slash\nline \ud800')
+    family = read(page.text())["a"]
+    [((_, [(_, value)]), _)] = family.samples.items()
+    assert value == r"quoted \" back\\slash\nline ?"
+    assert family.meaning == r"says \"b\\c\"\nand d"
+
+
+def test_a_histogram_adds_its_buckets_up() -> None:
+    page = Exposition()
+    page.histogram("a_seconds", "x", "seconds", (0.5, 1.0), (1, 2, 4), 9.5)
+    family = read(page.text())["a_seconds"]
+    assert [family.value("_bucket", le=le) for le in ("0.5", "1.0", "+Inf")] == [1, 3, 7]
+    assert (family.value("_sum"), family.value("_count")) == (9.5, 7)
+
+
+def test_lateness_falls_into_the_bucket_of_its_bound() -> None:
+    pulse = Pulse()
+    for late_s in (0.0, BOUNDS_S[0], BOUNDS_S[0] + 1e-9, BOUNDS_S[-1] + 1):
+        pulse.note(late_s)
+    assert (pulse.counts[0], pulse.counts[1], pulse.counts[-1], sum(pulse.counts)) == (2, 1, 1, 4)
+    assert pulse.recent()[2] == BOUNDS_S[-1] + 1
+    assert Pulse().recent() == (0.0, 0.0, 0.0)
+
+
+def test_a_duty_that_fails_does_not_stop_the_pulse() -> None:
+    async def story() -> list[dict[str, Any]]:
+        told: list[dict[str, Any]] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.append(context))
+        pulse, beats = Pulse(), asyncio.Semaphore(0)
+        pulse.each_beat(lambda: 1 // 0)
+        pulse.each_beat(beats.release)
+        pulse.start()
+        for _ in range(2):
+            await beats.acquire()
+        pulse.stop()
+        assert sum(pulse.counts) == 2
+        return told
+
+    assert [type(context["exception"]) for context in asyncio.run(story())] == [ZeroDivisionError] * 2
+
+
+# -- the page of a gateway --------------------------------------------------------------------------------------
+
+
+class Paper:
+    """A transport that takes everything and closes at once."""
+
+    def __init__(self, gateway: Gateway, connection: Connection) -> None:
+        self.close = self.abort = lambda: gateway.frontend.closed(connection, 0)
+
+    def write(self, data: bytes) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+def come(gateway: Gateway, client: str, *filters: str, expiry_s: int = 60) -> Connection:
+    connection = gateway.frontend.opened("test:1", 0)
+    connection.transport = Paper(gateway, connection)
+    properties = {Property.SESSION_EXPIRY_INTERVAL: expiry_s}
+    say(gateway, connection, Connect(client, dialect=V5, keep_alive_s=0, properties=properties))
+    if filters:
+        say(gateway, connection, Subscribe(1, [SubscriptionOption(text, 1) for text in filters]))
+    return connection
+
+
+def say(gateway: Gateway, connection: Connection, packet: Any) -> None:
+    gateway.frontend.feed(connection, encode_packet(packet, V5), 0)
+
+
+def with_gateway(story: Any, **overrides: Any) -> Any:
+    """Run *story* with a gateway that listens."""
+
+    async def play() -> Any:
+        gateway = Gateway(Settings.defaults().overridden(port=0, **overrides), tell=lambda line: None)
+        [(_, port)] = await gateway.start()
+        try:
+            return await (story(gateway, port) if "port" in story.__annotations__ else story(gateway))
+        finally:
+            await gateway.stop()
+
+    return asyncio.run(play())
+
+
+async def page_of(gateway: Gateway) -> dict[str, Family]:
+    return read(await metrics(gateway.insight))
+
+
+def test_a_page_tells_what_became_of_every_message(tmp_path: Path) -> None:
+    async def story(gateway: Gateway) -> None:
+        reader = come(gateway, "reader", "a/#")
+        come(gateway, "other", "$filter/t%3E1/a/#")
+        writer = come(gateway, "writer")
+        for number in range(1, 4):
+            say(gateway, writer, Publish("a/b", b'{"t": 2}', 1, packet_id=number))
+        say(gateway, writer, Publish("nobody", b"x", 0, retain=True))
+        say(gateway, writer, Publish("$x", b"x", 0))
+        reader.close()
+        gateway.frontend.closed(reader, 0)
+        say(gateway, writer, Publish("a/b", b'{"t": 0}', 1, packet_id=9))
+        page = await page_of(gateway)
+        totals = {name: family.value("_total") for name, family in page.items() if ("_total", ()) in family.samples}
+        assert totals["edgebroker_messages_published"] == 5
+        assert totals["edgebroker_messages_filtered"] == 1
+        assert totals["edgebroker_messages_refused"] == 1
+        assert totals["edgebroker_copies_made"] == 7
+        dropped = sum(page["edgebroker_copies_dropped"].samples.values())
+        ended = totals["edgebroker_copies_delivered"] + totals["edgebroker_copies_expired"] + dropped
+        assert totals["edgebroker_copies_made"] == ended + page["edgebroker_copies_open"].value()
+        assert page["edgebroker_sessions"].value(state="connected") == 2
+        assert page["edgebroker_sessions"].value(state="away") == 1
+        assert page["edgebroker_connections"].value() == 2
+        assert page["edgebroker_subscriptions"].value() == 2
+        assert page["edgebroker_matching_predicates"].value() == 1
+        assert page["edgebroker_retained_messages"].value() == 2, "the other is that of the broker itself"
+        assert page["edgebroker_queue_messages"].value() == 1
+        assert page["edgebroker_session_queue_messages"].value(client="reader") == 1
+        assert page["edgebroker_inflight_messages"].value() == 6
+        assert page["edgebroker_log_blocks_lost"].value("_total") == 0
+        assert page["edgebroker_build"].kind == "info"
+
+    with_gateway(story, log_dir=tmp_path / "log")
+
+
+def test_drops_and_refusals_carry_their_reason() -> None:
+    async def story(gateway: Gateway) -> None:
+        writer = come(gateway, "writer")
+        gone = come(gateway, "gone", "a")
+        gateway.frontend.closed(gone, 0)
+        say(gateway, writer, Publish("a", b"x", 0))
+        gateway.frontend.feed(writer, b"\xf0\x00" * 2, 0)
+        page = await page_of(gateway)
+        assert page["edgebroker_copies_dropped"].value("_total", cause="offline") == 1
+        [((_, [(label, reason)]), count)] = page["edgebroker_refusals"].samples.items()
+        assert (label, count) == ("reason", 1)
+        assert reason in ("protocol_error", "bad_authentication_method", "malformed_packet")
+        assert "edgebroker_log_rows" not in page, "no delivery log is written"
+
+    with_gateway(story)
+
+
+def test_few_sessions_are_named_however_many_there_are() -> None:
+    async def story(gateway: Gateway) -> None:
+        writer = come(gateway, "writer")
+        count = 2 * SLICE + 1
+        for number in range(count):
+            client = come(gateway, f"c{number:04}", "all", *(["some"] if number % 100 == 0 else []))
+            gateway.frontend.closed(client, 0)
+        for topic in ("all", "some"):
+            say(gateway, writer, Publish(topic, b"x", 1, packet_id=1))
+        named = (await page_of(gateway))["edgebroker_session_queue_messages"].samples
+        assert list(named.values()) == [2.0] * NAMED_SESSIONS
+        assert [dict(labels)["client"] for _, labels in named] == [f"c{n * 100:04}" for n in range(NAMED_SESSIONS)]
+        census = await take_census(gateway.frontend)
+        assert (census.sessions, census.connected, census.ranked) == (count + 1, 1, [])
+        assert (census.queue_messages, census.queue_longest) == (count + 11, 2)
+
+    with_gateway(story)
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_the_foremost_session_comes_first_by_every_rank(rank: str) -> None:
+    async def story(gateway: Gateway) -> None:
+        writer = come(gateway, "writer")
+        come(gateway, "less", "a")
+        come(gateway, "more", "a", "b", "c")
+        far = [come(gateway, "far", "c", "d", "e", "f"), come(gateway, "further", "c", "e", "f", "g", "h")]
+        for away in far:
+            gateway.frontend.closed(away, 0)
+        for number, topic in enumerate("abceef", 1):
+            say(gateway, writer, Publish(topic, b"x", 1, packet_id=number))
+        ranked = (await take_census(gateway.frontend, rank, 3)).ranked
+        values = [RANKS[rank](session) for session in ranked]
+        assert values == sorted(values, reverse=True)
+        assert values[0] == max(map(RANKS[rank], gateway.frontend.connecting.sessions.values())) > 0
+        assert len(ranked) <= 3
+
+    with_gateway(story)
+
+
+def test_bytes_are_counted_on_both_sides() -> None:
+    async def story(gateway: Gateway, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        packet = encode_packet(Connect("c", dialect=V5), V5)
+        writer.write(packet)
+        first = await reader.readexactly(2)
+        answer = first + await reader.readexactly(first[1])
+        decode_packet(answer[0], answer[2:], V5)
+        page = await page_of(gateway)
+        assert page["edgebroker_received_bytes"].value("_total") == len(packet)
+        assert page["edgebroker_sent_bytes"].value("_total") == len(answer)
+        writer.close()
+
+    with_gateway(story)
+
+
+def test_the_process_is_described_where_the_machine_can() -> None:
+    now = Process.now()
+    assert now.cpu_s > 0
+    assert now.descriptors_max > 0
+    if Path("/proc/self/statm").exists():
+        assert now.resident_bytes is not None
+        assert now.resident_bytes > 1_000_000
+
+
+def test_without_proc_two_metrics_are_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_STATM", "_DESCRIPTORS"):
+        monkeypatch.setattr(f"edgebroker.world.process.{name}", Path("/proc/no/such/file"))
+
+    async def story(gateway: Gateway) -> None:
+        page = await page_of(gateway)
+        assert "process_cpu_seconds" in page
+        assert not {"process_resident_memory_bytes", "process_open_fds"} & set(page)
+
+    with_gateway(story)
