@@ -26,6 +26,7 @@ def seen(message: MQTTMessage) -> tuple[str, bytes, int, bool]:
 # -- both versions ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.mqtt(v311=("MQTT-7.0.0-2", "MQTT-7.1.1-1"), v5="MQTT-4.2.0-1")
 @VERSIONS
 @EVERY_QOS
 def test_messages_arrive_once_in_order_with_their_qos(guest: Callable[..., Any], version: int, qos: int) -> None:

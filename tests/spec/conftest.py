@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from edgebroker.filters import cbor, payloads
@@ -29,3 +33,11 @@ def cbor_reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     elif not cbor._CBOR2_IS_BOUNDED:
         pytest.skip("this release of cbor2 cannot be bounded")
     return str(request.param)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many statements of the MQTT standards have tests, here and elsewhere (docs/conformance.md names them)."""
+    tool = Path(__file__).resolve().parents[2] / "tools" / "conformance.py"
+    counted = subprocess.run([sys.executable, str(tool), "--count"], capture_output=True, text=True, check=False)
+    terminalreporter.section("clauses covered")
+    terminalreporter.write_line((counted.stdout or counted.stderr).rstrip())

@@ -60,6 +60,7 @@ async def dial(port: int, number: int) -> tuple[asyncio.StreamReader, asyncio.St
     return reader, writer
 
 
+@pytest.mark.mqtt(v311="MQTT-4.8.0-2")
 @pytest.mark.parametrize("where", ["feed", "take_output"])
 def test_a_bug_ends_one_connection_and_is_told(run: Any, where: str) -> None:
     async def story() -> None:

@@ -238,6 +238,7 @@ CASES = (
 each_case = pytest.mark.parametrize("case", CASES, ids=str)
 
 
+@pytest.mark.mqtt("MQTT-3.1.3-1", "MQTT-3.3.2-1", v311="MQTT-2.3.1-5", v5="MQTT-2.2.1-2")
 @each_case
 def test_the_bytes_decode_to_the_packet(case: Case) -> None:
     bounds = frame_bounds(case.octets, 0, len(case.octets))
@@ -247,6 +248,7 @@ def test_the_bytes_decode_to_the_packet(case: Case) -> None:
     assert decode_packet(header, case.octets[body:end], case.dialect) == case.packet
 
 
+@pytest.mark.mqtt(v311="MQTT-2.3.1-5", v5=("MQTT-1.5.5-1", "MQTT-2.2.1-2", "MQTT-2.2.2-1", "MQTT-3.2.2-1"))
 @each_case
 def test_the_packet_encodes_to_the_bytes(case: Case) -> None:
     assert encode_packet(case.packet, case.dialect) == case.octets
@@ -354,6 +356,7 @@ def test_each_packet_has_the_properties_of_table_2_4(carrier: Carrier) -> None:
 # -- what one dialect cannot say -------------------------------------------------------------------------------
 
 
+@pytest.mark.mqtt(v311="MQTT-3.2.2-6")
 def test_311_says_nothing_where_it_has_no_words() -> None:
     """[3.1.1: MQTT-3.2.2-6] no return code fits: no CONNACK; a 3.1.1 DISCONNECT would discard the will."""
     assert encode_packet(ConnAck(False, R.PACKET_TOO_LARGE), V311) == b""

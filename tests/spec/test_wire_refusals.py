@@ -238,6 +238,7 @@ def test_a_packet_that_breaks_one_rule_is_refused(refusal: Refusal, dialect: Dia
 # -- versions --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.mqtt("MQTT-3.1.2-2")
 @pytest.mark.parametrize(
     ("named", "answer", "refusal"),
     [
@@ -259,6 +260,7 @@ def test_a_version_we_do_not_speak_is_refused_in_words_its_sender_knows(
     assert encode_packet(ConnAck(False, refused.value.reason), answer) == refusal
 
 
+@pytest.mark.mqtt("MQTT-3.1.2-1")
 @pytest.mark.parametrize("body", [b"\x00\x04HTTP\x04\x02\x00\x00\x00\x00", b"\x00\x04mqtt\x04\x02\x00\x00\x00\x00"])
 def test_what_is_not_mqtt_gets_no_answer(body: bytes) -> None:
     with pytest.raises(UnsupportedProtocolVersion, match=r"MQTT-3\.1\.2-1"):

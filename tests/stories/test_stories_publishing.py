@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 PAIR = """
     alice > CONNECT    alice < CONNACK
     bob   > CONNECT    bob   < CONNACK
 """
 
 
+@pytest.mark.mqtt("MQTT-3.3.4-1", "MQTT-4.3.1-1", "MQTT-3.3.1-2", "MQTT-3.3.2-3")
 def test_qos_0(play: Any) -> None:
     play(PAIR)
     play("""
@@ -23,6 +26,11 @@ def test_qos_0(play: Any) -> None:
     assert play.broker.ledger.filtered == 1
 
 
+@pytest.mark.mqtt(
+    "MQTT-3.3.4-1",
+    v311=("MQTT-2.3.1-6", "MQTT-4.3.2-1"),
+    v5=("MQTT-2.2.1-5", "MQTT-4.3.2-2", "MQTT-4.3.2-3", "MQTT-4.3.2-4"),
+)
 def test_qos_1(play: Any) -> None:
     play(PAIR)
     play("""
@@ -35,6 +43,11 @@ def test_qos_1(play: Any) -> None:
     assert play.broker.ledger.delivered == 1
 
 
+@pytest.mark.mqtt(
+    "MQTT-3.3.4-1",
+    v311="MQTT-2.3.1-6",
+    v5=("MQTT-2.2.1-5", "MQTT-4.3.3-2", "MQTT-4.3.3-4", "MQTT-4.3.3-8", "MQTT-4.3.3-11"),
+)
 def test_qos_2_in_both_directions(play: Any) -> None:
     play(PAIR)
     play("""
@@ -48,6 +61,7 @@ def test_qos_2_in_both_directions(play: Any) -> None:
     assert play.broker.ledger.queued == 0
 
 
+@pytest.mark.mqtt(v311="MQTT-4.3.3-2", v5=("MQTT-4.3.3-10", "MQTT-4.3.3-12"))
 def test_a_qos_2_message_sent_again_is_taken_once(play: Any) -> None:
     play(PAIR)
     play("""
@@ -60,11 +74,17 @@ def test_a_qos_2_message_sent_again_is_taken_once(play: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt(v311="MQTT-4.3.3-2", v5=("MQTT-4.3.3-11", "MQTT-3.7.2-1"))
 def test_a_release_of_nothing_is_answered(play: Any) -> None:
     play(PAIR)
     play("bob > PUBREL id=9    bob < PUBCOMP id=9 reason=0x92")
 
 
+@pytest.mark.mqtt(
+    "MQTT-3.9.3-1",
+    v311=("MQTT-3.8.4-4", "MQTT-3.8.4-5", "MQTT-3.8.4-6"),
+    v5=("MQTT-3.8.4-5", "MQTT-3.8.4-6", "MQTT-3.8.4-7", "MQTT-3.8.4-8"),
+)
 def test_the_lower_qos_wins(play: Any) -> None:
     play(PAIR)
     play("""
@@ -80,6 +100,9 @@ def test_the_lower_qos_wins(play: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt(
+    "MQTT-4.6.0-5", "MQTT-4.6.0-6", v311=("MQTT-2.3.1-4", "MQTT-4.3.2-1"), v5=("MQTT-2.2.1-4", "MQTT-4.3.2-1")
+)
 def test_order_is_kept_over_many_messages(play: Any) -> None:
     play(PAIR)
     play("alice > SUBSCRIBE t qos=1    alice < SUBACK granted=1")
@@ -90,6 +113,7 @@ def test_order_is_kept_over_many_messages(play: Any) -> None:
     assert play.broker.ledger.queued == 0
 
 
+@pytest.mark.mqtt("MQTT-3.3.2-3")
 def test_wildcards(play: Any) -> None:
     play(PAIR)
     play("""
@@ -104,6 +128,7 @@ def test_wildcards(play: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt("MQTT-4.7.2-1", v311="MQTT-3.3.5-2", v5="MQTT-3.4.2-1")
 def test_topics_of_the_broker_are_apart(play: Any) -> None:
     """[MQTT-4.7.2-1]: wildcards in the first level do not see them, and clients do not publish there."""
     play(PAIR)
@@ -115,6 +140,9 @@ def test_topics_of_the_broker_are_apart(play: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt(
+    "MQTT-3.10.4-2", "MQTT-3.10.4-5", "MQTT-3.10.4-6", v5=("MQTT-3.10.4-4", "MQTT-3.11.3-1", "MQTT-3.11.3-2")
+)
 def test_unsubscribing(play: Any) -> None:
     play(PAIR)
     play("""
@@ -127,6 +155,7 @@ def test_unsubscribing(play: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt("MQTT-3.8.4-3")
 def test_subscribing_again_replaces(play: Any) -> None:
     """[MQTT-3.8.4-3]."""
     play(PAIR)
@@ -139,6 +168,7 @@ def test_subscribing_again_replaces(play: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt(v311="MQTT-3.3.5-1", v5="MQTT-3.3.4-2")
 def test_overlapping_subscriptions_make_one_copy(play: Any) -> None:
     play(PAIR)
     play("""
@@ -150,6 +180,7 @@ def test_overlapping_subscriptions_make_one_copy(play: Any) -> None:
     assert play.broker.ledger.matched == 1
 
 
+@pytest.mark.mqtt(v5=("MQTT-3.3.4-3", "MQTT-3.3.4-4"))
 def test_overlapping_subscriptions_name_all_their_identifiers(play_v5: Any) -> None:
     """[MQTT-3.3.4-3]."""
     play_v5(PAIR)
@@ -166,6 +197,7 @@ def test_overlapping_subscriptions_name_all_their_identifiers(play_v5: Any) -> N
     """)
 
 
+@pytest.mark.mqtt(v5="MQTT-3.8.3-3")
 def test_no_local(play_v5: Any) -> None:
     """[MQTT-3.8.3-3]."""
     play_v5(PAIR)
@@ -201,6 +233,9 @@ def test_the_dialects_understand_each_other(play_v5: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt(
+    v5=("MQTT-3.3.2-4", "MQTT-3.3.2-15", "MQTT-3.3.2-16", "MQTT-3.3.2-17", "MQTT-3.3.2-18", "MQTT-3.3.2-20")
+)
 def test_properties_reach_the_reader_unaltered(play_v5: Any) -> None:
     """[MQTT-3.3.2-4, -15 to -20]."""
     play_v5(PAIR)

@@ -44,6 +44,39 @@ OFFENCES = {
 }
 
 
+@pytest.mark.mqtt(
+    "MQTT-3.1.0-2",
+    "MQTT-3.3.1-2",
+    "MQTT-3.3.1-4",
+    "MQTT-3.3.2-2",
+    "MQTT-3.8.1-1",
+    v311=(
+        "MQTT-1.5.3-1",
+        "MQTT-1.5.3-2",
+        "MQTT-2.2.2-2",
+        "MQTT-2.3.1-1",
+        "MQTT-3.8.3-3",
+        "MQTT-3.8.3-4",
+        "MQTT-4.7.1-1",
+        "MQTT-4.7.3-1",
+        "MQTT-4.7.3-2",
+        "MQTT-4.8.0-1",
+    ),
+    v5=(
+        "MQTT-1.5.4-1",
+        "MQTT-1.5.4-2",
+        "MQTT-2.1.3-1",
+        "MQTT-2.2.1-3",
+        "MQTT-3.3.4-6",
+        "MQTT-3.8.3-2",
+        "MQTT-3.14.2-1",
+        "MQTT-3.15.1-1",
+        "MQTT-4.7.0-1",
+        "MQTT-4.7.3-1",
+        "MQTT-4.7.3-2",
+        "MQTT-4.13.1-1",
+    ),
+)
 @pytest.mark.parametrize(("v311", "v5", "reason"), OFFENCES.values(), ids=OFFENCES)
 def test_an_offender_is_closed_and_nobody_else_harmed(play: Any, v311: str, v5: str, reason: int) -> None:
     octets = v5 if v5 and play.dialect.has_reasons else v311
@@ -56,6 +89,7 @@ def test_an_offender_is_closed_and_nobody_else_harmed(play: Any, v311: str, v5: 
     assert len(play.broker.frontend.connections) == 2
 
 
+@pytest.mark.mqtt("MQTT-3.1.0-1", v5="MQTT-3.14.0-1")
 @pytest.mark.parametrize("octets", ["0x3003000174", "0xc000", "0x820600010001 7400".replace(" ", ""), "0xe000"])
 def test_the_first_packet_must_be_connect(play: Any, octets: str) -> None:
     """[MQTT-3.1.0-1]."""
@@ -79,6 +113,12 @@ BAD_CONNECTS = {
 }
 
 
+@pytest.mark.mqtt(
+    "MQTT-3.1.2-3",
+    "MQTT-3.1.4-1",
+    v311=("MQTT-3.1.2-11", "MQTT-3.1.2-15", "MQTT-3.2.2-6"),
+    v5=("MQTT-3.1.2-13", "MQTT-3.2.2-7", "MQTT-3.2.2-8"),
+)
 @pytest.mark.parametrize(("v311", "v5", "reason"), BAD_CONNECTS.values(), ids=BAD_CONNECTS)
 def test_a_connect_that_cannot_be_read_is_refused(play: Any, v311: str, v5: str, reason: int) -> None:
     play(BYSTANDERS)
@@ -102,6 +142,7 @@ def test_what_is_no_mqtt_at_all_is_closed(play: Any, octets: str) -> None:
     play(UNHARMED)
 
 
+@pytest.mark.mqtt(v311=("MQTT-3.1.2-2", "MQTT-3.2.2-5"))
 def test_an_unknown_protocol_level_is_told_so(play_v311: Any) -> None:
     """[3.1.1: MQTT-3.1.2-2]: return code 1."""
     play_v311("""
@@ -110,6 +151,7 @@ def test_an_unknown_protocol_level_is_told_so(play_v311: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt(v5="MQTT-3.1.2-2")
 def test_an_unknown_protocol_level_is_told_so_in_version_5(play_v5: Any) -> None:
     play_v5("""
     mallory opens
@@ -117,6 +159,7 @@ def test_an_unknown_protocol_level_is_told_so_in_version_5(play_v5: Any) -> None
     """)
 
 
+@pytest.mark.mqtt(v311=("MQTT-3.1.3-6", "MQTT-3.1.3-8"))
 def test_an_empty_identifier_needs_a_clean_session(play_v311: Any) -> None:
     """[3.1.1: MQTT-3.1.3-8]."""
     play_v311("""
@@ -125,6 +168,7 @@ def test_an_empty_identifier_needs_a_clean_session(play_v311: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt(v5=("MQTT-4.12.0-1", "MQTT-4.12.0-7"))
 def test_extended_authentication_is_refused(play_v5: Any) -> None:
     play_v5("""
     alice > CONNECT method=SCRAM     alice < CONNACK reason=0x8C    alice < CLOSED
@@ -150,6 +194,7 @@ def test_too_many_sessions(play: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt(v311="MQTT-4.8.0-1", v5=("MQTT-3.14.4-1", "MQTT-3.14.4-2", "MQTT-4.13.2-1"))
 def test_the_rest_of_an_offenders_chunk_is_not_looked_at(play: Any) -> None:
     """What came before the offence counts."""
     first, second = (

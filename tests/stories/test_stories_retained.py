@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from edgebridge.frontend.terms import Terms
 
 PAIR = """
@@ -12,6 +14,14 @@ PAIR = """
 """
 
 
+@pytest.mark.mqtt(
+    "MQTT-3.3.1-5",
+    "MQTT-3.3.1-6",
+    "MQTT-3.3.1-8",
+    "MQTT-3.3.1-12",
+    v311=("MQTT-3.3.1-7", "MQTT-3.3.1-9", "MQTT-3.3.1-10", "MQTT-3.3.1-11"),
+    v5="MQTT-3.3.1-7",
+)
 def test_set_replace_and_clear(play: Any) -> None:
     play(PAIR)
     play("""
@@ -28,6 +38,7 @@ def test_set_replace_and_clear(play: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt(v311="MQTT-3.8.4-3", v5=("MQTT-3.8.4-4", "MQTT-3.3.1-9"))
 def test_subscribing_again_sends_them_again(play: Any) -> None:
     """[3.1.1: MQTT-3.8.4-3]; retain handling 0."""
     play(PAIR)
@@ -38,6 +49,7 @@ def test_subscribing_again_sends_them_again(play: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt(v5=("MQTT-3.3.1-9", "MQTT-3.3.1-10", "MQTT-3.3.1-11"))
 def test_retain_handling(play_v5: Any) -> None:
     """[MQTT-3.3.1-9 to -11]."""
     play_v5(PAIR)
@@ -52,6 +64,7 @@ def test_retain_handling(play_v5: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt(v5=("MQTT-3.3.1-12", "MQTT-3.3.1-13"))
 def test_retain_as_published(play_v5: Any) -> None:
     """[MQTT-3.3.1-12, -13]."""
     play_v5(PAIR)
@@ -71,6 +84,7 @@ def test_retained_messages_carry_the_subscription_identifier(play_v5: Any) -> No
     """)
 
 
+@pytest.mark.mqtt(v5="MQTT-3.3.2-6")
 def test_a_retained_message_expires(play_v5: Any) -> None:
     play_v5(PAIR)
     play_v5("""
@@ -82,6 +96,7 @@ def test_a_retained_message_expires(play_v5: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt(v311="MQTT-3.1.2-7")
 def test_retained_messages_outlive_their_publisher(play: Any) -> None:
     play(PAIR)
     play("""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from edgebridge.frontend.terms import Terms
 from edgebroker.records import Cause
 
@@ -15,6 +17,7 @@ BOB = """
 """
 
 
+@pytest.mark.mqtt(v311=("MQTT-3.1.2-6", "MQTT-3.2.2-1"), v5=("MQTT-3.2.2-2", "MQTT-4.1.0-2"))
 def test_a_clean_session_ends_with_its_connection(play: Any) -> None:
     play(BOB)
     play("""
@@ -29,6 +32,12 @@ def test_a_clean_session_ends_with_its_connection(play: Any) -> None:
     assert play.dropped(Cause.SESSION_ENDED) == 1
 
 
+@pytest.mark.mqtt(
+    "MQTT-4.5.0-1",
+    "MQTT-4.1.0-1",
+    v311=("MQTT-3.1.2-4", "MQTT-3.1.2-5", "MQTT-3.2.2-2", "MQTT-3.2.2-3"),
+    v5=("MQTT-3.1.2-5", "MQTT-3.1.2-6", "MQTT-3.1.2-23", "MQTT-3.2.2-3"),
+)
 def test_a_resumed_session_gets_what_was_queued(play: Any) -> None:
     play(BOB)
     play(f"""
@@ -51,6 +60,12 @@ def test_a_resumed_session_gets_what_was_queued(play: Any) -> None:
     assert play.broker.ledger.queued == 0
 
 
+@pytest.mark.mqtt(
+    "MQTT-3.3.1-1",
+    "MQTT-4.4.0-1",
+    v311=("MQTT-2.3.1-4", "MQTT-4.6.0-1", "MQTT-4.3.2-1", "MQTT-4.3.3-1"),
+    v5=("MQTT-4.3.2-3", "MQTT-4.3.3-3", "MQTT-4.3.3-5", "MQTT-4.3.3-6"),
+)
 def test_what_was_not_acknowledged_is_sent_again_with_dup(play: Any) -> None:
     """[MQTT-4.4.0-1]: in the old order, with the old packet identifiers; PUBREL instead of what was received."""
     play(BOB)
@@ -78,6 +93,7 @@ def test_what_was_not_acknowledged_is_sent_again_with_dup(play: Any) -> None:
     assert play.broker.ledger.delivered == 3
 
 
+@pytest.mark.mqtt(v311=("MQTT-4.3.3-2", "MQTT-4.1.0-1"), v5=("MQTT-4.3.3-10", "MQTT-3.1.2-23"))
 def test_a_publishers_qos_2_survives_its_reconnect(play: Any) -> None:
     """P3, [MQTT-4.3.3-10]."""
     play(f"""
@@ -92,6 +108,9 @@ def test_a_publishers_qos_2_survives_its_reconnect(play: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt(
+    v311=("MQTT-3.1.2-6", "MQTT-3.1.4-3", "MQTT-3.2.2-1"), v5=("MQTT-3.1.2-4", "MQTT-3.1.4-4", "MQTT-3.2.2-2")
+)
 def test_a_clean_start_forgets_the_session(play: Any) -> None:
     play(BOB)
     play(f"""
@@ -105,6 +124,7 @@ def test_a_clean_start_forgets_the_session(play: Any) -> None:
     assert play.dropped(Cause.SESSION_ENDED) == 1
 
 
+@pytest.mark.mqtt(v5=("MQTT-4.1.0-2", "MQTT-3.1.2-23", "MQTT-3.2.2-3"))
 def test_a_session_expires(play_v5: Any) -> None:
     play_v5(BOB)
     play_v5("""
@@ -122,6 +142,7 @@ def test_a_session_expires(play_v5: Any) -> None:
     assert play_v5.dropped(Cause.SESSION_ENDED) == 1
 
 
+@pytest.mark.mqtt(v5=("MQTT-4.1.0-2", "MQTT-3.2.2-3"))
 def test_a_session_without_expiry_ends_at_once_in_version_5(play_v5: Any) -> None:
     play_v5("""
     alice > CONNECT clean=0   alice < CONNACK present=0
@@ -146,6 +167,7 @@ def test_the_longest_session_is_ours_to_choose(play_v5: Any) -> None:
     play_v5("alice > CONNECT session=4294967295    alice < CONNACK session=100", Terms(session_expiry_s_max=100))
 
 
+@pytest.mark.mqtt(v311="MQTT-3.1.4-2", v5="MQTT-3.1.4-3")
 def test_a_take_over_tells_the_old_connection(play: Any) -> None:
     """[MQTT-3.1.4-3]."""
     play(BOB)
@@ -174,6 +196,7 @@ def test_a_client_that_stalls_can_be_taken_over(play: Any) -> None:
     assert len(play.broker.frontend.connections) == 2
 
 
+@pytest.mark.mqtt(v311="MQTT-3.1.2-24", v5=("MQTT-3.1.2-22", "MQTT-3.2.2-22"))
 def test_silence_beyond_one_and_a_half_keep_alives_ends_the_connection(play: Any) -> None:
     """[3.1.1: MQTT-3.1.2-24, 5: MQTT-3.1.2-22]."""
     play("""
@@ -214,10 +237,12 @@ def test_half_a_connect_does_not_hold_the_door_open(play: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt(v5=("MQTT-3.1.3-6", "MQTT-3.1.3-7", "MQTT-3.2.2-16"))
 def test_a_client_without_identifier_gets_one(play_v5: Any) -> None:
     play_v5('alice > CONNECT id=""    alice < CONNACK assigned~assigned-')
 
 
+@pytest.mark.mqtt(v311="MQTT-3.1.2-4", v5="MQTT-3.1.2-5")
 def test_a_client_that_closes_without_a_word_keeps_its_session(play: Any) -> None:
     play(f"""
     alice > {KEPT}    alice < CONNACK present=0

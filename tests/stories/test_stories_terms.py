@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from edgebridge.frontend.terms import Terms
 from edgebroker.records import Cause
 
@@ -22,6 +24,7 @@ def test_connack_says_what_we_grant(play_v5: Any) -> None:
 # -- receive maximum ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.mqtt(v5=("MQTT-3.3.4-9", "MQTT-3.3.4-10", "MQTT-4.9.0-1", "MQTT-4.9.0-2", "MQTT-4.9.0-3"))
 def test_no_more_than_the_receive_maximum_is_on_its_way_to_a_client(play_v5: Any) -> None:
     """[MQTT-3.3.4-9]."""
     play_v5("""
@@ -59,6 +62,7 @@ def test_a_refused_message_makes_room(play_v5: Any) -> None:
     assert play_v5.broker.ledger.delivered == 1
 
 
+@pytest.mark.mqtt(v5=("MQTT-3.3.4-9", "MQTT-4.9.0-1"))
 def test_a_resumed_session_keeps_to_the_new_receive_maximum(play_v5: Any) -> None:
     """[MQTT-3.3.4-9] on the new connection too: the rest follows as acknowledgements come."""
     play_v5("""
@@ -79,6 +83,7 @@ def test_a_resumed_session_keeps_to_the_new_receive_maximum(play_v5: Any) -> Non
     assert play_v5.broker.ledger.queued == 0
 
 
+@pytest.mark.mqtt(v5="MQTT-3.3.4-7")
 def test_a_client_that_exceeds_our_receive_maximum_is_closed(play_v5: Any) -> None:
     """[MQTT-3.3.4-7]."""
     play_v5("bob > CONNECT    bob < CONNACK receive-max=2", Terms(receive_maximum=2))
@@ -94,6 +99,7 @@ def test_a_client_that_exceeds_our_receive_maximum_is_closed(play_v5: Any) -> No
 # -- packet size -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.mqtt(v5=("MQTT-3.1.2-24", "MQTT-3.1.2-25"))
 def test_a_packet_too_large_for_its_reader_is_not_sent(play_v5: Any) -> None:
     """[MQTT-3.1.2-24, -25]: as if it had been delivered."""
     play_v5("""
@@ -111,6 +117,7 @@ def test_a_packet_too_large_for_its_reader_is_not_sent(play_v5: Any) -> None:
     assert play_v5.broker.ledger.queued == 0
 
 
+@pytest.mark.mqtt(v5="MQTT-3.2.2-15")
 def test_a_client_that_sends_too_much_is_closed(play: Any) -> None:
     play("bob > CONNECT    bob < CONNACK", Terms(packet_bytes_max=20))
     play("""
@@ -119,6 +126,7 @@ def test_a_client_that_sends_too_much_is_closed(play: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt(v5=("MQTT-3.9.2-1", "MQTT-3.14.2-3"))
 def test_reasons_are_left_out_where_they_do_not_fit(play_v5: Any) -> None:
     """[MQTT-3.9.2-1, MQTT-3.14.2-3]."""
     play_v5("""
@@ -143,6 +151,7 @@ def test_topic_aliases(play_v5: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt(v5="MQTT-3.3.2-7")
 def test_aliases_belong_to_one_connection(play_v5: Any) -> None:
     """[MQTT-3.3.2-7]."""
     play_v5("""
@@ -154,6 +163,7 @@ def test_aliases_belong_to_one_connection(play_v5: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt(v5=("MQTT-3.3.2-8", "MQTT-3.3.2-9", "MQTT-3.2.2-17"))
 def test_an_alias_beyond_what_was_announced(play_v5: Any) -> None:
     """[MQTT-3.3.2-9]."""
     play_v5("""
@@ -167,6 +177,7 @@ def test_an_alias_beyond_what_was_announced(play_v5: Any) -> None:
 # -- message expiry ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.mqtt(v5="MQTT-3.3.2-6")
 def test_the_remaining_interval_is_forwarded(play_v5: Any) -> None:
     """[MQTT-3.3.2-6]."""
     play_v5("""
@@ -181,6 +192,7 @@ def test_the_remaining_interval_is_forwarded(play_v5: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt(v5="MQTT-3.3.2-5")
 def test_a_message_expires_in_the_queue(play_v5: Any) -> None:
     """[MQTT-3.3.2-5]."""
     play_v5("""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 READER = """
     alice > CONNECT               alice < CONNACK
     alice > SUBSCRIBE w/# qos=1   alice < SUBACK granted=1
 """
 
 
+@pytest.mark.mqtt("MQTT-3.1.2-8", v5="MQTT-3.1.2-7")
 def test_a_lost_connection_publishes_the_will(play: Any) -> None:
     play(READER)
     play("""
@@ -18,6 +21,7 @@ def test_a_lost_connection_publishes_the_will(play: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt("MQTT-3.1.2-8")
 def test_closing_without_disconnect_publishes_the_will(play: Any) -> None:
     play(READER)
     play("""
@@ -26,6 +30,7 @@ def test_closing_without_disconnect_publishes_the_will(play: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt("MQTT-3.14.4-3", "MQTT-3.1.2-10")
 def test_a_proper_good_bye_does_not(play: Any) -> None:
     """[3.1.1: MQTT-3.14.4-3, 5: MQTT-3.14.4-3]."""
     play(READER)
@@ -44,6 +49,7 @@ def test_unless_the_good_bye_asks_for_it(play_v5: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt("MQTT-3.1.2-8")
 def test_a_protocol_error_publishes_the_will(play: Any) -> None:
     play(READER)
     play("""
@@ -52,6 +58,7 @@ def test_a_protocol_error_publishes_the_will(play: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt("MQTT-3.1.2-8", v311="MQTT-3.1.2-24", v5="MQTT-3.1.2-22")
 def test_a_keep_alive_time_out_publishes_the_will(play: Any) -> None:
     play(READER)
     play("""
@@ -61,6 +68,7 @@ def test_a_keep_alive_time_out_publishes_the_will(play: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt(v311="MQTT-3.1.2-17", v5="MQTT-3.1.2-15")
 def test_a_will_is_retained(play: Any) -> None:
     play("""
     bob   > CONNECT will=w/bob will-payload="gone" will-retain=1   bob < CONNACK
@@ -70,6 +78,7 @@ def test_a_will_is_retained(play: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt(v5="MQTT-3.1.2-8")
 def test_a_will_waits_for_its_delay(play_v5: Any) -> None:
     """[MQTT-3.1.3-9]."""
     play_v5(READER)
@@ -82,6 +91,7 @@ def test_a_will_waits_for_its_delay(play_v5: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt(v5="MQTT-3.1.3-9")
 def test_a_client_that_comes_back_in_time_takes_its_will_back(play_v5: Any) -> None:
     play_v5(READER)
     play_v5("""
@@ -95,6 +105,7 @@ def test_a_client_that_comes_back_in_time_takes_its_will_back(play_v5: Any) -> N
     """)
 
 
+@pytest.mark.mqtt(v5="MQTT-3.1.2-8")
 def test_a_delayed_will_goes_out_when_the_session_ends(play_v5: Any) -> None:
     play_v5(READER)
     play_v5("""
@@ -111,6 +122,7 @@ def test_a_delayed_will_goes_out_when_the_session_ends(play_v5: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt("MQTT-3.1.2-8")
 def test_a_take_over_publishes_the_will(play: Any) -> None:
     play(READER)
     play("""
@@ -120,6 +132,7 @@ def test_a_take_over_publishes_the_will(play: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt(v5="MQTT-3.1.3-9")
 def test_a_take_over_of_a_session_that_goes_on_keeps_a_delayed_will_back(play_v5: Any) -> None:
     play_v5(READER)
     play_v5("""

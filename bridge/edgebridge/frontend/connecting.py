@@ -59,6 +59,7 @@ class Connecting:
     def on_connect(self, connection: Connection, connect: Connect, now: Instant) -> None:
         """Accept or refuse. Nothing of a refused CONNECT is remembered."""
         connection.dialect = connect.dialect
+        connection.packet_bytes_max = number(connect.properties, Property.MAXIMUM_PACKET_SIZE, 0)
         properties: Properties = {}
         refusal = self._refusal(connect)
         if refusal is not None:
@@ -67,6 +68,8 @@ class Connecting:
         client_id = ClientId(connect.client_id)
         if not client_id:
             client_id = ClientId(self._new_client_id())
+            while client_id in self.sessions:  # chance is not trusted with [5: MQTT-3.2.2-16]
+                client_id = ClientId(self._new_client_id())
             properties[Property.ASSIGNED_CLIENT_IDENTIFIER] = client_id
         known = self.sessions.get(client_id)
         if known is not None and known.connection is not None:
@@ -91,7 +94,10 @@ class Connecting:
         self._watch(connection, now)
         connack = ConnAck(session_present=known is not None, properties=properties)
         packet = encode_packet(connack, connection.dialect)
-        if not connection.fits(packet):  # [MQTT-3.2.2-20] forbids to say even that: a maximum below about 40 bytes
+        if not connection.fits(packet):  # [MQTT-3.2.2-20]: our feature is on $SYS too
+            properties.pop(Property.USER_PROPERTY, None)
+            packet = encode_packet(connack, connection.dialect)
+        if not connection.fits(packet):  # a maximum below about 20 bytes leaves no room for what we must say
             connection.close()
             return
         connection.send(packet)
@@ -101,7 +107,9 @@ class Connecting:
         """Answer CONNECT with *reason*, and close."""
         properties: Properties = {Property.REASON_STRING: why}
         packet = encode_packet(ConnAck(reason=reason, properties=properties), dialect or connection.dialect)
-        if packet:
+        if not connection.fits(packet):  # [MQTT-3.2.2-19]
+            packet = encode_packet(ConnAck(reason=reason), dialect or connection.dialect)
+        if packet and connection.fits(packet):
             connection.send(packet)
         connection.close()
 
@@ -154,7 +162,6 @@ class Connecting:
             properties[Property.SESSION_EXPIRY_INTERVAL] = session.expiry_s
         if Property.RECEIVE_MAXIMUM in asked:
             session.inflight.window = min(number(asked, Property.RECEIVE_MAXIMUM), terms.inflight_max)
-        connection.packet_bytes_max = number(asked, Property.MAXIMUM_PACKET_SIZE, 0)
         connection.has_problem_information = bool(number(asked, Property.REQUEST_PROBLEM_INFORMATION, 1))
         properties[Property.RECEIVE_MAXIMUM] = terms.receive_maximum
         properties[Property.TOPIC_ALIAS_MAXIMUM] = terms.topic_alias_maximum
@@ -171,7 +178,7 @@ class Connecting:
     # -- going ------------------------------------------------------------------------------------------------
 
     def on_disconnect(self, connection: Connection, disconnect: Disconnect, now: Instant) -> None:
-        """The client says good-bye: no will, unless it asks for it [MQTT-3.14.4-3]."""
+        """The client says good-bye: no will if all is well [MQTT-3.14.4-3], and only then [5: MQTT-3.1.2-8]."""
         session = connection.session
         assert session is not None
         if Property.SESSION_EXPIRY_INTERVAL in disconnect.properties:
@@ -180,7 +187,7 @@ class Connecting:
                 self.dismiss(connection, ReasonCode.PROTOCOL_ERROR, "a session of no length cannot be prolonged")
                 return
             session.expiry_s = min(wanted, self._terms.session_expiry_s_max)
-        if disconnect.reason != ReasonCode.DISCONNECT_WITH_WILL_MESSAGE:
+        if disconnect.reason == ReasonCode.NORMAL_DISCONNECTION:
             session.will = None
         connection.close()
 

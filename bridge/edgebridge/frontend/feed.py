@@ -21,6 +21,7 @@ from edgebroker.node.ledger import Ledger
 from edgebroker.publication import Publication
 
 CONNECT, PUBLISH = 1, 3  # packet types, the upper half of the first byte
+LARGE_PACKET_BYTES = 1_000  # of such a packet every chunk is a sign of life: on a thin uplink it may take minutes
 CONTROL_PACKET_BYTES_MAX = 512 * 1024  # all but PUBLISH: a CONNECT has five fields of 64 KiB, the rest for properties
 
 
@@ -47,11 +48,12 @@ class Feed:
 
     def take(self, connection: Connection, chunk: bytes, now: Instant) -> None:
         """Take *chunk*, the next bytes from *connection*, however they were cut. Raises ProtocolError."""
-        connection.heard = now
         if connection.pending_bytes:
             connection.pending.append(chunk)
             connection.pending_bytes += len(chunk)
             if connection.pending_bytes < connection.pending_wanted:
+                if connection.pending_wanted >= LARGE_PACKET_BYTES:
+                    connection.heard = now
                 return
             chunk = b"".join(connection.pending)
             connection.pending = []
@@ -116,6 +118,9 @@ class Feed:
             if not connected:
                 connected = connection.state is State.CONNECTED
             at = stop
+        # Bytes of a packet that is never finished hold nothing open [3.1.1: MQTT-3.1.2-24, 5: MQTT-3.1.2-22].
+        if at or connection.pending_wanted >= LARGE_PACKET_BYTES:
+            connection.heard = now
         if at < end:
             rest = chunk[at:] if at else chunk
             connection.pending.append(rest)
