@@ -57,6 +57,8 @@ class Cause(IntEnum):
     """Filtered: the only matching subscriptions are the publisher's own with "no local"."""
     REFUSED = 10
     """Dropped: the subscriber refused it (PUBACK or PUBREC with an error reason code)."""
+    HANDED_OVER = 11
+    """Dropped: it waited for a member of a group that went away, and is another member's copy now."""
 
 
 class ColumnType(Enum):

@@ -31,6 +31,8 @@ class Subscribed:
     """A number of the client's own choice that comes back with every copy; 0 is none."""
     retain_as_published: bool = False
     """Whether copies keep the publication's retain flag."""
+    group: str = ""
+    """The group it shares with, whose other members ask for the same topics and content; "" is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from edgebroker.names import ClientId
 from edgebroker.node.closedminute import ClosedMinute
 from edgebroker.node.effects import Deliver, Effect, Ended, Granted, Parted, Refused
 from edgebroker.node.events import ClientGone, Event, Published, Subscribed, Unsubscribed
+from edgebroker.node.groups import Groups
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.routes import Routes
 from edgebroker.node.subscriptions import Subscription, Subscriptions
@@ -32,6 +33,7 @@ class Node:
         self.timers = Timers()
         self.tree = Pst()
         self.subscriptions = Subscriptions()
+        self.groups = Groups()
         self.routes = Routes(self.tree, self.subscriptions, self.timers)
         self._per_client_max = subscriptions_per_client_max
 
@@ -104,6 +106,8 @@ class Node:
         )
         subscription.begin(self.tree.insert(subscription.number, wanted.topic_filter, predicates))
         subscriptions.add(subscription)
+        if wanted.group:
+            self.groups.join(wanted.group, subscription)
         self.routes.follow()
         if self.tree.is_reordering:
             self.timers.set(TIDY, now + 1)
@@ -145,6 +149,7 @@ class Node:
 
     def _uproot(self, subscription: Subscription, now: Instant) -> None:
         self.tree.remove(subscription.number)
+        self.groups.leave(subscription)
         self._finish(subscription)
         evaluated, matched = subscription.take_counts()
         log = self.ledger.log

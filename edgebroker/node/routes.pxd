@@ -12,7 +12,8 @@ cdef class Route:
     cdef dict _by_client, _by_number
     cdef public object extractor, nobody, resolution
     cdef public bint has_no_local
-    cdef public tuple copies
+    cdef public tuple copies, groups
+    cdef list _sharing
     cdef public long long counted
     cpdef count(self, long long publications)
     @cython.locals(copies=tuple, without=list, has_no_local=bint, copy=Copy)

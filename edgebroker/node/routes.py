@@ -10,6 +10,7 @@ from edgebroker.limits import ROUTES_MAX
 from edgebroker.matching.pst import Pst
 from edgebroker.names import ClientId
 from edgebroker.node.closedminute import ClosedMinute
+from edgebroker.node.groups import Group
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.subscriptions import Copy, Subscription, Subscriptions, reach
 from edgebroker.node.timers import TIDY, Timers
@@ -34,10 +35,12 @@ class Route:
         "_by_client",
         "_by_number",
         "_routes",
+        "_sharing",
         "_tree",
         "copies",
         "counted",
         "extractor",
+        "groups",
         "has_no_local",
         "nobody",
         "resolution",
@@ -49,10 +52,15 @@ class Route:
         self._by_number = routes.subscriptions.by_number
         self.resolution = self._tree.resolve(topic)
         plain = [self._by_number[number] for number in sorted(self.resolution.plain)]
+        plain = [subscription for subscription in plain if not subscription.subscriber.is_gone]
         self._by_client: dict[ClientId, Copy] = {}
-        reach(self._by_client, [subscription for subscription in plain if not subscription.subscriber.is_gone])
+        reach(self._by_client, [subscription for subscription in plain if subscription.group is None])
         self.copies = tuple(self._by_client.values())
-        """The copies of a publication that no content filter accepts."""
+        """The copies of a publication that no content filter accepts, but for those that groups get."""
+        shared: list[Group] = [subscription.group for subscription in plain if subscription.group is not None]
+        self.groups = tuple(dict.fromkeys(shared))
+        """The groups that want every publication; each chooses its member anew."""
+        self._sharing: list[Group] = []  # the groups whose content filter accepted what is at hand
         self.extractor = Extractor(self.resolution.wanted) if self.resolution.contents else None
         """None if no content filter stands under this topic: then `copies` is the answer."""
         self.has_no_local = any(copy.has_no_local for copy in self.copies)
@@ -82,6 +90,8 @@ class Route:
             without = [copy.without_own(publication.publisher) for copy in copies]
             copies = tuple([copy for copy in without if copy is not None])
             nobody = Cause.OWN_MESSAGE
+        if self.groups or self._sharing:
+            copies += self._shared(publication)
         publication.number = ledger.accept(
             now,
             publication.publisher,
@@ -95,7 +105,10 @@ class Route:
         return copies
 
     def copies_for(self, publication: Publication) -> tuple[Copy, ...]:
-        """One copy for each receiver that wants *publication*. Reads the payload only if a filter asks for it."""
+        """One copy for each receiver that wants *publication*. Reads the payload only if a filter asks for it.
+
+        Groups are only noted; `accept` chooses their members.
+        """
         if self.extractor is None:
             return self.copies
         attributes = self.extractor.extract(
@@ -120,10 +133,22 @@ class Route:
                 if closed is not None:
                     closed.hold(subscription)
                 subscription.matched += 1
-                accepting.append(subscription)
+                if subscription.group is None:
+                    accepting.append(subscription)
+                else:
+                    self._sharing.append(subscription.group)
         copies = self._by_client.copy()
         reach(copies, accepting)
         return tuple(copies.values())
+
+    def _shared(self, publication: Publication) -> tuple[Copy, ...]:
+        """One copy for each group that wants *publication*, whatever else its member gets."""
+        groups = self.groups
+        if self._sharing:
+            groups = tuple(dict.fromkeys([*groups, *self._sharing]))
+            self._sharing.clear()
+        chosen = [group.choose(publication) for group in groups]
+        return tuple([member.alone() for member in chosen if member is not None])
 
     def gather(self) -> None:
         """Tell the ends what was counted here."""

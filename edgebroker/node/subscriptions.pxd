@@ -9,7 +9,7 @@ cdef class Subscriber:
 
 
 cdef class Subscription:
-    cdef public object number, receiver
+    cdef public object group, number, receiver
     cdef public Subscriber subscriber
     cdef public str client, text, label
     cdef public int qos, identifier

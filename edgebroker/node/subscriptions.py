@@ -38,6 +38,7 @@ class Subscription:
         "_events",
         "_is_plain",
         "client",
+        "group",
         "identifier",
         "label",
         "matched",
@@ -73,6 +74,8 @@ class Subscription:
         self.label = label
         self.identifier = identifier
         self.retain_as_published = retain_as_published
+        self.group: Any = None
+        """The `groups.Group` it is a member of, if any: then it gets only what the group chooses it for."""
         self.matched = 0
         """Publications that its content filter accepted since the counts were last taken."""
         self._end: End | None = None

@@ -49,8 +49,9 @@ class Gateway:
                 background=self._finish_segment,
             )
         self.ledger = Ledger(self._log)
-        limits = {limit.name: getattr(settings.limits, limit.name) for limit in fields(settings.limits)}
-        self.frontend = Frontend(Node(self.ledger), Terms(**limits), new_client_id=lambda: f"auto-{uuid.uuid4().hex}")
+        parts = (settings.limits, settings.mqtt)
+        granted = {key.name: getattr(part, key.name) for part in parts for key in fields(part)}
+        self.frontend = Frontend(Node(self.ledger), Terms(**granted), new_client_id=lambda: f"auto-{uuid.uuid4().hex}")
         self.pulse = Pulse()
         self._reactor: Reactor | None = None
         self._insight: Insight | None = None

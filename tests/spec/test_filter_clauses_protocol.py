@@ -114,6 +114,11 @@ def modern_reader(broker: Broker) -> Peer:
 
 
 @pytest.fixture
+def other(broker: Broker, dialect: Dialect) -> Peer:
+    return broker.connect("other", dialect)
+
+
+@pytest.fixture
 def writer(broker: Broker) -> Peer:
     return broker.connect("writer", V5)
 
@@ -180,9 +185,9 @@ def test_a_user_property_that_is_too_complex_is_refused(modern_reader: Peer) -> 
 
 @pytest.mark.clause("P-3")
 def test_other_entries_are_not_affected(reader: Peer, writer: Peer, dialect: Dialect) -> None:
-    texts = ["$filter/temp%3E%3E/sensors/#", WARM, f"$filter/{TOO_COMPLEX}/sensors/#", "$share/g/sensors/#", "rooms/+"]
+    texts = ["$filter/temp%3E%3E/sensors/#", WARM, f"$filter/{TOO_COMPLEX}/sensors/#", "$share/g", "rooms/+"]
     answer = reader.subscribe(*texts, qos=1)
-    assert answer.reasons == [refusal(dialect, 0x8F), 1, refusal(dialect, 0x97), refusal(dialect, 0x9E), 1]
+    assert answer.reasons == [refusal(dialect, 0x8F), 1, refusal(dialect, 0x97), refusal(dialect, 0x8F), 1]
     if dialect is V5:
         assert all(text[:80] in reason_string(answer) for text in (texts[0], texts[2], texts[3]))
     for payload in (b'{"temp":29}', b'{"temp":31}'):
@@ -202,13 +207,20 @@ def test_a_second_where_is_refused(modern_reader: Peer, writer: Peer) -> None:
 
 @pytest.mark.clause("P-5")
 @pytest.mark.parametrize("text", ["$share/g/sensors/#", "$share/g/$filter/temp%3E30/sensors/#"])
-def test_shared_subscriptions_are_refused(reader: Peer, writer: Peer, dialect: Dialect, text: str) -> None:
-    answer = reader.subscribe(text)
-    assert answer.reasons == [refusal(dialect, 0x9E)]
-    if dialect is V5:
-        assert "shared subscriptions" in reason_string(answer)
+def test_shared_subscriptions_are_granted(reader: Peer, other: Peer, writer: Peer, text: str) -> None:
+    assert [peer.subscribe(text).reasons for peer in (reader, other)] == [[0], [0]]
+    payloads = [b'{"temp":31}', b'{"temp":32}', b'{"temp":33}']
+    for payload in payloads:
+        writer.publish(payload)
+    assert (reader.payloads(), other.payloads()) == (payloads[::2], payloads[1::2])
+
+
+@pytest.mark.clause("P-5")
+def test_one_groups_members_have_the_same_filter(modern_reader: Peer, other: Peer, writer: Peer) -> None:
+    modern_reader.subscribe("$share/g/sensors/#", where=("temp > 30",))
+    other.subscribe("$share/g/sensors/#")  # another group, then
     writer.publish(b'{"temp":31}')
-    assert reader.hear() == []
+    assert modern_reader.payloads() == other.payloads() == [b'{"temp":31}']
 
 
 @pytest.mark.clause("P-6")

@@ -152,12 +152,15 @@ def test_a_client_that_wants_no_problem_information_gets_none(play_v5: Any) -> N
     assert b"column" not in b"".join(play_v5.client("alice").octets)
 
 
-def test_shared_subscriptions_are_refused(play: Any) -> None:
+def test_a_shared_subscription_has_a_filter_like_any_other(play: Any) -> None:
     play(PAIR)
     play("""
-    alice > SUBSCRIBE $share/g/t t        alice < SUBACK granted=0x9E,0 why~"not supported"
-    alice > SUBSCRIBE $share/g/$filter/temp%3E30/t   alice < SUBACK granted=0x9E why~"not supported"
-    bob   > PUBLISH t '{"temp":31}'       alice < PUBLISH t '{"temp":31}'
+    alice > SUBSCRIBE $share/g/$filter/temp%3E30/t   alice < SUBACK granted=0
+    carl  > CONNECT                                  carl  < CONNACK
+    carl  > SUBSCRIBE $share/g/$filter/temp%20%3E%2030/t   carl  < SUBACK granted=0
+    bob   > PUBLISH t '{"temp":31}'                  alice < PUBLISH t '{"temp":31}'
+    bob   > PUBLISH t '{"temp":30}'
+    bob   > PUBLISH t '{"temp":32}'                  carl  < PUBLISH t '{"temp":32}'
     """)
 
 

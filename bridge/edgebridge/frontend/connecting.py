@@ -9,6 +9,7 @@ from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.plans import Plans
 from edgebridge.frontend.publishing import Publishing
+from edgebridge.frontend.sharing import Sharing
 from edgebridge.frontend.terms import Terms
 from edgebridge.session.inflight import Inflight
 from edgebridge.session.lifecycle import State
@@ -43,6 +44,7 @@ class Connecting:
         delivery: Delivery,
         publishing: Publishing,
         plans: Plans,
+        sharing: Sharing,
         terms: Terms,
         new_client_id: Callable[[], str],
     ) -> None:
@@ -50,6 +52,7 @@ class Connecting:
         self._delivery = delivery
         self._publishing = publishing
         self._plans = plans
+        self._sharing = sharing
         self._terms = terms
         self._new_client_id = new_client_id
         self.sessions: dict[ClientId, Session] = {}
@@ -102,6 +105,8 @@ class Connecting:
             return
         connection.send(packet)
         self._delivery.resume(session, now)
+        if session.subscribed:
+            self._sharing.arrived(session, now)
 
     def refuse(self, connection: Connection, reason: ReasonCode, why: str, dialect: Dialect | None = None) -> None:
         """Answer CONNECT with *reason*, and close."""
@@ -166,7 +171,6 @@ class Connecting:
         properties[Property.RECEIVE_MAXIMUM] = terms.receive_maximum
         properties[Property.TOPIC_ALIAS_MAXIMUM] = terms.topic_alias_maximum
         properties[Property.MAXIMUM_PACKET_SIZE] = terms.packet_bytes_max
-        properties[Property.SHARED_SUBSCRIPTION_AVAILABLE] = 0
         properties[Property.USER_PROPERTY] = [FILTER_FEATURE]
 
     def _watch(self, connection: Connection, now: Instant) -> None:
@@ -227,6 +231,7 @@ class Connecting:
                 self.publish_will(session, now)
         if session.expiry_s:
             timers.set(("session", session.client_id), now + session.expiry_s * SECOND)
+            self._sharing.left(session, now)
         else:
             self._end_session(session, now)
 
@@ -256,4 +261,5 @@ class Connecting:
         del self.sessions[session.client_id]
         if session.subscribed:
             self._node.handle(ClientGone(session.client_id), now)
+        self._sharing.ended(session, now)
         self._delivery.abandon(session, now)

@@ -238,6 +238,16 @@ class Delivery:
         for entry in [*session.inflight, *session.outbox]:
             self._drop(entry.publication, session, entry.text, entry.qos, Cause.SESSION_ENDED, now)
 
+    def hand_over(self, session: Session, entry: Entry, copy: Copy, now: Instant) -> None:
+        """*entry*, taken out of *session*, is for the reader of *copy*: in the accounts one copy ends, one begins."""
+        publication = entry.publication
+        if publication.has_expired(now):
+            self._ledger.expire(now, publication, session.client_id, entry.text, entry.qos)
+            return
+        self._ledger.matched += 1
+        self.deliver(publication, (copy,), now)
+        self._drop(publication, session, entry.text, entry.qos, Cause.HANDED_OVER, now)
+
     def leave(self, session: Session, now: Instant) -> None:
         """The books are closed: what waits in the session stays queued."""
         for entry in [*session.inflight, *session.outbox]:

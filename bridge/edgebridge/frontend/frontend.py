@@ -11,6 +11,7 @@ from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.feed import Feed
 from edgebridge.frontend.plans import Plans
 from edgebridge.frontend.publishing import Publishing
+from edgebridge.frontend.sharing import Sharing
 from edgebridge.frontend.subscribing import Subscribing
 from edgebridge.frontend.terms import Terms
 from edgebridge.session.lifecycle import State, next_state
@@ -62,8 +63,10 @@ class Frontend:
         self.publishing = Publishing(
             node, self.delivery, self.retained, terms.receive_maximum, terms.topic_alias_maximum
         )
-        self.subscribing = Subscribing(node, self.delivery, self.retained)
-        self.connecting = Connecting(node, self.delivery, self.publishing, self.plans, terms, new_client_id)
+        node.groups.is_sticky = terms.sharing == "sticky"
+        sharing = Sharing(node, self.delivery)
+        self.subscribing = Subscribing(node, self.delivery, self.retained, sharing)
+        self.connecting = Connecting(node, self.delivery, self.publishing, self.plans, sharing, terms, new_client_id)
         self._feed = Feed(
             self.plans, self.publishing, self.delivery, node.ledger, terms.packet_bytes_max, self._on_packet
         )

@@ -23,7 +23,7 @@ class Plan:
         self.is_system = topic.startswith("$")
         self.readers: list[Connection] = []
         self.texts: list[str] = []
-        self.is_quick = route.extractor is None and not self.is_system
+        self.is_quick = route.extractor is None and not self.is_system and not route.groups
         by_dialect: dict[bool, list[tuple[Connection, str]]] = {False: [], True: []}
         for copy in route.copies:
             connection: Connection | None = copy.receiver.connection

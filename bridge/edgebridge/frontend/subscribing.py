@@ -7,8 +7,10 @@ from typing import Final
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.encoding import Encoding
+from edgebridge.frontend.sharing import Sharing
 from edgebridge.session.carriers import (
     FILTER_PREFIX,
+    SHARE_PREFIX,
     WHERE_PROPERTY,
     SubscriptionRequest,
     filter_topic,
@@ -40,17 +42,14 @@ _REASONS: Final[tuple[tuple[type[EdgebrokerError], ReasonCode], ...]] = (
 _SEND_IF_NEW, _SEND_NEVER = 1, 2  # retain handling (section 3.8.3.1)
 
 
-class SharedNotSupported(EdgebrokerError):
-    """A shared subscription, which this broker does not have yet."""
-
-
 class Subscribing:
     """What clients ask for, and what they get at once: the answer, then the retained messages that match."""
 
-    def __init__(self, node: Node, delivery: Delivery, retained: Retained) -> None:
+    def __init__(self, node: Node, delivery: Delivery, retained: Retained, sharing: Sharing) -> None:
         self._node = node
         self._delivery = delivery
         self._retained = retained
+        self._sharing = sharing
 
     def on_subscribe(self, connection: Connection, subscribe: Subscribe, now: Instant) -> None:
         """Grant or refuse each entry on its own. Raises ProtocolViolation for what the standard forbids."""
@@ -66,21 +65,23 @@ class Subscribing:
         for option in subscribe.subscriptions:
             try:
                 request = _request(option, wheres)
-            except (TopicInvalid, FilterInvalid, FilterTooComplex, SharedNotSupported) as error:
+            except (TopicInvalid, FilterInvalid, FilterTooComplex) as error:
                 reasons.append(_reason_of(error))
                 complaints.append(_complaint(error, option.topic_filter, len(subscribe.subscriptions)))
                 continue
+            label = _label(request)
             wanted = Subscribed(
                 session.client_id,
                 request.text,
                 request.topic_filter,
                 request.filter,
                 option.qos,
-                option.no_local or is_bridge,
+                option.no_local or (is_bridge and request.share is None),
                 session,
-                _label(request),
+                label,
                 identifier,
                 option.retain_as_published or is_bridge,
+                "" if request.share is None else label,
             )
             for effect in self._node.handle(wanted, now):
                 if isinstance(effect, Granted):
@@ -97,9 +98,14 @@ class Subscribing:
             if connection.fits(explained):  # [MQTT-3.9.2-1]
                 answer = explained
         connection.send(answer)
+        shares = False
         for effect, option, request in granted:
-            if option.retain_handling < _SEND_IF_NEW or (option.retain_handling < _SEND_NEVER and effect.is_new):
+            if request.share is not None:  # retained messages are for each subscriber, so not for one of a group
+                shares = True
+            elif option.retain_handling < _SEND_IF_NEW or (option.retain_handling < _SEND_NEVER and effect.is_new):
                 self._send_retained(effect.subscription, request, now)
+        if shares:
+            self._sharing.arrived(session, now)
 
     def on_unsubscribe(self, connection: Connection, unsubscribe: Unsubscribe, now: Instant) -> None:
         """End the subscriptions with these texts. Messages on their way still arrive [MQTT-3.10.4-3]."""
@@ -156,25 +162,28 @@ def _request(option: SubscriptionOption, wheres: list[str]) -> SubscriptionReque
     if len(wheres) > 1:
         raise FilterInvalid(f"one {WHERE_PROPERTY} per SUBSCRIBE: join them with AND", 1)
     request = parse_subscription(option.topic_filter, wheres[0] if wheres else None)
-    if request.share is not None:
-        if option.no_local:
-            raise ProtocolViolation("no local on a shared subscription", v5="MQTT-3.8.3-4")
-        raise SharedNotSupported("shared subscriptions are not supported yet: subscribe without $share/group/")
+    if request.share is not None and option.no_local:
+        raise ProtocolViolation("no local on a shared subscription", v5="MQTT-3.8.3-4")
     return request
 
 
 def _label(request: SubscriptionRequest) -> str:
-    """The subscription with its filter in it, whichever way that came."""
-    if request.filter is None or request.text.startswith(FILTER_PREFIX):
+    """The subscription with its filter in it, whichever way that came.
+
+    For a shared one it is the name of its group: who asks for the same in other words belongs to it.
+    """
+    if request.share is None and (request.filter is None or request.text.startswith(FILTER_PREFIX)):
         return request.text
-    return filter_topic(request.filter.text, request.topic_filter.text)
+    topic = request.topic_filter.text
+    if request.share is None:
+        return topic if request.filter is None else filter_topic(request.filter.text, topic)
+    if request.filter is not None:
+        topic = filter_topic(request.filter.canonical, topic)
+    return f"{SHARE_PREFIX}{request.share}/{topic}"
 
 
 def _reason_of(error: EdgebrokerError) -> ReasonCode:
-    for kind, reason in _REASONS:
-        if isinstance(error, kind):
-            return reason
-    return ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
+    return next(reason for kind, reason in _REASONS if isinstance(error, kind))
 
 
 def _complaint(error: EdgebrokerError, topic_filter: str, entries: int) -> str:

@@ -9,7 +9,7 @@ from edgebroker import limits
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The limits of `edgebroker.limits` that concern connections and sessions, under the same names."""
+    """The limits of `edgebroker.limits` that concern clients, under the same names, and what MQTT leaves to us."""
 
     out_bytes_max: int = limits.OUT_BYTES_MAX
     queue_messages_max: int = limits.QUEUE_MESSAGES_MAX
@@ -25,3 +25,5 @@ class Terms:
     sessions_max: int = limits.SESSIONS_MAX
     retained_messages_max: int = limits.RETAINED_MESSAGES_MAX
     retained_bytes_max: int = limits.RETAINED_BYTES_MAX
+    sharing: str = "fair"
+    """How a shared subscription chooses: "fair", or "sticky" for one member per publisher and topic."""

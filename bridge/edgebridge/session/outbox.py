@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from edgebridge.session.inflight import Entry
 
@@ -38,6 +38,15 @@ class Outbox:
         self._entries.append(entry)
         self._bytes += size
         return True
+
+    def pick(self, wanted: Callable[[Entry], bool]) -> list[Entry]:
+        """Take out the entries that are *wanted*, oldest first."""
+        picked = [entry for entry in self._entries if wanted(entry)]
+        if picked:
+            out = set(map(id, picked))
+            self._entries = deque([entry for entry in self._entries if id(entry) not in out])
+            self._bytes -= sum([entry.publication.held_bytes() for entry in picked])
+        return picked
 
     def take(self) -> Entry:
         """The oldest entry. Raises IndexError if there is none."""

@@ -28,3 +28,13 @@ class Session:
         """How many subscriptions the client has."""
         self.will: Will | None = None
         """Of the present connection, or waiting for its delay to pass."""
+
+    @property
+    def is_present(self) -> bool:
+        """Whether the client is connected and neither side said good-bye."""
+        return self.connection is not None and not self.connection.closing
+
+    @property
+    def outstanding(self) -> int:
+        """QoS 1 and 2 messages the client was given, or will be, and has not acknowledged."""
+        return len(self.inflight) + len(self.outbox)

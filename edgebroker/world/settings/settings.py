@@ -11,6 +11,7 @@ from edgebroker.world.settings.data import DataSettings
 from edgebroker.world.settings.limits import LimitSettings
 from edgebroker.world.settings.listener import ListenerSettings
 from edgebroker.world.settings.log import LogSettings
+from edgebroker.world.settings.mqtt import MqttSettings
 from edgebroker.world.settings.node import NodeSettings
 from edgebroker.world.settings.problems import Problem, SettingsRefused
 from edgebroker.world.settings.reading import read, read_value, text_of
@@ -31,6 +32,7 @@ class Settings:
     log: LogSettings = field(default_factory=LogSettings)
     data: DataSettings = field(default_factory=DataSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
+    mqtt: MqttSettings = field(default_factory=MqttSettings)
 
     @classmethod
     def defaults(cls) -> Settings:

@@ -1,0 +1,69 @@
+"""Shared subscriptions (MQTT 5.0 section 4.8.2): what waits for a member that is away goes to one that is there."""
+
+from __future__ import annotations
+
+from edgebridge.frontend.delivery import Delivery
+from edgebridge.session.carriers import SHARE_PREFIX
+from edgebridge.session.inflight import Entry
+from edgebridge.session.session import Session
+from edgebroker.instants import Instant
+from edgebroker.names import ClientId
+from edgebroker.node.groups import Group
+from edgebroker.node.node import Node
+
+
+class Sharing:
+    """Hands copies of groups over to members that the node chooses (`edgebroker.node.groups`).
+
+    What was never sent may go to anybody. A QoS 1 message that was sent and not acknowledged stays as long as the
+    session does; then it goes to another member. A QoS 2 message that was sent goes to nobody else [MQTT-4.8.2-5], and
+    one that was refused neither [MQTT-4.8.2-6].
+    """
+
+    def __init__(self, node: Node, delivery: Delivery) -> None:
+        self._node = node
+        self._delivery = delivery
+
+    def arrived(self, session: Session, now: Instant) -> None:
+        """A client is there: what waits for absent members of its groups need not wait any more."""
+        absent: dict[int, Session] = {}
+        for own in self._node.groups.of(ClientId(session.client_id)):
+            for member in own.group.members:
+                if not member.receiver.is_present:
+                    absent[id(member.receiver)] = member.receiver
+        for other in absent.values():
+            self.left(other, now)
+
+    def left(self, session: Session, now: Instant) -> None:
+        """A client is away and its session waits: what was never sent goes to members that are there."""
+        if len(self._node.groups) and session.outbox:
+            for entry in session.outbox.pick(lambda entry: _is_staffed(self._group(entry))):
+                self._hand_over(session, entry, now)
+
+    def ended(self, session: Session, now: Instant) -> None:
+        """A session is over, and its subscriptions are: what others may finish goes to them, there or not."""
+        if not len(self._node.groups):
+            return
+        for entry in [entry for entry in session.inflight if entry.qos == 1 and _is_alive(self._group(entry))]:
+            session.inflight.settle(entry.packet_id, 1)
+            self._hand_over(session, entry, now)
+        for entry in session.outbox.pick(lambda entry: _is_alive(self._group(entry))):
+            self._hand_over(session, entry, now)
+
+    def _group(self, entry: Entry) -> Group | None:
+        """Copies of groups bear the group's name."""
+        return self._node.groups.find(entry.text) if entry.text.startswith(SHARE_PREFIX) else None
+
+    def _hand_over(self, session: Session, entry: Entry, now: Instant) -> None:
+        group = self._group(entry)
+        member = None if group is None else group.choose(entry.publication)
+        assert member is not None
+        self._delivery.hand_over(session, entry, member.alone(), now)
+
+
+def _is_staffed(group: Group | None) -> bool:
+    return group is not None and group.is_staffed
+
+
+def _is_alive(group: Group | None) -> bool:
+    return group is not None and group.is_alive

@@ -1,0 +1,144 @@
+"""Groups of subscriptions that share their work: of each publication one member gets one copy.
+
+All members of a group ask for the same topics and have the same content filter, so they match together. Who gets
+a copy depends on who is there and how much waits for each, never on a clock or on chance: a run repeated is the same.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from edgebroker.names import ClientId
+from edgebroker.node.subscriptions import Subscription
+from edgebroker.publication import Publication
+
+STICKY_FLOWS_MAX: Final = 20_000
+"""Flows (group, publisher, topic) whose member is remembered; about 300 bytes each, 6 MiB in all. Beyond, the oldest is
+forgotten and chosen anew when it goes on."""
+
+
+class Worker(Protocol):
+    """What the receiver of a group's subscription must tell about itself."""
+
+    @property
+    def is_present(self) -> bool:
+        """Whether a copy would be on its way at once."""
+
+    @property
+    def outstanding(self) -> int:
+        """Copies that were given to it and are not acknowledged yet."""
+
+
+class Group:
+    """The subscriptions that share under one name, in the order in which they came."""
+
+    __slots__ = ("_groups", "_next", "members", "name")
+
+    def __init__(self, name: str, groups: Groups) -> None:
+        self.name = name
+        self.members: list[Subscription] = []
+        self._groups = groups
+        self._next = 0  # where the next round begins
+
+    def choose(self, publication: Publication) -> Subscription | None:
+        """Who gets *publication*; None if every member is gone for good."""
+        if not self._groups.is_sticky:
+            return self.fairest()
+        flows = self._groups.flows
+        flow = (self.name, publication.publisher, publication.topic)
+        member = flows.get(flow)
+        if member is None or member.group is not self or not member.receiver.is_present:
+            member = self.fairest()
+            if member is not None:
+                if len(flows) >= STICKY_FLOWS_MAX and flow not in flows:
+                    del flows[next(iter(flows))]
+                flows[flow] = member
+        return member
+
+    def fairest(self) -> Subscription | None:
+        """The member that is there and has the fewest copies outstanding, in turn where several have.
+
+        If nobody is there, who is away and will get what is kept for it, by the same rule.
+        """
+        members = self.members
+        count = len(members)
+        best = -1
+        best_rank = (3, 0)
+        for step in range(count):
+            at = (self._next + step) % count
+            member = members[at]
+            if member.subscriber.is_gone:
+                continue
+            worker: Worker = member.receiver
+            outstanding = worker.outstanding
+            rank = (0 if worker.is_present else 1 if member.qos else 2, outstanding)
+            if rank < best_rank:
+                best, best_rank = at, rank
+                if rank == (0, 0):  # nobody can be fairer
+                    break
+        if best < 0:
+            return None
+        self._next = (best + 1) % count
+        return members[best]
+
+    @property
+    def is_staffed(self) -> bool:
+        """Whether a member is there."""
+        return any(member.receiver.is_present for member in self.members if not member.subscriber.is_gone)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether a member is there or may come back."""
+        return any(not member.subscriber.is_gone for member in self.members)
+
+    def remove(self, member: Subscription) -> None:
+        """Forget *member*; whose turn it is does not change."""
+        at = self.members.index(member)
+        del self.members[at]
+        if at < self._next:
+            self._next -= 1
+
+
+class Groups:
+    """All groups, by name, and the subscriptions in them by client."""
+
+    def __init__(self) -> None:
+        self.is_sticky = False
+        """Whether what one publisher says under one topic stays with one member as long as that one is there."""
+        self.flows: dict[tuple[str, str, str], Subscription] = {}
+        """(group, publisher, topic) -> the member it stays with."""
+        self._by_name: dict[str, Group] = {}
+        self._by_client: dict[ClientId, list[Subscription]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def find(self, name: str) -> Group | None:
+        """The group called *name*, if it has members."""
+        return self._by_name.get(name)
+
+    def of(self, client: ClientId) -> list[Subscription]:
+        """The subscriptions of *client* that share."""
+        return [member for member in self._by_client.get(client, ()) if not member.subscriber.is_gone]
+
+    def join(self, name: str, subscription: Subscription) -> None:
+        """Let *subscription* be a member of the group called *name*, made if there is none."""
+        group = self._by_name.get(name)
+        if group is None:
+            group = self._by_name[name] = Group(name, self)
+        group.members.append(subscription)
+        subscription.group = group
+        self._by_client.setdefault(subscription.client, []).append(subscription)
+
+    def leave(self, subscription: Subscription) -> None:
+        """Let *subscription* be a member of no group."""
+        group, subscription.group = subscription.group, None
+        if group is None:
+            return
+        group.remove(subscription)
+        if not group.members:
+            del self._by_name[group.name]
+        own = self._by_client[subscription.client]
+        own.remove(subscription)
+        if not own:
+            del self._by_client[subscription.client]
