@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from random import Random
 from typing import TypeAlias
 
+from edgebridge.frontend.authenticating import Verification
 from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.entrance import LOCAL
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.terms import Terms
+from edgebridge.session.access import OPEN, Access
 from edgebroker.instants import MILLISECOND, Duration, Instant
 from edgebroker.limits import KIB
 from edgebroker.node.ledger import Ledger
@@ -132,7 +136,7 @@ class Line:
         self.is_open = True
         self.is_accepted = True
         """Whether the line has not ended for the broker."""
-        self.connection: Connection = broker.frontend.opened(peer, broker.simulation.now)
+        self.connection: Connection = broker.frontend.opened(peer, broker.simulation.now, broker.entrance)
         self.connection.transport = self
         self.to_broker = Direction(broker.simulation, weather, self._broker_reads, self._broker_sees_end)
         self.to_client = Direction(broker.simulation, weather, read, self._client_sees_end)
@@ -202,10 +206,24 @@ class SimulatedBroker:
     All that arrives at one instant is one turn: fed piece by piece, then every dirty connection is flushed once.
     """
 
-    def __init__(self, simulation: Simulation, terms: Terms | None = None, log: DeliveryLog | None = None) -> None:
+    def __init__(
+        self,
+        simulation: Simulation,
+        terms: Terms | None = None,
+        log: DeliveryLog | None = None,
+        access: Access = OPEN,
+    ) -> None:
         self.simulation = simulation
         self.ledger = Ledger(log)
-        self.frontend = Frontend(Node(self.ledger), terms or Terms(), self._new_client_id)
+        secret = simulation.random.randbytes(32) if access is not OPEN else b""
+        self.frontend = Frontend(Node(self.ledger), terms or Terms(), self._new_client_id, access, secret)
+        self.unix_s = 1_800_000_000
+        """What the wall clock says; it stands still."""
+        self.entrance = LOCAL
+        """Where new lines come in."""
+        self.verification_takes: Duration = 0
+        self.verifications = 0
+        """How many were run."""
         self.frontend.start(simulation.now)
         self.lines: list[Line] = []
         """Every line that has not ended for its client, oldest first."""
@@ -224,7 +242,7 @@ class SimulatedBroker:
 
     @property
     def is_busy(self) -> bool:
-        """Whether bytes are on their way or wait to be flushed; deadlines in the future do not count."""
+        """Whether bytes are on their way or wait to be flushed; what is still to come by itself does not count."""
         return self._turn_planned or any(line.is_moving for line in self.lines)
 
     def connect(
@@ -247,7 +265,24 @@ class SimulatedBroker:
         if line.is_accepted:
             self._trace(b"<", line, chunk)
             self.frontend.feed(line.connection, chunk, self.simulation.now)
+            for verification in self.frontend.verifications():
+                self.verifications += 1
+                if self.verification_takes:
+                    self.simulation.after(self.verification_takes, partial(self._verify, verification))
+                else:
+                    self._verify(verification)
             self._plan_turn()
+
+    def replace_access(self, access: Access) -> int:
+        """Other files hold; returns how many had to go."""
+        self._plan_turn()
+        return self.frontend.replace_access(access, self.simulation.now)
+
+    def _verify(self, verification: Verification) -> None:
+        verdict = verification.run(self.unix_s)
+        self.frontend.verified(verification.connection, verdict, self.simulation.now)
+        self.frontend.readable.clear()  # lines go on reading all the time
+        self._plan_turn()
 
     def lost(self, line: Line) -> None:
         """The broker sees that the line is no more."""

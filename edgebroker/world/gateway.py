@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 import uuid
 from collections.abc import Callable
@@ -16,11 +17,13 @@ from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
 from edgebroker.records import Cause
 from edgebroker.storage.deliverylog.writer import DeliveryLog
+from edgebroker.world.accessfiles import load_access
 from edgebroker.world.insight import Insight
 from edgebroker.world.logdir import LogDir
 from edgebroker.world.pulse import Pulse
 from edgebroker.world.reactor import Reactor, clock
 from edgebroker.world.settings import Settings
+from edgebroker.world.settings.access import AccessSettings
 
 LOG_EVERY_S = 1.0  # what a power cut may take of the log, at most, and how often the disk is asked
 ANCHOR_EVERY: Duration = MINUTE  # so soon it is noticed that the wall clock was set
@@ -51,7 +54,13 @@ class Gateway:
         self.ledger = Ledger(self._log)
         parts = (settings.limits, settings.mqtt)
         granted = {key.name: getattr(part, key.name) for part in parts for key in fields(part)}
-        self.frontend = Frontend(Node(self.ledger), Terms(**granted), new_client_id=lambda: f"auto-{uuid.uuid4().hex}")
+        self.frontend = Frontend(
+            Node(self.ledger),
+            Terms(**granted),
+            new_client_id=lambda: f"auto-{uuid.uuid4().hex}",
+            access=load_access(settings.access, tell),
+            secret=secrets.token_bytes(32),
+        )
         self.pulse = Pulse()
         self._reactor: Reactor | None = None
         self._insight: Insight | None = None
@@ -97,6 +106,16 @@ class Gateway:
                 now, wall = clock(), _wall_clock()
                 self._log.anchor(now, wall)
                 self._log_dir.close(self._log.take(now, closing=True), now, wall)
+
+    def replace_access(self, settings: AccessSettings) -> int:
+        """Read the files of *settings* again; they hold for everybody from now on. Returns how many had to go.
+
+        Raises FileRefused: then nothing has changed.
+        """
+        gone = self.frontend.replace_access(load_access(settings, self._tell), clock())
+        if self._reactor is not None:
+            self._reactor.turn()
+        return gone
 
     def accounts(self) -> dict[str, int | dict[str, int]]:
         """What became of every message so far, by fate; `dropped` by cause."""

@@ -11,10 +11,13 @@ import socket
 import time
 from typing import cast
 
+from edgebridge.frontend.authenticating import Verification
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.frontend import Frontend
+from edgebridge.session.verdict import Verdict
 from edgebroker.errors import CannotListen
 from edgebroker.instants import SECOND, Instant
+from edgebroker.world.verifying import Verifying
 
 WRITE_BUFFER_BYTES = 64 * 1024  # above this a socket counts as full; the core's out-buffer bounds the rest
 BACKLOG = 1_024  # connections the kernel holds while we are busy: a site's worth of devices after a power cut
@@ -53,6 +56,9 @@ class Door(asyncio.Protocol):
             reactor.frontend.feed(self._connection, data, clock())
         except Exception as error:
             reactor.failed(self._connection, error)
+        if self._connection.is_held:
+            self._transport.pause_reading()
+            reactor.verify()
         if reactor.frontend.dirty:
             reactor.turn()
 
@@ -87,6 +93,7 @@ class Reactor:
         self._is_held_back = type(self._loop).__module__.startswith("uvloop")
         self._is_turning = False
         self._servers: list[asyncio.Server] = []
+        self._verifying = Verifying(self._loop, self._verified)
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at: Instant | None = None
         self._changes = -1
@@ -150,6 +157,30 @@ class Reactor:
         self._loop.call_exception_handler({"message": f"edgebroker: {connection.peer} is cut off", "exception": error})
         connection.transport.abort()
 
+    def verify(self) -> None:
+        """Find out who clients are whose CONNECT has come."""
+        for verification in self.frontend.verifications():
+            self._verifying.run(verification)
+        self.arm()
+
+    def _verified(self, verification: Verification, verdict: Verdict) -> None:
+        connection = verification.connection
+        try:
+            self.frontend.verified(connection, verdict, clock())
+        except Exception as error:
+            self.failed(connection, error)
+        self.read_on()
+        self.turn()
+        self.arm()
+
+    def read_on(self) -> None:
+        """Read again from whom was not read while it was held."""
+        readable = self.frontend.readable
+        while readable:
+            connection = readable.pop()
+            if not connection.is_held and not connection.transport.is_closing():
+                connection.transport.resume_reading()
+
     def arm(self) -> None:
         """Set the one timer to the core's next deadline."""
         timers = self.frontend.node.timers
@@ -189,6 +220,7 @@ class Reactor:
             connection.transport.abort()
         while self.frontend.connections:
             await asyncio.sleep(0)
+        self._verifying.stop()
         if self._alarm is not None:
             self._alarm.cancel()
         self.frontend.close_books(clock())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from edgebridge.frontend.entrance import LOCAL, Entrance
 from edgebridge.frontend.terms import Terms
+from edgebridge.session.access import OPEN, Access
 from edgebridge.wire.dialect import DIALECTS, V5, V311, Dialect
 from edgebroker.records import Cause
 from edgebroker.simworld.client import Client
@@ -21,9 +23,12 @@ class Story:
         self._weather = weather
         self._player: Player | None = None
 
-    def __call__(self, script: str, terms: Terms | None = None) -> None:
+    def __call__(
+        self, script: str, terms: Terms | None = None, access: Access = OPEN, entrance: Entrance = LOCAL
+    ) -> None:
         if self._player is None:
-            self._player = Player(SimulatedBroker(Simulation(), terms), self.dialect, self._weather)
+            self._player = Player(SimulatedBroker(Simulation(), terms, access=access), self.dialect, self._weather)
+            self.broker.entrance = entrance
         self._player.play(script)
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from edgebridge.frontend.authenticating import Authenticating
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.plans import Plans
@@ -15,6 +16,7 @@ from edgebridge.session.inflight import Inflight
 from edgebridge.session.lifecycle import State
 from edgebridge.session.outbox import Outbox
 from edgebridge.session.session import Session
+from edgebridge.session.verdict import Verdict
 from edgebridge.wire.dialect import Dialect, answering_dialect
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.errors import ProtocolError
@@ -45,6 +47,7 @@ class Connecting:
         publishing: Publishing,
         plans: Plans,
         sharing: Sharing,
+        authenticating: Authenticating,
         terms: Terms,
         new_client_id: Callable[[], str],
     ) -> None:
@@ -53,6 +56,7 @@ class Connecting:
         self._publishing = publishing
         self._plans = plans
         self._sharing = sharing
+        self._authenticating = authenticating
         self._terms = terms
         self._new_client_id = new_client_id
         self.sessions: dict[ClientId, Session] = {}
@@ -63,11 +67,21 @@ class Connecting:
         """Accept or refuse. Nothing of a refused CONNECT is remembered."""
         connection.dialect = connect.dialect
         connection.packet_bytes_max = number(connect.properties, Property.MAXIMUM_PACKET_SIZE, 0)
-        properties: Properties = {}
         refusal = self._refusal(connect)
         if refusal is not None:
             self.refuse(connection, *refusal)
             return
+        verdict = self._authenticating.ask(connection, connect, now)
+        if verdict is not None:
+            self.judged(connection, connect, verdict, now)
+
+    def judged(self, connection: Connection, connect: Connect, verdict: Verdict, now: Instant) -> None:
+        """It is known who says *connect*: let it in or not."""
+        if not verdict.is_yes:
+            self._authenticating.refused[verdict.reason] = self._authenticating.refused.get(verdict.reason, 0) + 1
+            self.refuse(connection, verdict.reason, verdict.why)
+            return
+        properties: Properties = {}
         client_id = ClientId(connect.client_id)
         if not client_id:
             client_id = ClientId(self._new_client_id())
@@ -75,10 +89,15 @@ class Connecting:
                 client_id = ClientId(self._new_client_id())
             properties[Property.ASSIGNED_CLIENT_IDENTIFIER] = client_id
         known = self.sessions.get(client_id)
+        is_foreign = known is not None and known.user not in ("", verdict.user)
         if known is not None and known.connection is not None:
+            if is_foreign:  # knowing a client identifier is no reason to push its client out
+                why = "another user is connected with this client identifier"
+                self.refuse(connection, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, why)
+                return
             self._take_over(known, now)
             known = self.sessions.get(client_id)  # it may have ended with its connection
-        if known is not None and connect.clean_start:
+        if known is not None and (connect.clean_start or is_foreign):
             self._end_session(known, now)
             known = None
         if known is None and len(self.sessions) >= self._terms.sessions_max:
@@ -89,8 +108,10 @@ class Connecting:
         self._node.timers.cancel(("session", client_id))
         self._node.timers.cancel(("will", client_id))
         session.will = connect.will
+        session.user = verdict.user
         session.connection = connection
         connection.session = session
+        connection.verdict = verdict
         connection.state = State.CONNECTED
         if session.subscribed:
             self._plans.forget()
@@ -107,6 +128,18 @@ class Connecting:
         self._delivery.resume(session, now)
         if session.subscribed:
             self._sharing.arrived(session, now)
+
+    def review(self, now: Instant) -> int:
+        """Other files hold: who would not be let in any more has to go. Returns how many."""
+        access, gone = self._authenticating.access, 0
+        for session in list(self.sessions.values()):
+            connection: Connection | None = session.connection
+            if connection is None or connection.closing:
+                continue
+            if not access.still_holds(connection.verdict, connection.entrance.is_anonymous):
+                self.dismiss(connection, ReasonCode.NOT_AUTHORIZED, "who you are is no longer enough to be here")
+                gone += 1
+        return gone
 
     def refuse(self, connection: Connection, reason: ReasonCode, why: str, dialect: Dialect | None = None) -> None:
         """Answer CONNECT with *reason*, and close."""
@@ -178,6 +211,8 @@ class Connecting:
         timers.cancel(("connect", connection.number))
         if connection.keep_alive:
             timers.set(("alive", connection.number), now + connection.keep_alive)
+        if connection.verdict.lasts_s is not None:
+            timers.set(("pass", connection.number), now + connection.verdict.lasts_s * SECOND)
 
     # -- going ------------------------------------------------------------------------------------------------
 
@@ -213,6 +248,8 @@ class Connecting:
         timers = self._node.timers
         timers.cancel(("connect", connection.number))
         timers.cancel(("alive", connection.number))
+        timers.cancel(("pass", connection.number))
+        self._authenticating.forget(connection)
         if connection.state is State.CLOSED:
             return
         connection.state = State.CLOSED

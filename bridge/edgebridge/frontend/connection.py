@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from edgebridge.frontend.entrance import LOCAL, Certificate
 from edgebridge.session.lifecycle import State
 from edgebridge.session.session import Session
+from edgebridge.session.verdict import ANYBODY
 from edgebridge.wire.dialect import V311, Dialect
 from edgebroker.instants import Instant
 
@@ -21,12 +23,15 @@ class Connection:
 
     __slots__ = (
         "aliases",
+        "certificate",
         "closing",
         "dialect",
         "dirty",
+        "entrance",
         "has_problem_information",
         "heard",
         "is_dirty",
+        "is_held",
         "is_v5",
         "keep_alive",
         "number",
@@ -44,6 +49,7 @@ class Connection:
         "session",
         "state",
         "transport",
+        "verdict",
     )
 
     def __init__(self, number: int, peer: str, dirty: list[Connection], out_bytes_max: int, now: Instant) -> None:
@@ -51,8 +57,13 @@ class Connection:
         self.peer = peer
         self.transport: Any = None
         """The world's own."""
+        self.entrance = LOCAL
+        self.certificate: Certificate | None = None
+        """What the client proved to be, before its CONNECT is read."""
         self.state = State.AWAITING_CONNECT
         self.session: Session | None = None
+        self.verdict = ANYBODY
+        """Who the client is, from CONNACK on."""
         self.dialect: Dialect = V311
         self.is_v5 = False
         self.keep_alive = 0
@@ -67,6 +78,8 @@ class Connection:
         self.pending: list[bytes] = []
         self.pending_bytes = 0
         self.pending_wanted = 0
+        self.is_held = False
+        """Whole packets wait in `pending` too: nothing is taken from it, and a world had better not read on."""
         self.dirty = dirty
         self.is_dirty = False
         self.out: list[bytes] = []

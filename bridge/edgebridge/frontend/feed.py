@@ -16,6 +16,7 @@ from edgebridge.frontend.publishing import Publishing
 from edgebridge.session.lifecycle import State
 from edgebridge.wire.errors import MalformedPacket, PacketTooLarge, ProtocolViolation
 from edgebridge.wire.head import publish_head
+from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import Instant
 from edgebroker.node.ledger import Ledger
 from edgebroker.publication import Publication
@@ -23,6 +24,15 @@ from edgebroker.publication import Publication
 CONNECT, PUBLISH = 1, 3  # packet types, the upper half of the first byte
 LARGE_PACKET_BYTES = 1_000  # of such a packet every chunk is a sign of life: on a thin uplink it may take minutes
 CONTROL_PACKET_BYTES_MAX = 512 * 1024  # all but PUBLISH: a CONNECT has five fields of 64 KiB, the rest for properties
+
+HELD_BYTES_MAX = 512 * 1024
+"""What a client may send ahead of CONNACK. A world that stops reading has taken in 256 KiB at most by then."""
+
+
+class TooMuchTooEarly(ProtocolViolation):
+    """A client goes on sending although it is not known yet who it is."""
+
+    reason = ReasonCode.QUOTA_EXCEEDED
 
 
 class Feed:
@@ -48,9 +58,14 @@ class Feed:
 
     def take(self, connection: Connection, chunk: bytes, now: Instant) -> None:
         """Take *chunk*, the next bytes from *connection*, however they were cut. Raises ProtocolError."""
-        if connection.pending_bytes:
+        if connection.pending_bytes or connection.is_held:
             connection.pending.append(chunk)
             connection.pending_bytes += len(chunk)
+            if connection.is_held:
+                connection.heard = now
+                if connection.pending_bytes > HELD_BYTES_MAX and connection.session is None:
+                    raise TooMuchTooEarly(f"more than {HELD_BYTES_MAX:,} bytes before CONNACK")
+                return
             if connection.pending_bytes < connection.pending_wanted:
                 if connection.pending_wanted >= LARGE_PACKET_BYTES:
                     connection.heard = now
@@ -118,6 +133,8 @@ class Feed:
             if not connected:
                 connected = connection.state is State.CONNECTED
             at = stop
+            if connection.is_held:
+                break
         # Bytes of a packet that is never finished hold nothing open [3.1.1: MQTT-3.1.2-24, 5: MQTT-3.1.2-22].
         if at or connection.pending_wanted >= LARGE_PACKET_BYTES:
             connection.heard = now

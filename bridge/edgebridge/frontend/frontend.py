@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from edgebridge.frontend.authenticating import Authenticating, Verification
 from edgebridge.frontend.connecting import Connecting
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
+from edgebridge.frontend.entrance import LOCAL, Entrance
 from edgebridge.frontend.feed import Feed
 from edgebridge.frontend.plans import Plans
 from edgebridge.frontend.publishing import Publishing
 from edgebridge.frontend.sharing import Sharing
 from edgebridge.frontend.subscribing import Subscribing
 from edgebridge.frontend.terms import Terms
+from edgebridge.session.access import OPEN, Access
 from edgebridge.session.lifecycle import State, next_state
 from edgebridge.session.retained import Retained
+from edgebridge.session.verdict import Verdict
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.encode import PING_RESP
 from edgebridge.wire.errors import ProtocolError, ProtocolViolation
@@ -50,8 +54,18 @@ class Frontend:
     what a client does. `now` never goes back.
     """
 
-    def __init__(self, node: Node, terms: Terms, new_client_id: Callable[[], str]) -> None:
-        """*new_client_id* makes identifiers for clients that bring none; chance is the world's affair."""
+    def __init__(
+        self,
+        node: Node,
+        terms: Terms,
+        new_client_id: Callable[[], str],
+        access: Access = OPEN,
+        secret: bytes = b"",
+    ) -> None:
+        """*new_client_id* makes identifiers for clients that bring none; chance is the world's affair.
+
+        *secret*: 32 random bytes of this process, to remember by who was found right; without it nobody is remembered.
+        """
         self._terms = terms
         self.node = node
         self.ledger = node.ledger
@@ -66,7 +80,10 @@ class Frontend:
         node.groups.is_sticky = terms.sharing == "sticky"
         sharing = Sharing(node, self.delivery)
         self.subscribing = Subscribing(node, self.delivery, self.retained, sharing)
-        self.connecting = Connecting(node, self.delivery, self.publishing, self.plans, sharing, terms, new_client_id)
+        self.authenticating = Authenticating(node.timers, access, secret)
+        self.connecting = Connecting(
+            node, self.delivery, self.publishing, self.plans, sharing, self.authenticating, terms, new_client_id
+        )
         self._feed = Feed(
             self.plans, self.publishing, self.delivery, node.ledger, terms.packet_bytes_max, self._on_packet
         )
@@ -74,6 +91,8 @@ class Frontend:
         """Connections closed for what they sent, by reason."""
         self.accepted = 0
         """Transports so far; also the number of the last connection."""
+        self.readable: list[Connection] = []
+        """Connections that were held and are not any more: a world that stopped reading them goes on."""
         delivery, publishing = self.delivery, self.publishing
         self._on: dict[type[Packet], Callable[[Connection, Any, Instant], None]] = {
             Connect: self.connecting.on_connect,
@@ -95,10 +114,14 @@ class Frontend:
 
     # -- what happens -------------------------------------------------------------------------------------------
 
-    def opened(self, peer: str, now: Instant) -> Connection:
-        """A transport was accepted; *peer* says from where. The connection may be `closing` at once: too many."""
+    def opened(self, peer: str, now: Instant, entrance: Entrance = LOCAL) -> Connection:
+        """A transport was accepted by *entrance*; *peer* says from where.
+
+        The connection may be `closing` at once: too many.
+        """
         self.accepted += 1
         connection = Connection(self.accepted, peer, self.dirty, self._terms.out_bytes_max, now)
+        connection.entrance = entrance
         self.connections[connection.number] = connection
         if len(self.connections) > self._terms.connections_max:
             self._count(ReasonCode.SERVER_BUSY)
@@ -135,6 +158,27 @@ class Frontend:
             self.delivery.release(session, now)
         return out
 
+    def verifications(self) -> list[Verification]:
+        """What the world is to run, in any order, wherever it likes, but not where others wait if it `is_slow`."""
+        return self.authenticating.take()
+
+    def verified(self, connection: Connection, verdict: Verdict, now: Instant) -> None:
+        """A verification was run. What the client sent meanwhile is read now."""
+        connect = self.authenticating.answered(connection, verdict, now)
+        if connect is None:
+            return
+        self.readable.append(connection)
+        if connection.closing:
+            return
+        self.connecting.judged(connection, connect, verdict, now)
+        if not connection.closing:
+            self.feed(connection, b"", now)
+
+    def replace_access(self, access: Access, now: Instant) -> int:
+        """Other files hold from now on, also for who is connected. Returns how many had to go."""
+        self.authenticating.replace(access)
+        return self.connecting.review(now)
+
     def fire(self, now: Instant) -> None:
         """Do what is due (`node.timers.next_due()` says when). One at a time: should one fail, the others stay due."""
         timers = self.node.timers
@@ -145,6 +189,10 @@ class Frontend:
                 case ("connect", int(number)) if number in self.connections:
                     self._count(ReasonCode.KEEP_ALIVE_TIMEOUT)
                     self.connections[number].close()
+                case ("pass", int(number)) if number in self.connections:
+                    self._count(ReasonCode.MAXIMUM_CONNECT_TIME)
+                    why = "the token has expired"
+                    self.connecting.dismiss(self.connections[number], ReasonCode.MAXIMUM_CONNECT_TIME, why)
                 case ("will", str(client)) if ClientId(client) in self.connecting.sessions:
                     self.connecting.publish_will(self.connecting.sessions[ClientId(client)], now)
                 case ("session", str(client)) if ClientId(client) in self.connecting.sessions:

@@ -24,6 +24,8 @@ class State(Enum):
     """Where a connection stands, as the server sees it."""
 
     AWAITING_CONNECT = "awaiting CONNECT"
+    AUTHENTICATING = "authenticating"
+    """CONNECT came, and the answer takes time. Nothing is read meanwhile, so no packet is allowed or wrong."""
     CONNECTED = "connected"
     CLOSED = "closed"
 

@@ -7,6 +7,7 @@ from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from edgebroker.world.settings.access import AccessSettings
 from edgebroker.world.settings.data import DataSettings
 from edgebroker.world.settings.limits import LimitSettings
 from edgebroker.world.settings.listener import ListenerSettings
@@ -33,6 +34,7 @@ class Settings:
     data: DataSettings = field(default_factory=DataSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     mqtt: MqttSettings = field(default_factory=MqttSettings)
+    access: AccessSettings = field(default_factory=AccessSettings)
 
     @classmethod
     def defaults(cls) -> Settings:

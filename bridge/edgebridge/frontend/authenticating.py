@@ -1,0 +1,106 @@
+"""Between CONNECT and CONNACK: finding out who it is, without anybody else waiting for it.
+
+What takes a hash or the time of day is a `Verification`. It waits in `waiting` until the world fetches it; the world
+runs it wherever it likes and hands the verdict to `Frontend.verified`. Until then the connection is held: what it sends
+is kept and not read.
+"""
+
+from __future__ import annotations
+
+from edgebridge.frontend.connection import Connection
+from edgebridge.session.access import OPEN, Access, Question
+from edgebridge.session.lifecycle import State
+from edgebridge.session.recentproofs import RecentProofs
+from edgebridge.session.verdict import Verdict
+from edgebridge.wire.packets import Connect
+from edgebridge.wire.reasons import ReasonCode
+from edgebroker.instants import SECOND, Instant
+from edgebroker.limits import VERIFICATION_TIMEOUT_S, VERIFICATIONS_MAX
+from edgebroker.node.timers import Timers
+
+BUSY = Verdict(ReasonCode.SERVER_BUSY, "too many clients are being asked who they are: come again later")
+
+
+class Verification:
+    """One question about one connection. `run` may be called in any thread."""
+
+    __slots__ = ("connection", "question")
+
+    def __init__(self, connection: Connection, question: Question) -> None:
+        self.connection = connection
+        self.question = question
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether to run it takes so long that it must not be done where others wait."""
+        return self.question.is_slow
+
+    def run(self, unix_s: int) -> Verdict:
+        """The verdict. *unix_s*: what the wall clock says, in seconds since 1970."""
+        return self.question.answer(unix_s)
+
+
+class Authenticating:
+    """Asks who a client is, and remembers who was found right."""
+
+    def __init__(self, timers: Timers, access: Access = OPEN, secret: bytes = b"") -> None:
+        self._timers = timers
+        self.access = access
+        self.waiting: list[Verification] = []
+        """What the world is to run."""
+        self._running: dict[int, tuple[Connect, Question]] = {}
+        self._proofs = RecentProofs(secret)
+        self.refused: dict[ReasonCode, int] = {}
+        """Clients that were not let in, by reason."""
+
+    def __len__(self) -> int:
+        """How many connections wait for their verdict."""
+        return len(self._running)
+
+    def ask(self, connection: Connection, connect: Connect, now: Instant) -> Verdict | None:
+        """Who says *connect*? None: that takes time, and the connection is held until the answer comes."""
+        entrance, certificate = connection.entrance, connection.certificate
+        certified = ""
+        if certificate is not None:
+            certified = self.access.named_by(certificate.common_name, certificate.alternative_names)
+        answer = self.access.ask(connect.username, connect.password, entrance.is_anonymous, certified)
+        if isinstance(answer, Verdict):
+            return answer
+        if self._proofs.knows(answer.user, answer.password, answer.mark, now):
+            return answer.passed()
+        if len(self._running) >= VERIFICATIONS_MAX:
+            return BUSY
+        connection.state = State.AUTHENTICATING
+        connection.is_held = True
+        self._running[connection.number] = connect, answer
+        self._timers.set(("connect", connection.number), now + VERIFICATION_TIMEOUT_S * SECOND)
+        self.waiting.append(Verification(connection, answer))
+        return None
+
+    def take(self) -> list[Verification]:
+        """What the world is to run now; it is asked once."""
+        taken, self.waiting = self.waiting, []
+        return taken
+
+    def answered(self, connection: Connection, verdict: Verdict, now: Instant) -> Connect | None:
+        """The CONNECT that *verdict* is about; None if nobody waits for it any more. The connection is held no
+        longer.
+        """
+        running = self._running.pop(connection.number, None)
+        if running is None:
+            return None
+        connect, question = running
+        if verdict.is_yes:
+            self._proofs.note(question.user, question.password, question.mark, now)
+        connection.state = State.AWAITING_CONNECT
+        connection.is_held = False
+        return connect
+
+    def forget(self, connection: Connection) -> None:
+        """The connection is gone."""
+        self._running.pop(connection.number, None)
+
+    def replace(self, access: Access) -> None:
+        """Other files hold from now on."""
+        self.access = access
+        self._proofs.forget()

@@ -1,0 +1,48 @@
+"""The answer to "who is this, and may they come in?"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from edgebridge.wire.reasons import ReasonCode
+
+
+class Proof(Enum):
+    """How a client proved who it is."""
+
+    NOTHING = "nothing"
+    """It did not: an anonymous client."""
+    PASSWORD = "password"
+    CERTIFICATE = "certificate"
+    TOKEN = "token"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Come in as `user` if `reason` is SUCCESS; else `reason` and `why` are what the client hears."""
+
+    reason: ReasonCode = ReasonCode.SUCCESS
+    why: str = ""
+    user: str = ""
+    """Empty: nobody in particular."""
+    proof: Proof = Proof.NOTHING
+    mark: str = ""
+    """What the proof was made with. If that is not what it was, after the files were read again, it does not hold."""
+    lasts_s: int | None = None
+    """How long it holds, in seconds; None: until further notice."""
+    claims: Any = None
+    """What a token allows at most; None: whatever its user may do."""
+
+    @property
+    def is_yes(self) -> bool:
+        """Whether the client may come in."""
+        return self.reason == ReasonCode.SUCCESS
+
+
+ANYBODY = Verdict()
+"""An anonymous client comes in."""
+WRONG = Verdict(ReasonCode.BAD_USER_NAME_OR_PASSWORD, "wrong user name or password")
+"""One answer for both: it does not tell which names exist."""
+NAMELESS = Verdict(ReasonCode.NOT_AUTHORIZED, "this listener wants a user name and a password")

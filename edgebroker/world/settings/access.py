@@ -1,0 +1,17 @@
+"""Section `access`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgebroker.world.settings.section import Applied, key
+from edgebroker.world.valuekinds import Choice, File
+
+
+@dataclass(frozen=True, slots=True)
+class AccessSettings:
+    """Who may come in, and do what. Without `password_file` nobody is asked for a password."""
+
+    password_file: Path | None = key(None, File(), Applied.LIVE)
+    certificate_user: str = key("nobody", Choice(("nobody", "common name", "alternative name")), Applied.LIVE)

@@ -1,0 +1,208 @@
+"""Who may come in: passwords, anonymous clients, certificates, and sessions that belong to a user."""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from typing import Any
+
+import pytest
+
+from edgebridge.frontend.entrance import Certificate, Entrance
+from edgebridge.session.access import Access, CertificateUser
+from edgebridge.session.passwordfile import PasswordFile
+from edgebridge.session.recentproofs import RecentProofs
+from edgebridge.wire.reasons import ReasonCode
+from edgebroker.instants import SECOND
+from edgebroker.limits import VERIFICATIONS_MAX
+
+
+def quick(user: str, password: str) -> str:
+    """A line whose check takes no time: the stories are about what happens around it."""
+    salt = b"salt"
+    digest = hashlib.sha512(password.encode() + salt).digest()
+    return f"{user}:$6${b64encode(salt).decode()}${b64encode(digest).decode()}"
+
+
+USERS = "\n".join((quick("anna", "apple"), quick("bert", "birch")))
+ACCESS = Access(PasswordFile.parse(USERS))
+CLOSED = Entrance("closed", is_anonymous=False)
+
+
+def test_the_right_password(play: Any) -> None:
+    play(
+        """
+        a > CONNECT username="anna" password="apple"    a < CONNACK
+        a > SUBSCRIBE t                                 a < SUBACK granted=0
+        b > CONNECT username="bert" password="birch"    b < CONNACK
+        b > PUBLISH t "x"                               a < PUBLISH t "x"
+        """,
+        access=ACCESS,
+        entrance=CLOSED,
+    )
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        'username="anna" password="birch"',
+        'username="dora" password="apple"',
+        'username="anna" password=""',
+        'username="anna"',
+        'username="" password="apple"',
+    ],
+)
+def test_the_wrong_password(play: Any, given: str) -> None:
+    play(f"a > CONNECT {given}    a < CONNACK reason=0x86    a < CLOSED", access=ACCESS)
+    assert play.broker.frontend.authenticating.refused == {ReasonCode.BAD_USER_NAME_OR_PASSWORD: 1}
+
+
+def test_nobody_in_particular(play: Any) -> None:
+    """[MQTT-4.13.2-1]; 3.1.1 says 5, not authorized."""
+    play("a > CONNECT    a < CONNACK reason=0x87    a < CLOSED", access=ACCESS, entrance=CLOSED)
+
+
+def test_nobody_in_particular_where_that_is_enough(play: Any) -> None:
+    play(
+        'a > CONNECT    a < CONNACK    b > CONNECT username="x" password="y"    b < CONNACK reason=0x86    b < CLOSED',
+        access=ACCESS,
+    )
+
+
+def test_without_a_password_file_a_name_proves_nothing(play: Any) -> None:
+    play('a > CONNECT username="root" password="x"    a < CONNACK')
+    assert play.client("a").line.connection.verdict.user == ""
+
+
+def test_without_a_password_file_a_closed_door_stays_closed(play: Any) -> None:
+    play('a > CONNECT username="root" password="x"    a < CONNACK reason=0x86    a < CLOSED', entrance=CLOSED)
+
+
+def test_a_certificate_names_the_user(play: Any) -> None:
+    access = Access(ACCESS.passwords, CertificateUser.COMMON_NAME)
+    play("a opens", access=access, entrance=CLOSED)
+    play.client("a").line.connection.certificate = Certificate("pump-3")
+    play("a > CONNECT    a < CONNACK")
+    assert play.client("a").line.connection.session.user == "pump-3"
+
+
+def test_what_a_certificate_can_say() -> None:
+    names = ("DNS:pump-3.example", "URI:urn:dev:1")
+    named = {kind: Access(None, kind).named_by("pump-3", names) for kind in CertificateUser}
+    assert list(named.values()) == ["", "pump-3", "pump-3.example"]
+
+
+def test_a_session_belongs_to_its_user(play: Any) -> None:
+    """Another user neither takes it over while its client is here, nor inherits what it left."""
+    play(
+        """
+        a > CONNECT clean=0 session=3600 username="anna" password="apple"     a < CONNACK
+        a > SUBSCRIBE t qos=1                                    a < SUBACK granted=1
+        x > CONNECT id=a clean=0 username="bert" password="birch"   x < CONNACK reason=0x85    x < CLOSED
+        a leaves
+        b > CONNECT username="bert" password="birch"             b < CONNACK
+        b > PUBLISH t qos=1 "for anna"                           b < PUBACK
+        x > CONNECT id=a clean=0 username="bert" password="birch"   x < CONNACK present=0
+        """,
+        access=ACCESS,
+    )
+    assert play.client("x").line.connection.session.user == "bert"
+
+
+def test_an_anonymous_session_is_anybody_s(play: Any) -> None:
+    play(
+        """
+        a > CONNECT clean=0 session=3600                                      a < CONNACK
+        a leaves
+        a > CONNECT clean=0 session=3600 username="anna" password="apple"     a < CONNACK present=1
+        a leaves
+        a > CONNECT clean=0 session=3600                                      a < CONNACK present=0
+        """,
+        access=ACCESS,
+    )
+
+
+def test_what_comes_before_the_answer_waits_for_it(play: Any) -> None:
+    """[MQTT-3.1.4-5]: a client need not wait for CONNACK; what it sent is done then, or never."""
+    play("w > CONNECT    w < CONNACK    w > SUBSCRIBE #    w < SUBACK granted=0", access=ACCESS)
+    play.broker.verification_takes = 2 * SECOND
+    play("""
+    a > CONNECT username="anna" password="apple"
+    a > PUBLISH t/1 "early"
+    a > PINGREQ
+    b > CONNECT username="anna" password="wrong"
+    b > PUBLISH t/1 "in vain"
+    wait 1s
+    """)
+    assert play.client("a").line.connection.is_held
+    play("wait 5s    w < PUBLISH t/1 'early'    a < CONNACK    a < PINGRESP    b < CONNACK reason=0x86    b < CLOSED")
+
+
+def test_a_client_that_is_gone_when_its_answer_comes(play: Any) -> None:
+    play("w > CONNECT    w < CONNACK", access=ACCESS)
+    play.broker.verification_takes = 2 * SECOND
+    play('a > CONNECT username="anna" password="apple"    a leaves    wait 1s')
+    assert len(play.broker.frontend.authenticating) == 0
+    play("wait 5s")
+    assert list(play.broker.frontend.connecting.sessions) == ["w"]
+
+
+def test_who_was_right_lately_is_not_asked_again(play: Any) -> None:
+    come = 'a > CONNECT username="anna" password="apple"    a < CONNACK    a leaves'
+    wrong = 'a > CONNECT username="anna" password="wrong"    a < CONNACK reason=0x86    a < CLOSED'
+    play(come, access=ACCESS)
+    play(come)
+    assert play.broker.verifications == 1
+    play(wrong)
+    play(wrong)
+    assert play.broker.verifications == 3
+    play("wait 11m")
+    play(come)
+    assert play.broker.verifications == 4
+    assert play.broker.replace_access(Access(PasswordFile.parse(quick("anna", "apple")))) == 0
+    play(come)
+    assert play.broker.verifications == 5
+
+
+def test_too_many_at_once_are_told_so(play: Any) -> None:
+    play("w opens", access=ACCESS)
+    frontend, now = play.broker.frontend, play.broker.simulation.now
+    body = bytes.fromhex("00044d515454") + (b"\x05\xc2\0\0\0" if play.dialect.has_properties else b"\x04\xc2\0\0")
+    for number in range(VERIFICATIONS_MAX + 3):
+        name = f"c{number:03}".encode()
+        packet = body + b"\0\4" + name + b"\0\4anna\0\5apple"
+        connection = frontend.opened("x", now)
+        connection.transport = None
+        frontend.feed(connection, bytes([0x10, len(packet)]) + packet, now)
+    assert len(frontend.verifications()) == len(frontend.authenticating) == VERIFICATIONS_MAX
+    assert frontend.authenticating.refused == {ReasonCode.SERVER_BUSY: 3}
+
+
+def test_a_reload_holds_for_those_who_are_here(play: Any) -> None:
+    play(
+        """
+        a > CONNECT username="anna" password="apple"    a < CONNACK
+        b > CONNECT username="bert" password="birch"    b < CONNACK
+        c > CONNECT                                     c < CONNACK
+        """,
+        access=ACCESS,
+    )
+    changed = PasswordFile.parse("\n".join((quick("anna", "apple"), quick("bert", "better"))))
+    assert play.broker.replace_access(Access(changed)) == 1
+    play("wait 1s    b < DISCONNECT reason=0x87    b < CLOSED")
+    play("a > PINGREQ    a < PINGRESP    c > PINGREQ    c < PINGRESP")
+
+
+def test_proofs_are_bounded_and_not_mixed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgebridge.session.recentproofs.ENTRIES_MAX", 3)
+    proofs = RecentProofs(b"secret")
+    for number in range(5):
+        proofs.note(f"u{number}", b"p", "mark", 0)
+    assert len(proofs) == 3
+    assert [proofs.knows(f"u{number}", b"p", "mark", 1) for number in range(5)] == [False, False, True, True, True]
+    proofs.note("ab", b"c", "", 0)
+    assert not proofs.knows("a", b"bc", "", 0)
+    assert not proofs.knows("ab", b"", "c", 0)
+    nothing = RecentProofs(b"")
+    nothing.note("a", b"b", "", 0)
+    assert len(nothing) == 0
