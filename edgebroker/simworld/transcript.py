@@ -35,7 +35,7 @@ from dataclasses import dataclass, field, replace
 from difflib import unified_diff
 from typing import Any, Final, TypeAlias
 
-from edgebridge.wire.dialect import DIALECTS, V5, Dialect
+from edgebridge.wire.dialect import SPOKEN, V5, Dialect
 from edgebridge.wire.packets import (
     ConnAck,
     Connect,
@@ -284,8 +284,8 @@ class Player:
         return packet
 
     def _version(self, text: str) -> tuple[str, Dialect]:
-        """`v=3.1.1` and `v=5` on CONNECT choose the dialect; otherwise it is the player's."""
-        for dialect in DIALECTS:
+        """`v=3.1`, `v=3.1.1` and `v=5` on CONNECT choose the dialect; otherwise it is the player's."""
+        for dialect in SPOKEN:
             if f" v={dialect.version}" in f"{text} ":
                 return text.replace(f" v={dialect.version}", ""), dialect
         return text, self.dialect

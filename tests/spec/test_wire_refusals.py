@@ -242,7 +242,6 @@ def test_a_packet_that_breaks_one_rule_is_refused(refusal: Refusal, dialect: Dia
 @pytest.mark.parametrize(
     ("named", "answer", "refusal"),
     [
-        (b"\x00\x06MQIsdp\x03", V31, b"\x20\x02\x00\x01"),
         (b"\x00\x04MQTT\x03", V311, b"\x20\x02\x00\x01"),
         (b"\x00\x04MQTT\x83", V311, b"\x20\x02\x00\x01"),
         (b"\x00\x04MQTT\x06", V5, b"\x20\x03\x00\x84\x00"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from edgebridge.wire.dialect import DIALECTS, V311_BRIDGE, Dialect
+from edgebridge.wire.dialect import DIALECTS, SPOKEN, V31, Dialect
 from edgebridge.wire.errors import (
     ClientIdentifierNotValid,
     MalformedPacket,
@@ -56,15 +56,19 @@ def decode_connect(body: bytes, _: Dialect) -> Connect:
     if dialect.has_properties:
         properties, at = read_properties(body, at, Carrier.CONNECT)
     client_id, at = read_text(body, at)
+    if not client_id and dialect.is_old:
+        raise ClientIdentifierNotValid("a client has an identifier in MQTT 3.1")
     if not (client_id or flags & _CLEAN_START or dialect.has_properties):
         raise ClientIdentifierNotValid("a session to keep needs a client identifier", v311="MQTT-3.1.3-8")
     will = None
     if flags & _WILL:
         will, at = _read_will(body, at, flags, dialect)
     username = password = None
+    if dialect.is_old and at == len(body):  # 3.1, section 3.1: what is not there was not sent, whatever the flags say
+        flags &= ~(_USER_NAME | _PASSWORD)
     if flags & _USER_NAME:
         username, at = read_text(body, at)
-    if flags & _PASSWORD:
+    if flags & _PASSWORD and not (dialect.is_old and at == len(body)):
         password, at = read_binary(body, at)
     if at != len(body):
         raise trailing("CONNECT")
@@ -72,10 +76,10 @@ def decode_connect(body: bytes, _: Dialect) -> Connect:
 
 
 def _dialect(name: str, level: int) -> Dialect:
-    for dialect in (*DIALECTS, V311_BRIDGE):
+    for dialect in SPOKEN:
         if dialect.level == level and dialect.name == name:
             return dialect
-    spoken = " and ".join(dialect.version for dialect in DIALECTS)
+    spoken = " and ".join(dialect.version for dialect in (*DIALECTS, V31))
     if name not in ("MQTT", "MQIsdp"):
         raise UnsupportedProtocolVersion("the protocol is not MQTT", v311="MQTT-3.1.2-1", v5="MQTT-3.1.2-1")
     raise UnsupportedProtocolVersion(
@@ -86,7 +90,7 @@ def _dialect(name: str, level: int) -> Dialect:
 
 
 def _check_flags(flags: int, dialect: Dialect) -> None:
-    if flags & 1:
+    if flags & 1 and not dialect.is_old:
         raise MalformedPacket("the reserved flag of CONNECT is set", v311="MQTT-3.1.2-3", v5="MQTT-3.1.2-3")
     will_qos = flags >> 3 & 3
     if not flags & _WILL and (will_qos or flags & _WILL_RETAIN):

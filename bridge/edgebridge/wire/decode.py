@@ -95,8 +95,8 @@ def decode_packet(header: int, body: bytes, dialect: Dialect) -> Packet:
     kind = header >> 4
     if kind == 3:
         return _decode_publish(header, body, dialect)
-    # PUBREL, SUBSCRIBE and UNSUBSCRIBE have the flags 0010, the others 0000.
-    if header & 0x0F != (2 if kind in (6, 8, 10) else 0):
+    # PUBREL, SUBSCRIBE and UNSUBSCRIBE have the flags 0010, the others 0000; in 3.1 they may be sent again with DUP.
+    if header & 0x0F != (2 if kind in (6, 8, 10) else 0) and not (dialect.is_old and header & 0x0F == 0x0A):
         raise MalformedPacket(f"the flags of a packet of type {kind} are wrong", v311="MQTT-2.2.2-1", v5="MQTT-2.1.3-1")
     decode = _DECODERS[kind]
     if decode is None:

@@ -22,18 +22,26 @@ class Dialect:
     """Whether acknowledgements and DISCONNECT carry reason codes."""
     is_bridge: bool = False
     """Whether all subscriptions are no local and retain as published, which 3.1.1 cannot ask for one by one."""
+    is_old: bool = False
+    """Whether it is 3.1, whose CONNACK does not tell of sessions, and whose senders may set flags that came to mean
+    something later."""
 
 
-V31: Final = Dialect("3.1", "MQIsdp", 3, has_properties=False, has_reasons=False)
-"""Recognised only to be refused politely: its CONNACK has the form of 3.1.1."""
+V31: Final = Dialect("3.1", "MQIsdp", 3, has_properties=False, has_reasons=False, is_old=True)
+"""Taken as 3.1.1, of which it is an earlier spelling. Its SUBACK knows no refusal; it hears the 0x80 of 3.1.1."""
 V311: Final = Dialect("3.1.1", "MQTT", 4, has_properties=False, has_reasons=False)
 V311_BRIDGE: Final = Dialect("3.1.1 (bridge)", "MQTT", 0x84, has_properties=False, has_reasons=False, is_bridge=True)
 """3.1.1 with bit 7 of the level set, as Mosquitto's bridges try first (`try_private`). Taken at its word, a bridge with
 `topic ... both` gets no message back that it brought, and keeps what is retained retained."""
+V31_BRIDGE: Final = Dialect(
+    "3.1 (bridge)", "MQIsdp", 0x83, has_properties=False, has_reasons=False, is_bridge=True, is_old=True
+)
 V5: Final = Dialect("5", "MQTT", 5, has_properties=True, has_reasons=True)
 
 DIALECTS: Final[tuple[Dialect, ...]] = (V311, V5)
-"""What we speak; and V311_BRIDGE."""
+"""The standards of OASIS."""
+SPOKEN: Final[tuple[Dialect, ...]] = (*DIALECTS, V31, V311_BRIDGE, V31_BRIDGE)
+"""What we speak."""
 
 
 def answering_dialect(connect_body: bytes) -> Dialect | None:

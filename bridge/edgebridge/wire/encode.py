@@ -83,7 +83,7 @@ def _encode_connack(connack: ConnAck, dialect: Dialect) -> bytes:
         body = bytes((connack.session_present, connack.reason)) + encode_properties(connack.properties)
         return _frame(0x20, body)
     code = connect_return_code(connack.reason)
-    return b"" if code is None else bytes((0x20, 2, connack.session_present, code))
+    return b"" if code is None else bytes((0x20, 2, connack.session_present and not dialect.is_old, code))
 
 
 def _encode_publish(publish: Publish, dialect: Dialect) -> bytes:
