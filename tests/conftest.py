@@ -86,10 +86,22 @@ def chance(seed: int, request: pytest.FixtureRequest) -> random.Random:
     return random.Random(seed)
 
 
-@pytest.fixture
-def free_port() -> int:
-    """A TCP port on 127.0.0.1 that was free a moment ago."""
+def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A TCP port on 127.0.0.1 that was free a moment ago."""
+    return _free_port()
+
+
+@pytest.fixture
+def another_free_port(free_port: int) -> int:
+    """One more."""
+    while (port := _free_port()) == free_port:
+        pass
+    return port

@@ -3,7 +3,8 @@
 A block tagged `console` is a session in a shell: `$ command`, then exactly what it prints (`...` stands for anything,
 in a line or alone on it for any lines). Comments in front of a block say what it needs:
 
-    <!-- needs: gateway -->                 a gateway is running, on port 1883 as far as the reader is concerned
+    <!-- needs: gateway -->                 a gateway is running, on port 1883 as far as the reader is concerned; it
+                                            answers questions on port 9883
     <!-- needs: mosquitto-clients -->       skipped where Mosquitto's clients are not installed
     <!-- publishes: a/b {"t": 1} -->        published when the block's subscribers are listening
     <!-- file: name.toml -->                the block is the content of a file that commands may name
@@ -25,7 +26,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PATIENCE_S = 20  # for what another process is about to do; a machine under load may need seconds
 PORT = "1883"
+HTTP_PORT = "9883"
 SUBACK = 0x90
 HARMLESS = ("make", "git clone", "cd ")
 LISTENERS = ("mosquitto_sub", "edgebroker sub")
@@ -138,6 +140,9 @@ class Relay:
             sink.shutdown(socket.SHUT_WR)
 
 
+NOTHING: Mapping[str, re.Pattern[str]] = {}
+
+
 @dataclass
 class Process:
     """A command that goes on; what it has printed so far is in `printed`."""
@@ -155,9 +160,14 @@ class Process:
                 self.printed += line
                 self.news.notify_all()
 
-    def await_expected(self, as_reader_sees: re.Pattern[str] | None = None) -> None:
+    def await_expected(self, as_reader_sees: Mapping[str, re.Pattern[str]] = NOTHING) -> None:
+        """Until it has printed what is expected; *as_reader_sees* are the ports as the document and as we call them."""
+
         def seen() -> str:
-            return as_reader_sees.sub(PORT, self.printed) if as_reader_sees else self.printed
+            printed = self.printed
+            for port, ours in as_reader_sees.items():
+                printed = ours.sub(port, printed)
+            return printed
 
         with self.news:
             arrived = self.news.wait_for(lambda: matches(self.expected, seen()), PATIENCE_S)
@@ -172,15 +182,16 @@ class Process:
 class Session:
     """One section being executed in `folder`."""
 
-    def __init__(self, folder: Path, port: int, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, port: int, http_port: int, stack: ExitStack) -> None:
         self.folder = folder
         self.gateway_port = port
+        self.http_port = http_port
         self.stack = stack
         self.relay: Relay | None = None
         self.listeners: list[Process] = []
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         self.environment = os.environ | {"PATH": path, "COLUMNS": "120", "NO_COLOR": "1"}
-        self.port_seen = re.compile(str(port))
+        self.ports_seen = {PORT: re.compile(str(port)), HTTP_PORT: re.compile(str(http_port))}
 
     def play(self, block: Block) -> None:
         """Every command in turn; a subscriber's is over when it is subscribed, and then come the publications."""
@@ -202,7 +213,8 @@ class Session:
         self.listeners.append(listener)
 
     def at_port(self, command: str) -> str:
-        """*command* with the port that stands for 1883 here."""
+        """*command* with the ports that stand for 1883 and 9883 here."""
+        command = re.sub(rf"\b{HTTP_PORT}\b", str(self.http_port), command)
         if self.relay is None:
             return command
         if command.startswith(CLIENTS) and not re.search(r" (-p|--port)\b", command):
@@ -210,10 +222,13 @@ class Session:
         return re.sub(rf"\b{PORT}\b", str(self.relay.port), command)
 
     def start_gateway(self, command: str, expected: str) -> None:
-        gateway = self.start(f"{command} --port {self.gateway_port}", expected)
+        command = f"{command} --port {self.gateway_port}"
+        if any(HTTP_PORT in text for text in (command, *(file.read_text() for file in self.folder.glob("*.toml")))):
+            command = f"{command} --http {self.http_port}"
+        gateway = self.start(command, expected)
         self.await_port(gateway)
         self.relay = Relay(self.gateway_port)
-        gateway.await_expected(self.port_seen)
+        gateway.await_expected(self.ports_seen)
 
     def await_port(self, gateway: Process) -> None:
         deadline = time.monotonic() + PATIENCE_S
@@ -257,9 +272,9 @@ class Session:
 
 
 @contextmanager
-def session(folder: Path, port: int) -> Iterator[Session]:
+def session(folder: Path, *ports: int) -> Iterator[Session]:
     with ExitStack() as stack:
-        yield Session(folder, port, stack)
+        yield Session(folder, *ports, stack)
 
 
 SECTIONS = [section for path in DOCUMENTS for section in sections(path.name, path.read_text(encoding="utf-8"))]
@@ -267,15 +282,17 @@ SECTIONS = [section for path in DOCUMENTS for section in sections(path.name, pat
 
 @pytest.mark.live
 @pytest.mark.parametrize("section", SECTIONS, ids=[section.name for section in SECTIONS])
-def test_commands_print_what_the_document_says(section: Section, tmp_path: Path, free_port: int) -> None:
+def test_commands_print_what_the_document_says(
+    section: Section, tmp_path: Path, free_port: int, another_free_port: int
+) -> None:
     if any(block.needs("mosquitto-clients") for block in section.blocks) and not shutil.which("mosquitto_sub"):
         pytest.skip("mosquitto_sub is not installed (Debian: mosquitto-clients)")
     for block in section.files:
         (tmp_path / block.said("file")[0]).write_text(block.body, encoding="utf-8")
-    with session(tmp_path, free_port) as playing:
+    with session(tmp_path, free_port, another_free_port) as playing:
         executed = [block for block in section.blocks if not block.said("not executed")]
         if any(block.needs("gateway") for block in executed):
-            playing.start_gateway("edgebroker run", "...")
+            playing.start_gateway(f"edgebroker run --http {HTTP_PORT}", "...")
         for block in executed:
             playing.play(block)
         for listener in playing.listeners:

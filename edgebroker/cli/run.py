@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from edgebroker.cli import Refused
+from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
 from edgebroker.world.gateway import Gateway
 from edgebroker.world.settings import Settings
 
@@ -27,9 +28,16 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 @click.option("--port", type=int, help="Port to listen on; 0 takes a free one.  [default: 1883]")
 @click.option("--log-dir", type=click.Path(path_type=Path), help="Write the delivery log into this directory.")
 @click.option("--data", type=click.Path(path_type=Path), help="Checked at start; nothing is kept in it yet.")
+@click.option("--http", type=HttpAddressType(), help="Answer /metrics, /health and /status there; 0: a free port.")
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object a line.")
 def command(
-    config: Path | None, host: str | None, port: int | None, log_dir: Path | None, data: Path | None, as_json: bool
+    config: Path | None,
+    host: str | None,
+    port: int | None,
+    log_dir: Path | None,
+    data: Path | None,
+    http: HttpAddress | None,
+    as_json: bool,
 ) -> None:
     """Run a gateway: an MQTT 3.1.1 and 5 broker that filters by content.
 
@@ -37,7 +45,7 @@ def command(
     finish the delivery log and print what became of every message. Exit code 0 after that, 2 if it could not start.
     """
     settings = Settings.load(config) if config else Settings.defaults()
-    settings = settings.overridden(host=host, port=port, log_dir=log_dir, data=data)
+    settings = settings.overridden(host=host, port=port, log_dir=log_dir, data=data, http=http)
     for directory in (settings.log.dir, settings.data.dir):
         if directory is not None:
             _must_be_usable(directory)
@@ -66,10 +74,15 @@ async def _serve(settings: Settings, as_json: bool) -> None:
     gc.freeze()
     if as_json:
         listeners = [{"host": host, "port": port} for host, port in addresses]
-        _say(json.dumps({"event": "listening", **listeners[0], "pid": os.getpid(), "listeners": listeners}))
+        said = {"event": "listening", **listeners[0], "pid": os.getpid(), "listeners": listeners}
+        if gateway.http_address is not None:
+            said["http"] = HttpAddress(*gateway.http_address)._asdict()
+        _say(json.dumps(said))
     else:
         for host, port in addresses:
             _say(f"edgebroker listens on {host}:{port} (MQTT 3.1.1 and 5)")
+        if gateway.http_address is not None:
+            _say(f"metrics, health and status: http://{HttpAddress(*gateway.http_address)}")
         _say(f"try: mosquitto_sub -p {addresses[0][1]} -t '$filter/temp%3E30/sensors/#' -v")
     await stopping.wait()
     await gateway.stop()

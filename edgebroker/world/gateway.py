@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.terms import Terms
@@ -24,6 +25,9 @@ from edgebroker.world.pulse import Pulse
 from edgebroker.world.reactor import Reactor, clock
 from edgebroker.world.settings import Settings
 from edgebroker.world.settings.access import AccessSettings
+
+if TYPE_CHECKING:
+    from edgebroker.world.http import HttpServer
 
 LOG_EVERY_S = 1.0  # what a power cut may take of the log, at most, and how often the disk is asked
 ANCHOR_EVERY: Duration = MINUTE  # so soon it is noticed that the wall clock was set
@@ -64,6 +68,8 @@ class Gateway:
         self.pulse = Pulse()
         self._reactor: Reactor | None = None
         self._insight: Insight | None = None
+        self._http: HttpServer | None = None
+        self.http_address: tuple[str, int] | None = None
         self._writing: asyncio.Task[None] | None = None
 
     async def start(self) -> list[tuple[str, int]]:
@@ -77,10 +83,12 @@ class Gateway:
             self.pulse,
             self._log,
             self._log_dir,
+            {name: folder for name in ("data", "log") if (folder := getattr(self._settings, name).dir) is not None},
             clock(),
             time.time(),
         )
         self.pulse.start()
+        await self._open_http(self._insight)
         if self._log_dir is not None:
             self._log_dir.start()
             self._writing = asyncio.create_task(self._write_log())
@@ -95,6 +103,8 @@ class Gateway:
     async def stop(self) -> None:
         """Say good-bye to all clients and finish the log."""
         self.pulse.stop()
+        if self._http is not None:
+            self._http.close()
         try:
             if self._reactor is not None:
                 await self._reactor.stop()
@@ -130,6 +140,17 @@ class Gateway:
             "dropped": {Cause(cause).name.lower(): count for cause, count in sorted(ledger.dropped.items())},
             "refused": self.frontend.publishing.refused,
         }
+
+    async def _open_http(self, insight: Insight) -> None:
+        """Answer questions, if the settings say where. Raises CannotListen."""
+        host, port = self._settings.http.host, self._settings.http.port
+        if port is None:
+            return
+        from edgebroker.world.http import HttpServer  # 2 MiB that a gateway without this door need not hold
+        from edgebroker.world.pages import Pages
+
+        self._http = HttpServer(Pages(insight))
+        self.http_address = await self._http.listen(host, port)
 
     def _finish_segment(self, finish: Callable[[], None]) -> None:
         """Run *finish* beside the loop; one after the other. What it does not expect is told like other trouble."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from edgebridge.frontend.frontend import Frontend
 from edgebroker.instants import Instant
@@ -23,6 +25,8 @@ class Insight:
     pulse: Pulse
     log: DeliveryLog | None
     log_dir: LogDir | None
+    folders: Mapping[str, Path]
+    """Where the gateway writes, by section of the settings."""
     started_at: Instant
     started_unix_s: float
     """What the wall clock said then; it may have been wrong."""

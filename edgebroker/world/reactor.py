@@ -111,6 +111,11 @@ class Reactor:
         address = server.sockets[0].getsockname()
         return address[0], address[1]
 
+    @property
+    def is_listening(self) -> bool:
+        """Whether every listener accepts clients."""
+        return bool(self._servers) and all(server.is_serving() for server in self._servers)
+
     def turn(self) -> None:
         """See to it that everything dirty is sent when this turn's input has been fed."""
         if self._is_held_back:

@@ -167,9 +167,15 @@ def start_gateway() -> Iterator[Callable[..., Gateway]]:
 
 
 @pytest.fixture(scope="module")
-def gateway() -> Iterator[Gateway]:
+def options() -> tuple[str, ...]:
+    """More options for the gateway of a file; the file gives its own fixture of this name."""
+    return ()
+
+
+@pytest.fixture(scope="module")
+def gateway(options: tuple[str, ...]) -> Iterator[Gateway]:
     """One gateway for the tests of a file. When they are over it must end well."""
-    gateway = Gateway("--port", "0")
+    gateway = Gateway("--port", "0", *options)
     try:
         yield gateway
         gateway.stop()

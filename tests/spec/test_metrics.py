@@ -355,3 +355,15 @@ def test_without_proc_two_metrics_are_absent(monkeypatch: pytest.MonkeyPatch) ->
         assert not {"process_resident_memory_bytes", "process_open_fds"} & set(page)
 
     with_gateway(story)
+
+
+def test_the_documentation_lists_every_metric(root: Path, tmp_path: Path) -> None:
+    rows = re.findall(r"^\| `(\w+)` \|", (root / "docs/operations.md").read_text(), re.MULTILINE)
+    listed = {name for name in rows if name.startswith(("edgebroker_", "process_"))}
+
+    async def story(gateway: Gateway) -> None:
+        suffixes = {"counter": "_total", "info": "_info"}
+        page = await page_of(gateway)
+        assert listed == {name + suffixes.get(family.kind, "") for name, family in page.items()}
+
+    with_gateway(story, log_dir=tmp_path / "log")

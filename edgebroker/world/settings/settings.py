@@ -9,6 +9,7 @@ from typing import Any
 
 from edgebroker.world.settings.access import AccessSettings
 from edgebroker.world.settings.data import DataSettings
+from edgebroker.world.settings.http import HttpSettings
 from edgebroker.world.settings.limits import LimitSettings
 from edgebroker.world.settings.listener import ListenerSettings
 from edgebroker.world.settings.log import LogSettings
@@ -35,6 +36,7 @@ class Settings:
     limits: LimitSettings = field(default_factory=LimitSettings)
     mqtt: MqttSettings = field(default_factory=MqttSettings)
     access: AccessSettings = field(default_factory=AccessSettings)
+    http: HttpSettings = field(default_factory=HttpSettings)
 
     @classmethod
     def defaults(cls) -> Settings:
@@ -52,7 +54,12 @@ class Settings:
         return cls(**{_ATTRIBUTES[name]: values for name, values in read(SECTIONS, text, file, folder).items()})
 
     def overridden(
-        self, host: str | None = None, port: int | None = None, log_dir: Path | None = None, data: Path | None = None
+        self,
+        host: str | None = None,
+        port: int | None = None,
+        log_dir: Path | None = None,
+        data: Path | None = None,
+        http: tuple[str, int] | None = None,
     ) -> Settings:
         """These settings with what the command line says instead; None leaves a value. Raises SettingsRefused.
 
@@ -63,6 +70,8 @@ class Settings:
             ("listener", "port"): port,
             ("log", "dir"): log_dir,
             ("data", "dir"): data,
+            ("http", "host"): http[0] if http else None,
+            ("http", "port"): http[1] if http else None,
         }
         problems: list[Problem] = []
         settings = self

@@ -1,0 +1,78 @@
+"""Is the gateway well? One answer for load balancers, watchdogs and people, with the reasons if it is not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from edgebroker.limits import MIB
+from edgebroker.world.insight import Insight
+
+LAG_S_MAX: Final = 0.5
+"""The 99th percentile of a minute: when every hundredth message waits half a second, clients time out."""
+DISK_FREE_BYTES_MIN: Final = 64 * MIB
+"""A day of delivery log at 60 messages a second; below it, whatever else writes on this disk fails soon too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at: `found` are its figures, `reason` is empty if it is well."""
+
+    name: str
+    reason: str
+    found: dict[str, Any]
+
+
+def checks(insight: Insight) -> list[Check]:
+    """Look at everything. Takes about 0.3 ms, most of it to sort a minute of beats."""
+    return [_listening(insight), _loop(insight), *_disks(insight)]
+
+
+def report(insight: Insight) -> dict[str, Any]:
+    """What `/health` says: `status` is `ok` or `failing`, `reasons` has a line for each check that fails."""
+    found = checks(insight)
+    reasons = [check.reason for check in found if check.reason]
+    return {
+        "status": "failing" if reasons else "ok",
+        "reasons": reasons,
+        "checks": {check.name: {"ok": not check.reason, **check.found} for check in found},
+    }
+
+
+def _listening(insight: Insight) -> Check:
+    is_listening = insight.reactor.is_listening
+    return Check("listening", "" if is_listening else "no listener accepts clients", {})
+
+
+def _loop(insight: Insight) -> Check:
+    median_s, p99_s, worst_s = insight.pulse.recent()
+    reason = "" if p99_s <= LAG_S_MAX else f"the loop is {1_000 * p99_s:.0f} ms late at the 99th percentile"
+    figures = {"p50_ms": median_s, "p99_ms": p99_s, "max_ms": worst_s, "limit_ms": LAG_S_MAX}
+    return Check("loop_lag", reason, {name: round(1_000 * value, 3) for name, value in figures.items()})
+
+
+def _disks(insight: Insight) -> Iterator[Check]:
+    for name, folder in insight.folders.items():
+        free = _free_bytes(folder)
+        reason = ""
+        if free is None:
+            reason = f"{name}: {folder} cannot be looked at"
+        elif free < DISK_FREE_BYTES_MIN:
+            reason = f"{name}: {free // MIB} MiB are free in {folder}, less than {DISK_FREE_BYTES_MIN // MIB}"
+        yield Check(f"disk_{name}", reason, {"folder": str(folder), "free_bytes": free})
+
+
+def _free_bytes(folder: Path) -> int | None:
+    """What we may still write where *folder* is, or where it will be once it is made."""
+    for place in (folder, *folder.parents):
+        try:
+            disk = os.statvfs(place)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return None
+        return disk.f_bavail * disk.f_frsize
+    return None

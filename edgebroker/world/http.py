@@ -1,0 +1,239 @@
+"""A small HTTP/1.1 door for people and programs who look at a gateway: GET, one answer, good-bye.
+
+It shares the loop with the clients, so everything is bounded: connections, the size of a request and the time it may
+take to arrive, the time an answer may take to leave. Each connection serves one request; there is no state to keep.
+h11 cuts and checks the bytes (RFC 9112); what it refuses is answered with its status and closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final, cast
+
+import h11
+
+from edgebroker.errors import CannotListen
+from edgebroker.world.reactor import no_listener
+
+CONNECTIONS_MAX: Final = 32
+"""Scrapers, people, and traces: each waits for its answer alone. More are refused with 503."""
+REQUEST_BYTES_MAX: Final = 8 * 1024
+"""Request line and headers. Ours have 200 bytes; a browser with cookies for other ports of the host sends 2 KiB."""
+REQUEST_S: Final = 5.0
+"""A request that is not whole by then is a slow loris, or nobody."""
+ANSWER_S: Final = 30.0
+"""An answer that is not taken by then never is. A stream has as long for each of its parts."""
+BUFFER_BYTES: Final = 64 * 1024
+"""Above this a stream waits for its reader."""
+VERSIONS: Final = (b"1.0", b"1.1")
+METHODS: Final = (b"GET", b"HEAD")
+HEADERS: Final = [("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"), ("Connection", "close")]
+
+Body = bytes | AsyncGenerator[bytes, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a page says. A body that comes by and by is a stream, sent in chunks until it ends or the reader goes."""
+
+    status: HTTPStatus
+    content_type: str
+    body: Body
+
+
+def plain(status: HTTPStatus, text: str) -> Answer:
+    """One line for people."""
+    return Answer(status, "text/plain; charset=utf-8", f"{text}\n".encode())
+
+
+Pages = Callable[[str], Awaitable[Answer]]
+"""From the target of a request (path and query) to its answer."""
+
+
+class HttpServer:
+    """The listening socket, and the connections it accepted."""
+
+    def __init__(self, pages: Pages, request_s: float = REQUEST_S, answer_s: float = ANSWER_S) -> None:
+        self.pages = pages
+        self.request_s = request_s
+        self.answer_s = answer_s
+        self.visits: set[Visit] = set()
+        self.is_local = True
+        """Whether only this machine can reach us. Then requests must name it too, see `Visit`."""
+        self._server: asyncio.Server | None = None
+
+    async def listen(self, host: str, port: int) -> tuple[str, int]:
+        """Begin to answer; returns the address. Raises CannotListen."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(lambda: Visit(self), host, port, backlog=CONNECTIONS_MAX)
+        except OSError as error:
+            raise CannotListen(no_listener(host, port, error).replace("--port", "[http] port")) from error
+        addresses = [server.getsockname() for server in self._server.sockets]
+        self.is_local = all(ipaddress.ip_address(address[0]).is_loopback for address in addresses)
+        return addresses[0][0], addresses[0][1]
+
+    def close(self) -> None:
+        """Answer nobody any more."""
+        if self._server is not None:
+            self._server.close()
+        for visit in list(self.visits):
+            visit.end()
+
+
+class Visit(asyncio.Protocol):
+    """One connection: one request, one answer.
+
+    A web page in somebody's browser can make requests to the browser's own machine under a name that it made point
+    there (DNS rebinding), and read the answers. So where only this machine can reach us, Host must say so.
+    """
+
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=REQUEST_BYTES_MAX)
+        self._answering: asyncio.Task[None] | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._received = 0
+        self._is_head = False
+        self._is_over = False
+        self._may_write = asyncio.Event()
+        self._may_write.set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Somebody dialled."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=BUFFER_BYTES)
+        self._server.visits.add(self)
+        self._within(self._server.request_s)
+        if len(self._server.visits) > CONNECTIONS_MAX:
+            self._say(plain(HTTPStatus.SERVICE_UNAVAILABLE, f"at most {CONNECTIONS_MAX} connections at one time"))
+
+    def data_received(self, data: bytes) -> None:
+        """A part of the request; what comes after it is of no interest."""
+        if self._answering is not None or self._is_over:
+            return
+        data = data[: REQUEST_BYTES_MAX + 1 - self._received]  # h11 bounds only what is not whole
+        self._received += len(data)
+        try:
+            self._http.receive_data(data)
+            event = self._http.next_event()
+        except h11.RemoteProtocolError as error:
+            self._say(plain(HTTPStatus(error.error_status_hint or 400), str(error)))
+            return
+        if isinstance(event, h11.Request):
+            self._is_head = event.method == b"HEAD"
+            self._transport.pause_reading()
+            self._within(self._server.answer_s)
+            self._answering = asyncio.get_running_loop().create_task(self._answer(event))
+            self._answering.add_done_callback(self._answered)
+
+    def pause_writing(self) -> None:
+        """The reader does not take what we say."""
+        self._may_write.clear()
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._may_write.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Whoever it was is gone, and needs no answer."""
+        self._server.visits.discard(self)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self._answering is not None:
+            self._answering.cancel()
+
+    def end(self) -> None:
+        """Hang up."""
+        self._transport.abort()
+
+    async def _answer(self, request: h11.Request) -> None:
+        if request.http_version not in VERSIONS:
+            answer = plain(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.0 and 1.1 are spoken here")
+        elif request.method not in METHODS:
+            answer = plain(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are answered")
+        elif self._server.is_local and not _names_this_machine(_host_of(request)):
+            answer = plain(HTTPStatus.FORBIDDEN, "only requests to localhost, 127.0.0.1 or [::1] are answered here")
+        else:
+            answer = await self._server.pages(request.target.decode("ascii", "replace"))
+        if isinstance(answer.body, bytes):
+            self._say(answer)
+        else:
+            await self._stream(answer, answer.body)
+
+    async def _stream(self, answer: Answer, parts: AsyncGenerator[bytes, None]) -> None:
+        # From here on the reader may say nothing but good-bye; only by reading do we hear that.
+        self._transport.resume_reading()
+        self._begin(answer, [])
+        async with aclosing(parts):
+            while not self._is_head and (part := await anext(parts, None)) is not None:
+                self._send(h11.Data(data=part))
+                self._within(self._server.answer_s)
+                await self._may_write.wait()
+        self._send(h11.EndOfMessage())
+        self._leave()
+
+    def _answered(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        loop = asyncio.get_running_loop()
+        loop.call_exception_handler({"message": "edgebroker: a page cannot be made", "exception": error})
+        if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            self._say(plain(HTTPStatus.INTERNAL_SERVER_ERROR, "this page cannot be made; the log says why"))
+        else:
+            self.end()
+
+    def _say(self, answer: Answer) -> None:
+        """Send a whole answer, and close when it has left."""
+        assert isinstance(answer.body, bytes)
+        self._begin(answer, [("Content-Length", str(len(answer.body)))])
+        if not self._is_head:
+            self._send(h11.Data(data=answer.body))
+        self._send(h11.EndOfMessage())
+        self._leave()
+
+    def _leave(self) -> None:
+        """Close when everything has left and the peer has closed too, or its time is over.
+
+        Were we to close while bytes of it are on their way, the system would answer them with a reset, and the reset
+        may overtake our answer.
+        """
+        self._is_over = True
+        self._transport.write_eof()
+        self._transport.resume_reading()
+
+    def _begin(self, answer: Answer, headers: list[tuple[str, str]]) -> None:
+        headers = [("Content-Type", answer.content_type), *headers, *HEADERS]
+        reason = answer.status.phrase.encode()
+        self._send(h11.Response(status_code=answer.status, headers=headers, reason=reason))
+
+    def _send(self, event: h11.Event) -> None:
+        data = self._http.send(event)
+        if data:
+            self._transport.write(data)
+
+    def _within(self, seconds: float) -> None:
+        """Hang up unless this is called again, or the connection ends, in so many seconds."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = asyncio.get_running_loop().call_later(seconds, self.end)
+
+
+def _host_of(request: h11.Request) -> str:
+    return next((value.decode("ascii", "replace") for name, value in request.headers if name == b"host"), "")
+
+
+def _names_this_machine(host: str) -> bool:
+    """Whether a Host header, `name`, `name:port` or `[IPv6]:port`, means this machine. Browsers always send one."""
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    if not name or name.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
