@@ -36,6 +36,10 @@ class Story:
         assert self._player is not None
         return self._player.broker
 
+    @property
+    def clients(self) -> dict[str, Client]:
+        return {} if self._player is None else self._player.clients
+
     def client(self, name: str) -> Client:
         assert self._player is not None
         return self._player.clients[name]

@@ -59,10 +59,7 @@ class Authenticating:
 
     def ask(self, connection: Connection, connect: Connect, now: Instant) -> Verdict | None:
         """Who says *connect*? None: that takes time, and the connection is held until the answer comes."""
-        entrance, certificate = connection.entrance, connection.certificate
-        certified = ""
-        if certificate is not None:
-            certified = self.access.named_by(certificate.common_name, certificate.alternative_names)
+        entrance, certified = connection.entrance, self.certified(connection)
         answer = self.access.ask(connect.username, connect.password, entrance.is_anonymous, certified)
         if isinstance(answer, Verdict):
             return answer
@@ -76,6 +73,13 @@ class Authenticating:
         self._timers.set(("connect", connection.number), now + VERIFICATION_TIMEOUT_S * SECOND)
         self.waiting.append(Verification(connection, answer))
         return None
+
+    def certified(self, connection: Connection) -> str:
+        """The user that the client's certificate names; empty if it names nobody."""
+        certificate = connection.certificate
+        if certificate is None:
+            return ""
+        return self.access.named_by(certificate.common_name, certificate.alternative_names)
 
     def take(self) -> list[Verification]:
         """What the world is to run now; it is asked once."""

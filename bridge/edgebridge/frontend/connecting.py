@@ -65,23 +65,34 @@ class Connecting:
 
     def on_connect(self, connection: Connection, connect: Connect, now: Instant) -> None:
         """Accept or refuse. Nothing of a refused CONNECT is remembered."""
+        if self.admits(connection, connect):
+            verdict = self._authenticating.ask(connection, connect, now)
+            if verdict is not None:
+                self.judged(connection, connect, verdict, now)
+
+    def admits(self, connection: Connection, connect: Connect) -> bool:
+        """Whether *connect* is acceptable, whoever says it; if not, it is refused."""
         connection.dialect = connect.dialect
         connection.packet_bytes_max = number(connect.properties, Property.MAXIMUM_PACKET_SIZE, 0)
         refusal = self._refusal(connect)
         if refusal is not None:
             self.refuse(connection, *refusal)
-            return
-        verdict = self._authenticating.ask(connection, connect, now)
-        if verdict is not None:
-            self.judged(connection, connect, verdict, now)
+        return refusal is None
 
-    def judged(self, connection: Connection, connect: Connect, verdict: Verdict, now: Instant) -> None:
-        """It is known who says *connect*: let it in or not."""
+    def judged(
+        self,
+        connection: Connection,
+        connect: Connect,
+        verdict: Verdict,
+        now: Instant,
+        proof: Properties | None = None,
+    ) -> None:
+        """It is known who says *connect*: let it in or not. *proof*: what CONNACK says of who we are."""
         if not verdict.is_yes:
             self._authenticating.refused[verdict.reason] = self._authenticating.refused.get(verdict.reason, 0) + 1
             self.refuse(connection, verdict.reason, verdict.why)
             return
-        properties: Properties = {}
+        properties: Properties = dict(proof or {})
         client_id = ClientId(connect.client_id)
         if not client_id:
             client_id = ClientId(self._new_client_id())
@@ -161,8 +172,6 @@ class Connecting:
 
     def _refusal(self, connect: Connect) -> tuple[ReasonCode, str] | None:
         """Why *connect* is refused; None if it is not."""
-        if Property.AUTHENTICATION_METHOD in connect.properties:
-            return ReasonCode.BAD_AUTHENTICATION_METHOD, "extended authentication is not supported"
         if not connect.client_id and not connect.clean_start and not connect.dialect.has_properties:
             return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "a session to keep needs a client identifier"
         if len(connect.client_id.encode()) > self._terms.client_id_bytes_max:
@@ -219,7 +228,9 @@ class Connecting:
     def on_disconnect(self, connection: Connection, disconnect: Disconnect, now: Instant) -> None:
         """The client says good-bye: no will if all is well [MQTT-3.14.4-3], and only then [5: MQTT-3.1.2-8]."""
         session = connection.session
-        assert session is not None
+        if session is None:  # it does not want to prove who it is
+            connection.close()
+            return
         if Property.SESSION_EXPIRY_INTERVAL in disconnect.properties:
             wanted = number(disconnect.properties, Property.SESSION_EXPIRY_INTERVAL)
             if wanted and not session.expiry_s:

@@ -21,7 +21,7 @@ from edgebroker.instants import Instant
 from edgebroker.node.ledger import Ledger
 from edgebroker.publication import Publication
 
-CONNECT, PUBLISH = 1, 3  # packet types, the upper half of the first byte
+CONNECT, PUBLISH, DISCONNECT, AUTH = 1, 3, 14, 15  # packet types, the upper half of the first byte
 LARGE_PACKET_BYTES = 1_000  # of such a packet every chunk is a sign of life: on a thin uplink it may take minutes
 CONTROL_PACKET_BYTES_MAX = 512 * 1024  # all but PUBLISH: a CONNECT has five fields of 64 KiB, the rest for properties
 
@@ -80,7 +80,7 @@ class Feed:
         while at < end:
             # -- the fixed header: first byte, remaining length (MQTT 5.0 section 2.1)
             first = chunk[at]
-            if not connected and first >> 4 != CONNECT:
+            if not connected and first >> 4 != CONNECT and not _may_answer(connection, first):
                 raise ProtocolViolation("the first packet is CONNECT", v311="MQTT-3.1.0-1", v5="MQTT-3.1.0-1")
             body = at + 1
             if body >= end:
@@ -280,6 +280,11 @@ class Feed:
         self._delivery.deliver(publication, plan.route.accept(publication, self._ledger, now), now)
         connection.send(b"\x40\x02" + chunk[topic_end : topic_end + 2])
         return True
+
+
+def _may_answer(connection: Connection, first: int) -> bool:
+    """Whether the client was asked to prove who it is, and does so or leaves [MQTT-3.1.2-30]."""
+    return connection.state is State.CHALLENGED and first >> 4 in (AUTH, DISCONNECT)
 
 
 def _translated(block: bytes, size: int, topic: bytes, payload: int, from_v5: bool) -> bytes:

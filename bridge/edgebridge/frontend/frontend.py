@@ -10,6 +10,7 @@ from edgebridge.frontend.connecting import Connecting
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.entrance import LOCAL, Entrance
+from edgebridge.frontend.exchanging import Exchanging
 from edgebridge.frontend.feed import Feed
 from edgebridge.frontend.plans import Plans
 from edgebridge.frontend.publishing import Publishing
@@ -24,6 +25,7 @@ from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.encode import PING_RESP
 from edgebridge.wire.errors import ProtocolError, ProtocolViolation
 from edgebridge.wire.packets import (
+    Auth,
     Connect,
     Disconnect,
     Packet,
@@ -84,6 +86,7 @@ class Frontend:
         self.connecting = Connecting(
             node, self.delivery, self.publishing, self.plans, sharing, self.authenticating, terms, new_client_id
         )
+        self.exchanging = Exchanging(self.connecting, self.authenticating, secret)
         self._feed = Feed(
             self.plans, self.publishing, self.delivery, node.ledger, terms.packet_bytes_max, self._on_packet
         )
@@ -95,7 +98,8 @@ class Frontend:
         """Connections that were held and are not any more: a world that stopped reading them goes on."""
         delivery, publishing = self.delivery, self.publishing
         self._on: dict[type[Packet], Callable[[Connection, Any, Instant], None]] = {
-            Connect: self.connecting.on_connect,
+            Connect: self.exchanging.on_connect,
+            Auth: self.exchanging.on_auth,
             Publish: publishing.on_publish,
             PubAck: delivery.on_ack,
             PubRec: delivery.on_ack,
@@ -144,6 +148,7 @@ class Frontend:
         """The transport is gone, whoever closed it."""
         if self.connections.pop(connection.number, None) is not None:
             connection.closing = True
+            self.exchanging.forget(connection)
             self.connecting.detach(connection, now)
 
     def take_output(self, connection: Connection, now: Instant) -> list[bytes]:
@@ -245,6 +250,8 @@ class Frontend:
         self._count(error.reason)
         if connection.state is State.CONNECTED:
             self.connecting.dismiss(connection, error.reason, str(error))
+        elif connection.state is State.CHALLENGED:
+            self.connecting.refuse(connection, error.reason, str(error))
         else:
             connection.close()
 

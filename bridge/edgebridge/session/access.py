@@ -106,6 +106,8 @@ class Access:
             case Proof.PASSWORD:
                 user = None if self.passwords is None else self.passwords.users.get(verdict.user)
                 return user is not None and str(user.hash) == verdict.mark
+            case Proof.SCRAM:
+                return verdict.mark == str(self.scram_secret(verdict.user))
             case Proof.CERTIFICATE:
                 return self.certificate_user is not CertificateUser.NOBODY
         return True

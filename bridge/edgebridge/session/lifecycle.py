@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Final
 
 from edgebridge.wire.packets import (
+    Auth,
     Connect,
     Disconnect,
     Packet,
@@ -26,13 +27,18 @@ class State(Enum):
     AWAITING_CONNECT = "awaiting CONNECT"
     AUTHENTICATING = "authenticating"
     """CONNECT came, and the answer takes time. Nothing is read meanwhile, so no packet is allowed or wrong."""
+    CHALLENGED = "challenged"
+    """AUTH answered CONNECT: the client goes on with AUTH, or says good-bye [MQTT-3.1.2-30]."""
     CONNECTED = "connected"
     CLOSED = "closed"
 
 
-# AUTH is absent: it may only follow a CONNECT with an authentication method, and we refuse those [MQTT-4.12.0-1].
+# From CONNECT and AUTH on, it depends on what they say: the client is let in, challenged or refused.
 TRANSITIONS: Final[dict[tuple[State, type[Packet]], State]] = {
     (State.AWAITING_CONNECT, Connect): State.CONNECTED,
+    (State.CHALLENGED, Auth): State.CONNECTED,
+    (State.CHALLENGED, Disconnect): State.CLOSED,
+    (State.CONNECTED, Auth): State.CONNECTED,
     (State.CONNECTED, Publish): State.CONNECTED,
     (State.CONNECTED, PubAck): State.CONNECTED,
     (State.CONNECTED, PubRec): State.CONNECTED,

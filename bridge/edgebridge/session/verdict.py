@@ -17,6 +17,7 @@ class Proof(Enum):
     PASSWORD = "password"
     CERTIFICATE = "certificate"
     TOKEN = "token"
+    SCRAM = "scram"
 
 
 @dataclass(frozen=True, slots=True)

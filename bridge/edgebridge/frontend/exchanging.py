@@ -1,0 +1,148 @@
+"""Extended authentication (MQTT 5.0 section 4.12): who a client is, found out in several steps of AUTH.
+
+    CONNECT (method, first message) > AUTH 0x18 (challenge) > AUTH 0x18 (proof) > CONNACK (the server's proof)
+
+and the same again with AUTH 0x19, while everything else goes on. The one method is SCRAM-SHA-256.
+"""
+
+from __future__ import annotations
+
+import hmac
+from base64 import b64encode
+from typing import Final
+
+from edgebridge.frontend.authenticating import Authenticating
+from edgebridge.frontend.connecting import Connecting
+from edgebridge.frontend.connection import Connection
+from edgebridge.session.lifecycle import State
+from edgebridge.session.scram import SCRAM_METHOD, ScramExchange, ScramFailed, ScramWrong
+from edgebridge.session.verdict import WRONG, Proof, Verdict
+from edgebridge.wire.encode import encode_packet
+from edgebridge.wire.errors import ProtocolViolation
+from edgebridge.wire.packets import Auth, Connect
+from edgebridge.wire.properties import Properties, Property, text
+from edgebridge.wire.reasons import ReasonCode
+from edgebroker.instants import Instant
+
+NONCE_BYTES: Final = 18  # 144 bits, in 24 characters
+
+
+class Exchanging:
+    """The exchanges that are going on, and who may begin another."""
+
+    def __init__(self, connecting: Connecting, authenticating: Authenticating, secret: bytes) -> None:
+        """*secret*: 32 random bytes of this process. Without it there is no method at all."""
+        self._connecting = connecting
+        self._authenticating = authenticating
+        self._secret = secret
+        self._nonces = 0
+        self._going_on: dict[int, tuple[ScramExchange, Connect | None]] = {}
+        """By connection, with the CONNECT that waits for it; without one, of a client that is connected."""
+
+    def on_connect(self, connection: Connection, connect: Connect, now: Instant) -> None:
+        """A CONNECT without a method is not our affair; one with a method we do not have is refused [MQTT-4.12.0-1]."""
+        method = text(connect.properties, Property.AUTHENTICATION_METHOD)
+        if Property.AUTHENTICATION_METHOD not in connect.properties:
+            self._connecting.on_connect(connection, connect, now)
+        elif self._connecting.admits(connection, connect):
+            if method != SCRAM_METHOD or not self._is_able:
+                known = f"only {SCRAM_METHOD}" if self._is_able else "no method"
+                why = f"the authentication method {method[:40]!r} is not supported, {known}"
+                self._connecting.refuse(connection, ReasonCode.BAD_AUTHENTICATION_METHOD, why)
+            else:
+                self._challenge(connection, connect, connect.properties, now)
+
+    def on_auth(self, connection: Connection, auth: Auth, now: Instant) -> None:
+        """A step of the client. Raises ProtocolViolation for one it may not take now."""
+        is_connected = connection.state is State.CONNECTED
+        if is_connected and connection.verdict.proof is not Proof.SCRAM:
+            raise ProtocolViolation("AUTH, but CONNECT had no authentication method", v5="MQTT-4.12.0-7")
+        if text(auth.properties, Property.AUTHENTICATION_METHOD) != SCRAM_METHOD:
+            clause = "MQTT-4.12.1-1" if is_connected else "MQTT-4.12.0-5"
+            raise ProtocolViolation("AUTH has the authentication method of CONNECT", v5=clause)
+        if is_connected and auth.reason == ReasonCode.RE_AUTHENTICATE:
+            self._challenge(connection, None, auth.properties, now)
+        elif auth.reason == ReasonCode.CONTINUE_AUTHENTICATION and connection.number in self._going_on:
+            self._prove(connection, auth.properties, now)
+        else:
+            raise ProtocolViolation(f"AUTH with reason 0x{auth.reason:02X} is not expected now", v5="MQTT-4.12.0-3")
+
+    def forget(self, connection: Connection) -> None:
+        """The connection is gone."""
+        self._going_on.pop(connection.number, None)
+
+    @property
+    def _is_able(self) -> bool:
+        return bool(self._secret) and self._authenticating.access.passwords is not None
+
+    def _challenge(self, connection: Connection, connect: Connect | None, properties: Properties, now: Instant) -> None:
+        exchange = ScramExchange(self._nonce(), self._authenticating.access.scram_secret, self._secret)
+        self._going_on[connection.number] = exchange, connect
+        try:
+            challenge = exchange.challenge(_data(properties))
+        except ScramFailed as error:
+            self._failed(connection, error, now)
+            return
+        if connect is not None:
+            connection.state = State.CHALLENGED
+        self._answer(connection, ReasonCode.CONTINUE_AUTHENTICATION, challenge)
+
+    def _prove(self, connection: Connection, properties: Properties, now: Instant) -> None:
+        exchange, connect = self._going_on[connection.number]
+        try:
+            proof = exchange.prove(_data(properties))
+            _check_who(exchange.user, connection, connect, self._certified(connection))
+        except ScramFailed as error:
+            self._failed(connection, error, now)
+            return
+        del self._going_on[connection.number]
+        verdict = Verdict(user=exchange.user, proof=Proof.SCRAM, mark=str(exchange.secret))
+        if connect is None:
+            connection.verdict = verdict
+            self._answer(connection, ReasonCode.SUCCESS, proof)
+        else:
+            connection.state = State.AWAITING_CONNECT
+            self._connecting.judged(connection, connect, verdict, now, _properties(proof))  # [MQTT-4.12.0-5]
+
+    def _failed(self, connection: Connection, error: ScramFailed, now: Instant) -> None:
+        """Refuse the client [MQTT-4.12.0-4], or end its connection [MQTT-4.12.1-2]."""
+        connect = self._going_on.pop(connection.number)[1]
+        verdict = WRONG if isinstance(error, ScramWrong) else Verdict(ReasonCode.NOT_AUTHORIZED, str(error))
+        if connect is None:
+            self._connecting.dismiss(connection, ReasonCode.NOT_AUTHORIZED, verdict.why)
+        else:
+            connection.state = State.AWAITING_CONNECT
+            self._connecting.judged(connection, connect, verdict, now)
+
+    def _answer(self, connection: Connection, reason: ReasonCode, data: bytes) -> None:
+        packet = encode_packet(Auth(reason, _properties(data)), connection.dialect)
+        if connection.fits(packet):
+            connection.send(packet)
+        else:
+            connection.close()
+
+    def _certified(self, connection: Connection) -> str:
+        return self._authenticating.certified(connection)
+
+    def _nonce(self) -> str:
+        """Never the same twice, and known to nobody who does not know the secret."""
+        self._nonces += 1
+        mixed = hmac.digest(self._secret, b"nonce %d" % self._nonces, "sha256")
+        return b64encode(mixed[:NONCE_BYTES]).decode()
+
+
+def _check_who(user: str, connection: Connection, connect: Connect | None, certified: str) -> None:
+    """Raises ScramWrong if the client is said to be somebody else in another place."""
+    said = connection.verdict.user if connect is None else connect.username
+    if (said and said != user) or (certified and certified != user):
+        raise ScramWrong("wrong user name or password")
+
+
+def _data(properties: Properties) -> bytes:
+    data = properties.get(Property.AUTHENTICATION_DATA, b"")
+    assert isinstance(data, bytes)
+    return data
+
+
+def _properties(data: bytes) -> Properties:
+    return {Property.AUTHENTICATION_METHOD: SCRAM_METHOD, Property.AUTHENTICATION_DATA: data}
