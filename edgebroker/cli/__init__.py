@@ -23,12 +23,15 @@ COMMANDS = {
     "explain": "Show how a filter is understood and found.",
     "check": "Check a settings file and show what it says.",
     "passwd": "Add users to a password file, change or check their passwords.",
+    "import": "Translate a configuration of Mosquitto into settings.",
     "log": "Read, sum up and export delivery logs.",
     "bench": "Measure this broker, side by side with another.",
     "simulate": "Repeat published experiments.",
     "demo": "A gateway, devices, subscribers and a report, in one go.",
 }
-"""Name -> one line for --help. Each is `command` in the module of that name in this folder."""
+"""Name -> one line for --help. Each is `command` in the module of that name in this folder, or in the one below."""
+MODULES = {"import": "moving"}
+"""Command -> module, where Python does not let a module have the command's name."""
 
 
 class Refused(click.ClickException):
@@ -46,7 +49,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = import_module(f"{__name__}.{cmd_name}").command
+        command = import_module(f"{__name__}.{MODULES.get(cmd_name, cmd_name)}").command
         assert isinstance(command, click.Command)
         return command
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,32 @@ def test_it_tells_the_gateway_whether_it_is_connected(
     with bridge(tmp_path, free_port, gateway.port, spoken, "topic a out 1"):
         await_state(there, b"1")
     await_state(there, b"0")
+
+
+@VERSIONS
+def test_moving_in(gateway: Any, guest: Callable[..., Any], tmp_path: Path, free_port: int, spoken: str) -> None:
+    """A Mosquitto with a past brings its retained messages along; clients move one by one, both ways all the time."""
+    keeping = ("persistence true", f"persistence_location {tmp_path}/", f"user {getpass.getuser()}")
+    config = tmp_path / "before.conf"
+    config.write_text("\n".join((f"listener {free_port} 127.0.0.1", "allow_anonymous true", *keeping)) + "\n")
+    with running(config, free_port):
+        old = Guest(free_port, V5, "old")
+        old.connect()
+        for number in range(50):
+            old.publish(f"home/{number}", b"%d" % number, retain=True)
+        old.leave()
+    there = guest("there")
+    there.subscribe("home/+", 1)
+    with bridge(tmp_path, free_port, gateway.port, spoken, *keeping, "topic # both 1") as here:
+        assert sorted(int(there.next().payload) for _ in range(50)) == list(range(50))
+        here.subscribe("home/moved", 1)
+        there.publish("home/moved", b"1", retain=True)
+        assert here.next().payload == b"1"
+    late = guest("late")
+    late.subscribe("home/#", 1)
+    assert len(late.all_from(there)) == 51, "all is retained here now"
+    for topic in ("moved", *range(50)):
+        there.publish(f"home/{topic}", b"", retain=True)
 
 
 @pytest.mark.slow  # Mosquitto looks every five seconds whether a bridge is to be connected again

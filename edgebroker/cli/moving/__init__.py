@@ -1,0 +1,54 @@
+"""`edgebroker import mosquitto.conf`: the settings of a gateway that does what Mosquitto did, and what it does not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from edgebroker.cli import Refused
+
+from . import report
+from .translation import translate
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write it there.")
+@click.option("--force", is_flag=True, help="Overwrite FILE if it is there.")
+@click.option("--check", is_flag=True, help="Write nothing; exit code 1 if something has no equivalent.")
+@click.option("--json", "as_json", is_flag=True, help="For programs: settings and report as one JSON object.")
+def command(file: Path, output: Path | None, force: bool, check: bool, as_json: bool) -> None:
+    """Translate FILE, a configuration of Mosquitto 2.0 or 2.1, into settings of a gateway.
+
+    The settings go to standard output, or to the file after -o; the report, which says what became of every line, to
+    standard error, or to standard output with -o. Password and access-control files stay as they are.
+
+    Exit code 0 if it was translated, 1 if --check finds something without equivalent or a gateway would refuse the
+    result, 2 if nothing could be done.
+    """
+    if check and output is not None:
+        raise click.UsageError("--check writes nothing: leave -o out")
+    if output is not None and output.exists() and not force:
+        raise Refused(f"{output} is there already; --force overwrites it")
+    translation = translate(file)
+    if output is not None:
+        try:
+            output.write_text(translation.text, encoding="utf-8")
+        except OSError as error:
+            raise Refused(f"cannot write {output}: {error.strerror}") from error
+    if as_json:
+        click.echo(report.as_json(translation))
+    elif output is None and not check:
+        click.echo(translation.text, nl=False)
+        click.echo(report.as_text(translation), err=True)
+    else:
+        click.echo(report.as_text(translation))
+        if output is not None:
+            click.echo(f"written: {output}")
+    if translation.problems or (check and not translation.is_complete):
+        sys.exit(1)
+
+
+__all__ = ["command"]

@@ -1,0 +1,110 @@
+"""The settings as they grow while lines are read: sections, listeners and bridges, each value with its line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edgebroker.world.settings import KEYS
+from edgebroker.world.valuekinds import Whole
+
+from .conffile import Line
+
+Value = str | int | bool | list[str]
+
+
+class ValueUnusable(Exception):
+    """A value that Mosquitto itself would refuse; the message says what it takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A value of ours, and where it comes from: a line, or a reason of our own."""
+
+    value: Value
+    source: Line | str
+
+
+@dataclass(slots=True)
+class ListenerDraft:
+    """A listener. `line` is the one that opens it; the default listener has none and may stay unused."""
+
+    line: Line | None
+    port: int = 1883
+    host: str = ""
+    path: str = ""
+    """Of a Unix socket."""
+    domain: str = ""
+    """`ipv4` or `ipv6`, if only that is wanted."""
+    is_used: bool = False
+    lines: dict[str, Line] = field(default_factory=dict)
+    """Options of the listener by name, looked at together when all are read."""
+    keys: dict[str, Entry] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class BridgeDraft:
+    """A bridge: its keys, and its topic rules."""
+
+    line: Line
+    keys: dict[str, Entry] = field(default_factory=dict)
+    rules: list[Entry] = field(default_factory=list)
+
+
+class Draft:
+    """Everything gathered so far."""
+
+    def __init__(self, folder: Path) -> None:
+        """Relative paths are taken to be relative to *folder*: Mosquitto's own working folder is not known."""
+        self._folder = folder
+        self.sections: dict[str, dict[str, Entry]] = {}
+        self.default_listener = ListenerDraft(None)
+        self.listeners: list[ListenerDraft] = []
+        self.bridges: list[BridgeDraft] = []
+        self.is_per_listener = False
+        self.allow_anonymous: Line | None = None
+        self.store: dict[str, Line] = {}
+        """Options about persistence by name, looked at together when all are read."""
+        self.guards: list[Line] = []
+        """Lines that kept somebody out and that have no equivalent here."""
+
+    def put(self, section: str, key: str, value: Value, source: Line | str) -> str:
+        """Set a key of a section; its name. The last line wins, as in Mosquitto."""
+        self.sections.setdefault(section, {})[key] = Entry(value, source)
+        return f"{section}.{key}"
+
+    def path(self, line: Line) -> str:
+        """The path that a line names, from the root. Raises ValueUnusable."""
+        if not line.value or "\0" in line.value:
+            raise ValueUnusable(f"{line.name} takes a path")
+        return str((self._folder / line.value).absolute())
+
+    def used_listeners(self) -> list[ListenerDraft]:
+        """In the order of the file; the default one if it is used, or if there is no other."""
+        default = self.default_listener
+        if default.is_used or not self.listeners:
+            if not default.is_used:
+                default.host = "127.0.0.1"  # without any listener Mosquitto serves this machine alone
+            return [default, *self.listeners]
+        return self.listeners
+
+    def value(self, section: str, key: str) -> Any:
+        """What is set so far; None if nothing is."""
+        entry = self.sections.get(section, {}).get(key)
+        return None if entry is None else entry.value
+
+
+@dataclass(slots=True)
+class Context:
+    """Where in a file we are. Every file begins with the default listener and no bridge."""
+
+    listener: ListenerDraft
+    bridge: BridgeDraft | None = None
+
+
+def within(section: str, key: str, number: int) -> int:
+    """*number*, or the nearest that the key takes."""
+    kind = KEYS[section][key].metadata["kind"]
+    assert isinstance(kind, Whole)
+    return min(max(number, kind.least), kind.most)

@@ -1,0 +1,109 @@
+"""Options that bound: queues, windows, sizes, how long sessions are kept. mosquitto.conf(5), "General options"."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from edgebroker import limits
+
+from .conffile import Line
+from .draft import Context, Draft, ValueUnusable, within
+from .findings import Finding, Verdict
+from .rules import DAY_S, Rule, bound, missing, needless, switch, text, truth, whole
+
+_UNITS_S: Final = {"h": 3_600, "d": DAY_S, "w": 7 * DAY_S, "m": 30 * DAY_S, "y": 365 * DAY_S}
+_HEAD_BYTES_MAX: Final = limits.TOPIC_BYTES_MAX + 16
+"""What a PUBLISH has besides its payload, without properties: so no message that Mosquitto takes is refused."""
+
+
+def packet_size(draft: Draft, context: Context, line: Line) -> Finding:
+    """`max_packet_size`: the whole packet, as with us. `message_size_limit` may have said something smaller."""
+    given = whole(line)
+    if not given:
+        return Finding(line, Verdict.DIFFERS, f"nothing is without limit here: {limits.PACKET_BYTES_MAX:,} bytes")
+    written = within("limits", "packet_bytes_max", given)
+    earlier = draft.value("limits", "packet_bytes_max")
+    if earlier is not None and earlier < written:
+        return Finding(line, Verdict.NEEDLESS, f"message_size_limit bounds packets to {earlier:,} bytes already")
+    name = draft.put("limits", "packet_bytes_max", written, line)
+    if written != given:
+        return Finding(line, Verdict.DIFFERS, f"the nearest that is taken here: {written:,}", (name,))
+    return Finding(line, Verdict.TRANSLATED, "", (name,))
+
+
+def message_size(draft: Draft, context: Context, line: Line) -> Finding:
+    """`message_size_limit`: the payload. We bound the packet, and say so to version 5 clients."""
+    given = whole(line)
+    if not given:
+        return Finding(line, Verdict.DIFFERS, f"nothing is without limit here: {limits.PACKET_BYTES_MAX:,} bytes")
+    written = within("limits", "packet_bytes_max", given + _HEAD_BYTES_MAX)
+    earlier = draft.value("limits", "packet_bytes_max")
+    if earlier is not None and earlier < written:
+        return Finding(line, Verdict.NEEDLESS, f"max_packet_size bounds packets to {earlier:,} bytes already")
+    note = (
+        f"bounds the packet ({written:,} bytes: payload, topic, head), not the payload alone; "
+        "who sends a larger one is disconnected, Mosquitto drops the message"
+    )
+    return Finding(line, Verdict.DIFFERS, note, (draft.put("limits", "packet_bytes_max", written, line),))
+
+
+def session_expiry(draft: Draft, context: Context, line: Line) -> Finding:
+    """`persistent_client_expiration`: a number and one of h, d, w, m, y."""
+    found = re.fullmatch(r"([0-9]{1,9})([hdwmy])", text(line))
+    if found is None:
+        raise ValueUnusable("persistent_client_expiration takes a number and one of h, d, w, m, y, as in 14d")
+    seconds = int(found[1]) * _UNITS_S[found[2]]
+    written = within("limits", "session_expiry_s_max", seconds)
+    name = draft.put("limits", "session_expiry_s_max", written, line)
+    if written != seconds:
+        return Finding(line, Verdict.DIFFERS, f"the longest that is taken here: {written:,} s", (name,))
+    return Finding(line, Verdict.TRANSLATED, f"{seconds:,} s", (name,))
+
+
+def retain_available(draft: Draft, context: Context, line: Line) -> Finding:
+    """False: no retained messages at all."""
+    if truth(line):
+        return Finding(line, Verdict.NEEDLESS, "it is so already")
+    name = draft.put("limits", "retained_messages_max", 0, line)
+    note = "a retained message is refused (0x97 in version 5); its publisher is not disconnected"
+    return Finding(line, Verdict.DIFFERS, note, (name,))
+
+
+def inflight_bytes(draft: Draft, context: Context, line: Line) -> Finding:
+    """`max_inflight_bytes` has no key of its own: a queue's bytes bound the window too."""
+    if not whole(line):
+        return Finding(line, Verdict.NEEDLESS, "what is under way to a client is bounded by limits.queue_bytes_max")
+    return Finding(
+        line,
+        Verdict.MISSING,
+        "what is under way to a client is bounded in messages (limits.inflight_max) and by limits.queue_bytes_max",
+    )
+
+
+OPTIONS: Final[dict[str, Rule]] = {
+    "max_queued_messages": bound("limits", "queue_messages_max", unlimited=1_000_000),
+    "max_queued_bytes": bound("limits", "queue_bytes_max", unlimited=1_024 * limits.MIB),
+    "max_inflight_messages": bound("limits", "inflight_max", unlimited=65_535),
+    "max_inflight_bytes": inflight_bytes,
+    "max_packet_size": packet_size,
+    "message_size_limit": message_size,
+    "persistent_client_expiration": session_expiry,
+    "retain_available": retain_available,
+    "retain_expiry_interval": needless("expired retained messages are forgotten every minute"),
+    "global_max_connections": bound("limits", "connections_max"),
+    "global_max_clients": missing("sessions are bounded, at 20,000, but not by a setting; see limits.connections_max"),
+    "queue_qos0_messages": switch(
+        on=missing("QoS 0 messages are not queued for absent clients: let them be published with QoS 1"),
+        off=needless("it is so already"),
+    ),
+    "upgrade_outgoing_qos": switch(
+        on=missing("a message is delivered at the lower of its two QoS, as the standard says: publish with the higher"),
+        off=needless("it is so already"),
+    ),
+    "allow_duplicate_messages": switch(
+        on=needless("a client with overlapping subscriptions gets one copy, at the highest QoS of them"),
+        off=needless("it is so already"),
+    ),
+    "packet_buffer_size": needless("packets are read as they come, at any size"),
+}

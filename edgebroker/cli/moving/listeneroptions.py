@@ -1,0 +1,232 @@
+"""Options of a listener: where it listens, what it speaks, its certificates. mosquitto.conf(5), "Listeners".
+
+They are gathered as they come and become settings when all are read, because what one means hangs on others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from .conffile import Line
+from .draft import Context, Draft, Entry, ListenerDraft, Value, ValueUnusable
+from .findings import Finding, Verdict
+from .rules import Rule, has_key, missing, needless, one_of, text, truth, whole
+
+NOT_YET: Final = "this release has no such setting"
+EVERYWHERE: Final = {"": "0.0.0.0", "ipv4": "0.0.0.0", "ipv6": "::"}
+_TLS_VERSIONS: Final = {"tlsv1.3": "1.3", "tlsv1.2": "1.2", "tlsv1.1": "1.2", "tlsv1": "1.2"}
+
+
+def listener(draft: Draft, context: Context, line: Line) -> None:
+    """`listener port [address | path]`: another one begins."""
+    words = text(line).split()
+    if not words[0].isdigit() or not 0 <= int(words[0]) <= 65_535 or len(words) > 2:
+        raise ValueUnusable("listener takes a port, and an address or the path of a Unix socket")
+    opened = ListenerDraft(line, int(words[0]), is_used=True)
+    if len(words) == 2 and opened.port == 0 and "/" in words[1]:
+        opened.path = words[1]
+    elif len(words) == 2:
+        opened.host = words[1]
+    draft.listeners.append(opened)
+    context.listener = opened
+
+
+def default_port(draft: Draft, context: Context, line: Line) -> Finding:
+    """`port`, of old: the default listener's."""
+    draft.default_listener.port = whole(line)
+    return _of_default(draft, line)
+
+
+def bind_address(draft: Draft, context: Context, line: Line) -> Finding:
+    """`bind_address`, of old: the default listener's."""
+    draft.default_listener.host = text(line)
+    return _of_default(draft, line)
+
+
+def _of_default(draft: Draft, line: Line) -> Finding:
+    draft.default_listener.line = draft.default_listener.line or line
+    return Finding(line, Verdict.TRANSLATED, "the default listener", ("listener.host", "listener.port"))
+
+
+def kept(check: Callable[[Draft, Line], object]) -> Rule:
+    """Look at it when all are read, if *check* finds nothing wrong."""
+
+    def rule(draft: Draft, context: Context, line: Line) -> None:
+        check(draft, line)
+        context.listener.lines[line.name] = line
+
+    return rule
+
+
+_A_PATH = kept(lambda draft, line: draft.path(line))
+_A_TRUTH = kept(lambda draft, line: truth(line))
+_A_TEXT = kept(lambda draft, line: text(line))
+
+
+def socket_domain(draft: Draft, context: Context, line: Line) -> Finding:
+    """Which versions of IP."""
+    context.listener.domain = one_of(line, "ipv4", "ipv6")
+    return Finding(line, Verdict.TRANSLATED, "", ("listener.host",))
+
+
+class Settling:
+    """What one listener's options come to, taken together."""
+
+    def __init__(self, draft: Draft, one: ListenerDraft) -> None:
+        self._draft = draft
+        self._one = one
+
+    def findings(self) -> Iterator[Finding]:
+        """Fill the listener's keys; what became of its lines."""
+        yield from self._place()
+        yield from self._terms()
+        lines = self._one.lines
+        if "psk_hint" in lines:
+            yield self._guard("psk_hint", "pre-shared keys are not understood: use certificates (edgebroker init)")
+        yield from self._certificates()
+
+    def _set(self, key: str, value: Value, source: Line | str) -> str:
+        self._one.keys[key] = Entry(value, source)
+        return f"listener.{key}"
+
+    def _guard(self, name: str, instead: str) -> Finding:
+        line = self._one.lines[name]
+        self._draft.guards.append(line)
+        return Finding(line, Verdict.MISSING, instead)
+
+    def _place(self) -> Iterator[Finding]:
+        """Host and port, or the path of a socket."""
+        one = self._one
+        source = one.line or "Mosquitto's default listener"
+        if one.path:
+            if has_key("listener", "path"):
+                key = self._set("path", one.path, source)
+                if one.line:
+                    yield Finding(one.line, Verdict.TRANSLATED, "", (key,))
+            elif one.line:
+                yield Finding(one.line, Verdict.MISSING, f"Unix sockets: {NOT_YET}")
+            return
+        host = one.host or EVERYWHERE[one.domain]
+        keys = (self._set("host", host, source), self._set("port", one.port, source))
+        if one.line is None or one.line.name != "listener":
+            return
+        if one.host or one.domain:
+            yield Finding(one.line, Verdict.TRANSLATED, "", keys)
+        else:
+            note = 'every interface, by IPv4; for IPv6 too write another [[listener]] with host = "::"'
+            yield Finding(one.line, Verdict.DIFFERS, note, keys)
+
+    def _terms(self) -> Iterator[Finding]:
+        lines = self._one.lines
+        if (line := lines.get("protocol")) is not None:
+            if line.value == "mqtt":
+                yield Finding(line, Verdict.NEEDLESS, "it is so already")
+            elif line.value == "websockets" and has_key("listener", "protocol"):
+                key = self._set("protocol", "websocket", line)
+                yield Finding(line, Verdict.DIFFERS, "at /mqtt, where Mosquitto takes any path", (key,))
+            else:
+                yield Finding(line, Verdict.MISSING, f"the protocol {line.value}: {NOT_YET}")
+        if (line := lines.get("max_connections")) is not None:
+            if line.value == "-1":
+                yield Finding(line, Verdict.DIFFERS, "limits.connections_max bounds all listeners together")
+            elif has_key("listener", "connections_max"):
+                key = self._set("connections_max", max(whole(line), 1), line)
+                yield Finding(line, Verdict.TRANSLATED, "", (key,))
+            else:
+                yield Finding(line, Verdict.MISSING, "limits.connections_max bounds all listeners together")
+        if (line := lines.get("websockets_origin")) is not None:
+            if has_key("listener", "websocket_origins") and "protocol" in self._one.keys:
+                key = self._set("websocket_origins", [text(line)], line)
+                yield Finding(line, Verdict.TRANSLATED, "", (key,))
+            else:
+                yield self._guard("websockets_origin", NOT_YET)
+
+    def _certificates(self) -> Iterator[Finding]:
+        """TLS, if there are both a certificate and a key."""
+        lines = self._one.lines
+        has_tls = "certfile" in lines and "keyfile" in lines
+        known = has_key("listener", "tls_certificate")
+        for name, key in (("certfile", "tls_certificate"), ("keyfile", "tls_key")):
+            if name in lines and has_tls and known:
+                written = self._set(key, self._draft.path(lines[name]), lines[name])
+                yield Finding(lines[name], Verdict.TRANSLATED, "", (written,))
+            elif name in lines:
+                yield self._guard(name, NOT_YET if not known else "certfile and keyfile belong together")
+        asked = lines.get("require_certificate")
+        is_asked = asked is not None and truth(asked)
+        if asked is not None:
+            if not is_asked:
+                yield Finding(asked, Verdict.NEEDLESS, "it is so already")
+            elif not (has_tls and known):
+                yield self._guard(asked.name, NOT_YET if not known else "without certfile and keyfile there is no TLS")
+            elif "cafile" in lines:
+                yield Finding(asked, Verdict.TRANSLATED, "", (self._set("tls_client", "required", asked),))
+            else:
+                yield self._guard(asked.name, "name the certificates that sign those of clients: cafile")
+        if (line := lines.get("cafile")) is not None:
+            if is_asked and has_tls and known:
+                key = self._set("tls_client_ca", self._draft.path(line), line)
+                yield Finding(line, Verdict.TRANSLATED, "", (key,))
+            else:
+                yield Finding(line, Verdict.NEEDLESS, "without require_certificate nobody is asked for a certificate")
+        if (line := lines.get("tls_version")) is not None:
+            if not (has_tls and known):
+                yield Finding(line, Verdict.NEEDLESS, "without certificates there is no TLS")
+            else:
+                least = _TLS_VERSIONS[line.value]
+                is_same = line.value.endswith(least)
+                note = "" if is_same else "older versions are not spoken"
+                key = self._set("tls_minimum", least, line)
+                yield Finding(line, Verdict.TRANSLATED if is_same else Verdict.DIFFERS, note, (key,))
+        for name in ("use_identity_as_username", "use_subject_as_username"):
+            if name in lines:
+                yield self._identity(name)
+
+    def _identity(self, name: str) -> Finding:
+        line = self._one.lines[name]
+        if not truth(line):
+            return Finding(line, Verdict.NEEDLESS, "it is so already")
+        if name == "use_subject_as_username":
+            return self._guard(name, "a certificate names its user by its common name or an alternative name")
+        if "tls_client" not in self._one.keys or not has_key("access", "certificate_user"):
+            return self._guard(name, NOT_YET if "tls_client" in self._one.keys else "nobody is asked for a certificate")
+        written = self._draft.put("access", "certificate_user", "common name", line)
+        return Finding(line, Verdict.TRANSLATED, "on every listener that asks for certificates", (written,))
+
+
+OPTIONS: Final[dict[str, Rule]] = {
+    "listener": listener,
+    "port": default_port,
+    "bind_address": bind_address,
+    "socket_domain": socket_domain,
+    "cafile": _A_PATH,
+    "certfile": _A_PATH,
+    "keyfile": _A_PATH,
+    "max_connections": kept(lambda draft, line: whole(line, -1)),
+    "protocol": kept(lambda draft, line: one_of(line, "mqtt", "mqttsn", "websockets", "http_api")),
+    "psk_hint": _A_TEXT,
+    "require_certificate": _A_TRUTH,
+    "tls_version": kept(lambda draft, line: one_of(line, *_TLS_VERSIONS)),
+    "use_identity_as_username": _A_TRUTH,
+    "use_subject_as_username": _A_TRUTH,
+    "websockets_origin": _A_TEXT,
+    "accept_protocol_versions": missing("MQTT 3.1, 3.1.1 and 5 are spoken on every listener"),
+    "bind_interface": missing("write the address of the interface as listener.host"),
+    "capath": missing("put the certificates of the folder into one file, and name that as listener.tls_client_ca"),
+    "ciphers": needless("what Python's ssl module chooses for a server: no weak ciphers"),
+    "ciphers_tls1.3": needless("what Python's ssl module chooses for a server: no weak ciphers"),
+    "crlfile": missing("revoked certificates are not looked up: let certificates be short-lived"),
+    "dhparamfile": needless("keys are agreed on with elliptic curves"),
+    "disable_client_cert_date_checks": missing("a client's certificate must be in date"),
+    "http_dir": missing("files are not served: let a web server do that"),
+    "max_qos": missing("every QoS is taken on every listener"),
+    "max_topic_alias": needless("32 aliases are granted to each client"),
+    "max_topic_alias_broker": needless("topic aliases are not used towards clients"),
+    "mount_point": missing("a listener does not move topics: let clients use the prefix themselves"),
+    "tls_engine": missing("keys are read from files"),
+    "tls_engine_kpass_sha1": missing("keys are read from files"),
+    "tls_keyform": missing("keys are read from files, in PEM"),
+    "websockets_headers_size": needless("the head of a request may have 16 KiB"),
+    "websockets_log_level": needless("there is no second library with a log of its own"),
+}

@@ -1,0 +1,33 @@
+"""Every option that Mosquitto 2.0 and 2.1 document, and what is done about it."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Final
+
+from .bridgeoptions import OPTIONS as BRIDGES
+from .limitoptions import OPTIONS as LIMITS
+from .listeneroptions import OPTIONS as LISTENERS
+from .rules import Rule, missing
+from .securityoptions import OPTIONS as SECURITY
+from .storeoptions import OPTIONS as STORE
+
+OPTIONS: Final[dict[str, Rule]] = LIMITS | STORE | LISTENERS | SECURITY | BRIDGES
+"""By name; `include_dir` is followed where it stands."""
+
+INCLUDE: Final = "include_dir"
+FREE: Final = ("auth_opt_", "plugin_opt_")
+"""What follows is the plug-in's own name."""
+
+_OF_PLUGIN: Final = missing("plug-ins are not loaded")
+
+
+def rule_of(name: str) -> Rule | None:
+    """The rule for an option; None if Mosquitto has none of that name."""
+    return _OF_PLUGIN if name.startswith(FREE) else OPTIONS.get(name)
+
+
+def nearest(name: str) -> str:
+    """The option that may have been meant; empty if none is near."""
+    found = difflib.get_close_matches(name, [*OPTIONS, INCLUDE], n=1)
+    return found[0] if found else ""

@@ -1,0 +1,103 @@
+"""The kinds of rule that a table of options is made of: each turns one line into settings and a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from edgebroker.world.settings import KEYS
+
+from .conffile import Line
+from .draft import Context, Draft, ValueUnusable, within
+from .findings import Finding, Verdict
+
+Rule = Callable[[Draft, Context, Line], Finding | None]
+"""Reads a line in its context, changes the draft, and says what became of the line; None if that is seen at the end.
+Raises ValueUnusable."""
+
+DAY_S: Final = 86_400
+
+
+def needless(why: str) -> Rule:
+    """Nothing to do: it is so already, or the question does not arise."""
+    return lambda draft, context, line: Finding(line, Verdict.NEEDLESS, why)
+
+
+def missing(instead: str) -> Rule:
+    """There is no such thing here; *instead* says what to do."""
+    return lambda draft, context, line: Finding(line, Verdict.MISSING, instead)
+
+
+def guard(instead: str) -> Rule:
+    """As `missing`, for what kept somebody out."""
+
+    def rule(draft: Draft, context: Context, line: Line) -> Finding:
+        draft.guards.append(line)
+        return Finding(line, Verdict.MISSING, instead)
+
+    return rule
+
+
+def switch(on: Rule, off: Rule) -> Rule:
+    """One rule for true, another for false."""
+
+    def rule(draft: Draft, context: Context, line: Line) -> Finding | None:
+        return (on if truth(line) else off)(draft, context, line)
+
+    return rule
+
+
+def bound(section: str, key: str, unlimited: int | None = None, note: str = "") -> Rule:
+    """A number that is a key of ours. Zero means without limit in Mosquitto: then the largest we take is written."""
+
+    def rule(draft: Draft, context: Context, line: Line) -> Finding:
+        given = whole(line)
+        wanted = given if given or unlimited is None else unlimited
+        written = within(section, key, wanted)
+        name = draft.put(section, key, written, line)
+        if not given and unlimited is not None:
+            return Finding(line, Verdict.DIFFERS, f"nothing is without limit here: {written:,}", (name,))
+        if written != given:
+            return Finding(line, Verdict.DIFFERS, f"{KEYS[section][key].metadata['kind']} here: {written:,}", (name,))
+        return Finding(line, Verdict.DIFFERS if note else Verdict.TRANSLATED, note, (name,))
+
+    return rule
+
+
+def whole(line: Line, least: int = 0) -> int:
+    """The number of a line. Raises ValueUnusable."""
+    try:
+        number = int(line.value)
+    except ValueError:
+        raise ValueUnusable(f"{line.name} takes a number") from None
+    if number < least:
+        raise ValueUnusable(f"{line.name} takes a number from {least} on")
+    return number
+
+
+def truth(line: Line) -> bool:
+    """Whether it says true. Raises ValueUnusable."""
+    if line.value.lower() in ("true", "1"):
+        return True
+    if line.value.lower() in ("false", "0"):
+        return False
+    raise ValueUnusable(f"{line.name} takes true or false")
+
+
+def text(line: Line) -> str:
+    """The value, which must be there. Raises ValueUnusable."""
+    if not line.value:
+        raise ValueUnusable(f"{line.name} takes a value")
+    return line.value
+
+
+def one_of(line: Line, *words: str) -> str:
+    """The value, one of *words*. Raises ValueUnusable."""
+    if line.value not in words:
+        raise ValueUnusable(f"{line.name} takes one of {', '.join(words)}")
+    return line.value
+
+
+def has_key(section: str, key: str) -> bool:
+    """Whether this gateway has such a setting."""
+    return key in KEYS.get(section, {})

@@ -1,0 +1,157 @@
+"""Options about who may come in and what they may do. mosquitto.conf(5), "General options"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from edgebridge.session.lineproblem import LineProblem
+from edgebridge.session.passwordfile import PasswordFile
+from edgebroker.errors import EdgebrokerError
+from edgebroker.world.privatefile import read_private
+
+from .conffile import Line
+from .draft import Context, Draft, Entry
+from .findings import Finding, Verdict
+from .rules import Rule, guard, has_key, missing, needless, switch, text, truth, whole
+
+PROBLEMS_SHOWN: Final = 3
+
+
+def per_listener_settings(draft: Draft, context: Context, line: Line) -> Finding:
+    """True: what follows is each listener's own."""
+    draft.is_per_listener = truth(line)
+    return Finding(line, Verdict.TRANSLATED, "each listener's own" if draft.is_per_listener else "the same for all")
+
+
+def allow_anonymous(draft: Draft, context: Context, line: Line) -> None:
+    """Whether a user name is needed; settled per listener when all are read."""
+    truth(line)
+    if draft.is_per_listener or line.name == "listener_allow_anonymous":
+        context.listener.lines["allow_anonymous"] = line
+    else:
+        draft.allow_anonymous = line
+
+
+def anonymous(draft: Draft) -> Iterator[Finding]:
+    """What every listener says about clients without a user name: Mosquitto lets them in only where it is told to.
+
+    With no listener at all it lets them in, from this machine.
+    """
+    is_local_only = not draft.listeners and not draft.default_listener.is_used
+    told: dict[Line, Finding] = {}
+    for one in draft.used_listeners():
+        line = one.lines.get("allow_anonymous", draft.allow_anonymous)
+        wanted = truth(line) if line is not None else is_local_only
+        source = line or "Mosquitto's default"
+        if has_key("listener", "anonymous"):
+            one.keys["anonymous"] = Entry(wanted, source)
+            if line is not None:
+                told[line] = Finding(line, Verdict.TRANSLATED, "", ("listener.anonymous",))
+        elif line is not None and wanted:
+            told[line] = Finding(line, Verdict.NEEDLESS, "it is so already")
+        elif line is not None:
+            draft.guards.append(line)
+            told[line] = Finding(line, Verdict.MISSING, "this release lets everybody in who reaches a listener")
+        elif not is_local_only:
+            draft.guards.append(Line("Mosquitto's default", 0, "allow_anonymous", "false"))
+    yield from told.values()
+
+
+def file_of(section: str, key: str, check: Callable[[str], tuple[LineProblem, ...]]) -> Rule:
+    """A file of Mosquitto's that is kept as it is, if it can be read."""
+
+    def rule(draft: Draft, context: Context, line: Line) -> Finding:
+        path = draft.path(line)
+        if not has_key(section, key):
+            draft.guards.append(line)
+            return Finding(line, Verdict.MISSING, "this release has no such setting")
+        before = draft.value(section, key)
+        if before is not None and before != path:
+            draft.guards.append(line)
+            return Finding(line, Verdict.MISSING, f"one file serves all listeners: {before} is taken, join them")
+        name = draft.put(section, key, path, line)
+        try:
+            problems = check(read_private(Path(path)))
+        except (EdgebrokerError, OSError) as error:
+            return Finding(line, Verdict.DIFFERS, f"kept as it is, but not checked: {error}", (name,))
+        if problems:
+            shown = "; ".join(map(str, problems[:PROBLEMS_SHOWN]))
+            more = f"; and {len(problems) - PROBLEMS_SHOWN} more" if len(problems) > PROBLEMS_SHOWN else ""
+            return Finding(line, Verdict.DIFFERS, f"kept as it is, without what cannot be read: {shown}{more}", (name,))
+        return Finding(line, Verdict.TRANSLATED, "kept as it is", (name,))
+
+    return rule
+
+
+def plugin(draft: Draft, context: Context, line: Line) -> Finding:
+    """Code of others that decides who may come in."""
+    draft.guards.append(line)
+    if "dynamic_security" in text(line):
+        instead = "write its users with edgebroker passwd and its roles into an access-control file"
+    elif "persist" in line.value:
+        draft.guards.remove(line)
+        return Finding(line, Verdict.NEEDLESS, "the journal keeps what is acknowledged: data.dir")
+    else:
+        instead = "plug-ins are not loaded: users stand in a password file, rules in an access-control file"
+    return Finding(line, Verdict.MISSING, instead)
+
+
+def plugin_use(draft: Draft, context: Context, line: Line) -> Finding:
+    """A plug-in that `plugin_load` has loaded, on this listener."""
+    return Finding(line, Verdict.MISSING, "plug-ins are not loaded")
+
+
+def auto_id_prefix(draft: Draft, context: Context, line: Line) -> Finding:
+    """How identifiers begin that the broker gives."""
+    if line.value == "auto-":
+        return Finding(line, Verdict.NEEDLESS, "it is so already")
+    return Finding(line, Verdict.MISSING, "identifiers given by the gateway begin with auto-")
+
+
+def max_keepalive(draft: Draft, context: Context, line: Line) -> Finding:
+    """The longest silence that may be agreed on."""
+    given = whole(line)
+    if given in (0, 65_535):
+        return Finding(line, Verdict.NEEDLESS, "it is so already")
+    return Finding(line, Verdict.MISSING, "the keep-alive that a client asks for is granted")
+
+
+def _passwords(content: str) -> tuple[LineProblem, ...]:
+    return PasswordFile.parse(content).problems
+
+
+OPTIONS: Final[dict[str, Rule]] = {
+    "per_listener_settings": per_listener_settings,
+    "allow_anonymous": allow_anonymous,
+    "listener_allow_anonymous": allow_anonymous,
+    "password_file": file_of("access", "password_file", _passwords),
+    "acl_file": file_of("access", "acl_file", lambda content: ()),
+    "psk_file": guard("pre-shared keys are not understood: use certificates (edgebroker init)"),
+    "allow_zero_length_clientid": switch(
+        on=needless("it is so already"),
+        off=missing("a client without an identifier is given one, as the standard says"),
+    ),
+    "auto_id_prefix": auto_id_prefix,
+    "listener_auto_id_prefix": auto_id_prefix,
+    "clientid_prefixes": guard("identifiers are not restricted: let each device have a user name of its own"),
+    "use_username_as_clientid": switch(
+        on=guard("a client's identifier stays its own: let rules name users (%u), not identifiers (%c)"),
+        off=needless("it is so already"),
+    ),
+    "check_retain_source": switch(
+        on=missing("a retained message is sent to whoever may read it now, whoever published it"),
+        off=needless("it is so already"),
+    ),
+    "plugin": plugin,
+    "auth_plugin": plugin,
+    "global_plugin": plugin,
+    "plugin_load": plugin,
+    "plugin_use": plugin_use,
+    "auth_plugin_deny_special_chars": needless("a rule never takes + or # in a name for a wildcard"),
+    "enable_proxy_protocol": missing("this release has no such setting"),
+    "proxy_protocol_v2_require_tls": missing("this release has no such setting"),
+    "max_keepalive": max_keepalive,
+    "memory_limit": missing("this release has no such setting"),
+}

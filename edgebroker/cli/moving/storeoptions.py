@@ -1,0 +1,85 @@
+"""Options about what is kept, what is logged, and how the process runs. mosquitto.conf(5), "General options"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from .conffile import Line
+from .draft import Context, Draft
+from .findings import Finding, Verdict
+from .rules import Rule, missing, needless, switch, text, truth, whole
+
+DATA_DIR: Final = "edgebroker-data"
+"""Where Mosquitto keeps its file in its working folder, we need a folder of our own, beside the settings."""
+
+
+def kept(draft: Draft, context: Context, line: Line) -> None:
+    """Look at it when all are read."""
+    truth(line) if line.name.endswith("persistence") else text(line)
+    draft.store[line.name.removeprefix("retained_")] = line
+
+
+def persistence(draft: Draft) -> Iterator[Finding]:
+    """A folder of our own, inside Mosquitto's if one is named: two brokers must not share files."""
+    wanted, location = draft.store.get("persistence"), draft.store.get("persistence_location")
+    is_wanted = wanted is not None and truth(wanted)
+    if wanted is not None and not is_wanted:
+        yield Finding(wanted, Verdict.TRANSLATED, "no data.dir: nothing is kept on disk")
+    if location is not None and not is_wanted:
+        yield Finding(location, Verdict.NEEDLESS, "without persistence nothing is kept on disk")
+    if wanted is None or not is_wanted:
+        return
+    folder = DATA_DIR if location is None else str(Path(draft.path(location)) / DATA_DIR)
+    keys = (draft.put("data", "dir", folder, location or wanted),)
+    note = "what is kept is written before it is acknowledged; what Mosquitto has kept so far is not taken over"
+    yield Finding(wanted, Verdict.DIFFERS, note, keys)
+    if location is not None:
+        yield Finding(location, Verdict.DIFFERS, "a folder of its own inside that one", keys)
+
+
+def log_dest(draft: Draft, context: Context, line: Line) -> Finding:
+    """We write what an operator should know to standard error; whoever starts us decides where that goes."""
+    where, _, file = text(line).partition(" ")
+    notes = {
+        "stderr": (Verdict.NEEDLESS, "it is so already"),
+        "stdout": (Verdict.DIFFERS, "messages go to standard error"),
+        "syslog": (Verdict.DIFFERS, "messages go to standard error, from where systemd takes them to its journal"),
+        "file": (Verdict.DIFFERS, f"messages go to standard error: StandardError=append:{file} in the systemd unit"),
+        "none": (Verdict.DIFFERS, "messages go to standard error; there are few: send them to /dev/null"),
+        "topic": (Verdict.MISSING, "messages of the broker go to standard error, not to $SYS/broker/log"),
+        "dlt": (Verdict.MISSING, "messages go to standard error"),
+        "android": (Verdict.MISSING, "messages go to standard error"),
+    }
+    verdict, note = notes.get(where, (Verdict.UNKNOWN, f"destinations are {', '.join(notes)}"))
+    return Finding(line, verdict, note)
+
+
+def sys_interval(draft: Draft, context: Context, line: Line) -> Finding:
+    """How often `$SYS` is told."""
+    whole(line)
+    return Finding(line, Verdict.MISSING, "the interval of $SYS cannot be set")
+
+
+OPTIONS: Final[dict[str, Rule]] = {
+    "persistence": kept,
+    "retained_persistence": kept,  # its name of old
+    "persistence_location": kept,
+    "persistence_file": needless("the journal names its own files"),
+    "autosave_interval": needless("every acknowledged message is on disk"),
+    "autosave_on_changes": needless("every acknowledged message is on disk"),
+    "log_dest": log_dest,
+    "log_type": needless("what the broker says is what an operator should know; there are no kinds to choose"),
+    "log_facility": needless("messages go to standard error"),
+    "log_timestamp": needless("messages go to standard error; the journal of systemd knows the time"),
+    "log_timestamp_format": needless("messages go to standard error; the journal of systemd knows the time"),
+    "connection_messages": switch(
+        on=missing("connections are not logged one by one; the delivery log (log.dir) has every message"),
+        off=needless("connections are not logged one by one"),
+    ),
+    "sys_interval": sys_interval,
+    "pid_file": needless("the gateway stays in the foreground: its service manager knows the process"),
+    "user": needless("start it as that user (User= in the systemd unit); a gateway never changes its own"),
+    "set_tcp_nodelay": needless("it is always so"),
+}

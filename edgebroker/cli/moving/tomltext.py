@@ -1,0 +1,67 @@
+"""The settings file that is written: TOML, and behind every value the line it comes from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from .bridgeoptions import KEPT
+from .conffile import SECRETS, Line
+from .draft import BridgeDraft, Draft, Entry, Value
+
+_RULE_KEYS: Final = ("topic", "direction", "qos", "local_prefix", "remote_prefix")
+_COLUMN: Final = 40
+
+
+def toml_text(draft: Draft, source: Path) -> str:
+    """The whole file."""
+    lines = [
+        f"# Settings of a gateway, translated by `edgebroker import` from {_printable(str(source))}.",
+        "# Behind every value stands the line it comes from; docs/settings.md explains the keys.",
+    ]
+    for one in draft.used_listeners():
+        lines += ["", "[[listener]]", *_table(one.keys)]
+    for section, keys in draft.sections.items():
+        if keys:
+            lines += ["", f"[{section}]", *_table(keys)]
+    for bridge in draft.bridges:
+        lines += ["", f"# A bridge, {KEPT}.", *(f"# {line}".rstrip() for line in _bridge(bridge))]
+    return "\n".join(lines) + "\n"
+
+
+def _table(keys: Mapping[str, Entry]) -> Iterator[str]:
+    for key, entry in keys.items():
+        yield _assignment(f"{key} = {_toml(entry.value)}", entry.source)
+
+
+def _bridge(bridge: BridgeDraft) -> Iterator[str]:
+    yield "[[bridge]]"
+    for key, entry in bridge.keys.items():
+        if isinstance(entry.source, Line) and entry.source.name in SECRETS:
+            yield _assignment(f'{key} = ""', entry.source)
+        else:
+            yield _assignment(f"{key} = {_toml(entry.value)}", entry.source)
+    for rule in bridge.rules:
+        assert isinstance(rule.value, list)
+        yield ""
+        yield _assignment("[[bridge.topic]]", rule.source)
+        for key, word in zip(_RULE_KEYS, rule.value, strict=True):
+            yield f"{key} = {word}" if key == "qos" else f"{key} = {_toml(word)}"
+
+
+def _assignment(text: str, source: Line | str) -> str:
+    said = f"{source.place}: {source}" if isinstance(source, Line) else source
+    return f"{text:<{_COLUMN}}  # {_printable(said)}"
+
+
+def _toml(value: Value) -> str:
+    """A value as TOML has it: JSON's strings, numbers, booleans and lists are TOML's."""
+    written = json.dumps(value, ensure_ascii=False)
+    return written.replace("\x7f", "\\u007f")
+
+
+def _printable(text: str) -> str:
+    """What a comment may hold: no control characters."""
+    return "".join(character if character.isprintable() else "?" for character in text)

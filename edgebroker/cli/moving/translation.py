@@ -1,0 +1,116 @@
+"""A configuration of Mosquitto as a whole: read, translated, and what became of every line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from edgebroker.world.settings import Problem, Settings, SettingsRefused
+
+from .conffile import ConfUnreadable, Line, included_files, read_lines
+from .draft import Context, Draft, Entry, ListenerDraft, ValueUnusable
+from .findings import Finding, Verdict
+from .listeneroptions import OPTIONS as LISTENERS
+from .listeneroptions import Settling
+from .options import INCLUDE, nearest, rule_of
+from .securityoptions import anonymous
+from .storeoptions import persistence
+from .tomltext import toml_text
+
+UNSAID: Final = {
+    "max_inflight_messages": "up to 1,024 messages are under way to a client, 20 in Mosquitto: limits.inflight_max",
+    "max_queued_bytes": "4 MiB wait for a client at most, any number in Mosquitto: limits.queue_bytes_max",
+    "max_packet_size": "a packet has at most 16 MiB, 256 in Mosquitto: limits.packet_bytes_max",
+    "persistent_client_expiration": "a session ends after 30 days, never in Mosquitto: limits.session_expiry_s_max",
+}
+"""Option -> how our default differs, to be said where the configuration leaves the option out."""
+
+
+@dataclass(slots=True)
+class Translation:
+    """The settings as text, and the report's content. `problems`: why a gateway would refuse the text as it is."""
+
+    text: str
+    findings: list[Finding]
+    unsaid: dict[str, str]
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything that was asked for is in the settings, and a gateway takes them."""
+        return not self.problems and not any(finding.verdict.is_loss for finding in self.findings)
+
+
+def translate(path: Path) -> Translation:
+    """Translate the configuration in *path*, with what it includes. Raises ConfUnreadable."""
+    draft = Draft(path.parent)
+    findings = _settled(draft, _taken(draft, path, is_main=True))
+    text = toml_text(draft, path)
+    said = {finding.line.name for finding in findings}
+    unsaid = {name: note for name, note in UNSAID.items() if name not in said}
+    translation = Translation(text, findings, unsaid)
+    try:
+        Settings.parse(text, "the settings written", path.parent)
+    except SettingsRefused as refused:
+        translation.problems = refused.problems
+    return translation
+
+
+def _taken(draft: Draft, path: Path, is_main: bool) -> list[tuple[Line, Finding | None]]:
+    """The lines of one file in turn, each with its finding, or None if that is seen at the end."""
+    taken: list[tuple[Line, Finding | None]] = []
+    context = Context(draft.default_listener)
+    for line in read_lines(path):
+        if line.name == INCLUDE and is_main:
+            taken += _included(draft, line)
+            continue
+        if line.name in LISTENERS and line.name != "listener":
+            context.listener.is_used = True
+        try:
+            rule = rule_of(line.name)
+            taken.append((line, _unknown(line) if rule is None else rule(draft, context, line)))
+        except ValueUnusable as error:
+            taken.append((line, Finding(line, Verdict.UNKNOWN, str(error))))
+    return taken
+
+
+def _included(draft: Draft, line: Line) -> list[tuple[Line, Finding | None]]:
+    """`include_dir`: only from the main file, as in Mosquitto."""
+    folder = Path(draft.path(line))
+    try:
+        files = included_files(folder)
+    except ConfUnreadable as error:
+        return [(line, Finding(line, Verdict.UNKNOWN, str(error)))]
+    taken: list[tuple[Line, Finding | None]] = [
+        (line, Finding(line, Verdict.TRANSLATED, ", ".join(file.name for file in files) or "holds no file *.conf"))
+    ]
+    for file in files:
+        taken += _taken(draft, file, is_main=False)
+    return taken
+
+
+def _unknown(line: Line) -> Finding:
+    if line.name == INCLUDE:
+        return Finding(line, Verdict.UNKNOWN, "stands in an included file, where Mosquitto does not follow it")
+    meant = nearest(line.name)
+    return Finding(line, Verdict.UNKNOWN, f"did you mean {meant}?" if meant else "Mosquitto has no such option")
+
+
+def _settled(draft: Draft, taken: list[tuple[Line, Finding | None]]) -> list[Finding]:
+    """The findings in the order of the lines, those of listeners and anonymity included."""
+    late: dict[Line, Finding] = {}
+    for one in draft.used_listeners():
+        late |= {finding.line: finding for finding in Settling(draft, one).findings()}
+    late |= {finding.line: finding for finding in (*anonymous(draft), *persistence(draft))}
+    if draft.guards:
+        for one in draft.used_listeners():
+            _keep_to_this_machine(one, draft.guards[0])
+    return [finding or late.get(line) or Finding(line, Verdict.NEEDLESS, "overridden below") for line, finding in taken]
+
+
+def _keep_to_this_machine(one: ListenerDraft, reason: Line) -> None:
+    """Never more open than it was: who was kept out by something we do not have is kept out by the loopback address."""
+    if "host" in one.keys:
+        why = f"this machine alone, because there is no equivalent of {reason.place}: {reason}"
+        one.keys["host"] = Entry("::1" if one.domain == "ipv6" else "127.0.0.1", why)
