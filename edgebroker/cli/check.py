@@ -10,7 +10,8 @@ from pathlib import Path
 
 import click
 
-from edgebroker.world.settings import Settings, SettingsRefused
+from edgebroker.world.doors.listeners import expiries, load_all
+from edgebroker.world.settings import Settings, SettingsRefused, default_of
 
 
 @click.command("check")
@@ -23,6 +24,7 @@ def command(file: Path, as_json: bool) -> None:
     """
     try:
         settings = Settings.load(file)
+        loaded = load_all(settings.listeners)
     except SettingsRefused as refused:
         if as_json:
             problems = [asdict(problem) for problem in refused.problems]
@@ -31,30 +33,35 @@ def command(file: Path, as_json: bool) -> None:
             click.echo(str(refused), err=True)
         sys.exit(2)
     if as_json:
-        click.echo(json.dumps({"ok": True, "file": str(file), "settings": settings.values()}))
+        certificates = [
+            {"listener": one.label, "file": str(one.tls_certificate), "expires": tls.validity.end.isoformat()}
+            for one, tls in zip(settings.listeners, loaded, strict=True)
+            if tls is not None
+        ]
+        told = {"ok": True, "file": str(file), "settings": settings.values(), "certificates": certificates}
+        click.echo(json.dumps(told))
     else:
         click.echo(f"{file}: OK")
+        for line in expiries(settings.listeners, loaded):
+            click.echo(f"{file}: {line}")
         click.echo(effective(settings))
 
 
 def effective(settings: Settings) -> str:
     """Every value that holds, as a settings file would say it; `# default` marks what was not set."""
-    defaults = Settings.defaults().values()
-    lines = []
+    lines: list[str] = []
     for section, values in settings.values().items():
-        if isinstance(values, list):
-            header = f"[{section}]" if len(values) == 1 else f"[[{section}]]"
-            for one in values:
-                lines += ["", header, *_lines(one, defaults[section][0])]
-        else:
-            lines += ["", f"[{section}]", *_lines(values, defaults[section])]
+        several = values if isinstance(values, list) else [values]
+        header = f"[[{section}]]" if len(several) > 1 else f"[{section}]"
+        for one in several:
+            lines += ["", header, *_lines(section, one)]
     return "\n".join(lines)
 
 
-def _lines(values: dict[str, object], defaults: dict[str, object]) -> Iterator[str]:
+def _lines(section: str, values: dict[str, object]) -> Iterator[str]:
     for key, value in values.items():
         if value is None:
             yield f"# {key} is not set"
         else:
             shown = f"{key} = {json.dumps(value, ensure_ascii=False)}"
-            yield shown if value != defaults[key] else f"{shown}  # default"
+            yield shown if value != default_of(section, key) else f"{shown}  # default"

@@ -68,22 +68,23 @@ async def _serve(settings: Settings, as_json: bool) -> None:
     loop = asyncio.get_running_loop()
     for name in STOPPING:
         loop.add_signal_handler(name, stopping.set)
-    addresses = await gateway.start()
+    listeners = await gateway.start()
     # What was imported and built until now stays: the collector need not look at it again.
     gc.collect()
     gc.freeze()
     if as_json:
-        listeners = [{"host": host, "port": port} for host, port in addresses]
-        said = {"event": "listening", **listeners[0], "pid": os.getpid(), "listeners": listeners}
+        described = [listener.described() for listener in listeners]
+        said = {"event": "listening", **described[0], "pid": os.getpid(), "listeners": described}
         if gateway.http_address is not None:
             said["http"] = HttpAddress(*gateway.http_address)._asdict()
         _say(json.dumps(said))
     else:
-        for host, port in addresses:
-            _say(f"edgebroker listens on {host}:{port} (MQTT 3.1.1 and 5)")
+        for listener in listeners:
+            _say(f"edgebroker listens on {listener}")
         if gateway.http_address is not None:
             _say(f"metrics, health and status: http://{HttpAddress(*gateway.http_address)}")
-        _say(f"try: mosquitto_sub -p {addresses[0][1]} -t '$filter/temp%3E30/sensors/#' -v")
+        if hint := next((listener.hint for listener in listeners if listener.hint), ""):
+            _say(f"try: mosquitto_sub {hint} -t '$filter/temp%3E30/sensors/#' -v")
     await stopping.wait()
     await gateway.stop()
     accounts = gateway.accounts()

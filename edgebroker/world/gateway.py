@@ -19,6 +19,9 @@ from edgebroker.node.node import Node
 from edgebroker.records import Cause
 from edgebroker.storage.deliverylog.writer import DeliveryLog
 from edgebroker.world.accessfiles import load_access
+from edgebroker.world.doors.listener import Listener
+from edgebroker.world.doors.listeners import Listeners
+from edgebroker.world.doors.refusals import Refusals
 from edgebroker.world.insight import Insight
 from edgebroker.world.logdir import LogDir
 from edgebroker.world.pulse import Pulse
@@ -67,19 +70,23 @@ class Gateway:
         )
         self.pulse = Pulse()
         self._reactor: Reactor | None = None
+        self._listeners: Listeners | None = None
         self._insight: Insight | None = None
         self._http: HttpServer | None = None
         self.http_address: tuple[str, int] | None = None
         self._writing: asyncio.Task[None] | None = None
 
-    async def start(self) -> list[tuple[str, int]]:
-        """Begin to listen; the address of every listener. Raises CannotListen, SettingsInvalid."""
+    async def start(self) -> list[Listener]:
+        """Begin to listen; the listeners. Raises CannotListen, SettingsInvalid."""
         reactor = self._reactor = Reactor(self.frontend)
-        addresses = [await reactor.listen(listener.host, listener.port) for listener in self._settings.listeners]
+        reactor.start()
+        self._listeners = Listeners(reactor, Refusals(self._tell))
+        await self._listeners.open(self._settings.listeners, self._tell)
         self._insight = Insight(
             self._settings.node.name,
             self.frontend,
             reactor,
+            self._listeners,
             self.pulse,
             self._log,
             self._log_dir,
@@ -92,7 +99,7 @@ class Gateway:
         if self._log_dir is not None:
             self._log_dir.start()
             self._writing = asyncio.create_task(self._write_log())
-        return addresses
+        return list(self._listeners)
 
     @property
     def insight(self) -> Insight:
@@ -106,6 +113,8 @@ class Gateway:
         if self._http is not None:
             self._http.close()
         try:
+            if self._listeners is not None:
+                self._listeners.close()
             if self._reactor is not None:
                 await self._reactor.stop()
         finally:

@@ -43,7 +43,7 @@ def report(insight: Insight) -> dict[str, Any]:
 
 
 def _listening(insight: Insight) -> Check:
-    is_listening = insight.reactor.is_listening
+    is_listening = insight.listeners.is_open
     return Check("listening", "" if is_listening else "no listener accepts clients", {})
 
 

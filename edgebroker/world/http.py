@@ -18,7 +18,7 @@ from typing import Final, cast
 import h11
 
 from edgebroker.errors import CannotListen
-from edgebroker.world.reactor import no_listener
+from edgebroker.world.doors.nolistener import no_listener
 
 CONNECTIONS_MAX: Final = 32
 """Scrapers, people, and traces: each waits for its answer alone. More are refused with 503."""
@@ -73,7 +73,7 @@ class HttpServer:
         try:
             self._server = await loop.create_server(lambda: Visit(self), host, port, backlog=CONNECTIONS_MAX)
         except OSError as error:
-            raise CannotListen(no_listener(host, port, error).replace("--port", "[http] port")) from error
+            raise CannotListen(no_listener(f"{host}:{port}", error, "[http] port")) from error
         addresses = [server.getsockname() for server in self._server.sockets]
         self.is_local = all(ipaddress.ip_address(address[0]).is_loopback for address in addresses)
         return addresses[0][0], addresses[0][1]

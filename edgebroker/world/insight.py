@@ -9,6 +9,7 @@ from pathlib import Path
 from edgebridge.frontend.frontend import Frontend
 from edgebroker.instants import Instant
 from edgebroker.storage.deliverylog.writer import DeliveryLog
+from edgebroker.world.doors.listeners import Listeners
 from edgebroker.world.logdir import LogDir
 from edgebroker.world.pulse import Pulse
 from edgebroker.world.reactor import Reactor
@@ -22,6 +23,7 @@ class Insight:
     """What the operator calls the gateway."""
     frontend: Frontend
     reactor: Reactor
+    listeners: Listeners
     pulse: Pulse
     log: DeliveryLog | None
     log_dir: LogDir | None

@@ -7,20 +7,18 @@ once. One timer serves all deadlines of the core.
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
-from typing import cast
+from typing import Protocol, cast
 
 from edgebridge.frontend.authenticating import Verification
 from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.entrance import Entrance
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.session.verdict import Verdict
-from edgebroker.errors import CannotListen
 from edgebroker.instants import SECOND, Instant
 from edgebroker.world.verifying import Verifying
 
 WRITE_BUFFER_BYTES = 64 * 1024  # above this a socket counts as full; the core's out-buffer bounds the rest
-BACKLOG = 1_024  # connections the kernel holds while we are busy: a site's worth of devices after a power cut
 GOODBYE_S = 2.0  # how long clients have to take our last bytes when we close or stop
 
 
@@ -30,21 +28,24 @@ def clock() -> Instant:
 
 
 class Door(asyncio.Protocol):
-    """One client's socket."""
+    """One client's socket, or the uppermost of the layers on it."""
 
-    __slots__ = ("_connection", "_reactor", "_transport")
+    __slots__ = ("_host", "_reactor", "_transport", "connection")
 
-    def __init__(self, reactor: Reactor) -> None:
+    def __init__(self, reactor: Reactor, host: Host) -> None:
         self._reactor = reactor
+        self._host = host
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client dialled."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        peer = transport.get_extra_info("peername") or ("?", 0)
-        frontend = self._reactor.frontend
-        self._connection = frontend.opened(f"{peer[0]}:{peer[1]}", clock())
-        self._connection.transport = self._transport
+        host = self._host
+        connection = self._reactor.frontend.opened(host.peer(self._transport), clock(), host.entrance)
+        self.connection: Connection = connection
+        connection.transport = self._transport
+        if not host.came(connection):
+            connection.close()
         self._reactor.turn()
         self._reactor.arm()
 
@@ -53,10 +54,10 @@ class Door(asyncio.Protocol):
         reactor = self._reactor
         reactor.received_bytes += len(data)
         try:
-            reactor.frontend.feed(self._connection, data, clock())
+            reactor.frontend.feed(self.connection, data, clock())
         except Exception as error:
-            reactor.failed(self._connection, error)
-        if self._connection.is_held:
+            reactor.failed(self.connection, error)
+        if self.connection.is_held:
             self._transport.pause_reading()
             reactor.verify()
         if reactor.frontend.dirty:
@@ -64,19 +65,35 @@ class Door(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client does not read as fast as we write."""
-        self._connection.paused = True
+        self.connection.paused = True
 
     def resume_writing(self) -> None:
         """The client has caught up."""
-        self._connection.paused = False
-        self._reactor.flush(self._connection)
+        self.connection.paused = False
+        self._reactor.flush(self.connection)
         self._reactor.turn()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed, by whichever side."""
-        self._reactor.frontend.closed(self._connection, clock())
+        self._host.left()
+        self._reactor.frontend.closed(self.connection, clock())
         self._reactor.turn()
         self._reactor.arm()
+
+
+class Host(Protocol):
+    """Who opened a door: the listener."""
+
+    entrance: Entrance
+
+    def peer(self, transport: asyncio.Transport) -> str:
+        """Who is at the other end."""
+
+    def came(self, connection: Connection) -> bool:
+        """A client is there; whether there is room for it."""
+
+    def left(self) -> None:
+        """It is gone."""
 
 
 class Reactor:
@@ -92,29 +109,15 @@ class Reactor:
         # message another poll: a third of the latency.)
         self._is_held_back = type(self._loop).__module__.startswith("uvloop")
         self._is_turning = False
-        self._servers: list[asyncio.Server] = []
         self._verifying = Verifying(self._loop, self._verified)
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at: Instant | None = None
         self._changes = -1
 
-    async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Begin to accept; returns the address, with the port the system chose if *port* is 0. Raises CannotListen."""
-        try:
-            server = await self._loop.create_server(lambda: Door(self), host, port, backlog=BACKLOG)
-        except OSError as error:
-            raise CannotListen(no_listener(host, port, error)) from error
-        if not self._servers:
-            self.frontend.start(clock())
-            self.arm()
-        self._servers.append(server)
-        address = server.sockets[0].getsockname()
-        return address[0], address[1]
-
-    @property
-    def is_listening(self) -> bool:
-        """Whether every listener accepts clients."""
-        return bool(self._servers) and all(server.is_serving() for server in self._servers)
+    def start(self) -> None:
+        """Before the first client comes."""
+        self.frontend.start(clock())
+        self.arm()
 
     def turn(self) -> None:
         """See to it that everything dirty is sent when this turn's input has been fed."""
@@ -213,9 +216,7 @@ class Reactor:
         self.arm()
 
     async def stop(self) -> None:
-        """Accept nobody any more, say good-bye, and return when every connection is closed."""
-        for server in self._servers:
-            server.close()
+        """Say good-bye to everybody, and return when every connection is closed. Nobody is accepted any more."""
         self.frontend.stop(clock())
         self._flush_all()
         deadline = self._loop.time() + GOODBYE_S
@@ -229,13 +230,3 @@ class Reactor:
         if self._alarm is not None:
             self._alarm.cancel()
         self.frontend.close_books(clock())
-
-
-def no_listener(host: str, port: int, error: OSError) -> str:
-    """One line that says why nobody can be listened to at *host*:*port*."""
-    if isinstance(error, socket.gaierror):
-        return f"cannot listen on {host}:{port}: no such host"
-    reason = error.strerror or str(error)
-    if "in use" in reason or "in use" in str(error):
-        reason = "the port is in use; another broker? choose one with --port"
-    return f"cannot listen on {host}:{port}: {reason}"

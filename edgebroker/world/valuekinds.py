@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,6 +123,22 @@ class Choice:
 
     def __str__(self) -> str:
         return ", ".join(f'"{word}"' for word in self.words)
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A network or an address."""
+
+    def read(self, value: object, folder: Path) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+        if not isinstance(value, str):
+            raise Unusable(f"is {toml_name(value)}", f"write {self}, in quotes")
+        try:
+            return ipaddress.ip_network(value)
+        except ValueError as error:
+            raise Unusable(f"is {value!r}", f"write {self}") from error
+
+    def __str__(self) -> str:
+        return "an address or a network like 10.0.0.0/8"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,10 @@ from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.terms import Terms
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
+from edgebroker.world.doors.listener import Listener
+from edgebroker.world.doors.refusals import Refusals
 from edgebroker.world.reactor import Reactor
+from edgebroker.world.settings.listener import ListenerSettings
 
 CONNECT = bytes.fromhex("1010 00044d515454 04 02 0000 0004") + b"name"
 CONNACK = bytes.fromhex("20020000")
@@ -53,6 +56,13 @@ def run(request: pytest.FixtureRequest) -> Any:
     return run
 
 
+async def listen(reactor: Reactor) -> int:
+    reactor.start()
+    listener = Listener(reactor, 1, Refusals(print))
+    await listener.open(ListenerSettings(port=0), None)
+    return listener.port
+
+
 async def dial(port: int, number: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(CONNECT[:-1] + b"%d" % number)
@@ -68,7 +78,7 @@ def test_a_bug_ends_one_connection_and_is_told(run: Any, where: str) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
         frontend = Broken(Node(Ledger()), Terms(), lambda: "x")
         reactor = Reactor(frontend)
-        _, port = await reactor.listen("127.0.0.1", 0)
+        port = await listen(reactor)
         unlucky, spoken = await dial(port, 1)
         others = [await dial(port, number) for number in (2, 3)]
         frontend.broken_in = where
@@ -95,7 +105,7 @@ def test_a_bug_in_one_deadline_does_not_lose_the_others(run: Any) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
         frontend = Frontend(Node(Ledger()), Terms(), lambda: "x")
         reactor = Reactor(frontend)
-        _, port = await reactor.listen("127.0.0.1", 0)
+        port = await listen(reactor)
         reader, writer = await dial(port, 1)
 
         def bug(*_: object) -> None:
@@ -124,7 +134,7 @@ def test_a_client_that_is_being_closed_and_does_not_read_is_gone_soon(run: Any, 
     async def story() -> None:
         frontend = Frontend(Node(Ledger()), Terms(), lambda: "x")
         reactor = Reactor(frontend)
-        _, port = await reactor.listen("127.0.0.1", 0)
+        port = await listen(reactor)
         _, writer = await dial(port, 1)
         (connection,) = frontend.connections.values()
         transport = connection.transport

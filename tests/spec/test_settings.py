@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from edgebroker import limits
 from edgebroker.cli.check import command as check
 from edgebroker.cli.check import effective
-from edgebroker.world.settings import KEYS, Settings, SettingsRefused
+from edgebroker.world.settings import KEYS, Settings, SettingsRefused, default_of
 from edgebroker.world.tomllines import KeyLines
 from edgebroker.world.valuekinds import Choice, File, Kind, Several, Switch, Unusable, Whole
 
@@ -67,7 +67,7 @@ def test_a_listener_may_stand_several_times() -> None:
 
 REFUSALS = {
     "[listener]\nprot = 1": "f.toml:2: listener.prot: unknown key; did you mean port?",
-    "[listener]\nqqq = 1": "f.toml:2: listener.qqq: unknown key; [listener] has host, port",
+    "[listener]\nqqq = 1": "f.toml:2: listener.qqq: unknown key; [listener] has " + ", ".join(KEYS["listener"]),
     "[listener]\nsample_qos0 = 1": "f.toml:2: listener.sample_qos0: unknown key; it belongs in [log]",
     "[node]\ndir = 1": "f.toml:2: node.dir: unknown key; it belongs in [log] or [data]",
     "port = 1": "f.toml:1: port: stands outside any section; put it under [listener] or [http]",
@@ -220,7 +220,9 @@ def test_check_exits_with_0_or_2_and_speaks_json(tmp_path: Path) -> None:
     file.write_text("[listener]\nport = 1884\n")
     taken = CliRunner().invoke(check, [str(file), "--json"])
     assert taken.exit_code == 0
-    assert json.loads(taken.stdout)["settings"]["listener"] == [{"host": "127.0.0.1", "port": 1884}]
+    [listener] = json.loads(taken.stdout)["settings"]["listener"]
+    assert (listener["host"], listener["port"], listener["path"]) == ("127.0.0.1", 1884, None)
+    assert "tls_key" not in listener, "what means nothing beside the other keys is left out"
     file.write_text("[listener]\nport = 'x'\n")
     refused = CliRunner().invoke(check, [str(file), "--json"])
     assert refused.exit_code == 2
@@ -234,8 +236,9 @@ def test_check_exits_with_0_or_2_and_speaks_json(tmp_path: Path) -> None:
 def test_the_documentation_lists_every_key_with_its_default_and_range(root: Path) -> None:
     rows = re.findall(r"^\| `(\w+\.\w+)` \| (.+?) \| (.+?) \|", (root / "docs/settings.md").read_text(), re.MULTILINE)
     expected = []
-    for section, values in Settings.defaults().values().items():
-        for key, value in (values[0] if isinstance(values, list) else values).items():
+    for section, keys in KEYS.items():
+        for key in keys:
+            value = default_of(section, key)
             default = "not set" if value is None else f"`{json.dumps(value)}`"
             expected.append((f"{section}.{key}", default, str(KEYS[section][key].metadata["kind"])))
     assert rows == expected

@@ -10,6 +10,6 @@ is handed its own section, never the whole.
 """
 
 from edgebroker.world.settings.problems import Problem, SettingsRefused
-from edgebroker.world.settings.settings import KEYS, SECTIONS, Settings
+from edgebroker.world.settings.settings import KEYS, SECTIONS, Settings, default_of
 
-__all__ = ["KEYS", "SECTIONS", "Problem", "Settings", "SettingsRefused"]
+__all__ = ["KEYS", "SECTIONS", "Problem", "Settings", "SettingsRefused", "default_of"]

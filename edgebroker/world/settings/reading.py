@@ -81,7 +81,11 @@ class _Reader:
         elif not 1 <= len(values) <= TABLES_MAX:
             self._problem((name,), name, f"has {len(values)} entries", f"write 1 to {TABLES_MAX}")
         else:
-            return tuple(self._table(section, one, (name, index)) for index, one in enumerate(values))
+            tables = tuple(self._table(section, one, (name, index)) for index, one in enumerate(values))
+            if None not in tables:
+                for index, (key, reason, mend) in section.clashes(tables):
+                    self._problem((name, index, key), f"{name}.{key}", reason, mend)
+            return tables
         return None
 
     def _table(self, section: Section, values: dict[str, Any], path: tuple[str | int, ...]) -> Any:

@@ -5,13 +5,15 @@
         name: str = key("gateway", Text(...))
         colour: str | None = key(None, Choice("red", "blue"), Applied.LIVE)
 
-A section whose keys depend on each other has a method `conflicts(given)`: *given* are the keys that the file names, the
-answer is (key, reason, mend) of everything that does not go together.
+A section whose keys depend on each other may have
+- `conflicts(given)`: (key, reason, mend) of everything that does not go together; *given* are the keys the file names;
+- `unused()`: the keys that mean nothing beside the others, and are not shown;
+- `clashes(sections)`, static, where it may stand several times: (index, (key, reason, mend)) of what two cannot have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import Field, dataclass, field, fields
 from enum import Enum
 from typing import Any
@@ -57,12 +59,23 @@ class Section:
         find = getattr(values, "conflicts", None)
         return iter(()) if find is None else find(given)
 
+    def clashes(self, several: Sequence[object]) -> Iterator[tuple[int, Conflict]]:
+        """What two of *several* sections of this name cannot have both: (index of the second, what)."""
+        find = getattr(self.made, "clashes", None)
+        return iter(()) if find is None else find(several)
+
+    def changed_keys(self, values: object) -> Set[str]:
+        """The keys of the section *values* that do not have their default."""
+        return {name for name, declared in self.keys.items() if getattr(values, name) != declared.default}
+
     def shown(self, values: object) -> dict[str, Any]:
-        """Key -> value, as JSON can hold it: paths as text."""
-        return {name: _plain(getattr(values, name)) for name in self.keys}
+        """Key -> value, as JSON can hold it: paths as text. What means nothing beside the others is left out."""
+        unused = set(values.unused()) if hasattr(values, "unused") else set()
+        return {name: plain(getattr(values, name)) for name in self.keys if name not in unused}
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
+    """A value as JSON can hold it."""
     if isinstance(value, tuple):
-        return [_plain(one) for one in value]
+        return [plain(one) for one in value]
     return value if value is None or isinstance(value, bool | int | str) else str(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from edgebroker.world.settings.mqtt import MqttSettings
 from edgebroker.world.settings.node import NodeSettings
 from edgebroker.world.settings.problems import Problem, SettingsRefused
 from edgebroker.world.settings.reading import read, read_value, text_of
-from edgebroker.world.settings.section import Section
+from edgebroker.world.settings.section import Section, plain
 from edgebroker.world.valuekinds import Unusable
 
 COMMAND_LINE = "command line"
@@ -85,6 +85,7 @@ class Settings:
                 problems.append(Problem(COMMAND_LINE, 0, f"{name}.{key}", *error.args))
             else:
                 settings = settings._with(section, key, checked)
+                problems += settings._conflicts(section, key)
         if problems:
             raise SettingsRefused(problems)
         return settings
@@ -97,6 +98,13 @@ class Settings:
             shown[section.name] = [section.shown(one) for one in values] if section.is_list else section.shown(values)
         return shown
 
+    def _conflicts(self, section: Section, changed: str) -> Iterator[Problem]:
+        """What *changed*, a key of the section or of the first of its name, does not go together with."""
+        values = getattr(self, _ATTRIBUTES[section.name])
+        first = values[0] if section.is_list else values
+        for key, reason, mend in section.conflicts(first, section.changed_keys(first) | {changed}):
+            yield Problem(COMMAND_LINE, 0, f"{section.name}.{key}", reason, mend)
+
     def _with(self, section: Section, key: str, value: object) -> Settings:
         attribute = _ATTRIBUTES[section.name]
         values = getattr(self, attribute)
@@ -108,4 +116,11 @@ class Settings:
 SECTIONS: Mapping[str, Section] = {section.name: section for section in map(Section.of, fields(Settings))}
 """By the name that a file gives them."""
 KEYS: Mapping[str, Mapping[str, Field[Any]]] = {name: section.keys for name, section in SECTIONS.items()}
+
+
+def default_of(section: str, key: str) -> object:
+    """What holds if the file does not name the key, as JSON can hold it."""
+    return plain(KEYS[section][key].default)
+
+
 _ATTRIBUTES: Mapping[str, str] = dict(zip(SECTIONS, (declared.name for declared in fields(Settings)), strict=True))

@@ -1,0 +1,1 @@
+"""What a new gateway needs: an authority and its certificates."""

@@ -1,0 +1,80 @@
+"""The TLS of a listener: what its certificate files say, checked before anybody relies on them."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgebroker.world.doors.x509 import Malformed, Validity, validity_of
+from edgebroker.world.settings.listener import ListenerSettings
+
+VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+CLIENTS = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+
+class CertificateUnusable(Exception):
+    """(key of the listener, reason, how to mend it)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """What new connections of a listener get."""
+
+    context: ssl.SSLContext
+    validity: Validity
+    """Of the listener's own certificate."""
+
+
+def load(listener: ListenerSettings) -> Tls:
+    """Read the files of a listener that has TLS. Raises CertificateUnusable."""
+    assert listener.tls_certificate is not None
+    assert listener.tls_key is not None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = VERSIONS[listener.tls_minimum]
+    context.options |= ssl.OP_NO_RENEGOTIATION  # of TLS 1.2: clients could make us compute, for nothing
+    validity = _validity(listener.tls_certificate)
+    _must_be_readable("tls_key", listener.tls_key)
+    try:
+        context.load_cert_chain(listener.tls_certificate, listener.tls_key, password=_no_password)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            reason = f"{listener.tls_key} is not the key of {listener.tls_certificate}"
+            raise CertificateUnusable("tls_key", reason, "name the key that was made with the certificate") from error
+        reason = f"{listener.tls_key} cannot be used: {_words(error)}"
+        raise CertificateUnusable("tls_key", reason, "it must be a private key in PEM, without password") from error
+    context.verify_mode = CLIENTS[listener.tls_client]
+    if listener.tls_client_ca is not None:
+        _must_be_readable("tls_client_ca", listener.tls_client_ca)
+        try:
+            context.load_verify_locations(listener.tls_client_ca)
+        except ssl.SSLError as error:
+            reason = f"{listener.tls_client_ca} cannot be used: {_words(error)}"
+            raise CertificateUnusable("tls_client_ca", reason, "it must hold certificates in PEM") from error
+    return Tls(context, validity)
+
+
+def _validity(path: Path) -> Validity:
+    text = _must_be_readable("tls_certificate", path)
+    try:
+        begin = text.index(ssl.PEM_HEADER)
+        end = text.index(ssl.PEM_FOOTER, begin) + len(ssl.PEM_FOOTER)
+        return validity_of(ssl.PEM_cert_to_DER_cert(text[begin:end]))
+    except (ValueError, Malformed) as error:
+        raise CertificateUnusable("tls_certificate", f"{path} is no certificate", "it must be one in PEM") from error
+
+
+def _must_be_readable(key: str, path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError as error:
+        raise CertificateUnusable(key, f"{path} cannot be read: {error.strerror}", "") from error
+
+
+def _no_password() -> str:
+    """Asked for the password of a key: a gateway starts with nobody there to type it."""
+    return ""
+
+
+def _words(error: ssl.SSLError) -> str:
+    return (error.reason or "it is not PEM").replace("_", " ").lower()

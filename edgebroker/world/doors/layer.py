@@ -1,0 +1,81 @@
+"""One step between a socket and a door."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from edgebroker.world.reactor import Door
+
+
+class Layer(asyncio.Protocol):
+    """A protocol to what is `below` (a socket, or another layer), a transport to what is `above`.
+
+    As it stands, it passes everything on. Whoever closes from above is done at once; what is below sees to the rest.
+    """
+
+    __slots__ = ("above", "below", "door")
+
+    def __init__(self, above: Door | Layer) -> None:
+        self.above = above
+        self.door: Door = above.door if isinstance(above, Layer) else above
+        self.below: Any = None
+
+    # -- a protocol ---------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client dialled."""
+        self.below = transport
+        self.above.connection_made(self)  # type: ignore[arg-type]  # it has of a transport what doors use
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes arrived."""
+        self.above.data_received(data)
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as we write."""
+        self.above.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self.above.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed, by whichever side."""
+        self.above.connection_lost(exc)
+
+    # -- a transport --------------------------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        """Send *data*."""
+        self.below.write(data)
+
+    def close(self) -> None:
+        """Send what was given, then close."""
+        self.below.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self.below.abort()
+
+    def pause_reading(self) -> None:
+        """Nothing more, until `resume_reading`; what has arrived here already may still go up."""
+        self.below.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Go on reading."""
+        self.below.resume_reading()
+
+    def is_closing(self) -> bool:
+        return bool(self.below.is_closing())
+
+    def get_write_buffer_size(self) -> int:
+        return int(self.below.get_write_buffer_size())
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        """Above *high* unsent bytes the door is told to pause."""
+        self.below.set_write_buffer_limits(high=high)
+
+    def get_extra_info(self, name: str) -> Any:
+        """As of a transport: `peername`, `socket`."""
+        return self.below.get_extra_info(name)

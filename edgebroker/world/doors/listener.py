@@ -1,0 +1,158 @@
+"""One place where clients come in: its socket, the terms it gives them, and how many there are."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from typing import Any
+
+from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.entrance import Entrance
+from edgebroker.errors import CannotListen
+from edgebroker.world.doors.contexts import Tls
+from edgebroker.world.doors.layer import Layer
+from edgebroker.world.doors.nolistener import no_listener
+from edgebroker.world.doors.refusals import Refusals, Turned
+from edgebroker.world.doors.tls import TlsLayer
+from edgebroker.world.doors.unixsocket import bound, peer_of, remove
+from edgebroker.world.reactor import Door, Reactor
+from edgebroker.world.settings.listener import ListenerSettings
+
+BACKLOG = 1_024  # connections the kernel holds while we are busy: a site's worth of devices after a power cut
+
+
+class Listener:
+    """Accepts clients at one address. Its other settings may change while it does, for those who come later."""
+
+    def __init__(self, reactor: Reactor, number: int, refusals: Refusals) -> None:
+        self.host = ""
+        self.port = 0
+        """What the system chose, if the settings say 0."""
+        self.connections = 0
+        self.entrance = Entrance(number=number)
+        self.tls: Tls | None = None
+        self.settings = ListenerSettings()
+        self._reactor = reactor
+        self._number = number
+        self._refusals = refusals
+        self._server: asyncio.Server | None = None
+        self._inode = 0
+
+    async def open(self, settings: ListenerSettings, tls: Tls | None) -> None:
+        """Begin to accept. Raises CannotListen."""
+        loop = asyncio.get_running_loop()
+        if settings.path is not None:
+            listening = bound(settings.path, int(settings.path_mode, 8), BACKLOG)
+            self._inode = settings.path.lstat().st_ino
+            self._server = await loop.create_unix_server(self._stack, sock=listening, backlog=BACKLOG)
+        else:
+            try:
+                self._server = await loop.create_server(self._stack, settings.host, settings.port, backlog=BACKLOG)
+            except OSError as error:
+                raise CannotListen(no_listener(settings.address, error, "--port")) from error
+            self.host, self.port = self._server.sockets[0].getsockname()[:2]
+        self.change(settings, tls)
+
+    def change(self, settings: ListenerSettings, tls: Tls | None) -> None:
+        """Whoever comes from now on finds these terms. The address is that of before."""
+        self.settings = settings
+        self.tls = tls
+        durability = settings.durability
+        self.entrance = Entrance(
+            name=self.label,
+            number=self._number,
+            is_anonymous=self._lets_strangers_in(),
+            durability=durability.mode if durability is not None else "",
+            batch_ms=durability.batch_ms if durability is not None else 0,
+        )
+
+    @property
+    def label(self) -> str:
+        """What people call it: its name, else its address."""
+        settings = self.settings
+        if settings.name is not None or settings.path is not None or not self.host:
+            return settings.label
+        return _address(self.host, self.port)
+
+    def __str__(self) -> str:
+        settings = self.settings
+        carrier = "WebSocket" if settings.protocol == "websocket" else ""
+        how = " and ".join(filter(None, (carrier, "TLS" if settings.is_tls else "")))
+        where = str(settings.path) if settings.path is not None else _address(self.host, self.port)
+        return f"{where} (MQTT 3.1.1 and 5{f' over {how}' if how else ''})"
+
+    @property
+    def hint(self) -> str:
+        """The options with which Mosquitto's clients find this listener; empty if it needs more than an address."""
+        settings = self.settings
+        if settings.protocol != "mqtt" or settings.is_tls or settings.proxy_protocol:
+            return ""
+        return f"-p {self.port}" if settings.path is None else f"--unix {settings.path}"
+
+    def described(self) -> dict[str, Any]:
+        """Where and how, for programs."""
+        settings = self.settings
+        place = {"host": self.host, "port": self.port} if settings.path is None else {"path": str(settings.path)}
+        return {"name": self.label, **place, "protocol": settings.protocol, "tls": settings.is_tls}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it accepts clients."""
+        return self._server is not None and self._server.is_serving()
+
+    def close(self) -> None:
+        """Accept nobody any more. Who is in stays."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+            if self.settings.path is not None:
+                remove(self.settings.path, self._inode)
+
+    # -- for doors ----------------------------------------------------------------------------------------------
+
+    def peer(self, transport: asyncio.Transport) -> str:
+        """Who is at the other end."""
+        name = transport.get_extra_info("peername")
+        if name:
+            return f"{name[0]}:{name[1]}"
+        if self.settings.path is not None and (connected := transport.get_extra_info("socket")) is not None:
+            return peer_of(connected)
+        return "?"
+
+    def came(self, connection: Connection) -> bool:
+        """A client is there; whether there is room for it."""
+        self.connections += 1
+        most = self.settings.connections_max
+        if most is None or self.connections <= most:
+            return True
+        self._refusals.note(Turned.FULL, self.label, connection.peer, f"there are {most} already")
+        return False
+
+    def left(self) -> None:
+        """It is gone."""
+        self.connections -= 1
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _stack(self) -> asyncio.Protocol:
+        """What a new socket talks to."""
+        top: Door | Layer = Door(self._reactor, self)
+        if self.tls is not None:
+            top = TlsLayer(top, self.tls.context, self._refusals)
+        return top
+
+    def _lets_strangers_in(self) -> bool:
+        """Whether who names no user may come in: if nobody says, from this machine alone.
+
+        Behind a proxy everybody seems to come from the proxy's machine, which may be ours.
+        """
+        settings = self.settings
+        if settings.anonymous is not None:
+            return settings.anonymous
+        if settings.proxy_protocol:
+            return False
+        return settings.path is not None or ipaddress.ip_address(self.host.partition("%")[0]).is_loopback
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,89 @@
+"""All listeners of a gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+
+from edgebroker.world.doors.contexts import CertificateUnusable, Tls, load
+from edgebroker.world.doors.listener import Listener
+from edgebroker.world.doors.refusals import Refusals
+from edgebroker.world.reactor import Reactor
+from edgebroker.world.settings import Problem, SettingsRefused
+from edgebroker.world.settings.listener import ListenerSettings
+
+EXPIRY_DAYS = 21
+"""A certificate that expires sooner is told: time for somebody to read it, also after a holiday."""
+
+
+class Listeners:
+    """Opens and closes them together."""
+
+    def __init__(self, reactor: Reactor, refusals: Refusals) -> None:
+        self.refusals = refusals
+        self._reactor = reactor
+        self._open: list[Listener] = []
+        self._last_number = 0
+
+    def __iter__(self) -> Iterator[Listener]:
+        return iter(self._open)
+
+    async def open(self, settings: Sequence[ListenerSettings], tell: Callable[[str], None]) -> None:
+        """Begin to accept everywhere, or nowhere. Raises SettingsRefused, CannotListen."""
+        loaded = load_all(settings)
+        for line in expiries(settings, loaded):
+            tell(line)
+        try:
+            for one, tls in zip(settings, loaded, strict=True):
+                self._open.append(await self._opened(one, tls))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_open(self) -> bool:
+        """Whether every listener accepts clients."""
+        return bool(self._open) and all(listener.is_open for listener in self._open)
+
+    def close(self) -> None:
+        """Accept nobody any more."""
+        for listener in self._open:
+            listener.close()
+        self._open = []
+
+    async def _opened(self, settings: ListenerSettings, tls: Tls | None) -> Listener:
+        self._last_number += 1
+        listener = Listener(self._reactor, self._last_number, self.refusals)
+        await listener.open(settings, tls)
+        return listener
+
+
+def load_all(settings: Sequence[ListenerSettings]) -> list[Tls | None]:
+    """The TLS of every listener. Raises SettingsRefused with all that is wrong with their files."""
+    problems: list[Problem] = []
+    loaded: list[Tls | None] = []
+    for one in settings:
+        try:
+            loaded.append(load(one) if one.is_tls else None)
+        except CertificateUnusable as error:
+            key, reason, mend = error.args
+            problems.append(Problem(f"listener {one.label}", 0, f"listener.{key}", reason, mend))
+    if problems:
+        raise SettingsRefused(problems)
+    return loaded
+
+
+def expiries(settings: Sequence[ListenerSettings], loaded: Sequence[Tls | None]) -> Iterator[str]:
+    """A line for every certificate that has expired or soon will, or is not valid yet."""
+    now = datetime.now(UTC)
+    for one, tls in zip(settings, loaded, strict=True):
+        if tls is None:
+            continue
+        end, left = f"{tls.validity.end:%Y-%m-%d}", tls.validity.days_left(now)
+        if left < 0:
+            yield f"listener {one.label}: the certificate {one.tls_certificate} expired on {end}"
+        elif now < tls.validity.begin:
+            begin = f"{tls.validity.begin:%Y-%m-%d %H:%M}"
+            yield f"listener {one.label}: the certificate {one.tls_certificate} is not valid before {begin} UTC"
+        elif left < EXPIRY_DAYS:
+            yield f"listener {one.label}: the certificate {one.tls_certificate} expires on {end}, in {left} days"

@@ -1,0 +1,102 @@
+"""What a connection is told of its door: its name, its promise, and whether strangers may come in."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.entrance import Certificate, Entrance
+from edgebridge.frontend.frontend import Frontend
+from edgebridge.frontend.terms import Terms
+from edgebroker.node.ledger import Ledger
+from edgebroker.node.node import Node
+from edgebroker.world.doors.listener import Listener
+from edgebroker.world.doors.refusals import EVERY_S, Refusals, Turned
+from edgebroker.world.doors.tls import certificate_of
+from edgebroker.world.reactor import Reactor
+from edgebroker.world.settings import Settings
+
+
+def entrance(text: str, folder: Path) -> Entrance:
+    """That of the only listener of a settings file."""
+
+    async def opened() -> Entrance:
+        [settings] = Settings.parse(f"[listener]\n{text}\n", "f", folder).listeners
+        listener = Listener(Reactor(Frontend(Node(Ledger()), Terms(), str)), 7, Refusals(print))
+        try:
+            await listener.open(settings, None)
+            return listener.entrance
+        finally:
+            listener.close()
+
+    return asyncio.run(opened())
+
+
+@pytest.mark.parametrize(
+    ("text", "lets_in"),
+    [
+        ("port = 0", True),
+        ('port = 0\nhost = "localhost"', True),
+        ('port = 0\nhost = "0.0.0.0"', False),
+        ('port = 0\nhost = "0.0.0.0"\nanonymous = true', True),
+        ("port = 0\nanonymous = false", False),
+        ("port = 0\nproxy_protocol = true", False),
+        ('path = "s"', True),
+        ('path = "s"\nanonymous = false', False),
+        ('path = "s"\nproxy_protocol = true', False),
+    ],
+)
+def test_strangers_come_from_this_machine_unless_said_otherwise(text: str, lets_in: bool, tmp_path: Path) -> None:
+    assert entrance(text, tmp_path).is_anonymous is lets_in
+
+
+def test_an_entrance_has_the_name_and_the_promise_of_its_listener(tmp_path: Path) -> None:
+    named = entrance('port = 0\nname = "hall"\ndurability = "batched:20"', tmp_path)
+    assert (named.name, named.number, named.durability, named.batch_ms) == ("hall", 7, "batched", 20)
+    plain = entrance('path = "s"', tmp_path)
+    assert (plain.name, plain.durability) == (str(tmp_path / "s"), "")
+
+
+def test_a_connection_has_the_entrance_it_came_by() -> None:
+    frontend = Frontend(Node(Ledger()), Terms(), str)
+    hall = Entrance("hall", 3)
+    connection: Connection = frontend.opened("p", 0, hall)
+    assert connection.entrance is hall
+    assert frontend.opened("p", 0).entrance.is_anonymous
+    assert connection.certificate is None
+
+
+def test_a_certificate_is_named_by_its_common_name_else_by_an_alternative() -> None:
+    shown = {
+        "subject": ((("organizationName", 'Wells, "North"'),), (("commonName", "pump-3"),)),
+        "subjectAltName": (("DNS", "pump-3.example"), ("IP Address", "192.0.2.1"), ("URI", "urn:dev:1")),
+    }
+    certificate = certificate_of(shown)
+    assert certificate.subject == 'CN=pump-3,O=Wells\\, \\"North\\"'
+    assert certificate.alternative_names == ("DNS:pump-3.example", "IP:192.0.2.1", "URI:urn:dev:1")
+    assert certificate.name == "pump-3"
+    assert Certificate("", alternative_names=("URI:urn:dev:1",)).name == "urn:dev:1"
+    assert Certificate("").name == ""
+
+
+def test_refusals_are_all_counted_and_seldom_told() -> None:
+    told: list[str] = []
+    now = 0.0
+    refusals = Refusals(told.append, lambda: now)
+    for _ in range(3):
+        refusals.note(Turned.PLAIN, "safe", "p:1", "why")
+    refusals.note(Turned.UPGRADE, "web", "p:2", "because")
+    now = EVERY_S
+    refusals.note(Turned.PLAIN, "safe", "p:3", "why")
+    now = EVERY_S * 2
+    refusals.note(Turned.PLAIN, "safe", "p:4", "why")
+    assert told == [
+        "safe: p:1 is turned away: no TLS: why",
+        "web: p:2 is turned away: WebSocket upgrade: because",
+        "safe: p:3 is turned away: no TLS: why (2 more of these since the last line)",
+        "safe: p:4 is turned away: no TLS: why",
+    ]
+    assert refusals.counts == {Turned.PLAIN: 5, Turned.UPGRADE: 1}
