@@ -59,6 +59,8 @@ class Cause(IntEnum):
     """Dropped: the subscriber refused it (PUBACK or PUBREC with an error reason code)."""
     HANDED_OVER = 11
     """Dropped: it waited for a member of a group that went away, and is another member's copy now."""
+    NOT_ALLOWED = 12
+    """Filtered: who asked for it may not read it. Dropped: its reader may not read it any more."""
 
 
 class ColumnType(Enum):

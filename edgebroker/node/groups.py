@@ -6,7 +6,8 @@ a copy depends on who is there and how much waits for each, never on a clock or 
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol, TypeAlias
 
 from edgebroker.names import ClientId
 from edgebroker.node.subscriptions import Subscription
@@ -15,6 +16,8 @@ from edgebroker.publication import Publication
 STICKY_FLOWS_MAX: Final = 20_000
 """Flows (group, publisher, topic) whose member is remembered; about 300 bytes each, 6 MiB in all. Beyond, the oldest is
 forgotten and chosen anew when it goes on."""
+
+MayRead: TypeAlias = Callable[[Subscription, Publication], bool]
 
 
 class Worker(Protocol):
@@ -40,22 +43,27 @@ class Group:
         self._groups = groups
         self._next = 0  # where the next round begins
 
-    def choose(self, publication: Publication) -> Subscription | None:
-        """Who gets *publication*; None if every member is gone for good."""
+    def choose(self, publication: Publication, may_read: MayRead | None = None) -> Subscription | None:
+        """Who gets *publication*; None if every member is gone for good, or none may read it."""
         if not self._groups.is_sticky:
-            return self.fairest()
+            return self.fairest(publication, may_read)
         flows = self._groups.flows
         flow = (self.name, publication.publisher, publication.topic)
         member = flows.get(flow)
-        if member is None or member.group is not self or not member.receiver.is_present:
-            member = self.fairest()
+        if (
+            member is None
+            or member.group is not self
+            or not member.receiver.is_present
+            or (may_read is not None and not may_read(member, publication))
+        ):
+            member = self.fairest(publication, may_read)
             if member is not None:
                 if len(flows) >= STICKY_FLOWS_MAX and flow not in flows:
                     del flows[next(iter(flows))]
                 flows[flow] = member
         return member
 
-    def fairest(self) -> Subscription | None:
+    def fairest(self, publication: Publication, may_read: MayRead | None = None) -> Subscription | None:
         """The member that is there and has the fewest copies outstanding, in turn where several have.
 
         If nobody is there, who is away and will get what is kept for it, by the same rule.
@@ -68,6 +76,8 @@ class Group:
             at = (self._next + step) % count
             member = members[at]
             if member.subscriber.is_gone:
+                continue
+            if may_read is not None and not may_read(member, publication):
                 continue
             worker: Worker = member.receiver
             outstanding = worker.outstanding

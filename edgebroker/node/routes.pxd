@@ -14,6 +14,8 @@ cdef class Route:
     cdef public bint has_no_local
     cdef public tuple copies, groups
     cdef list _sharing
+    cdef object _guard
+    cdef bint _denies
     cdef public long long counted
     cpdef count(self, long long publications)
     @cython.locals(copies=tuple, without=list, has_no_local=bint, copy=Copy)
@@ -24,7 +26,7 @@ cdef class Route:
 
 
 cdef class Routes:
-    cdef public object closed, subscriptions, tree
+    cdef public object ask, closed, subscriptions, tree
     cdef public long long epoch
     cdef dict _known
     cdef long long _tree_epoch

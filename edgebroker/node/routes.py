@@ -11,6 +11,7 @@ from edgebroker.matching.pst import Pst
 from edgebroker.names import ClientId
 from edgebroker.node.closedminute import ClosedMinute
 from edgebroker.node.groups import Group
+from edgebroker.node.guard import Asked, Guard
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.subscriptions import Copy, Subscription, Subscriptions, reach
 from edgebroker.node.timers import TIDY, Timers
@@ -34,6 +35,8 @@ class Route:
     __slots__ = (
         "_by_client",
         "_by_number",
+        "_denies",
+        "_guard",
         "_routes",
         "_sharing",
         "_tree",
@@ -53,6 +56,14 @@ class Route:
         self.resolution = self._tree.resolve(topic)
         plain = [self._by_number[number] for number in sorted(self.resolution.plain)]
         plain = [subscription for subscription in plain if not subscription.subscriber.is_gone]
+        self._guard: Guard | None = None  # None too where nobody is forbidden anything
+        self._denies = False
+        if routes.ask is not None:
+            self._guard = guard = Guard(routes.ask, topic)
+            plain = [
+                subscription for subscription in plain if subscription.group is not None or guard.admit((subscription,))
+            ]
+            self._denies = guard.is_denying
         self._by_client: dict[ClientId, Copy] = {}
         reach(self._by_client, [subscription for subscription in plain if subscription.group is None])
         self.copies = tuple(self._by_client.values())
@@ -62,10 +73,14 @@ class Route:
         """The groups that want every publication; each chooses its member anew."""
         self._sharing: list[Group] = []  # the groups whose content filter accepted what is at hand
         self.extractor = Extractor(self.resolution.wanted) if self.resolution.contents else None
-        """None if no content filter stands under this topic: then `copies` is the answer."""
+        """None if the content of no publication matters under this topic: then `copies` is the answer."""
+        if self.extractor is None and self._guard is not None and self._guard.conditions:
+            self.extractor = Extractor(())
         self.has_no_local = any(copy.has_no_local for copy in self.copies)
         """Whether some of `copies` may not go back to the publisher."""
         self.nobody = Cause.NO_SUBSCRIBER if self.extractor is None else Cause.CONTENT
+        if self._denies and not self.groups and self.extractor is None:
+            self.nobody = Cause.NOT_ALLOWED
         """Why a publication without copies has none."""
         self.counted = 0
         """Publications since the ends were last told."""
@@ -86,6 +101,8 @@ class Route:
             if copies is not self.copies:
                 has_no_local = True in [copy.has_no_local for copy in copies]
         nobody = self.nobody
+        if self._guard is not None and self._guard.is_denying:
+            nobody = Cause.NOT_ALLOWED
         if has_no_local:
             without = [copy.without_own(publication.publisher) for copy in copies]
             copies = tuple([copy for copy in without if copy is not None])
@@ -120,9 +137,12 @@ class Route:
             user=publication.user,
             content_type=publication.content_type,
         )
-        numbers = self._tree.match(self.resolution, attributes)
+        numbers = self._tree.match(self.resolution, attributes) if self.resolution.contents else []
+        guard = self._guard
+        if guard is not None:
+            guard.is_denying = self._denies
         if not numbers:
-            return self.copies
+            return self.copies if guard is None else guard.let_pass(self.copies, publication)
         numbers.sort()
         by_number = self._by_number
         closed = self._routes.closed
@@ -137,9 +157,12 @@ class Route:
                     accepting.append(subscription)
                 else:
                     self._sharing.append(subscription.group)
+        if guard is not None:
+            accepting = guard.admit(accepting)
         copies = self._by_client.copy()
         reach(copies, accepting)
-        return tuple(copies.values())
+        found = tuple(copies.values())
+        return found if guard is None else guard.let_pass(found, publication)
 
     def _shared(self, publication: Publication) -> tuple[Copy, ...]:
         """One copy for each group that wants *publication*, whatever else its member gets."""
@@ -147,7 +170,8 @@ class Route:
         if self._sharing:
             groups = tuple(dict.fromkeys([*groups, *self._sharing]))
             self._sharing.clear()
-        chosen = [group.choose(publication) for group in groups]
+        may_read = None if self._guard is None else self._guard.permits
+        chosen = [group.choose(publication, may_read) for group in groups]
         return tuple([member.alone() for member in chosen if member is not None])
 
     def gather(self) -> None:
@@ -170,6 +194,8 @@ class Routes:
         self.epoch = 0
         self.closed: ClosedMinute | None = None
         """The minute whose counts must be kept apart from those that come now, if there is one."""
+        self.ask: Asked | None = None
+        """How to learn who may read what; None where nobody is forbidden anything. `forget` when answers change."""
         self._known: dict[str, Route] = {}
         self._tree_epoch = tree.epoch
         self._ungathered: list[Route] = []

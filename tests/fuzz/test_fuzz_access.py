@@ -1,11 +1,12 @@
-"""Broken password files: the readers answer with problems that name the line, never with an exception or an open
-door.
+"""Broken password and access-control files: the readers answer with problems that name the line, never with an
+exception or an open door.
 """
 
 from __future__ import annotations
 
 import random
 
+from edgebridge.session.acl import Acl, AclInvalid
 from edgebridge.session.passwordfile import PasswordFile
 
 ROUNDS = 4_000
@@ -15,6 +16,16 @@ PASSWORDS = f"""\
 anna:$scrypt$ln=14,r=8,p=1$AAECAwQFBgcICQoLDA0ODw$AAECAwQFBgcICQoLDA0ODwABAgMEBQYHCAkKCwwNDg8
 bob:$7$101$Z7wyStXtimbqI8f5${KEY}
 carl:$6$P41Ab3+OLioKTJP5${KEY}:$scram-sha-256$i=4096$AAEC${KEY[:43]}=${KEY[:43]}=
+"""
+ACL = """\
+topic read public/#
+user anna
+topic sensors/+/x
+topic read t where temp > 30 AND NOT (site = 'n' OR $size < 100)
+topic deny secret/#
+user bert
+topic subscribe a/#
+pattern readwrite devices/%c/%u/#
 """
 
 
@@ -50,3 +61,21 @@ def test_password_files(chance: random.Random) -> None:
         for name, user in users.users.items():
             assert lines[user.line - 1].removeprefix("\ufeff").partition(":")[0].strip() == name
             assert user.hash.cost < 4_000_000  # microseconds: no line can make a check take longer
+
+
+def test_access_control_files(chance: random.Random) -> None:
+    """What is left of a file without the lines that are wrong can be read."""
+    refused = 0
+    for _ in range(ROUNDS):
+        text = mutated(ACL, chance)
+        lines = text.split("\n")
+        try:
+            Acl.parse(text)
+        except AclInvalid as invalid:
+            refused += 1
+            for problem in invalid.problems:
+                assert 1 <= problem.line <= len(lines)
+                assert len(str(problem)) < 600
+                lines[problem.line - 1] = ""
+            Acl.parse("\n".join(lines))
+    assert ROUNDS // 10 < refused < ROUNDS

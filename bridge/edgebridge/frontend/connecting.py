@@ -15,6 +15,7 @@ from edgebridge.frontend.terms import Terms
 from edgebridge.session.inflight import Inflight
 from edgebridge.session.lifecycle import State
 from edgebridge.session.outbox import Outbox
+from edgebridge.session.rights import ALWAYS, Decision, Rights
 from edgebridge.session.session import Session
 from edgebridge.session.verdict import Verdict
 from edgebridge.wire.dialect import Dialect, answering_dialect
@@ -60,6 +61,7 @@ class Connecting:
         self._terms = terms
         self._new_client_id = new_client_id
         self.sessions: dict[ClientId, Session] = {}
+        self._guard()
 
     # -- coming -----------------------------------------------------------------------------------------------
 
@@ -120,6 +122,7 @@ class Connecting:
         self._node.timers.cancel(("will", client_id))
         session.will = connect.will
         session.user = verdict.user
+        self._entitle(session)
         session.connection = connection
         connection.session = session
         connection.verdict = verdict
@@ -143,7 +146,9 @@ class Connecting:
     def review(self, now: Instant) -> int:
         """Other files hold: who would not be let in any more has to go. Returns how many."""
         access, gone = self._authenticating.access, 0
+        self._guard()
         for session in list(self.sessions.values()):
+            self._entitle(session)
             connection: Connection | None = session.connection
             if connection is None or connection.closing:
                 continue
@@ -151,6 +156,26 @@ class Connecting:
                 self.dismiss(connection, ReasonCode.NOT_AUTHORIZED, "who you are is no longer enough to be here")
                 gone += 1
         return gone
+
+    def _guard(self) -> None:
+        """Let the node ask who may read what, if anything is forbidden to anybody."""
+        routes = self._node.routes
+        routes.ask = None if self._authenticating.access.rules is None else self._permission
+        routes.forget()
+
+    def _entitle(self, session: Session) -> None:
+        """Give *session* the rights of its user. What routes know of it may not hold any more."""
+        before = session.rights
+        session.rights = self._authenticating.access.rights(session.user, session.client_id)
+        if session.subscribed and (before is not None or session.rights is not None):
+            self._node.routes.forget()
+
+    def _permission(self, session: Session, topic: str) -> Decision:
+        """What the node asks before it makes a copy for *session*."""
+        if session.rights is None:
+            self._entitle(session)
+        rights: Rights | None = session.rights
+        return ALWAYS if rights is None else rights.read(topic)
 
     def refuse(self, connection: Connection, reason: ReasonCode, why: str, dialect: Dialect | None = None) -> None:
         """Answer CONNECT with *reason*, and close."""
@@ -287,7 +312,7 @@ class Connecting:
         """Publish the will, once."""
         will, session.will = session.will, None
         if will is not None:
-            self._publishing.publish_will(session.client_id, will, now)
+            self._publishing.publish_will(session, will, now)
 
     def expire_session(self, session: Session, now: Instant) -> None:
         """The session's time is over; a will still waiting goes out now [MQTT-3.1.3-9]."""

@@ -93,6 +93,8 @@ class Delivery:
             publication = entry.publication
             if publication.has_expired(now):
                 self._ledger.expire(now, publication, session.client_id, entry.text, entry.qos)
+            elif session.rights is not None and not session.rights.may_read(publication):
+                self._drop(publication, session, entry.text, entry.qos, Cause.NOT_ALLOWED, now)
             else:
                 self._transmit(session, connection, entry, Encoding(publication), now)
 
@@ -128,6 +130,10 @@ class Delivery:
             entry = inflight.unsent.popleft()
             if entry.released:
                 connection.send(encode_packet(PubRel(entry.packet_id), connection.dialect))
+                continue
+            if session.rights is not None and not session.rights.may_read(entry.publication):
+                inflight.settle(entry.packet_id, entry.qos)
+                self._drop(entry.publication, session, entry.text, entry.qos, Cause.NOT_ALLOWED, now)
                 continue
             packet = Encoding(entry.publication).packet(
                 connection.is_v5, entry.qos, entry.packet_id, now, entry.retain, True, entry.identifiers

@@ -166,6 +166,10 @@ class Feed:
         plan = plans.known.get(octets)
         if plan is None:
             plan = plans.plan(octets)
+        session = connection.session
+        assert session is not None
+        if session.rights is not None and not session.rights.writes(plan.topic):
+            return 0
         if not plan.is_quick:
             return self._publish_one(connection, plan, chunk[payload:stop], now, stop)
         size = stop - at
@@ -179,8 +183,6 @@ class Feed:
         route = plan.route
         route.count(count)
         ledger = self._ledger
-        session = connection.session
-        assert session is not None
         publisher = session.client_id
         readers = plan.readers
         first = ledger.accept(now, publisher, count, plan.topic, 0, size - (payload - at), len(readers), route.nobody)
@@ -276,6 +278,8 @@ class Feed:
             return False
         session = connection.session
         assert session is not None
+        if session.rights is not None and not session.rights.writes(plan.topic):
+            return False
         publication = Publication(session.client_id, plan.topic, chunk[payload:stop], 1, False, now)
         self._delivery.deliver(publication, plan.route.accept(publication, self._ledger, now), now)
         connection.send(b"\x40\x02" + chunk[topic_end : topic_end + 2])

@@ -7,6 +7,7 @@ from typing import Final
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.session.retained import Retained
+from edgebridge.session.session import Session
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.errors import ProtocolViolation, TopicAliasInvalid, TopicNameInvalid
 from edgebridge.wire.packets import PubAck, PubComp, Publish, PubRec, PubRel, Will
@@ -59,6 +60,8 @@ class Publishing:
         self._alias_maximum = alias_maximum
         self.refused = 0
         """Messages not accepted: to topics that start with "$", or retained ones beyond the store's bounds."""
+        self.forbidden = 0
+        """Of these, messages that their client may not publish."""
 
     def on_publish(self, connection: Connection, publish: Publish, now: Instant) -> None:
         """A PUBLISH as decoded. Raises ProtocolError if the client must go."""
@@ -74,7 +77,7 @@ class Publishing:
             if len(session.received) >= self._receive_maximum:
                 raise ReceiveMaximumExceeded(f"more than {self._receive_maximum} unfinished QoS 2 messages")
         publication = self._publication(session.client_id, topic, publish, now)
-        reason = self.accept(publication, now)
+        reason = self._offered(session, publication, now)
         if publish.qos == 1:
             connection.send(encode_packet(PubAck(publish.packet_id, reason), connection.dialect))
         elif publish.qos == 2:
@@ -91,10 +94,18 @@ class Publishing:
         reason = ReasonCode.SUCCESS if known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
         connection.send(encode_packet(PubComp(pubrel.packet_id, reason), connection.dialect))
 
-    def publish_will(self, client: str, will: Will, now: Instant) -> None:
-        """Publish *will* for the client that is gone."""
+    def publish_will(self, session: Session, will: Will, now: Instant) -> None:
+        """Publish *will* for the client that is gone, if it may say that."""
         publish = Publish(will.topic, will.payload, will.qos, will.retain, properties=will.properties)
-        self.accept(self._publication(client, will.topic, publish, now), now)
+        self._offered(session, self._publication(session.client_id, will.topic, publish, now), now)
+
+    def _offered(self, session: Session, publication: Publication, now: Instant) -> ReasonCode:
+        """As `accept`, if the client may publish that."""
+        if session.rights is not None and not session.rights.may_write(publication):
+            self.refused += 1
+            self.forbidden += 1
+            return ReasonCode.NOT_AUTHORIZED
+        return self.accept(publication, now)
 
     def accept(self, publication: Publication, now: Instant) -> ReasonCode:
         """Retain and route a publication. A 3.1.1 client cannot hear a refusal; it is counted in `refused`."""

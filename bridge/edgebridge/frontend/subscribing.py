@@ -69,6 +69,10 @@ class Subscribing:
                 reasons.append(_reason_of(error))
                 complaints.append(_complaint(error, option.topic_filter, len(subscribe.subscriptions)))
                 continue
+            if session.rights is not None and not session.rights.subscribe(request.topic_filter):
+                reasons.append(ReasonCode.NOT_AUTHORIZED)
+                complaints.append(f"{request.topic_filter.text[:80]}: nothing of this may be read")
+                continue
             label = _label(request)
             wanted = Subscribed(
                 session.client_id,
@@ -123,7 +127,10 @@ class Subscribing:
         copy = Copy((subscription,))
         wanted = request.filter
         extractor: Extractor | None = None  # made for the first match: most filters meet no retained message
+        rights = subscription.receiver.rights
         for kept in self._retained.matching(request.topic_filter, now):
+            if rights is not None and not rights.may_read(kept):
+                continue
             if subscription.no_local and kept.publisher == subscription.client:
                 continue
             if wanted is not None:

@@ -14,6 +14,8 @@ from enum import Enum
 from typing import TypeAlias
 
 from edgebridge.session.passwordfile import PasswordFile
+from edgebridge.session.rights import Rights
+from edgebridge.session.rulebook import RuleBook
 from edgebridge.session.scramsecret import ScramSecret
 from edgebridge.session.verdict import ANYBODY, NAMELESS, WRONG, Proof, Verdict
 
@@ -67,6 +69,7 @@ class Access:
 
     passwords: PasswordFile | None = None
     certificate_user: CertificateUser = CertificateUser.NOBODY
+    rules: RuleBook | None = None
 
     def ask(
         self, username: str | None, password: bytes | None, is_anonymous: bool, certified: str = ""
@@ -111,6 +114,10 @@ class Access:
             case Proof.CERTIFICATE:
                 return self.certificate_user is not CertificateUser.NOBODY
         return True
+
+    def rights(self, user: str, client: str) -> Rights | None:
+        """What *client* may do, who is *user*; None: everything."""
+        return None if self.rules is None else self.rules.rights(user, client)
 
     def scram_secret(self, user: str) -> ScramSecret | None:
         """What SCRAM-SHA-256 needs to know of *user*; None if there is no such user, or no such secret."""

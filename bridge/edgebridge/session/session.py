@@ -6,6 +6,7 @@ from typing import Any
 
 from edgebridge.session.inflight import Inflight
 from edgebridge.session.outbox import Outbox
+from edgebridge.session.rights import Rights
 from edgebridge.wire.packets import Will
 from edgebroker.names import ClientId
 
@@ -13,7 +14,18 @@ from edgebroker.names import ClientId
 class Session:
     """One client's state. `connection` is None while it is away; subscriptions are kept by the node."""
 
-    __slots__ = ("client_id", "connection", "expiry_s", "inflight", "outbox", "received", "subscribed", "user", "will")
+    __slots__ = (
+        "client_id",
+        "connection",
+        "expiry_s",
+        "inflight",
+        "outbox",
+        "received",
+        "rights",
+        "subscribed",
+        "user",
+        "will",
+    )
 
     def __init__(self, client_id: ClientId, inflight: Inflight, outbox: Outbox) -> None:
         self.client_id = client_id
@@ -26,6 +38,8 @@ class Session:
         """Packet identifiers of QoS 2 messages taken, until PUBREL [MQTT-4.3.3-2]."""
         self.subscribed = 0
         """How many subscriptions the client has."""
+        self.rights: Rights | None = None
+        """What the client may do; None: everything."""
         self.user = ""
         """Who the client proved to be; empty: nobody in particular."""
         self.will: Will | None = None

@@ -11,7 +11,11 @@ from edgebroker.world.valuekinds import Choice, File
 
 @dataclass(frozen=True, slots=True)
 class AccessSettings:
-    """Who may come in, and do what. Without `password_file` nobody is asked for a password."""
+    """Who may come in, and do what. Without `password_file` nobody is asked for a password.
+
+    Without `acl_file` everybody may do everything.
+    """
 
     password_file: Path | None = key(None, File(), Applied.LIVE)
+    acl_file: Path | None = key(None, File(), Applied.LIVE)
     certificate_user: str = key("nobody", Choice(("nobody", "common name", "alternative name")), Applied.LIVE)

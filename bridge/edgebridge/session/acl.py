@@ -1,0 +1,173 @@
+"""The access-control file: Mosquitto's acl_file, with `subscribe` and with conditions on content.
+
+    topic read public/#                         before the first `user`: clients that proved to be nobody in particular
+    user anna
+    topic sensors/#                             reading and writing
+    topic read sensors/# where temp > 30        only messages of which the condition is true
+    topic deny sensors/secret/#
+    pattern write devices/%c/#                  everybody: %c is the client identifier, %u the user
+
+A file with a line that cannot be read is refused as a whole: what a lost line would have denied must not be allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntFlag
+from typing import Final
+
+from edgebridge.session.lineproblem import LineProblem, clipped
+from edgebroker.errors import EdgebrokerError, FilterInvalid, FilterTooComplex, TopicInvalid
+from edgebroker.filters import Filter
+from edgebroker.topics import TopicFilter
+
+RULES_MAX: Final = 50_000  # about 600 bytes each: 30 MiB
+PROBLEMS_MAX: Final = 20  # told at once; a file of another kind has one in each line
+WHERE: Final = " where "
+ANYBODY: Final = ""
+"""The user of clients that proved to be nobody in particular."""
+
+
+class AccessKind(IntFlag):
+    """What a rule is about. Without any it denies them all."""
+
+    DENY = 0
+    READ = 1
+    """To get messages of the topic."""
+    WRITE = 2
+    """To publish under the topic."""
+    SUBSCRIBE = 4
+    """To ask for a topic filter."""
+
+
+WORDS: Final = {
+    "read": AccessKind.READ,
+    "write": AccessKind.WRITE,
+    "readwrite": AccessKind.READ | AccessKind.WRITE,
+    "subscribe": AccessKind.SUBSCRIBE,
+    "deny": AccessKind.DENY,
+}
+
+
+class AclInvalid(EdgebrokerError):
+    """An access-control file that cannot be used; `problems` has what is wrong, the message one line for each."""
+
+    def __init__(self, problems: Sequence[LineProblem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One line. `where` narrows it to publications of which the condition is true; `line` counts from 1."""
+
+    access: AccessKind
+    topic_filter: TopicFilter
+    where: Filter | None = None
+    line: int = 0
+
+    @property
+    def names_client(self) -> bool:
+        """Whether the client identifier is to be put in for `%c`."""
+        return "%c" in self.topic_filter.text
+
+    @property
+    def names_user(self) -> bool:
+        """Whether the user is to be put in for `%u`."""
+        return "%u" in self.topic_filter.text
+
+
+@dataclass(frozen=True, slots=True)
+class Acl:
+    """All rules: `users` by name, denials first, ANYBODY among them; `patterns` hold for everybody."""
+
+    users: dict[str, tuple[Rule, ...]]
+    patterns: tuple[Rule, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Acl:
+        """Read the file. Raises AclInvalid."""
+        users: dict[str, list[Rule]] = {ANYBODY: []}
+        patterns: list[Rule] = []
+        problems: list[LineProblem] = []
+        present = users[ANYBODY]
+        for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+            words = line.strip()
+            if not words or words.startswith("#"):
+                continue
+            keyword, _, rest = words.replace("\t", " ").partition(" ")
+            rest = rest.strip()
+            try:
+                match keyword:
+                    case "user" if rest:
+                        present = users.setdefault(rest, [])
+                    case "topic" if rest:
+                        present.append(_read_rule(rest, number))
+                    case "pattern" if rest:
+                        patterns.append(_read_rule(rest, number))
+                    case "user" | "topic" | "pattern":
+                        raise _Wrong(f"nothing follows {keyword!r}")
+                    case _:
+                        raise _Wrong(f"{clipped(keyword, 30)} begins no rule", "they begin with user, topic or pattern")
+            except _Wrong as wrong:
+                problems.append(LineProblem(number, *wrong.args))
+            if len(problems) >= PROBLEMS_MAX:
+                break
+        if sum(map(len, users.values())) + len(patterns) > RULES_MAX:
+            problems.append(LineProblem(1, f"the file has more than {RULES_MAX:,} rules"))
+        if problems:
+            raise AclInvalid(problems)
+        return cls({name: _denials_first(rules) for name, rules in users.items()}, _denials_first(patterns))
+
+    def rules(self) -> Iterator[Rule]:
+        """Every rule, in no particular order."""
+        for rules in self.users.values():
+            yield from rules
+        yield from self.patterns
+
+
+class _Wrong(Exception):
+    """(reason, how to mend it) of a line."""
+
+
+def read_rule(text: str) -> Rule:
+    """One rule as it stands after `topic`. Raises AclInvalid."""
+    try:
+        return _read_rule(text.strip(), 1)
+    except _Wrong as wrong:
+        raise AclInvalid([LineProblem(1, *wrong.args)]) from None
+
+
+def _read_rule(text: str, line: int) -> Rule:
+    word, _, rest = text.partition(" ")
+    rest = rest.strip()
+    if rest and word in WORDS:
+        access = WORDS[word]
+    elif not rest or rest.startswith(WHERE.lstrip()):
+        access, rest = AccessKind.READ | AccessKind.WRITE, text
+    else:
+        known = ", ".join(WORDS)
+        raise _Wrong(f"{clipped(word, 30)} is no kind of access", f"there are {known}; a topic with blanks needs one")
+    topic, separator, condition = rest.partition(WHERE)
+    where = None
+    if separator:
+        if access in (AccessKind.DENY, AccessKind.SUBSCRIBE):
+            raise _Wrong(f"{word!r} takes no condition", "write what is allowed instead")
+        where = _read_condition(condition)
+    try:
+        return Rule(access, TopicFilter.parse(topic.strip()), where, line)
+    except TopicInvalid as error:
+        raise _Wrong(str(error)) from None
+
+
+def _read_condition(text: str) -> Filter:
+    try:
+        return Filter.parse(text.strip())
+    except (FilterInvalid, FilterTooComplex) as error:
+        raise _Wrong(f"in the condition, {error}") from None
+
+
+def _denials_first(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """As Mosquitto asks them. The sort keeps the order of the file otherwise."""
+    return tuple(sorted(rules, key=lambda rule: rule.access != AccessKind.DENY))
