@@ -17,6 +17,9 @@ import click
 from edgebroker.cli import Refused
 from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
 from edgebroker.world.gateway import Gateway
+from edgebroker.world.operatorlog import Level, OperatorLog, as_journal, as_text
+from edgebroker.world.operatorlog import as_json as as_json_lines
+from edgebroker.world.outlet import Outlet, is_journal
 from edgebroker.world.settings import Settings
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
@@ -29,6 +32,10 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 @click.option("--log-dir", type=click.Path(path_type=Path), help="Write the delivery log into this directory.")
 @click.option("--data", type=click.Path(path_type=Path), help="Checked at start; nothing is kept in it yet.")
 @click.option("--http", type=HttpAddressType(), help="Answer /metrics, /health and /status there; 0: a free port.")
+@click.option(
+    "--log-level", metavar="LEVEL", help="Tell this and worse: error, warning, info, debug.  [default: warning]"
+)
+@click.option("--log-format", metavar="FORM", help="How it is told on standard error: text, json.  [default: text]")
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object a line.")
 def command(
     config: Path | None,
@@ -37,6 +44,8 @@ def command(
     log_dir: Path | None,
     data: Path | None,
     http: HttpAddress | None,
+    log_level: str | None,
+    log_format: str | None,
     as_json: bool,
 ) -> None:
     """Run a gateway: an MQTT 3.1.1 and 5 broker that filters by content.
@@ -45,7 +54,9 @@ def command(
     finish the delivery log and print what became of every message. Exit code 0 after that, 2 if it could not start.
     """
     settings = Settings.load(config) if config else Settings.defaults()
-    settings = settings.overridden(host=host, port=port, log_dir=log_dir, data=data, http=http)
+    settings = settings.overridden(
+        host=host, port=port, log_dir=log_dir, data=data, http=http, log_level=log_level, log_format=log_format
+    )
     for directory in (settings.log.dir, settings.data.dir):
         if directory is not None:
             _must_be_usable(directory)
@@ -63,9 +74,14 @@ def _run(serving: Coroutine[Any, Any, None]) -> None:
 
 
 async def _serve(settings: Settings, as_json: bool) -> None:
-    gateway = Gateway(settings, tell=lambda line: print(f"edgebroker: {line}", file=sys.stderr, flush=True))
+    outlet = Outlet()
+    form = as_json_lines if settings.notices.format == "json" else as_journal if is_journal() else as_text
+    log = OperatorLog(outlet.write, Level[settings.notices.level.upper()], form)
+    gateway = Gateway(settings, tell=log.line, notices=log)
+    gateway.pulse.each_beat(outlet.flush)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: log.unexpected(context))
     for name in STOPPING:
         loop.add_signal_handler(name, stopping.set)
     listeners = await gateway.start()
@@ -87,6 +103,7 @@ async def _serve(settings: Settings, as_json: bool) -> None:
             _say(f"try: mosquitto_sub {hint} -t '$filter/temp%3E30/sensors/#' -v")
     await stopping.wait()
     await gateway.stop()
+    await outlet.drain()
     accounts = gateway.accounts()
     for name in STOPPING:  # all is done: another signal shall not spoil the exit code while the interpreter ends
         loop.remove_signal_handler(name)

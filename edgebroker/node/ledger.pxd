@@ -6,6 +6,7 @@ cdef class Ledger:
     cdef public object log
     cdef public long long published, filtered, matched, delivered, expired
     cdef public dict dropped
+    cdef dict _drops
     cpdef long long accept(
         self, now, str publisher, Py_ssize_t count, str topic, int qos, Py_ssize_t payload_bytes, Py_ssize_t copies,
         nobody=*,
@@ -15,3 +16,4 @@ cdef class Ledger:
     cpdef expire(self, now, Publication publication, str subscriber, str text, int qos)
     cpdef drop(self, now, Publication publication, str subscriber, str text, int qos, cause)
     cpdef leave(self, now, Publication publication, str subscriber, str text, int qos)
+    cpdef count_dropped(self, str subscriber, cause, Py_ssize_t count)

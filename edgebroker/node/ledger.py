@@ -6,10 +6,15 @@ consecutive numbers that share publisher, topic, QoS and size: one call accounts
 
 from __future__ import annotations
 
+from typing import Final
+
 from edgebroker.instants import Instant
 from edgebroker.publication import Publication
 from edgebroker.records import Cause, Fate
 from edgebroker.storage.deliverylog.writer import DeliveryLog
+
+DROPS_MAX: Final = 1_000
+"""Subscribers, by cause, whose drops are counted apart until somebody asks: about 150 KiB."""
 
 
 class Ledger:
@@ -26,6 +31,7 @@ class Ledger:
         self.delivered = 0
         self.expired = 0
         self.dropped: dict[Cause, int] = {}
+        self._drops: dict[tuple[str, Cause], int] = {}
 
     @property
     def queued(self) -> int:
@@ -75,9 +81,25 @@ class Ledger:
 
     def drop(self, now: Instant, publication: Publication, subscriber: str, text: str, qos: int, cause: Cause) -> None:
         """A copy was given up."""
-        self.dropped[cause] = self.dropped.get(cause, 0) + 1
+        self.count_dropped(subscriber, cause, 1)
         if self.log is not None:
             self._fate(now, publication, subscriber, text, qos, Fate.DROPPED, cause)
+
+    def count_dropped(self, subscriber: str, cause: Cause, count: int) -> None:
+        """So many copies for *subscriber* were given up."""
+        self.dropped[cause] = self.dropped.get(cause, 0) + count
+        drops = self._drops
+        key = (subscriber, cause)
+        if key not in drops and len(drops) >= DROPS_MAX:
+            key = ("", cause)
+        drops[key] = drops.get(key, 0) + count
+
+    def take_drops(self) -> dict[tuple[str, Cause], int]:
+        """Copies given up since the last call, by subscriber and cause; those of too many subscribers under ""."""
+        taken = self._drops
+        if taken:
+            self._drops = {}
+        return taken
 
     def leave(self, now: Instant, publication: Publication, subscriber: str, text: str, qos: int) -> None:
         """A copy still waits while the books are closed."""

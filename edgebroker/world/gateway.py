@@ -24,8 +24,10 @@ from edgebroker.world.doors.listeners import Listeners
 from edgebroker.world.doors.refusals import Refusals
 from edgebroker.world.insight import Insight
 from edgebroker.world.logdir import LogDir
+from edgebroker.world.operatorlog import OperatorLog
 from edgebroker.world.pulse import Pulse
 from edgebroker.world.reactor import Reactor, clock
+from edgebroker.world.scribe import Scribe
 from edgebroker.world.settings import Settings
 from edgebroker.world.settings.access import AccessSettings
 
@@ -39,8 +41,9 @@ ANCHOR_EVERY: Duration = MINUTE  # so soon it is noticed that the wall clock was
 class Gateway:
     """One broker process. `start`, then `stop`; `accounts` says what became of everything."""
 
-    def __init__(self, settings: Settings, tell: Callable[[str], None]) -> None:
-        """*tell* gets one line for each thing an operator should know."""
+    def __init__(self, settings: Settings, tell: Callable[[str], None], notices: OperatorLog | None = None) -> None:
+        """*tell* gets one line for each thing an operator should know, *notices* what can be said with fields."""
+        self._notices = notices or OperatorLog(lambda line: None)
         self._settings = settings
         self._tell = tell
         self._syncing = ThreadPoolExecutor(1, "segments")
@@ -72,6 +75,7 @@ class Gateway:
         self._reactor: Reactor | None = None
         self._listeners: Listeners | None = None
         self._insight: Insight | None = None
+        self._scribe: Scribe | None = None
         self._http: HttpServer | None = None
         self.http_address: tuple[str, int] | None = None
         self._writing: asyncio.Task[None] | None = None
@@ -81,7 +85,6 @@ class Gateway:
         reactor = self._reactor = Reactor(self.frontend)
         reactor.start()
         self._listeners = Listeners(reactor, Refusals(self._tell))
-        await self._listeners.open(self._settings.listeners, self._tell)
         self._insight = Insight(
             self._settings.node.name,
             self.frontend,
@@ -91,11 +94,15 @@ class Gateway:
             self._log,
             self._log_dir,
             {name: folder for name in ("data", "log") if (folder := getattr(self._settings, name).dir) is not None},
+            self._notices,
             clock(),
             time.time(),
         )
+        self._scribe = Scribe(self.frontend, self._notices, clock)
+        self.pulse.each_beat(self._scribe.write)
         self.pulse.start()
-        await self._open_http(self._insight)
+        await self._open_http(self._insight)  # first: who finds a client's door open finds this one open too
+        await self._listeners.open(self._settings.listeners, self._tell)
         if self._log_dir is not None:
             self._log_dir.start()
             self._writing = asyncio.create_task(self._write_log())
@@ -118,6 +125,10 @@ class Gateway:
             if self._reactor is not None:
                 await self._reactor.stop()
         finally:
+            if self._scribe is not None:
+                self._scribe.write()
+                self._scribe.close_minute()
+                self._notices.finish()
             if self._writing is not None:
                 self._writing.cancel()
             self._syncing.shutdown()

@@ -11,6 +11,7 @@ from edgebroker.instants import Instant
 from edgebroker.storage.deliverylog.writer import DeliveryLog
 from edgebroker.world.doors.listeners import Listeners
 from edgebroker.world.logdir import LogDir
+from edgebroker.world.operatorlog import OperatorLog
 from edgebroker.world.pulse import Pulse
 from edgebroker.world.reactor import Reactor
 
@@ -29,6 +30,7 @@ class Insight:
     log_dir: LogDir | None
     folders: Mapping[str, Path]
     """Where the gateway writes, by section of the settings."""
+    notices: OperatorLog
     started_at: Instant
     started_unix_s: float
     """What the wall clock said then; it may have been wrong."""

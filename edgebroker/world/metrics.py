@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import platform
 import sys
+from collections import Counter
 from typing import Final
 
 import edgebroker
@@ -73,7 +74,7 @@ def _clients(page: Exposition, insight: Insight, census: Census) -> None:
     page.gauge("edgebroker_connections", "Transports open now.", len(frontend.connections))
     page.gauge("edgebroker_connections_paused", "Of these, those whose peer reads too slowly.", census.paused)
     page.family("edgebroker_refusals", "counter", "Connections refused or closed for what the client did, by reason.")
-    for reason, count in sorted(frontend.refusals.items()):
+    for reason, count in sorted((Counter(frontend.refusals) + Counter(frontend.authenticating.refused)).items()):
         page.sample("_total", count, reason=reason.name.lower())
     page.family("edgebroker_sessions", "gauge", "Sessions, by whether their client is here.")
     page.sample("", census.connected, state="connected")
@@ -120,6 +121,9 @@ def _machine(page: Exposition, insight: Insight) -> None:
         pulse.counts,
         pulse.sum_s,
     )
+    page.family("edgebroker_notices", "counter", "What happened that an operator should know, told or not, by level.")
+    for level, count in insight.notices.counts.items():
+        page.sample("_total", count, level=level.name.lower())
     process = Process.now()
     page.counter("process_cpu_seconds", "Processor time, user and system.", process.cpu_s, "seconds")
     if process.resident_bytes is not None:

@@ -54,6 +54,11 @@ class Pulse:
         self.sum_s += late_s
         self._recent.append(late_s)
 
+    @property
+    def beats_recent(self) -> int:
+        """How many beats `recent` knows."""
+        return len(self._recent)
+
     def recent(self) -> tuple[float, float, float]:
         """The median, the 99th percentile and the worst lateness of the last minute, in seconds; zeros before that."""
         if not self._recent:

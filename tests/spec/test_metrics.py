@@ -215,7 +215,8 @@ def with_gateway(story: Any, **overrides: Any) -> Any:
 
     async def play() -> Any:
         gateway = Gateway(Settings.defaults().overridden(port=0, **overrides), tell=lambda line: None)
-        [(_, port)] = await gateway.start()
+        [listener] = await gateway.start()
+        port = listener.described()["port"]
         try:
             return await (story(gateway, port) if "port" in story.__annotations__ else story(gateway))
         finally:

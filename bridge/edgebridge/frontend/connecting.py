@@ -8,6 +8,7 @@ from typing import Final
 from edgebridge.frontend.authenticating import Authenticating
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
+from edgebridge.frontend.notes import CONNECTED, DISCONNECTED, REFUSED, Notes
 from edgebridge.frontend.plans import Plans
 from edgebridge.frontend.publishing import Publishing
 from edgebridge.frontend.sharing import Sharing
@@ -61,6 +62,7 @@ class Connecting:
         self._terms = terms
         self._new_client_id = new_client_id
         self.sessions: dict[ClientId, Session] = {}
+        self.notes = Notes()
         self._guard()
 
     # -- coming -----------------------------------------------------------------------------------------------
@@ -78,7 +80,7 @@ class Connecting:
         connection.packet_bytes_max = number(connect.properties, Property.MAXIMUM_PACKET_SIZE, 0)
         refusal = self._refusal(connect)
         if refusal is not None:
-            self.refuse(connection, *refusal)
+            self.refuse(connection, *refusal, client=connect.client_id)
         return refusal is None
 
     def judged(
@@ -92,7 +94,7 @@ class Connecting:
         """It is known who says *connect*: let it in or not. *proof*: what CONNACK says of who we are."""
         if not verdict.is_yes:
             self._authenticating.refused[verdict.reason] = self._authenticating.refused.get(verdict.reason, 0) + 1
-            self.refuse(connection, verdict.reason, verdict.why)
+            self.refuse(connection, verdict.reason, verdict.why, client=connect.client_id)
             return
         properties: Properties = dict(proof or {})
         client_id = ClientId(connect.client_id)
@@ -106,7 +108,7 @@ class Connecting:
         if known is not None and known.connection is not None:
             if is_foreign:  # knowing a client identifier is no reason to push its client out
                 why = "another user is connected with this client identifier"
-                self.refuse(connection, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, why)
+                self.refuse(connection, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, why, client=client_id)
                 return
             self._take_over(known, now)
             known = self.sessions.get(client_id)  # it may have ended with its connection
@@ -114,7 +116,7 @@ class Connecting:
             self._end_session(known, now)
             known = None
         if known is None and len(self.sessions) >= self._terms.sessions_max:
-            self.refuse(connection, ReasonCode.QUOTA_EXCEEDED, "too many sessions")
+            self.refuse(connection, ReasonCode.QUOTA_EXCEEDED, "too many sessions", client=client_id)
             return
         session = known or self._begin_session(client_id)
         self._settle_terms(connection, session, connect, properties)
@@ -139,6 +141,7 @@ class Connecting:
             connection.close()
             return
         connection.send(packet)
+        self.notes.add(CONNECTED, connection, 0, "")
         self._delivery.resume(session, now)
         if session.subscribed:
             self._sharing.arrived(session, now)
@@ -177,8 +180,11 @@ class Connecting:
         rights: Rights | None = session.rights
         return ALWAYS if rights is None else rights.read(topic)
 
-    def refuse(self, connection: Connection, reason: ReasonCode, why: str, dialect: Dialect | None = None) -> None:
-        """Answer CONNECT with *reason*, and close."""
+    def refuse(
+        self, connection: Connection, reason: ReasonCode, why: str, dialect: Dialect | None = None, client: str = ""
+    ) -> None:
+        """Answer CONNECT with *reason*, and close. *client* is what the CONNECT says."""
+        self.notes.add(REFUSED, connection, reason, why, client)
         properties: Properties = {Property.REASON_STRING: why}
         packet = encode_packet(ConnAck(reason=reason, properties=properties), dialect or connection.dialect)
         if not connection.fits(packet):  # [MQTT-3.2.2-19]
@@ -191,6 +197,7 @@ class Connecting:
         """Answer bytes that are no acceptable CONNECT: with CONNACK if the sender speaks MQTT, else by closing."""
         dialect = answering_dialect(body)
         if dialect is None:
+            self.notes.add(REFUSED, connection, error.reason, str(error))
             connection.close()
         else:
             self.refuse(connection, error.reason, str(error), dialect)
@@ -264,12 +271,14 @@ class Connecting:
             session.expiry_s = min(wanted, self._terms.session_expiry_s_max)
         if disconnect.reason == ReasonCode.NORMAL_DISCONNECTION:
             session.will = None
+        connection.farewell = (disconnect.reason, "the client said so")
         connection.close()
 
     def dismiss(self, connection: Connection, reason: ReasonCode, why: str = "") -> None:
         """Close a client that is connected, telling it why if its version can hear it."""
         if connection.closing:
             return
+        connection.farewell = (reason, why)
         if connection.is_v5:
             packet = encode_packet(Disconnect(reason), connection.dialect)
             if why:
@@ -291,6 +300,9 @@ class Connecting:
         connection.state = State.CLOSED
         self._delivery.lost(connection, now)
         session = connection.session
+        if session is not None:
+            reason, why = connection.farewell or (ReasonCode.SUCCESS, "the connection was lost")
+            self.notes.add(DISCONNECTED, connection, reason, why)
         if session is None or session.connection is not connection:
             return
         session.connection = None

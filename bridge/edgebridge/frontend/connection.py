@@ -28,6 +28,7 @@ class Connection:
         "dialect",
         "dirty",
         "entrance",
+        "farewell",
         "has_problem_information",
         "heard",
         "is_dirty",
@@ -90,6 +91,8 @@ class Connection:
         """(publisher, first number, count, topic, subscription, accepted at, payload bytes) of QoS 0 in `out`."""
         self.paused = False
         """Set by the world while its own buffer for the client is full."""
+        self.farewell: tuple[int, str] | None = None
+        """(reason code, why) of the DISCONNECT that ended it, whichever side said it; None: none was said."""
         self.closing = False
         """The world writes what is in `out`, then closes."""
 

@@ -191,8 +191,8 @@ class Delivery:
     ) -> None:
         """A run of QoS 0 messages found the out-buffer full (P6: a reader that does not read loses QoS 0) or closed."""
         cause = Cause.OFFLINE if connection.closing else Cause.OUT_BUFFER_FULL
-        dropped = self._ledger.dropped
-        dropped[cause] = dropped.get(cause, 0) + count
+        session = connection.session
+        self._ledger.count_dropped("" if session is None else session.client_id, cause, count)
         if self._ledger.log is not None and connection.session is not None:
             self._ledger.log.fate(
                 now,
@@ -212,8 +212,9 @@ class Delivery:
     def lost(self, connection: Connection, now: Instant) -> None:
         """The connection ended before its out-buffer was written."""
         if connection.out_messages:
-            dropped = self._ledger.dropped
-            dropped[Cause.CONNECTION_LOST] = dropped.get(Cause.CONNECTION_LOST, 0) + connection.out_messages
+            session = connection.session
+            client = "" if session is None else session.client_id
+            self._ledger.count_dropped(client, Cause.CONNECTION_LOST, connection.out_messages)
             connection.out_messages = 0
             self._note_runs(connection, Fate.DROPPED, Cause.CONNECTION_LOST, now)
 

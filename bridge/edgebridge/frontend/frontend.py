@@ -12,6 +12,7 @@ from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.entrance import LOCAL, Entrance
 from edgebridge.frontend.exchanging import Exchanging
 from edgebridge.frontend.feed import Feed
+from edgebridge.frontend.notes import REFUSED
 from edgebridge.frontend.plans import Plans
 from edgebridge.frontend.publishing import Publishing
 from edgebridge.frontend.sharing import Sharing
@@ -87,6 +88,7 @@ class Frontend:
             node, self.delivery, self.publishing, self.plans, sharing, self.authenticating, terms, new_client_id
         )
         self.exchanging = Exchanging(self.connecting, self.authenticating, secret)
+        self.notes = self.connecting.notes
         self._feed = Feed(
             self.plans, self.publishing, self.delivery, node.ledger, terms.packet_bytes_max, self._on_packet
         )
@@ -129,6 +131,7 @@ class Frontend:
         self.connections[connection.number] = connection
         if len(self.connections) > self._terms.connections_max:
             self._count(ReasonCode.SERVER_BUSY)
+            self.notes.add(REFUSED, connection, ReasonCode.SERVER_BUSY, "too many connections")
             connection.close()
         else:
             at = now + self._terms.connect_timeout_s * SECOND
@@ -193,7 +196,9 @@ class Frontend:
                     self._check_alive(self.connections[number], now)
                 case ("connect", int(number)) if number in self.connections:
                     self._count(ReasonCode.KEEP_ALIVE_TIMEOUT)
-                    self.connections[number].close()
+                    late = self.connections[number]
+                    self.notes.add(REFUSED, late, ReasonCode.KEEP_ALIVE_TIMEOUT, "no CONNECT came in time")
+                    late.close()
                 case ("pass", int(number)) if number in self.connections:
                     self._count(ReasonCode.MAXIMUM_CONNECT_TIME)
                     why = "the token has expired"
@@ -253,6 +258,7 @@ class Frontend:
         elif connection.state is State.CHALLENGED:
             self.connecting.refuse(connection, error.reason, str(error))
         else:
+            self.notes.add(REFUSED, connection, error.reason, str(error))
             connection.close()
 
     def _check_alive(self, connection: Connection, now: Instant) -> None:

@@ -15,6 +15,7 @@ from edgebroker.world.settings.listener import ListenerSettings
 from edgebroker.world.settings.log import LogSettings
 from edgebroker.world.settings.mqtt import MqttSettings
 from edgebroker.world.settings.node import NodeSettings
+from edgebroker.world.settings.notices import NoticeSettings
 from edgebroker.world.settings.problems import Problem, SettingsRefused
 from edgebroker.world.settings.reading import read, read_value, text_of
 from edgebroker.world.settings.section import Section, plain
@@ -37,6 +38,7 @@ class Settings:
     mqtt: MqttSettings = field(default_factory=MqttSettings)
     access: AccessSettings = field(default_factory=AccessSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
+    notices: NoticeSettings = field(default_factory=NoticeSettings)
 
     @classmethod
     def defaults(cls) -> Settings:
@@ -60,6 +62,8 @@ class Settings:
         log_dir: Path | None = None,
         data: Path | None = None,
         http: tuple[str, int] | None = None,
+        log_level: str | None = None,
+        log_format: str | None = None,
     ) -> Settings:
         """These settings with what the command line says instead; None leaves a value. Raises SettingsRefused.
 
@@ -72,6 +76,8 @@ class Settings:
             ("data", "dir"): data,
             ("http", "host"): http[0] if http else None,
             ("http", "port"): http[1] if http else None,
+            ("notices", "level"): log_level,
+            ("notices", "format"): log_format,
         }
         problems: list[Problem] = []
         settings = self

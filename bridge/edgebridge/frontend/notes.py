@@ -1,0 +1,58 @@
+"""What happened to connections and is worth telling an operator: noted here, told by the world when it has time.
+
+The front end waits for nobody, so what nobody fetches is bounded, and counted. Nothing is noted for a message that
+takes its usual way; no note has a payload or a password in it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from edgebridge.frontend.connection import Connection
+
+NOTES_MAX: Final = 1_000
+"""About 200 KiB; a world fetches them ten times a second, so 10,000 a second are told, and more are counted."""
+
+TEXT_MAX: Final = 200
+"""Characters: a reason may quote a topic of 64 KiB."""
+
+CONNECTED: Final = "connected"
+DISCONNECTED: Final = "disconnected"
+REFUSED: Final = "refused"
+TRACED: Final = "traced"
+
+
+class Note(NamedTuple):
+    """`reason` is the MQTT reason code, 0 where all is well."""
+
+    code: str
+    client: str
+    peer: str
+    reason: int
+    text: str
+
+
+class Notes:
+    """Bounded; `missed` counts what did not fit since the last `take`."""
+
+    __slots__ = ("_notes", "missed")
+
+    def __init__(self) -> None:
+        self._notes: list[Note] = []
+        self.missed = 0
+
+    def add(self, code: str, connection: Connection, reason: int, text: str, client: str = "") -> None:
+        """Note what happened to *connection*; *client* if it has no session that says it."""
+        if len(self._notes) >= NOTES_MAX:
+            self.missed += 1
+            return
+        session = connection.session
+        who = client if session is None else session.client_id
+        self._notes.append(Note(code, who, connection.peer, int(reason), text[:TEXT_MAX]))
+
+    def take(self) -> tuple[list[Note], int]:
+        """What was noted since the last call, and how many notes there was no room for."""
+        taken, missed = self._notes, self.missed
+        if taken:
+            self._notes, self.missed = [], 0
+        return taken, missed

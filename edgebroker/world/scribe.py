@@ -1,0 +1,85 @@
+"""Writes into the operator's log what the front end noted and the ledger counted, ten times a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from edgebridge.frontend.frontend import Frontend
+from edgebridge.frontend.notes import CONNECTED, DISCONNECTED, REFUSED, TRACED, Note
+from edgebridge.wire.reasons import FAILURE, ReasonCode
+from edgebroker.instants import MINUTE, Instant
+from edgebroker.records import Cause
+from edgebroker.world.operatorlog import Level, OperatorLog
+
+LEVELS: Final = {CONNECTED: Level.INFO, DISCONNECTED: Level.INFO, REFUSED: Level.WARNING, TRACED: Level.INFO}
+EXPECTED: Final = frozenset({ReasonCode.SERVER_SHUTTING_DOWN, ReasonCode.SESSION_TAKEN_OVER})
+"""Failures by number that are everyday life."""
+USUAL: Final = frozenset({Cause.OFFLINE, Cause.CONNECTION_LOST, Cause.SESSION_ENDED})
+"""Copies that the standard lets go with a client that goes. The others are lost to somebody who is here and wants."""
+CLIENTS_MAX: Final = 1_000
+"""Clients whose drops are summed up apart in one minute."""
+
+
+class Scribe:
+    """Call `write` at each beat. The first drop of a client and cause in a minute is told at once, all at its end."""
+
+    def __init__(self, frontend: Frontend, log: OperatorLog, clock: Callable[[], Instant]) -> None:
+        self._frontend = frontend
+        self._log = log
+        self._clock = clock
+        self._minute_ends = clock() + MINUTE
+        self._drops: dict[tuple[str, Cause], int] = {}
+
+    def write(self) -> None:
+        """Tell what happened since the last call."""
+        notes, missed = self._frontend.notes.take()
+        for note in notes:
+            self._note(note)
+        if missed:
+            self._log.tell(Level.WARNING, "log", "more happened than could be noted", missed=missed)
+        for (client, cause), count in self._frontend.ledger.take_drops().items():
+            self._drop(client, cause, count)
+        if self._clock() >= self._minute_ends:
+            self.close_minute()
+        self._log.turn()
+
+    def close_minute(self) -> None:
+        """Tell what was dropped in the minute, apart from what was told already."""
+        self._minute_ends = self._clock() + MINUTE
+        drops, self._drops = self._drops, {}
+        for (client, cause), count in drops.items():
+            if count:
+                self._tell_drop(client, cause, count, "messages were dropped since")
+
+    def _note(self, note: Note) -> None:
+        level = LEVELS[note.code]
+        if note.code == DISCONNECTED and note.reason >= FAILURE and note.reason not in EXPECTED:
+            level = Level.WARNING
+        fields: dict[str, str | int] = {"client": note.client} if note.client else {}
+        fields["peer"] = note.peer
+        if note.reason:
+            fields["reason"] = _name_of(note.reason)
+        self._log.tell(level, note.code, note.text or note.code, **fields)
+
+    def _drop(self, client: str, cause: Cause, count: int) -> None:
+        subject = (client, cause)
+        if subject not in self._drops:
+            if len(self._drops) >= CLIENTS_MAX:
+                subject = ("", cause)
+            if subject not in self._drops:
+                self._drops[subject] = 0
+                self._tell_drop(client, cause, count, "messages are dropped")
+                return
+        self._drops[subject] += count
+
+    def _tell_drop(self, client: str, cause: Cause, count: int, text: str) -> None:
+        level = Level.INFO if cause in USUAL else Level.WARNING
+        self._log.tell(level, "dropped", text, client=client, cause=Cause(cause).name.lower(), count=count)
+
+
+def _name_of(reason: int) -> str:
+    try:
+        return ReasonCode(reason).name.lower()
+    except ValueError:
+        return f"0x{reason:02X}"

@@ -1,0 +1,110 @@
+"""Lines to standard error: nobody waits for whoever reads it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgebroker.world.outlet import HELD_BYTES_MAX, Outlet, is_journal
+
+
+@pytest.fixture
+def pipe() -> Any:
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4_096)
+    yield reading, writing
+    for descriptor in (reading, writing):
+        try:
+            os.close(descriptor)
+        except OSError:
+            continue
+
+
+def drain(descriptor: int) -> bytes:
+    os.set_blocking(descriptor, False)
+    heard = b""
+    while True:
+        try:
+            data = os.read(descriptor, 65_536)
+        except BlockingIOError:
+            return heard
+        if not data:
+            return heard
+        heard += data
+
+
+@pytest.mark.parametrize("is_polled", [False, True])
+def test_a_full_pipe_holds_nobody_up(pipe: tuple[int, int], is_polled: bool) -> None:
+    reading, writing = pipe
+    outlet = Outlet(writing)
+    outlet._must_poll = is_polled
+    if is_polled:
+        outlet._descriptor = writing
+    lines = [b"%05d " % number + b"x" * 93 + b"\n" for number in range(4_000)]
+    for line in lines:
+        outlet.write(line)
+    assert os.get_blocking(writing), "who shares the pipe with us finds it as it was"
+    assert outlet.held_bytes <= HELD_BYTES_MAX
+    assert outlet.lost > 0
+    heard = b""
+    while data := drain(reading):
+        heard += data
+        outlet.flush()
+    assert heard == b"".join(lines[: len(lines) - outlet.lost]), "in order, and not a byte of a line is missing"
+
+
+def test_a_reader_that_has_gone_is_no_reason_to_stop(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    outlet = Outlet(writing)
+    os.close(reading)
+    outlet.write(b"a\n")
+    assert (outlet.lost, outlet.held_bytes) == (1, 0)
+
+
+def test_a_socket_is_never_waited_for() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        outlet = Outlet(ours.fileno())
+        for _ in range(20_000):
+            outlet.write(b"x" * 99 + b"\n")
+        assert outlet.lost > 0
+        assert ours.gettimeout() is None
+        heard = drain(theirs.fileno())
+        outlet.flush()
+        heard += drain(theirs.fileno())
+        assert heard[:200] == (b"x" * 99 + b"\n") * 2
+
+
+def test_a_file_is_appended_to(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"before\n")
+    with path.open("ab", buffering=0) as file:
+        outlet = Outlet(file.fileno())
+        outlet.write(b"one\n")
+        file.write(b"between\n")
+        outlet.write(b"two\n")
+    assert path.read_bytes() == b"before\none\nbetween\ntwo\n"
+
+
+def test_a_closed_descriptor_is_silence() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    os.close(writing)
+    outlet = Outlet(writing)
+    outlet.write(b"a\n")
+    assert outlet.held_bytes == 0
+
+
+def test_journald_is_known_by_what_systemd_says_of_it(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    _, writing = pipe
+    found = os.fstat(writing)
+    assert not is_journal(writing)
+    monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino}")
+    assert is_journal(writing)
+    monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino + 1}")
+    assert not is_journal(writing), "standard error was sent elsewhere since"
