@@ -128,6 +128,8 @@ class Route:
         """
         if self.extractor is None:
             return self.copies
+        if self._sharing:
+            self._sharing.clear()
         attributes = self.extractor.extract(
             publication.payload,
             topic=publication.topic,

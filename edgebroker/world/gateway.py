@@ -12,7 +12,9 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from edgebridge.frontend.frontend import Frontend
+from edgebridge.frontend.redirect import Redirect
 from edgebridge.frontend.terms import Terms
+from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import MINUTE, SECOND, Duration
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
@@ -30,6 +32,7 @@ from edgebroker.world.reactor import Reactor, clock
 from edgebroker.world.scribe import Scribe
 from edgebroker.world.settings import Settings
 from edgebroker.world.settings.access import AccessSettings
+from edgebroker.world.settings.redirect import RedirectSettings
 
 if TYPE_CHECKING:
     from edgebroker.world.http import HttpServer
@@ -71,6 +74,7 @@ class Gateway:
             access=load_access(settings.access, tell),
             secret=secrets.token_bytes(32),
         )
+        self.frontend.send_elsewhere(_redirect(settings.redirect))
         self.pulse = Pulse()
         self._reactor: Reactor | None = None
         self._listeners: Listeners | None = None
@@ -203,3 +207,12 @@ class Gateway:
 def _wall_clock() -> int:
     """Microseconds since 1970, as far as this machine knows."""
     return time.time_ns() // 1_000
+
+
+def _redirect(settings: RedirectSettings) -> Redirect | None:
+    """Where clients are sent, if they are."""
+    if settings.server_moved is not None:
+        return Redirect(ReasonCode.SERVER_MOVED, settings.server_moved)
+    if settings.use_another_server is not None:
+        return Redirect(ReasonCode.USE_ANOTHER_SERVER, settings.use_another_server)
+    return None

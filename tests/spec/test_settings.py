@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from edgebroker import limits
 from edgebroker.cli.check import command as check
 from edgebroker.cli.check import effective
-from edgebroker.world.settings import KEYS, Settings, SettingsRefused, default_of
+from edgebroker.world.settings import KEYS, SECTIONS, Settings, SettingsRefused, default_of
 from edgebroker.world.tomllines import KeyLines
 from edgebroker.world.valuekinds import Choice, File, Kind, Several, Switch, Unusable, Whole
 
@@ -72,7 +72,7 @@ REFUSALS = {
     "[node]\ndir = 1": "f.toml:2: node.dir: unknown key; it belongs in [log] or [data]",
     "port = 1": "f.toml:1: port: stands outside any section; put it under [listener] or [http]",
     "[limit]": "f.toml:1: limit: unknown section; did you mean [limits]?",
-    "[zzz]": "f.toml:1: zzz: unknown section; there are node, listener, log, data, limits, mqtt, access, http, notices",
+    "[zzz]": f"f.toml:1: zzz: unknown section; there are {', '.join(SECTIONS)}",
     "log = true": "f.toml:1: log: is a section; write [log] on a line",
     "[[log]]": "f.toml:1: log: is a section; write [log] on a line",
     "listener = 1": "f.toml:1: listener: is a section; write [[listener]] on a line",

@@ -9,8 +9,11 @@ from edgebridge.frontend.authenticating import Authenticating
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.notes import CONNECTED, DISCONNECTED, REFUSED, Notes
+from edgebridge.frontend.objections import objection
+from edgebridge.frontend.offers import keep_alive_s, offers
 from edgebridge.frontend.plans import Plans
 from edgebridge.frontend.publishing import Publishing
+from edgebridge.frontend.redirect import Redirect
 from edgebridge.frontend.sharing import Sharing
 from edgebridge.frontend.terms import Terms
 from edgebridge.session.inflight import Inflight
@@ -25,12 +28,10 @@ from edgebridge.wire.errors import ProtocolError
 from edgebridge.wire.packets import ConnAck, Connect, Disconnect
 from edgebridge.wire.properties import Properties, Property, number
 from edgebridge.wire.reasons import ReasonCode
-from edgebroker.errors import TopicInvalid
 from edgebroker.instants import SECOND, Instant
 from edgebroker.names import ClientId
 from edgebroker.node.events import ClientGone
 from edgebroker.node.node import Node
-from edgebroker.topics import parse_topic_name
 
 KEEP_ALIVE_GRACE: Final = 1.5  # [3.1.1: MQTT-3.1.2-24, 5: MQTT-3.1.2-22]
 NEVER: Final = 0xFFFF_FFFF
@@ -61,6 +62,8 @@ class Connecting:
         self._authenticating = authenticating
         self._terms = terms
         self._new_client_id = new_client_id
+        self.redirect: Redirect | None = None
+        """Where everybody is sent who comes."""
         self.sessions: dict[ClientId, Session] = {}
         self.notes = Notes()
         self._guard()
@@ -78,10 +81,14 @@ class Connecting:
         """Whether *connect* is acceptable, whoever says it; if not, it is refused."""
         connection.dialect = connect.dialect
         connection.packet_bytes_max = number(connect.properties, Property.MAXIMUM_PACKET_SIZE, 0)
-        refusal = self._refusal(connect)
-        if refusal is not None:
-            self.refuse(connection, *refusal, client=connect.client_id)
-        return refusal is None
+        if self.redirect is not None:
+            away = self.redirect
+            self.refuse(connection, away.reason, away.why, client=connect.client_id, reference=away.reference)
+            return False
+        why_not = objection(connect, self._terms, self._publishing)
+        if why_not is not None:
+            self.refuse(connection, *why_not, client=connect.client_id)
+        return why_not is None
 
     def judged(
         self,
@@ -181,14 +188,22 @@ class Connecting:
         return ALWAYS if rights is None else rights.read(topic)
 
     def refuse(
-        self, connection: Connection, reason: ReasonCode, why: str, dialect: Dialect | None = None, client: str = ""
+        self,
+        connection: Connection,
+        reason: ReasonCode,
+        why: str,
+        dialect: Dialect | None = None,
+        client: str = "",
+        reference: str = "",
     ) -> None:
-        """Answer CONNECT with *reason*, and close. *client* is what the CONNECT says."""
+        """Answer CONNECT with *reason*, and close. *client* is what the CONNECT says; *reference*, where else to go."""
         self.notes.add(REFUSED, connection, reason, why, client)
-        properties: Properties = {Property.REASON_STRING: why}
-        packet = encode_packet(ConnAck(reason=reason, properties=properties), dialect or connection.dialect)
-        if not connection.fits(packet):  # [MQTT-3.2.2-19]
-            packet = encode_packet(ConnAck(reason=reason), dialect or connection.dialect)
+        elsewhere: Properties = {Property.SERVER_REFERENCE: reference} if reference else {}
+        packet = b""
+        for properties in ({**elsewhere, Property.REASON_STRING: why}, elsewhere, {}):  # [MQTT-3.2.2-19]
+            packet = encode_packet(ConnAck(reason=reason, properties=properties), dialect or connection.dialect)
+            if connection.fits(packet):
+                break
         if packet and connection.fits(packet):
             connection.send(packet)
         connection.close()
@@ -202,22 +217,6 @@ class Connecting:
         else:
             self.refuse(connection, error.reason, str(error), dialect)
 
-    def _refusal(self, connect: Connect) -> tuple[ReasonCode, str] | None:
-        """Why *connect* is refused; None if it is not."""
-        if not connect.client_id and not connect.clean_start and not connect.dialect.has_properties:
-            return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "a session to keep needs a client identifier"
-        if len(connect.client_id.encode()) > self._terms.client_id_bytes_max:
-            return (
-                ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
-                f"a client identifier has at most {self._terms.client_id_bytes_max} bytes",
-            )
-        if connect.will is not None:
-            try:
-                parse_topic_name(connect.will.topic)
-            except TopicInvalid as error:
-                return ReasonCode.TOPIC_NAME_INVALID, f"will: {error}"
-        return None
-
     def _begin_session(self, client_id: ClientId) -> Session:
         terms = self._terms
         session = Session(
@@ -230,7 +229,7 @@ class Connecting:
         """Write down what the client asked for, and into *properties* what we grant and how we differ."""
         terms, asked = self._terms, connect.properties
         connection.is_v5 = connect.dialect.has_properties
-        connection.keep_alive = int(connect.keep_alive_s * SECOND * KEEP_ALIVE_GRACE)
+        connection.keep_alive = int(keep_alive_s(terms, connect) * SECOND * KEEP_ALIVE_GRACE)
         session.inflight.window = terms.inflight_max
         if not connection.is_v5:
             session.expiry_s = 0 if connect.clean_start else terms.session_expiry_s_max
@@ -246,6 +245,7 @@ class Connecting:
         properties[Property.TOPIC_ALIAS_MAXIMUM] = terms.topic_alias_maximum
         properties[Property.MAXIMUM_PACKET_SIZE] = terms.packet_bytes_max
         properties[Property.USER_PROPERTY] = [FILTER_FEATURE]
+        properties.update(offers(terms, connect, ClientId(session.client_id)))
 
     def _watch(self, connection: Connection, now: Instant) -> None:
         timers = self._node.timers
@@ -274,15 +274,27 @@ class Connecting:
         connection.farewell = (disconnect.reason, "the client said so")
         connection.close()
 
-    def dismiss(self, connection: Connection, reason: ReasonCode, why: str = "") -> None:
-        """Close a client that is connected, telling it why if its version can hear it."""
+    def send_elsewhere(self, redirect: Redirect | None) -> int:
+        """Send everybody to another server, who is here and who comes; None: nobody any more. Returns how many went."""
+        self.redirect = redirect
+        if redirect is None:
+            return 0
+        gone = [session.connection for session in self.sessions.values() if session.is_present]
+        for connection in gone:
+            self.dismiss(connection, redirect.reason, redirect.why, redirect.reference)
+        return len(gone)
+
+    def dismiss(self, connection: Connection, reason: ReasonCode, why: str = "", reference: str = "") -> None:
+        """Close a client that is connected, telling it why if its version can hear it, and *reference*, where to go."""
         if connection.closing:
             return
         connection.farewell = (reason, why)
         if connection.is_v5:
-            packet = encode_packet(Disconnect(reason), connection.dialect)
+            elsewhere: Properties = {Property.SERVER_REFERENCE: reference} if reference else {}
+            packet = encode_packet(Disconnect(reason, elsewhere), connection.dialect)
             if why:
-                explained = encode_packet(Disconnect(reason, {Property.REASON_STRING: why}), connection.dialect)
+                elsewhere[Property.REASON_STRING] = why
+                explained = encode_packet(Disconnect(reason, elsewhere), connection.dialect)
                 if connection.fits(explained):  # [MQTT-3.14.2-3]; REQUEST_PROBLEM_INFORMATION is not about DISCONNECT
                     packet = explained
             connection.send(packet)

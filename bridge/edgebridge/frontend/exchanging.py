@@ -48,7 +48,7 @@ class Exchanging:
             if method != SCRAM_METHOD or not self._is_able:
                 known = f"only {SCRAM_METHOD}" if self._is_able else "no method"
                 why = f"the authentication method {method[:40]!r} is not supported, {known}"
-                self._connecting.refuse(connection, ReasonCode.BAD_AUTHENTICATION_METHOD, why)
+                self._connecting.refuse(connection, ReasonCode.BAD_AUTHENTICATION_METHOD, why, client=connect.client_id)
             else:
                 self._challenge(connection, connect, connect.properties, now)
 

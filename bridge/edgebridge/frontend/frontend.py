@@ -15,6 +15,7 @@ from edgebridge.frontend.feed import Feed
 from edgebridge.frontend.notes import REFUSED
 from edgebridge.frontend.plans import Plans
 from edgebridge.frontend.publishing import Publishing
+from edgebridge.frontend.redirect import Redirect
 from edgebridge.frontend.sharing import Sharing
 from edgebridge.frontend.subscribing import Subscribing
 from edgebridge.frontend.terms import Terms
@@ -80,6 +81,7 @@ class Frontend:
         self.publishing = Publishing(
             node, self.delivery, self.retained, terms.receive_maximum, terms.topic_alias_maximum
         )
+        self.publishing.checks_format = terms.payload_format_checked
         node.groups.is_sticky = terms.sharing == "sticky"
         sharing = Sharing(node, self.delivery)
         self.subscribing = Subscribing(node, self.delivery, self.retained, sharing)
@@ -213,6 +215,10 @@ class Frontend:
                     timers.set(("minute",), now - now % MINUTE + MINUTE)
                     self.node.close_minute(now)
                     self.retained.purge(now)
+
+    def send_elsewhere(self, redirect: Redirect | None) -> int:
+        """Send everybody to another server, who is here and who comes; None: nobody any more. Returns how many went."""
+        return self.connecting.send_elsewhere(redirect)
 
     def stop(self, now: Instant) -> None:
         """Say good-bye to everybody. The world closes the connections, then calls `close_books`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from edgebridge.frontend.connection import Connection
@@ -42,6 +43,20 @@ class ReceiveMaximumExceeded(ProtocolViolation):
     reason = ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
 
 
+WHY: Final[dict[ReasonCode, str]] = {
+    ReasonCode.NOT_AUTHORIZED: "you may not publish under this topic",
+    ReasonCode.QUOTA_EXCEEDED: "there is no room for another retained message",
+    ReasonCode.PAYLOAD_FORMAT_INVALID: "the payload is said to be UTF-8, and is not",
+}
+"""What a publisher reads in the answer to a message that is not taken."""
+
+
+class RetainNotSupported(ProtocolViolation):
+    """A message to be retained, where CONNACK said that none is [MQTT-3.2.2-14]."""
+
+    reason = ReasonCode.RETAIN_NOT_SUPPORTED
+
+
 class Publishing:
     """Messages in, whoever they come from."""
 
@@ -58,8 +73,11 @@ class Publishing:
         self._retained = retained
         self._receive_maximum = receive_maximum
         self._alias_maximum = alias_maximum
+        self.checks_format = False
+        """Whether a payload that is said to be UTF-8 must be."""
         self.refused = 0
-        """Messages not accepted: to topics that start with "$", or retained ones beyond the store's bounds."""
+        """Messages not accepted: to topics that start with "$", with a payload that is not what it is said to be, or
+        to be retained beyond the store's bounds."""
         self.forbidden = 0
         """Of these, messages that their client may not publish."""
 
@@ -70,6 +88,8 @@ class Publishing:
         topic = self._topic(connection, publish)
         if Property.SUBSCRIPTION_IDENTIFIER in publish.properties:
             raise ProtocolViolation("a client's PUBLISH has no subscription identifier", v5="MQTT-3.3.4-6")
+        if publish.retain and connection.is_v5 and not self._retained.messages_max:
+            raise RetainNotSupported("no messages are retained here", v5="MQTT-3.2.2-14")
         if publish.qos == 2:
             if publish.packet_id in session.received:  # again, after a reconnect: once is enough [MQTT-4.3.3-10]
                 connection.send(encode_packet(PubRec(publish.packet_id), connection.dialect))
@@ -79,11 +99,11 @@ class Publishing:
         publication = self._publication(session.client_id, topic, publish, now)
         reason = self._offered(session, publication, now)
         if publish.qos == 1:
-            connection.send(encode_packet(PubAck(publish.packet_id, reason), connection.dialect))
+            _answer(connection, PubAck(publish.packet_id, reason))
         elif publish.qos == 2:
             if reason == ReasonCode.SUCCESS or not connection.is_v5:
                 session.received.add(publish.packet_id)
-            connection.send(encode_packet(PubRec(publish.packet_id, reason), connection.dialect))
+            _answer(connection, PubRec(publish.packet_id, reason))
 
     def on_pubrel(self, connection: Connection, pubrel: PubRel) -> None:
         """The publisher will not send the message again [MQTT-4.3.3-11]."""
@@ -112,7 +132,10 @@ class Publishing:
         if publication.topic.startswith(SYSTEM_PREFIX) and not _is_own_state(publication):
             self.refused += 1
             return ReasonCode.NOT_AUTHORIZED
-        if publication.retain and not self._retained.keep(publication):
+        if publication.properties and not self.has_right_format(publication.payload, publication.properties):
+            self.refused += 1
+            return ReasonCode.PAYLOAD_FORMAT_INVALID
+        if publication.retain and self._retained.messages_max and not self._retained.keep(publication):
             self.refused += 1
             return ReasonCode.QUOTA_EXCEEDED
         self.route(publication, self._node.routes.route(publication.topic), now)
@@ -121,6 +144,15 @@ class Publishing:
     def route(self, publication: Publication, route: Route, now: Instant) -> None:
         """Hand *publication* to the node, which numbers it, and its copies to their readers."""
         self._delivery.deliver(publication, route.accept(publication, self._node.ledger, now), now)
+
+    def has_right_format(self, payload: bytes, properties: Properties) -> bool:
+        """Whether *payload* is what its format indicator says, if that matters here (section 3.3.2.3.2)."""
+        if self.checks_format and number(properties, Property.PAYLOAD_FORMAT_INDICATOR, 0):
+            try:
+                payload.decode()
+            except UnicodeDecodeError:
+                return False
+        return True
 
     def _topic(self, connection: Connection, publish: Publish) -> str:
         """The topic itself, or the one its alias stands for (section 3.3.2.3.4)."""
@@ -165,3 +197,14 @@ class Publishing:
 def _is_own_state(publication: Publication) -> bool:
     """Whether a bridge speaks of itself: the one topic of the broker that clients may write."""
     return publication.topic == BRIDGE_STATE.format(publication.publisher)
+
+
+def _answer(connection: Connection, answer: PubAck | PubRec) -> None:
+    """Send *answer*, with words if it is a refusal and the client wants them [MQTT-3.1.2-29]."""
+    packet = encode_packet(answer, connection.dialect)
+    if answer.reason in WHY and connection.is_v5 and connection.has_problem_information:
+        explained = replace(answer, properties={Property.REASON_STRING: WHY[answer.reason]})
+        longer = encode_packet(explained, connection.dialect)
+        if connection.fits(longer):  # [MQTT-3.4.2-2], [MQTT-3.5.2-2]
+            packet = longer
+    connection.send(packet)

@@ -25,5 +25,11 @@ class Terms:
     sessions_max: int = limits.SESSIONS_MAX
     retained_messages_max: int = limits.RETAINED_MESSAGES_MAX
     retained_bytes_max: int = limits.RETAINED_BYTES_MAX
+    keep_alive_s_max: int = 0
+    """The longest keep alive of version 5 clients, who are told of another; 0: any, and none at all."""
+    response_prefix: str | None = None
+    """What clients that ask where to have responses sent are told; `%c` is their identifier."""
+    payload_format_checked: bool = False
+    """Whether payloads that are said to be UTF-8 are refused if they are not."""
     sharing: str = "fair"
     """How a shared subscription chooses: "fair", or "sticky" for one member per publisher and topic."""

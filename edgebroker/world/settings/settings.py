@@ -18,6 +18,7 @@ from edgebroker.world.settings.node import NodeSettings
 from edgebroker.world.settings.notices import NoticeSettings
 from edgebroker.world.settings.problems import Problem, SettingsRefused
 from edgebroker.world.settings.reading import read, read_value, text_of
+from edgebroker.world.settings.redirect import RedirectSettings
 from edgebroker.world.settings.section import Section, plain
 from edgebroker.world.valuekinds import Unusable
 
@@ -36,6 +37,7 @@ class Settings:
     data: DataSettings = field(default_factory=DataSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     mqtt: MqttSettings = field(default_factory=MqttSettings)
+    redirect: RedirectSettings = field(default_factory=RedirectSettings)
     access: AccessSettings = field(default_factory=AccessSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     notices: NoticeSettings = field(default_factory=NoticeSettings)

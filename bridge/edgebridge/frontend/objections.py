@@ -1,0 +1,31 @@
+"""What speaks against a CONNECT, whoever says it."""
+
+from __future__ import annotations
+
+from edgebridge.frontend.publishing import Publishing
+from edgebridge.frontend.terms import Terms
+from edgebridge.wire.packets import Connect
+from edgebridge.wire.reasons import ReasonCode
+from edgebroker.errors import TopicInvalid
+from edgebroker.topics import parse_topic_name
+
+
+def objection(connect: Connect, terms: Terms, publishing: Publishing) -> tuple[ReasonCode, str] | None:
+    """Why *connect* is refused, as CONNACK says it; None if it is not."""
+    if not connect.client_id and not connect.clean_start and not connect.dialect.has_properties:
+        return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "a session to keep needs a client identifier"
+    if len(connect.client_id.encode()) > terms.client_id_bytes_max:
+        return (
+            ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
+            f"a client identifier has at most {terms.client_id_bytes_max} bytes",
+        )
+    if connect.will is not None:
+        try:
+            parse_topic_name(connect.will.topic)
+        except TopicInvalid as error:
+            return ReasonCode.TOPIC_NAME_INVALID, f"will: {error}"
+        if connect.will.retain and not terms.retained_messages_max and connect.dialect.has_properties:
+            return ReasonCode.RETAIN_NOT_SUPPORTED, "will: no messages are retained here"  # [MQTT-3.2.2-13]
+        if not publishing.has_right_format(connect.will.payload, connect.will.properties):
+            return ReasonCode.PAYLOAD_FORMAT_INVALID, "will: its payload is said to be UTF-8, and is not"
+    return None

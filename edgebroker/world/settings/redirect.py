@@ -1,0 +1,24 @@
+"""Section `redirect`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+
+from edgebroker.world.settings.section import Applied, Conflict, key
+from edgebroker.world.valuekinds import Text
+
+_SERVERS = Text(r"[^\s,]{1,261}( [^\s,]{1,261}){0,7}", "up to 8 host or host:port, apart by single blanks")
+
+
+@dataclass(frozen=True, slots=True)
+class RedirectSettings:
+    """Where clients are sent instead of being served here."""
+
+    use_another_server: str | None = key(None, _SERVERS, Applied.LIVE)
+    server_moved: str | None = key(None, _SERVERS, Applied.LIVE)
+
+    def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
+        """Both at once say two different things."""
+        if self.use_another_server is not None and self.server_moved is not None:
+            yield "server_moved", "stands beside use_another_server", "leave one of them out"
