@@ -52,7 +52,7 @@ WORLDLY = frozenset(
 DYNAMIC_IMPORTS = frozenset({"import_module", "__import__"})
 WORLDLY_CALLS = DYNAMIC_IMPORTS | {"open", "print", "input", "exec", "eval", "breakpoint"}
 
-REQUIRED = frozenset({"cbor2", "click", "h11"})
+REQUIRED = frozenset({"cbor2", "click", "h11", "wsproto"})
 COMPILING = frozenset({"cpython", "cython", "libc"})
 """What only compiling needs."""
 OPTIONAL = frozenset({"orjson", "uvloop", "rich", "sqlite_utils", "psutil", "paho", "aiomqtt"})

@@ -23,7 +23,6 @@ from edgebroker.storage.deliverylog.writer import DeliveryLog
 from edgebroker.world.accessfiles import load_access
 from edgebroker.world.doors.listener import Listener
 from edgebroker.world.doors.listeners import Listeners
-from edgebroker.world.doors.refusals import Refusals
 from edgebroker.world.insight import Insight
 from edgebroker.world.logdir import LogDir
 from edgebroker.world.operatorlog import OperatorLog
@@ -88,7 +87,7 @@ class Gateway:
         """Begin to listen; the listeners. Raises CannotListen, SettingsInvalid."""
         reactor = self._reactor = Reactor(self.frontend)
         reactor.start()
-        self._listeners = Listeners(reactor, Refusals(self._tell))
+        self._listeners = Listeners(reactor, self._notices)
         self._insight = Insight(
             self._settings.node.name,
             self.frontend,
@@ -106,7 +105,7 @@ class Gateway:
         self.pulse.each_beat(self._scribe.write)
         self.pulse.start()
         await self._open_http(self._insight)  # first: who finds a client's door open finds this one open too
-        await self._listeners.open(self._settings.listeners, self._tell)
+        await self._listeners.open(self._settings.listeners)
         if self._log_dir is not None:
             self._log_dir.start()
             self._writing = asyncio.create_task(self._write_log())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 import ssl
@@ -64,7 +65,7 @@ def serve(start_gateway: Callable[..., Any], certificates: Certificates, tmp_pat
             f'[[listener]]\n[[listener]]\nname = "safe"\nport = 0\n{more}\n'
             f'tls_certificate = "{pair.certificate}"\ntls_key = "{pair.key}"\n'
         )
-        gateway = start_gateway("--config", str(settings))
+        gateway = start_gateway("--config", str(settings), "--log-level", "warning", "--log-format", "json")
         gateway.tls_port = gateway.listening["listeners"][-1]["port"]
         return gateway
 
@@ -82,12 +83,13 @@ def dial(port: int, certificates: Certificates, pair: Pair | None = None) -> ssl
     return context.wrap_socket(socket.create_connection(("127.0.0.1", port), PATIENCE_S), server_hostname="localhost")
 
 
-def said_at_end(gateway: Any) -> list[str]:
-    """What a gateway had to say to the operator, in all."""
+def said_at_end(gateway: Any) -> list[tuple[str, str]]:
+    """(code, text) of all that a gateway had to say to the operator."""
     gateway.process.terminate()
     _, complaints = gateway.process.communicate(timeout=PATIENCE_S)
     assert gateway.process.returncode == 0
-    return [line.removeprefix("edgebroker: ") for line in complaints.decode().splitlines()]
+    notices = [json.loads(line) for line in complaints.splitlines()]
+    return [(notice["code"], notice["text"]) for notice in notices if "peer" in notice and "listener" in notice]
 
 
 @needs_mosquitto
@@ -134,21 +136,20 @@ def test_bytes_that_are_no_tls_are_told(serve: Callable[..., Any]) -> None:
         with socket.create_connection(("127.0.0.1", gateway.tls_port), PATIENCE_S) as line:
             line.sendall(first)
             assert line.recv(10) == b""
-    [line] = said_at_end(gateway)
-    assert line.startswith("safe: 127.0.0.1:")
-    assert line.endswith(" is turned away: no TLS: the first byte is 0x10; this listener speaks TLS alone")
+    told = "turned away: the first byte is 0x{}; this listener speaks TLS alone"
+    assert said_at_end(gateway) == [("no-tls", told.format(first)) for first in ("10", "47")]
 
 
 REFUSED = {
-    "nothing": (None, "no client certificate: peer did not return a certificate"),
-    "expired": ("expired", "client certificate: certificate has expired"),
-    "another authority": ("stranger", "client certificate: unable to get local issuer certificate"),
+    "nothing": (None, "no-client-certificate", "peer did not return a certificate"),
+    "expired": ("expired", "client-certificate", "certificate has expired"),
+    "another authority": ("stranger", "client-certificate", "unable to get local issuer certificate"),
 }
 
 
-@pytest.mark.parametrize(("shown", "told"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("shown", "code", "why"), REFUSED.values(), ids=REFUSED)
 def test_who_shows_no_valid_certificate_is_turned_away(
-    serve: Callable[..., Any], certificates: Certificates, shown: str | None, told: str
+    serve: Callable[..., Any], certificates: Certificates, shown: str | None, code: str, why: str
 ) -> None:
     gateway = serve(mutual(certificates))
     with dial(gateway.tls_port, certificates, shown and getattr(certificates, shown)) as line:
@@ -159,8 +160,7 @@ def test_who_shows_no_valid_certificate_is_turned_away(
     with dial(gateway.tls_port, certificates, certificates.client) as line:
         line.sendall(CONNECT)
         assert line.recv(4) == CONNACK
-    [said] = said_at_end(gateway)
-    assert said.endswith(f" is turned away: {told}")
+    assert said_at_end(gateway) == [(code, f"turned away: {why}")]
 
 
 def test_an_older_tls_than_allowed_is_refused(serve: Callable[..., Any], certificates: Certificates) -> None:
@@ -172,8 +172,7 @@ def test_an_older_tls_than_allowed_is_refused(serve: Callable[..., Any], certifi
         pytest.raises(ssl.SSLError),
     ):
         context.wrap_socket(line, server_hostname="localhost")
-    [said] = said_at_end(gateway)
-    assert said.endswith("TLS handshake: unsupported protocol")
+    assert said_at_end(gateway) == [("tls-handshake", "turned away: unsupported protocol")]
 
 
 def test_half_a_handshake_is_no_place_to_stay(serve: Callable[..., Any], tmp_path: Path) -> None:
@@ -182,8 +181,7 @@ def test_half_a_handshake_is_no_place_to_stay(serve: Callable[..., Any], tmp_pat
         slow.sendall(b"\x16\x03\x01")
         with socket.create_connection(("127.0.0.1", gateway.tls_port), PATIENCE_S) as second:
             assert second.recv(10) == b"", "it counts as a connection of this listener"
-    [said] = said_at_end(gateway)
-    assert said.endswith(" is turned away: too many connections: there are 1 already")
+    assert said_at_end(gateway) == [("listener-full", "turned away: there are 1 already")]
 
 
 @pytest.mark.parametrize(

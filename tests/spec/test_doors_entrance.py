@@ -14,8 +14,9 @@ from edgebridge.frontend.terms import Terms
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
 from edgebroker.world.doors.listener import Listener
-from edgebroker.world.doors.refusals import EVERY_S, Refusals, Turned
+from edgebroker.world.doors.refusals import Refusals, Turned
 from edgebroker.world.doors.tls import certificate_of
+from edgebroker.world.operatorlog import OperatorLog
 from edgebroker.world.reactor import Reactor
 from edgebroker.world.settings import Settings
 
@@ -25,7 +26,9 @@ def entrance(text: str, folder: Path) -> Entrance:
 
     async def opened() -> Entrance:
         [settings] = Settings.parse(f"[listener]\n{text}\n", "f", folder).listeners
-        listener = Listener(Reactor(Frontend(Node(Ledger()), Terms(), str)), 7, Refusals(print))
+        listener = Listener(
+            Reactor(Frontend(Node(Ledger()), Terms(), str)), 7, Refusals(OperatorLog(lambda line: None))
+        )
         try:
             await listener.open(settings, None)
             return listener.entrance
@@ -82,21 +85,12 @@ def test_a_certificate_is_named_by_its_common_name_else_by_an_alternative() -> N
     assert Certificate("").name == ""
 
 
-def test_refusals_are_all_counted_and_seldom_told() -> None:
-    told: list[str] = []
-    now = 0.0
-    refusals = Refusals(told.append, lambda: now)
-    for _ in range(3):
-        refusals.note(Turned.PLAIN, "safe", "p:1", "why")
-    refusals.note(Turned.UPGRADE, "web", "p:2", "because")
-    now = EVERY_S
-    refusals.note(Turned.PLAIN, "safe", "p:3", "why")
-    now = EVERY_S * 2
-    refusals.note(Turned.PLAIN, "safe", "p:4", "why")
-    assert told == [
-        "safe: p:1 is turned away: no TLS: why",
-        "web: p:2 is turned away: WebSocket upgrade: because",
-        "safe: p:3 is turned away: no TLS: why (2 more of these since the last line)",
-        "safe: p:4 is turned away: no TLS: why",
-    ]
-    assert refusals.counts == {Turned.PLAIN: 5, Turned.UPGRADE: 1}
+def test_refusals_are_all_counted_and_some_are_told() -> None:
+    told: list[bytes] = []
+    refusals = Refusals(OperatorLog(told.append))
+    for number in range(100):
+        refusals.note(Turned.PLAIN, "safe", f"p:{number}", "why")
+    refusals.note(Turned.UPGRADE, "web", "p:1", "because")
+    assert 1 < len(told) < 20
+    assert told[-1].endswith(b" warning websocket-upgrade: turned away: because listener=web peer=p:1\n")
+    assert refusals.counts == {Turned.PLAIN: 100, Turned.UPGRADE: 1}

@@ -15,6 +15,7 @@ from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
 from edgebroker.world.doors.listener import Listener
 from edgebroker.world.doors.refusals import Refusals
+from edgebroker.world.operatorlog import OperatorLog
 from edgebroker.world.reactor import Reactor
 from edgebroker.world.settings.listener import ListenerSettings
 
@@ -58,7 +59,7 @@ def run(request: pytest.FixtureRequest) -> Any:
 
 async def listen(reactor: Reactor) -> int:
     reactor.start()
-    listener = Listener(reactor, 1, Refusals(print))
+    listener = Listener(reactor, 1, Refusals(OperatorLog(lambda line: None)))
     await listener.open(ListenerSettings(port=0), None)
     return listener.port
 

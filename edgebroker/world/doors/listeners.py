@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from edgebroker.world.doors.contexts import CertificateUnusable, Tls, load
 from edgebroker.world.doors.listener import Listener
 from edgebroker.world.doors.refusals import Refusals
+from edgebroker.world.operatorlog import Level, OperatorLog
 from edgebroker.world.reactor import Reactor
 from edgebroker.world.settings import Problem, SettingsRefused
 from edgebroker.world.settings.listener import ListenerSettings
@@ -19,8 +20,9 @@ EXPIRY_DAYS = 21
 class Listeners:
     """Opens and closes them together."""
 
-    def __init__(self, reactor: Reactor, refusals: Refusals) -> None:
-        self.refusals = refusals
+    def __init__(self, reactor: Reactor, log: OperatorLog) -> None:
+        self.refusals = Refusals(log)
+        self._log = log
         self._reactor = reactor
         self._open: list[Listener] = []
         self._last_number = 0
@@ -28,11 +30,10 @@ class Listeners:
     def __iter__(self) -> Iterator[Listener]:
         return iter(self._open)
 
-    async def open(self, settings: Sequence[ListenerSettings], tell: Callable[[str], None]) -> None:
+    async def open(self, settings: Sequence[ListenerSettings]) -> None:
         """Begin to accept everywhere, or nowhere. Raises SettingsRefused, CannotListen."""
         loaded = load_all(settings)
-        for line in expiries(settings, loaded):
-            tell(line)
+        self._tell_expiries(settings, loaded)
         try:
             for one, tls in zip(settings, loaded, strict=True):
                 self._open.append(await self._opened(one, tls))
@@ -50,6 +51,10 @@ class Listeners:
         for listener in self._open:
             listener.close()
         self._open = []
+
+    def _tell_expiries(self, settings: Sequence[ListenerSettings], loaded: Sequence[Tls | None]) -> None:
+        for line in expiries(settings, loaded):
+            self._log.tell(Level.WARNING, "certificate", line)
 
     async def _opened(self, settings: ListenerSettings, tls: Tls | None) -> Listener:
         self._last_number += 1

@@ -1,48 +1,36 @@
-"""Who was turned away before a CONNECT could be read: counted by cause, told in few lines."""
+"""Who was turned away before a CONNECT could be read: all are counted by cause, some are told."""
 
 from __future__ import annotations
 
 import enum
-import time
 from collections import Counter
-from collections.abc import Callable
 
-EVERY_S = 10.0
-"""One line for each cause in this time; how many more there were, the next one says. A scan of the port knocks some
-thousand times a second, and each line is a write to a card."""
+from edgebroker.world.operatorlog import Level, OperatorLog
 
 
 class Turned(enum.Enum):
-    """Why a client was turned away. The value is for people and for metrics."""
+    """Why a client was turned away. The value is the code in the operator's log, and the label in metrics."""
 
-    PLAIN = "no TLS"
-    HANDSHAKE = "TLS handshake"
-    NO_CERTIFICATE = "no client certificate"
-    CERTIFICATE = "client certificate"
-    UPGRADE = "WebSocket upgrade"
-    FRAME = "WebSocket frame"
-    ORIGIN = "WebSocket origin"
-    PROXY_SOURCE = "not a trusted proxy"
-    PROXY_HEADER = "PROXY header"
-    FULL = "too many connections"
+    PLAIN = "no-tls"
+    HANDSHAKE = "tls-handshake"
+    NO_CERTIFICATE = "no-client-certificate"
+    CERTIFICATE = "client-certificate"
+    UPGRADE = "websocket-upgrade"
+    FRAME = "websocket-frame"
+    ORIGIN = "websocket-origin"
+    PROXY_SOURCE = "proxy-source"
+    PROXY_HEADER = "proxy-header"
+    FULL = "listener-full"
 
 
 class Refusals:
-    """`counts` has every one; *tell* gets a line for some."""
+    """`counts` has every one; the log tells a few of each cause a minute: a scan knocks a thousand times a second."""
 
-    def __init__(self, tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, log: OperatorLog) -> None:
         self.counts: Counter[Turned] = Counter()
-        self._tell = tell
-        self._clock = clock
-        self._told: dict[Turned, tuple[float, int]] = {}  # cause -> when it was last told, and the count then
+        self._log = log
 
     def note(self, cause: Turned, listener: str, peer: str, why: str) -> None:
         """A client at *peer* was turned away by *listener*."""
         self.counts[cause] += 1
-        now, count = self._clock(), self.counts[cause]
-        at, told = self._told.get(cause, (-EVERY_S, 0))
-        if now - at < EVERY_S:
-            return
-        self._told[cause] = (now, count)
-        more = f" ({count - told - 1} more of these since the last line)" if count - told > 1 else ""
-        self._tell(f"{listener}: {peer} is turned away: {cause.value}: {why}{more}")
+        self._log.tell(Level.WARNING, cause.value, f"turned away: {why}", listener=listener, peer=peer)

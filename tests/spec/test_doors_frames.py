@@ -1,0 +1,108 @@
+"""WebSocket frames (RFC 6455 section 5): what is taken apart, what is answered, what is refused and with which code."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from wsproto.connection import Connection, ConnectionState, ConnectionType
+from wsproto.events import BytesMessage, CloseConnection
+
+from edgebroker.world.doors.frames import Code, FrameError, Frames, close_frame, framed
+
+KEY = b"\x37\xfa\x21\x3d"  # of the examples in RFC 6455 section 5.7
+
+
+def frame(payload: bytes = b"", opcode: int = 2, final: bool = True, key: bytes = KEY, form: int = 0) -> bytes:
+    """A frame as a client sends it. *form* forces a length of 2 or 8 bytes."""
+    size = len(payload)
+    first = bytes([opcode | (0x80 if final else 0)])
+    if form == 8 or (not form and size > 0xFFFF):
+        head = first + b"\xff" + size.to_bytes(8)
+    elif form == 2 or (not form and size > 125):
+        head = first + b"\xfe" + size.to_bytes(2)
+    else:
+        head = first + bytes([0x80 | size])
+    return head + key + bytes(octet ^ key[at % 4] for at, octet in enumerate(payload))
+
+
+def test_the_example_of_the_standard() -> None:
+    ping = bytes.fromhex("8985 37fa213d 7f9f4d5158")  # section 5.7: a masked Ping that says "Hello"
+    frames = Frames()
+    assert frames.take(ping) == []
+    assert frames.answers() == b"\x8a\x05Hello"
+    assert frames.answers() == b""
+
+
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 65_535, 65_536, 300_000])
+def test_every_length_comes_through_in_both_directions(size: int) -> None:
+    payload = random.Random(size).randbytes(size)
+    assert b"".join(Frames().take(frame(payload))) == payload
+    client = Connection(ConnectionType.CLIENT)
+    client.receive_data(framed(payload))
+    heard = b"".join(bytes(event.data) for event in client.events() if isinstance(event, BytesMessage))
+    assert heard == payload
+
+
+def test_frames_may_be_cut_anywhere() -> None:
+    said = (
+        frame(b"abc", final=False)
+        + frame(b"ping", opcode=9)
+        + frame(b"", opcode=0, final=False)
+        + frame(b"d" * 130, opcode=0)
+        + frame(b"last", opcode=2)
+    )
+    for step in range(1, 40):
+        frames = Frames()
+        heard = b"".join(b"".join(frames.take(said[at : at + step])) for at in range(0, len(said), step))
+        assert heard == b"abc" + b"d" * 130 + b"last"
+        assert frames.answers() == b"\x8a\x04ping"
+
+
+def test_only_the_latest_ping_is_answered() -> None:
+    frames = Frames()
+    frames.take(frame(b"1", opcode=9) + frame(b"2", opcode=9))
+    assert frames.answers() == b"\x8a\x012"
+
+
+@pytest.mark.parametrize(("payload", "code"), [(b"", 1005), (b"\x03\xe8", 1000), (b"\x03\xe9bye", 1001)])
+def test_a_close_is_answered_and_ends_everything(payload: bytes, code: int) -> None:
+    frames = Frames()
+    assert frames.take(frame(b"a") + frame(payload, opcode=8) + frame(b"b")) == [b"a"]
+    assert frames.closed == code
+    assert frames.answers() == bytes.fromhex("8802 03e8")
+    assert frames.take(frame(b"c")) == []
+
+
+REFUSED = {
+    "text": (frame(b"x", opcode=1), Code.UNSUPPORTED_DATA),
+    "not masked": (b"\x82\x01x", Code.PROTOCOL_ERROR),
+    "a reserved bit": (b"\xc2" + frame(b"x")[1:], Code.PROTOCOL_ERROR),
+    "an unknown opcode": (frame(b"x", opcode=3), Code.PROTOCOL_ERROR),
+    "an unknown control opcode": (frame(b"x", opcode=11), Code.PROTOCOL_ERROR),
+    "goes on where nothing began": (frame(b"x", opcode=0), Code.PROTOCOL_ERROR),
+    "begins within another": (frame(b"x", final=False) + frame(b"x"), Code.PROTOCOL_ERROR),
+    "text within a message": (frame(b"x", final=False) + frame(b"x", opcode=1), Code.PROTOCOL_ERROR),
+    "a long ping": (frame(b"x" * 126, opcode=9), Code.PROTOCOL_ERROR),
+    "a ping in parts": (frame(b"x", opcode=9, final=False), Code.PROTOCOL_ERROR),
+    "half a close code": (frame(b"x", opcode=8), Code.PROTOCOL_ERROR),
+    "a length of 2 bytes for 125": (frame(b"x" * 125, form=2), Code.PROTOCOL_ERROR),
+    "a length of 8 bytes for 65,535": (frame(b"x" * 65_535, form=8), Code.PROTOCOL_ERROR),
+    "more than any packet": (b"\x82\xff" + (1 << 30).to_bytes(8) + KEY, Code.TOO_BIG),
+}
+
+
+@pytest.mark.parametrize(("said", "code"), REFUSED.values(), ids=REFUSED)
+def test_what_breaks_the_protocol_is_refused_with_its_code(said: bytes, code: Code) -> None:
+    with pytest.raises(FrameError) as refused:
+        Frames().take(said)
+    assert refused.value.code is code
+
+
+def test_a_client_understands_our_close() -> None:
+    client = Connection(ConnectionType.CLIENT)
+    client.receive_data(close_frame(Code.TOO_BIG, "ü" * 100))
+    [event] = client.events()
+    assert isinstance(event, CloseConnection)
+    assert (event.code, event.reason) == (1009, "ü" * 61)
+    assert client.state is ConnectionState.REMOTE_CLOSING

@@ -1,0 +1,140 @@
+"""Behind a proxy: whom a connection is of, whom the listener believes, and what it does with the rest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgebridge.frontend.frontend import Frontend
+from edgebridge.frontend.terms import Terms
+from edgebroker.node.ledger import Ledger
+from edgebroker.node.node import Node
+from edgebroker.world.doors.listener import Listener
+from edgebroker.world.doors.proxyheader import SIGNATURE
+from edgebroker.world.doors.refusals import Refusals, Turned
+from edgebroker.world.operatorlog import OperatorLog
+from edgebroker.world.reactor import Reactor
+from edgebroker.world.settings import Settings
+
+CONNECT = bytes.fromhex("1010 00044d515454 04 02 0000 0004") + b"name"
+CONNACK = bytes.fromhex("20020000")
+IPV4 = bytes([192, 0, 2, 7, 192, 0, 2, 1]) + b"\x30\x39\x07\x5b"
+CERTIFIED = b"\x20\x00\x0e\x03\0\0\0\0\x22\x00\x06pump-3"
+Dialled = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+def header(body: bytes = IPV4, command: int = 0x21, family: int = 0x11) -> bytes:
+    return SIGNATURE + bytes([command, family]) + len(body).to_bytes(2) + body
+
+
+class Scene:
+    """A gateway's front end behind one listener with `proxy_protocol`."""
+
+    def __init__(self, more: str) -> None:
+        text = f"[listener]\nport = 0\nproxy_protocol = true\nanonymous = true\n{more}\n"
+        [self.settings] = Settings.parse(text, "f", Path("/")).listeners
+        self.told: list[bytes] = []
+        self.refusals = Refusals(OperatorLog(self.told.append))
+        self.frontend = Frontend(Node(Ledger()), Terms(), str)
+        self.reactor = Reactor(self.frontend)
+        self.listener = Listener(self.reactor, 1, self.refusals)
+
+    async def dial(self, said: bytes) -> Dialled:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.listener.port)
+        writer.write(said)
+        return reader, writer
+
+    async def play(self, story: Callable[[Scene], Coroutine[Any, Any, None]]) -> None:
+        self.reactor.start()
+        await self.listener.open(self.settings, None)
+        await story(self)
+        self.listener.close()
+        await self.reactor.stop()
+
+
+def play(story: Callable[[Scene], Coroutine[Any, Any, None]], more: str = "") -> None:
+    async def played() -> None:
+        await asyncio.wait_for(Scene(more).play(story), 30)
+
+    asyncio.run(played())
+
+
+def test_a_connection_is_of_the_client_behind_the_proxy() -> None:
+    async def story(scene: Scene) -> None:
+        reader, writer = await scene.dial(header(IPV4 + CERTIFIED) + CONNECT)
+        assert await reader.readexactly(4) == CONNACK
+        [connection] = scene.frontend.connections.values()
+        assert connection.peer == "192.0.2.7:12345"
+        assert connection.certificate is not None
+        assert connection.certificate.name == "pump-3"
+        writer.close()
+
+    play(story)
+
+
+def test_the_header_may_come_in_pieces_and_nobody_is_there_before_it_is_whole() -> None:
+    async def story(scene: Scene) -> None:
+        said = header()
+        reader, writer = await scene.dial(said[:1])
+        for octet in said[1:]:
+            await asyncio.sleep(0)
+            assert not scene.frontend.connections
+            writer.write(bytes([octet]))
+        writer.write(CONNECT)
+        assert await reader.readexactly(4) == CONNACK
+        writer.close()
+
+    play(story)
+
+
+def test_a_proxy_that_speaks_for_itself_has_its_own_address() -> None:
+    async def story(scene: Scene) -> None:
+        reader, writer = await scene.dial(header(b"", 0x20, 0) + CONNECT)
+        assert await reader.readexactly(4) == CONNACK
+        [connection] = scene.frontend.connections.values()
+        assert connection.peer.startswith("127.0.0.1:")
+        writer.close()
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("said", "more", "cause", "why"),
+    [
+        (CONNECT, "", Turned.PROXY_HEADER, "no PROXY header"),
+        (header(family=0x12), "", Turned.PROXY_HEADER, "family and transport 0x12: not a stream"),
+        (header(), 'proxy_sources = ["192.0.2.0/24"]', Turned.PROXY_SOURCE, "proxy_sources does not name it"),
+    ],
+)
+def test_who_is_not_believed_is_cut_off(said: bytes, more: str, cause: Turned, why: str) -> None:
+    async def story(scene: Scene) -> None:
+        reader, writer = await scene.dial(said)
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+        assert scene.refusals.counts == {cause: 1}
+        assert f"warning {cause.value}: turned away: {why} listener=".encode() in scene.told[0]
+        assert not scene.frontend.connections
+
+    play(story, more)
+
+
+def test_websocket_follows_the_header() -> None:
+    async def story(scene: Scene) -> None:
+        request = (
+            b"GET /mqtt HTTP/1.1\r\nhost: a\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
+            b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+            b"sec-websocket-protocol: mqtt\r\n\r\n"
+        )
+        reader, writer = await scene.dial(header() + request)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+        writer.write(b"\x82" + bytes([0x80 | len(CONNECT)]) + bytes(4) + CONNECT)
+        assert await reader.readexactly(6) == b"\x82\x04" + CONNACK
+        writer.close()
+
+    play(story, 'protocol = "websocket"')
