@@ -22,6 +22,7 @@ COMMANDS = {
     "sub": "Subscribe by topic and content, and print what arrives.",
     "explain": "Show how a filter is understood and found.",
     "check": "Check a settings file and show what it says.",
+    "token": "Make and check signed tokens, and keys for them.",
     "acl": "Check an access-control file, and ask what it allows.",
     "passwd": "Add users to a password file, change or check their passwords.",
     "import": "Translate a configuration of Mosquitto into settings.",

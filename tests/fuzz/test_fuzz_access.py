@@ -1,13 +1,16 @@
-"""Broken password and access-control files: the readers answer with problems that name the line, never with an
-exception or an open door.
+"""Broken password, key and access-control files, and tokens: the readers answer with problems that name the line,
+never with an exception or an open door.
 """
 
 from __future__ import annotations
 
 import random
 
+import pytest
+
 from edgebridge.session.acl import Acl, AclInvalid
 from edgebridge.session.passwordfile import PasswordFile
+from edgebridge.session.token import CLOCK_IS_SET_AFTER, Token, TokenInvalid, TokenKeys, key_line
 
 ROUNDS = 4_000
 KEY = "qgs1QcSFOIvzZ3UqBhBGWcPvsJzdjzo6LcJDQ2NcHbXzAhhBmhN3M2H3vGq2ezGZ6jWnOAe4bWx2L1dXb1DTBg=="
@@ -79,3 +82,18 @@ def test_access_control_files(chance: random.Random) -> None:
                 lines[problem.line - 1] = ""
             Acl.parse("\n".join(lines))
     assert ROUNDS // 10 < refused < ROUNDS
+
+
+def test_key_files_and_tokens(chance: random.Random) -> None:
+    """A token that was changed in any way does not hold."""
+    text = "# keys\n" + "\n".join(key_line(name, bytes(range(32))) for name in ("a", "b", "c")) + "\n"
+    keys = TokenKeys.parse(text)
+    whole = keys.make(Token("pump", CLOCK_IS_SET_AFTER + 9, key_id="b"), ["write a/# where v > 1"])
+    for _ in range(ROUNDS):
+        for problem in TokenKeys.parse(mutated(text, chance)).problems:
+            assert problem.line >= 1
+        changed = mutated(whole, chance).encode("utf-8", "surrogatepass")
+        if changed != whole.encode():
+            with pytest.raises(TokenInvalid) as caught:
+                keys.read(changed, CLOCK_IS_SET_AFTER)
+            assert len(str(caught.value)) < 300

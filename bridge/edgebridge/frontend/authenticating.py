@@ -8,7 +8,7 @@ is kept and not read.
 from __future__ import annotations
 
 from edgebridge.frontend.connection import Connection
-from edgebridge.session.access import OPEN, Access, Question
+from edgebridge.session.access import OPEN, Access, PasswordQuestion, Question
 from edgebridge.session.lifecycle import State
 from edgebridge.session.recentproofs import RecentProofs
 from edgebridge.session.verdict import Verdict
@@ -63,7 +63,7 @@ class Authenticating:
         answer = self.access.ask(connect.username, connect.password, entrance.is_anonymous, certified)
         if isinstance(answer, Verdict):
             return answer
-        if self._proofs.knows(answer.user, answer.password, answer.mark, now):
+        if isinstance(answer, PasswordQuestion) and self._proofs.knows(answer.user, answer.password, answer.mark, now):
             return answer.passed()
         if len(self._running) >= VERIFICATIONS_MAX:
             return BUSY
@@ -94,7 +94,7 @@ class Authenticating:
         if running is None:
             return None
         connect, question = running
-        if verdict.is_yes:
+        if verdict.is_yes and isinstance(question, PasswordQuestion):
             self._proofs.note(question.user, question.password, question.mark, now)
         connection.state = State.AWAITING_CONNECT
         connection.is_held = False

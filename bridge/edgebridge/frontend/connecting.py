@@ -131,6 +131,7 @@ class Connecting:
         self._node.timers.cancel(("will", client_id))
         session.will = connect.will
         session.user = verdict.user
+        session.claims = verdict.claims
         self._entitle(session)
         session.connection = connection
         connection.session = session
@@ -170,13 +171,14 @@ class Connecting:
     def _guard(self) -> None:
         """Let the node ask who may read what, if anything is forbidden to anybody."""
         routes = self._node.routes
-        routes.ask = None if self._authenticating.access.rules is None else self._permission
+        access = self._authenticating.access
+        routes.ask = None if access.rules is None and access.tokens is None else self._permission
         routes.forget()
 
     def _entitle(self, session: Session) -> None:
         """Give *session* the rights of its user. What routes know of it may not hold any more."""
         before = session.rights
-        session.rights = self._authenticating.access.rights(session.user, session.client_id)
+        session.rights = self._authenticating.access.rights(session.user, session.client_id, session.claims)
         if session.subscribed and (before is not None or session.rights is not None):
             self._node.routes.forget()
 

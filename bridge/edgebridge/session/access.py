@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+from edgebridge.session.acl import Acl
 from edgebridge.session.passwordfile import PasswordFile
 from edgebridge.session.rights import Rights
 from edgebridge.session.rulebook import RuleBook
 from edgebridge.session.scramsecret import ScramSecret
+from edgebridge.session.token import ClockUnknown, TokenInvalid, TokenKeys, is_token
 from edgebridge.session.verdict import ANYBODY, NAMELESS, WRONG, Proof, Verdict
+from edgebridge.wire.reasons import ReasonCode
 
 
 class CertificateUser(Enum):
@@ -60,7 +63,32 @@ class PasswordQuestion:
         return Verdict(user=self.user, proof=Proof.PASSWORD, mark=self.mark)
 
 
-Question: TypeAlias = PasswordQuestion
+@dataclass(frozen=True, slots=True)
+class TokenQuestion:
+    """Does this token hold now? Takes some microseconds, and the time of day."""
+
+    keys: TokenKeys
+    user: str
+    """Who the client says it is; empty: whoever the token names."""
+    password: bytes
+    mark: str = ""
+    is_slow: bool = False
+
+    def answer(self, unix_s: int) -> Verdict:
+        """The verdict."""
+        try:
+            token = self.keys.read(self.password, unix_s)
+        except ClockUnknown as error:
+            return Verdict(ReasonCode.SERVER_UNAVAILABLE, str(error))
+        except TokenInvalid as error:
+            return Verdict(WRONG.reason, f"the token does not hold: {error}")
+        if self.user not in ("", token.user):
+            return Verdict(WRONG.reason, "the token names another user")
+        mark = self.keys.mark(token.key_id)
+        return Verdict(user=token.user, proof=Proof.TOKEN, mark=mark, lasts_s=token.until - unix_s, claims=token.claims)
+
+
+Question: TypeAlias = PasswordQuestion | TokenQuestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +98,7 @@ class Access:
     passwords: PasswordFile | None = None
     certificate_user: CertificateUser = CertificateUser.NOBODY
     rules: RuleBook | None = None
+    tokens: TokenKeys | None = None
 
     def ask(
         self, username: str | None, password: bytes | None, is_anonymous: bool, certified: str = ""
@@ -82,6 +111,10 @@ class Access:
             return Verdict(user=certified, proof=Proof.CERTIFICATE, mark=certified)
         if username is None and password is None:
             return ANYBODY if is_anonymous else NAMELESS
+        if self.tokens is not None and password is not None and is_token(password):
+            return TokenQuestion(self.tokens, username or "", password)
+        if self.passwords is None and self.tokens is not None:
+            return WRONG
         if self.passwords is None:  # names cannot be checked here: who gives one is as anonymous as who gives none
             return ANYBODY if is_anonymous else WRONG
         if not username or not password:
@@ -111,13 +144,17 @@ class Access:
                 return user is not None and str(user.hash) == verdict.mark
             case Proof.SCRAM:
                 return verdict.mark == str(self.scram_secret(verdict.user))
+            case Proof.TOKEN:
+                key_id = verdict.mark.partition(":")[0]
+                return self.tokens is not None and self.tokens.mark(key_id) == verdict.mark
             case Proof.CERTIFICATE:
                 return self.certificate_user is not CertificateUser.NOBODY
         return True
 
-    def rights(self, user: str, client: str) -> Rights | None:
-        """What *client* may do, who is *user*; None: everything."""
-        return None if self.rules is None else self.rules.rights(user, client)
+    def rights(self, user: str, client: str, claims: Acl | None = None) -> Rights | None:
+        """What *client* may do, who is *user*; None: everything. *claims* of a token only ever narrow it."""
+        within = None if claims is None else RuleBook(claims).rights(user, client)
+        return within if self.rules is None else self.rules.rights(user, client, within)
 
     def scram_secret(self, user: str) -> ScramSecret | None:
         """What SCRAM-SHA-256 needs to know of *user*; None if there is no such user, or no such secret."""

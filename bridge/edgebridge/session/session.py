@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from edgebridge.session.acl import Acl
 from edgebridge.session.inflight import Inflight
 from edgebridge.session.outbox import Outbox
 from edgebridge.session.rights import Rights
@@ -15,6 +16,7 @@ class Session:
     """One client's state. `connection` is None while it is away; subscriptions are kept by the node."""
 
     __slots__ = (
+        "claims",
         "client_id",
         "connection",
         "expiry_s",
@@ -40,6 +42,8 @@ class Session:
         """How many subscriptions the client has."""
         self.rights: Rights | None = None
         """What the client may do; None: everything."""
+        self.claims: Acl | None = None
+        """What the client's token allows at most."""
         self.user = ""
         """Who the client proved to be; empty: nobody in particular."""
         self.will: Will | None = None

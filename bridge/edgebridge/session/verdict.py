@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
+from edgebridge.session.acl import Acl
 from edgebridge.wire.reasons import ReasonCode
 
 
@@ -33,7 +33,7 @@ class Verdict:
     """What the proof was made with. If that is not what it was, after the files were read again, it does not hold."""
     lasts_s: int | None = None
     """How long it holds, in seconds; None: until further notice."""
-    claims: Any = None
+    claims: Acl | None = None
     """What a token allows at most; None: whatever its user may do."""
 
     @property

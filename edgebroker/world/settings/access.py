@@ -18,4 +18,5 @@ class AccessSettings:
 
     password_file: Path | None = key(None, File(), Applied.LIVE)
     acl_file: Path | None = key(None, File(), Applied.LIVE)
+    token_keys: Path | None = key(None, File(), Applied.LIVE)
     certificate_user: str = key("nobody", Choice(("nobody", "common name", "alternative name")), Applied.LIVE)
