@@ -34,3 +34,11 @@ class LogDamaged(EdgebrokerError):
 
 class CannotListen(EdgebrokerError):
     """The machine does not let us listen there; the message names the address and why."""
+
+
+class JournalDamaged(EdgebrokerError):
+    """A journal cannot be used as it is; the message names the file and how to mend it."""
+
+
+class JournalInUse(EdgebrokerError):
+    """Another process works with the journal; the message names it."""

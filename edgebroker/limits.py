@@ -39,3 +39,12 @@ CONNECTIONS_MAX = 10_000
 RETAINED_MESSAGES_MAX = 100_000
 RETAINED_BYTES_MAX = 64 * MIB
 SESSIONS_MAX = 20_000  # remembered sessions, connected or not
+
+# -- the journal (docs/journal.md, "Limits") ---------------------------------------------------------------------
+JOURNAL_SEGMENT_BYTES = 8 * MIB  # a flash card erases 4 MiB at a time; recovery holds one segment in memory
+JOURNAL_SEGMENT_BYTES_MAX = 64 * MIB  # one that holds a single record beyond the usual size
+JOURNAL_RECORD_BYTES_MAX = 32 * MIB  # a packet of PACKET_BYTES_MAX and what is said about its copies
+JOURNAL_BATCH_BYTES = 1 * MIB  # records that wait for one commit: they go to the disk at once when there are as many
+JOURNAL_BATCH_RECORDS = 2_000  # the same; framing them takes 1.5 ms, which everybody else waits
+JOURNAL_BYTES_MAX = 1024 * MIB  # beyond it nothing more is taken; recovery reads 100 MB in 2 s at most
+JOURNAL_QUARANTINE_FILES_MAX = 16  # damaged segments that are kept for whoever wants to look: 128 MiB

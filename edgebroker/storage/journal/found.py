@@ -1,0 +1,85 @@
+"""What recovery found in a folder: where the journal goes on, and what is wrong with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Segment:
+    """One file in use, or found."""
+
+    name: str
+    bytes: int
+    sequence: int
+    first_lsn: int
+    is_sound: bool = True
+    """False: a write or a sync failed, so the file is not used again."""
+    is_damaged: bool = False
+    """Recovery found damage in it: it is set aside, not used again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Something that was on the disk once and is not intact any more. Everything else is used."""
+
+    name: str
+    """The file; empty if the file itself is missing."""
+    offset: int
+    first_lsn: int
+    """The first and the last record that is lost, both 0 if none is."""
+    last_lsn: int
+    what: str
+
+    @property
+    def records(self) -> int:
+        """How many records are lost."""
+        return self.last_lsn - self.first_lsn + 1 if self.first_lsn else 0
+
+    def __str__(self) -> str:
+        where = f"{self.name or 'no file'} at {self.offset}" if self.name else "missing"
+        lost = f"; lost are the records {self.first_lsn} to {self.last_lsn}" if self.first_lsn else ""
+        return f"{where}: {self.what}{lost}"
+
+
+@dataclass(frozen=True, slots=True)
+class Torn:
+    """The last commit of a run that did not end cleanly, as far as it did not reach the disk. Nobody was promised it.
+
+    If bits were flipped in exactly this commit, it looks the same; so it is told.
+    """
+
+    name: str
+    offset: int
+    first_lsn: int
+    """The first record that is not used; 0 if even that is not known."""
+    last_lsn: int
+
+
+@dataclass(slots=True)
+class Found:
+    """A journal as recovery left it; the next run's `Journal` begins with it."""
+
+    store: bytes
+    lsn: int = 0
+    """The last record that is used."""
+    replay_from: int = 1
+    """The first record that was given to the owner."""
+    records: int = 0
+    """How many records were given to the owner."""
+    used_bytes: int = 0
+    """Bytes of frames that were read."""
+    snapshot_bytes: int = 0
+    next_sequence: int = 1
+    is_clean: bool = False
+    """The last run ended on purpose, with everything on the disk."""
+    unproven: list[bytes] = field(default_factory=list)
+    """The records of the last commit: perhaps they were never synced, so the next run writes them again."""
+    segments: list[Segment] = field(default_factory=list)
+    """In order of their sequence; the last ones may hold nothing of use."""
+    free: list[str] = field(default_factory=list)
+    """Files without a header: room that was being made."""
+    strangers: list[str] = field(default_factory=list)
+    """Files that are no part of this journal: they are set aside."""
+    damage: list[Damage] = field(default_factory=list)
+    torn: Torn | None = None

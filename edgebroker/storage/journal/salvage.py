@@ -1,0 +1,109 @@
+"""Records in the bytes of a frame: the quick way, and the careful way around what is damaged."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+from edgebroker.limits import MIB
+
+from .format import FRAME_BYTES, RECORD, RECORD_BYTES, SECTOR_BYTES
+
+SEARCH_BYTES_MAX = 64 * MIB
+"""What all searches of one recovery may checksum: 0.1 s. Bytes made to look like records would take hours else."""
+SEARCH_STEP_BYTES = 32
+"""What it costs to look at one more place, in bytes that could be checksummed in that time."""
+
+
+def read_records(
+    data: bytes, at: int, end: int, lsn: int, limit: int, salt: int, apply: Callable[[int, bytes], object]
+) -> tuple[int, int]:
+    """Give the records from *lsn* to before *limit* to *apply* as long as they are intact.
+
+    Returns the LSN and the offset of the first that is not, or *limit* and the end.
+    """
+    unpack, crc32 = RECORD.unpack_from, zlib.crc32
+    last = end - RECORD_BYTES
+    while lsn < limit and at <= last:
+        crc, size = unpack(data, at)
+        behind = at + 8 + size
+        if behind > end or not size:
+            break
+        covered = data[at + 4 : behind]
+        if crc32(covered, salt) != crc:
+            break
+        apply(lsn, covered[4:])
+        lsn += 1
+        at = behind
+    return lsn, at
+
+
+class Salvage:
+    """Searches behind damaged places. What they may cost is bounded over all of them."""
+
+    def __init__(self) -> None:
+        self._bytes_left = SEARCH_BYTES_MAX
+        self._trusted = (0, 0)  # end and limit of the frame whose lengths were found to be right
+
+    def behind(self, data: bytes, at: int, end: int, lsn: int, limit: int, salt: int) -> tuple[int, int]:
+        """Where to go on behind the damaged record *lsn* at *at*, in a frame up to *end* whose last is *limit* - 1.
+
+        Returns the LSN and the offset of the next record that is worth a try; *limit* and *end* if there is none.
+        If the lengths from here on lead exactly to the end, they are right and only this record is lost. Otherwise
+        the LSN of an intact row of records that ends where the frame ends is counted from there.
+        """
+        if self._trusted == (end, limit) or self._count(data, at, end, limit - lsn) == limit - lsn:
+            self._trusted = (end, limit)
+            return lsn + 1, at + RECORD_BYTES + RECORD.unpack_from(data, at)[1]
+        for spot in range(at + 1, end - RECORD_BYTES):
+            self._bytes_left -= SEARCH_STEP_BYTES
+            if self._bytes_left <= 0:
+                break
+            count = self._intact(data, spot, end, salt)
+            if 0 < count < limit - lsn:
+                return limit - count, spot
+        return limit, end
+
+    def _count(self, data: bytes, at: int, end: int, most: int) -> int:
+        """How many records the lengths from *at* say there are, if they end at *end*; 0 if they do not."""
+        count = 0
+        while at < end and count < most:
+            if at + RECORD_BYTES > end:
+                return 0
+            at += RECORD_BYTES + RECORD.unpack_from(data, at)[1]
+            count += 1
+        return count if at == end else 0
+
+    def _intact(self, data: bytes, at: int, end: int, salt: int) -> int:
+        """How many records there are from *at* to *end*, if all are intact; else 0."""
+        count = 0
+        while at < end:
+            if at + RECORD_BYTES > end:
+                return 0
+            crc, size = RECORD.unpack_from(data, at)
+            behind = at + RECORD_BYTES + size
+            if not size or behind > end:
+                return 0
+            self._bytes_left -= size
+            if zlib.crc32(data[at + 4 : behind], salt) != crc or self._bytes_left <= 0:
+                return 0
+            at = behind
+            count += 1
+        return count
+
+    def headless(self, data: bytes, at: int, end: int, lsn: int, limit: int, salt: int) -> list[tuple[int, bytes]]:
+        """Records from *lsn* to before *limit* between *at* and *end*, where no frame's head is intact.
+
+        Those behind the first head are surely numbered from *lsn*. Those behind further heads only if no record is
+        missing in all.
+        """
+        found: list[tuple[int, bytes]] = []
+        sure = 0
+        while at < end and lsn < limit:
+            begin = at + FRAME_BYTES
+            lsn, behind = read_records(data, begin, end, lsn, limit, salt, lambda *record: found.append(record))
+            if behind == begin:
+                break
+            sure = sure or len(found)
+            at = behind + -behind % SECTOR_BYTES
+        return found if lsn == limit else found[:sure]

@@ -1,0 +1,247 @@
+"""One life of a journal after another on a disk that misbehaves, and what must be true of every crash's image."""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from dataclasses import dataclass, field
+from random import Random
+
+from edgebroker.simworld.disk import Disk, DiskFailed
+from edgebroker.storage.journal.format import FRAME, FRAME_BYTES, FRAME_MARK, MAGIC, RECORD_BYTES
+from edgebroker.storage.journal.found import Found
+from edgebroker.storage.journal.journal import Journal
+from edgebroker.storage.journal.options import JournalOptions
+from edgebroker.storage.journal.recovery import recover
+from edgebroker.storage.journal.work import Purpose, Work, Write
+
+STORE = bytes(range(16))
+SMALL = JournalOptions(
+    segment_bytes=8_192, batch_bytes=3_000, batch_records=20, snapshot_min_bytes=16_384, bytes_max=1 << 20
+)
+FULL = "No space left on device"
+
+
+class Broken(AssertionError):
+    """A law of the journal does not hold."""
+
+
+@dataclass
+class Place:
+    """Where a record was written."""
+
+    name: str
+    begin: int
+    end: int
+    frame: int
+    """Where its frame begins."""
+
+
+@dataclass
+class Trial:
+    """The owner of a journal: it knows what it appended, what it was promised, and what was lost to flipped bits."""
+
+    random: Random
+    disk: Disk
+    journal: Journal
+    now: int = 0
+    said: dict[int, bytes] = field(default_factory=dict)
+    lost: set[int] = field(default_factory=set)
+    """Records that an earlier recovery reported as damaged."""
+    places: defaultdict[int, list[Place]] = field(default_factory=lambda: defaultdict(list))
+    promised: int = 0
+    """What an earlier life said was synced."""
+    replay_from: int = 1
+    """What a synced header says."""
+    images: int = 0
+    damaged_images: int = 0
+    refusals: int = 0
+    lives: int = 1
+    stating: int = 0
+    """Records of the snapshot being made that are still to come; 0 if none is."""
+
+    # -- the life of a journal ----------------------------------------------------------------------------------
+
+    def live(self, steps: int, crashes: int) -> None:
+        """Do *steps* random things, and look at *crashes* images on average."""
+        share = crashes / steps
+        for _ in range(steps):
+            self.step()
+            if self.random.random() < share:
+                self.crash_somehow()
+
+    def step(self) -> None:
+        journal, random = self.journal, self.random
+        self.now += random.choice((0, 300, 2_000, 7_000, 60_000))
+        for _ in range(random.choice((0, 1, 1, 2, 5))):
+            self.append()
+        if self.stating:
+            for _ in range(min(self.stating - 1, 3)):
+                self.append()
+                self.stating -= 1
+            if self.stating == 1:
+                journal.end_snapshot(self.now)
+                self.stating = 0
+        elif journal.wants_snapshot:
+            first = journal.begin_snapshot(self.now)
+            assert first == journal.lsn + 1
+            self.stating = random.choice((1, 4, 12))
+        due = journal.due()
+        if due is not None and due <= self.now:
+            work = journal.take(self.now)
+            if work is not None:
+                self.carry_out(work)
+        self.refusals += journal.is_refusing
+
+    def append(self) -> None:
+        size = self.random.choice((1, 10, 40, 56, 120, 120, 400, 1_500, 9_000 if self.random.random() < 0.05 else 30))
+        record = struct.pack("<BQ", 7, self.journal.lsn + 1) + self.random.randbytes(size)
+        lsn = self.journal.append(record, self.now)
+        self.said[lsn] = record
+
+    def carry_out(self, work: Work) -> None:
+        """Do what the journal wants; a crash may end its life at any point."""
+        journal = self.journal
+        for operation in work.operations:
+            if self.random.random() < 0.02:
+                self.crash_somehow()
+            if self.journal is not journal:
+                return
+            if isinstance(operation, Write):
+                self.locate(operation)
+            try:
+                self.disk.do(operation)
+            except DiskFailed as error:
+                if self.random.random() < 0.3:
+                    self.crash_somehow()
+                if self.journal is journal:
+                    journal.failed(work, str(error), self.now)
+                    assert journal.is_refusing or work.upto == 0
+                return
+        if self.random.random() < 0.02:
+            self.crash_somehow()
+        if self.journal is journal:
+            before = journal.synced
+            journal.done(work, self.now)
+            assert journal.synced == (work.upto or before)
+            if work.purpose is Purpose.BATCH:  # the first of a life begins a segment
+                self.replay_from = journal.replay_from
+
+    def locate(self, write: Write) -> None:
+        """Note where the records of a frame lie."""
+        at = write.data.index(FRAME_MARK) if write.data.startswith(MAGIC) else 0
+        _, _, _, lsn, count, _ = FRAME.unpack_from(write.data, at)
+        frame = write.offset + at
+        spot = frame + FRAME_BYTES
+        for number in range(lsn, lsn + count):
+            end = spot + RECORD_BYTES + len(self.said[number])
+            self.places[number].append(Place(write.name, spot, end, frame))
+            spot = end
+
+    # -- its crashes ----------------------------------------------------------------------------------------------
+
+    def crash_somehow(self) -> None:
+        """One image: after a kill or a power cut, perhaps with flipped bits; perhaps life goes on from there."""
+        random = self.random
+        image = self.disk.killed() if random.random() < 0.25 else self.disk.crash()
+        flips: list[tuple[str, int]] = []
+        if random.random() < 0.4 and image.files:
+            for _ in range(random.choice((1, 1, 1, 2, 8))):
+                name = random.choice(image.names())
+                bits = 8 * len(image.files[name].platter)
+                if bits:
+                    flips.append((name, random.randrange(bits)))
+                    image.flip(*flips[-1])
+        found = self.check(image, flips)
+        if found is not None and random.random() < 0.08:
+            self.go_on(image, found, bool(flips))
+
+    def check(self, image: Disk, flips: list[tuple[str, int]]) -> Found | None:
+        """Whether what recovery says of *image* keeps every law."""
+        self.images += 1
+        given: dict[int, bytes] = {}
+        order: list[int] = []
+
+        def apply(lsn: int, record: bytes) -> None:
+            order.append(lsn)
+            given[lsn] = record
+
+        found = recover(image, apply)
+        synced = max(self.promised, self.journal.synced)
+        if found is None:
+            if flips or not synced:
+                return None
+            raise Broken("a journal with synced records is not found")
+        if order != sorted(given):
+            raise Broken(f"records come twice or out of order: {order}")
+        for lsn, record in given.items():
+            if self.said.get(lsn) != record:
+                raise Broken(f"record {lsn} was never appended like that")
+        if found.records != len(given) or (given and max(given) > found.lsn):
+            raise Broken(f"the report says {found.records} records up to {found.lsn}, {len(given)} came")
+        if not flips and not self.lost and found.replay_from < self.replay_from:
+            raise Broken(f"replay begins at {found.replay_from}, a synced header says {self.replay_from}")
+        missing = {lsn for lsn in range(found.replay_from, synced + 1) if lsn not in given}
+        untold = {lsn for lsn in missing if not told(found, lsn)}
+        if untold:
+            raise Broken(f"records {sorted(untold)} were synced, and are neither there nor reported")
+        self.damaged_images += bool(found.damage)
+        if not self.lost and not flips and (found.damage or missing):
+            raise Broken(f"nothing was flipped, and there is damage: {list(map(str, found.damage))}, {missing}")
+        if len(flips) == 1 and not self.lost:
+            self.check_one_flip(found, missing, *flips[0])
+        return found
+
+    def check_one_flip(self, found: Found, missing: set[int], name: str, bit: int) -> None:
+        """A single flipped bit costs the record it is in, and in a torn commit what follows it."""
+        torn = found.torn.first_lsn if found.torn is not None else found.lsn + 1
+        hit = {
+            lsn: place.frame
+            for lsn, places in self.places.items()
+            for place in places
+            if place.name == name and place.begin <= bit >> 3 < place.end
+        }
+        for lsn in missing - set(hit):
+            behind = any(
+                (place.name, place.frame) == (name, frame)
+                for other, frame in hit.items()
+                for place in self.places[lsn]
+                if other < lsn
+            )
+            if not behind or lsn < torn:
+                raise Broken(f"record {lsn} at {self.places[lsn]} is missing; bit {bit} of {name} is elsewhere")
+
+    def go_on(self, image: Disk, found: Found, is_flipped: bool) -> None:
+        """The next life begins on *image*."""
+        self.lives += 1
+        old = self.journal
+        self.said = {lsn: record for lsn, record in self.said.items() if lsn <= found.lsn}
+        for lsn in [lsn for lsn in self.places if lsn > found.lsn]:
+            del self.places[lsn]
+        self.lost = {lsn for lsn in self.lost if lsn >= found.replay_from}
+        self.lost |= {lsn for lsn in range(found.replay_from, found.lsn + 1) if told(found, lsn)}
+        if found.damage or is_flipped:  # it may be told again until a snapshot makes the bad place superfluous
+            self.lost.add(found.lsn)
+        image.write_fails, image.sync_fails = self.disk.write_fails, self.disk.sync_fails
+        self.disk = image
+        self.stating = 0
+        self.promised = min(max(self.promised, old.synced), found.lsn)
+        self.replay_from = min(self.replay_from, found.replay_from)
+        self.journal = Journal(STORE, old.options, found, skip=self.random.randrange(1000))
+
+
+def told(found: Found, lsn: int) -> bool:
+    """Whether the report says that record *lsn* is lost."""
+    torn = found.torn
+    return any(damage.first_lsn <= lsn <= damage.last_lsn for damage in found.damage) or (
+        torn is not None and (torn.first_lsn == 0 or torn.first_lsn <= lsn)
+    )
+
+
+def trial_of(seed: int) -> Trial:
+    """A new journal on a new disk; both depend on *seed* alone."""
+    random = Random(seed)
+    disk = Disk(random, random.choice((1 << 40, 1 << 40, 60_000)))
+    disk.write_fails = random.choice((0.0, 0.0, 0.02))
+    disk.sync_fails = random.choice((0.0, 0.0, 0.05))
+    return Trial(random, disk, Journal(STORE, SMALL))

@@ -1,0 +1,41 @@
+"""20,000 crash images of journals: torn, unsynced, flipped bits, a full disk, failed writes and syncs.
+
+EDGEBROKER_CRASH_IMAGES=1000000 .venv/bin/pytest -n 2 tests/laws/test_journal_crashes.py      as many as wanted
+EDGEBROKER_CRASH_TRIAL=4711 .venv/bin/pytest tests/laws/test_journal_crashes.py -k one_trial    one trial again
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from .journal.trial import Broken, trial_of
+
+IMAGES = int(os.environ.get("EDGEBROKER_CRASH_IMAGES", "20000"))
+IMAGES_PER_TRIAL = 50
+SHARDS = 20
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_what_was_synced_comes_back_from_every_crash(shard: int, seed: int) -> None:
+    images = damaged = refusals = lives = 0
+    number = seed * 1_000_000 + shard * 10_000
+    while images < IMAGES / SHARDS:
+        trial = trial_of(number)
+        try:
+            trial.live(300, IMAGES_PER_TRIAL)
+        except Broken as broken:
+            command = f"EDGEBROKER_CRASH_TRIAL={number} .venv/bin/pytest {__file__} -k one_trial"
+            pytest.fail(f"{broken}\n{command}")
+        images += trial.images
+        damaged += trial.damaged_images
+        refusals += trial.refusals
+        lives += trial.lives
+        number += 1
+    # The trials are worth something: there was damage to be found, disks refused, and lives followed upon lives.
+    assert min(damaged, refusals, lives) > images / 200, (images, damaged, refusals, lives)
+
+
+def test_one_trial() -> None:
+    trial_of(int(os.environ.get("EDGEBROKER_CRASH_TRIAL", "1"))).live(300, IMAGES_PER_TRIAL)

@@ -1,0 +1,327 @@
+"""The journal's decisions: when records go to the disk, what a failure means, and what a snapshot frees."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from edgebroker.limits import JOURNAL_RECORD_BYTES_MAX
+from edgebroker.simworld.disk import Disk
+from edgebroker.simworld.diskworker import DiskWorker
+from edgebroker.simworld.simulation import Simulation
+from edgebroker.storage.journal.found import Found
+from edgebroker.storage.journal.journal import RETRY_US, RETRY_US_MAX, Journal
+from edgebroker.storage.journal.options import JournalOptions
+from edgebroker.storage.journal.recovery import recover
+from edgebroker.storage.journal.work import Create, Fill, Purpose, SetAside, Sync, Work, Write
+
+STORE = b"sixteen bytes..."
+SMALL = JournalOptions(segment_bytes=8_192, batch_bytes=4_000, batch_records=10, snapshot_min_bytes=16_384)
+
+
+class Bench:
+    """A journal whose work is done at once on a simulated disk."""
+
+    def __init__(self, options: JournalOptions = SMALL, disk: Disk | None = None, found: Found | None = None) -> None:
+        self.disk = Disk(Random(1)) if disk is None else disk
+        self.journal = Journal(STORE, options, found)
+        self.now = 0
+
+    def work(self) -> list[Work]:
+        """Do all that is due now; returns it."""
+        done = []
+        while (due := self.journal.due()) is not None and due <= self.now:
+            work = self.journal.take(self.now)
+            assert work is not None
+            for operation in work.operations:
+                self.disk.do(operation)
+            self.journal.done(work, self.now)
+            done.append(work)
+        return done
+
+    def say(self, *records: bytes) -> None:
+        """Append *records* and let them be synced."""
+        for record in records:
+            self.journal.append(record, self.now)
+        self.now += 10_000
+        self.work()
+        assert self.journal.synced == self.journal.lsn
+
+    def recovered(self) -> tuple[Found, dict[int, bytes]]:
+        """What a power cut now would leave."""
+        given: dict[int, bytes] = {}
+        found = recover(self.disk.crash(), given.__setitem__)
+        assert found is not None
+        return found, given
+
+
+def next_batch(journal: Journal, now: int) -> Work:
+    """The next work that writes records; whatever comes before it succeeds."""
+    while (work := journal.take(now)) is not None and work.purpose is not Purpose.BATCH:
+        journal.done(work, now)
+    assert work is not None
+    return work
+
+
+def batches(works: list[Work]) -> list[Work]:
+    return [work for work in works if work.purpose is Purpose.BATCH]
+
+
+def test_records_go_to_the_disk_together_after_the_commit_time() -> None:
+    journal = Journal(STORE, SMALL)
+    assert [journal.append(b"a", 1_000), journal.append(b"b", 3_000)] == [1, 2]
+    bench = Bench()
+    bench.journal = journal
+    bench.now = 1_000
+    bench.work()  # room for the first segment is made meanwhile
+    assert journal.synced == 0
+    bench.now = 5_999
+    assert not batches(bench.work())
+    bench.now = 6_000
+    (work,) = batches(bench.work())
+    assert (work.upto, journal.synced) == (2, 2)
+
+
+@pytest.mark.parametrize("records", [[b"r"] * 10, [b"x" * 3_990]])
+def test_enough_records_do_not_wait(records: list[bytes]) -> None:
+    journal = Journal(STORE, SMALL)
+    for record in records[:-1]:
+        journal.append(record, 100)
+    journal.append(records[-1], 200)
+    due = journal.due()
+    assert due is not None
+    assert due <= 200
+
+
+def test_who_can_wait_longer_says_by_when() -> None:
+    bench = Bench()
+    bench.say(b"first")
+    bench.now += 1_000_000
+    bench.work()
+    bench.journal.append(b"later", bench.now, by=bench.now + 500_000)
+    assert bench.journal.due() == bench.now + 500_000
+    bench.journal.append(b"sooner", bench.now)
+    assert bench.journal.due() == bench.now + SMALL.commit_us
+
+
+def test_one_work_is_under_way_at_a_time() -> None:
+    journal = Journal(STORE, SMALL)
+    journal.append(b"a", 0)
+    work = journal.take(0)
+    assert work is not None
+    journal.append(b"b", 0)
+    assert journal.take(9_000_000) is None
+    assert journal.due() is None
+    journal.done(work, 10)
+    with pytest.raises(ValueError, match="not under way"):
+        journal.done(work, 10)
+
+
+@pytest.mark.parametrize("size", [0, JOURNAL_RECORD_BYTES_MAX + 1])
+def test_records_have_bounds(size: int) -> None:
+    with pytest.raises(ValueError, match="1 to"):
+        Journal(STORE).append(bytes(size), 0)
+
+
+def test_a_batch_is_written_and_synced_and_nothing_else() -> None:
+    bench = Bench()
+    bench.say(b"first")
+    bench.journal.append(b"a", bench.now)
+    bench.now += 10_000
+    (work,) = batches(bench.work())
+    assert [type(operation) for operation in work.operations] == [Write, Sync]
+    write = work.operations[0]
+    assert isinstance(write, Write)
+    assert write.offset % 512 == len(write.data) % 512 == 0
+
+
+def test_a_record_larger_than_a_segment_gets_a_segment_of_its_own() -> None:
+    bench = Bench()
+    bench.say(b"before", b"L" * 100_000, b"behind")
+    found, given = bench.recovered()
+    assert [len(record) for record in given.values()] == [6, 100_000, 6]
+    assert [segment.bytes for segment in found.segments][1] > 100_000
+
+
+def test_after_a_failed_sync_everything_goes_to_a_new_segment() -> None:
+    bench = Bench()
+    journal = bench.journal
+    bench.say(b"safe")
+    old = journal.segments.live[-1].name
+    journal.append(b"in danger", bench.now)
+    work = next_batch(journal, bench.now + 5_000)
+    journal.failed(work, "Input/output error", bench.now)
+    assert (journal.is_refusing, journal.trouble, journal.synced) == (True, "Input/output error", 1)
+    journal.append(b"meanwhile", bench.now)
+    assert journal.due() == bench.now + RETRY_US
+    assert journal.take(bench.now + RETRY_US - 1) is None
+    bench.now += RETRY_US
+    works = batches(bench.work())
+    assert not any(getattr(operation, "name", "") == old for operation in works[0].operations)
+    assert (journal.is_refusing, journal.trouble, journal.synced) == (False, "", 3)
+    assert list(bench.recovered()[1].values()) == [b"safe", b"in danger", b"meanwhile"]
+
+
+def test_the_pause_between_tries_doubles_up_to_a_bound() -> None:
+    journal = Journal(STORE, SMALL)
+    journal.append(b"a", 0)
+    now, pauses = 0, []
+    for _ in range(12):
+        journal.failed(next_batch(journal, now), "No space left on device", now)
+        again = journal.due()
+        assert again is not None
+        pauses.append(again - now)
+        now = again
+    assert pauses[:3] == [RETRY_US, 2 * RETRY_US, 4 * RETRY_US]
+    assert pauses[-1] == RETRY_US_MAX
+
+
+def test_a_snapshot_frees_the_segments_before_it() -> None:
+    bench = Bench()
+    journal = bench.journal
+    while not journal.wants_snapshot:
+        bench.say(b"x" * 1_000)
+    before = len(journal.segments.live)
+    first = journal.begin_snapshot(bench.now)
+    assert first == journal.lsn + 1
+    assert not journal.wants_snapshot
+    bench.say(b"the whole state")
+    journal.end_snapshot(bench.now)
+    bench.work()
+    assert journal.replay_from == first
+    assert len(journal.segments.live) == 2 < before
+    assert list(bench.recovered()[1].values()) == [b"the whole state"]
+
+
+def test_replay_begins_with_a_snapshot_only_when_all_of_it_is_on_the_disk() -> None:
+    bench = Bench()
+    bench.say(b"old")
+    bench.journal.begin_snapshot(bench.now)
+    bench.say(b"half of the state")
+    assert list(bench.recovered()[1].values()) == [b"old", b"half of the state"]
+    bench.journal.append(b"the other half", bench.now)
+    bench.journal.end_snapshot(bench.now)
+    assert list(bench.recovered()[1].values()) == [b"old", b"half of the state"]
+    bench.now += 10_000
+    bench.work()
+    assert list(bench.recovered()[1].values()) == [b"half of the state", b"the other half"]
+
+
+def test_segments_are_used_again() -> None:
+    bench = Bench()
+    names = set()
+    for _ in range(300):
+        if bench.journal.wants_snapshot:
+            bench.journal.begin_snapshot(bench.now)
+            bench.journal.append(b"all", bench.now)
+            bench.journal.end_snapshot(bench.now)
+        bench.say(b"x" * 1_000)
+        names |= set(bench.disk.files)
+    assert bench.journal.segments.next_sequence > 30
+    assert len(names) < 12
+
+
+def test_a_full_journal_refuses_until_a_snapshot_has_freed_segments() -> None:
+    bench = Bench(replace(SMALL, bytes_max=5 * 8_192, snapshot_min_bytes=1 << 30))
+    journal = bench.journal
+    while not journal.is_refusing:
+        bench.say(b"x" * 1_000)
+    assert "the limit is 40960" in journal.trouble
+    assert journal.wants_snapshot
+    journal.begin_snapshot(bench.now)
+    bench.say(b"all")
+    journal.end_snapshot(bench.now)
+    bench.work()
+    assert (journal.is_refusing, journal.trouble) == (False, "")
+
+
+def test_room_is_made_before_it_is_needed_and_its_failure_is_only_a_warning() -> None:
+    bench = Bench()
+    bench.say(b"x" * 3_000)
+    bench.now += 60_000
+    (work,) = bench.work()
+    assert work.purpose is Purpose.ROOM
+    assert {type(operation) for operation in work.operations} >= {Create, Fill, Sync}
+    assert bench.journal.segments.free
+    journal = Bench().journal
+    work_ = journal.take(0)
+    assert work_ is not None
+    journal.failed(work_, "No space left on device", 0)
+    assert not journal.is_refusing
+    assert "No space left on device" in journal.warning
+
+
+def test_a_clean_end_is_marked() -> None:
+    bench = Bench()
+    bench.say(b"a")
+    assert not bench.recovered()[0].is_clean
+    bench.journal.append(b"b", bench.now)
+    bench.journal.close(bench.now)
+    bench.work()
+    assert bench.journal.is_closed
+    found, given = bench.recovered()
+    assert (found.is_clean, found.unproven, list(given.values())) == (True, [], [b"a", b"b"])
+
+
+def test_a_journal_in_which_nothing_was_written_closes_at_once() -> None:
+    journal = Journal(STORE)
+    journal.close(0)
+    assert journal.is_closed
+    assert journal.due() is None
+
+
+def test_the_next_run_goes_on_with_the_numbers_and_writes_what_is_unproven_again() -> None:
+    bench = Bench()
+    bench.say(b"a", b"b")
+    image = bench.disk.killed()
+    found = recover(image, lambda lsn, record: None)
+    assert found is not None
+    again = Bench(disk=image, found=found)
+    assert (again.journal.lsn, again.journal.synced, again.journal.due()) == (2, 0, 0)
+    again.say(b"c")
+    assert list(again.recovered()[1].items()) == [(1, b"a"), (2, b"b"), (3, b"c")]
+
+
+def test_a_damaged_segment_is_set_aside_when_it_is_not_needed_any_more() -> None:
+    bench = Bench()
+    bench.say(b"first" * 20)
+    bench.say(b"second" * 20)
+    bench.say(b"third" * 20)
+    name = bench.journal.segments.live[0].name
+    bench.disk.flip(name, 8 * (1_024 + 36 + 8 + 10))
+    found = recover(bench.disk, lambda lsn, record: None)
+    assert found is not None
+    assert [(damage.name, damage.first_lsn, damage.last_lsn) for damage in found.damage] == [(name, 1, 1)]
+    again = Bench(disk=bench.disk, found=found)
+    assert again.journal.wants_snapshot
+    again.journal.begin_snapshot(0)
+    again.say(b"all that is left")
+    again.journal.end_snapshot(again.now)
+    again.now += 60_000
+    works = again.work()
+    aside = [operation for work in works for operation in work.operations if isinstance(operation, SetAside)]
+    assert [operation.name for operation in aside] == [name]
+    assert again.recovered()[0].damage == []
+
+
+def test_virtual_time_carries_a_journal() -> None:
+    simulation = Simulation(1)
+    journal = Journal(STORE, SMALL)
+    told: list[int] = []
+    worker = DiskWorker(simulation, journal, Disk(simulation.random), lambda: told.append(journal.synced))
+    for at in range(0, 100_000, 1_000):
+        simulation.at(at, lambda: (journal.append(b"record", simulation.now), worker.look()))
+    simulation.run_until(200_000)
+    assert journal.synced == journal.lsn == 100
+    assert told == sorted(told)
+    assert 10 < len(set(told)) < 40
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"segment_bytes": 5_000}, {"commit_us": -1}, {"bytes_max": 8_192}, {"batch_records": 0}]
+)
+def test_options_that_cannot_work_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"not a multiple|times are|needs 4 segments"):
+        replace(SMALL, **wrong)
