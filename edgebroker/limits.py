@@ -39,6 +39,8 @@ CONNECTIONS_MAX = 10_000
 RETAINED_MESSAGES_MAX = 100_000
 RETAINED_BYTES_MAX = 64 * MIB
 SESSIONS_MAX = 20_000  # remembered sessions, connected or not
+QUEUED_MESSAGES_MAX = 1_000_000  # waiting for all clients together
+QUEUED_BYTES_MAX = 128 * MIB  # the same in bytes: a quarter of a 512 MiB node
 
 # -- the journal (docs/journal.md, "Limits") ---------------------------------------------------------------------
 JOURNAL_SEGMENT_BYTES = 8 * MIB  # a flash card erases 4 MiB at a time; recovery holds one segment in memory

@@ -8,5 +8,6 @@ cdef class Publication:
     cdef public bint retain
     cdef public object accepted_at, number, properties, expires_at, user, content_type
     cdef public Py_ssize_t properties_bytes
+    cdef public long long stated, stored
     cpdef Py_ssize_t held_bytes(self) except -1
     cpdef bint has_expired(self, now) except -1

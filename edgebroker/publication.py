@@ -13,7 +13,8 @@ class Publication:
 
     `number` is the message's number in the delivery log (0: not accepted yet); `expires_at` is None or the instant
     after which it is of no use; `properties` belong to the front end that made it and are passed on untouched;
-    `properties_bytes` is their size.
+    `properties_bytes` is their size. `stored` is its number in the journal, 0 if it is not kept there, and `stated` the
+    record that says it last.
     """
 
     __slots__ = (
@@ -27,6 +28,8 @@ class Publication:
         "publisher",
         "qos",
         "retain",
+        "stated",
+        "stored",
         "topic",
         "user",
     )
@@ -58,6 +61,8 @@ class Publication:
         self.user = user
         self.content_type = content_type
         self.properties_bytes = properties_bytes
+        self.stored = 0
+        self.stated = 0
 
     def held_bytes(self) -> int:
         """What keeping the message takes: payload, topic and properties. All three may be large."""

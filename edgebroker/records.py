@@ -61,6 +61,8 @@ class Cause(IntEnum):
     """Dropped: it waited for a member of a group that went away, and is another member's copy now."""
     NOT_ALLOWED = 12
     """Filtered: who asked for it may not read it. Dropped: its reader may not read it any more."""
+    SUPERSEDED = 13
+    """Dropped: a later message of its topic came while it waited, and only the last one is to wait."""
 
 
 class ColumnType(Enum):

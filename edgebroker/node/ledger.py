@@ -62,6 +62,12 @@ class Ledger:
                 log.filtered(now, publisher, first, count, topic, qos, nobody, payload_bytes)
         return first
 
+    def take_up(self, now: Instant, publication: Publication, copies: int) -> None:
+        """A message of a former run of which *copies* are still open: it is a message of this run from now on."""
+        publication.number = self.accept(
+            now, publication.publisher, 1, publication.topic, publication.qos, len(publication.payload), copies
+        )
+
     def made(self, now: Instant, publisher: str, subscriber: str, first: int, count: int, qos: int) -> None:
         """Copies of a run for *subscriber*, counted by `accept` already. Only worth calling with a log."""
         if self.log is not None:

@@ -20,11 +20,12 @@ from edgebridge.frontend.entrance import LOCAL
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.terms import Terms
 from edgebridge.session.access import OPEN, Access
-from edgebroker.instants import MILLISECOND, Duration, Instant
+from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
 from edgebroker.limits import KIB
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
 from edgebroker.simworld.simulation import Simulation
+from edgebroker.simworld.store import WALL, SimulatedStore
 from edgebroker.storage.deliverylog.writer import DeliveryLog
 
 Chopper: TypeAlias = Callable[[bytes, Random], Iterable[bytes]]
@@ -212,24 +213,56 @@ class SimulatedBroker:
         terms: Terms | None = None,
         log: DeliveryLog | None = None,
         access: Access = OPEN,
+        store: SimulatedStore | None = None,
     ) -> None:
+        """Without a *store* nothing outlives a crash."""
         self.simulation = simulation
-        self.ledger = Ledger(log)
-        secret = simulation.random.randbytes(32) if access is not OPEN else b""
-        self.frontend = Frontend(Node(self.ledger), terms or Terms(), self._new_client_id, access, secret)
-        self.unix_s = 1_800_000_000
+        self.store = store
+        self.unix_s = WALL // SECOND
         """What the wall clock says; it stands still."""
         self.entrance = LOCAL
         """Where new lines come in."""
         self.verification_takes: Duration = 0
         self.verifications = 0
         """How many were run."""
-        self.frontend.start(simulation.now)
         self.lines: list[Line] = []
         """Every line that has not ended for its client, oldest first."""
+        self.runs = 0
+        """How many times the broker was started."""
+        self._terms = terms or Terms()
+        self._log = log
+        self._access = access
+        self._secret = simulation.random.randbytes(32) if access is not OPEN else b""
         self._digest = sha256()
         self._turn_planned = False
         self._wake: Instant | None = None
+        self._start()
+
+    def _start(self) -> None:
+        now = self.simulation.now
+        self.runs += 1
+        self.ledger = Ledger(self._log)
+        journal, stored = (None, None) if self.store is None else self.store.boot()
+        self.frontend = Frontend(
+            Node(self.ledger), self._terms, self._new_client_id, self._access, self._secret, journal
+        )
+        if self.store is not None and stored is not None:
+            self.frontend.keeping.clock = self.store.stored_clock(stored, now)
+            self.frontend.restoring.restore(stored, now)
+            self.store.serve(self.frontend, self._plan_turn)
+        self.frontend.start(now)
+
+    def crash(self, is_power_cut: bool = True) -> None:
+        """The power fails, or the process dies, and comes back: what was written to the lines still arrives."""
+        for line in list(self.lines):
+            if line.is_accepted:
+                line.is_accepted = False
+                line.shut()
+        if self.store is not None:
+            self.store.crash(is_power_cut)
+        self._wake = None
+        self._start()
+        self._plan_turn()
 
     @property
     def digest(self) -> str:
@@ -243,7 +276,13 @@ class SimulatedBroker:
     @property
     def is_busy(self) -> bool:
         """Whether bytes are on their way or wait to be flushed; what is still to come by itself does not count."""
-        return self._turn_planned or any(line.is_moving for line in self.lines)
+        if self._turn_planned or (self.store is not None and self.store.is_writing) or self._is_anybody_held:
+            return True
+        return any(line.is_moving for line in self.lines)
+
+    @property
+    def _is_anybody_held(self) -> bool:
+        return any(connection.gates for connection in self.frontend.connections.values())
 
     def connect(
         self, peer: str, read: Callable[[bytes], None], ended: Callable[[], None], weather: Weather = FAIR

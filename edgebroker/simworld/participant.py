@@ -15,11 +15,13 @@ from edgebridge.wire.packets import (
     Publish,
     PubRec,
     PubRel,
+    SubAck,
     Subscribe,
     SubscriptionOption,
     Unsubscribe,
 )
 from edgebridge.wire.properties import Property
+from edgebridge.wire.reasons import FAILURE
 from edgebroker.instants import Instant
 from edgebroker.simworld.client import Client
 from edgebroker.simworld.network import SimulatedBroker, Weather
@@ -77,6 +79,11 @@ class Participant:
         self.heard: list[Heard] = []
         self.asked: set[str] = set()
         """Every topic filter it ever subscribed to, as written."""
+        self.granted: set[str] = set()
+        """Those that were granted, once at least."""
+        self.refused: set[bytes] = set()
+        """The payloads of messages that the broker refused: nobody was promised them."""
+        self._asking: dict[int, str] = {}
         self.sessions_lost = 0
         self._simulation = broker.simulation
         self._dialect = dialect
@@ -124,7 +131,9 @@ class Participant:
         if not self._is_ready or not self.client.is_connected:
             return False
         self.asked.add(topic_filter)
-        self.client.send(Subscribe(self._next_id(), [SubscriptionOption(topic_filter, qos)]))
+        packet_id = self._next_id()
+        self._asking[packet_id] = topic_filter
+        self.client.send(Subscribe(packet_id, [SubscriptionOption(topic_filter, qos)]))
         return True
 
     def unsubscribe(self, topic_filter: str) -> None:
@@ -146,6 +155,12 @@ class Participant:
             case PubRel(packet_id):
                 memory.received.discard(packet_id)
                 self.client.send(PubComp(packet_id))
+            case SubAck(packet_id, [reason]):
+                if reason < FAILURE:
+                    self.granted.add(self._asking[packet_id])
+            case PubAck(packet_id, reason) | PubRec(packet_id, reason) if reason >= FAILURE:
+                if packet_id in memory.unfinished:
+                    self.refused.add(memory.unfinished.pop(packet_id).publish.payload)
             case PubAck(packet_id) | PubComp(packet_id):
                 memory.unfinished.pop(packet_id, None)
             case PubRec(packet_id):

@@ -21,6 +21,7 @@ One entry per line, or several in columns at least two spaces apart; a line that
 `NAME < CLOSED`   the broker has closed the connection.
 `NAME opens|cut|leaves|stalls|reads`   the client opens a connection, loses it, closes it without a word, stops and
                   continues reading.
+`broker crashes`  its power fails and comes back; every connection is closed.
 `wait 90s`        time passes (`ms`, `s`, `m`, `h`).
 
 A transcript can be played in either dialect: what 3.1.1 cannot say (properties, reasons, the server's DISCONNECT) is
@@ -69,7 +70,7 @@ from edgebroker.simworld.notation import (
 Answerable: TypeAlias = Publish | PubRec | PubRel
 
 _UNITS: Final = {"ms": MILLISECOND, "s": SECOND, "m": MINUTE, "h": HOUR}
-_VERBS: Final = ("opens", "cut", "leaves", "stalls", "reads")
+_VERBS: Final = ("opens", "cut", "leaves", "stalls", "reads", "crashes")
 _COLUMN: Final = re.compile(rf"\s{{2,}}(?=[\w-]+\s+[<>]\s|wait\s+\d|[\w-]+\s+(?:{'|'.join(_VERBS)})\b)")
 _ENTRY: Final = re.compile(rf"(?P<name>[\w-]+)\s+(?:(?P<arrow>[<>])\s+(?P<what>.+)|(?P<verb>{'|'.join(_VERBS)}))")
 _WAIT: Final = re.compile(r"wait\s+(\d+)(ms|s|m|h)")
@@ -228,6 +229,10 @@ class Player:
         else:
             match = _ENTRY.fullmatch(action)
             assert match is not None
+            if match["verb"] == "crashes":
+                self.broker.crash()
+                simulation.run_while(lambda: self.broker.is_busy)
+                return
             client = self._client(match["name"])
             if match["verb"]:
                 self._misbehave(client, match["verb"])

@@ -12,6 +12,7 @@ from edgebroker.simworld.checkers import disordered, doubled, missed, unaccounte
 from edgebroker.simworld.network import SimulatedBroker, Weather, anywhere
 from edgebroker.simworld.participant import Participant
 from edgebroker.simworld.simulation import Simulation
+from edgebroker.simworld.store import SimulatedStore
 from edgebroker.storage.deliverylog.writer import DeliveryLog
 
 STEADY: Final = 3
@@ -35,6 +36,9 @@ GRANTED: Final[dict[str, int]] = {
 }
 """What devices ask for, and the QoS at which they do."""
 
+CRASHES: Final = 0.04
+"""The share of actions that are a failure of the broker's power."""
+
 QUIET: Final = 1_000 * SECOND
 """How long a run may take to come to rest: a queue of 1,000 QoS 2 messages, window 1, half a second each way."""
 
@@ -55,9 +59,21 @@ class Outcome:
 class Workload:
     """One simulated world and its devices."""
 
-    def __init__(self, seed: int, terms: Terms | None = None, log: DeliveryLog | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        terms: Terms | None = None,
+        log: DeliveryLog | None = None,
+        is_stored: bool = False,
+        disk_fails: float = 0.0,
+    ) -> None:
+        """*is_stored*: the broker has a disk and its power fails now and then; *disk_fails*: so likely a sync does."""
         self.simulation = Simulation(seed)
-        self.broker = SimulatedBroker(self.simulation, terms, log)
+        self._disk_fails = disk_fails
+        store = SimulatedStore(self.simulation) if is_stored else None
+        if store is not None:
+            store.disk.sync_fails, store.disk.write_fails = disk_fails, disk_fails / 4
+        self.broker = SimulatedBroker(self.simulation, terms, log, store=store)
         self.steady = [self._participant(f"steady-{number}", kept=True) for number in range(STEADY)]
         self.fickle = [self._participant(f"fickle-{number}", kept=number % 2 == 0) for number in range(FICKLE)]
         self.everybody = self.steady + self.fickle
@@ -69,7 +85,9 @@ class Workload:
         broken = list(self._settle())
         broken += unwanted(self.everybody)
         broken += doubled(self.everybody)
-        broken += disordered(self.everybody, self.steady)
+        if not self._disk_fails:
+            # A refusal may be lost on its way: then the client sends the message again, behind what came after it.
+            broken += disordered(self.everybody, self.steady)
         broken += missed(self.everybody, self.steady, GRANTED)
         broken += unaccounted(self.broker, self.everybody)
         return Outcome(
@@ -103,6 +121,9 @@ class Workload:
 
     def _act(self, one: Participant) -> None:
         chance = self.simulation.random
+        if self.broker.store is not None and chance.random() < CRASHES:
+            self._crash()
+            return
         lot = chance.random()
         if lot < 0.80:
             for _ in range(chance.randrange(1, 5)):
@@ -125,6 +146,11 @@ class Workload:
                 one.subscribe(text, GRANTED[text])
             else:
                 one.unsubscribe(text)
+
+    def _crash(self) -> None:
+        self.broker.crash(is_power_cut=self.simulation.random.random() < 0.7)
+        for one in self.everybody:
+            self._later(SECOND, one)
 
     def _publish(self, one: Participant) -> None:
         chance = self.simulation.random
@@ -157,6 +183,9 @@ class Workload:
         end = self.simulation.now + QUIET
         while self.simulation.now < end:
             self._pass(SECOND)
+            for participant in self.everybody:  # a broker whose disk fails may have sent it away again
+                if not participant.client.is_connected:
+                    participant.connect()
             if self.broker.ledger.queued == 0 and all(one.is_settled for one in self.everybody):
                 break
         else:

@@ -11,6 +11,7 @@ from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.entrance import Certificate, Entrance
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.terms import Terms
+from edgebridge.session.durability import batched
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
 from edgebroker.world.doors.listener import Listener
@@ -58,9 +59,9 @@ def test_strangers_come_from_this_machine_unless_said_otherwise(text: str, lets_
 
 def test_an_entrance_has_the_name_and_the_promise_of_its_listener(tmp_path: Path) -> None:
     named = entrance('port = 0\nname = "hall"\ndurability = "batched:20"', tmp_path)
-    assert (named.name, named.number, named.durability, named.batch_ms) == ("hall", 7, "batched", 20)
+    assert (named.name, named.number, named.durability) == ("hall", 7, batched(20))
     plain = entrance('path = "s"', tmp_path)
-    assert (plain.name, plain.durability) == (str(tmp_path / "s"), "")
+    assert (plain.name, plain.durability) == (str(tmp_path / "s"), None)
 
 
 def test_a_connection_has_the_entrance_it_came_by() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from edgebridge.session.durability import batched
 from edgebroker.cli.check import effective
 from edgebroker.world.settings import Settings, SettingsRefused
-from edgebroker.world.settings.durability import Durability
 
 
 def parse(text: str) -> Settings:
@@ -97,5 +97,5 @@ def test_values_are_what_they_mean() -> None:
     [listener] = parse(
         '[listener]\nhost = "::"\ndurability = "batched:20"\ntls_certificate = "c"\ntls_key = "k"'
     ).listeners
-    assert (listener.label, listener.durability) == ("[::]:1883", Durability("batched", 20))
+    assert (listener.label, listener.durability) == ("[::]:1883", batched(20))
     assert listener.tls_certificate == Path("/etc/edge/c")

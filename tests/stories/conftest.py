@@ -12,6 +12,7 @@ from edgebroker.records import Cause
 from edgebroker.simworld.client import Client
 from edgebroker.simworld.network import SimulatedBroker, Weather, bytewise, whole
 from edgebroker.simworld.simulation import Simulation
+from edgebroker.simworld.store import SimulatedStore
 from edgebroker.simworld.transcript import Player
 
 
@@ -24,10 +25,18 @@ class Story:
         self._player: Player | None = None
 
     def __call__(
-        self, script: str, terms: Terms | None = None, access: Access = OPEN, entrance: Entrance = LOCAL
+        self,
+        script: str,
+        terms: Terms | None = None,
+        access: Access = OPEN,
+        entrance: Entrance = LOCAL,
+        is_stored: bool = False,
     ) -> None:
         if self._player is None:
-            self._player = Player(SimulatedBroker(Simulation(), terms, access=access), self.dialect, self._weather)
+            simulation = Simulation()
+            store = SimulatedStore(simulation) if is_stored else None
+            broker = SimulatedBroker(simulation, terms, access=access, store=store)
+            self._player = Player(broker, self.dialect, self._weather)
             self.broker.entrance = entrance
         self._player.play(script)
 

@@ -17,7 +17,8 @@ PAIR = """
 
 def test_connack_says_what_we_grant(play_v5: Any) -> None:
     play_v5("""
-    alice > CONNECT    alice < CONNACK receive-max=1024 alias-max=32 bytes-max=16777216 user.filter=1
+    alice > CONNECT
+    alice < CONNACK receive-max=1024 alias-max=32 bytes-max=16777216 user.filter=1 user.durability=memory
     """)
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from edgebridge.frontend.authenticating import Authenticating
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
+from edgebridge.frontend.keeping import Keeping
 from edgebridge.frontend.notes import CONNECTED, DISCONNECTED, REFUSED, Notes
 from edgebridge.frontend.objections import objection
 from edgebridge.frontend.offers import keep_alive_s, offers
@@ -16,9 +17,10 @@ from edgebridge.frontend.publishing import Publishing
 from edgebridge.frontend.redirect import Redirect
 from edgebridge.frontend.sharing import Sharing
 from edgebridge.frontend.terms import Terms
+from edgebridge.session.durability import MEMORY
 from edgebridge.session.inflight import Inflight
 from edgebridge.session.lifecycle import State
-from edgebridge.session.outbox import Outbox
+from edgebridge.session.outbox import Allowance, Outbox
 from edgebridge.session.rights import ALWAYS, Decision, Rights
 from edgebridge.session.session import Session
 from edgebridge.session.verdict import Verdict
@@ -47,6 +49,7 @@ class Connecting:
         self,
         node: Node,
         delivery: Delivery,
+        keeping: Keeping,
         publishing: Publishing,
         plans: Plans,
         sharing: Sharing,
@@ -56,6 +59,7 @@ class Connecting:
     ) -> None:
         self._node = node
         self._delivery = delivery
+        self._keeping = keeping
         self._publishing = publishing
         self._plans = plans
         self._sharing = sharing
@@ -65,6 +69,8 @@ class Connecting:
         self.redirect: Redirect | None = None
         """Where everybody is sent who comes."""
         self.sessions: dict[ClientId, Session] = {}
+        self.queued = Allowance(terms.queued_messages_max, terms.queued_bytes_max)
+        """What waits in all queues together."""
         self.notes = Notes()
         self._guard()
 
@@ -125,14 +131,27 @@ class Connecting:
         if known is None and len(self.sessions) >= self._terms.sessions_max:
             self.refuse(connection, ReasonCode.QUOTA_EXCEEDED, "too many sessions", client=client_id)
             return
-        session = known or self._begin_session(client_id)
+        durability = self._terms.durability_of(client_id, connection.entrance)
+        if self._keeping.is_refusing and durability.waits and self._terms.expiry_s(connect):
+            why = f"the disk takes nothing, so no session can be kept: {self._keeping.trouble}"
+            self.refuse(connection, ReasonCode.QUOTA_EXCEEDED, why)
+            return
+        session = known or self.begin_session(client_id)
         self._settle_terms(connection, session, connect, properties)
         self._node.timers.cancel(("session", client_id))
         self._node.timers.cancel(("will", client_id))
         session.will = connect.will
         session.user = verdict.user
         session.claims = verdict.claims
-        self._entitle(session)
+        self.entitle(session)
+        if known is None:
+            self._keeping.begin(session, durability, now)
+        else:
+            self._keeping.go_on(session, durability, now)
+        if connection.is_v5:
+            is_kept = self._keeping.journal is not None and (session.number or not session.expiry_s)
+            promised = durability if is_kept else MEMORY
+            properties[Property.USER_PROPERTY] = [FILTER_FEATURE, ("durability", str(promised))]
         session.connection = connection
         connection.session = session
         connection.verdict = verdict
@@ -148,6 +167,8 @@ class Connecting:
         if not connection.fits(packet):  # a maximum below about 20 bytes leaves no room for what we must say
             connection.close()
             return
+        if session.number and session.waits:
+            self._keeping.hold(connection, self._keeping.awaited)
         connection.send(packet)
         self.notes.add(CONNECTED, connection, 0, "")
         self._delivery.resume(session, now)
@@ -159,7 +180,7 @@ class Connecting:
         access, gone = self._authenticating.access, 0
         self._guard()
         for session in list(self.sessions.values()):
-            self._entitle(session)
+            self.entitle(session)
             connection: Connection | None = session.connection
             if connection is None or connection.closing:
                 continue
@@ -175,7 +196,7 @@ class Connecting:
         routes.ask = None if access.rules is None and access.tokens is None else self._permission
         routes.forget()
 
-    def _entitle(self, session: Session) -> None:
+    def entitle(self, session: Session) -> None:
         """Give *session* the rights of its user. What routes know of it may not hold any more."""
         before = session.rights
         session.rights = self._authenticating.access.rights(session.user, session.client_id, session.claims)
@@ -185,7 +206,7 @@ class Connecting:
     def _permission(self, session: Session, topic: str) -> Decision:
         """What the node asks before it makes a copy for *session*."""
         if session.rights is None:
-            self._entitle(session)
+            self.entitle(session)
         rights: Rights | None = session.rights
         return ALWAYS if rights is None else rights.read(topic)
 
@@ -219,10 +240,13 @@ class Connecting:
         else:
             self.refuse(connection, error.reason, str(error), dialect)
 
-    def _begin_session(self, client_id: ClientId) -> Session:
+    def begin_session(self, client_id: ClientId) -> Session:
+        """An empty session, which is known from now on."""
         terms = self._terms
         session = Session(
-            client_id, Inflight(terms.inflight_max), Outbox(terms.queue_messages_max, terms.queue_bytes_max)
+            client_id,
+            Inflight(terms.inflight_max),
+            Outbox(terms.queue_messages_max, terms.queue_bytes_max, terms.queue_full, self.queued),
         )
         self.sessions[client_id] = session
         return session
@@ -233,12 +257,10 @@ class Connecting:
         connection.is_v5 = connect.dialect.has_properties
         connection.keep_alive = int(keep_alive_s(terms, connect) * SECOND * KEEP_ALIVE_GRACE)
         session.inflight.window = terms.inflight_max
+        session.expiry_s = self._terms.expiry_s(connect)
         if not connection.is_v5:
-            session.expiry_s = 0 if connect.clean_start else terms.session_expiry_s_max
             return
-        wanted = number(asked, Property.SESSION_EXPIRY_INTERVAL, 0)
-        session.expiry_s = min(wanted, terms.session_expiry_s_max)
-        if session.expiry_s != wanted:
+        if session.expiry_s != number(asked, Property.SESSION_EXPIRY_INTERVAL, 0):
             properties[Property.SESSION_EXPIRY_INTERVAL] = session.expiry_s
         if Property.RECEIVE_MAXIMUM in asked:
             session.inflight.window = min(number(asked, Property.RECEIVE_MAXIMUM), terms.inflight_max)
@@ -246,7 +268,6 @@ class Connecting:
         properties[Property.RECEIVE_MAXIMUM] = terms.receive_maximum
         properties[Property.TOPIC_ALIAS_MAXIMUM] = terms.topic_alias_maximum
         properties[Property.MAXIMUM_PACKET_SIZE] = terms.packet_bytes_max
-        properties[Property.USER_PROPERTY] = [FILTER_FEATURE]
         properties.update(offers(terms, connect, ClientId(session.client_id)))
 
     def _watch(self, connection: Connection, now: Instant) -> None:
@@ -299,7 +320,10 @@ class Connecting:
                 explained = encode_packet(Disconnect(reason, elsewhere), connection.dialect)
                 if connection.fits(explained):  # [MQTT-3.14.2-3]; REQUEST_PROBLEM_INFORMATION is not about DISCONNECT
                     packet = explained
-            connection.send(packet)
+            if connection.gates:  # what waits for the disk is not written any more
+                connection.last_words = packet
+            else:
+                connection.send(packet)
         connection.close()
 
     def detach(self, connection: Connection, now: Instant) -> None:
@@ -320,6 +344,7 @@ class Connecting:
         if session is None or session.connection is not connection:
             return
         session.connection = None
+        session.gone_at = now
         if session.subscribed:
             self._plans.forget()
         delay_s = number(session.will.properties, Property.WILL_DELAY_INTERVAL, 0) if session.will else 0
@@ -330,6 +355,7 @@ class Connecting:
                 self.publish_will(session, now)
         if session.expiry_s:
             timers.set(("session", session.client_id), now + session.expiry_s * SECOND)
+            self._keeping.gone(session, now)
             self._sharing.left(session, now)
         else:
             self._end_session(session, now)
@@ -339,6 +365,11 @@ class Connecting:
         will, session.will = session.will, None
         if will is not None:
             self._publishing.publish_will(session, will, now)
+
+    def publish_late_will(self, session: Session, now: Instant) -> None:
+        """The delay of a will has passed."""
+        self.publish_will(session, now)
+        self._keeping.gone(session, now)
 
     def expire_session(self, session: Session, now: Instant) -> None:
         """The session's time is over; a will still waiting goes out now [MQTT-3.1.3-9]."""
@@ -361,4 +392,5 @@ class Connecting:
         if session.subscribed:
             self._node.handle(ClientGone(session.client_id), now)
         self._sharing.ended(session, now)
+        self._keeping.end(session, now)  # behind what others of its groups take over: nothing may be lost between
         self._delivery.abandon(session, now)

@@ -2,10 +2,17 @@
 from edgebridge.session.session cimport Session
 
 
+cdef class Gate:
+    cdef public long long lsn
+    cdef public Py_ssize_t packets, bytes, messages, runs
+
+
 cdef class Connection:
     cdef public dict aliases
     cdef public object certificate, entrance
     cdef public bint closing, is_dirty, is_held, is_v5, paused, has_problem_information
+    cdef public bytes last_words
+    cdef public object gates
     cdef public object dialect, farewell, heard, keep_alive, number, peer, state, transport, verdict
     cdef public list dirty, out, out_runs, pending
     cdef public Py_ssize_t out_bytes, out_bytes_max, out_messages, packet_bytes_max, pending_bytes, pending_wanted

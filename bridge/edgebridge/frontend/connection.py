@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from edgebridge.frontend.entrance import LOCAL, Certificate
@@ -13,6 +14,22 @@ from edgebroker.instants import Instant
 
 CONTROL_BYTES = 64
 """What a small packet costs on top while it waits (a bytes object, a list slot): so PINGRESPs are bounded too."""
+
+
+class Gate:
+    """A place in an out-buffer: what stands behind it waits until the record `lsn` is on disk.
+
+    The rest is what stands before it: packets, their bytes, and the QoS 0 messages and runs among them.
+    """
+
+    __slots__ = ("bytes", "lsn", "messages", "packets", "runs")
+
+    def __init__(self, lsn: int, packets: int, octets: int, messages: int, runs: int) -> None:
+        self.lsn = lsn
+        self.packets = packets
+        self.bytes = octets
+        self.messages = messages
+        self.runs = runs
 
 
 class Connection:
@@ -29,12 +46,14 @@ class Connection:
         "dirty",
         "entrance",
         "farewell",
+        "gates",
         "has_problem_information",
         "heard",
         "is_dirty",
         "is_held",
         "is_v5",
         "keep_alive",
+        "last_words",
         "number",
         "out",
         "out_bytes",
@@ -89,6 +108,10 @@ class Connection:
         self.out_messages = 0
         self.out_runs: list[tuple[str, int, int, str, str, Instant, int]] = []
         """(publisher, first number, count, topic, subscription, accepted at, payload bytes) of QoS 0 in `out`."""
+        self.gates: deque[Gate] = deque()
+        """What waits for the disk (`keeping`): the last part of `out`, in parts."""
+        self.last_words = b""
+        """The last packet, if `out` holds what waits for the disk: that is not written any more."""
         self.paused = False
         """Set by the world while its own buffer for the client is full."""
         self.farewell: tuple[int, str] | None = None
@@ -123,6 +146,37 @@ class Connection:
             self.closing = True
             self.is_dirty = True
             self.dirty.append(self)  # again, even if it is dirty: a world passes over paused ones, but not over these
+
+    def take_out(self) -> list[bytes]:
+        """What may be written now, and is no longer in the out-buffer: all before the first gate."""
+        if not self.gates:
+            out, self.out = self.out, []
+            self.out_bytes = 0
+            return out
+        gate = self.gates[0]
+        out, self.out = self.out[: gate.packets], self.out[gate.packets :]
+        self.out_bytes -= gate.bytes
+        packets, octets = gate.packets, gate.bytes
+        for one in self.gates:
+            one.packets -= packets
+            one.bytes -= octets
+        if self.closing and self.last_words:
+            out.append(self.last_words)
+        return out
+
+    def take_written(self) -> tuple[int, list[tuple[str, int, int, str, str, Instant, int]]]:
+        """The QoS 0 messages that stand before the first gate, and their runs: they are accounted for."""
+        if not self.gates:
+            messages, self.out_messages = self.out_messages, 0
+            runs, self.out_runs = self.out_runs, []
+            return messages, runs
+        messages, count = self.gates[0].messages, self.gates[0].runs
+        self.out_messages -= messages
+        runs, self.out_runs = self.out_runs[:count], self.out_runs[count:]
+        for one in self.gates:
+            one.messages -= messages
+            one.runs -= count
+        return messages, runs
 
     def takes(self, size: int) -> bool:
         """Whether the out-buffer has room for a QoS 0 message of *size* bytes. While it is empty it takes any."""

@@ -3,6 +3,7 @@ cimport cython
 
 from edgebridge.frontend.connection cimport Connection
 from edgebridge.frontend.encoding cimport Encoding
+from edgebridge.frontend.keeping cimport Keeping
 from edgebridge.session.inflight cimport Entry
 from edgebridge.session.session cimport Session
 from edgebroker.node.ledger cimport Ledger
@@ -12,17 +13,26 @@ from edgebroker.publication cimport Publication
 
 cdef class Delivery:
     cdef Ledger _ledger
+    cdef Keeping _keeping
+    cdef list _kept
     @cython.locals(copy=Copy, encoding=Encoding)
     cpdef deliver(self, Publication publication, tuple copies, now)
+    cpdef deliver_retained(self, Publication publication, Copy copy, now)
+    cdef _keep(self, Publication publication, now)
     @cython.locals(session=Session, connection=Connection, qos=int, packet=bytes, identifiers=tuple, entry=Entry)
-    cpdef send(self, Publication publication, Copy copy, Encoding encoding, bint retain, now)
+    cdef _send(self, Publication publication, Copy copy, Encoding encoding, bint retain, now)
     @cython.locals(connection=Connection)
-    cdef _send_or_queue(self, Session session, Entry entry, Encoding encoding, now)
+    cdef bint _send_or_queue(self, Session session, Entry entry, Encoding encoding, now) except -1
+    cdef bint _queue(self, Session session, Entry entry, now) except -1
+    cdef _give_up(self, Session session, Entry entry, cause, now)
     @cython.locals(connection=Connection, entry=Entry, publication=Publication)
     cpdef release(self, Session session, now)
     cdef bint _has_room(self, Session session, Connection connection) except -1
     @cython.locals(packet_id=int, packet=bytes)
-    cdef _transmit(self, Session session, Connection connection, Entry entry, Encoding encoding, now)
+    cdef bint _transmit(
+        self, Session session, Connection connection, Entry entry, Encoding encoding, now
+    ) except -1
+    cdef _transmit_queued(self, Session session, Connection connection, Entry entry, now)
     @cython.locals(entry=Entry)
     cpdef acknowledged(self, Session session, int packet_id, now)
     cpdef written(self, Connection connection, now)

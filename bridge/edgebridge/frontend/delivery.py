@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.encoding import Encoding
+from edgebridge.frontend.keeping import Keeping
 from edgebridge.session.inflight import Entry
 from edgebridge.session.session import Session
 from edgebridge.wire.encode import encode_packet
@@ -19,16 +20,30 @@ from edgebroker.records import Cause, Fate
 class Delivery:
     """Everything between a routed publication and its readers' acknowledgements."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, keeping: Keeping) -> None:
         self._ledger = ledger
+        self._keeping = keeping
+        self._kept: list[tuple[Session, Entry]] = []  # copies of the publication that is being delivered
 
     def deliver(self, publication: Publication, copies: tuple[Copy, ...], now: Instant) -> None:
         """Send or queue one copy to each receiver."""
         encoding = Encoding(publication)
         for copy in copies:
-            self.send(publication, copy, encoding, publication.retain and copy.retain_as_published, now)
+            self._send(publication, copy, encoding, publication.retain and copy.retain_as_published, now)
+        if self._kept:
+            self._keep(publication, now)
 
-    def send(self, publication: Publication, copy: Copy, encoding: Encoding, retain: bool, now: Instant) -> None:
+    def deliver_retained(self, publication: Publication, copy: Copy, now: Instant) -> None:
+        """Send or queue the one copy of a retained message to a new subscriber."""
+        self._send(publication, copy, Encoding(publication), True, now)
+        if self._kept:
+            self._keep(publication, now)
+
+    def _keep(self, publication: Publication, now: Instant) -> None:
+        kept, self._kept = self._kept, []
+        self._keeping.published(publication, kept, now)
+
+    def _send(self, publication: Publication, copy: Copy, encoding: Encoding, retain: bool, now: Instant) -> None:
         """Send or queue one copy at the lower of its two QoS."""
         session: Session = copy.receiver
         qos = min(publication.qos, copy.qos)
@@ -37,12 +52,18 @@ class Delivery:
         identifiers = copy.identifiers
         if qos:
             entry = Entry(publication, qos, retain, identifiers, copy.label)
-            self._send_or_queue(session, entry, encoding, now)
+            if session.number:
+                session.last_copy += 1
+                entry.number = session.last_copy
+            if self._send_or_queue(session, entry, encoding, now) and entry.number:
+                self._kept.append((session, entry))
             return
         connection: Connection | None = session.connection
         if connection is None or connection.closing:
             self._drop(publication, session, copy.label, 0, Cause.OFFLINE, now)
             return
+        if self._keeping.is_taking:
+            self._keeping.hold(connection, self._keeping.next_record())
         packet = encoding.packet(connection.is_v5, 0, 0, now, retain, False, identifiers)
         if not connection.fits(packet):
             self._drop(publication, session, copy.label, 0, Cause.PACKET_TOO_LARGE, now)
@@ -64,7 +85,8 @@ class Delivery:
                     )
                 )
 
-    def _send_or_queue(self, session: Session, entry: Entry, encoding: Encoding, now: Instant) -> None:
+    def _send_or_queue(self, session: Session, entry: Entry, encoding: Encoding, now: Instant) -> bool:
+        """Whether *entry* is on its way; else it was dropped."""
         connection: Connection | None = session.connection
         if (
             connection is not None
@@ -73,9 +95,39 @@ class Delivery:
             and self._has_room(session, connection)
             and session.inflight.held_bytes < session.outbox.bytes_max
         ):
-            self._transmit(session, connection, entry, encoding, now)
-        elif not session.outbox.offer(entry):
-            self._drop(entry.publication, session, entry.text, entry.qos, Cause.QUEUE_FULL, now)
+            if self._keeping.is_taking or (entry.number and entry.qos == 2 and session.waits):
+                # A crash must not forget the identifier that the client knows: its MESSAGE is the next record.
+                self._keeping.hold(connection, self._keeping.next_record())
+            return self._transmit(session, connection, entry, encoding, now)
+        return self._queue(session, entry, now)
+
+    def _queue(self, session: Session, entry: Entry, now: Instant) -> bool:
+        """Whether *entry* waits now; what had to make room for it is dropped."""
+        outbox = session.outbox
+        superseded = outbox.superseded_by(entry)
+        if superseded is not None:
+            self._give_up(session, superseded, Cause.SUPERSEDED, now)
+        while (oldest := outbox.make_room(entry)) is not None:
+            self._give_up(session, oldest, Cause.QUEUE_FULL, now)
+        if outbox.offer(entry):
+            return True
+        self._drop(entry.publication, session, entry.text, entry.qos, Cause.QUEUE_FULL, now)
+        return False
+
+    def _give_up(self, session: Session, entry: Entry, cause: Cause, now: Instant) -> None:
+        """A copy that waited is dropped after all."""
+        self._drop(entry.publication, session, entry.text, entry.qos, cause, now)
+        self._kept = [one for one in self._kept if one[1] is not entry]
+        self._keeping.settled(session, entry, now)
+
+    def has_room(self, publication: Publication, copies: tuple[Copy, ...]) -> bool:
+        """Whether every copy at QoS 1 or 2 can be sent or queued: asked where a full queue refuses the publisher."""
+        size = publication.held_bytes()
+        for copy in copies:
+            session: Session = copy.receiver
+            if publication.qos and copy.qos and not session.outbox.has_room(size):
+                return False
+        return True
 
     def release(self, session: Session, now: Instant) -> None:
         """Send what waits in the queue as far as window and out-buffer have room."""
@@ -93,26 +145,39 @@ class Delivery:
             publication = entry.publication
             if publication.has_expired(now):
                 self._ledger.expire(now, publication, session.client_id, entry.text, entry.qos)
+                self._keeping.settled(session, entry, now)
             elif session.rights is not None and not session.rights.may_read(publication):
                 self._drop(publication, session, entry.text, entry.qos, Cause.NOT_ALLOWED, now)
+                self._keeping.settled(session, entry, now)
             else:
-                self._transmit(session, connection, entry, Encoding(publication), now)
+                self._transmit_queued(session, connection, entry, now)
 
     def _has_room(self, session: Session, connection: Connection) -> bool:
         return (
             not session.inflight.is_full and connection.out_bytes < connection.out_bytes_max and not connection.closing
         )
 
+    def _transmit_queued(self, session: Session, connection: Connection, entry: Entry, now: Instant) -> None:
+        if entry.number and entry.qos == 2 and session.waits:
+            self._keeping.hold(connection, self._keeping.next_record())
+        if self._transmit(session, connection, entry, Encoding(entry.publication), now):
+            if entry.number:
+                self._keeping.sent(session, entry, now)
+        else:
+            self._keeping.settled(session, entry, now)
+
     def _transmit(
         self, session: Session, connection: Connection, entry: Entry, encoding: Encoding, now: Instant
-    ) -> None:
+    ) -> bool:
+        """Whether *entry* was sent; else the client does not take packets of its size."""
         packet_id = session.inflight.add(entry)
         packet = encoding.packet(connection.is_v5, entry.qos, packet_id, now, entry.retain, False, entry.identifiers)
         if not connection.fits(packet):
             session.inflight.settle(packet_id, entry.qos)
             self._drop(entry.publication, session, entry.text, entry.qos, Cause.PACKET_TOO_LARGE, now)
-            return
+            return False
         connection.send(packet)
+        return True
 
     def resume(self, session: Session, now: Instant) -> None:
         """After a reconnect: everything unacknowledged again, in its old order [MQTT-4.4.0-1], then the queue.
@@ -121,6 +186,9 @@ class Delivery:
         messages are sent again all the same: the first transmission may have arrived, and QoS 2 must be finished.
         """
         session.inflight.restart()
+        if session.number and session.waits:  # what is sent again may have got its identifier a moment ago
+            connection: Connection = session.connection
+            self._keeping.hold(connection, self._keeping.next_record() - 1)
         self.release(session, now)
 
     def _send_again(self, session: Session, connection: Connection, now: Instant) -> None:
@@ -143,12 +211,15 @@ class Delivery:
             else:
                 inflight.settle(entry.packet_id, entry.qos)
                 self._drop(entry.publication, session, entry.text, entry.qos, Cause.PACKET_TOO_LARGE, now)
+                self._keeping.settled(session, entry, now)
 
     def acknowledged(self, session: Session, packet_id: int, now: Instant) -> None:
         """PUBACK with success, the most frequent of all; unknown identifiers are passed over (section 4.4)."""
         entry = session.inflight.settle(packet_id, 1)
         if entry is not None:
             self._ledger.deliver(now, entry.publication, session.client_id, entry.text, 1)
+            if entry.number:
+                self._keeping.settled(session, entry, now)
             if session.outbox or session.inflight.unsent:
                 self.release(session, now)
 
@@ -159,6 +230,10 @@ class Delivery:
         if isinstance(ack, PubRec) and ack.reason < FAILURE:
             entry = session.inflight.release(ack.packet_id)
             reason = ReasonCode.SUCCESS if entry else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+            if entry is not None and entry.number:
+                self._keeping.released(session, entry, now)
+                if session.waits:
+                    self._keeping.hold(connection, self._keeping.awaited)
             connection.send(encode_packet(PubRel(ack.packet_id, reason), connection.dialect))
             return
         entry = session.inflight.settle(ack.packet_id, 1 if isinstance(ack, PubAck) else 2)
@@ -168,15 +243,16 @@ class Delivery:
             self._ledger.deliver(now, entry.publication, session.client_id, entry.text, entry.qos)
         else:
             self._drop(entry.publication, session, entry.text, entry.qos, Cause.REFUSED, now)
+        if entry.number:
+            self._keeping.settled(session, entry, now)
         self.release(session, now)
 
     def written(self, connection: Connection, now: Instant) -> None:
         """The QoS 0 messages in the out-buffer go to the socket: delivered."""
-        ledger = self._ledger
-        ledger.delivered += connection.out_messages
-        connection.out_messages = 0
-        if connection.out_runs:
-            self._note_runs(connection, Fate.DELIVERED, Cause.NONE, now)
+        messages, runs = connection.take_written()
+        self._ledger.delivered += messages
+        if runs:
+            self._note_runs(connection, runs, Fate.DELIVERED, Cause.NONE, now)
 
     def overflowed(
         self,
@@ -216,11 +292,18 @@ class Delivery:
             client = "" if session is None else session.client_id
             self._ledger.count_dropped(client, Cause.CONNECTION_LOST, connection.out_messages)
             connection.out_messages = 0
-            self._note_runs(connection, Fate.DROPPED, Cause.CONNECTION_LOST, now)
+            runs, connection.out_runs = connection.out_runs, []
+            self._note_runs(connection, runs, Fate.DROPPED, Cause.CONNECTION_LOST, now)
 
-    def _note_runs(self, connection: Connection, fate: Fate, cause: Cause, now: Instant) -> None:
+    def _note_runs(
+        self,
+        connection: Connection,
+        runs: list[tuple[str, int, int, str, str, Instant, int]],
+        fate: Fate,
+        cause: Cause,
+        now: Instant,
+    ) -> None:
         log = self._ledger.log
-        runs, connection.out_runs = connection.out_runs, []
         if log is None or connection.session is None:
             return
         subscriber = connection.session.client_id
@@ -244,16 +327,18 @@ class Delivery:
         """The session ended: what waited in it is given up."""
         for entry in [*session.inflight, *session.outbox]:
             self._drop(entry.publication, session, entry.text, entry.qos, Cause.SESSION_ENDED, now)
+        session.outbox.clear()
 
     def hand_over(self, session: Session, entry: Entry, copy: Copy, now: Instant) -> None:
         """*entry*, taken out of *session*, is for the reader of *copy*: in the accounts one copy ends, one begins."""
         publication = entry.publication
         if publication.has_expired(now):
             self._ledger.expire(now, publication, session.client_id, entry.text, entry.qos)
-            return
-        self._ledger.matched += 1
-        self.deliver(publication, (copy,), now)
-        self._drop(publication, session, entry.text, entry.qos, Cause.HANDED_OVER, now)
+        else:
+            self._ledger.matched += 1
+            self.deliver(publication, (copy,), now)
+            self._drop(publication, session, entry.text, entry.qos, Cause.HANDED_OVER, now)
+        self._keeping.settled(session, entry, now)
 
     def leave(self, session: Session, now: Instant) -> None:
         """The books are closed: what waits in the session stays queued."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from edgebridge.session.durability import Durability
+
 
 @dataclass(frozen=True, slots=True)
 class Entrance:
@@ -15,10 +17,8 @@ class Entrance:
     """Which listener of this run; the same as long as its address stays."""
     is_anonymous: bool = True
     """Whether a client may come in that names no user."""
-    durability: str = ""
-    """`sync`, `batched` or `memory`; empty: what the front end's terms say."""
-    batch_ms: int = 0
-    """How long an answer may be ahead of the disk, with `batched`."""
+    durability: Durability | None = None
+    """What is promised to clients that come in here; None: what the front end's terms say."""
 
 
 LOCAL = Entrance()

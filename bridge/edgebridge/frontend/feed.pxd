@@ -3,6 +3,7 @@ cimport cython
 
 from edgebridge.frontend.connection cimport Connection
 from edgebridge.frontend.delivery cimport Delivery
+from edgebridge.frontend.keeping cimport Keeping
 from edgebridge.frontend.plans cimport Plan, Plans
 from edgebridge.session.session cimport Session
 from edgebridge.wire.head cimport publish_head
@@ -15,6 +16,8 @@ cdef class Feed:
     cdef Plans _plans
     cdef object _publishing, _on_frame
     cdef Delivery _delivery
+    cdef Keeping _keeping
+    cdef bint _asks_for_room
     cdef Ledger _ledger
     cdef Py_ssize_t _packet_bytes_max
     @cython.locals(
@@ -38,7 +41,7 @@ cdef class Feed:
     ) except -1
     @cython.locals(
         topic_end=Py_ssize_t, payload=Py_ssize_t, octets=bytes, plans=Plans, plan=Plan, session=Session,
-        publication=Publication,
+        publication=Publication, keeping=Keeping, awaited="long long",
     )
     cdef bint _publish_acknowledged(
         self, Connection connection, bytes chunk, Py_ssize_t at, Py_ssize_t body, Py_ssize_t stop, now

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
+from edgebridge.frontend.keeping import Keeping
 from edgebridge.frontend.plans import Plan, Plans
 from edgebridge.frontend.publishing import Publishing
 from edgebridge.session.lifecycle import State
@@ -38,22 +39,35 @@ class TooMuchTooEarly(ProtocolViolation):
 class Feed:
     """What the hot path needs of the front end. *on_frame* gets every packet that takes the long way."""
 
-    __slots__ = ("_delivery", "_ledger", "_on_frame", "_packet_bytes_max", "_plans", "_publishing")
+    __slots__ = (
+        "_asks_for_room",
+        "_delivery",
+        "_keeping",
+        "_ledger",
+        "_on_frame",
+        "_packet_bytes_max",
+        "_plans",
+        "_publishing",
+    )
 
     def __init__(
         self,
         plans: Plans,
         publishing: Publishing,
         delivery: Delivery,
+        keeping: Keeping,
         ledger: Ledger,
         packet_bytes_max: int,
+        asks_for_room: bool,
         on_frame: Callable[[Connection, int, bytes, Instant], None],
     ) -> None:
         self._plans = plans
         self._publishing = publishing
         self._delivery = delivery
+        self._keeping = keeping
         self._ledger = ledger
         self._packet_bytes_max = packet_bytes_max
+        self._asks_for_room = asks_for_room
         self._on_frame = on_frame
 
     def take(self, connection: Connection, chunk: bytes, now: Instant) -> None:
@@ -274,14 +288,18 @@ class Feed:
         plan = plans.known.get(octets)
         if plan is None:
             plan = plans.plan(octets)
-        if plan.is_system:
+        keeping = self._keeping
+        if plan.is_system or keeping.is_refusing or self._asks_for_room:
             return False
+        awaited = keeping.awaited
         session = connection.session
         assert session is not None
         if session.rights is not None and not session.rights.writes(plan.topic):
             return False
         publication = Publication(session.client_id, plan.topic, chunk[payload:stop], 1, False, now)
         self._delivery.deliver(publication, plan.route.accept(publication, self._ledger, now), now)
+        if keeping.awaited != awaited:
+            keeping.hold(connection, keeping.awaited)
         connection.send(b"\x40\x02" + chunk[topic_end : topic_end + 2])
         return True
 

@@ -12,15 +12,18 @@ from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.entrance import LOCAL, Entrance
 from edgebridge.frontend.exchanging import Exchanging
 from edgebridge.frontend.feed import Feed
+from edgebridge.frontend.keeping import Keeping
 from edgebridge.frontend.notes import REFUSED
 from edgebridge.frontend.plans import Plans
 from edgebridge.frontend.publishing import Publishing
 from edgebridge.frontend.redirect import Redirect
+from edgebridge.frontend.restoring import Restoring
 from edgebridge.frontend.sharing import Sharing
 from edgebridge.frontend.subscribing import Subscribing
 from edgebridge.frontend.terms import Terms
 from edgebridge.session.access import OPEN, Access
 from edgebridge.session.lifecycle import State, next_state
+from edgebridge.session.outbox import QueueFull
 from edgebridge.session.retained import Retained
 from edgebridge.session.verdict import Verdict
 from edgebridge.wire.decode import decode_packet
@@ -45,6 +48,8 @@ from edgebroker.instants import MINUTE, SECOND, Instant
 from edgebroker.names import ClientId
 from edgebroker.node.node import Node
 from edgebroker.publication import Publication
+from edgebroker.storage.journal.journal import Journal
+from edgebroker.storage.journal.work import Work
 
 FEATURE_TOPIC: Final = "$SYS/broker/features/filter"
 """Retained: content filters are understood (docs/filters.md, P-6)."""
@@ -65,10 +70,12 @@ class Frontend:
         new_client_id: Callable[[], str],
         access: Access = OPEN,
         secret: bytes = b"",
+        journal: Journal | None = None,
     ) -> None:
         """*new_client_id* makes identifiers for clients that bring none; chance is the world's affair.
 
         *secret*: 32 random bytes of this process, to remember by who was found right; without it nobody is remembered.
+        Without a *journal* nothing outlives the run.
         """
         self._terms = terms
         self.node = node
@@ -77,22 +84,48 @@ class Frontend:
         self.connections: dict[int, Connection] = {}
         self.retained = Retained(terms.retained_messages_max, terms.retained_bytes_max)
         self.plans = Plans(node.routes)
-        self.delivery = Delivery(node.ledger)
+        self.keeping = keeping = Keeping(node.timers, journal)
+        self.delivery = Delivery(node.ledger, keeping)
+        asks_for_room = terms.queue_full is QueueFull.REFUSE
         self.publishing = Publishing(
-            node, self.delivery, self.retained, terms.receive_maximum, terms.topic_alias_maximum
+            node,
+            self.delivery,
+            keeping,
+            self.retained,
+            terms.receive_maximum,
+            terms.topic_alias_maximum,
+            asks_for_room,
         )
         self.publishing.checks_format = terms.payload_format_checked
         node.groups.is_sticky = terms.sharing == "sticky"
         sharing = Sharing(node, self.delivery)
-        self.subscribing = Subscribing(node, self.delivery, self.retained, sharing)
+        self.subscribing = Subscribing(node, self.delivery, keeping, self.retained, sharing)
         self.authenticating = Authenticating(node.timers, access, secret)
         self.connecting = Connecting(
-            node, self.delivery, self.publishing, self.plans, sharing, self.authenticating, terms, new_client_id
+            node,
+            self.delivery,
+            keeping,
+            self.publishing,
+            self.plans,
+            sharing,
+            self.authenticating,
+            terms,
+            new_client_id,
         )
         self.exchanging = Exchanging(self.connecting, self.authenticating, secret)
         self.notes = self.connecting.notes
+        self.restoring = Restoring(
+            node, keeping, self.connecting, self.subscribing, self.retained, terms.durability
+        )
         self._feed = Feed(
-            self.plans, self.publishing, self.delivery, node.ledger, terms.packet_bytes_max, self._on_packet
+            self.plans,
+            self.publishing,
+            self.delivery,
+            keeping,
+            node.ledger,
+            terms.packet_bytes_max,
+            asks_for_room,
+            self._on_packet,
         )
         self.refusals: dict[ReasonCode, int] = {}
         """Connections closed for what they sent, by reason."""
@@ -108,7 +141,7 @@ class Frontend:
             PubAck: delivery.on_ack,
             PubRec: delivery.on_ack,
             PubComp: delivery.on_ack,
-            PubRel: lambda connection, packet, now: publishing.on_pubrel(connection, packet),
+            PubRel: publishing.on_pubrel,
             Subscribe: self.subscribing.on_subscribe,
             Unsubscribe: self.subscribing.on_unsubscribe,
             PingReq: lambda connection, packet, now: connection.send(PING_RESP),
@@ -158,8 +191,7 @@ class Frontend:
 
     def take_output(self, connection: Connection, now: Instant) -> list[bytes]:
         """What to write now, in order. With this, its QoS 0 messages count as delivered."""
-        out, connection.out = connection.out, []
-        connection.out_bytes = 0
+        out = connection.take_out()
         connection.is_dirty = False
         if connection.out_messages:
             self.delivery.written(connection, now)
@@ -206,15 +238,34 @@ class Frontend:
                     why = "the token has expired"
                     self.connecting.dismiss(self.connections[number], ReasonCode.MAXIMUM_CONNECT_TIME, why)
                 case ("will", str(client)) if ClientId(client) in self.connecting.sessions:
-                    self.connecting.publish_will(self.connecting.sessions[ClientId(client)], now)
+                    self.connecting.publish_late_will(self.connecting.sessions[ClientId(client)], now)
                 case ("session", str(client)) if ClientId(client) in self.connecting.sessions:
                     self.connecting.expire_session(self.connecting.sessions[ClientId(client)], now)
+                case ("commit",):
+                    self.keeping.wake()
+                case ("restate",):
+                    self.restoring.restate(now)
                 case ("tidy",):
                     self.node.tidy(now)
                 case ("minute",):
                     timers.set(("minute",), now - now % MINUTE + MINUTE)
                     self.node.close_minute(now)
                     self.retained.purge(now)
+                    self.keeping.tell_time(now)
+
+    def synced(self, work: Work, now: Instant) -> None:
+        """The disk has done *work*: who waited for it goes on."""
+        self.keeping.done(work, now)
+        waiting, self.keeping.waiting = self.keeping.waiting, []
+        for connection in waiting:
+            self._touch(connection)
+        self.restoring.restate_if_wanted(now)
+
+    def disk_failed(self, work: Work, reason: str, now: Instant) -> None:
+        """The disk has not done *work*: who waited for it is sent away, told so if its version can hear it (P1)."""
+        for connection in self.keeping.failed(work, reason, now):
+            self._count(ReasonCode.QUOTA_EXCEEDED)
+            self.connecting.dismiss(connection, ReasonCode.QUOTA_EXCEEDED, f"the disk takes nothing: {reason}")
 
     def send_elsewhere(self, redirect: Redirect | None) -> int:
         """Send everybody to another server, who is here and who comes; None: nobody any more. Returns how many went."""
@@ -233,6 +284,12 @@ class Frontend:
         for session in self.connecting.sessions.values():
             self.delivery.leave(session, now)
         self.node.close_books(now)
+
+    def _touch(self, connection: Connection) -> None:
+        """See to it that the world looks at *connection*."""
+        if not connection.is_dirty:
+            connection.is_dirty = True
+            self.dirty.append(connection)
 
     # -- inside -----------------------------------------------------------------------------------------------
 

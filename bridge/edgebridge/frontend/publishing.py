@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
+from edgebridge.frontend.keeping import Keeping
 from edgebridge.session.retained import Retained
 from edgebridge.session.session import Session
 from edgebridge.wire.encode import encode_packet
-from edgebridge.wire.errors import ProtocolViolation, TopicAliasInvalid, TopicNameInvalid
+from edgebridge.wire.errors import ProtocolError, ProtocolViolation, TopicAliasInvalid, TopicNameInvalid
 from edgebridge.wire.packets import PubAck, PubComp, Publish, PubRec, PubRel, Will
 from edgebridge.wire.properties import Properties, Property, encode_properties, number, text, user_properties
 from edgebridge.wire.reasons import ReasonCode
@@ -57,6 +59,18 @@ class RetainNotSupported(ProtocolViolation):
     reason = ReasonCode.RETAIN_NOT_SUPPORTED
 
 
+class DiskRefuses(ProtocolError):
+    """A message would have to be on disk before it is acknowledged, and the disk takes nothing (P1)."""
+
+    reason = ReasonCode.QUOTA_EXCEEDED
+
+
+class QueueRefuses(ProtocolError):
+    """A reader's queue is full, and the operator wants publishers to be refused then (`QueueFull.REFUSE`)."""
+
+    reason = ReasonCode.QUOTA_EXCEEDED
+
+
 class Publishing:
     """Messages in, whoever they come from."""
 
@@ -64,17 +78,22 @@ class Publishing:
         self,
         node: Node,
         delivery: Delivery,
+        keeping: Keeping,
         retained: Retained,
         receive_maximum: int,
         alias_maximum: int,
+        asks_for_room: bool = False,
     ) -> None:
+        """*asks_for_room*: full queues refuse publishers."""
         self._node = node
         self._delivery = delivery
+        self._keeping = keeping
         self._retained = retained
         self._receive_maximum = receive_maximum
         self._alias_maximum = alias_maximum
         self.checks_format = False
         """Whether a payload that is said to be UTF-8 must be."""
+        self._asks_for_room = asks_for_room
         self.refused = 0
         """Messages not accepted: to topics that start with "$", with a payload that is not what it is said to be, or
         to be retained beyond the store's bounds."""
@@ -92,32 +111,57 @@ class Publishing:
             raise RetainNotSupported("no messages are retained here", v5="MQTT-3.2.2-14")
         if publish.qos == 2:
             if publish.packet_id in session.received:  # again, after a reconnect: once is enough [MQTT-4.3.3-10]
+                if session.waits:  # its record may not be on disk yet
+                    self._keeping.hold(connection, self._keeping.awaited)
                 connection.send(encode_packet(PubRec(publish.packet_id), connection.dialect))
                 return
             if len(session.received) >= self._receive_maximum:
                 raise ReceiveMaximumExceeded(f"more than {self._receive_maximum} unfinished QoS 2 messages")
         publication = self._publication(session.client_id, topic, publish, now)
-        reason = self._offered(session, publication, now)
-        if publish.qos == 1:
-            _answer(connection, PubAck(publish.packet_id, reason))
-        elif publish.qos == 2:
+        keeping = self._keeping
+        awaited = keeping.awaited
+        if publish.qos == 2:
+            keeping.taking(session, publish.packet_id)
+        why = ""
+        try:
+            reason = self._offered(session, publication, now)
+        except (DiskRefuses, QueueRefuses) as refused:
+            why = str(refused)
+            keeping.not_taken()
+            if not connection.is_v5:  # who cannot be told must not believe it was taken
+                raise
+            reason = ReasonCode.QUOTA_EXCEEDED
+        if publish.qos == 2:
             if reason == ReasonCode.SUCCESS or not connection.is_v5:
                 session.received.add(publish.packet_id)
-            _answer(connection, PubRec(publish.packet_id, reason))
+                keeping.taken(now)
+            else:
+                keeping.not_taken()
+        if keeping.awaited != awaited:
+            keeping.hold(connection, keeping.awaited)
+        if publish.qos == 1:
+            _answer(connection, PubAck(publish.packet_id, reason), why)
+        elif publish.qos == 2:
+            _answer(connection, PubRec(publish.packet_id, reason), why)
 
-    def on_pubrel(self, connection: Connection, pubrel: PubRel) -> None:
+    def on_pubrel(self, connection: Connection, pubrel: PubRel, now: Instant) -> None:
         """The publisher will not send the message again [MQTT-4.3.3-11]."""
         session = connection.session
         assert session is not None
         known = pubrel.packet_id in session.received
         session.received.discard(pubrel.packet_id)
+        if known and session.number:
+            self._keeping.forgotten(session, pubrel.packet_id, now)
+            if session.waits:
+                self._keeping.hold(connection, self._keeping.awaited)
         reason = ReasonCode.SUCCESS if known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
         connection.send(encode_packet(PubComp(pubrel.packet_id, reason), connection.dialect))
 
     def publish_will(self, session: Session, will: Will, now: Instant) -> None:
-        """Publish *will* for the client that is gone, if it may say that."""
+        """Publish *will* for the client that is gone, if it may say that. Nobody hears a refusal; it is counted."""
         publish = Publish(will.topic, will.payload, will.qos, will.retain, properties=will.properties)
-        self._offered(session, self._publication(session.client_id, will.topic, publish, now), now)
+        with suppress(DiskRefuses, QueueRefuses):
+            self._offered(session, self._publication(session.client_id, will.topic, publish, now), now)
 
     def _offered(self, session: Session, publication: Publication, now: Instant) -> ReasonCode:
         """As `accept`, if the client may publish that."""
@@ -128,18 +172,38 @@ class Publishing:
         return self.accept(publication, now)
 
     def accept(self, publication: Publication, now: Instant) -> ReasonCode:
-        """Retain and route a publication. A 3.1.1 client cannot hear a refusal; it is counted in `refused`."""
+        """Retain and route a publication. A 3.1.1 client cannot hear a refusal; it is counted in `refused`.
+
+        Raises DiskRefuses if it had to be kept on a disk that takes nothing, QueueRefuses if a full queue refuses.
+        """
         if publication.topic.startswith(SYSTEM_PREFIX) and not _is_own_state(publication):
             self.refused += 1
             return ReasonCode.NOT_AUTHORIZED
         if publication.properties and not self.has_right_format(publication.payload, publication.properties):
             self.refused += 1
             return ReasonCode.PAYLOAD_FORMAT_INVALID
-        if publication.retain and self._retained.messages_max and not self._retained.keep(publication):
+        route = self._node.routes.route(publication.topic)
+        if self._keeping.is_refusing and self._must_be_kept(publication, route):
             self.refused += 1
-            return ReasonCode.QUOTA_EXCEEDED
-        self.route(publication, self._node.routes.route(publication.topic), now)
+            raise DiskRefuses(f"the disk takes nothing: {self._keeping.trouble}")
+        if self._asks_for_room and not self._delivery.has_room(publication, route.copies_for(publication)):
+            self.refused += 1
+            raise QueueRefuses("a reader's queue is full")
+        if publication.retain and self._retained.messages_max:
+            if not self._retained.keep(publication):
+                self.refused += 1
+                return ReasonCode.QUOTA_EXCEEDED
+            self._keeping.retained(publication, now)
+        self.route(publication, route, now)
         return ReasonCode.SUCCESS
+
+    def _must_be_kept(self, publication: Publication, route: Route) -> bool:
+        """Whether somebody is promised that *publication* is on disk."""
+        if not publication.qos:
+            return False
+        return publication.retain or any(
+            copy.qos and copy.receiver.number and copy.receiver.waits for copy in route.copies_for(publication)
+        )
 
     def route(self, publication: Publication, route: Route, now: Instant) -> None:
         """Hand *publication* to the node, which numbers it, and its copies to their readers."""
@@ -199,11 +263,12 @@ def _is_own_state(publication: Publication) -> bool:
     return publication.topic == BRIDGE_STATE.format(publication.publisher)
 
 
-def _answer(connection: Connection, answer: PubAck | PubRec) -> None:
-    """Send *answer*, with words if it is a refusal and the client wants them [MQTT-3.1.2-29]."""
+def _answer(connection: Connection, answer: PubAck | PubRec, why: str) -> None:
+    """Send *answer*, with words if it is a refusal and the client wants them [MQTT-3.1.2-29]: *why*, or the usual."""
     packet = encode_packet(answer, connection.dialect)
-    if answer.reason in WHY and connection.is_v5 and connection.has_problem_information:
-        explained = replace(answer, properties={Property.REASON_STRING: WHY[answer.reason]})
+    why = why or WHY.get(answer.reason, "")
+    if why and connection.is_v5 and connection.has_problem_information:
+        explained = replace(answer, properties={Property.REASON_STRING: why})
         longer = encode_packet(explained, connection.dialect)
         if connection.fits(longer):  # [MQTT-3.4.2-2], [MQTT-3.5.2-2]
             packet = longer

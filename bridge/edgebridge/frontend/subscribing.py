@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
-from edgebridge.frontend.encoding import Encoding
+from edgebridge.frontend.keeping import Keeping
 from edgebridge.frontend.sharing import Sharing
 from edgebridge.session.carriers import (
     FILTER_PREFIX,
@@ -16,7 +17,10 @@ from edgebridge.session.carriers import (
     filter_topic,
     parse_subscription,
 )
+from edgebridge.session.records import subscription_record
 from edgebridge.session.retained import Retained
+from edgebridge.session.session import Session
+from edgebridge.session.stored import StoredSubscription
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.errors import ProtocolViolation
 from edgebridge.wire.packets import SubAck, Subscribe, SubscriptionOption, UnsubAck, Unsubscribe
@@ -34,10 +38,16 @@ from edgebroker.records import Cause
 
 REASON_STRING_MAX: Final = 1_024  # characters; enough for the longest refusal of a filter with what is wrong in it
 
+
+class StoreRefuses(EdgebrokerError):
+    """What is asked for would have to be kept, and the disk takes nothing."""
+
+
 _REASONS: Final[tuple[tuple[type[EdgebrokerError], ReasonCode], ...]] = (
     (FilterInvalid, ReasonCode.TOPIC_FILTER_INVALID),
     (FilterTooComplex, ReasonCode.QUOTA_EXCEEDED),
     (TopicInvalid, ReasonCode.TOPIC_FILTER_INVALID),
+    (StoreRefuses, ReasonCode.QUOTA_EXCEEDED),
 )
 _SEND_IF_NEW, _SEND_NEVER = 1, 2  # retain handling (section 3.8.3.1)
 
@@ -45,9 +55,10 @@ _SEND_IF_NEW, _SEND_NEVER = 1, 2  # retain handling (section 3.8.3.1)
 class Subscribing:
     """What clients ask for, and what they get at once: the answer, then the retained messages that match."""
 
-    def __init__(self, node: Node, delivery: Delivery, retained: Retained, sharing: Sharing) -> None:
+    def __init__(self, node: Node, delivery: Delivery, keeping: Keeping, retained: Retained, sharing: Sharing) -> None:
         self._node = node
         self._delivery = delivery
+        self._keeping = keeping
         self._retained = retained
         self._sharing = sharing
 
@@ -55,17 +66,21 @@ class Subscribing:
         """Grant or refuse each entry on its own. Raises ProtocolViolation for what the standard forbids."""
         session = connection.session
         assert session is not None
+        awaited = self._keeping.awaited
         identifiers = subscription_identifiers(subscribe.properties)
         identifier = identifiers[0] if identifiers else 0
         wheres = [value for name, value in user_properties(subscribe.properties) if name == WHERE_PROPERTY]
         reasons: list[int] = []
         complaints: list[str] = []
         granted: list[tuple[Granted, SubscriptionOption, SubscriptionRequest]] = []
-        is_bridge = connection.dialect.is_bridge
         for option in subscribe.subscriptions:
+            if connection.dialect.is_bridge:
+                no_local = not option.topic_filter.startswith(SHARE_PREFIX)
+                option = replace(option, no_local=no_local, retain_as_published=True)
             try:
                 request = _request(option, wheres)
-            except (TopicInvalid, FilterInvalid, FilterTooComplex) as error:
+                self._check_disk(session)
+            except (TopicInvalid, FilterInvalid, FilterTooComplex, StoreRefuses) as error:
                 reasons.append(_reason_of(error))
                 complaints.append(_complaint(error, option.topic_filter, len(subscribe.subscriptions)))
                 continue
@@ -73,25 +88,12 @@ class Subscribing:
                 reasons.append(ReasonCode.NOT_AUTHORIZED)
                 complaints.append(f"{request.topic_filter.text[:80]}: nothing of this may be read")
                 continue
-            label = _label(request)
-            wanted = Subscribed(
-                session.client_id,
-                request.text,
-                request.topic_filter,
-                request.filter,
-                option.qos,
-                option.no_local or (is_bridge and request.share is None),
-                session,
-                label,
-                identifier,
-                option.retain_as_published or is_bridge,
-                "" if request.share is None else label,
-            )
-            for effect in self._node.handle(wanted, now):
+            for effect in self._node.handle(_wanted(session, option, request, identifier), now):
                 if isinstance(effect, Granted):
                     reasons.append(option.qos)
                     granted.append((effect, option, request))
                     session.subscribed += effect.is_new
+                    self._keep(session, option, wheres, identifier, now)
                 elif isinstance(effect, Refused):
                     reasons.append(ReasonCode.QUOTA_EXCEEDED)
                     complaints.append(effect.reason)
@@ -101,6 +103,8 @@ class Subscribing:
             explained = encode_packet(SubAck(subscribe.packet_id, reasons, why), connection.dialect)
             if connection.fits(explained):  # [MQTT-3.9.2-1]
                 answer = explained
+        if self._keeping.awaited != awaited:
+            self._keeping.hold(connection, self._keeping.awaited)
         connection.send(answer)
         shares = False
         for effect, option, request in granted:
@@ -115,12 +119,37 @@ class Subscribing:
         """End the subscriptions with these texts. Messages on their way still arrive [MQTT-3.10.4-3]."""
         session = connection.session
         assert session is not None
+        awaited = self._keeping.awaited
         reasons: list[int] = []
         for text in unsubscribe.topic_filters:
             ended = self._node.handle(Unsubscribed(session.client_id, text), now)
             session.subscribed -= len(ended)
+            self._keeping.unsubscribed(session, text, now)
             reasons.append(ReasonCode.SUCCESS if ended else ReasonCode.NO_SUBSCRIPTION_EXISTED)
+        if self._keeping.awaited != awaited:
+            self._keeping.hold(connection, self._keeping.awaited)
         connection.send(encode_packet(UnsubAck(unsubscribe.packet_id, reasons), connection.dialect))
+
+    def restore(self, session: Session, stored: StoredSubscription, now: Instant) -> None:
+        """Take back a subscription from the journal. Raises what a SUBSCRIBE would be refused for."""
+        option = SubscriptionOption(stored.text, stored.qos, stored.no_local, stored.as_published)
+        wheres = [stored.where] if stored.where else []
+        request = _request(option, wheres)
+        for effect in self._node.handle(_wanted(session, option, request, stored.identifier), now):
+            if isinstance(effect, Granted):
+                session.subscribed += effect.is_new
+                session.asked[stored.text] = _record(session, option, wheres, stored.identifier)
+
+    def _keep(
+        self, session: Session, option: SubscriptionOption, wheres: list[str], identifier: int, now: Instant
+    ) -> None:
+        if session.number:
+            self._keeping.subscribed(session, option.topic_filter, _record(session, option, wheres, identifier), now)
+
+    def _check_disk(self, session: Session) -> None:
+        """Raise StoreRefuses if the subscription would have to be kept on a disk that takes nothing."""
+        if self._keeping.is_refusing and session.number and session.waits:
+            raise StoreRefuses(f"the disk takes nothing: {self._keeping.trouble}")
 
     def _send_retained(self, subscription: Subscription, request: SubscriptionRequest, now: Instant) -> None:
         """Each matching retained message is a message of its own in the accounts: published anew, for one reader."""
@@ -162,7 +191,7 @@ class Subscribing:
             again.number = self._node.ledger.accept(
                 now, kept.publisher, 1, kept.topic, kept.qos, len(kept.payload), 1, Cause.NONE
             )
-            self._delivery.send(again, copy, Encoding(again), True, now)
+            self._delivery.deliver_retained(again, copy, now)
 
 
 def _request(option: SubscriptionOption, wheres: list[str]) -> SubscriptionRequest:
@@ -172,6 +201,35 @@ def _request(option: SubscriptionOption, wheres: list[str]) -> SubscriptionReque
     if request.share is not None and option.no_local:
         raise ProtocolViolation("no local on a shared subscription", v5="MQTT-3.8.3-4")
     return request
+
+
+def _wanted(session: Session, option: SubscriptionOption, request: SubscriptionRequest, identifier: int) -> Subscribed:
+    label = _label(request)
+    return Subscribed(
+        session.client_id,
+        request.text,
+        request.topic_filter,
+        request.filter,
+        option.qos,
+        option.no_local,
+        session,
+        label,
+        identifier,
+        option.retain_as_published,
+        "" if request.share is None else label,
+    )
+
+
+def _record(session: Session, option: SubscriptionOption, wheres: list[str], identifier: int) -> bytes:
+    return subscription_record(
+        session.number,
+        option.topic_filter,
+        wheres[0] if wheres else "",
+        option.qos,
+        option.no_local,
+        option.retain_as_published,
+        identifier,
+    )
 
 
 def _label(request: SubscriptionRequest) -> str:

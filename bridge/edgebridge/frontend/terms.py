@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
+from edgebridge.frontend.entrance import Entrance
+from edgebridge.session.durability import SYNC, Durability
+from edgebridge.session.outbox import QueueFull
+from edgebridge.wire.packets import Connect
+from edgebridge.wire.properties import Property, number
 from edgebroker import limits
 
 
@@ -33,3 +39,23 @@ class Terms:
     """Whether payloads that are said to be UTF-8 are refused if they are not."""
     sharing: str = "fair"
     """How a shared subscription chooses: "fair", or "sticky" for one member per publisher and topic."""
+    durability: Durability = SYNC
+    """What is promised to clients whose listener and name say nothing else."""
+    durability_by_client: tuple[tuple[str, Durability], ...] = ()
+    """(pattern with `*` and `?` for a client identifier, what is promised); the first that fits counts."""
+    queue_full: QueueFull = QueueFull.DROP_NEWEST
+    queued_messages_max: int = limits.QUEUED_MESSAGES_MAX
+    queued_bytes_max: int = limits.QUEUED_BYTES_MAX
+
+    def expiry_s(self, connect: Connect) -> int:
+        """How long a session outlives its connection; version 5 clients ask for it, at most they get what we grant."""
+        if not connect.dialect.has_properties:
+            return 0 if connect.clean_start else self.session_expiry_s_max
+        return min(number(connect.properties, Property.SESSION_EXPIRY_INTERVAL, 0), self.session_expiry_s_max)
+
+    def durability_of(self, client_id: str, entrance: Entrance) -> Durability:
+        """What is promised to a client: by its name, else by the door it came in by, else as to all."""
+        for pattern, durability in self.durability_by_client:
+            if fnmatchcase(client_id, pattern):
+                return durability
+        return entrance.durability or self.durability

@@ -7,6 +7,7 @@ from edgebroker.publication cimport Publication
 cdef class Entry:
     cdef public Publication publication
     cdef public int qos, packet_id
+    cdef public long long number
     cdef public bint retain, released
     cdef public tuple identifiers
     cdef public str text

@@ -13,9 +13,12 @@ from edgebroker.publication import Publication
 
 
 class Entry:
-    """One copy of a publication for one client. `packet_id` is 0 while it waits; `released`: PUBREC came."""
+    """One copy of a publication for one client. `packet_id` is 0 while it waits; `released`: PUBREC came.
 
-    __slots__ = ("identifiers", "packet_id", "publication", "qos", "released", "retain", "text")
+    `number` names it in the journal, among the copies of its session; 0 if it is not kept there, or no longer.
+    """
+
+    __slots__ = ("identifiers", "number", "packet_id", "publication", "qos", "released", "retain", "text")
 
     def __init__(
         self, publication: Publication, qos: int, retain: bool, identifiers: tuple[int, ...], text: str
@@ -25,6 +28,7 @@ class Entry:
         self.retain = retain
         self.identifiers = identifiers
         self.text = text
+        self.number = 0
         self.packet_id = 0
         self.released = False
 
@@ -72,6 +76,12 @@ class Inflight:
         self._entries[packet_id] = entry
         self.held_bytes += entry.publication.held_bytes()
         return packet_id
+
+    def restore(self, entry: Entry) -> None:
+        """Take *entry* back with the packet identifier it has; to be called in the order of sending."""
+        self._entries[entry.packet_id] = entry
+        self._last_id = entry.packet_id
+        self.held_bytes += entry.publication.held_bytes()
 
     def settle(self, packet_id: int, qos: int) -> Entry | None:
         """PUBACK (*qos* 1), PUBCOMP or a refusing PUBREC (2): the entry leaves. None if there is no such entry."""

@@ -92,6 +92,18 @@ class Retained:
                 break
             del parent[key]
 
+    def topics(self) -> list[str]:
+        """The topics that have a message now."""
+        found: list[str] = []
+        waiting = [self._root]
+        while waiting:
+            for key, child in waiting.pop().items():
+                if key == _MESSAGE:
+                    found.append(child.topic)
+                else:
+                    waiting.append(child)
+        return found
+
     def matching(self, topic_filter: TopicFilter, now: Instant) -> list[Publication]:
         """The messages whose topics *topic_filter* matches; those that have expired are forgotten on the way."""
         found = list(self._matching(self._root, topic_filter.levels, 0))

@@ -5,7 +5,10 @@ from edgebridge.session.inflight cimport Inflight
 cdef class Session:
     cdef public str client_id, user
     cdef public object connection, outbox, claims, rights, will
-    cdef public object expiry_s
+    cdef public object expiry_s, gone_at
     cdef public Inflight inflight
     cdef public set received
+    cdef public dict asked
+    cdef public bint waits
+    cdef public long long number, last_copy, patience_us
     cdef public Py_ssize_t subscribed

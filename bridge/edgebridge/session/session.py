@@ -9,6 +9,7 @@ from edgebridge.session.inflight import Inflight
 from edgebridge.session.outbox import Outbox
 from edgebridge.session.rights import Rights
 from edgebridge.wire.packets import Will
+from edgebroker.instants import Instant
 from edgebroker.names import ClientId
 
 
@@ -16,16 +17,22 @@ class Session:
     """One client's state. `connection` is None while it is away; subscriptions are kept by the node."""
 
     __slots__ = (
+        "asked",
         "claims",
         "client_id",
         "connection",
         "expiry_s",
+        "gone_at",
         "inflight",
+        "last_copy",
+        "number",
         "outbox",
+        "patience_us",
         "received",
         "rights",
         "subscribed",
         "user",
+        "waits",
         "will",
     )
 
@@ -48,6 +55,19 @@ class Session:
         """Who the client proved to be; empty: nobody in particular."""
         self.will: Will | None = None
         """Of the present connection, or waiting for its delay to pass."""
+        self.gone_at: Instant = 0
+        """When its last connection ended."""
+        # -- in the journal
+        self.number = 0
+        """Its name in the journal; 0 if it is not kept there."""
+        self.waits = False
+        """Answers about it wait for the disk."""
+        self.patience_us = 0
+        """How long its records may wait for others if nobody waits for them."""
+        self.last_copy = 0
+        """The number of its last copy that is kept."""
+        self.asked: dict[str, bytes] = {}
+        """The records of its subscriptions, by their text."""
 
     @property
     def is_present(self) -> bool:

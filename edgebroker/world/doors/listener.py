@@ -58,13 +58,11 @@ class Listener:
         """Whoever comes from now on finds these terms. The address is that of before."""
         self.settings = settings
         self.tls = tls
-        durability = settings.durability
         self.entrance = Entrance(
             name=self.label,
             number=self._number,
             is_anonymous=self._lets_strangers_in(),
-            durability=durability.mode if durability is not None else "",
-            batch_ms=durability.batch_ms if durability is not None else 0,
+            durability=settings.durability,
         )
 
     @property

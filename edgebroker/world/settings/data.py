@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgebridge.session.durability import SYNC, Durability
+from edgebroker.limits import JOURNAL_BYTES_MAX, MIB
+from edgebroker.world.settings.durability import ClientDurability, ClientDurabilityKind, DurabilityKind
 from edgebroker.world.settings.section import key
-from edgebroker.world.valuekinds import Folder
+from edgebroker.world.valuekinds import Folder, Several, Whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,3 +17,7 @@ class DataSettings:
     """What the gateway keeps between runs."""
 
     dir: Path | None = key(None, Folder())
+    durability: Durability = key(SYNC, DurabilityKind())
+    clients: tuple[ClientDurability, ...] = key((), Several(ClientDurabilityKind(), 256))
+    commit_ms: int = key(5, Whole(1, 1_000))
+    bytes_max: int = key(JOURNAL_BYTES_MAX, Whole(32 * MIB, 64 * 1_024 * MIB))

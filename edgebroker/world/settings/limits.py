@@ -16,6 +16,8 @@ class LimitSettings:
     out_bytes_max: int = key(limits.OUT_BYTES_MAX, Whole(16 * limits.KIB, 256 * limits.MIB))
     queue_messages_max: int = key(limits.QUEUE_MESSAGES_MAX, Whole(1, 1_000_000))
     queue_bytes_max: int = key(limits.QUEUE_BYTES_MAX, Whole(1 * limits.KIB, 1_024 * limits.MIB))
+    queued_messages_max: int = key(limits.QUEUED_MESSAGES_MAX, Whole(1, 100_000_000))
+    queued_bytes_max: int = key(limits.QUEUED_BYTES_MAX, Whole(1 * limits.KIB, 1_048_576 * limits.MIB))
     inflight_max: int = key(limits.INFLIGHT_MAX, Whole(1, 65_535))
     receive_maximum: int = key(limits.RECEIVE_MAXIMUM, Whole(1, 65_535))
     packet_bytes_max: int = key(limits.PACKET_BYTES_MAX, Whole(128, 255 * limits.MIB))  # MQTT says 256

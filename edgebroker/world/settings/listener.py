@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgebroker.world.settings.durability import Durability, DurabilityKind
+from edgebridge.session.durability import Durability
+from edgebroker.world.settings.durability import DurabilityKind
 from edgebroker.world.settings.section import Applied, Conflict, key
 from edgebroker.world.valuekinds import Choice, File, Network, Several, Switch, Text, Whole
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from edgebridge.session.outbox import QueueFull
 from edgebroker.world.settings.section import key
 from edgebroker.world.valuekinds import Choice, Switch, Text, Whole
 
@@ -16,3 +17,4 @@ class MqttSettings:
     response_prefix: str | None = key(None, Text(r"[^$+#\s\0][^+#\s\0]{0,255}", "a topic prefix without wildcards"))
     payload_format_checked: bool = key(False, Switch())
     sharing: str = key("fair", Choice(("fair", "sticky")))
+    queue_full: str = key("drop-newest", Choice(tuple(QueueFull)))

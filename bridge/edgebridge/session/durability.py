@@ -1,0 +1,37 @@
+"""How sure an acknowledgement is: a user may choose, by listener and by client, and sees the choice in CONNACK."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from edgebroker.instants import MILLISECOND, Duration
+
+
+@dataclass(frozen=True, slots=True)
+class Durability:
+    """What is promised about a session that outlives its connection.
+
+    `keeps`: it survives a restart. `waits`: an answer leaves only when what it promises is on disk. `patience_us`: how
+    long a record for which nobody waits may wait for others that go to the disk with it.
+    """
+
+    keeps: bool
+    waits: bool
+    patience_us: Duration = 100 * MILLISECOND  # ten syncs a second at most, for the sake of the card
+
+    def __str__(self) -> str:
+        if not self.keeps:
+            return "memory"
+        return "sync" if self.waits else f"batched:{self.patience_us // MILLISECOND}"
+
+
+MEMORY: Final = Durability(keeps=False, waits=False)
+"""A restart forgets the session."""
+SYNC: Final = Durability(keeps=True, waits=True)
+"""What was acknowledged is on disk."""
+
+
+def batched(milliseconds: int) -> Durability:
+    """Answers are up to *milliseconds* ahead of the disk: a power cut takes so much, and the card is spared."""
+    return Durability(keeps=True, waits=False, patience_us=milliseconds * MILLISECOND)

@@ -1,0 +1,330 @@
+"""What a journal says: sessions, copies and retained messages, record by record, without a broker around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from struct import error as StructError
+from typing import Final
+
+from edgebridge.session.records import (
+    AS_PUBLISHED,
+    CLOCK,
+    COPY,
+    COPY_OF,
+    GONE,
+    IS_RELEASED,
+    MESSAGE,
+    NO_LOCAL,
+    ONE,
+    ONE_COPY,
+    PACKET,
+    QOS,
+    RETAIN,
+    SENT,
+    SESSION,
+    SUBSCRIPTION,
+    WILL,
+    Kind,
+)
+from edgebridge.wire.errors import ProtocolError
+from edgebridge.wire.fields import read_binary, read_text
+from edgebridge.wire.packets import Will
+from edgebridge.wire.properties import Carrier, Properties, Property, read_properties, text, user_properties
+from edgebroker.publication import Publication
+
+
+@dataclass(slots=True)
+class StoredCopy:
+    """One copy on its way to one session. `packet_id` is 0 if it was never sent."""
+
+    message: StoredMessage
+    number: int
+    qos: int
+    retain: bool
+    released: bool
+    packet_id: int
+    identifiers: tuple[int, ...]
+    label: str
+
+
+@dataclass(slots=True)
+class StoredMessage:
+    """A publication and how many copies of it are open. Its instants are those of the stored clock."""
+
+    publication: Publication
+    copies: int = 0
+
+
+@dataclass(slots=True)
+class StoredSubscription:
+    """A subscription as it was asked for."""
+
+    text: str
+    where: str
+    qos: int
+    no_local: bool
+    as_published: bool
+    identifier: int
+
+
+@dataclass(slots=True)
+class StoredSession:
+    """A session. `gone_at` is 0 while its client is connected: it is gone since the end of the records."""
+
+    number: int
+    client_id: str
+    user: str = ""
+    expiry_s: int = 0
+    gone_at: int = 0
+    will: Will | None = None
+    subscriptions: dict[str, StoredSubscription] = field(default_factory=dict)
+    received: set[int] = field(default_factory=set)
+    copies: dict[int, StoredCopy] = field(default_factory=dict)
+
+
+class RecordInvalid(Exception):
+    """Bytes that are no record: written by another version, or by nobody."""
+
+
+class Stored:
+    """The state that records lead to. `apply` them in their order, then `finish`.
+
+    What a record says of a session or copy that is not known is passed over: inside a snapshot it will be said again.
+    """
+
+    def __init__(self) -> None:
+        self.sessions: dict[int, StoredSession] = {}
+        self.retained: dict[str, Publication] = {}
+        self.clock = 0
+        """The latest stored clock that any record knows."""
+        self.last_session = 0
+        """The highest number of a session that any record knows."""
+        self.last_message = 0
+        self._messages: dict[int, StoredMessage] = {}
+        self._is_begun = False
+        self._is_in_snapshot = False  # until it ends, a message may be named before its copies
+        self.invalid = 0
+        """Records that were intact and not understood."""
+        self._apply: Final[dict[int, Callable[[bytes], None]]] = {
+            Kind.SESSION: self._session,
+            Kind.ENDED: self._ended,
+            Kind.GONE: self._gone,
+            Kind.SUBSCRIBED: self._subscribed,
+            Kind.UNSUBSCRIBED: self._unsubscribed,
+            Kind.MESSAGE: self._message,
+            Kind.COPY: self._copy,
+            Kind.SENT: self._sent,
+            Kind.RELEASED: self._released,
+            Kind.SETTLED: self._settled,
+            Kind.RECEIVED: self._received,
+            Kind.FORGOTTEN: self._forgotten,
+            Kind.RETAINED: self._retained,
+            Kind.CLEARED: self._cleared,
+            Kind.CLOCK: self._clock,
+            Kind.STATED: self._stated,
+        }
+
+    def apply_numbered(self, lsn: int, record: bytes) -> None:
+        """Take *record* in, the one numbered *lsn*. What is not understood is counted, and passed over."""
+        if lsn > 1 and not self._is_begun:
+            self._is_in_snapshot = True  # recovery begins with a snapshot, or with the first record of all
+        self._is_begun = True
+        try:
+            self.apply(record)
+        except RecordInvalid:
+            self.invalid += 1
+
+    def apply(self, record: bytes) -> None:
+        """Take *record* in. Raises RecordInvalid."""
+        try:
+            self._apply[record[0]](record)
+        except (KeyError, IndexError, ValueError, StructError, ProtocolError) as error:
+            raise RecordInvalid(f"no record: {record[:32].hex(' ')}: {error}") from error
+
+    def finish(self) -> None:
+        """There are no more records."""
+        self._stated(b"")
+
+    # -- sessions -----------------------------------------------------------------------------------------------
+
+    def _session(self, record: bytes) -> None:
+        _, number, expiry_s, flags = SESSION.unpack_from(record)
+        client_id, at = read_text(record, SESSION.size)
+        user, at = read_text(record, at)
+        will = None
+        if flags & WILL:
+            qos = record[at]
+            topic, at = read_text(record, at + 1)
+            payload, at = read_binary(record, at)
+            properties, at = read_properties(record, at, Carrier.WILL)
+            will = Will(topic, payload, qos & QOS, qos & RETAIN != 0, properties)
+        session = self.sessions.get(number)
+        if session is None:
+            session = self.sessions[number] = StoredSession(number, client_id)
+            self.last_session = max(self.last_session, number)
+        session.user, session.expiry_s, session.will, session.gone_at = user, expiry_s, will, 0
+
+    def _ended(self, record: bytes) -> None:
+        session = self.sessions.pop(ONE.unpack(record)[1], None)
+        if session is not None:
+            for copy in session.copies.values():
+                self._leave(copy)
+
+    def _gone(self, record: bytes) -> None:
+        _, number, expiry_s, flags, at = GONE.unpack(record)
+        self.clock = max(self.clock, at)
+        session = self.sessions.get(number)
+        if session is not None:
+            session.gone_at, session.expiry_s = at, expiry_s
+            if not flags & WILL:
+                session.will = None
+
+    def _subscribed(self, record: bytes) -> None:
+        _, number, options, identifier = SUBSCRIPTION.unpack_from(record)
+        topic_filter, at = read_text(record, SUBSCRIPTION.size)
+        where, _ = read_text(record, at)
+        session = self.sessions.get(number)
+        if session is not None:
+            session.subscriptions[topic_filter] = StoredSubscription(
+                topic_filter,
+                where,
+                options & QOS,
+                options & NO_LOCAL != 0,
+                options & AS_PUBLISHED != 0,
+                identifier,
+            )
+
+    def _unsubscribed(self, record: bytes) -> None:
+        session = self.sessions.get(ONE.unpack_from(record)[1])
+        topic_filter, _ = read_text(record, ONE.size)
+        if session is not None:
+            session.subscriptions.pop(topic_filter, None)
+
+    # -- messages -----------------------------------------------------------------------------------------------
+
+    def _message(self, record: bytes) -> None:
+        _, flags, number, accepted_at, expires_at, publisher, packet_id, copies = MESSAGE.unpack_from(record)
+        self.clock = max(self.clock, accepted_at)
+        self.last_message = max(self.last_message, number)
+        message = self._messages.get(number)
+        at = MESSAGE.size
+        if message is None:
+            message = StoredMessage(Publication("", "", b"", 0, False, 0))
+        for _ in range(copies):
+            at = self._take_copy(record, at, message)
+        if not message.publication.topic:
+            message.publication = publication_of(record, at, flags, accepted_at, expires_at, number)
+        if message.copies or self._is_in_snapshot:
+            self._messages[number] = message
+        session = self.sessions.get(publisher)
+        if session is not None and packet_id:
+            session.received.add(packet_id)
+
+    def _copy(self, record: bytes) -> None:
+        message = self._messages.get(COPY_OF.unpack_from(record)[1])
+        if message is not None:
+            self._take_copy(record, COPY_OF.size, message)
+
+    def _take_copy(self, record: bytes, at: int, message: StoredMessage) -> int:
+        """Read one copy of *message* at *at*; the offset behind it."""
+        number, copy, flags, packet_id, count = ONE_COPY.unpack_from(record, at)
+        label, at = read_text(record, at + ONE_COPY.size)
+        end: int = at + 4 * count
+        if end > len(record):
+            raise ValueError("identifiers end beyond the record")
+        identifiers = tuple([int.from_bytes(record[start : start + 4], "big") for start in range(at, end, 4)])
+        session = self.sessions.get(number)
+        if session is not None:
+            if copy not in session.copies:
+                message.copies += 1
+            released = flags & IS_RELEASED != 0
+            session.copies[copy] = StoredCopy(
+                message, copy, flags & QOS, flags & RETAIN != 0, released, packet_id, identifiers, label
+            )
+        return end
+
+    def _sent(self, record: bytes) -> None:
+        _, number, copy, packet_id = SENT.unpack(record)
+        found = self._find(number, copy)
+        if found is not None:
+            found.packet_id = packet_id
+
+    def _released(self, record: bytes) -> None:
+        found = self._find(*COPY.unpack(record)[1:])
+        if found is not None:
+            found.released = True
+
+    def _settled(self, record: bytes) -> None:
+        _, number, copy = COPY.unpack(record)
+        found = self._find(number, copy)
+        if found is not None:
+            del self.sessions[number].copies[copy]
+            self._leave(found)
+
+    def _received(self, record: bytes) -> None:
+        _, number, packet_id = PACKET.unpack(record)
+        if number in self.sessions:
+            self.sessions[number].received.add(packet_id)
+
+    def _forgotten(self, record: bytes) -> None:
+        _, number, packet_id = PACKET.unpack(record)
+        if number in self.sessions:
+            self.sessions[number].received.discard(packet_id)
+
+    def _find(self, session: int, copy: int) -> StoredCopy | None:
+        found = self.sessions.get(session)
+        return None if found is None else found.copies.get(copy)
+
+    def _leave(self, copy: StoredCopy) -> None:
+        message = copy.message
+        message.copies -= 1
+        if not message.copies and not self._is_in_snapshot:
+            self._messages.pop(message.publication.stored, None)
+
+    # -- the rest -----------------------------------------------------------------------------------------------
+
+    def _retained(self, record: bytes) -> None:
+        _, flags, _, accepted_at, expires_at, _, _, _ = MESSAGE.unpack_from(record)
+        self.clock = max(self.clock, accepted_at)
+        publication = publication_of(record, MESSAGE.size, flags, accepted_at, expires_at, 0)
+        self.retained[publication.topic] = publication
+
+    def _cleared(self, record: bytes) -> None:
+        self.retained.pop(read_text(record, 1)[0], None)
+
+    def _clock(self, record: bytes) -> None:
+        self.clock = max(self.clock, CLOCK.unpack(record)[1])
+
+    def _stated(self, _: bytes) -> None:
+        self._is_in_snapshot = False
+        self._messages = {number: message for number, message in self._messages.items() if message.copies}
+
+
+def publication_of(record: bytes, at: int, flags: int, accepted_at: int, expires_at: int, number: int) -> Publication:
+    """The publication whose publisher, topic, properties and payload stand at *at*, the last things in *record*."""
+    publisher, at = read_text(record, at)
+    topic, at = read_text(record, at)
+    start = at
+    properties: Properties = {}
+    properties_bytes = 0
+    if record[at]:
+        properties, at = read_properties(record, at, Carrier.PUBLISH)
+        properties_bytes = at - start
+    else:
+        at += 1
+    publication = Publication(
+        publisher,
+        topic,
+        record[at:],
+        flags & QOS,
+        flags & RETAIN != 0,
+        accepted_at,
+        properties=properties or None,
+        expires_at=expires_at or None,
+        user=user_properties(properties),
+        content_type=text(properties, Property.CONTENT_TYPE) or None,
+        properties_bytes=properties_bytes,
+    )
+    publication.stored = number
+    return publication

@@ -1,0 +1,92 @@
+"""A journal on a simulated disk: what a broker's process does with its files, on virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from edgebridge.frontend.frontend import Frontend
+from edgebridge.session.stored import Stored
+from edgebroker.instants import Instant
+from edgebroker.limits import KIB, MIB
+from edgebroker.simworld.disk import Disk, DiskFailed
+from edgebroker.simworld.simulation import Simulation
+from edgebroker.storage.journal.journal import Journal
+from edgebroker.storage.journal.options import JournalOptions
+from edgebroker.storage.journal.recovery import recover
+from edgebroker.storage.journal.work import Work
+
+OPTIONS: Final = JournalOptions(segment_bytes=16 * KIB, snapshot_min_bytes=16 * KIB, bytes_max=64 * MIB)
+"""Small, so that segments and snapshots change often."""
+WALL: Final = 1_800_000_000_000_000
+"""The wall clock when virtual time begins, in microseconds since 1970: January 2027."""
+
+
+class SimulatedStore:
+    """The disk of one broker, over all its runs. `boot`, then `serve`; `crash`, and `boot` again."""
+
+    def __init__(self, simulation: Simulation, options: JournalOptions = OPTIONS) -> None:
+        self._simulation = simulation
+        self._options = options
+        self.disk = Disk(simulation.random)
+        self.is_writing = False
+        self._run = 0
+
+    def boot(self) -> tuple[Journal, Stored]:
+        """A new run: the journal as recovery leaves it, and what it says."""
+        self._run += 1
+        self.is_writing = False
+        stored = Stored()
+        found = recover(self.disk, stored.apply_numbered)
+        stored.finish()
+        store = self._simulation.random.randbytes(16) if found is None else found.store
+        return Journal(store, self._options, found), stored
+
+    def serve(self, frontend: Frontend, told: Callable[[], None]) -> None:
+        """Let *frontend* have the disk; *told* is called whenever a work is over."""
+
+        def wake() -> None:
+            work = frontend.keeping.take(self._simulation.now)
+            if work is not None:
+                self.is_writing = True
+                self._go_on(frontend, work, 0, self._run, told)
+
+        frontend.keeping.wake = wake
+
+    def crash(self, is_power_cut: bool) -> None:
+        """The process dies, or the machine does: then what was not synced may be lost."""
+        before = self.disk
+        self.disk = before.crash() if is_power_cut else before.killed()
+        self.disk.sync_fails, self.disk.write_fails = before.sync_fails, before.write_fails
+
+    def stored_clock(self, stored: Stored, now: Instant) -> int:
+        """What to add to an instant: the wall clock's time, but never before what is stored."""
+        return max(WALL + now, stored.clock) - now
+
+    def _go_on(self, frontend: Frontend, work: Work, index: int, run: int, told: Callable[[], None]) -> None:
+        if run != self._run:
+            return
+        if index == len(work.operations):
+            self._end(frontend, work, "", told)
+            return
+        operation = work.operations[index]
+
+        def do() -> None:
+            if run != self._run:
+                return
+            try:
+                self.disk.do(operation)
+            except DiskFailed as error:
+                self._end(frontend, work, str(error), told)
+            else:
+                self._go_on(frontend, work, index + 1, run, told)
+
+        self._simulation.after(self.disk.time_for(operation), do)
+
+    def _end(self, frontend: Frontend, work: Work, reason: str, told: Callable[[], None]) -> None:
+        self.is_writing = False
+        if reason:
+            frontend.disk_failed(work, reason, self._simulation.now)
+        else:
+            frontend.synced(work, self._simulation.now)
+        told()

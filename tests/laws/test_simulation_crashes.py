@@ -1,0 +1,41 @@
+"""P1, P2, P3, P8: a broker that loses its power again and again, on a disk that tears, keeps what it promised."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgebroker.simworld.workload import Workload
+
+ACTIONS = 150
+RUNS = 160
+PARTS = 4
+
+
+def repeat(seed: int, disk_fails: float) -> str:
+    return (
+        "from edgebroker.simworld.workload import Workload; "
+        f"Workload({seed}, is_stored=True, disk_fails={disk_fails}).run({ACTIONS}).broken"
+    )
+
+
+@pytest.mark.parametrize("disk_fails", [0.0, 0.03], ids=["power", "power-and-disk"])
+@pytest.mark.parametrize("part", range(PARTS))
+def test_what_was_acknowledged_survives(seed: int, part: int, disk_fails: float) -> None:
+    starts = failures = snapshots = 0
+    for number in range(part, RUNS, PARTS):
+        workload = Workload(seed + number, is_stored=True, disk_fails=disk_fails)
+        outcome = workload.run(ACTIONS)
+        assert not outcome.broken, "\n".join([repeat(outcome.seed, disk_fails), *outcome.broken[:20]])
+        journal = workload.broker.frontend.keeping.journal
+        assert journal is not None
+        starts += workload.broker.runs
+        failures += journal.failures
+        snapshots += journal.replay_from > 1
+    assert starts > 3 * RUNS // PARTS, "hardly anything crashed"
+    assert snapshots, "no snapshot was ever made"
+    assert bool(failures) == bool(disk_fails)
+
+
+def test_the_same_seed_is_the_same_run(seed: int) -> None:
+    first = Workload(seed, is_stored=True, disk_fails=0.03).run(ACTIONS)
+    assert first == Workload(seed, is_stored=True, disk_fails=0.03).run(ACTIONS)

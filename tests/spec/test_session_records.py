@@ -1,0 +1,245 @@
+"""What the journal holds of sessions and messages: records there and back, and what replaying them leads to."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from edgebridge.session.inflight import Entry, Inflight
+from edgebridge.session.outbox import Outbox
+from edgebridge.session.records import (
+    COPY,
+    ONE,
+    PACKET,
+    SENT,
+    Kind,
+    cleared_record,
+    copy_record,
+    gone_record,
+    message_record,
+    retained_record,
+    session_record,
+    subscription_record,
+    unsubscription_record,
+)
+from edgebridge.session.recordwords import describe
+from edgebridge.session.session import Session
+from edgebridge.session.stored import RecordInvalid, Stored
+from edgebridge.wire.packets import Will
+from edgebridge.wire.properties import Property
+from edgebroker.names import ClientId
+from edgebroker.publication import Publication
+
+CLOCK = 1_700_000_000_000_000
+
+
+def session(number: int, client: str = "alice") -> Session:
+    made = Session(ClientId(client), Inflight(10), Outbox(10, 10_000))
+    made.number = number
+    made.expiry_s = 3_600
+    return made
+
+
+def publication(stored: int, topic: str = "t/1", payload: bytes = b"warm", qos: int = 1) -> Publication:
+    made = Publication("bob", topic, payload, qos, False, 5)
+    made.stored = stored
+    return made
+
+
+def entry(of: Publication, number: int, qos: int = 1, packet_id: int = 0) -> Entry:
+    made = Entry(of, qos, False, (7, 268_435_455), "t/#")
+    made.number = number
+    made.packet_id = packet_id
+    return made
+
+
+def replayed(*records: bytes) -> Stored:
+    stored = Stored()
+    for record in records:
+        stored.apply(record)
+    stored.finish()
+    return stored
+
+
+def test_a_session_comes_back_with_its_terms_and_its_will() -> None:
+    alice = session(3)
+    alice.user = "alice@site"
+    alice.will = Will("status/alice", b"gone", 2, True, {Property.WILL_DELAY_INTERVAL: 30})
+    kept = replayed(session_record(alice)).sessions[3]
+    assert (kept.client_id, kept.user, kept.expiry_s, kept.will, kept.gone_at) == (
+        "alice",
+        "alice@site",
+        3_600,
+        alice.will,
+        0,
+    )
+
+
+def test_a_will_that_was_settled_does_not_come_back() -> None:
+    alice = session(3)
+    alice.will = Will("status/alice", b"gone")
+    before = session_record(alice)
+    alice.will = None
+    kept = replayed(before, gone_record(alice, CLOCK)).sessions[3]
+    assert kept.will is None
+    assert kept.gone_at == CLOCK
+
+
+def test_a_subscription_comes_back_as_it_was_asked_for() -> None:
+    record = subscription_record(3, "$share/g/t/#", "temp > 30", 2, False, True, 268_435_455)
+    kept = replayed(session_record(session(3)), record).sessions[3].subscriptions["$share/g/t/#"]
+    assert (kept.where, kept.qos, kept.no_local, kept.as_published, kept.identifier) == (
+        "temp > 30",
+        2,
+        False,
+        True,
+        268_435_455,
+    )
+    gone = replayed(session_record(session(3)), record, unsubscription_record(3, "$share/g/t/#"))
+    assert not gone.sessions[3].subscriptions
+
+
+def test_a_message_comes_back_with_everything_a_reader_gets() -> None:
+    sent = Publication(
+        "bob",
+        "t/1",
+        b"\0\1payload",
+        2,
+        True,
+        5,
+        properties={Property.CONTENT_TYPE: "text/plain", Property.USER_PROPERTY: [("a", "1"), ("a", "2")]},
+        expires_at=60,
+    )
+    sent.stored = 9
+    alice = session(3)
+    kept = replayed(session_record(alice), message_record(sent, CLOCK, [(alice, entry(sent, 1, 2, 77))])).sessions[3]
+    copy = kept.copies[1]
+    back = copy.message.publication
+    assert (back.publisher, back.topic, back.payload, back.qos, back.retain) == ("bob", "t/1", b"\0\1payload", 2, True)
+    assert (back.accepted_at, back.expires_at, back.stored) == (CLOCK + 5, CLOCK + 60, 9)
+    assert back.properties == sent.properties
+    assert (back.user, back.content_type) == ([("a", "1"), ("a", "2")], "text/plain")
+    assert back.held_bytes() == len(b"\0\1payload") + len("t/1") + back.properties_bytes
+    assert (copy.qos, copy.packet_id, copy.identifiers, copy.label) == (2, 77, (7, 268_435_455), "t/#")
+
+
+def test_the_steps_of_a_copy() -> None:
+    alice, sent = session(3), publication(9, qos=2)
+    records = [
+        session_record(alice),
+        message_record(sent, CLOCK, [(alice, entry(sent, 1, 2))]),
+        SENT.pack(Kind.SENT, 3, 1, 500),
+        COPY.pack(Kind.RELEASED, 3, 1),
+        COPY.pack(Kind.SETTLED, 3, 1),
+    ]
+    seen = []
+    for count in range(2, 6):
+        copies = replayed(*records[:count]).sessions[3].copies
+        seen.append([(copy.packet_id, copy.released) for copy in copies.values()])
+    assert seen == [[(0, False)], [(500, False)], [(500, True)], []]
+
+
+def test_an_identifier_of_the_publisher_is_on_disk_with_its_message_or_alone() -> None:
+    bob, alice, sent = session(2, "bob"), session(3), publication(9, qos=2)
+    both = message_record(sent, CLOCK, [(alice, entry(sent, 1, 2))], bob, 12)
+    stored = replayed(session_record(bob), session_record(alice), both, PACKET.pack(Kind.RECEIVED, 2, 13))
+    assert stored.sessions[2].received == {12, 13}
+    stored.apply(PACKET.pack(Kind.FORGOTTEN, 2, 12))
+    assert stored.sessions[2].received == {13}
+
+
+def test_retained_messages_come_and_go() -> None:
+    record = retained_record(publication(0, "status/a"), CLOCK)
+    stored = replayed(record)
+    assert stored.retained["status/a"].payload == b"warm"
+    assert stored.retained["status/a"].retain
+    assert not replayed(record, cleared_record("status/a")).retained
+
+
+def test_a_session_that_ended_takes_everything_with_it() -> None:
+    alice, sent = session(3), publication(9)
+    stored = replayed(
+        session_record(alice), message_record(sent, CLOCK, [(alice, entry(sent, 1))]), ONE.pack(Kind.ENDED, 3)
+    )
+    assert not stored.sessions
+    assert stored.last_session == 3, "its number is never used again"
+
+
+def test_what_concerns_a_session_nobody_knows_is_passed_over() -> None:
+    alice, sent = session(3), publication(9)
+    stored = replayed(
+        message_record(sent, CLOCK, [(alice, entry(sent, 1))], alice, 4),
+        SENT.pack(Kind.SENT, 3, 1, 5),
+        COPY.pack(Kind.RELEASED, 3, 1),
+        COPY.pack(Kind.SETTLED, 3, 1),
+        PACKET.pack(Kind.RECEIVED, 3, 9),
+        subscription_record(3, "t", "", 0, False, False, 0),
+        gone_record(alice, CLOCK),
+    )
+    assert not stored.sessions
+
+
+def test_a_snapshot_names_a_message_that_was_said_before_its_reader_was() -> None:
+    alice, carol, sent = session(3), session(4, "carol"), publication(9)
+    mine, hers = entry(sent, 1), entry(sent, 6)
+    stored = Stored()
+    stored.apply_numbered(100, message_record(sent, CLOCK, [(alice, mine), (carol, hers)]))  # before its readers
+    stored.apply(session_record(alice))
+    stored.apply(copy_record(sent, alice, mine))
+    stored.apply(COPY.pack(Kind.SETTLED, 3, 1))
+    stored.apply(session_record(carol))
+    stored.apply(copy_record(sent, carol, hers))
+    stored.apply(bytes((Kind.STATED,)))
+    stored.finish()
+    assert not stored.sessions[3].copies
+    assert stored.sessions[4].copies[6].message.publication.payload == b"warm"
+
+
+@pytest.mark.parametrize("cut", range(1, 40))
+def test_a_record_cut_short_is_no_record(cut: int) -> None:
+    alice, sent = session(3), publication(9)
+    record = message_record(sent, CLOCK, [(alice, entry(sent, 1))])
+    with pytest.raises(RecordInvalid):
+        replayed(record[: min(cut, len(record) - len(b"warm") - 1)])
+
+
+def test_bytes_that_are_no_records_are_refused_and_described(chance: random.Random) -> None:
+    """Whatever the bytes are: a RecordInvalid or a record, and words for it, never another error."""
+    alice, sent = session(3), publication(9)
+    good = [
+        session_record(alice),
+        message_record(sent, CLOCK, [(alice, entry(sent, 1))]),
+        subscription_record(3, "t/#", "temp > 3", 1, False, False, 0),
+        retained_record(sent, CLOCK),
+        gone_record(alice, CLOCK),
+    ]
+    refused = 0
+    for _ in range(5_000):
+        record = bytearray(chance.choice(good))
+        for _ in range(chance.randrange(1, 4)):
+            record[chance.randrange(len(record))] = chance.randrange(256)
+        del record[chance.randrange(1, len(record) + 1) :]
+        stored = Stored()
+        stored.apply(good[0])
+        try:
+            stored.apply(bytes(record))
+        except RecordInvalid:
+            refused += 1
+        assert describe(bytes(record))["kind"]
+    assert 0 < refused < 5_000
+
+
+def test_describing_names_what_a_record_names() -> None:
+    alice, sent = session(3), publication(9)
+    assert describe(session_record(alice)) == {
+        "kind": "session",
+        "session": 3,
+        "client": "alice",
+        "expiry_s": 3_600,
+        "has_will": False,
+    }
+    described = describe(message_record(sent, CLOCK, [(alice, entry(sent, 1, packet_id=8))]))
+    assert described["topic"] == "t/1"
+    assert described["copies"] == [{"session": 3, "copy": 1, "qos": 1, "packet_id": 8}]
+    assert describe(b"\xff\x00") == {"kind": "unknown", "hex": "ff00"}

@@ -1,0 +1,96 @@
+"""A queue that is full: what is dropped is what the operator chose, and every drop has its cause."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from edgebridge.frontend.terms import Terms
+from edgebridge.session.outbox import QueueFull
+from edgebroker.records import Cause
+
+
+@pytest.fixture
+def keep(play: Any) -> Any:
+    """Plays in both dialects, with a broker that has a disk."""
+    return partial(play, is_stored=True)
+
+
+@pytest.fixture
+def keep_v5(play_v5: Any) -> Any:
+    return partial(play_v5, is_stored=True)
+
+
+FULL = """
+    alice > CONNECT clean=0 session=3600    alice < CONNACK present=0
+    alice > SUBSCRIBE t/# qos=1             alice < SUBACK granted=1
+    alice cut
+    bob > CONNECT                           bob < CONNACK
+    bob > PUBLISH t/1 qos=1 "one"           bob < PUBACK
+    bob > PUBLISH t/2 qos=1 "two"           bob < PUBACK
+    bob > PUBLISH t/1 qos=1 "three"         bob < PUBACK
+    broker crashes                          bob < CLOSED
+    alice > CONNECT clean=0 session=3600
+    alice < CONNACK present=1
+"""
+
+
+@pytest.mark.parametrize(
+    ("policy", "left"),
+    [
+        (QueueFull.DROP_NEWEST, ['t/1 qos=1 "one"', 't/2 qos=1 "two"']),
+        (QueueFull.DROP_OLDEST, ['t/2 qos=1 "two"', 't/1 qos=1 "three"']),
+        (QueueFull.KEEP_LAST, ['t/2 qos=1 "two"', 't/1 qos=1 "three"']),
+    ],
+)
+def test_a_full_queue_drops_what_the_operator_chose(keep: Any, policy: QueueFull, left: list[str]) -> None:
+    received = "\n".join(f"    alice < PUBLISH {one}" for one in left)
+    keep(FULL + received, Terms(queue_messages_max=2, queue_full=policy))
+
+
+def test_of_each_topic_the_last_is_kept_even_if_there_is_room(play: Any) -> None:
+    received = """
+    alice < PUBLISH t/2 qos=1 "two"
+    alice < PUBLISH t/1 qos=1 "three"
+    """
+    play(FULL.replace("    broker crashes                          bob < CLOSED\n", "") + received,
+         Terms(queue_full=QueueFull.KEEP_LAST))
+    assert play.dropped(Cause.SUPERSEDED) == 1
+
+
+def test_a_full_queue_may_refuse_the_publisher(keep_v5: Any, play_v5: Any) -> None:
+    keep_v5(
+        """
+    alice > CONNECT clean=0 session=3600    alice < CONNACK present=0
+    alice > SUBSCRIBE t/# qos=1             alice < SUBACK granted=1
+    carol > CONNECT                         carol < CONNACK
+    carol > SUBSCRIBE t/#                   carol < SUBACK granted=0
+    alice cut
+    bob > CONNECT                           bob < CONNACK
+    bob > PUBLISH t/1 qos=1 "one"           bob < PUBACK                carol < PUBLISH t/1 "one"
+    bob > PUBLISH t/2 qos=1 "two"           bob < PUBACK reason=0x97
+    bob > PUBLISH u/2 qos=1 "three"         bob < PUBACK
+    """,
+        Terms(queue_messages_max=1, queue_full=QueueFull.REFUSE),
+    )
+    assert play_v5.broker.ledger.dropped == {}
+
+
+def test_all_queues_together_are_bounded(play: Any) -> None:
+    play(
+        """
+    alice > CONNECT clean=0 session=3600    alice < CONNACK present=0
+    alice > SUBSCRIBE t/# qos=1             alice < SUBACK granted=1
+    alice cut
+    carol > CONNECT clean=0 session=3600    carol < CONNACK present=0
+    carol > SUBSCRIBE t/# qos=1             carol < SUBACK granted=1
+    carol cut
+    bob > CONNECT                           bob < CONNACK
+    bob > PUBLISH t/1 qos=1 "one"           bob < PUBACK
+    bob > PUBLISH t/2 qos=1 "two"           bob < PUBACK
+    """,
+        Terms(queued_messages_max=3),
+    )
+    assert play.dropped(Cause.QUEUE_FULL) == 1
