@@ -44,6 +44,7 @@ SUBACK = 0x90
 HARMLESS = ("make", "git clone", "cd ")
 LISTENERS = ("mosquitto_sub", "edgebroker sub")
 CLIENTS = ("mosquitto_sub", "mosquitto_pub", "edgebroker sub", "edgebroker pub")
+ASKING = ("edgebroker status", "edgebroker top")
 
 BLOCK = re.compile(r"(?P<comments>(?:^<!--.*?-->\n)*)^```(?P<tag>[^\n]*)\n(?P<body>.*?)^```$", re.M | re.S)
 COMMENT = re.compile(r"<!--\s*(needs|publishes|file|not executed):\s*(.*?)\s*-->", re.S)
@@ -217,6 +218,8 @@ class Session:
         command = re.sub(rf"\b{HTTP_PORT}\b", str(self.http_port), command)
         if self.relay is None:
             return command
+        if command.startswith(ASKING) and not re.search(r" (--http|--config)\b", command):
+            command = f"{command} --http {self.http_port}"
         if command.startswith(CLIENTS) and not re.search(r" (-p|--port)\b", command):
             command = f"{command} -p {PORT}"
         return re.sub(rf"\b{PORT}\b", str(self.relay.port), command)

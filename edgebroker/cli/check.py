@@ -1,4 +1,4 @@
-"""`edgebroker check FILE`: would a gateway take these settings, and what would then hold?"""
+"""`edgebroker check`: would a gateway take these settings; or, with --http, is a running gateway well?"""
 
 from __future__ import annotations
 
@@ -10,18 +10,61 @@ from pathlib import Path
 
 import click
 
+from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
+from edgebroker.cli.inquiry import BadAnswer, NoAnswer, ask
+from edgebroker.cli.verdictline import State, Thresholds, judge, line
 from edgebroker.world.doors.listeners import expiries, load_all
 from edgebroker.world.settings import Settings, SettingsRefused, default_of
 
+_bound = click.FloatRange(min=0)
+
 
 @click.command("check")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object.")
-def command(file: Path, as_json: bool) -> None:
-    """Check a settings file and show what it says.
+@click.option("--http", type=HttpAddressType(), help="Check the gateway that answers there, for Nagios and its kin.")
+@click.option("--warn-lag-ms", type=_bound, default=100.0, show_default=True, help="How late the loop may be (99 %).")
+@click.option("--crit-lag-ms", type=_bound, default=500.0, show_default=True, help="The same, for CRITICAL.")
+@click.option("--warn-queue", type=click.IntRange(0), help="Messages that may wait in all sessions.")
+@click.option("--crit-queue", type=click.IntRange(0), help="The same, for CRITICAL.")
+def command(
+    file: Path | None,
+    as_json: bool,
+    http: HttpAddress | None,
+    warn_lag_ms: float,
+    crit_lag_ms: float,
+    warn_queue: int | None,
+    crit_queue: int | None,
+) -> None:
+    """Check a settings FILE and show what it says; or, with --http, a running gateway.
 
-    Exit code 0 if a gateway would take it, 2 if not; then every problem is shown with its line.
+    FILE: exit code 0 if a gateway would take it, 2 if not; then every problem is shown with its line.
+
+    --http: one line with performance data. Exit code 0 OK, 1 WARNING, 2 CRITICAL (also if nobody answers), 3 UNKNOWN.
     """
+    if http is not None:
+        if file is not None:
+            raise click.UsageError("either FILE or --http")
+        state, said = _ask(http, Thresholds(warn_lag_ms, crit_lag_ms, warn_queue, crit_queue))
+        click.echo(json.dumps({"state": state.name, "line": said}) if as_json else said)
+        sys.exit(state)
+    if file is None:
+        raise click.UsageError("name the settings FILE, or a running gateway with --http")
+    _check_file(file, as_json)
+
+
+def _ask(http: HttpAddress, thresholds: Thresholds) -> tuple[State, str]:
+    try:
+        return judge(ask(http, "/status", limit=0), thresholds)
+    except NoAnswer as error:
+        return State.CRITICAL, line(State.CRITICAL, str(error))
+    except BadAnswer as error:
+        return State.UNKNOWN, line(State.UNKNOWN, str(error))
+    except (KeyError, TypeError) as error:
+        return State.UNKNOWN, line(State.UNKNOWN, f"{http} is a gateway of another version: {error} is missing")
+
+
+def _check_file(file: Path, as_json: bool) -> None:
     try:
         settings = Settings.load(file)
         loaded = load_all(settings.listeners)
@@ -42,8 +85,8 @@ def command(file: Path, as_json: bool) -> None:
         click.echo(json.dumps(told))
     else:
         click.echo(f"{file}: OK")
-        for line in expiries(settings.listeners, loaded):
-            click.echo(f"{file}: {line}")
+        for expiry in expiries(settings.listeners, loaded):
+            click.echo(f"{file}: {expiry}")
         click.echo(effective(settings))
 
 

@@ -1,0 +1,81 @@
+"""Asking a running gateway over its HTTP door: one question, one answer (docs/operations.md)."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from edgebroker.cli import Refused
+from edgebroker.cli.httpaddress import LOCAL, HttpAddress
+from edgebroker.world.settings import Settings
+
+USUAL_PORT = 9883
+"""Where a gateway is asked if nothing else is said; docs/operations.md sets it there."""
+PATIENCE_S = 10.0
+BODY_BYTES_MAX = 16 * 1024 * 1024  # ours has at most 400 KiB; more comes from something else
+
+
+class NoAnswer(Refused):
+    """Nobody answers at the address."""
+
+
+class BadAnswer(Refused):
+    """Somebody answers, who is no gateway or refuses the question."""
+
+
+def address_from(given: HttpAddress | None, config: Path | None) -> HttpAddress:
+    """Where to ask: what the command line says, else the settings file, else the usual port of this machine."""
+    if given is not None:
+        return given
+    if config is None:
+        return HttpAddress(LOCAL, USUAL_PORT)
+    settings = Settings.load(config).http
+    if settings.port is None:
+        raise Refused(f"{config}: a gateway with these settings answers no questions; set port in [http]")
+    host = LOCAL if settings.host in ("0.0.0.0", "::", "") else settings.host
+    return HttpAddress(host, settings.port)
+
+
+def ask(address: HttpAddress, path: str, **query: str | int) -> dict[str, Any]:
+    """The JSON object that *path* answers. Raises NoAnswer, BadAnswer."""
+    with asking(address, path, query) as answer:
+        body = answer.read(BODY_BYTES_MAX)
+    try:
+        found = json.loads(body)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise BadAnswer(f"{address} does not answer as a gateway does")
+    return found
+
+
+@contextmanager
+def asking(
+    address: HttpAddress, path: str, query: Mapping[str, str | int], patience_s: float = PATIENCE_S
+) -> Iterator[http.client.HTTPResponse]:
+    """The answer of *path*, to be read. Raises NoAnswer, BadAnswer."""
+    line = http.client.HTTPConnection(*address, timeout=patience_s)
+    target = f"{path}?{urlencode(query)}" if query else path
+    try:
+        line.request("GET", target, headers={"Accept": "application/json"})
+        answer = line.getresponse()
+        # A gateway that is not well says so with 503, and in JSON.
+        if answer.status != 200 and answer.getheader("Content-Type") != "application/json":
+            said = answer.read(1_000).decode("utf-8", "replace").strip()
+            raise BadAnswer(f"{address} refuses {path}: {said if said.isprintable() else answer.status}")
+        yield answer
+    except TimeoutError as error:
+        raise NoAnswer(f"{address} does not answer within {patience_s:.0f} s") from error
+    except (ConnectionError, socket.gaierror, OSError) as error:
+        hint = "; is a gateway running with --http?" if isinstance(error, ConnectionRefusedError) else ""
+        raise NoAnswer(f"cannot reach {address}: {error.strerror or error}{hint}") from error
+    except http.client.HTTPException as error:
+        raise BadAnswer(f"{address} does not answer as a gateway does: {type(error).__name__}") from error
+    finally:
+        line.close()

@@ -1,0 +1,105 @@
+"""The picture that `top` and `status` draw of a gateway: from what `/status` says, now and a moment ago."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from edgebroker.cli.figures import count, fitted, octets, span
+
+Status = Mapping[str, Any]
+
+SORTS = {"queue": "QUEUE", "bytes": "BYTES", "inflight": "INFLIGHT", "unsent": "UNSENT", "subscriptions": "SUBS"}
+"""What clients may be sorted by -> the heading of its column."""
+NUMBERS: tuple[tuple[str, str, int, Callable[[float], str]], ...] = (
+    ("queue", "QUEUE", 7, count),
+    ("bytes", "BYTES", 9, octets),
+    ("inflight", "INFLIGHT", 9, count),
+    ("unsent", "UNSENT", 9, octets),
+    ("subscriptions", "SUBS", 7, count),
+)
+STATE_WIDTH = 12  # with two spaces before it
+CLIENT_WIDTH_MIN = 12
+
+
+def overview(now: Status, before: Status | None, width: int) -> list[str]:
+    """The lines above the table of clients. Rates need a status of before; without one, totals stand alone."""
+    return [fitted(line, width).rstrip() for line in _summary(now, before)]
+
+
+def table(now: Status, width: int, rows_max: int, sort: str = "queue") -> list[str]:
+    """The clients that stand out, one a line under a heading; the sorted column is marked."""
+    wide = sum(size for _, _, size, _ in NUMBERS) + STATE_WIDTH
+    name_width = max(width - wide, CLIENT_WIDTH_MIN)
+    heading = fitted("CLIENT", name_width)
+    for key, title, size, _ in NUMBERS:
+        heading += f"{title + '*' if key == sort else title:>{size}}"
+    lines = [f"{heading}  STATE"]
+    for row in now["clients"][:rows_max]:
+        numbers = "".join(f"{show(row[key]):>{size}}" for key, _, size, show in NUMBERS)
+        lines.append(f"{fitted(row['client'], name_width)}{numbers}  {_state(row)}")
+    if not now["clients"]:
+        lines.append(f"no client has anything under {SORTS[sort]}")
+    return [fitted(line, width).rstrip() for line in lines]
+
+
+def _summary(now: Status, before: Status | None) -> list[str]:
+    health, process = now["health"], now["process"]
+    lag = health["checks"]["loop_lag"]
+    state = "ok" if health["status"] == "ok" else f"FAILING: {'; '.join(health['reasons'])}"
+    messages, copies, sessions = now["messages"], now["copies"], now["sessions"]
+    connections, queue, inflight = now["connections"], now["queue"], now["inflight"]
+    dropped = copies["dropped"]
+    rate = _Rates(now, before)
+    refusals = sum(connections["refusals"].values())
+    return [
+        f"{now['name']}  edgebroker {now['version']}  up {span(now['uptime_s'])}  {state}",
+        f"process   {rate.cpu()}{octets(process['resident_bytes'])} memory, loop late by {lag['p50_ms']:.1f} ms"
+        f" (99 %: {lag['p99_ms']:.1f}, worst {lag['max_ms']:.1f})",
+        f"clients   {count(sessions['connected'])} connected, {count(sessions['away'])} away;"
+        f" {count(now['subscriptions'])} subscriptions; {count(connections['paused'])} read too slowly,"
+        f" {count(refusals)} refused",
+        f"messages  {rate.of('messages', 'published')}published, {count(messages['filtered'])} for nobody,"
+        f" {count(messages['refused'])} refused",
+        f"copies    {rate.of('copies', 'delivered')}delivered, {count(copies['open'])} open,"
+        f" {count(copies['expired'])} expired, {count(sum(dropped.values()))} dropped",
+        f"bytes     {rate.octets('received')}in, {rate.octets('sent')}out",
+        f"waiting   {count(queue['messages'])} queued ({octets(queue['bytes'])}),"
+        f" {count(inflight['messages'])} in flight, {octets(now['unsent_bytes'])} unsent;"
+        f" {count(now['retained']['messages'])} retained ({octets(now['retained']['bytes'])})",
+        f"dropped   {', '.join(f'{cause} {count(number)}' for cause, number in dropped.items()) or 'nothing'}",
+    ]
+
+
+class _Rates:
+    """Differences to the status of before, by the second."""
+
+    def __init__(self, now: Status, before: Status | None) -> None:
+        self._now = now
+        # Another process, or the same one asked twice at once: there is nothing to compare.
+        is_same = before is not None and before["pid"] == now["pid"] and before["uptime_s"] < now["uptime_s"]
+        self._before = before if is_same else None
+
+    def _rate(self, section: str, key: str) -> float | None:
+        if self._before is None:
+            return None
+        passed = float(self._now["uptime_s"] - self._before["uptime_s"])
+        return float(self._now[section][key] - self._before[section][key]) / passed
+
+    def of(self, section: str, key: str) -> str:
+        rate, total = self._rate(section, key), count(self._now[section][key])
+        return f"{total} " if rate is None else f"{count(rate)}/s, {total} "
+
+    def octets(self, key: str) -> str:
+        rate, total = self._rate("bytes", key), octets(self._now["bytes"][key])
+        return f"{total} " if rate is None else f"{octets(rate)}/s ({total}) "
+
+    def cpu(self) -> str:
+        rate = self._rate("process", "cpu_s")
+        return f"{span(self._now['process']['cpu_s'])} of CPU, " if rate is None else f"{100 * rate:.0f} % CPU, "
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    if not row["connected"]:
+        return "away"
+    return "slow" if row["paused"] else f"MQTT {row['version']}"[: STATE_WIDTH - 2]

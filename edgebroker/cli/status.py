@@ -1,0 +1,36 @@
+"""`edgebroker status`: how is the gateway, once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import click
+
+from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
+from edgebroker.cli.inquiry import address_from, ask
+from edgebroker.cli.overview import SORTS, overview, table
+
+ROWS = 10
+WIDTH_MAX = 120
+
+
+@click.command("status")
+@click.option("--http", type=HttpAddressType(), help="Where the gateway is asked.  [default: 127.0.0.1:9883]")
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Or: the gateway's settings.")
+@click.option("--sort", type=click.Choice(list(SORTS)), default="queue", show_default=True, help="Clients by this.")
+@click.option("--json", "as_json", is_flag=True, help="For programs: the answer of /status as it is.")
+def command(http: HttpAddress | None, config: Path | None, sort: str, as_json: bool) -> None:
+    """Show how a running gateway is: totals since its start, and the clients that stand out.
+
+    Exit code 0 if it is well, 1 if it says that it is not, 2 if it does not answer.
+    """
+    found = ask(address_from(http, config), "/status", sort=sort, limit=ROWS)
+    if as_json:
+        click.echo(json.dumps(found))
+    else:
+        width = min(shutil.get_terminal_size().columns, WIDTH_MAX)
+        click.echo("\n".join([*overview(found, None, width), "", *table(found, width, ROWS, sort)]))
+    sys.exit(0 if found["health"]["status"] == "ok" else 1)

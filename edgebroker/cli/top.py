@@ -1,0 +1,100 @@
+"""`edgebroker top`: how is the gateway, again and again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
+from edgebroker.cli.inquiry import NoAnswer, address_from, ask
+from edgebroker.cli.overview import SORTS, Status, overview, table
+
+ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # the other screen without a cursor, and back
+HOME, END_OF_LINE, END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
+ROWS_MAX = 100
+
+
+@click.command("top")
+@click.option("--http", type=HttpAddressType(), help="Where the gateway is asked.  [default: 127.0.0.1:9883]")
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Or: the gateway's settings.")
+@click.option("--sort", type=click.Choice(list(SORTS)), default="queue", show_default=True, help="Clients by this.")
+@click.option("--interval", type=click.FloatRange(0.1, 3_600), default=2.0, show_default=True, help="Seconds between.")
+@click.option("--count", type=click.IntRange(1), help="End after so many pictures.")
+@click.option("--once", is_flag=True, help="Two looks one interval apart, so that there are rates; one picture.")
+@click.option("--json", "as_json", is_flag=True, help="For programs: the answers of /status, one a line.")
+def command(
+    http: HttpAddress | None,
+    config: Path | None,
+    sort: str,
+    interval: float,
+    count: int | None,
+    once: bool,
+    as_json: bool,
+) -> None:
+    """Watch a running gateway: rates, what waits, and the clients that stand out. End it with Ctrl-C.
+
+    On a terminal the picture is drawn anew; elsewhere pictures follow each other. Exit code 2 if nobody answers.
+    """
+    address = address_from(http, config)
+    is_screen = sys.stdout.isatty() and not once and not as_json
+    drawn, before = 0, None
+    if once:
+        before = ask(address, "/status", sort=sort, limit=0)
+        time.sleep(interval)
+        count = 1
+    with _screen(is_screen):
+        while True:
+            width, height = shutil.get_terminal_size()
+            try:
+                now = ask(address, "/status", sort=sort, limit=ROWS_MAX)
+            except NoAnswer as gone:
+                if not is_screen or before is None:
+                    raise
+                # It may be starting again; whoever watches wants to see that.
+                _draw([str(gone)[:width], f"asking again every {interval:g} s; Ctrl-C ends"])
+                time.sleep(interval)
+                continue
+            if as_json:
+                click.echo(json.dumps(now))
+            else:
+                lines = picture(now, before, width, height if is_screen else ROWS_MAX, sort)
+                _draw(lines) if is_screen else click.echo("\n".join(lines) + "\n")
+            before, drawn = now, drawn + 1
+            if drawn == count:
+                return
+            time.sleep(interval)
+
+
+def picture(now: Status, before: Status | None, width: int, height: int, sort: str) -> list[str]:
+    """What fits on a screen of so many columns and lines."""
+    above = overview(now, before, width)
+    rows = max(height - len(above) - 3, 0)  # an empty line, the heading, and the last line, on which nothing is drawn
+    return [*above, "", *table(now, width, rows, sort)][: height - 1]
+
+
+def _draw(lines: list[str]) -> None:
+    text = "".join(f"{line}{END_OF_LINE}\r\n" for line in lines)
+    sys.stdout.write(f"{HOME}{text}{END_OF_SCREEN}")
+    sys.stdout.flush()
+
+
+@contextmanager
+def _screen(is_screen: bool) -> Iterator[None]:
+    """The terminal's other screen while it lasts, and whatever happens, the first one afterwards."""
+    if is_screen:
+        sys.stdout.write(ENTER)
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    finally:
+        if is_screen:
+            sys.stdout.write(LEAVE)
+            sys.stdout.flush()

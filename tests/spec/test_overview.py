@@ -1,0 +1,192 @@
+"""What `top`, `status` and `check` make of a gateway's answer: it fits, it adds up, and the judgement is right."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgebroker.cli.figures import columns, count, fitted, octets, span
+from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
+from edgebroker.cli.overview import SORTS, table
+from edgebroker.cli.top import picture
+from edgebroker.cli.verdictline import State, Thresholds, judge, line
+
+
+def client(name: str, **more: Any) -> dict[str, Any]:
+    row = {"client": name, "connected": True, "paused": False, "version": "3.1.1 (bridge)"}
+    return row | dict.fromkeys(SORTS, 0) | more
+
+
+def status(**more: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "name": "truck-3",
+        "version": "0.1.0",
+        "pid": 1,
+        "uptime_s": 100.0,
+        "health": {
+            "status": "ok",
+            "reasons": [],
+            "checks": {"loop_lag": {"ok": True, "p50_ms": 0.1, "p99_ms": 0.3, "max_ms": 2.0}},
+        },
+        "messages": {"published": 5_000, "filtered": 1, "refused": 0},
+        "copies": {"made": 5_000, "delivered": 4_000, "expired": 0, "open": 1_000, "dropped": {"queue_full": 12}},
+        "bytes": {"received": 1 << 20, "sent": 1 << 30},
+        "connections": {"open": 2, "accepted": 9, "paused": 1, "refusals": {"server_busy": 3}},
+        "sessions": {"connected": 2, "away": 1},
+        "subscriptions": 7,
+        "retained": {"messages": 1, "bytes": 28},
+        "queue": {"messages": 1_000, "bytes": 64_000, "longest": 1_000},
+        "inflight": {"messages": 4, "bytes": 256},
+        "unsent_bytes": 512,
+        "process": {"cpu_s": 10.0, "resident_bytes": 33 << 20, "descriptors": 20, "descriptors_max": 1_024},
+        "clients": [client("slow", queue=1_000, bytes=64_000), client("b", subscriptions=3)],
+    }
+    return found | more
+
+
+# -- figures ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0"),
+        (999, "999"),
+        (1_000, "1 k"),
+        (1_234, "1.23 k"),
+        (99_960, "100 k"),
+        (999_499, "999 k"),
+        (999_500, "1 M"),
+    ],
+)
+def test_counts_are_short(number: int, text: str) -> None:
+    assert count(number) == text
+
+
+@given(st.integers(0, 10**13))
+def test_figures_have_room_in_their_columns(number: int) -> None:
+    assert len(count(number)) <= 7
+    assert len(octets(number)) <= 9
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 B"), (1_023, "1023 B"), (1_024, "1.0 KiB"), (10_240, "10 KiB"), (1 << 30, "1.0 GiB")]
+)
+def test_octets_are_short(number: int, text: str) -> None:
+    assert octets(number) == text
+    assert octets(None) == "?"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (59.9, "59 s"), (60, "1 min"), (3_661, "1 h 1 min"), (86_400, "1 d"), (90_061, "1 d 1 h")],
+)
+def test_spans_have_two_units(seconds: float, text: str) -> None:
+    assert span(seconds) == text
+
+
+@given(st.text(), st.integers(1, 60))
+def test_any_name_fits_its_column_and_does_nothing_to_the_terminal(name: str, width: int) -> None:
+    shown = fitted(name, width)
+    assert columns(shown) == width
+    assert shown.isprintable()
+
+
+# -- the picture ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("before", [None, status(uptime_s=98.0)], ids=["first", "later"])
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (40, 8), (200, 60), (20, 5)])
+def test_the_picture_fits_the_screen(before: dict[str, Any] | None, width: int, height: int) -> None:
+    clients = [client(f"name-名前-\x1b[31m-{'x' * number}", queue=number) for number in range(100)]
+    lines = picture(status(clients=clients), before, width, height, "queue")
+    assert len(lines) < height
+    assert all(columns(shown) <= width for shown in lines)
+    assert all(shown.isprintable() for shown in lines)
+
+
+def test_rates_come_from_two_looks() -> None:
+    before = status(uptime_s=98.0, messages={"published": 4_000, "filtered": 0, "refused": 0})
+    lines = picture(status(), before, 80, 24, "queue")
+    assert "messages  500/s, 5 k published, 1 for nobody, 0 refused" in lines
+    assert "dropped   queue_full 12" in lines
+
+
+@pytest.mark.parametrize("other", [{"pid": 2}, {"uptime_s": 100.0}])
+def test_another_process_gives_no_rates(other: dict[str, Any]) -> None:
+    lines = picture(status(), status(**({"uptime_s": 98.0} | other)), 80, 24, "queue")
+    assert not any("/s" in shown for shown in lines)
+
+
+def test_a_gateway_that_is_not_well_says_why_at_the_top() -> None:
+    health = status()["health"] | {"status": "failing", "reasons": ["log: 3 MiB are free"]}
+    assert picture(status(health=health), None, 80, 24, "queue")[0].endswith("FAILING: log: 3 MiB are free")
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_the_sorted_column_is_marked(sort: str) -> None:
+    assert f"{SORTS[sort]}*" in table(status(), 80, 5, sort)[0]
+    assert table(status(clients=[]), 80, 5, sort)[1] == f"no client has anything under {SORTS[sort]}"
+
+
+# -- the verdict ------------------------------------------------------------------------------------------------
+
+PERFDATA = re.compile(r"[a-z0-9_]+=[0-9.]+(ms|B|c)?;[0-9.]*;[0-9.]*;0")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "state", "words"),
+    [
+        ({}, State.OK, "truck-3: up 1 min 40 s, 2 clients"),
+        ({"warn_queue": 1_000}, State.OK, "up"),
+        ({"warn_queue": 999}, State.WARNING, "queue is 1000, more than 999"),
+        ({"warn_queue": 10, "crit_queue": 999}, State.CRITICAL, "queue is 1000, more than 999"),
+        ({"warn_lag_ms": 0.2}, State.WARNING, "loop_lag_p99 is 0.3ms, more than 0.2"),
+        ({"warn_lag_ms": 0.1, "crit_lag_ms": 0.2}, State.CRITICAL, "loop_lag_p99 is 0.3ms, more than 0.2"),
+    ],
+)
+def test_bounds_decide(bounds: dict[str, Any], state: State, words: str) -> None:
+    found, said = judge(status(), Thresholds(**bounds))
+    assert found is state
+    text, _, perfdata = said.partition(" | ")
+    assert text.startswith(f"EDGEBROKER {state.name} - ")
+    assert words in text
+    assert all(PERFDATA.fullmatch(one) for one in perfdata.split(" "))
+    assert "queue=1000;" in perfdata
+    assert f"memory={33 << 20}B;" in perfdata, "to the last byte"
+
+
+def test_a_gateway_that_is_not_well_is_critical_whatever_the_bounds() -> None:
+    health = status()["health"] | {"status": "failing", "reasons": ["log: a | b"]}
+    state, said = judge(status(health=health), Thresholds(None, None))
+    assert (state, said.count("|")) == (State.CRITICAL, 1)
+    assert "log: a / b" in line(state, "log: a | b")
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("9883", ("127.0.0.1", 9883)),
+        ("gateway-3:1", ("gateway-3", 1)),
+        ("[::1]:9883", ("::1", 9883)),
+        ("http://10.0.0.1:80/", ("10.0.0.1", 80)),
+        ("65536", None),
+        ("a b:1", None),
+        ("::1:9883", None),
+        ("", None),
+        ("host", None),
+    ],
+)
+def test_addresses(text: str, address: tuple[str, int] | None) -> None:
+    if address is None:
+        with pytest.raises(click.BadParameter, match="is no address"):
+            HttpAddressType().convert(text, None, None)
+    else:
+        found = HttpAddressType().convert(text, None, None)
+        assert found == HttpAddress(*address)
+        assert HttpAddressType().convert(str(found), None, None) == found
