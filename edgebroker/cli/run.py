@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,12 @@ import click
 
 from edgebroker.cli import Refused
 from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
+from edgebroker.errors import SettingsInvalid
 from edgebroker.world.gateway import Gateway
 from edgebroker.world.operatorlog import Level, OperatorLog, as_journal, as_text
 from edgebroker.world.operatorlog import as_json as as_json_lines
 from edgebroker.world.outlet import Outlet, is_journal
+from edgebroker.world.reload import rejected
 from edgebroker.world.settings import Settings
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
@@ -52,15 +54,21 @@ def command(
 
     Options on the command line come before those in the settings file. SIGTERM and SIGINT say good-bye to all clients,
     finish the delivery log and print what became of every message. Exit code 0 after that, 2 if it could not start.
+    SIGHUP reads settings and the files they name again, and prints what holds now, what needs a restart, or why nothing
+    has changed.
     """
-    settings = Settings.load(config) if config else Settings.defaults()
-    settings = settings.overridden(
-        host=host, port=port, log_dir=log_dir, data=data, http=http, log_level=log_level, log_format=log_format
-    )
+
+    def read() -> Settings:
+        settings = Settings.load(config) if config else Settings.defaults()
+        return settings.overridden(
+            host=host, port=port, log_dir=log_dir, data=data, http=http, log_level=log_level, log_format=log_format
+        )
+
+    settings = read()
     for directory in (settings.log.dir, settings.data.dir):
         if directory is not None:
             _must_be_usable(directory)
-    _run(_serve(settings, as_json))
+    _run(_serve(settings, read, as_json))
 
 
 def _run(serving: Coroutine[Any, Any, None]) -> None:
@@ -73,7 +81,7 @@ def _run(serving: Coroutine[Any, Any, None]) -> None:
         uvloop.run(serving)
 
 
-async def _serve(settings: Settings, as_json: bool) -> None:
+async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool) -> None:
     outlet = Outlet()
     form = as_json_lines if settings.notices.format == "json" else as_journal if is_journal() else as_text
     log = OperatorLog(outlet.write, Level[settings.notices.level.upper()], form)
@@ -84,6 +92,8 @@ async def _serve(settings: Settings, as_json: bool) -> None:
     loop.set_exception_handler(lambda _, context: log.unexpected(context))
     for name in STOPPING:
         loop.add_signal_handler(name, stopping.set)
+    hung_up = asyncio.Event()
+    loop.add_signal_handler(signal.SIGHUP, hung_up.set)
     listeners = await gateway.start()
     # What was imported and built until now stays: the collector need not look at it again.
     gc.collect()
@@ -101,7 +111,9 @@ async def _serve(settings: Settings, as_json: bool) -> None:
             _say(f"metrics, health and status: http://{HttpAddress(*gateway.http_address)}")
         if hint := next((listener.hint for listener in listeners if listener.hint), ""):
             _say(f"try: mosquitto_sub {hint} -t '$filter/temp%3E30/sensors/#' -v")
+    reloading = asyncio.create_task(_reload_when_told(gateway, read, hung_up, as_json))
     await stopping.wait()
+    reloading.cancel()
     await gateway.stop()
     await outlet.drain()
     accounts = gateway.accounts()
@@ -112,6 +124,23 @@ async def _serve(settings: Settings, as_json: bool) -> None:
         _say(json.dumps({"event": "stopped", **accounts}))
     else:
         _say("stopped: " + ", ".join(f"{name} {count}" for name, count in accounts.items() if count))
+
+
+async def _reload_when_told(gateway: Gateway, read: Callable[[], Settings], told: asyncio.Event, as_json: bool) -> None:
+    """Read the settings again, every time somebody asks, and say what became of it."""
+    while True:
+        await told.wait()
+        told.clear()
+        try:
+            outcome = await gateway.reload(read())
+        except SettingsInvalid as error:
+            outcome = rejected(error)
+        except Exception as error:  # the gateway goes on, and so does whoever asks again
+            message = "edgebroker: a reload is given up"
+            asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
+            continue
+        for line in [json.dumps(outcome.as_json())] if as_json else outcome.lines():
+            _say(line)
 
 
 def _say(line: str) -> None:

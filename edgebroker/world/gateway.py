@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields
 from typing import TYPE_CHECKING
@@ -25,12 +25,12 @@ from edgebroker.world.doors.listener import Listener
 from edgebroker.world.doors.listeners import Listeners
 from edgebroker.world.insight import Insight
 from edgebroker.world.logdir import LogDir
-from edgebroker.world.operatorlog import OperatorLog
+from edgebroker.world.operatorlog import Level, OperatorLog
 from edgebroker.world.pulse import Pulse
 from edgebroker.world.reactor import Reactor, clock
+from edgebroker.world.reload import Outcome, Prepared, Preparer, Reloading
 from edgebroker.world.scribe import Scribe
 from edgebroker.world.settings import Settings
-from edgebroker.world.settings.access import AccessSettings
 from edgebroker.world.settings.redirect import RedirectSettings
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ class Gateway:
         self._reactor: Reactor | None = None
         self._listeners: Listeners | None = None
         self._insight: Insight | None = None
+        self.reloading: Reloading | None = None
         self._scribe: Scribe | None = None
         self._http: HttpServer | None = None
         self.http_address: tuple[str, int] | None = None
@@ -106,6 +107,13 @@ class Gateway:
         self.pulse.start()
         await self._open_http(self._insight)  # first: who finds a client's door open finds this one open too
         await self._listeners.open(self._settings.listeners)
+        preparers: dict[str, Preparer] = {
+            "access": self._prepare_access,
+            "redirect": self._prepare_redirect,
+            "notices": self._prepare_notices,
+            "listener": self._listeners.prepare,
+        }
+        self.reloading = Reloading(self._settings, preparers)
         if self._log_dir is not None:
             self._log_dir.start()
             self._writing = asyncio.create_task(self._write_log())
@@ -140,15 +148,43 @@ class Gateway:
                 self._log.anchor(now, wall)
                 self._log_dir.close(self._log.take(now, closing=True), now, wall)
 
-    def replace_access(self, settings: AccessSettings) -> int:
-        """Read the files of *settings* again; they hold for everybody from now on. Returns how many had to go.
+    async def reload(self, settings: Settings) -> Outcome:
+        """Let *settings*, and the files they name, hold as far as they can without a restart, or not at all."""
+        assert self.reloading is not None, "the gateway has started"
+        return await self.reloading.to(settings)
 
-        Raises FileRefused: then nothing has changed.
-        """
-        gone = self.frontend.replace_access(load_access(settings, self._tell), clock())
+    async def _prepare_access(self, settings: Settings) -> Prepared:
+        access = load_access(settings.access, self._tell)
+
+        def commit() -> Iterator[str]:
+            if gone := self.frontend.replace_access(access, clock()):
+                yield f"access: {gone} clients had to go"
+            self._turn()
+
+        return Prepared(commit)
+
+    async def _prepare_redirect(self, settings: Settings) -> Prepared:
+        redirect = _redirect(settings.redirect)
+
+        def commit() -> Iterator[str]:
+            if gone := self.frontend.send_elsewhere(redirect):
+                yield f"redirect: {gone} clients were sent elsewhere"
+            self._turn()
+
+        return Prepared(commit)
+
+    async def _prepare_notices(self, settings: Settings) -> Prepared:
+        level = Level[settings.notices.level.upper()]
+
+        def commit() -> Iterator[str]:
+            self._notices.level = level
+            yield from ()
+
+        return Prepared(commit)
+
+    def _turn(self) -> None:
         if self._reactor is not None:
             self._reactor.turn()
-        return gone
 
     def accounts(self) -> dict[str, int | dict[str, int]]:
         """What became of every message so far, by fate; `dropped` by cause."""

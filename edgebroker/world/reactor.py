@@ -15,6 +15,7 @@ from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.entrance import Entrance
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.session.verdict import Verdict
+from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import SECOND, Instant
 from edgebroker.world.verifying import Verifying
 
@@ -159,6 +160,17 @@ class Reactor:
             transport.close()
             if transport.get_write_buffer_size():  # close() waits for the peer, who may be gone or never read
                 self._loop.call_later(GOODBYE_S, transport.abort)
+
+    def dismiss(self, entrance: int, why: str) -> int:
+        """Send away everybody who came in by the listener of this number. Returns how many."""
+        found = [one for one in self.frontend.connections.values() if one.entrance.number == entrance]
+        for connection in found:
+            if connection.is_open:
+                self.frontend.connecting.dismiss(connection, ReasonCode.ADMINISTRATIVE_ACTION, why)
+            else:
+                connection.close()
+        self.turn()
+        return len(found)
 
     def failed(self, connection: Connection, error: Exception) -> None:
         """An error nobody expected, in what was done for *connection*: tell it and end that connection, no other."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ class Tls:
     context: ssl.SSLContext
     validity: Validity
     """Of the listener's own certificate."""
+    digest: bytes
+    """Of that certificate: another one has another."""
 
 
 def load(listener: ListenerSettings) -> Tls:
@@ -33,7 +36,7 @@ def load(listener: ListenerSettings) -> Tls:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = VERSIONS[listener.tls_minimum]
     context.options |= ssl.OP_NO_RENEGOTIATION  # of TLS 1.2: clients could make us compute, for nothing
-    validity = _validity(listener.tls_certificate)
+    certificate = _certificate(listener.tls_certificate)
     _must_be_readable("tls_key", listener.tls_key)
     try:
         context.load_cert_chain(listener.tls_certificate, listener.tls_key, password=_no_password)
@@ -51,15 +54,17 @@ def load(listener: ListenerSettings) -> Tls:
         except ssl.SSLError as error:
             reason = f"{listener.tls_client_ca} cannot be used: {_words(error)}"
             raise CertificateUnusable("tls_client_ca", reason, "it must hold certificates in PEM") from error
-    return Tls(context, validity)
+    return Tls(context, certificate[0], certificate[1])
 
 
-def _validity(path: Path) -> Validity:
+def _certificate(path: Path) -> tuple[Validity, bytes]:
+    """The validity of the first certificate in a file, and its digest."""
     text = _must_be_readable("tls_certificate", path)
     try:
         begin = text.index(ssl.PEM_HEADER)
         end = text.index(ssl.PEM_FOOTER, begin) + len(ssl.PEM_FOOTER)
-        return validity_of(ssl.PEM_cert_to_DER_cert(text[begin:end]))
+        der = ssl.PEM_cert_to_DER_cert(text[begin:end])
+        return validity_of(der), hashlib.sha256(der).digest()
     except (ValueError, Malformed) as error:
         raise CertificateUnusable("tls_certificate", f"{path} is no certificate", "it must be one in PEM") from error
 

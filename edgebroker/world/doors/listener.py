@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+from contextlib import suppress
 from typing import Any
 
 from edgebridge.frontend.connection import Connection
@@ -52,10 +53,14 @@ class Listener:
             except OSError as error:
                 raise CannotListen(no_listener(settings.address, error, "--port")) from error
             self.host, self.port = self._server.sockets[0].getsockname()[:2]
+        self.settings = settings
         self.change(settings, tls)
 
     def change(self, settings: ListenerSettings, tls: Tls | None) -> None:
         """Whoever comes from now on finds these terms. The address is that of before."""
+        if settings.path is not None and settings.path_mode != self.settings.path_mode:
+            with suppress(OSError):  # somebody took the file away; then nobody comes in by it at all
+                settings.path.chmod(int(settings.path_mode, 8))
         self.settings = settings
         self.tls = tls
         self.entrance = Entrance(

@@ -10,7 +10,8 @@ from edgebroker.world.doors.listener import Listener
 from edgebroker.world.doors.refusals import Refusals
 from edgebroker.world.operatorlog import Level, OperatorLog
 from edgebroker.world.reactor import Reactor
-from edgebroker.world.settings import Problem, SettingsRefused
+from edgebroker.world.reload import Prepared
+from edgebroker.world.settings import Problem, Settings, SettingsRefused
 from edgebroker.world.settings.listener import ListenerSettings
 
 EXPIRY_DAYS = 21
@@ -30,6 +31,45 @@ class Listeners:
     def __iter__(self) -> Iterator[Listener]:
         return iter(self._open)
 
+    async def prepare(self, settings: Settings) -> Prepared:
+        """Read certificates and open what is new. Raises SettingsRefused, CannotListen; then nothing has changed."""
+        wanted = settings.listeners
+        loaded = load_all(wanted)
+        identities = ListenerSettings.identities
+        known = dict(zip(identities([listener.settings for listener in self._open]), self._open, strict=True))
+        new: list[Listener] = []
+        then: list[tuple[Listener, ListenerSettings, Tls | None]] = []
+        try:
+            for identity, one, tls in zip(identities(wanted), wanted, loaded, strict=True):
+                listener = known.pop(identity, None)
+                if listener is None:
+                    listener = await self._opened(one, tls)
+                    new.append(listener)
+                then.append((listener, one, tls))
+        except BaseException:
+            _close(new)
+            raise
+
+        def commit() -> Iterator[str]:
+            yield from self._change(then, set(known.values()))
+            self._tell_expiries(wanted, loaded)
+
+        return Prepared(commit, lambda: _close(new))
+
+    def _change(
+        self, then: Sequence[tuple[Listener, ListenerSettings, Tls | None]], gone: set[Listener]
+    ) -> Iterator[str]:
+        """Let the listeners be those of *then*, and send away who came in by one that is *gone*."""
+        for listener in gone:
+            listener.close()
+            if count := self._reactor.dismiss(listener.entrance.number, "this listener is closed"):
+                yield f"listener {listener.label}: {count} clients were sent away"
+        for listener, settings, tls in then:
+            if tls is not None and listener.tls is not None and tls.digest != listener.tls.digest:
+                yield f"listener {settings.label}: another certificate, valid until {tls.validity.end:%Y-%m-%d}"
+            listener.change(settings, tls)
+        self._open = [listener for listener, _, _ in then]
+
     async def open(self, settings: Sequence[ListenerSettings]) -> None:
         """Begin to accept everywhere, or nowhere. Raises SettingsRefused, CannotListen."""
         loaded = load_all(settings)
@@ -48,8 +88,7 @@ class Listeners:
 
     def close(self) -> None:
         """Accept nobody any more."""
-        for listener in self._open:
-            listener.close()
+        _close(self._open)
         self._open = []
 
     def _tell_expiries(self, settings: Sequence[ListenerSettings], loaded: Sequence[Tls | None]) -> None:
@@ -61,6 +100,11 @@ class Listeners:
         listener = Listener(self._reactor, self._last_number, self.refusals)
         await listener.open(settings, tls)
         return listener
+
+
+def _close(listeners: Sequence[Listener]) -> None:
+    for listener in listeners:
+        listener.close()
 
 
 def load_all(settings: Sequence[ListenerSettings]) -> list[Tls | None]:

@@ -105,6 +105,16 @@ class ListenerSettings:
                 yield "tls_client_ca", "is not asked of anybody", 'set tls_client to "optional" or "required"'
 
     @staticmethod
+    def identities(listeners: Sequence[ListenerSettings]) -> list[tuple[str, int]]:
+        """What makes a listener the same in other settings: its address, and of those with port 0 its rank."""
+        seen: dict[str, int] = {}
+        found = []
+        for one in listeners:
+            seen[one.address] = seen.get(one.address, -1) + 1
+            found.append((one.address, seen[one.address]))
+        return found
+
+    @staticmethod
     def clashes(listeners: Sequence[ListenerSettings]) -> Iterator[tuple[int, Conflict]]:
         """What two listeners cannot have both: (index of the second, what)."""
         names: set[str] = set()

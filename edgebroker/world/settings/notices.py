@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgebroker.world.settings.section import key
+from edgebroker.world.settings.section import Applied, key
 from edgebroker.world.valuekinds import Choice
 
 
@@ -12,5 +12,5 @@ from edgebroker.world.valuekinds import Choice
 class NoticeSettings:
     """The operator's log, on standard error."""
 
-    level: str = key("warning", Choice(("error", "warning", "info", "debug")))
+    level: str = key("warning", Choice(("error", "warning", "info", "debug")), Applied.LIVE)
     format: str = key("text", Choice(("text", "json")))

@@ -8,6 +8,7 @@
 A section whose keys depend on each other may have
 - `conflicts(given)`: (key, reason, mend) of everything that does not go together; *given* are the keys the file names;
 - `unused()`: the keys that mean nothing beside the others, and are not shown;
+- `identities(sections)`, static, where it may stand several times: what makes each the same in other settings;
 - `clashes(sections)`, static, where it may stand several times: (index, (key, reason, mend)) of what two cannot have.
 """
 
@@ -41,6 +42,8 @@ class Section:
     """What reading needs to know of a section. `is_list`: it may stand several times, as `[[name]]`."""
 
     name: str
+    attribute: str
+    """Where `Settings` has it."""
     made: type[Any]
     is_list: bool
     keys: Mapping[str, Field[Any]]
@@ -52,7 +55,8 @@ class Section:
         default = declared.default_factory()
         is_list = isinstance(default, tuple)
         made = type(default[0] if is_list else default)
-        return cls(declared.metadata.get("section", declared.name), made, is_list, {f.name: f for f in fields(made)})
+        keys = {one.name: one for one in fields(made)}
+        return cls(declared.metadata.get("section", declared.name), declared.name, made, is_list, keys)
 
     def conflicts(self, values: object, given: Set[str]) -> Iterator[Conflict]:
         """What does not go together in the section *values*."""

@@ -55,7 +55,7 @@ class Settings:
     @classmethod
     def parse(cls, text: str, file: str, folder: Path) -> Settings:
         """Settings from TOML text. `file` names it in problems; paths are relative to `folder`."""
-        return cls(**{_ATTRIBUTES[name]: values for name, values in read(SECTIONS, text, file, folder).items()})
+        return cls(**{SECTIONS[name].attribute: values for name, values in read(SECTIONS, text, file, folder).items()})
 
     def overridden(
         self,
@@ -102,19 +102,19 @@ class Settings:
         """Section -> key -> value, as JSON can hold it; for a section that may stand several times, a list of those."""
         shown: dict[str, Any] = {}
         for section in SECTIONS.values():
-            values = getattr(self, _ATTRIBUTES[section.name])
+            values = getattr(self, section.attribute)
             shown[section.name] = [section.shown(one) for one in values] if section.is_list else section.shown(values)
         return shown
 
     def _conflicts(self, section: Section, changed: str) -> Iterator[Problem]:
         """What *changed*, a key of the section or of the first of its name, does not go together with."""
-        values = getattr(self, _ATTRIBUTES[section.name])
+        values = getattr(self, section.attribute)
         first = values[0] if section.is_list else values
         for key, reason, mend in section.conflicts(first, section.changed_keys(first) | {changed}):
             yield Problem(COMMAND_LINE, 0, f"{section.name}.{key}", reason, mend)
 
     def _with(self, section: Section, key: str, value: object) -> Settings:
-        attribute = _ATTRIBUTES[section.name]
+        attribute = section.attribute
         values = getattr(self, attribute)
         first = replace(values[0] if section.is_list else values, **{key: value})
         changes: dict[str, Any] = {attribute: (first, *values[1:]) if section.is_list else first}
@@ -129,6 +129,3 @@ KEYS: Mapping[str, Mapping[str, Field[Any]]] = {name: section.keys for name, sec
 def default_of(section: str, key: str) -> object:
     """What holds if the file does not name the key, as JSON can hold it."""
     return plain(KEYS[section][key].default)
-
-
-_ATTRIBUTES: Mapping[str, str] = dict(zip(SECTIONS, (declared.name for declared in fields(Settings)), strict=True))

@@ -1,0 +1,162 @@
+"""Settings that change while a gateway runs: what holds at once, what needs a restart, and why nothing changed.
+
+    reloading = Reloading(settings, {"access": prepare_access, "listener": listeners.prepare})
+    outcome = await reloading.to(Settings.load(path))
+
+Every part of the gateway that can take over new settings has a *preparer*, under the name of its section. All prepare
+first: they read files and open sockets, and may refuse. Only when nobody has refused does anything change. A preparer
+is called at every reload, for the files that settings name may have changed where the settings have not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from edgebroker.errors import EdgebrokerError
+from edgebroker.world.settings import SECTIONS, Problem, Settings, SettingsRefused
+from edgebroker.world.settings.section import Applied, Section, plain
+
+
+def nothing() -> None:
+    """What is given up where nothing was begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A part is ready: *commit* makes the new settings hold and gives lines worth telling; *abandon* undoes it all."""
+
+    commit: Callable[[], Iterable[str]]
+    abandon: Callable[[], None] = nothing
+
+
+Preparer = Callable[[Settings], Awaitable[Prepared]]
+"""Raises EdgebrokerError if the new settings cannot be used: then nothing has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A key whose value is another now. A listener that is new or gone is a change of `listener`."""
+
+    key: str
+    old: object
+    new: object
+    applied: Applied
+
+    def __str__(self) -> str:
+        return f"{self.key}: {_shown(self.old)} -> {_shown(self.new)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a reload. With `problems` nothing changed."""
+
+    changes: Sequence[Change] = ()
+    problems: Sequence[Problem] = ()
+    notes: Sequence[str] = field(default=())
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        if self.problems:
+            yield "reload: rejected, the settings of before still hold"
+            yield from (f"  {problem}" for problem in self.problems)
+            return
+        counts = [f"{len(self._of(applied))} {applied.value}" for applied in Applied if self._of(applied)]
+        yield f"reload: {', '.join(counts) if counts else 'no setting has changed'}"
+        for applied in Applied:
+            yield from (f"  {applied.value}: {change}" for change in self._of(applied))
+        yield from (f"  {note}" for note in self.notes)
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        listed = [
+            {"key": change.key, "old": change.old, "new": change.new, "outcome": change.applied.value}
+            for change in self.changes
+        ]
+        problems = [{"file": one.file, "line": one.line, "key": one.key, "reason": one.reason} for one in self.problems]
+        taken = {"taken": not self.problems, "changes": listed, "notes": list(self.notes), "problems": problems}
+        return {"event": "reloaded", **taken}
+
+    def _of(self, applied: Applied) -> list[Change]:
+        return [change for change in self.changes if change.applied is applied]
+
+
+class Reloading:
+    """Takes new settings over. `settings` are those that hold."""
+
+    def __init__(self, settings: Settings, preparers: Mapping[str, Preparer]) -> None:
+        self.settings = settings
+        self._preparers = preparers
+
+    @property
+    def sections(self) -> frozenset[str]:
+        """Those that somebody prepares."""
+        return frozenset(self._preparers)
+
+    async def to(self, settings: Settings) -> Outcome:
+        """Let *settings* hold as far as they can without a restart, or not at all."""
+        prepared: list[Prepared] = []
+        try:
+            for prepare in self._preparers.values():
+                prepared.append(await prepare(settings))
+        except EdgebrokerError as error:
+            for one in prepared:
+                one.abandon()
+            return rejected(error)
+        changes = list(differences(self.settings, settings))
+        notes = [note for one in prepared for note in one.commit()]
+        self.settings = self._merged(settings)
+        return Outcome(changes, notes=notes)
+
+    def _merged(self, settings: Settings) -> Settings:
+        """*settings*, but with the values of before where a restart is needed: they still hold."""
+        parts: dict[str, Any] = {}
+        for section in SECTIONS.values():
+            old, new = getattr(self.settings, section.attribute), getattr(settings, section.attribute)
+            if not section.is_list:
+                kept = {name: getattr(old, name) for name in section.keys if not _is_live(section, name)}
+                new = replace(new, **kept)
+            parts[section.attribute] = new
+        return Settings(**parts)
+
+
+def rejected(error: EdgebrokerError) -> Outcome:
+    """The outcome if the new settings cannot be used at all."""
+    if isinstance(error, SettingsRefused):
+        return Outcome(problems=error.problems)
+    return Outcome(problems=[Problem("", 0, "", line) for line in str(error).splitlines()])
+
+
+def differences(old: Settings, new: Settings) -> Iterator[Change]:
+    """Every key that changed, in the order of the settings. Sections of a list are the same if their address is."""
+    for section in SECTIONS.values():
+        before, after = getattr(old, section.attribute), getattr(new, section.attribute)
+        if not section.is_list:
+            yield from _changed_keys(section, section.name, before, after)
+            continue
+        known = dict(zip(section.made.identities(before), before, strict=True))
+        for identity, one in zip(section.made.identities(after), after, strict=True):
+            was = known.pop(identity, None)
+            if was is None:
+                yield Change(section.name, None, one.label, Applied.LIVE)
+            else:
+                yield from _changed_keys(section, f"{section.name} {one.label}", was, one)
+        for gone in known.values():
+            yield Change(section.name, gone.label, None, Applied.LIVE)
+
+
+def _changed_keys(section: Section, name: str, before: object, after: object) -> Iterator[Change]:
+    for key in section.keys:
+        old, new = plain(getattr(before, key)), plain(getattr(after, key))
+        if old != new:
+            applied = Applied.LIVE if _is_live(section, key) else Applied.RESTART
+            yield Change(f"{name}.{key}", old, new, applied)
+
+
+def _is_live(section: Section, key: str) -> bool:
+    return section.keys[key].metadata["applied"] is Applied.LIVE
+
+
+def _shown(value: object) -> str:
+    return "not set" if value is None else str(value)

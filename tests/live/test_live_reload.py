@@ -1,0 +1,143 @@
+"""SIGHUP: new certificates, new listeners and mistakes, while clients stay connected."""
+
+from __future__ import annotations
+
+import json
+import select
+import shutil
+import signal
+import socket
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgebroker.cli.init.authority import Authority
+
+pytestmark = pytest.mark.live
+
+PATIENCE_S = 30.0
+CONNECT = bytes.fromhex("1011 00044d515454 05 02 0000 00 0004")
+PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
+
+
+def reload(gateway: Any) -> dict[str, Any]:
+    """What the gateway says to SIGHUP."""
+    gateway.process.send_signal(signal.SIGHUP)
+    assert select.select([gateway.process.stdout], [], [], PATIENCE_S)[0], "nothing is said"
+    said: dict[str, Any] = json.loads(gateway.process.stdout.readline())
+    assert said["event"] == "reloaded"
+    return said
+
+
+def enter(line: socket.socket) -> None:
+    line.settimeout(PATIENCE_S)
+    line.sendall(CONNECT + b"%04d" % line.fileno())
+    assert line.recv(1_024)[0] == 0x20
+
+
+def is_alive(line: socket.socket) -> bool:
+    line.sendall(PINGREQ)
+    return line.recv(2) == PINGRESP
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed; it makes the certificates")
+def test_a_new_certificate_is_shown_to_who_comes_and_nobody_has_to_go(
+    start_gateway: Callable[..., Any], tmp_path: Path
+) -> None:
+    authority = Authority.make(tmp_path, "Test")
+    authority.server(tmp_path, ["localhost"])
+    settings = tmp_path / "gateway.toml"
+    text = (
+        '[[listener]]\n[[listener]]\nname = "safe"\nport = 0\ntls_certificate = "server.crt"\ntls_key = "server.key"\n'
+    )
+    settings.write_text(text)
+    gateway = start_gateway("--config", str(settings))
+    port = gateway.listening["listeners"][1]["port"]
+    context = ssl.create_default_context(cafile=str(authority.pair.certificate))
+
+    def dial() -> ssl.SSLSocket:
+        line = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
+        return context.wrap_socket(line, server_hostname="localhost")
+
+    with dial() as early:
+        enter(early)
+        said = reload(gateway)
+        assert (said["taken"], said["changes"], said["notes"]) == (True, [], [])
+        authority.server(tmp_path, ["localhost"])
+        said = reload(gateway)
+        assert (said["taken"], said["changes"]) == (True, [])
+        assert [note.partition(",")[0] for note in said["notes"]] == ["listener safe: another certificate"]
+        with dial() as late:
+            enter(late)
+            assert late.getpeercert() != early.getpeercert()
+            good = (tmp_path / "server.key").read_bytes()
+            (tmp_path / "server.key").write_text("no key")
+            said = reload(gateway)
+            assert said["taken"] is False
+            assert said["problems"][0]["key"] == "listener.tls_key"
+            (tmp_path / "server.key").write_bytes(good)
+        with dial() as last:
+            enter(last)
+        assert is_alive(early)
+    gateway.stop()
+
+
+def test_listeners_come_and_go_and_so_do_their_clients(
+    start_gateway: Callable[..., Any], tmp_path: Path, free_port: int
+) -> None:
+    settings = tmp_path / "gateway.toml"
+    settings.write_text(f'[[listener]]\n[[listener]]\nport = {free_port}\n[[listener]]\npath = "door"\n')
+    gateway = start_gateway("--config", str(settings))
+    with socket.create_connection(("127.0.0.1", gateway.port)) as stays, socket.socket(socket.AF_UNIX) as leaves:
+        leaves.connect(str(tmp_path / "door"))
+        enter(stays)
+        enter(leaves)
+        settings.write_text(
+            f'[[listener]]\n[[listener]]\nport = {free_port}\nname = "hall"\n[[listener]]\npath = "gate"\n'
+        )
+        said = reload(gateway)
+        assert [(one["key"], one["old"], one["new"]) for one in said["changes"]] == [
+            ("listener hall.name", None, "hall"),
+            ("listener", None, str(tmp_path / "gate")),
+            ("listener", str(tmp_path / "door"), None),
+        ]
+        assert {one["outcome"] for one in said["changes"]} == {"applied"}
+        good_bye = leaves.recv(1_024)
+        assert good_bye[0] == 0xE0
+        assert good_bye[2] == 0x98, "administrative action"
+        assert leaves.recv(1) == b""
+        assert not (tmp_path / "door").exists()
+        with socket.socket(socket.AF_UNIX) as new:
+            new.connect(str(tmp_path / "gate"))
+            enter(new)
+        assert is_alive(stays)
+    gateway.stop()
+    assert not (tmp_path / "gate").exists()
+
+
+def test_what_cannot_be_opened_rejects_the_whole_file(
+    start_gateway: Callable[..., Any], tmp_path: Path, free_port: int
+) -> None:
+    settings = tmp_path / "gateway.toml"
+    settings.write_text("")
+    gateway = start_gateway("--config", str(settings))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        settings.write_text(f"[[listener]]\n[[listener]]\nport = {free_port}\n[[listener]]\nport = {port}\n")
+        said = reload(gateway)
+    assert said["taken"] is False
+    assert f"cannot listen on 127.0.0.1:{port}: the port is in use" in said["problems"][0]["reason"]
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", free_port), PATIENCE_S)
+    settings.write_text("[listener]\nprot = 1\n")
+    [problem] = reload(gateway)["problems"]
+    assert (problem["line"], problem["key"]) == (2, "listener.prot")
+    settings.write_text("[limits]\ninflight_max = 5\n")
+    [change] = reload(gateway)["changes"]
+    assert (change["key"], change["outcome"]) == ("limits.inflight_max", "needs restart")
+    with socket.create_connection(("127.0.0.1", gateway.port)) as line:
+        enter(line)
+    gateway.stop()

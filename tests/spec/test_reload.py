@@ -1,0 +1,108 @@
+"""Settings read again: what has changed, what holds, and that a refusal changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+from edgebroker.errors import SettingsInvalid
+from edgebroker.world.gateway import Gateway
+from edgebroker.world.reload import Outcome, Prepared, Reloading, differences
+from edgebroker.world.settings import KEYS, Settings
+from edgebroker.world.settings.section import Applied
+
+BEFORE = '[limits]\ninflight_max = 7\n[[listener]]\nport = 7\n[[listener]]\nport = 8\nname = "web"\n'
+AFTER = (
+    '[notices]\nlevel = "error"\n[limits]\ninflight_max = 9\n'
+    '[[listener]]\nport = 9\n[[listener]]\nport = 8\nname = "hall"\nanonymous = false\n'
+)
+
+
+def parse(text: str) -> Settings:
+    return Settings.parse(text, "f.toml", Path("/etc/edge"))
+
+
+def test_every_changed_key_is_named_with_how_it_is_applied() -> None:
+    changes = [(one.key, one.old, one.new, one.applied) for one in differences(parse(BEFORE), parse(AFTER))]
+    assert sorted(changes, key=str) == sorted(
+        [
+            ("limits.inflight_max", 7, 9, Applied.RESTART),
+            ("notices.level", "warning", "error", Applied.LIVE),
+            ("listener", None, "127.0.0.1:9", Applied.LIVE),
+            ("listener hall.name", "web", "hall", Applied.LIVE),
+            ("listener hall.anonymous", None, False, Applied.LIVE),
+            ("listener", "127.0.0.1:7", None, Applied.LIVE),
+        ],
+        key=str,
+    )
+    assert list(differences(parse(AFTER), parse(AFTER))) == []
+
+
+class Part:
+    """Notes what was asked of it."""
+
+    def __init__(self, refuses: bool = False) -> None:
+        self.refuses = refuses
+        self.did: list[str] = []
+
+    async def prepare(self, settings: Settings) -> Prepared:
+        if self.refuses:
+            raise SettingsInvalid("a: wrong\nb: wrong too")
+
+        def commit() -> Iterator[str]:
+            self.did.append("commit")
+            yield "a note"
+
+        return Prepared(commit, lambda: self.did.append("abandon"))
+
+
+def reload(reloading: Reloading, settings: Settings) -> Outcome:
+    return asyncio.run(reloading.to(settings))
+
+
+def test_all_prepare_before_any_changes() -> None:
+    first, last = Part(), Part(refuses=True)
+    reloading = Reloading(parse(BEFORE), {"a": first.prepare, "b": last.prepare})
+    outcome = reload(reloading, parse(AFTER))
+    assert first.did == ["abandon"]
+    assert reloading.settings == parse(BEFORE)
+    assert list(outcome.lines()) == [
+        "reload: rejected, the settings of before still hold",
+        "  a: wrong",
+        "  b: wrong too",
+    ]
+    assert outcome.as_json()["taken"] is False
+    last.refuses = False
+    outcome = reload(reloading, parse(AFTER))
+    assert first.did == ["abandon", "commit"]
+    lines = list(outcome.lines())
+    assert lines[0] == "reload: 5 applied, 1 needs restart"
+    assert "  needs restart: limits.inflight_max: 7 -> 9" in lines
+    assert lines[-2:] == ["  a note", "  a note"]
+
+
+def test_what_needs_a_restart_is_said_until_it_was_restarted() -> None:
+    reloading = Reloading(parse(BEFORE), {})
+    for _ in range(2):
+        reload(reloading, parse(AFTER))
+        assert reloading.settings.limits.inflight_max == 7
+        assert reloading.settings.notices.level == "error"
+    assert [one.key for one in reload(reloading, parse(AFTER)).changes] == ["limits.inflight_max"]
+    back = list(reload(reloading, parse(BEFORE)).lines())
+    assert back[0] == "reload: 5 applied", "and the limit is what it was all the time"
+
+
+def test_every_key_that_is_applied_at_once_has_somebody_to_apply_it() -> None:
+    async def sections() -> frozenset[str]:
+        gateway = Gateway(parse("[listener]\nport = 0\n"), print)
+        await gateway.start()
+        assert gateway.reloading is not None
+        prepared = gateway.reloading.sections
+        await gateway.stop()
+        return prepared
+
+    live = {
+        name for name, keys in KEYS.items() if any(one.metadata["applied"] is Applied.LIVE for one in keys.values())
+    }
+    assert live <= asyncio.run(sections())
