@@ -14,9 +14,13 @@ DISCONNECT = b"\xe0\x00"
 PUBACK_BYTES = 4
 
 
-def connect(client_id: str) -> bytes:
-    """CONNECT with a clean session and no keep-alive (section 3.1)."""
-    return packet(0x10, text("MQTT") + b"\x04\x02\x00\x00" + text(client_id))
+def connect(client_id: str, will: tuple[str, bytes] | None = None) -> bytes:
+    """CONNECT with a clean session and no keep-alive; *will* is topic and payload, retained (section 3.1)."""
+    if will is None:
+        return packet(0x10, text("MQTT") + b"\x04\x02\x00\x00" + text(client_id))
+    topic, payload = will
+    last = text(topic) + len(payload).to_bytes(2, "big") + payload
+    return packet(0x10, text("MQTT") + b"\x04\x26\x00\x00" + text(client_id) + last)
 
 
 def subscribe(filters: Sequence[str], qos: int) -> bytes:
@@ -31,6 +35,11 @@ def publish(topic: str, payload: bytes, packet_id: int | None = None) -> bytes:
     return packet(0x32, text(topic) + packet_id.to_bytes(2, "big") + payload)
 
 
+def retained(topic: str, payload: bytes) -> bytes:
+    """PUBLISH at QoS 0, to be kept (section 3.3.1.3)."""
+    return packet(0x31, text(topic) + payload)
+
+
 def puback(packet_id: int) -> bytes:
     """PUBACK (section 3.4)."""
     return b"\x40\x02" + packet_id.to_bytes(2, "big")
@@ -42,13 +51,18 @@ def numbered_payload(number: int, length: int = PAYLOAD_BYTES) -> bytes:
 
 
 def packet(first_byte: int, body: bytes) -> bytes:
-    """A fixed header and its body; the remaining length takes seven bits per byte (section 2.2.3)."""
-    length, rest = bytearray(), len(body)
+    """A fixed header and its body."""
+    return head(first_byte, len(body)) + body
+
+
+def head(first_byte: int, rest: int) -> bytes:
+    """A fixed header that announces *rest* bytes; their number takes seven bits per byte (section 2.2.3)."""
+    length = bytearray()
     while True:
         rest, septet = rest >> 7, rest & 0x7F
         length.append(septet | (0x80 if rest else 0))
         if not rest:
-            return bytes([first_byte]) + bytes(length) + body
+            return bytes([first_byte]) + bytes(length)
 
 
 def text(value: str) -> bytes:

@@ -1,0 +1,158 @@
+"""`edgebroker bench abuse` hits with every attack, and what is told about it adds up. No speed is looked at."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from edgebridge.session.carriers import parse_subscription
+from edgebridge.wire.decode import decode_packet
+from edgebridge.wire.dialect import V311
+from edgebridge.wire.framing import Framer
+from edgebridge.wire.packets import Connect, Publish, Subscribe
+from edgebroker.cli.bench import command, packets
+from edgebroker.cli.bench.abuse import doors, floods
+from edgebroker.cli.bench.abuse.attacker import ATTACKS
+from edgebroker.cli.bench.abuse.report import as_json, as_table, is_met
+from edgebroker.cli.bench.abuse.trial import COUNTER, Outcome
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the benchmark needs Linux")
+CAP_MIB = 256
+HITS: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "lengths": lambda counted: any("packet_too_large" in name for name in counted),
+    "never-reads": lambda counted: any("dropped" in name for name in counted),
+}
+"""What the gateway must have counted of some attacks, even of small ones."""
+
+
+@LINUX
+@pytest.mark.live
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ATTACKS)
+def test_every_attack_hits_and_the_gateway_lives(name: str) -> None:
+    done = CliRunner().invoke(command, ["abuse", "--quick", "--json", "--only", name])
+    assert done.exit_code in (0, 1), done.output
+    (attack,) = json.loads(done.stdout)["attacks"]
+    assert attack["failure"] == ""
+    assert (done.exit_code == 0) == attack["met"]
+    assert (attack["name"], len(attack["calm"]), len(attack["attacked"])) == (name, 1, 1)
+    assert attack["done"] > 0
+    assert attack["attacked"][0]["sent"] > 0
+    assert 0 < attack["rss_mib"]["before"] <= attack["rss_mib"]["peak"] < CAP_MIB
+    assert HITS.get(name, lambda counted: True)(attack["counted"]), attack["counted"]
+
+
+def outcome(calm: float = 1000, hit: float = 950, lost: int = 0, peak: float = 100, failure: str = "") -> Outcome:
+    made = Outcome("wills", "many wills", "wills", failure=failure)
+    if not failure:
+        sample = {"p99_ms": 1.0, "max_ms": 2.0, "lost": 0, "sent": 10}
+        made.calm = [sample | {"fast_per_s": calm}]
+        made.attacked = [sample | {"fast_per_s": hit, "lost": lost}]
+        made.rss_mib = {"before": 30, "peak": peak, "after": 40}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("made", "met"),
+    [
+        (outcome(), True),
+        (outcome(hit=900), True),
+        (outcome(hit=890), False),
+        (outcome(hit=1200), True),
+        (outcome(lost=1), False),
+        (outcome(peak=257), False),
+        (outcome(failure="the gateway is gone"), False),
+    ],
+)
+def test_an_attack_is_withstood_if_little_is_lost(made: Outcome, met: bool) -> None:
+    assert is_met(made, CAP_MIB) is met
+    (told,) = json.loads(as_json([made], CAP_MIB, "x"))["attacks"]
+    assert told["met"] is met
+    table = as_table([made], CAP_MIB, "x")
+    assert ("failed: the gateway is gone" in table) == bool(made.failure)
+    assert ("1 messages of the well-behaved never came" in table) == bool(made.lost)
+
+
+def test_the_loss_is_the_median_of_the_rounds() -> None:
+    made = outcome()
+    made.calm = [{"fast_per_s": 100.0}] * 3
+    made.attacked = [{"fast_per_s": 50.0}, {"fast_per_s": 99.0}, {"fast_per_s": 90.0}]
+    assert made.loss() == pytest.approx(0.1)
+    assert outcome(failure="x").loss() is None
+
+
+def test_counters_of_refusals_are_found() -> None:
+    text = 'edgebroker_refusals_total{reason="x"} 3\nedgebroker_bytes_total 4\nedgebroker_copies_dropped_total 5e2\n'
+    assert COUNTER.findall(text) == [
+        ('edgebroker_refusals_total{reason="x"}', "3"),
+        ("edgebroker_copies_dropped_total", "5e2"),
+    ]
+
+
+# -- the packets are what they are meant to be -----------------------------------------------------------------
+
+
+def decoded(data: bytes) -> list[Any]:
+    framer = Framer(1 << 20)
+    framer.feed(data)
+    found = []
+    while (frame := framer.next_frame()) is not None:
+        found.append(decode_packet(*frame, V311))
+    return found
+
+
+class Catcher:
+    """A crowd of one that keeps what is said to it."""
+
+    def __init__(self) -> None:
+        self.members = [object()]
+        self.said = b""
+
+    def push_all(self, member: object, data: bytes) -> bool:
+        self.said += data
+        return True
+
+
+@pytest.mark.parametrize(
+    ("attack", "kinds"),
+    [
+        (floods.DeepTopics, {Publish, Subscribe}),
+        (floods.Subscriptions, {Subscribe}),
+        (floods.RetainedFlood, {Publish}),
+        (floods.FilterBombs, {Subscribe}),
+    ],
+)
+def test_floods_are_legal_packets_and_never_the_same(attack: Any, kinds: set[type]) -> None:
+    made = attack(0, 1.0)
+    made.crowd = Catcher()
+    made.prepare()
+    assert made.strike() > 0
+    first, made.crowd.said = made.crowd.said, b""
+    made.strike()
+    assert first != made.crowd.said
+    assert {type(packet) for packet in decoded(first)} == kinds
+
+
+def test_the_largest_filters_are_taken() -> None:
+    for make in (floods.widest, floods.steepest):
+        request = parse_subscription(f"$filter/{make(19_999)}/#")
+        assert request.filter is not None
+        assert len(request.filter.predicates) == 64
+
+
+def test_a_will_and_a_giant_are_connects() -> None:
+    (connect,) = decoded(packets.connect("a", ("t", b"gone")))
+    assert isinstance(connect, Connect)
+    assert connect.will is not None
+    assert (connect.will.topic, connect.will.payload, connect.will.retain) == ("t", b"gone", True)
+    giant = doors.GiantConnects(0, 1.0)
+    giant.prepare()
+    (connect,) = decoded(giant._connect)
+    assert len(connect.client_id) == doors.TEXT_MAX
+    assert len(connect.properties) == 1
+    assert len(giant._connect) > 400_000
