@@ -15,8 +15,8 @@ cdef class Entry:
 
 cdef class Inflight:
     cdef public Py_ssize_t held_bytes, window
+    cdef public int last_id
     cdef dict _entries
-    cdef int _last_id
     cdef public object unsent
     @cython.locals(packet_id=int)
     cpdef int add(self, Entry entry) except -1

@@ -39,12 +39,12 @@ class Inflight:
     After a reconnect, entries wait in `unsent` until they are sent again: the new window may be smaller than the old.
     """
 
-    __slots__ = ("_entries", "_last_id", "held_bytes", "unsent", "window")
+    __slots__ = ("_entries", "held_bytes", "last_id", "unsent", "window")
 
     def __init__(self, window: int) -> None:
         self.window = window
         self._entries: dict[int, Entry] = {}
-        self._last_id = 0
+        self.last_id = 0
         self.held_bytes = 0
         """What all entries hold. Who reads and never acknowledges gets nothing new once it is as much as a queue."""
         self.unsent: deque[Entry] = deque()
@@ -66,12 +66,12 @@ class Inflight:
 
     def add(self, entry: Entry) -> int:
         """Give *entry* a packet identifier and return it. The window must have room, so a free one exists."""
-        packet_id = self._last_id
+        packet_id = self.last_id
         while True:
             packet_id = packet_id + 1 if packet_id < 65_535 else 1
             if packet_id not in self._entries:
                 break
-        self._last_id = packet_id
+        self.last_id = packet_id
         entry.packet_id = packet_id
         self._entries[packet_id] = entry
         self.held_bytes += entry.publication.held_bytes()
@@ -80,7 +80,7 @@ class Inflight:
     def restore(self, entry: Entry) -> None:
         """Take *entry* back with the packet identifier it has; to be called in the order of sending."""
         self._entries[entry.packet_id] = entry
-        self._last_id = entry.packet_id
+        self.last_id = entry.packet_id
         self.held_bytes += entry.publication.held_bytes()
 
     def settle(self, packet_id: int, qos: int) -> Entry | None:

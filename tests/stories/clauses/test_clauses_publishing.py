@@ -118,7 +118,7 @@ def test_identifiers_in_use_are_passed_over(play: Any) -> None:
     (inflight,) = [
         session.inflight for session in play.broker.frontend.connecting.sessions.values() if session.inflight
     ]
-    inflight._last_id = 65_534
+    inflight.last_id = 65_534
     play("""
     bob   > PUBLISH t qos=2 "2"             bob   < PUBREC    alice < PUBLISH t qos=2 id=65535 "2"
     bob   > PUBLISH t qos=1 "3"             bob   < PUBACK    alice < PUBLISH t qos=1 id=2 "3"
