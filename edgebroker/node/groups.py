@@ -123,6 +123,10 @@ class Groups:
     def __len__(self) -> int:
         return len(self._by_name)
 
+    def count_members(self) -> int:
+        """How many subscriptions share."""
+        return sum([len(group.members) for group in self._by_name.values()])
+
     def find(self, name: str) -> Group | None:
         """The group called *name*, if it has members."""
         return self._by_name.get(name)

@@ -26,6 +26,7 @@ from edgebroker.world.doors.listeners import Listeners
 from edgebroker.world.insight import Insight
 from edgebroker.world.logdir import LogDir
 from edgebroker.world.operatorlog import Level, OperatorLog
+from edgebroker.world.process import Process
 from edgebroker.world.pulse import Pulse
 from edgebroker.world.reactor import Reactor, clock
 from edgebroker.world.reload import Outcome, Prepared, Preparer, Reloading
@@ -74,6 +75,8 @@ class Gateway:
             secret=secrets.token_bytes(32),
         )
         self.frontend.send_elsewhere(_redirect(settings.redirect))
+        self.frontend.sys_topics.facts = self._facts
+        self._heap_max = 0
         self.pulse = Pulse()
         self._reactor: Reactor | None = None
         self._listeners: Listeners | None = None
@@ -185,6 +188,17 @@ class Gateway:
     def _turn(self) -> None:
         if self._reactor is not None:
             self._reactor.turn()
+
+    def _facts(self) -> dict[str, int]:
+        """What $SYS cannot know by itself."""
+        facts: dict[str, int] = {}
+        if self._reactor is not None:
+            facts = {"bytes/received": self._reactor.received_bytes, "bytes/sent": self._reactor.sent_bytes}
+        resident = Process.now().resident_bytes
+        if resident is not None:
+            self._heap_max = max(self._heap_max, resident)
+            facts |= {"heap/current": resident, "heap/maximum": self._heap_max}
+        return facts
 
     def accounts(self) -> dict[str, int | dict[str, int]]:
         """What became of every message so far, by fate; `dropped` by cause."""

@@ -206,9 +206,11 @@ def test_a_bad_filter_is_refused(guest: Callable[..., Any], version: int) -> Non
 
 
 @VERSIONS
-def test_a_shared_subscription_is_refused(guest: Callable[..., Any], version: int) -> None:
-    reasons, answered = guest().subscribe("$share/g/$filter/temp%3E30/sensors/#")
-    assert reasons == ([0x9E] if version == V5 else [0x80])
-    if version == V5:
-        assert answered is not None
-        assert "shared subscriptions are not supported" in answered.ReasonString
+def test_a_shared_subscription_gives_each_member_its_part(guest: Callable[..., Any], version: int) -> None:
+    members, writer = [guest(version=version), guest(version=version)], guest(version=version)
+    for member in members:
+        assert member.subscribe("$share/g/$filter/temp%3E30/sensors/#", 1)[0] == [1]
+    for temperature in (31, 20, 32, 33, 34):
+        writer.publish("sensors/a", b'{"temp":%d}' % temperature, 1)
+    heard = [[member.next().payload for _ in range(2)] for member in members]
+    assert sorted(heard[0] + heard[1]) == [b'{"temp":%d}' % temperature for temperature in range(31, 35)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from edgebridge.frontend.attendance import Attendance
 from edgebridge.frontend.authenticating import Authenticating
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
@@ -72,6 +73,7 @@ class Connecting:
         self.queued = Allowance(terms.queued_messages_max, terms.queued_bytes_max)
         """What waits in all queues together."""
         self.notes = Notes()
+        self.attendance = Attendance()
         self._guard()
 
     # -- coming -----------------------------------------------------------------------------------------------
@@ -153,6 +155,7 @@ class Connecting:
             promised = durability if is_kept else MEMORY
             properties[Property.USER_PROPERTY] = [FILTER_FEATURE, ("durability", str(promised))]
         session.connection = connection
+        self.attendance.came()
         connection.session = session
         connection.verdict = verdict
         connection.state = State.CONNECTED
@@ -297,16 +300,6 @@ class Connecting:
         connection.farewell = (disconnect.reason, "the client said so")
         connection.close()
 
-    def send_elsewhere(self, redirect: Redirect | None) -> int:
-        """Send everybody to another server, who is here and who comes; None: nobody any more. Returns how many went."""
-        self.redirect = redirect
-        if redirect is None:
-            return 0
-        gone = [session.connection for session in self.sessions.values() if session.is_present]
-        for connection in gone:
-            self.dismiss(connection, redirect.reason, redirect.why, redirect.reference)
-        return len(gone)
-
     def dismiss(self, connection: Connection, reason: ReasonCode, why: str = "", reference: str = "") -> None:
         """Close a client that is connected, telling it why if its version can hear it, and *reference*, where to go."""
         if connection.closing:
@@ -345,6 +338,7 @@ class Connecting:
             return
         session.connection = None
         session.gone_at = now
+        self.attendance.left()
         if session.subscribed:
             self._plans.forget()
         delay_s = number(session.will.properties, Property.WILL_DELAY_INTERVAL, 0) if session.will else 0
@@ -373,6 +367,7 @@ class Connecting:
 
     def expire_session(self, session: Session, now: Instant) -> None:
         """The session's time is over; a will still waiting goes out now [MQTT-3.1.3-9]."""
+        self.attendance.expired += 1
         self._end_session(session, now)
 
     def _take_over(self, session: Session, now: Instant) -> None:

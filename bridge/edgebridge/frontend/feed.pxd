@@ -20,9 +20,10 @@ cdef class Feed:
     cdef bint _asks_for_room
     cdef Ledger _ledger
     cdef Py_ssize_t _packet_bytes_max
+    cdef public long long bundled, packets
     @cython.locals(
         at=Py_ssize_t, end=Py_ssize_t, bytes_max=Py_ssize_t, body=Py_ssize_t, length=Py_ssize_t, stop=Py_ssize_t,
-        done=Py_ssize_t, first=cython.uint, octet=cython.uint, shift=cython.uint, packet_id=int, connected=bint,
+        done=Py_ssize_t, packets="long long", first=cython.uint, octet=cython.uint, shift=cython.uint, packet_id=int, connected=bint,
         session=Session,
     )
     cpdef take(self, Connection connection, bytes chunk, now)

@@ -48,6 +48,8 @@ class Feed:
         "_packet_bytes_max",
         "_plans",
         "_publishing",
+        "bundled",
+        "packets",
     )
 
     def __init__(
@@ -69,6 +71,10 @@ class Feed:
         self._packet_bytes_max = packet_bytes_max
         self._asks_for_room = asks_for_room
         self._on_frame = on_frame
+        self.packets = 0
+        """Whole packets taken."""
+        self.bundled = 0
+        """Packets that lie in one buffer with the one before them."""
 
     def take(self, connection: Connection, chunk: bytes, now: Instant) -> None:
         """Take *chunk*, the next bytes from *connection*, however they were cut. Raises ProtocolError."""
@@ -89,6 +95,7 @@ class Feed:
             connection.pending_bytes = 0
             connection.pending_wanted = 0
         at = 0
+        packets = 0
         end = len(chunk)
         connected = connection.state is State.CONNECTED
         while at < end:
@@ -128,10 +135,12 @@ class Feed:
                 if first == 0x30:
                     done = self._publish_run(connection, chunk, at, body, stop, end, now)
                     if done:
+                        packets += (done - at) // (stop - at)
                         at = done
                         continue
                 elif first == 0x32:
                     if self._publish_acknowledged(connection, chunk, at, body, stop, now):
+                        packets += 1
                         at = stop
                         continue
                 elif first == 0x40 and length == 2:
@@ -139,16 +148,20 @@ class Feed:
                     session = connection.session
                     if packet_id and session is not None:
                         self._delivery.acknowledged(session, packet_id, now)
+                        packets += 1
                         at = stop
                         continue
+            packets += 1
             self._on_frame(connection, first, chunk[body:stop], now)
             if connection.closing:
+                self.packets += packets
                 return
             if not connected:
                 connected = connection.state is State.CONNECTED
             at = stop
             if connection.is_held:
                 break
+        self.packets += packets
         # Bytes of a packet that is never finished hold nothing open [3.1.1: MQTT-3.1.2-24, 5: MQTT-3.1.2-22].
         if at or connection.pending_wanted >= LARGE_PACKET_BYTES:
             connection.heard = now
@@ -223,6 +236,7 @@ class Feed:
             reader.out.append(data)
             reader.out_bytes += len(data)
             reader.out_messages += count
+            self.bundled += count - 1
             if not reader.is_dirty:
                 reader.is_dirty = True
                 reader.dirty.append(reader)
@@ -251,6 +265,7 @@ class Feed:
             reader.out.append(data[: fitting * size])
             reader.out_bytes += fitting * size
             reader.out_messages += fitting
+            self.bundled += fitting - 1
             if not reader.is_dirty:
                 reader.is_dirty = True
                 reader.dirty.append(reader)

@@ -20,6 +20,7 @@ from edgebridge.frontend.redirect import Redirect
 from edgebridge.frontend.restoring import Restoring
 from edgebridge.frontend.sharing import Sharing
 from edgebridge.frontend.subscribing import Subscribing
+from edgebridge.frontend.systopics import SysTopics
 from edgebridge.frontend.terms import Terms
 from edgebridge.session.access import OPEN, Access
 from edgebridge.session.lifecycle import State, next_state
@@ -127,6 +128,10 @@ class Frontend:
             asks_for_room,
             self._on_packet,
         )
+        self.sys_topics = SysTopics(
+            node, self.connecting, self.publishing, self.retained, self._traffic, terms.sys_interval_s
+        )
+        self._buffers_sent = 0
         self.refusals: dict[ReasonCode, int] = {}
         """Connections closed for what they sent, by reason."""
         self.accepted = 0
@@ -152,6 +157,7 @@ class Frontend:
         """Before the first connection: announce what we can do, begin the first minute of the books."""
         self.retained.keep(Publication("", FEATURE_TOPIC, b"1", 0, True, now))
         self.node.timers.set(("minute",), now - now % MINUTE + MINUTE)
+        self.sys_topics.start(now)
 
     # -- what happens -------------------------------------------------------------------------------------------
 
@@ -193,6 +199,7 @@ class Frontend:
         """What to write now, in order. With this, its QoS 0 messages count as delivered."""
         out = connection.take_out()
         connection.is_dirty = False
+        self._buffers_sent += len(out)
         if connection.out_messages:
             self.delivery.written(connection, now)
         session = connection.session
@@ -247,6 +254,8 @@ class Frontend:
                     self.restoring.restate(now)
                 case ("tidy",):
                     self.node.tidy(now)
+                case ("sys",):
+                    self.sys_topics.fire(now)
                 case ("minute",):
                     timers.set(("minute",), now - now % MINUTE + MINUTE)
                     self.node.close_minute(now)
@@ -269,7 +278,13 @@ class Frontend:
 
     def send_elsewhere(self, redirect: Redirect | None) -> int:
         """Send everybody to another server, who is here and who comes; None: nobody any more. Returns how many went."""
-        return self.connecting.send_elsewhere(redirect)
+        self.connecting.redirect = redirect
+        if redirect is None:
+            return 0
+        gone = [session.connection for session in self.connecting.sessions.values() if session.is_present]
+        for connection in gone:
+            self.connecting.dismiss(connection, redirect.reason, redirect.why, redirect.reference)
+        return len(gone)
 
     def stop(self, now: Instant) -> None:
         """Say good-bye to everybody. The world closes the connections, then calls `close_books`."""
@@ -292,6 +307,14 @@ class Frontend:
             self.dirty.append(connection)
 
     # -- inside -----------------------------------------------------------------------------------------------
+
+    def _traffic(self) -> dict[str, int]:
+        """Packets of every kind, and transports. A buffer is one packet, but for what the feed bundled."""
+        return {
+            "messages/received": self._feed.packets,
+            "messages/sent": self._buffers_sent + self._feed.bundled,
+            "sockets": self.accepted,
+        }
 
     def _on_packet(self, connection: Connection, first: int, body: bytes, now: Instant) -> None:
         """One whole packet that is no ordinary PUBLISH or PUBACK. Raises ProtocolError."""

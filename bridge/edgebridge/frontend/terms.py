@@ -37,6 +37,8 @@ class Terms:
     """What clients that ask where to have responses sent are told; `%c` is their identifier."""
     payload_format_checked: bool = False
     """Whether payloads that are said to be UTF-8 are refused if they are not."""
+    sys_interval_s: int = 0
+    """How often $SYS is written; 0: never."""
     sharing: str = "fair"
     """How a shared subscription chooses: "fair", or "sticky" for one member per publisher and topic."""
     durability: Durability = SYNC
