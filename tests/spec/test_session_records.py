@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from edgebridge.session.acl import Acl, read_rule
 from edgebridge.session.inflight import Entry, Inflight
 from edgebridge.session.outbox import Outbox
 from edgebridge.session.records import (
@@ -74,6 +75,19 @@ def test_a_session_comes_back_with_its_terms_and_its_will() -> None:
         alice.will,
         0,
     )
+
+
+def test_what_a_token_allowed_at_most_comes_back() -> None:
+    """Else a session would be given, while its client is away, what its token never allowed."""
+    alice = session(3)
+    rules = ("read sensors/#", "write cmd/%c where temp > 3", "deny sensors/secret", "readwrite +/x", "subscribe a b")
+    alice.claims = Acl({}, tuple(map(read_rule, rules)))
+    alice.will = Will("status/alice", b"gone")
+    kept = replayed(session_record(alice)).sessions[3]
+    assert kept.claims == rules
+    assert kept.will is not None
+    alice.claims = Acl({}, ())
+    assert replayed(session_record(alice)).sessions[3].claims == ()
 
 
 def test_a_will_that_was_settled_does_not_come_back() -> None:

@@ -8,6 +8,7 @@ from typing import Final
 from edgebridge.frontend.connecting import Connecting
 from edgebridge.frontend.keeping import Keeping
 from edgebridge.frontend.subscribing import Subscribing
+from edgebridge.session.acl import Acl, Rule, read_rule
 from edgebridge.session.durability import Durability
 from edgebridge.session.inflight import Entry
 from edgebridge.session.records import (
@@ -87,6 +88,7 @@ class Restoring:
         session.number, session.user = kept.number, kept.user
         session.expiry_s, session.gone_at = kept.expiry_s, gone_at
         session.waits, session.patience_us = self._durability.waits, self._durability.patience_us
+        session.claims = None if kept.claims is None else Acl({}, tuple(self._rules(kept)))
         self._connecting.entitle(session)
         session.will = kept.will
         session.received = kept.received
@@ -115,6 +117,14 @@ class Restoring:
         if session.will is not None:
             delay_s = number(session.will.properties, Property.WILL_DELAY_INTERVAL, 0)
             timers.set(("will", session.client_id), gone_at + min(delay_s, kept.expiry_s) * SECOND)
+
+    def _rules(self, kept: StoredSession) -> Iterator[Rule]:
+        """What the client's token allowed. A rule that cannot be read any more allows nothing."""
+        for text in kept.claims or ():
+            try:
+                yield read_rule(text)
+            except EdgebrokerError as error:
+                self.complaints.append(f"{kept.client_id[:80]}: a rule of its token: {error}")
 
     def _instant(self, stored: Instant | None) -> Instant | None:
         return None if stored is None else stored - self._keeping.clock

@@ -48,6 +48,7 @@ WORDS: Final = {
     "subscribe": AccessKind.SUBSCRIBE,
     "deny": AccessKind.DENY,
 }
+_WORD_OF: Final = {access: word for word, access in WORDS.items()}
 
 
 class AclInvalid(EdgebrokerError):
@@ -66,6 +67,11 @@ class Rule:
     topic_filter: TopicFilter
     where: Filter | None = None
     line: int = 0
+
+    def __str__(self) -> str:
+        """As `read_rule` reads it."""
+        condition = "" if self.where is None else WHERE + self.where.text
+        return f"{_WORD_OF[self.access]} {self.topic_filter.text}{condition}"
 
     @property
     def names_client(self) -> bool:

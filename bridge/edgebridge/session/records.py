@@ -12,6 +12,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from edgebridge.session.acl import Acl
 from edgebridge.session.inflight import Entry
 from edgebridge.wire.fields import write_binary, write_text
 from edgebridge.wire.packets import Will
@@ -71,6 +72,7 @@ COPY_OF: Final = Struct(">BQ")  # kind, number of the message
 CLOCK: Final = Struct(">BQ")  # kind, stored clock
 
 WILL: Final = 0x01  # flag of SESSION: a will follows; of GONE: it still waits
+CLAIMS: Final = 0x02  # flag of SESSION: rules of a token follow, which narrow what the client may do
 QOS: Final = 0x03  # flags of messages, copies and subscription options
 RETAIN: Final = 0x04
 IS_RELEASED: Final = 0x08
@@ -79,10 +81,12 @@ AS_PUBLISHED: Final = 0x08
 
 
 def session_record(session: Session) -> bytes:
-    """SESSION: the terms of *session*, and its will if it has one."""
-    will = session.will
-    head = SESSION.pack(Kind.SESSION, session.number, session.expiry_s, WILL if will else 0)
-    return head + write_text(session.client_id) + write_text(session.user) + (_will(will) if will else b"")
+    """SESSION: the terms of *session*, its will if it has one, and what its token allows at most if that says so."""
+    will, claims = session.will, session.claims
+    flags = (WILL if will else 0) | (CLAIMS if claims is not None else 0)
+    head = SESSION.pack(Kind.SESSION, session.number, session.expiry_s, flags)
+    head += write_text(session.client_id) + write_text(session.user)
+    return head + (_will(will) if will else b"") + _claims(claims)
 
 
 def gone_record(session: Session, at: Instant) -> bytes:
@@ -165,6 +169,12 @@ def _copy(session: int, entry: Entry) -> tuple[bytes, bytes]:
     if identifiers:
         label += b"".join([identifier.to_bytes(4, "big") for identifier in identifiers])
     return head, label
+
+
+def _claims(claims: Acl | None) -> bytes:
+    if claims is None:
+        return b""
+    return len(claims.patterns).to_bytes(2, "big") + b"".join([write_text(str(rule)) for rule in claims.patterns])
 
 
 def _will(will: Will) -> bytes:

@@ -9,6 +9,7 @@ from typing import Final
 
 from edgebridge.session.records import (
     AS_PUBLISHED,
+    CLAIMS,
     CLOCK,
     COPY,
     COPY_OF,
@@ -28,7 +29,7 @@ from edgebridge.session.records import (
     Kind,
 )
 from edgebridge.wire.errors import ProtocolError
-from edgebridge.wire.fields import read_binary, read_text
+from edgebridge.wire.fields import read_binary, read_text, read_u16
 from edgebridge.wire.packets import Will
 from edgebridge.wire.properties import Carrier, Properties, Property, read_properties, text, user_properties
 from edgebroker.publication import Publication
@@ -75,6 +76,8 @@ class StoredSession:
     number: int
     client_id: str
     user: str = ""
+    claims: tuple[str, ...] | None = None
+    """Rules of the client's token, which narrow what it may do; None if it had none."""
     expiry_s: int = 0
     gone_at: int = 0
     will: Will | None = None
@@ -159,10 +162,19 @@ class Stored:
             payload, at = read_binary(record, at)
             properties, at = read_properties(record, at, Carrier.WILL)
             will = Will(topic, payload, qos & QOS, qos & RETAIN != 0, properties)
+        claims = None
+        if flags & CLAIMS:
+            count, at = read_u16(record, at)
+            rules = []
+            for _ in range(count):
+                rule, at = read_text(record, at)
+                rules.append(rule)
+            claims = tuple(rules)
         session = self.sessions.get(number)
         if session is None:
             session = self.sessions[number] = StoredSession(number, client_id)
             self.last_session = max(self.last_session, number)
+        session.claims = claims
         session.user, session.expiry_s, session.will, session.gone_at = user, expiry_s, will, 0
 
     def _ended(self, record: bytes) -> None:
