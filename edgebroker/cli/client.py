@@ -1,6 +1,6 @@
 """A small MQTT client on our own codec: enough for `pub` and `sub`, and for scripts beside the broker.
 
-    async with connect("127.0.0.1", 1883) as client:
+    async with connect(Way("127.0.0.1", 1883), Connect("me")) as client:
         await client.publish("a/b", b"hi", qos=2)            # returns when the exchange is complete
         await client.subscribe([SubscriptionOption("a/#", 1)])
         async for message in client.messages():
@@ -12,8 +12,6 @@ It does not reconnect. Its session lives in the broker only: a packet identifier
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -42,19 +40,15 @@ from edgebridge.wire.packets import (
 )
 from edgebridge.wire.properties import Properties, Property, number, text
 from edgebridge.wire.reasons import FAILURE, ReasonCode
+from edgebroker.cli.way import ANSWER_TIMEOUT_S, Reader, Way, Writer, words
 from edgebroker.errors import EdgebrokerError
 from edgebroker.limits import PACKET_BYTES_MAX
 
-ANSWER_TIMEOUT_S: Final = 10  # a broker that has not answered by then is not going to
 CHUNK_BYTES: Final = 64 * 1024
 INBOX_MESSAGES_MAX: Final = 1_000  # beyond these the connection is not read, and TCP holds the broker back
 WINDOW_MAX: Final = 20  # unanswered publications; more gain nothing, 20 already hide a round trip of a millisecond
 
 Answer = TypeVar("Answer", ConnAck, PubAck, PubRec, PubComp, SubAck)
-
-
-class Unreachable(EdgebrokerError):
-    """No broker answers there."""
 
 
 class Refused(EdgebrokerError):
@@ -80,42 +74,24 @@ def explain(reason: int, properties: Properties) -> str:
 
 
 @asynccontextmanager
-async def connect(host: str, port: int, packet: Connect) -> AsyncIterator[Client]:
-    """A connection to *host* and *port* that introduces itself with *packet*; left with DISCONNECT.
+async def connect(way: Way, packet: Connect) -> AsyncIterator[Client]:
+    """A connection by *way* that introduces itself with *packet*; left with DISCONNECT.
 
     Raises Unreachable, or Refused if CONNACK says no.
     """
-    where = f"{host}:{port}"
-    try:
-        async with asyncio.timeout(ANSWER_TIMEOUT_S):
-            reader, writer = await _open(host, port)
-    except TimeoutError:
-        raise Unreachable(f"cannot reach {where}: no answer in {ANSWER_TIMEOUT_S} s") from None
-    except socket.gaierror as error:
-        raise Unreachable(f"cannot reach {where}: {error.strerror}") from None
-    except OSError as error:
-        raise Unreachable(f"cannot reach {where}: {os.strerror(error.errno or 0)}") from None
+    reader, writer = await way.open()
     client = Client(reader, writer, packet.dialect)
     try:
-        await client._introduce(where, packet)
+        await client._introduce(str(way), packet)
         yield client
     finally:
         await client._leave()
 
 
-async def _open(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """The first address of *host* that answers; the error of the last one otherwise."""
-    addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    for *_, address in addresses[:-1]:
-        with suppress(OSError):
-            return await asyncio.open_connection(str(address[0]), port)
-    return await asyncio.open_connection(str(addresses[-1][4][0]), port)
-
-
 class Client:
     """One connection. `connack` is what the broker said to our CONNECT. Made by `connect`."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dialect: Dialect) -> None:
+    def __init__(self, reader: Reader, writer: Writer, dialect: Dialect) -> None:
         self.connack = ConnAck()
         self.window = WINDOW_MAX
         self._reader = reader
@@ -224,7 +200,7 @@ class Client:
         try:
             await self._writer.drain()
         except OSError as error:
-            raise ConnectionLost(f"the connection ended: {error.strerror or error}") from None
+            raise ConnectionLost(f"the connection ended: {words(error)}") from None
 
     async def _ask(self, packet: Packet, kind: type[Answer], packet_id: int) -> Answer:
         """Send *packet* and wait for its answer of *kind*."""
@@ -259,7 +235,7 @@ class Client:
                     await self._take(decode_packet(*frame, self._dialect))
             self._fail(ConnectionLost("the broker closed the connection"))
         except OSError as error:
-            self._fail(ConnectionLost(f"the connection ended: {error.strerror or error}"))
+            self._fail(ConnectionLost(f"the connection ended: {words(error)}"))
         except ProtocolError as error:
             self._fail(ConnectionLost(f"the broker sent what cannot be read: {error}"))
         except EdgebrokerError as error:

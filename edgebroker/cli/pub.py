@@ -92,7 +92,7 @@ async def _publish(
             outcomes["acknowledged"] += qos > 0
             outcomes["nobody_subscribed"] += reason is ReasonCode.NO_MATCHING_SUBSCRIBERS
 
-    async with connect(peer.host, peer.port, peer.introduction()) as client:
+    async with connect(peer.way, peer.introduction()) as client:
         under_way: set[asyncio.Task[None]] = set()
         async for one in _lines() if stdin_lines else _repeated(payload, count):
             if len(under_way) >= client.window:

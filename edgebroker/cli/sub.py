@@ -70,9 +70,9 @@ async def _subscribe(
     expiry_s = (SESSION_EXPIRY_S if session_expiry is None else session_expiry) if keep_session else 0
     if peer.dialect is not V5:
         expiry_s = 0
-    async with connect(peer.host, peer.port, peer.introduction(not keep_session, expiry_s)) as client:
+    async with connect(peer.way, peer.introduction(not keep_session, expiry_s)) as client:
         if where is not None and peer.dialect is V5 and not _knows_filters(client):
-            say(f"the broker at {peer.host}:{peer.port} knows no content filters: --where would be ignored")
+            say(f"the broker at {peer.way} knows no content filters: --where would be ignored")
             return EXIT_REFUSED
         properties: Properties = {}
         written = list(topics)

@@ -24,6 +24,7 @@ from edgebridge.wire.packets import (
     SubscriptionOption,
 )
 from edgebroker.cli.client import connect
+from edgebroker.cli.way import Way
 
 pytestmark = pytest.mark.live
 
@@ -199,8 +200,8 @@ def test_every_message_once_and_in_order(broker: Address, dialect: Dialect, qos:
         received: list[bytes] = []
         async with (
             asyncio.timeout(PATIENCE_S),
-            connect(broker.host, broker.port, Connect("", dialect=dialect)) as reader,
-            connect(broker.host, broker.port, Connect("", dialect=dialect)) as writer,
+            connect(Way(broker.host, broker.port), Connect("", dialect=dialect)) as reader,
+            connect(Way(broker.host, broker.port), Connect("", dialect=dialect)) as writer,
         ):
             assert (await reader.subscribe([SubscriptionOption(topic, qos)])).reasons == [qos]
             for payload in expected:

@@ -13,6 +13,7 @@ from edgebridge.wire.reasons import FAILURE
 from edgebroker.cli.client import Client, connect, explain
 from edgebroker.cli.demo.audit import Receipt
 from edgebroker.cli.demo.wishes import Wish
+from edgebroker.cli.way import Way
 from edgebroker.errors import EdgebrokerError
 
 KEEP_ALIVE_S: Final = 60
@@ -38,7 +39,7 @@ class Subscriber:
         """Subscribed, and receiving until the block is left. Raises SubscriptionRefused and what `connect` raises."""
         client_id = f"demo-{self.wish.name.replace(' ', '-')}"
         introduction = Connect(client_id, keep_alive_s=KEEP_ALIVE_S, dialect=self.wish.dialect)
-        async with connect(host, port, introduction) as client:
+        async with connect(Way(host, port), introduction) as client:
             suback = await client.subscribe([self.wish.option], self.wish.properties)
             if suback.reasons[0] >= FAILURE:
                 why = explain(suback.reasons[0], suback.properties)
