@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +18,7 @@ from .mosquitto import NEEDS_MOSQUITTO, running
 
 pytestmark = [pytest.mark.live, NEEDS_MOSQUITTO]
 
+MOSQUITTO_PASSWD = shutil.which("mosquitto_passwd")
 V311 = MQTTProtocolVersion.MQTTv311
 LIMITS = """
 listener {port} 127.0.0.1
@@ -88,3 +91,72 @@ def test_limits(start_gateway: Callable[..., Any], tmp_path: Path, free_port: in
     seen = compared(sizes_and_queues, LIMITS, tmp_path, free_port, start_gateway)
     assert seen["large MQTTv5"] is True
     assert seen["announced"] == 2_000
+
+
+GUARDED = """
+listener {port} 127.0.0.1
+allow_anonymous false
+password_file {folder}/users
+acl_file {folder}/rules
+"""
+OPEN_TO_ALL = GUARDED.replace("allow_anonymous false", "allow_anonymous true")
+RULES = """
+topic read public/#
+user anna
+topic readwrite home/#
+topic deny home/secret
+user bert
+topic read home/+
+pattern write from/%u/%c
+"""
+
+
+def who_may_do_what(port: int) -> dict[str, Any]:
+    """Who comes in, what is granted, and what arrives."""
+    seen: dict[str, Any] = {}
+    for user, password in (("anna", "apple"), ("anna", "pear"), ("bert", "banana"), ("nobody", "x"), (None, None)):
+        guest = Guest(port, V5, f"{user}-1")
+        if user is not None:
+            guest.client.username_pw_set(user, password)
+        try:
+            guest.connect()
+        except AssertionError:
+            seen[f"{user} {password}"] = "refused"  # by us with 0x86, what the standard has for it; Mosquitto says 0x87
+            guest.client.loop_stop()
+            continue
+        seen[f"{user} {password}"] = "comes in"
+        for topic in ("home/a", "home/secret", "public/a", "elsewhere", f"from/{user}/{user}-1", "from/anna/x"):
+            told = guest.client.publish(topic, f"{user}", 1)
+            told.wait_for_publish(PATIENCE_S)
+        guest.subscribe([("home/#", 1), ("public/#", 1), ("from/#", 1)])
+        guest.leave()
+    reader, writer = (Guest(port, V5, name) for name in ("reader", "writer"))
+    for guest, (user, password) in ((reader, ("bert", "banana")), (writer, ("anna", "apple"))):
+        guest.client.username_pw_set(user, password)
+        guest.connect()
+    reader.subscribe([("home/#", 1), ("from/#", 1)])
+    for topic in ("home/a", "home/a/b", "home/secret", "from/anna/writer", "home/last"):
+        writer.publish(topic, b"1")
+    arrived = []
+    while (message := reader.next()).topic != "home/last":
+        arrived.append(message.topic)
+    seen["arrived"] = arrived
+    reader.leave()
+    writer.leave()
+    return seen
+
+
+@pytest.mark.skipif(MOSQUITTO_PASSWD is None, reason="mosquitto_passwd is not installed")
+@pytest.mark.parametrize("text", [GUARDED, OPEN_TO_ALL], ids=["guarded", "open"])
+def test_users_and_rules(start_gateway: Callable[..., Any], tmp_path: Path, free_port: int, text: str) -> None:
+    users = tmp_path / "users"
+    users.touch(0o600)
+    for user, password in (("anna", "apple"), ("bert", "banana")):
+        subprocess.run([str(MOSQUITTO_PASSWD), "-b", str(users), user, password], check=True, capture_output=True)
+    (tmp_path / "rules").write_text(RULES)
+    (tmp_path / "rules").chmod(0o600)
+    text = f"user {getpass.getuser()}\n{text}"  # else Mosquitto, started by root, may not read the files
+    seen = compared(who_may_do_what, text, tmp_path, free_port, start_gateway)
+    assert seen["anna apple"] == "comes in"
+    assert seen["anna pear"] == "refused"
+    assert seen["arrived"] == ["home/a"]

@@ -12,10 +12,13 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from edgebroker.cli.init.authority import Authority
 
 pytestmark = pytest.mark.live
 
@@ -57,10 +60,12 @@ def install(folder: str) -> None:
         pytest.skip(f"npm could not install mqtt@{MQTT_JS}: {why}")
 
 
-def conversation(url: str, spoken: int, modules: Path) -> dict[str, Any]:
-    """What each part of the conversation saw."""
+def conversation(url: str, spoken: int, modules: Path, trusted: Path | None = None) -> dict[str, Any]:
+    """What each part of the conversation saw. *trusted* signs the gateway's certificate."""
     command = [str(NODE), str(CONVERSATION), url, str(spoken)]
     environment = os.environ | {"NODE_PATH": str(modules)}
+    if trusted is not None:
+        environment["NODE_EXTRA_CA_CERTS"] = str(trusted)
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment)
     assert ended.returncode == 0, ended.stderr
     seen: dict[str, Any] = json.loads(ended.stdout)
@@ -93,3 +98,31 @@ def check(seen: dict[str, Any], spoken: int) -> None:
 @VERSIONS
 def test_over_tcp(gateway: Any, modules: Path, spoken: int) -> None:
     check(conversation(f"mqtt://127.0.0.1:{gateway.port}", spoken, modules), spoken)
+
+
+@VERSIONS
+def test_over_websocket(start_gateway: Callable[..., Any], tmp_path: Path, modules: Path, spoken: int) -> None:
+    port = listening(start_gateway, tmp_path, 'protocol = "websocket"')
+    check(conversation(f"ws://127.0.0.1:{port}/mqtt", spoken, modules), spoken)
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed; it makes the certificates")
+@pytest.mark.parametrize(("scheme", "protocol"), [("mqtts", "mqtt"), ("wss", "websocket")])
+@VERSIONS
+def test_over_tls(
+    start_gateway: Callable[..., Any], tmp_path: Path, modules: Path, scheme: str, protocol: str, spoken: int
+) -> None:
+    authority = Authority.make(tmp_path, "Test")
+    server = authority.server(tmp_path, ["127.0.0.1"])
+    tls = f'protocol = "{protocol}"\ntls_certificate = "{server.certificate}"\ntls_key = "{server.key}"\n'
+    port = listening(start_gateway, tmp_path, tls)
+    seen = conversation(f"{scheme}://127.0.0.1:{port}/mqtt", spoken, modules, authority.pair.certificate)
+    check(seen, spoken)
+
+
+def listening(start_gateway: Callable[..., Any], folder: Path, listener: str) -> int:
+    """The port of a gateway with one more listener."""
+    settings = folder / "gateway.toml"
+    settings.write_text(f"[[listener]]\n[[listener]]\nport = 0\n{listener}\n")
+    port: int = start_gateway("--config", str(settings)).listening["listeners"][-1]["port"]
+    return port

@@ -11,9 +11,8 @@ from typing import Final
 from .conffile import Line
 from .draft import Context, Draft, Entry, ListenerDraft, Value, ValueUnusable
 from .findings import Finding, Verdict
-from .rules import Rule, has_key, missing, needless, one_of, text, truth, whole
+from .rules import Rule, missing, needless, one_of, text, truth, whole
 
-NOT_YET: Final = "this release has no such setting"
 EVERYWHERE: Final = {"": "0.0.0.0", "ipv4": "0.0.0.0", "ipv6": "::"}
 _TLS_VERSIONS: Final = {"tlsv1.3": "1.3", "tlsv1.2": "1.2", "tlsv1.1": "1.2", "tlsv1": "1.2"}
 
@@ -85,6 +84,7 @@ class Settling:
         if "psk_hint" in lines:
             yield self._guard("psk_hint", "pre-shared keys are not understood: use certificates (edgebroker init)")
         yield from self._certificates()
+        yield from self._proxy()
 
     def _set(self, key: str, value: Value, source: Line | str) -> str:
         self._one.keys[key] = Entry(value, source)
@@ -100,12 +100,8 @@ class Settling:
         one = self._one
         source = one.line or "Mosquitto's default listener"
         if one.path:
-            if has_key("listener", "path"):
-                key = self._set("path", one.path, source)
-                if one.line:
-                    yield Finding(one.line, Verdict.TRANSLATED, "", (key,))
-            elif one.line:
-                yield Finding(one.line, Verdict.MISSING, f"Unix sockets: {NOT_YET}")
+            assert one.line is not None
+            yield Finding(one.line, Verdict.TRANSLATED, "", (self._set("path", one.path, source),))
             return
         host = one.host or EVERYWHERE[one.domain]
         keys = (self._set("host", host, source), self._set("port", one.port, source))
@@ -122,56 +118,66 @@ class Settling:
         if (line := lines.get("protocol")) is not None:
             if line.value == "mqtt":
                 yield Finding(line, Verdict.NEEDLESS, "it is so already")
-            elif line.value == "websockets" and has_key("listener", "protocol"):
+            elif line.value == "websockets":
                 key = self._set("protocol", "websocket", line)
                 yield Finding(line, Verdict.DIFFERS, "at /mqtt, where Mosquitto takes any path", (key,))
             else:
-                yield Finding(line, Verdict.MISSING, f"the protocol {line.value}: {NOT_YET}")
+                yield Finding(line, Verdict.MISSING, f"MQTT and WebSocket are spoken, not {line.value}")
         if (line := lines.get("max_connections")) is not None:
             if line.value == "-1":
                 yield Finding(line, Verdict.DIFFERS, "limits.connections_max bounds all listeners together")
-            elif has_key("listener", "connections_max"):
+            else:
                 key = self._set("connections_max", max(whole(line), 1), line)
                 yield Finding(line, Verdict.TRANSLATED, "", (key,))
-            else:
-                yield Finding(line, Verdict.MISSING, "limits.connections_max bounds all listeners together")
         if (line := lines.get("websockets_origin")) is not None:
-            if has_key("listener", "websocket_origins") and "protocol" in self._one.keys:
+            if "protocol" in self._one.keys:
                 key = self._set("websocket_origins", [text(line)], line)
                 yield Finding(line, Verdict.TRANSLATED, "", (key,))
             else:
-                yield self._guard("websockets_origin", NOT_YET)
+                yield Finding(line, Verdict.NEEDLESS, "only browsers name an origin, and they speak WebSocket")
+
+    def _proxy(self) -> Iterator[Finding]:
+        """Who stands in front and names the clients' addresses."""
+        line = self._one.lines.get("enable_proxy_protocol")
+        if line is None:
+            return
+        if line.value == "false":
+            yield Finding(line, Verdict.NEEDLESS, "it is so already")
+        elif line.value == "1":
+            yield Finding(line, Verdict.MISSING, "version 1 is not understood: let the proxy send version 2")
+        else:
+            note = "the header is believed from this machine alone, unless listener.proxy_sources names others"
+            yield Finding(line, Verdict.DIFFERS, note, (self._set("proxy_protocol", True, line),))
 
     def _certificates(self) -> Iterator[Finding]:
         """TLS, if there are both a certificate and a key."""
         lines = self._one.lines
         has_tls = "certfile" in lines and "keyfile" in lines
-        known = has_key("listener", "tls_certificate")
         for name, key in (("certfile", "tls_certificate"), ("keyfile", "tls_key")):
-            if name in lines and has_tls and known:
+            if name in lines and has_tls:
                 written = self._set(key, self._draft.path(lines[name]), lines[name])
                 yield Finding(lines[name], Verdict.TRANSLATED, "", (written,))
             elif name in lines:
-                yield self._guard(name, NOT_YET if not known else "certfile and keyfile belong together")
+                yield self._guard(name, "certfile and keyfile belong together")
         asked = lines.get("require_certificate")
         is_asked = asked is not None and truth(asked)
         if asked is not None:
             if not is_asked:
                 yield Finding(asked, Verdict.NEEDLESS, "it is so already")
-            elif not (has_tls and known):
-                yield self._guard(asked.name, NOT_YET if not known else "without certfile and keyfile there is no TLS")
+            elif not has_tls:
+                yield self._guard(asked.name, "without certfile and keyfile there is no TLS")
             elif "cafile" in lines:
                 yield Finding(asked, Verdict.TRANSLATED, "", (self._set("tls_client", "required", asked),))
             else:
                 yield self._guard(asked.name, "name the certificates that sign those of clients: cafile")
         if (line := lines.get("cafile")) is not None:
-            if is_asked and has_tls and known:
+            if is_asked and has_tls:
                 key = self._set("tls_client_ca", self._draft.path(line), line)
                 yield Finding(line, Verdict.TRANSLATED, "", (key,))
             else:
                 yield Finding(line, Verdict.NEEDLESS, "without require_certificate nobody is asked for a certificate")
         if (line := lines.get("tls_version")) is not None:
-            if not (has_tls and known):
+            if not has_tls:
                 yield Finding(line, Verdict.NEEDLESS, "without certificates there is no TLS")
             else:
                 least = _TLS_VERSIONS[line.value]
@@ -189,8 +195,8 @@ class Settling:
             return Finding(line, Verdict.NEEDLESS, "it is so already")
         if name == "use_subject_as_username":
             return self._guard(name, "a certificate names its user by its common name or an alternative name")
-        if "tls_client" not in self._one.keys or not has_key("access", "certificate_user"):
-            return self._guard(name, NOT_YET if "tls_client" in self._one.keys else "nobody is asked for a certificate")
+        if "tls_client" not in self._one.keys:
+            return self._guard(name, "nobody is asked for a certificate")
         written = self._draft.put("access", "certificate_user", "common name", line)
         return Finding(line, Verdict.TRANSLATED, "on every listener that asks for certificates", (written,))
 
@@ -212,6 +218,10 @@ OPTIONS: Final[dict[str, Rule]] = {
     "use_subject_as_username": _A_TRUTH,
     "websockets_origin": _A_TEXT,
     "accept_protocol_versions": missing("MQTT 3.1, 3.1.1 and 5 are spoken on every listener"),
+    "enable_proxy_protocol": kept(lambda draft, line: one_of(line, "1", "2", "true", "false")),
+    "proxy_protocol_v2_require_tls": missing(
+        "whether the proxy was spoken to by TLS is not looked at: let the proxy do"
+    ),
     "bind_interface": missing("write the address of the interface as listener.host"),
     "capath": missing("put the certificates of the folder into one file, and name that as listener.tls_client_ca"),
     "ciphers": needless("what Python's ssl module chooses for a server: no weak ciphers"),

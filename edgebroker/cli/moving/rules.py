@@ -96,8 +96,3 @@ def one_of(line: Line, *words: str) -> str:
     if line.value not in words:
         raise ValueUnusable(f"{line.name} takes one of {', '.join(words)}")
     return line.value
-
-
-def has_key(section: str, key: str) -> bool:
-    """Whether this gateway has such a setting."""
-    return key in KEYS.get(section, {})

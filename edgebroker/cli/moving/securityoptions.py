@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from edgebridge.session.acl import Acl, AclInvalid
 from edgebridge.session.lineproblem import LineProblem
 from edgebridge.session.passwordfile import PasswordFile
 from edgebroker.errors import EdgebrokerError
@@ -14,7 +15,7 @@ from edgebroker.world.privatefile import read_private
 from .conffile import Line
 from .draft import Context, Draft, Entry
 from .findings import Finding, Verdict
-from .rules import Rule, guard, has_key, missing, needless, switch, text, truth, whole
+from .rules import Rule, guard, missing, needless, switch, text, truth, whole
 
 PROBLEMS_SHOWN: Final = 3
 
@@ -44,29 +45,17 @@ def anonymous(draft: Draft) -> Iterator[Finding]:
     for one in draft.used_listeners():
         line = one.lines.get("allow_anonymous", draft.allow_anonymous)
         wanted = truth(line) if line is not None else is_local_only
-        source = line or "Mosquitto's default"
-        if has_key("listener", "anonymous"):
-            one.keys["anonymous"] = Entry(wanted, source)
-            if line is not None:
-                told[line] = Finding(line, Verdict.TRANSLATED, "", ("listener.anonymous",))
-        elif line is not None and wanted:
-            told[line] = Finding(line, Verdict.NEEDLESS, "it is so already")
-        elif line is not None:
-            draft.guards.append(line)
-            told[line] = Finding(line, Verdict.MISSING, "this release lets everybody in who reaches a listener")
-        elif not is_local_only:
-            draft.guards.append(Line("Mosquitto's default", 0, "allow_anonymous", "false"))
+        one.keys["anonymous"] = Entry(wanted, line or "Mosquitto's default")
+        if line is not None:
+            told[line] = Finding(line, Verdict.TRANSLATED, "", ("listener.anonymous",))
     yield from told.values()
 
 
-def file_of(section: str, key: str, check: Callable[[str], tuple[LineProblem, ...]]) -> Rule:
-    """A file of Mosquitto's that is kept as it is, if it can be read."""
+def file_of(section: str, key: str, check: Callable[[str], tuple[LineProblem, ...]], is_whole: bool = False) -> Rule:
+    """A file of Mosquitto's that is kept as it is. *is_whole*: a gateway does not start with one that has a problem."""
 
     def rule(draft: Draft, context: Context, line: Line) -> Finding:
         path = draft.path(line)
-        if not has_key(section, key):
-            draft.guards.append(line)
-            return Finding(line, Verdict.MISSING, "this release has no such setting")
         before = draft.value(section, key)
         if before is not None and before != path:
             draft.guards.append(line)
@@ -79,6 +68,8 @@ def file_of(section: str, key: str, check: Callable[[str], tuple[LineProblem, ..
         if problems:
             shown = "; ".join(map(str, problems[:PROBLEMS_SHOWN]))
             more = f"; and {len(problems) - PROBLEMS_SHOWN} more" if len(problems) > PROBLEMS_SHOWN else ""
+            if is_whole:
+                return Finding(line, Verdict.MISSING, f"to be mended before a gateway starts: {shown}{more}", (name,))
             return Finding(line, Verdict.DIFFERS, f"kept as it is, without what cannot be read: {shown}{more}", (name,))
         return Finding(line, Verdict.TRANSLATED, "kept as it is", (name,))
 
@@ -115,11 +106,21 @@ def max_keepalive(draft: Draft, context: Context, line: Line) -> Finding:
     given = whole(line)
     if given in (0, 65_535):
         return Finding(line, Verdict.NEEDLESS, "it is so already")
-    return Finding(line, Verdict.MISSING, "the keep-alive that a client asks for is granted")
+    name = draft.put("mqtt", "keep_alive_s_max", min(given, 65_535), line)
+    note = "of version 5 clients; a 3.1.1 client, which cannot be told, keeps its own, where Mosquitto refuses it"
+    return Finding(line, Verdict.DIFFERS, note, (name,))
 
 
 def _passwords(content: str) -> tuple[LineProblem, ...]:
     return PasswordFile.parse(content).problems
+
+
+def _rules(content: str) -> tuple[LineProblem, ...]:
+    try:
+        Acl.parse(content)
+    except AclInvalid as invalid:
+        return invalid.problems
+    return ()
 
 
 OPTIONS: Final[dict[str, Rule]] = {
@@ -127,7 +128,7 @@ OPTIONS: Final[dict[str, Rule]] = {
     "allow_anonymous": allow_anonymous,
     "listener_allow_anonymous": allow_anonymous,
     "password_file": file_of("access", "password_file", _passwords),
-    "acl_file": file_of("access", "acl_file", lambda content: ()),
+    "acl_file": file_of("access", "acl_file", _rules, is_whole=True),
     "psk_file": guard("pre-shared keys are not understood: use certificates (edgebroker init)"),
     "allow_zero_length_clientid": switch(
         on=needless("it is so already"),
@@ -150,8 +151,6 @@ OPTIONS: Final[dict[str, Rule]] = {
     "plugin_load": plugin,
     "plugin_use": plugin_use,
     "auth_plugin_deny_special_chars": needless("a rule never takes + or # in a name for a wildcard"),
-    "enable_proxy_protocol": missing("this release has no such setting"),
-    "proxy_protocol_v2_require_tls": missing("this release has no such setting"),
     "max_keepalive": max_keepalive,
     "memory_limit": missing("this release has no such setting"),
 }

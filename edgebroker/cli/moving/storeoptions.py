@@ -11,6 +11,20 @@ from .draft import Context, Draft
 from .findings import Finding, Verdict
 from .rules import Rule, missing, needless, switch, text, truth, whole
 
+_LEVELS: Final = {
+    "none": "error",
+    "error": "error",
+    "warning": "warning",
+    "notice": "info",
+    "information": "info",
+    "internal": "debug",
+    "subscribe": "debug",
+    "unsubscribe": "debug",
+    "websockets": "debug",
+    "debug": "debug",
+    "all": "debug",
+}
+"""log_type -> our level, from quiet to talkative."""
 DATA_DIR: Final = "edgebroker-data"
 """Where Mosquitto keeps its file in its working folder, we need a folder of our own, beside the settings."""
 
@@ -56,10 +70,25 @@ def log_dest(draft: Draft, context: Context, line: Line) -> Finding:
     return Finding(line, verdict, note)
 
 
+def log_type(draft: Draft, context: Context, line: Line) -> Finding:
+    """Kinds of messages, of which ours are levels: the most talkative kind that is asked for decides."""
+    level = _LEVELS.get(text(line))
+    if level is None:
+        return Finding(line, Verdict.UNKNOWN, f"types are {', '.join(_LEVELS)}")
+    order = list(dict.fromkeys(_LEVELS.values()))
+    before = draft.value("notices", "level")
+    if before is not None and order.index(before) >= order.index(level):
+        return Finding(line, Verdict.NEEDLESS, f'notices.level = "{before}" tells that too')
+    name = draft.put("notices", "level", level, line)
+    if line.value in ("error", "warning", "information", "debug", "all"):
+        return Finding(line, Verdict.TRANSLATED, f'"{level}", and what is worse', (name,))
+    return Finding(line, Verdict.DIFFERS, f'the nearest level is "{level}", and what is worse', (name,))
+
+
 def sys_interval(draft: Draft, context: Context, line: Line) -> Finding:
     """How often `$SYS` is told."""
     whole(line)
-    return Finding(line, Verdict.MISSING, "the interval of $SYS cannot be set")
+    return Finding(line, Verdict.MISSING, "figures are on /metrics and /status (http.port), whenever somebody asks")
 
 
 OPTIONS: Final[dict[str, Rule]] = {
@@ -70,13 +99,13 @@ OPTIONS: Final[dict[str, Rule]] = {
     "autosave_interval": needless("every acknowledged message is on disk"),
     "autosave_on_changes": needless("every acknowledged message is on disk"),
     "log_dest": log_dest,
-    "log_type": needless("what the broker says is what an operator should know; there are no kinds to choose"),
+    "log_type": log_type,
     "log_facility": needless("messages go to standard error"),
     "log_timestamp": needless("messages go to standard error; the journal of systemd knows the time"),
     "log_timestamp_format": needless("messages go to standard error; the journal of systemd knows the time"),
     "connection_messages": switch(
-        on=missing("connections are not logged one by one; the delivery log (log.dir) has every message"),
-        off=needless("connections are not logged one by one"),
+        on=needless('connections are told at notices.level = "info"'),
+        off=missing('connections are told from notices.level = "info" on, with what else belongs there'),
     ),
     "sys_interval": sys_interval,
     "pid_file": needless("the gateway stays in the foreground: its service manager knows the process"),
