@@ -8,7 +8,9 @@ import pytest
 
 from edgebridge.frontend.redirect import Redirect
 from edgebridge.frontend.terms import Terms
+from edgebridge.wire.packets import Disconnect, PubAck
 from edgebridge.wire.reasons import ReasonCode
+from edgebroker.instants import SECOND
 
 # -- keep alive ------------------------------------------------------------------------------------------------
 
@@ -190,6 +192,64 @@ def test_refusals_have_words_for_who_wants_them(play_v5: Any) -> None:
     """)
     for name in ("carl", "dora"):
         assert b"not publish" not in b"".join(play_v5.client(name).octets)
+
+
+def test_an_identifier_nobody_knows_is_answered_in_words(play_v5: Any) -> None:
+    play_v5("""
+    bob   > CONNECT                 bob   < CONNACK
+    bob   > PUBREL id=9             bob   < PUBCOMP id=9 reason=0x92 why~"packet identifier"
+    bob   > PUBREC id=9             bob   < PUBREL id=9 reason=0x92 why~"packet identifier"
+    carl  > CONNECT problems=0      carl  < CONNACK
+    carl  > PUBREL id=9             carl  < PUBCOMP id=9 reason=0x92
+    """)
+    assert b"identifier" not in b"".join(play_v5.client("carl").octets)
+
+
+# -- the window ------------------------------------------------------------------------------------------------
+
+WINDOW = Terms(receive_maximum=3)
+
+
+@pytest.mark.parametrize(("messages", "reasons"), [(3, []), (4, [0x93])])
+def test_more_messages_without_an_answer_than_allowed_end_the_connection(
+    play_v5: Any, messages: int, reasons: list[int]
+) -> None:
+    """[MQTT-3.3.4-7]: QoS 1, where answers wait for the disk."""
+    play_v5(
+        """
+        alice > CONNECT clean=0 session=60    alice < CONNACK
+        alice > SUBSCRIBE t qos=1             alice < SUBACK granted=1
+        alice cut
+        bob   > CONNECT                       bob   < CONNACK receive-max=3
+        """,
+        WINDOW,
+        is_stored=True,
+    )
+    broker, bob = play_v5.broker, play_v5.client("bob")
+    broker.store.disk.sync_us = (SECOND, SECOND)
+    bob.write(b"".join(b"\x32\x07\x00\x01t\x00%c\x00x" % number for number in range(1, messages + 1)))
+    broker.simulation.run_until(broker.simulation.now + 3 * SECOND)
+    ended = [packet.reason for packet in bob.take() if isinstance(packet, Disconnect)]
+    assert ended == reasons
+    assert bob.is_connected is not bool(reasons)
+
+
+def test_who_was_told_of_no_maximum_is_not_held_to_it(play_v311: Any) -> None:
+    play_v311(
+        """
+        alice > CONNECT clean=0               alice < CONNACK
+        alice > SUBSCRIBE t qos=1             alice < SUBACK granted=1
+        alice cut
+        bob   > CONNECT                       bob   < CONNACK
+        """,
+        WINDOW,
+        is_stored=True,
+    )
+    broker, bob = play_v311.broker, play_v311.client("bob")
+    broker.store.disk.sync_us = (SECOND, SECOND)
+    bob.write(b"".join(b"\x32\x06\x00\x01t\x00%cx" % number for number in range(1, 11)))
+    broker.simulation.run_until(broker.simulation.now + 20 * SECOND)
+    assert [type(packet) for packet in bob.take()] == [PubAck] * 10
 
 
 # -- elsewhere -------------------------------------------------------------------------------------------------

@@ -230,3 +230,52 @@ def test_a_sticky_group_keeps_what_belongs_together_with_one_member(play: Any) -
     carl  > UNSUBSCRIBE $share/g/t/#    carl < UNSUBACK
     bob   > PUBLISH t/1 "1f"    alice < PUBLISH t/1 "1f"
     """)
+
+
+# -- on disk ---------------------------------------------------------------------------------------------------
+
+
+def test_a_group_and_what_waits_for_it_survive_a_crash(play: Any) -> None:
+    play(TEAM, is_stored=True)
+    play(f"""
+    alice cut
+    carl  cut
+    bob   > PUBLISH t qos=1 "one"    bob  < PUBACK
+    bob   > PUBLISH t qos=1 "two"    bob  < PUBACK
+    broker crashes                   bob  < CLOSED
+    carl  > {KEPT}                   carl < CONNACK present=1
+                                     carl < PUBLISH t qos=1 "two"    carl < PUBLISH t qos=1 "one"
+    carl  > PUBACK
+    carl  > PUBACK
+    """)
+    assert play.broker.ledger.queued == 0
+
+
+def test_what_was_handed_over_is_not_lost_and_does_not_come_twice(play: Any) -> None:
+    play(TEAM, Terms(inflight_max=1), is_stored=True)
+    play(f"""
+    bob   > PUBLISH t qos=1 "one"    alice < PUBLISH t qos=1 "one"    bob < PUBACK
+    bob   > PUBLISH t qos=1 "two"    carl  < PUBLISH t qos=1 "two"    bob < PUBACK
+    bob   > PUBLISH t qos=2 "three"  bob < PUBREC
+    carl  > PUBACK
+    alice cut                        carl  < PUBLISH t qos=2 "three"
+    carl  > PUBREC                   carl  < PUBREL
+    wait 1s
+    broker crashes                   bob   < CLOSED    carl < CLOSED
+    alice > {KEPT}                   alice < CONNACK present=1    alice < PUBLISH t qos=1 dup=1 "one"
+    carl  > {KEPT}                   carl  < CONNACK present=1    carl  < PUBREL
+    """)
+
+
+def test_what_an_ended_session_left_is_on_disk_for_its_heir(play_v5: Any) -> None:
+    play_v5(TEAM, is_stored=True)
+    play_v5(f"""
+    carl  cut
+    alice > DISCONNECT session=5
+    bob   > PUBLISH t qos=1 "one"    bob  < PUBACK
+    bob   > PUBLISH t qos=1 "two"    bob  < PUBACK
+    wait 6s
+    broker crashes                   bob  < CLOSED
+    carl  > {KEPT}                   carl < CONNACK present=1
+                                     carl < PUBLISH t qos=1 "two"    carl < PUBLISH t qos=1 "one"
+    """)

@@ -19,5 +19,6 @@ cdef class Connection:
     cdef public Session session
     cpdef send(self, bytes packet)
     cpdef close(self)
+    cpdef Py_ssize_t count_waiting(self, int first=*) except -1
     cpdef bint takes(self, Py_ssize_t size) except -1
     cpdef bint fits(self, bytes packet) except -1

@@ -178,6 +178,15 @@ class Connection:
             one.runs -= count
         return messages, runs
 
+    def count_waiting(self, first: int = -1) -> int:
+        """How many packets wait for the disk; with *first*, of those that begin with this byte."""
+        if not self.gates:
+            return 0
+        before = self.gates[0].packets
+        if first < 0:
+            return len(self.out) - before
+        return sum([packet[0] == first for packet in self.out[before:]])
+
     def takes(self, size: int) -> bool:
         """Whether the out-buffer has room for a QoS 0 message of *size* bytes. While it is empty it takes any."""
         return not self.out_bytes or self.out_bytes + size <= self.out_bytes_max

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edgebridge.frontend.answers import UNKNOWN, answer
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.encoding import Encoding
 from edgebridge.frontend.keeping import Keeping
@@ -234,7 +235,7 @@ class Delivery:
                 self._keeping.released(session, entry, now)
                 if session.waits:
                     self._keeping.hold(connection, self._keeping.awaited)
-            connection.send(encode_packet(PubRel(ack.packet_id, reason), connection.dialect))
+            answer(connection, PubRel(ack.packet_id, reason), "" if entry else UNKNOWN)
             return
         entry = session.inflight.settle(ack.packet_id, 1 if isinstance(ack, PubAck) else 2)
         if entry is None:

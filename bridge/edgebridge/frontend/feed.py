@@ -162,6 +162,8 @@ class Feed:
             if connection.is_held:
                 break
         self.packets += packets
+        if connection.gates:
+            self._publishing.check_window(connection)
         # Bytes of a packet that is never finished hold nothing open [3.1.1: MQTT-3.1.2-24, 5: MQTT-3.1.2-22].
         if at or connection.pending_wanted >= LARGE_PACKET_BYTES:
             connection.heard = now

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final
 
+from edgebridge.frontend.answers import UNKNOWN, answer
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.keeping import Keeping
@@ -40,7 +40,7 @@ BRIDGE_STATE: Final = "$SYS/broker/connection/{}/state"
 
 
 class ReceiveMaximumExceeded(ProtocolViolation):
-    """A client has more unfinished QoS 2 messages than we announced [MQTT-3.3.4-7]."""
+    """A client has more unfinished QoS 1 and 2 messages than we announced [MQTT-3.3.4-7]."""
 
     reason = ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
 
@@ -51,6 +51,10 @@ WHY: Final[dict[ReasonCode, str]] = {
     ReasonCode.PAYLOAD_FORMAT_INVALID: "the payload is said to be UTF-8, and is not",
 }
 """What a publisher reads in the answer to a message that is not taken."""
+
+
+PUBACK: Final = 0x40
+"""Its first byte."""
 
 
 class RetainNotSupported(ProtocolViolation):
@@ -139,10 +143,25 @@ class Publishing:
                 keeping.not_taken()
         if keeping.awaited != awaited:
             keeping.hold(connection, keeping.awaited)
+        why = why or WHY.get(reason, "")
         if publish.qos == 1:
-            _answer(connection, PubAck(publish.packet_id, reason), why)
+            answer(connection, PubAck(publish.packet_id, reason), why)
         elif publish.qos == 2:
-            _answer(connection, PubRec(publish.packet_id, reason), why)
+            answer(connection, PubRec(publish.packet_id, reason), why)
+
+    def check_window(self, connection: Connection) -> None:
+        """A chunk was read, and answers wait for the disk. Raises ReceiveMaximumExceeded if too many do.
+
+        Only a client that was told of the maximum is held to it. Of what waits, only PUBACKs count here; QoS 2 is
+        looked at message by message.
+        """
+        if connection.is_v5 and connection.count_waiting() > self._receive_maximum:
+            unanswered = connection.count_waiting(first=PUBACK)
+            if unanswered > self._receive_maximum:
+                raise ReceiveMaximumExceeded(
+                    f"{unanswered} QoS 1 messages without an answer, at most {self._receive_maximum} were allowed",
+                    v5="MQTT-3.3.4-7",
+                )
 
     def on_pubrel(self, connection: Connection, pubrel: PubRel, now: Instant) -> None:
         """The publisher will not send the message again [MQTT-4.3.3-11]."""
@@ -155,7 +174,7 @@ class Publishing:
             if session.waits:
                 self._keeping.hold(connection, self._keeping.awaited)
         reason = ReasonCode.SUCCESS if known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
-        connection.send(encode_packet(PubComp(pubrel.packet_id, reason), connection.dialect))
+        answer(connection, PubComp(pubrel.packet_id, reason), "" if known else UNKNOWN)
 
     def publish_will(self, session: Session, will: Will, now: Instant) -> None:
         """Publish *will* for the client that is gone, if it may say that. Nobody hears a refusal; it is counted."""
@@ -261,15 +280,3 @@ class Publishing:
 def _is_own_state(publication: Publication) -> bool:
     """Whether a bridge speaks of itself: the one topic of the broker that clients may write."""
     return publication.topic == BRIDGE_STATE.format(publication.publisher)
-
-
-def _answer(connection: Connection, answer: PubAck | PubRec, why: str) -> None:
-    """Send *answer*, with words if it is a refusal and the client wants them [MQTT-3.1.2-29]: *why*, or the usual."""
-    packet = encode_packet(answer, connection.dialect)
-    why = why or WHY.get(answer.reason, "")
-    if why and connection.is_v5 and connection.has_problem_information:
-        explained = replace(answer, properties={Property.REASON_STRING: why})
-        longer = encode_packet(explained, connection.dialect)
-        if connection.fits(longer):  # [MQTT-3.4.2-2], [MQTT-3.5.2-2]
-            packet = longer
-    connection.send(packet)
