@@ -10,6 +10,8 @@ import pytest
 
 from edgebroker.filters import cbor, payloads
 
+from .importing import Importer, importer
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "clause(*numbers): the sentences of a specification that the test shows")
@@ -41,3 +43,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     counted = subprocess.run([sys.executable, str(tool), "--count"], capture_output=True, text=True, check=False)
     terminalreporter.section("clauses covered")
     terminalreporter.write_line((counted.stdout or counted.stderr).rstrip())
+
+
+@pytest.fixture
+def importing(tmp_path: Path) -> Importer:
+    """Translates the text of a configuration of Mosquitto."""
+    return importer(tmp_path)

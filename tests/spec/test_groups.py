@@ -153,9 +153,7 @@ def test_sticky_keeps_publisher_and_topic_with_one_member(node: Node, hands: lis
     assert chosen(node, publisher="p") == "a"
 
 
-def test_sticky_remembers_so_many_flows_only(
-    node: Node, hands: list[Hand], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sticky_remembers_so_many_flows_only(node: Node, hands: list[Hand], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "STICKY_FLOWS_MAX", 2)
     node.groups.is_sticky = True
     assert [chosen(node, publisher=who) for who in "pqr"] == list("abc")

@@ -1,4 +1,4 @@
-"""`edgebroker import`: every option of Mosquitto has an answer, and what is written is never more open than it was."""
+"""`edgebroker import`: every option of Mosquitto has an answer, and what is written says where it comes from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import gzip
 import json
 import re
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,10 @@ from hypothesis import strategies as st
 
 from edgebroker.cli import main
 from edgebroker.cli.moving.options import OPTIONS, rule_of
-from edgebroker.cli.moving.translation import Translation, translate
+from edgebroker.cli.moving.translation import translate
 from edgebroker.world.settings import Settings
+
+from .importing import Importer, note, settings, verdicts
 
 MANUAL = Path("/usr/share/man/man5/mosquitto.conf.5.gz")
 EXAMPLE = Path("/usr/share/doc/mosquitto/examples/mosquitto.conf")
@@ -50,36 +51,6 @@ ADDED = """
     global_max_connections global_plugin listener_allow_anonymous listener_auto_id_prefix max_topic_alias_broker
     packet_buffer_size plugin_load plugin_use proxy_protocol_v2_require_tls retain_expiry_interval websockets_origin
 """.split()
-
-Importer = Callable[[str], Translation]
-
-
-@pytest.fixture
-def importing(tmp_path: Path) -> Importer:
-    """Translates the text of a configuration."""
-
-    def translated(text: str) -> Translation:
-        path = tmp_path / "mosquitto.conf"
-        path.write_text(text)
-        translation = translate(path)
-        assert translation.problems == [], translation.text
-        assert len(translation.findings) >= len([line for line in text.splitlines() if line and line.strip()[0] != "#"])
-        return translation
-
-    return translated
-
-
-def settings(translation: Translation) -> dict[str, Any]:
-    """What was written, as TOML says it."""
-    return tomllib.loads(translation.text)
-
-
-def verdicts(translation: Translation) -> dict[str, str]:
-    return {finding.line.name: finding.verdict.name for finding in translation.findings}
-
-
-def note(translation: Translation, name: str) -> str:
-    return next(finding.note for finding in translation.findings if finding.line.name == name)
 
 
 # -- every option ----------------------------------------------------------------------------------------------
@@ -247,132 +218,6 @@ def test_what_is_not_understood_is_said(importing: Importer, line: str, said: st
 )
 def test_other_sections(importing: Importer, text: str, section: str, expected: dict[str, Any] | None) -> None:
     assert settings(importing(text)).get(section) == expected
-
-
-# -- certificates ----------------------------------------------------------------------------------------------
-
-TLS = "listener 8883\nallow_anonymous true\ncertfile c.pem\nkeyfile /k.pem\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", {}),
-        ("tls_version tlsv1.3", {"tls_minimum": "1.3"}),
-        ("tls_version tlsv1.1", {"tls_minimum": "1.2"}),
-        ("cafile /ca.pem", {}),  # nobody is asked
-        ("cafile /ca.pem\nrequire_certificate true", {"tls_client": "required", "tls_client_ca": "/ca.pem"}),
-        ("protocol websockets", {"protocol": "websocket"}),
-        ("max_connections 50", {"connections_max": 50}),
-        ("enable_proxy_protocol 2", {"proxy_protocol": True}),
-    ],
-)
-def test_tls(importing: Importer, tmp_path: Path, text: str, expected: dict[str, Any]) -> None:
-    (listener,) = settings(importing(TLS + text))["listener"]
-    assert listener == expected | {
-        "host": "0.0.0.0",
-        "port": 8883,
-        "anonymous": True,
-        "tls_certificate": str(tmp_path / "c.pem"),  # from the root: our settings may lie elsewhere
-        "tls_key": "/k.pem",
-    }
-
-
-def test_a_certificate_may_name_its_user(importing: Importer) -> None:
-    asked = TLS + "cafile /ca.pem\nrequire_certificate true\n"
-    written = settings(importing(asked + "use_identity_as_username true"))
-    assert (written["access"], written["listener"][0]["host"]) == ({"certificate_user": "common name"}, "0.0.0.0")
-    written = settings(importing(asked + "use_subject_as_username true"))
-    assert written["listener"][0]["host"] == "127.0.0.1", "not who it was: this machine alone"
-
-
-@pytest.mark.parametrize("line", ["certfile /c.pem", "keyfile /k.pem", "require_certificate true"])
-def test_half_of_tls_keeps_a_listener_on_this_machine(importing: Importer, line: str) -> None:
-    (listener,) = settings(importing(f"listener 8883\nallow_anonymous true\n{line}"))["listener"]
-    assert listener == {"host": "127.0.0.1", "port": 8883, "anonymous": True}
-
-
-def test_a_unix_socket(importing: Importer) -> None:
-    assert settings(importing("listener 0 /run/m.sock\nallow_anonymous true"))["listener"] == [
-        {"path": "/run/m.sock", "anonymous": True}
-    ]
-
-
-# -- users and rules -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "anonymous"),
-    [
-        ("listener 1 127.0.0.1\nlistener 2 127.0.0.1", [False, False]),
-        ("listener 1 127.0.0.1\nallow_anonymous true\nlistener 2 127.0.0.1", [True, True]),
-        ("per_listener_settings true\nlistener 1 127.0.0.1\nallow_anonymous true\nlistener 2 127.0.0.1", [True, False]),
-        ("listener 1 127.0.0.1\nlistener_allow_anonymous true\nlistener 2 127.0.0.1", [True, False]),
-    ],
-)
-def test_anonymous_clients(importing: Importer, text: str, anonymous: list[bool]) -> None:
-    assert [one["anonymous"] for one in settings(importing(text))["listener"]] == anonymous
-
-
-USER = "anna:$7$101$" + "A" * 16 + "$" + "A" * 86 + "==\n"
-
-
-@pytest.mark.parametrize(
-    ("option", "key", "content", "verdict", "said"),
-    [
-        ("password_file", "password_file", USER, "TRANSLATED", "kept as it is"),
-        ("password_file", "password_file", "anna:$9$x\n", "DIFFERS", "line 1"),
-        ("password_file", "password_file", None, "DIFFERS", "not checked"),
-        ("acl_file", "acl_file", "user anna\ntopic read a/#\n", "TRANSLATED", "kept as it is"),
-        ("acl_file", "acl_file", "topic raed a/#\nfoo\n", "MISSING", "line 2"),
-    ],
-)
-def test_files_stay_and_are_checked(
-    importing: Importer, tmp_path: Path, option: str, key: str, content: str | None, verdict: str, said: str
-) -> None:
-    if content is not None:
-        (tmp_path / "file").write_text(content)
-        (tmp_path / "file").chmod(0o600)
-    translation = importing(f"{option} file")
-    assert settings(translation)["access"] == {key: str(tmp_path / "file")}
-    assert verdicts(translation) == {option: verdict}
-    assert said in note(translation, option)
-
-
-def test_one_file_serves_all_listeners(importing: Importer) -> None:
-    each = "per_listener_settings true\nallow_anonymous true\nlistener {}\npassword_file {}\n"
-    both = importing(each.format(1884, "/a") + each.format(1885, "/a"))
-    assert settings(both)["access"] == {"password_file": "/a"}
-    apart = importing(each.format(1884, "/a") + each.format(1885, "/b"))
-    assert settings(apart)["access"] == {"password_file": "/a"}
-    assert {one["host"] for one in settings(apart)["listener"]} == {"127.0.0.1"}
-
-
-# -- never more open than it was -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "psk_file /etc/keys",
-        "psk_hint hint",
-        "plugin /usr/lib/x86_64-linux-gnu/mosquitto_dynamic_security.so",
-        "auth_plugin /usr/lib/own.so",
-        "clientid_prefixes secure-",
-        "use_username_as_clientid true",
-    ],
-)
-def test_what_kept_somebody_out_and_is_not_here_keeps_it_on_this_machine(importing: Importer, line: str) -> None:
-    translation = importing(f"listener 1884\nallow_anonymous true\n{line}\n")
-    assert verdicts(translation)[line.split()[0]] == "MISSING"
-    assert settings(translation)["listener"][0]["host"] == "127.0.0.1"
-    assert "this machine alone" in translation.text
-
-
-def test_a_listener_that_lets_everybody_in_stays_open(importing: Importer) -> None:
-    translation = importing("listener 1884\nallow_anonymous true\n")
-    assert settings(translation)["listener"][0]["host"] == "0.0.0.0"
-    assert "this machine alone" not in translation.text
 
 
 # -- bridges ---------------------------------------------------------------------------------------------------

@@ -14,10 +14,7 @@ from edgebridge.session.scramsecret import ScramSecret, saslprep
 NONCE = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
 FIRST = b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
 CHALLENGE = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
-FINAL = (
-    b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
-    b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
-)
+FINAL = b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
 PROOF = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 SECRET = ScramSecret.make("pencil", b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="), 4_096)
 
