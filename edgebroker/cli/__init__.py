@@ -23,6 +23,7 @@ COMMANDS = {
     "explain": "Show how a filter is understood and found.",
     "status": "Show how a running gateway is.",
     "top": "Watch a running gateway.",
+    "trace": "Watch packets and fates of some clients or topics.",
     "check": "Check a settings file, or a running gateway.",
     "token": "Make and check signed tokens, and keys for them.",
     "acl": "Check an access-control file, and ask what it allows.",

@@ -33,6 +33,7 @@ from edgebroker.world.reload import Outcome, Prepared, Preparer, Reloading
 from edgebroker.world.scribe import Scribe
 from edgebroker.world.settings import Settings
 from edgebroker.world.settings.redirect import RedirectSettings
+from edgebroker.world.tracing import Tracing
 
 if TYPE_CHECKING:
     from edgebroker.world.http import HttpServer
@@ -102,6 +103,7 @@ class Gateway:
             self._log_dir,
             {name: folder for name in ("data", "log") if (folder := getattr(self._settings, name).dir) is not None},
             self._notices,
+            Tracing(reactor, self.ledger),
             clock(),
             time.time(),
         )

@@ -14,6 +14,7 @@ from edgebroker.world.logdir import LogDir
 from edgebroker.world.operatorlog import OperatorLog
 from edgebroker.world.pulse import Pulse
 from edgebroker.world.reactor import Reactor
+from edgebroker.world.tracing import Tracing
 
 
 @dataclass(slots=True)
@@ -31,6 +32,7 @@ class Insight:
     folders: Mapping[str, Path]
     """Where the gateway writes, by section of the settings."""
     notices: OperatorLog
+    tracing: Tracing
     started_at: Instant
     started_unix_s: float
     """What the wall clock said then; it may have been wrong."""

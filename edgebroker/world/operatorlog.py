@@ -112,14 +112,14 @@ class OperatorLog:
         self._lines = 0
         self._unsaid = 0
 
-    def tell(self, level: Level, code: str, text: str, **fields: Value) -> None:
-        """One thing to know. *client*, if it is among the fields, has a limit of its own."""
+    def tell(self, level: Level, code: str, text: str, about: str = "", **fields: Value) -> None:
+        """One thing to know. *about*, else the field `client` if there is one, has a limit of its own."""
         self.counts[level] += 1
         if level > self.level:
             return
         if self._clock() >= self._window_ends:
             self.turn()
-        subject = (code, fields.get("client", ""))
+        subject = (code, about or fields.get("client", ""))
         told = self._told.get(subject, 0)
         if not told and len(self._told) >= SUBJECTS_MAX:
             subject = (code, "")
@@ -150,7 +150,7 @@ class OperatorLog:
             fields["error"] = f"{type(error).__name__}: {error}"
             frames = traceback.extract_tb(error.__traceback__)
             fields["at"] = " < ".join(f"{Path(one.filename).name}:{one.lineno} {one.name}" for one in frames[:-6:-1])
-        self.tell(Level.ERROR, "unexpected", str(context.get("message", "an error nobody expected")), **fields)
+        self.tell(Level.ERROR, "unexpected", str(context.get("message", "an error nobody expected")), "", **fields)
 
     def turn(self) -> None:
         """End the window: say what was not said in it. To be called now and then, and at the end."""

@@ -1,4 +1,4 @@
-"""The pages of the HTTP door: `/metrics` in OpenMetrics, `/health`, `/status` and `/clients` in JSON."""
+"""The pages of the HTTP door: `/metrics` in OpenMetrics, `/health`, `/status`, `/clients` and `/trace` in JSON."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import difflib
 import heapq
 import json
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 import edgebroker
 from edgebridge.session.session import Session
+from edgebroker.errors import TopicInvalid
 from edgebroker.instants import SECOND
 from edgebroker.records import Cause
+from edgebroker.topics import TopicFilter
 from edgebroker.world import health, openmetrics
 from edgebroker.world.census import RANKS, ROWS_MAX, Census, take_census
 from edgebroker.world.http import Answer, plain
@@ -23,12 +25,20 @@ from edgebroker.world.insight import Insight
 from edgebroker.world.metrics import metrics
 from edgebroker.world.process import Process
 from edgebroker.world.reactor import clock
+from edgebroker.world.tap import Tap
+from edgebroker.world.tracing import TAPS_MAX, Tracing
 
 JSON: Final = "application/json"
+LINES: Final = "application/x-ndjson"
 TOP: Final = 10
 """Sessions in `/status`, unless it is asked for more."""
 CLIENTS: Final = 100
 """Sessions in `/clients`, unless it is asked for more."""
+TRACE_S: Final = 60
+"""How long a trace goes on, unless it is asked for another time."""
+TRACE_S_MAX: Final = 24 * 3_600
+FETCH_S: Final = 0.2
+ALIVE_S: Final = 5.0
 BY_NAME: Final = "client"
 
 Query = dict[str, str]
@@ -50,6 +60,7 @@ class Pages:
             "/health": (self._health, frozenset()),
             "/status": (self._status, frozenset({"sort", "limit"})),
             "/clients": (self._clients, frozenset({"sort", "limit"})),
+            "/trace": (self._trace, frozenset({"client", "topic", "seconds"})),
         }
         """Path -> (page, names of what may be asked for)."""
 
@@ -94,6 +105,37 @@ class Pages:
         now = clock()
         rows = [row(session, now) for session in ranked]
         return _json({"sessions": len(frontend.connecting.sessions), "sort": rank, "clients": rows})
+
+    async def _trace(self, query: Query) -> Answer:
+        seconds = _whole(query, "seconds", TRACE_S, 1, TRACE_S_MAX)
+        try:
+            topic = TopicFilter.parse(query["topic"]) if "topic" in query else None
+        except TopicInvalid as error:
+            raise QueryRefused(f"topic: {error}") from None
+        if not self._insight.tracing.has_room:
+            return plain(HTTPStatus.SERVICE_UNAVAILABLE, f"{TAPS_MAX} watch already; no more at one time")
+        tap = Tap(query.get("client"), topic)
+        return Answer(HTTPStatus.OK, LINES, _followed(self._insight.tracing, tap, seconds))
+
+
+async def _followed(tracing: Tracing, tap: Tap, seconds: int) -> AsyncGenerator[bytes, None]:
+    """What *tap* gets, five times a second; an empty line now and then shows that we are still there."""
+    loop = asyncio.get_running_loop()
+    ends, alive = loop.time() + seconds, loop.time()
+    tracing.open(tap)  # not before: who asks for the headers alone never gets here
+    try:
+        yield b"\n"  # whoever asked knows by it that the tap is open
+        while loop.time() < ends:
+            await asyncio.sleep(FETCH_S)
+            if lines := tap.take():
+                yield "".join(json.dumps(line) + "\n" for line in lines).encode()
+            elif loop.time() - alive >= ALIVE_S:
+                yield b"\n"
+            else:
+                continue
+            alive = loop.time()
+    finally:
+        tracing.close(tap)
 
 
 def status(insight: Insight, census: Census) -> dict[str, Any]:

@@ -54,6 +54,8 @@ class Door(asyncio.Protocol):
         """Bytes arrived."""
         reactor = self._reactor
         reactor.received_bytes += len(data)
+        if reactor.tracing is not None:
+            reactor.tracing.heard(self.connection, data)
         try:
             reactor.frontend.feed(self.connection, data, clock())
         except Exception as error:
@@ -77,6 +79,8 @@ class Door(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed, by whichever side."""
         self._host.left()
+        if self._reactor.tracing is not None:
+            self._reactor.tracing.gone(self.connection)
         self._reactor.frontend.closed(self.connection, clock())
         self._reactor.turn()
         self._reactor.arm()
@@ -97,12 +101,27 @@ class Host(Protocol):
         """It is gone."""
 
 
+class Watcher(Protocol):
+    """Who is shown every chunk."""
+
+    def heard(self, connection: Connection, data: bytes) -> None:
+        """*data* arrived, and is about to be fed."""
+
+    def said(self, connection: Connection, data: bytes) -> None:
+        """*data*, whole packets, is written."""
+
+    def gone(self, connection: Connection) -> None:
+        """The connection is no more."""
+
+
 class Reactor:
     """Runs a front end on real sockets."""
 
     def __init__(self, frontend: Frontend) -> None:
         self.frontend = frontend
         self._loop = asyncio.get_running_loop()
+        self.tracing: Watcher | None = None
+        """Sees what comes and goes, while somebody watches."""
         self.received_bytes = 0
         self.sent_bytes = 0
         # uvloop itself holds writes back until all input of a turn is read, and sends what a socket was given in one
@@ -155,6 +174,8 @@ class Reactor:
         if out:
             data = out[0] if len(out) == 1 else b"".join(out)
             self.sent_bytes += len(data)
+            if self.tracing is not None:
+                self.tracing.said(connection, data)
             transport.write(data)
         if connection.closing:
             transport.close()

@@ -53,6 +53,19 @@ class Scribe:
                 self._tell_drop(client, cause, count, "messages were dropped since")
 
     def _note(self, note: Note) -> None:
+        if note.code == TRACED:
+            trace_id, number, topic = note.text.split(" ", 2)
+            self._log.tell(
+                LEVELS[TRACED],
+                TRACED,
+                "a sampled message was published",
+                about=trace_id,
+                trace_id=trace_id,
+                message=int(number),
+                topic=topic,
+                publisher=note.client,
+            )
+            return
         level = LEVELS[note.code]
         if note.code == DISCONNECTED and note.reason >= FAILURE and note.reason not in EXPECTED:
             level = Level.WARNING
@@ -60,7 +73,7 @@ class Scribe:
         fields["peer"] = note.peer
         if note.reason:
             fields["reason"] = _name_of(note.reason)
-        self._log.tell(level, note.code, note.text or note.code, **fields)
+        self._log.tell(level, note.code, note.text or note.code, "", **fields)
 
     def _drop(self, client: str, cause: Cause, count: int) -> None:
         subject = (client, cause)

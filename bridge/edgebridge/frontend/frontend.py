@@ -114,7 +114,7 @@ class Frontend:
             new_client_id,
         )
         self.exchanging = Exchanging(self.connecting, self.authenticating, secret)
-        self.notes = self.connecting.notes
+        self.notes = self.publishing.notes = self.connecting.notes
         self.restoring = Restoring(
             node, keeping, self.connecting, self.subscribing, self.retained, terms.durability
         )

@@ -9,6 +9,7 @@ from edgebridge.frontend.answers import UNKNOWN, answer
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.keeping import Keeping
+from edgebridge.frontend.notes import TRACED, Notes
 from edgebridge.session.retained import Retained
 from edgebridge.session.session import Session
 from edgebridge.wire.encode import encode_packet
@@ -16,6 +17,7 @@ from edgebridge.wire.errors import ProtocolError, ProtocolViolation, TopicAliasI
 from edgebridge.wire.packets import PubAck, PubComp, Publish, PubRec, PubRel, Will
 from edgebridge.wire.properties import Properties, Property, encode_properties, number, text, user_properties
 from edgebridge.wire.reasons import ReasonCode
+from edgebridge.wire.tracecontext import sampled
 from edgebroker.errors import TopicInvalid
 from edgebroker.instants import SECOND, Instant
 from edgebroker.node.node import Node
@@ -98,6 +100,7 @@ class Publishing:
         self.checks_format = False
         """Whether a payload that is said to be UTF-8 must be."""
         self._asks_for_room = asks_for_room
+        self.notes = Notes()
         self.refused = 0
         """Messages not accepted: to topics that start with "$", with a payload that is not what it is said to be, or
         to be retained beyond the store's bounds."""
@@ -135,6 +138,8 @@ class Publishing:
             if not connection.is_v5:  # who cannot be told must not believe it was taken
                 raise
             reason = ReasonCode.QUOTA_EXCEEDED
+        if publication.user and publication.number and (context := sampled(publication.user)) is not None:
+            self.notes.add(TRACED, connection, 0, f"{context.trace_id} {publication.number} {topic}")
         if publish.qos == 2:
             if reason == ReasonCode.SUCCESS or not connection.is_v5:
                 session.received.add(publish.packet_id)

@@ -1,0 +1,42 @@
+"""W3C Trace Context in MQTT 5: the user property `traceparent` (W3C "Trace Context: MQTT protocol").
+
+It goes from publisher to readers unaltered like every user property [5: MQTT-3.3.2-17]; the broker is no party of the
+trace and adds nothing to it. What it says is only read so that an operator can find a message that was sampled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+TRACEPARENT: Final = "traceparent"
+_FORM: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_CHARS_MAX: Final = 512  # version 0 has 55; a later one may add to it, but not without end
+_SAMPLED: Final = 0x01
+
+
+class TraceContext(NamedTuple):
+    """One position in a trace."""
+
+    trace_id: str
+    parent_id: str
+    is_sampled: bool
+
+    @classmethod
+    def parse(cls, text: str) -> TraceContext | None:
+        """Read a `traceparent`; None if it is none, which the standard says to treat as absent."""
+        found = _FORM.fullmatch(text) if len(text) <= _CHARS_MAX else None
+        if found is None:
+            return None
+        version, trace_id, parent_id, flags, more = found.groups()
+        if version == "ff" or (version == "00" and more) or not trace_id.strip("0") or not parent_id.strip("0"):
+            return None
+        return cls(trace_id, parent_id, bool(int(flags, 16) & _SAMPLED))
+
+
+def sampled(user: Sequence[tuple[str, str]]) -> TraceContext | None:
+    """The context among user properties, if there is exactly one and it asks to be recorded."""
+    values = [value for name, value in user if name == TRACEPARENT]
+    context = TraceContext.parse(values[0]) if len(values) == 1 else None
+    return context if context is not None and context.is_sampled else None

@@ -1,0 +1,80 @@
+"""`edgebroker trace`: what a running gateway hears, says and decides, for some clients or topics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edgebroker.cli import Refused
+from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
+from edgebroker.cli.inquiry import address_from, asking
+
+PATIENCE_S = 15.0  # an empty line comes every 5 s, however quiet it is
+ARROWS = {"in": "->", "out": "<-", "fate": "=="}
+FIRST = ("client", "packet", "fate", "topic")
+"""What stands first in a line, without its name."""
+HIDDEN = frozenset({"time", "way", "peer", *FIRST})
+
+
+@click.command("trace")
+@click.option("--client", help="Only clients of this name; * stands for anything.")
+@click.option("--topic", help="Only messages to topics that match this filter, and their acknowledgements.")
+@click.option("--seconds", type=click.IntRange(1, 86_400), default=60, show_default=True, help="End after this long.")
+@click.option("--http", type=HttpAddressType(), help="Where the gateway is asked.  [default: 127.0.0.1:9883]")
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Or: the gateway's settings.")
+@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object a line.")
+def command(
+    client: str | None, topic: str | None, seconds: int, http: HttpAddress | None, config: Path | None, as_json: bool
+) -> None:
+    """Watch packets and fates as they happen.
+
+    -> is what a client says, <- what it is told, == what becomes of a message. Payloads, user names and passwords are
+    not shown. The gateway does not wait for whoever watches: what is too much is counted as a gap. Ctrl-C ends it.
+    """
+    query: dict[str, str | int] = {"seconds": seconds}
+    query |= {name: value for name, value in (("client", client), ("topic", topic)) if value is not None}
+    address = address_from(http, config)
+    try:
+        with asking(address, "/trace", query, PATIENCE_S) as answer:
+            for line in _lines(answer):
+                click.echo(json.dumps(line) if as_json else shown(line))
+    except KeyboardInterrupt:
+        return
+
+
+def _lines(answer: HTTPResponse) -> Iterator[dict[str, Any]]:
+    """The objects of *answer* until it ends. Raises Refused if the gateway went away before."""
+    try:
+        while text := answer.readline():
+            if text.strip():
+                yield json.loads(text)
+    except (HTTPException, ValueError) as error:
+        raise Refused("the gateway has gone") from error
+
+
+def shown(line: dict[str, Any]) -> str:
+    """One line for people: time, arrow, who, what, and the rest as `name=value`."""
+    if line["way"] == "gap":
+        return f"... {line['missed']} more were not looked at"
+
+    def is_said(name: str, value: Any) -> bool:
+        return name in HIDDEN or (name in ("publisher", "subscriber") and value == who)
+
+    clock = line["time"].partition("T")[2].removesuffix("Z")
+    who = line.get("client") or line.get("subscriber") or line.get("publisher") or line.get("peer", "")
+    what = line.get("packet") or line["fate"]
+    topic = f" {_plain(line['topic'])}" if "topic" in line else ""
+    rest = "".join(f" {name}={_plain(value)}" for name, value in line.items() if not is_said(name, value))
+    return f"{clock} {ARROWS[line['way']]} {_plain(who)} {what}{topic}{rest}"
+
+
+def _plain(value: Any) -> str:
+    """A value that does nothing to a terminal; names with spaces in quotes."""
+    if isinstance(value, str) and value and value.isprintable() and not set(value) & set(' "\\'):
+        return value
+    return json.dumps(value)

@@ -1,0 +1,211 @@
+"""Watching a gateway: what a tap gets, what it never gets, and that nothing of it exists while nobody watches."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgebridge.wire.packets import Auth, Connect, Disconnect, PingReq, Publish, SubAck, Subscribe, Unsubscribe, Will
+from edgebridge.wire.packets import SubscriptionOption as Option
+from edgebridge.wire.properties import Property
+from edgebridge.wire.tracecontext import TraceContext, sampled
+from edgebroker.cli.trace import shown
+from edgebroker.node.ledger import Ledger
+from edgebroker.records import Cause, Fate
+from edgebroker.storage.deliverylog.writer import DeliveryLog
+from edgebroker.topics import TopicFilter
+from edgebroker.world.packetwords import words
+from edgebroker.world.tap import IDS_MAX, LINES_MAX, Tap
+from edgebroker.world.tracing import PACKETS_PER_S, TAPS_MAX, TooManyTaps, Tracing
+
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+
+# -- traceparent (W3C Trace Context, section 3.2) -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "is_sampled"),
+    [
+        (f"00-{TRACE}-{PARENT}-01", True),
+        (f"00-{TRACE}-{PARENT}-00", False),
+        (f"00-{TRACE}-{PARENT}-ff", True),
+        (f"01-{TRACE}-{PARENT}-01-what-comes-later", True),
+        (f"00-{TRACE}-{PARENT}-01-x", None),
+        (f"ff-{TRACE}-{PARENT}-01", None),
+        (f"00-{'0' * 32}-{PARENT}-01", None),
+        (f"00-{TRACE}-{'0' * 16}-01", None),
+        (f"00-{TRACE.upper()}-{PARENT}-01", None),
+        (f"00-{TRACE}-{PARENT}", None),
+        (f"01-{TRACE}-{PARENT}-01-" + "x" * 1_000, None),
+        ("", None),
+    ],
+)
+def test_traceparent(text: str, is_sampled: bool | None) -> None:
+    context = TraceContext.parse(text)
+    assert (context and context.is_sampled) == is_sampled
+    if context is not None:
+        assert (context.trace_id, context.parent_id) == (TRACE, PARENT)
+    assert (sampled([("a", "b"), ("traceparent", text)]) is not None) == bool(is_sampled)
+
+
+def test_two_traceparents_are_none() -> None:
+    assert sampled([("traceparent", f"00-{TRACE}-{PARENT}-01")] * 2) is None
+    assert sampled([]) is None
+
+
+@given(st.text())
+def test_any_text_is_a_traceparent_or_not(text: str) -> None:
+    TraceContext.parse(text)
+
+
+# -- packets in words -------------------------------------------------------------------------------------------
+
+SECRET = b"secret-secret"
+
+
+@pytest.mark.parametrize(
+    ("packet", "said"),
+    [
+        (PingReq(), {"packet": "PINGREQ"}),
+        (
+            Connect("c", username="secret-user", password=SECRET, will=Will("w", SECRET)),
+            {
+                "packet": "CONNECT",
+                "version": "5",
+                "clean": True,
+                "keep_alive_s": 0,
+                "has_user": True,
+                "has_password": True,
+                "will": {"topic": "w", "bytes": 13},
+            },
+        ),
+        (
+            Publish("t", SECRET, 1, True, True, 7),
+            {"packet": "PUBLISH", "topic": "t", "qos": 1, "bytes": 13, "retain": True, "dup": True, "packet_id": 7},
+        ),
+        (
+            Publish("", b"", properties={Property.TOPIC_ALIAS: 3, Property.USER_PROPERTY: [("traceparent", "x")]}),
+            {"packet": "PUBLISH", "topic": "", "qos": 0, "bytes": 0, "alias": 3, "traceparent": "x"},
+        ),
+        (
+            Subscribe(1, [Option("f", 2)] * 1_000),
+            {"packet": "SUBSCRIBE", "filters": [{"filter": "f", "qos": 2}] * 20, "count": 1_000, "packet_id": 1},
+        ),
+        (Unsubscribe(1, ["f"]), {"packet": "UNSUBSCRIBE", "filters": ["f"], "count": 1, "packet_id": 1}),
+        (SubAck(1, [0x87]), {"packet": "SUBACK", "reasons": [0x87], "packet_id": 1}),
+        (Disconnect(), {"packet": "DISCONNECT"}),
+        (Auth(properties={Property.AUTHENTICATION_DATA: SECRET}), {"packet": "AUTH"}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_packets_in_words_without_what_is_secret(packet: Any, said: dict[str, Any]) -> None:
+    assert words(packet) == said
+    assert "secret" not in json.dumps(words(packet))
+
+
+# -- taps -------------------------------------------------------------------------------------------------------
+
+
+def test_a_client_is_a_name_or_a_pattern() -> None:
+    assert Tap(None, None).wants_client("anybody")
+    assert Tap("a*", None).wants_client("abc")
+    assert not Tap("a*", None).wants_client("ba")
+    assert not Tap("A", None).wants_client("a")
+
+
+def test_of_a_topic_the_acknowledgements_are_shown_too() -> None:
+    tap = Tap(None, TopicFilter.parse("a/#"))
+
+    def packet(way: str, topic: str | None = None, packet_id: int = 0, connection: int = 1) -> bool:
+        tap.packet({"way": way, "packet_id": packet_id}, connection, topic)
+        return bool(tap.take())
+
+    assert packet("in", "a/b", 1)
+    assert not packet("in", "b", 2)
+    assert packet("out", None, 1), "PUBREC"
+    assert packet("in", None, 1), "PUBREL"
+    assert not packet("out", None, 2)
+    assert not packet("out", None, 1, connection=2)
+    assert not packet("in", None, 0), "PINGREQ"
+    assert packet("in", "a", 0)
+    for number in range(10, 10 + IDS_MAX):
+        packet("in", "a", number)
+    assert not packet("out", None, 1), "forgotten"
+
+
+def test_what_is_too_much_is_counted_as_a_gap() -> None:
+    tap = Tap(None, None)
+    for number in range(LINES_MAX + 3):
+        tap.add({"n": number})
+    tap.miss(4)
+    lines = tap.take()
+    assert [line["n"] for line in lines[:-1]] == list(range(LINES_MAX))
+    assert lines[-1] == {"way": "gap", "missed": 7}
+    assert tap.take() == []
+    assert shown(lines[-1]) == "... 7 more were not looked at"
+
+
+class Plain:
+    """As much of a reactor as a tracing needs."""
+
+    tracing: Any = None
+
+
+@pytest.mark.parametrize("log", [None, DeliveryLog("n", "b")], ids=["no log", "log"])
+def test_nothing_is_left_when_the_last_tap_closes(log: DeliveryLog | None) -> None:
+    reactor: Any = Plain()
+    ledger = Ledger(log)
+    tracing = Tracing(reactor, ledger)
+    taps = [Tap(None, None) for _ in range(TAPS_MAX)]
+    for tap in taps:
+        tracing.open(tap)
+    assert reactor.tracing is tracing
+    with pytest.raises(TooManyTaps):
+        tracing.open(Tap(None, None))
+    for tap in taps:
+        assert ledger.log is not log
+        tracing.close(tap)
+    assert reactor.tracing is None
+    assert ledger.log is log
+
+
+def test_fates_go_to_the_log_and_to_whoever_watches() -> None:
+    log = DeliveryLog("n", "b")
+    ledger = Ledger(log)
+    tracing = Tracing(Plain(), ledger)  # type: ignore[arg-type]
+    by_reader, by_topic, other = Tap("reader", None), Tap(None, TopicFilter.parse("a/+")), Tap("x", None)
+    for tap in (by_reader, by_topic, other):
+        tracing.open(tap)
+    ledger.accept(1, "writer", 1, "a/b", 1, 5, 1)
+    ledger.accept(1, "writer", 1, "b", 1, 5, 0)
+    assert ledger.log is not None
+    ledger.log.fate(2, "writer", "reader", 1, 1, "a/b", "a/#", 1, Fate.DROPPED, Cause.QUEUE_FULL, 9, 5)
+    ledger.log.selectivity(2, "reader", "a/#", 1, 1)
+    fates = [(line["fate"], line.get("cause")) for line in by_topic.take()]
+    assert fates == [("published", None), ("dropped", "queue_full")]
+    [line] = by_reader.take()
+    assert shown({**line, "time": "2026-01-01T01:02:03.004Z"}) == (
+        "01:02:03.004 == reader dropped a/b message=1 count=1 qos=1 wait_us=9 cause=queue_full publisher=writer"
+    )
+    assert other.take() == []
+    assert log.take(3, closing=True), "the log heard it as well"
+
+
+def test_more_than_can_be_looked_at_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgebroker.world.tracing.time.monotonic", lambda: 5.0)
+    ledger = Ledger()
+    tracing = Tracing(Plain(), ledger)  # type: ignore[arg-type]
+    tap = Tap("nobody", None)
+    tracing.open(tap)
+    for _ in range(PACKETS_PER_S + 7):
+        ledger.accept(1, "writer", 1, "a", 0, 5, 1)
+    assert tap.take() == [{"way": "gap", "missed": 7}]
+
+
+def test_names_do_nothing_to_a_terminal() -> None:
+    line = {"time": "T1Z", "way": "in", "client": "\x1b[31m", "packet": "PUBLISH", "topic": "a b", "peer": "1.2.3.4:5"}
+    assert shown(line) == '1 -> "\\u001b[31m" PUBLISH "a b"'
