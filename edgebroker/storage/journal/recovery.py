@@ -179,19 +179,21 @@ class Replay:
         self.found.used_bytes += after_frame(at, head) - at
         lsn, limit = head.first_lsn, head.first_lsn + head.count
         spot, end = at + FRAME_BYTES, at + FRAME_BYTES + head.bytes
-        self._next = limit
-        if limit <= self.found.replay_from:
-            return  # all of it lies before the snapshot
-        apply = self._apply if lsn >= self.found.replay_from else self._apply_if_needed
+        needed = max(self.found.replay_from, self._next)
+        self._next = max(limit, self._next)
+        if limit <= needed:
+            return  # all of it lies before the snapshot, or was given
+        apply = self._apply if lsn >= needed else self._apply_from(needed)
         while True:
             first = lsn
             lsn, spot = read_records(data, spot, end, lsn, limit, salt, apply)
-            self.found.records += max(0, lsn - max(first, self.found.replay_from))
+            self.found.records += max(0, lsn - max(first, needed))
             if lsn == limit:
                 break
             bad, bad_at = lsn, spot
             lsn, spot = self._salvage.behind(data, spot, end, lsn, limit, salt)
-            self._damage(name, bad_at, bad, lsn - 1, "the checksum is wrong")
+            if lsn > needed:
+                self._damage(name, bad_at, max(bad, needed), lsn - 1, "the checksum is wrong")
 
     def _read_last_frame(self, name: str, data: bytes, at: int, head: FrameHead, salt: int) -> None:
         """A frame that perhaps was never synced, so the next run writes its records again."""
@@ -236,6 +238,13 @@ class Replay:
     def _apply_if_needed(self, lsn: int, record: bytes) -> None:
         if lsn >= self.found.replay_from:
             self._apply(lsn, record)
+
+    def _apply_from(self, needed: int) -> Apply:
+        def apply(lsn: int, record: bytes) -> None:
+            if lsn >= needed:
+                self._apply(lsn, record)
+
+        return apply
 
     # -- the report -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,100 @@
+"""How much is written to the card in a day, and how long it will last so.
+
+A gateway has no clock to rely on, so what counts is running time: the bytes written in 24 hours of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgebroker.instants import DAY, HOUR, SECOND, Instant
+
+WEAR = "wear.json"
+DAYS_KEPT = 7
+YEAR_DAYS = 365.25
+
+# An ordinary card has no rating. One made for recording has: Samsung gives the PRO Endurance of 128 GB 43,800 hours of
+# Full HD, which is 26 Mbit/s: 512 TB, or 4,000 times its size. We count with an eighth of that.
+CARD_BYTES = 32 * 10**9
+CARD_CYCLES = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written while the gateway ran."""
+
+    bytes: int = 0
+    running_us: int = 0
+    days: tuple[int, ...] = ()
+    """The latest whole days of running time, in bytes."""
+    day_bytes: int = 0
+    """The day that is not over."""
+    day_us: int = 0
+
+    @property
+    def bytes_per_day(self) -> float | None:
+        """The mean over the days kept, or over less than a day if there is no more; None before the first hour."""
+        span, total = len(self.days) * DAY + self.day_us, sum(self.days) + self.day_bytes
+        return total * DAY / span if span >= HOUR else None
+
+    def years(self, card_bytes: int, cycles: int) -> float | None:
+        """How long a card lasts that may be written *cycles* times over; None if nothing is known yet."""
+        per_day = self.bytes_per_day
+        return card_bytes * cycles / (per_day * YEAR_DAYS) if per_day else None
+
+    def more(self, size: int, span_us: int) -> Written:
+        """*size* bytes were written in the next *span_us*."""
+        days, day_bytes, day_us = self.days, self.day_bytes + size, self.day_us + span_us
+        if day_us >= DAY:
+            days = (*days, day_bytes * DAY // day_us)[-DAYS_KEPT:]
+            day_bytes = day_us = 0
+        return Written(self.bytes + size, self.running_us + span_us, days, day_bytes, day_us)
+
+
+def read_wear(folder: Path) -> Written:
+    """What the file in *folder* says; nothing if there is none or it makes no sense."""
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        said = json.loads((folder / WEAR).read_bytes()[:4_096])
+        days = tuple(int(day) for day in said["days"])
+        return Written(
+            int(said["bytes"]),
+            int(said["running_s"]) * SECOND,
+            days,
+            int(said["day_bytes"]),
+            int(said["day_s"]) * SECOND,
+        )
+    return Written()
+
+
+class Wear:
+    """Adds up what a run writes, and keeps it in a small file, once an hour and at the end."""
+
+    def __init__(self, folder: Path) -> None:
+        self.written = read_wear(folder)
+        self._folder = folder
+        self._noted: Instant | None = None
+        self._noted_bytes = 0
+
+    def note(self, now: Instant, written: int, *, is_last: bool = False) -> None:
+        """*written* bytes were written in this run so far. Trouble with the file is no trouble."""
+        if self._noted is None:
+            self._noted = now
+        if not is_last and now - self._noted < HOUR:
+            return
+        self.written = self.written.more(written - self._noted_bytes, now - self._noted)
+        self._noted, self._noted_bytes = now, written
+        said = {
+            "bytes": self.written.bytes,
+            "running_s": self.written.running_us // SECOND,
+            "days": list(self.written.days),
+            "day_bytes": self.written.day_bytes,
+            "day_s": self.written.day_us // SECOND,
+        }
+        with suppress(OSError):
+            part = self._folder / f"{WEAR}.part"
+            part.write_text(json.dumps(said) + "\n", encoding="utf-8")
+            os.replace(part, self._folder / WEAR)

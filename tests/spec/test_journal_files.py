@@ -1,0 +1,232 @@
+"""A journal on real files: what is done is there, one process has the folder, and what goes wrong is told."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+import zlib
+from pathlib import Path
+
+import pytest
+
+from edgebroker.errors import JournalDamaged, JournalInUse
+from edgebroker.instants import DAY, HOUR
+from edgebroker.storage.journal.format import CRC, HEADER, decode_header
+from edgebroker.storage.journal.found import Found
+from edgebroker.storage.journal.options import JournalOptions
+from edgebroker.storage.journal.recovery import recover
+from edgebroker.world.journalfiles import LOCK, JournalFiles
+from edgebroker.world.journalworker import JournalWorker
+from edgebroker.world.synctimes import SyncTimes
+from edgebroker.world.wear import WEAR, Wear, read_wear
+
+SMALL = JournalOptions(segment_bytes=64 * 1024, snapshot_min_bytes=64 * 1024)
+
+
+def opened(path: Path, given: list[bytes] | None = None) -> JournalWorker:
+    return JournalWorker(path, SMALL, lambda lsn, record: given.append(record) if given is not None else None)
+
+
+def say(worker: JournalWorker, *records: bytes) -> None:
+    for record in records:
+        worker.journal.append(record, 0)
+    assert worker.work_off(10_000_000) == ""
+    assert worker.journal.synced == worker.journal.lsn
+
+
+def test_what_was_synced_is_there_in_the_next_run(tmp_path: Path) -> None:
+    first = opened(tmp_path / "data")
+    assert first.found is None
+    say(first, b"one", b"two")
+    assert first.close(10_000_000) == ""
+    given: list[bytes] = []
+    second = opened(tmp_path / "data", given)
+    assert second.found is not None
+    assert (given, second.found.is_clean, second.journal.lsn) == ([b"one", b"two"], True, 2)
+    say(second, b"three")
+    second.files.close()  # as a crash does
+    given.clear()
+    third = opened(tmp_path / "data", given)
+    assert third.found is not None
+    assert (given, third.found.is_clean) == ([b"one", b"two", b"three"], False)
+    third.close(0)
+
+
+def test_a_card_that_wants_larger_pieces_is_written_to_through_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = opened(tmp_path)
+    say(worker, b"one")
+    write, refused = os.pwrite, []
+
+    def refuse_first(descriptor: int, data: bytes, offset: int) -> int:
+        if not refused:
+            refused.append(offset)
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return write(descriptor, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", refuse_first)
+    say(worker, b"two")
+    say(worker, b"three")
+    assert refused
+    before = worker.files.card_bytes_written
+    say(worker, b"four")
+    assert worker.files.card_bytes_written - before == 4_096
+    worker.close(0)
+    given: list[bytes] = []
+    opened(tmp_path, given).close(0)
+    assert given == [b"one", b"two", b"three", b"four"]
+
+
+def test_a_folder_belongs_to_one_process(tmp_path: Path) -> None:
+    worker = opened(tmp_path)
+    with pytest.raises(JournalInUse, match=rf"is in use by process {os.getpid()} \(.*\); stop it, or give"):
+        opened(tmp_path)
+    worker.close(0)
+    opened(tmp_path).close(0)
+
+
+def test_the_lock_of_a_dead_process_does_not_count(tmp_path: Path) -> None:
+    tmp_path.joinpath(LOCK).write_text("process 1 (init)\n", encoding="utf-8")
+    opened(tmp_path).close(0)
+
+
+def test_a_journal_of_the_future_is_left_alone(tmp_path: Path) -> None:
+    worker = opened(tmp_path)
+    say(worker, b"one")
+    worker.close(0)
+    segment = tmp_path / worker.files.names()[0]
+    data = bytearray(segment.read_bytes())
+    data[8] = 2
+    data[HEADER.size : HEADER.size + CRC.size] = CRC.pack(zlib.crc32(bytes(data[: HEADER.size])))
+    segment.write_bytes(data)
+    with pytest.raises(JournalDamaged, match="version 2"):
+        opened(tmp_path)
+    assert segment.read_bytes() == data
+    JournalFiles(tmp_path).lock()  # the one that refused has let it go
+
+
+def test_trouble_with_the_disk_is_named_and_the_journal_goes_on_when_it_is_over(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    worker = opened(folder)
+    say(worker, b"one")
+    for name in worker.files.names():
+        worker.files._forget(name)
+    folder.rename(tmp_path / "gone")
+    worker.journal.append(b"two", 0)
+    assert worker.work_off(20_000_000) == "No such file or directory"
+    assert worker.journal.is_refusing
+    (tmp_path / "gone").rename(folder)
+    assert worker.work_off(40_000_000) == ""
+    assert (worker.journal.is_refusing, worker.journal.synced) == (False, 2)
+    worker.close(50_000_000)
+    given: list[bytes] = []
+    opened(folder, given).close(0)
+    assert given == [b"one", b"two"]
+
+
+def test_work_is_done_beside_the_event_loop(tmp_path: Path) -> None:
+    worker = opened(tmp_path)
+    journal = worker.journal
+
+    async def run() -> list[str]:
+        reasons: list[str] = []
+        over = asyncio.Event()
+        journal.append(b"one", 0)
+        while journal.synced < 1:
+            work = journal.take(10_000_000)
+            assert work is not None
+
+            def ended(work: object, reason: str) -> None:
+                reasons.append(reason)
+                over.set()
+
+            worker.begin(work, ended)
+            await asyncio.wait_for(over.wait(), 20)
+            over.clear()
+            journal.done(work, 10_000_000)
+        return reasons
+
+    assert set(asyncio.run(run())) == {""}
+    assert worker.files.sync_us.count >= 1
+    worker.close(0)
+
+
+def test_closing_finishes_what_is_under_way(tmp_path: Path) -> None:
+    worker = opened(tmp_path)
+    say(worker, b"one")
+
+    async def begin() -> None:
+        worker.journal.append(b"two", 0)
+        work = worker.journal.take(0)
+        assert work is not None
+        worker.begin(work, lambda work, reason: None)
+
+    asyncio.run(begin())  # the loop is gone before anybody is told
+    assert worker.close(20_000_000) == ""
+    given: list[bytes] = []
+    opened(tmp_path, given).close(0)
+    assert given == [b"one", b"two"]
+
+
+def test_segments_that_were_made_are_as_long_as_they_say(tmp_path: Path) -> None:
+    worker = opened(tmp_path)
+    say(worker, b"x" * 40_000)
+    for second in range(2, 40):  # the next segment is made in parts, between commits
+        worker.work_off(second * 10_000_000)
+    headers = [decode_header(worker.files.head(name)) for name in worker.files.names()]
+    assert [header is not None for header in headers] == [True, False]
+    assert {(tmp_path / name).stat().st_size for name in worker.files.names()} == {SMALL.segment_bytes}
+    worker.close(0)
+
+
+def test_recovery_reads_a_copy_that_nobody_locked(tmp_path: Path) -> None:
+    worker = opened(tmp_path / "data")
+    say(worker, b"one")
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    found = recover(JournalFiles(tmp_path / "copy"), lambda lsn, record: None)
+    assert isinstance(found, Found)
+    assert found.lsn == 1
+    worker.close(0)
+
+
+def test_sync_times_know_their_quantiles() -> None:
+    times = SyncTimes()
+    assert times.quantile(0.5) == 0
+    for took in range(1, 1_001):
+        times.add(took)
+    for share in (0.5, 0.9, 0.99):
+        assert share * 1_000 <= times.quantile(share) <= share * 1_000 * 1.2
+    assert (times.count, times.longest_us, times.quantile(1)) == (1_000, 1_000, 1_000)
+    bounds = list(times.buckets())
+    assert [count for bound, count in bounds if bound == 512] == [511]
+    assert bounds[-1][1] == 1_000
+    times.add(1 << 60)
+    times.add(0)
+    assert times.count == 1_002
+
+
+def test_wear_is_counted_in_running_time_over_all_runs(tmp_path: Path) -> None:
+    wear = Wear(tmp_path)
+    wear.note(0, 0)
+    wear.note(HOUR - 1, 500)
+    assert not (tmp_path / WEAR).exists()
+    wear.note(HOUR, 1_000)
+    assert read_wear(tmp_path).bytes_per_day == 24_000
+    again = Wear(tmp_path)
+    again.note(5, 0)
+    again.note(5 + 23 * HOUR, 23_000, is_last=True)
+    written = read_wear(tmp_path)
+    assert (written.bytes, written.days, written.running_us) == (24_000, (24_000,), DAY)
+    assert written.years(24_000 * 365, 10) == pytest.approx(10, rel=0.01)
+
+
+def test_a_wear_file_without_sense_is_no_trouble(tmp_path: Path) -> None:
+    (tmp_path / WEAR).write_text('{"bytes": []}', encoding="utf-8")
+    assert read_wear(tmp_path).bytes_per_day is None
+    wear = Wear(tmp_path / "missing")
+    wear.note(0, 0)
+    wear.note(2 * HOUR, 10, is_last=True)
+    assert wear.written.running_us == 2 * HOUR
