@@ -15,6 +15,7 @@ from edgebroker.simworld.checkers import unaccounted, unbalanced
 from edgebroker.simworld.network import SimulatedBroker, Weather, anywhere
 from edgebroker.simworld.participant import Participant
 from edgebroker.simworld.simulation import Simulation
+from edgebroker.simworld.store import SimulatedStore
 from edgebroker.storage.deliverylog.writer import DeliveryLog
 
 MEMBERS, PUBLISHERS, ACTIONS, RUNS = 4, 2, 120, 12
@@ -25,12 +26,16 @@ GROUPS = ("$share/g/t/#", "$share/g/$filter/n >= 0/t/+", "$share/h/t/#")
 class Shift:
     """Workers that lose their lines and keep their sessions, and publishers that lose neither."""
 
-    def __init__(self, seed: int, sharing: str) -> None:
+    def __init__(self, seed: int, sharing: str, crashes: float = 0.0) -> None:
+        """*crashes*: how likely an action is that the power fails; then there is a disk."""
         self.simulation = Simulation(seed)
+        self._crashes = crashes
+        self.crashed = 0
+        store = SimulatedStore(self.simulation) if crashes else None
         self.log = DeliveryLog("gateway", "boot")
         self.head = self.log.header(0, 0)
         terms = Terms(inflight_max=3, sharing=sharing)
-        self.broker = SimulatedBroker(self.simulation, terms, self.log)
+        self.broker = SimulatedBroker(self.simulation, terms, self.log, store=store)
         self.workers = [self._participant(f"worker-{number}", True) for number in range(MEMBERS)]
         self.publishers = [self._participant(f"publisher-{number}", True) for number in range(PUBLISHERS)]
         self.everybody = self.workers + self.publishers
@@ -53,13 +58,18 @@ class Shift:
         for _ in range(ACTIONS):
             self._pass(chance.randrange(30) * MILLISECOND)
             lot = chance.random()
+            if chance.random() < self._crashes:
+                self.broker.crash(is_power_cut=chance.random() < 0.7)
+                self.crashed += 1
             worker = chance.choice(self.workers)
             if lot < 0.75:
                 self._publish(chance.choice(self.publishers))
             elif lot < 0.85:
                 worker.cut()
-            elif not worker.client.is_connected:
-                worker.connect()
+            else:
+                for one in (worker, *self.publishers):
+                    if not one.client.is_connected:
+                        one.connect()
         for _ in range(200):
             for one in self.everybody:
                 if not one.client.is_connected:
@@ -101,3 +111,20 @@ def test_each_group_hears_everything(seed: int, chance: random.Random, sharing: 
         assert not list(unbalanced(log))
         assert len(shift.broker.frontend.node.groups) == len(GROUPS)
     assert handed_over > RUNS  # otherwise this law has seen nothing
+
+
+@pytest.mark.parametrize("sharing", ["fair", "sticky"])
+def test_each_group_hears_everything_over_crashes(seed: int, chance: random.Random, sharing: str) -> None:
+    """P2, P3: at least once at QoS 1, exactly once at QoS 2, though copies change hands and the power fails."""
+    crashed = 0
+    for number in range(RUNS):
+        shift = Shift(seed + number, sharing, crashes=0.03)
+        shift.run()
+        crashed += shift.crashed
+        heard = Counter(one.payload for worker in shift.workers for one in worker.heard)
+        for publisher in shift.publishers:
+            for said in publisher.said:
+                times = heard[said.payload]
+                assert times >= len(GROUPS), f"seed {seed + number}: {said} was heard {times} times"
+                assert said.qos == 1 or times == len(GROUPS), f"seed {seed + number}: {said} was heard {times} times"
+    assert crashed > RUNS  # otherwise this law has seen nothing
