@@ -70,6 +70,7 @@ def data_of(packet: Any) -> bytes:
     return data
 
 
+@pytest.mark.mqtt(v5=("MQTT-4.12.0-2", "MQTT-4.12.0-3", "MQTT-4.12.0-5"))
 def test_who_knows_the_password_is_let_in_and_told_that_we_know_it_too(play_v5: Any) -> None:
     """[MQTT-4.12.0-2], [MQTT-4.12.0-3]."""
     a = Exchange(play_v5)
@@ -87,6 +88,7 @@ def test_who_knows_the_password_is_let_in_and_told_that_we_know_it_too(play_v5: 
     """)
 
 
+@pytest.mark.mqtt(v5=("MQTT-4.12.0-4",))
 @pytest.mark.parametrize(("first", "password"), [(FIRST, "pear"), ("n,,n=nobody,r=abc", "apple")])
 def test_who_does_not_is_refused(play_v5: Any, first: str, password: str) -> None:
     """[MQTT-4.12.0-4]."""
@@ -116,6 +118,7 @@ def test_the_user_name_of_connect_may_say_the_same(play_v5: Any) -> None:
     assert connack.reason == R.SUCCESS
 
 
+@pytest.mark.mqtt(v5=("MQTT-4.12.0-1",))
 def test_another_method_is_refused(play_v5: Any) -> None:
     """[MQTT-4.12.0-1]."""
     play_v5(
@@ -130,6 +133,7 @@ def test_without_a_password_file_there_is_no_method(play_v5: Any) -> None:
     play_v5(f"a > {HELLO}    a < CONNACK reason=0x8C why~'no method'    a < CLOSED")
 
 
+@pytest.mark.mqtt(v5=("MQTT-4.12.0-6", "MQTT-4.12.0-7"))
 def test_who_names_no_method_hears_of_none(play_v5: Any) -> None:
     """[MQTT-4.12.0-6], [MQTT-4.12.0-7]."""
     play_v5(
@@ -142,6 +146,7 @@ def test_who_names_no_method_hears_of_none(play_v5: Any) -> None:
     )
 
 
+@pytest.mark.mqtt(v5=("MQTT-3.1.2-30", "MQTT-3.15.2-1"))
 @pytest.mark.parametrize(
     ("said", "answer"),
     [
@@ -205,6 +210,7 @@ def test_a_client_proves_itself_anew_while_all_goes_on(play_v5: Any) -> None:
     play_v5("a > PINGREQ    a < PINGRESP")
 
 
+@pytest.mark.mqtt(v5=("MQTT-4.12.1-2",))
 @pytest.mark.parametrize(("first", "password"), [(FIRST, "pear"), ("n,,n=bert,r=abc", "birch"), ("nonsense", "")])
 def test_who_fails_to_prove_itself_anew_has_to_go(play_v5: Any, first: str, password: str) -> None:
     """[MQTT-4.12.1-2]. Another user would take over the session of the first."""
@@ -216,6 +222,7 @@ def test_who_fails_to_prove_itself_anew_has_to_go(play_v5: Any, first: str, pass
     assert answer.reason == R.NOT_AUTHORIZED
 
 
+@pytest.mark.mqtt(v5=("MQTT-4.12.1-1",))
 @pytest.mark.parametrize("said", [f"AUTH reason=0x18 method={METHOD}", "AUTH reason=0x19 method=PLAIN", "AUTH"])
 def test_steps_out_of_turn_end_the_connection(play_v5: Any, said: str) -> None:
     """[MQTT-4.12.1-1]: the method stays what it was."""

@@ -15,6 +15,7 @@ from edgebroker.instants import SECOND
 # -- keep alive ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.mqtt(v5=("MQTT-3.1.2-21", "MQTT-3.2.2-21"))
 @pytest.mark.parametrize("asked", [0, 61, 65_535])
 def test_a_keep_alive_that_is_too_long_is_replaced(play_v5: Any, asked: int) -> None:
     """[MQTT-3.1.2-21], [MQTT-3.2.2-21]: and then it is ours that counts."""
@@ -45,6 +46,7 @@ def test_3_1_1_keeps_its_own_keep_alive(play_v311: Any) -> None:
 # -- responses -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.mqtt(v5=("MQTT-3.1.2-28",))
 def test_where_to_have_responses_sent_is_said_to_who_asks(play_v5: Any) -> None:
     """[MQTT-3.1.2-28]."""
     play_v5(
@@ -93,6 +95,7 @@ def test_a_request_finds_its_response(play_v5: Any) -> None:
 # -- identifiers -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.mqtt(v5=("MQTT-3.2.2-16",))
 def test_an_assigned_identifier_is_good_for_a_session_to_keep(play_v5: Any) -> None:
     """[MQTT-3.2.2-16]: also without Clean Start."""
     play_v5('alice > CONNECT id="" clean=0 session=60    alice < CONNACK assigned~assigned-')
@@ -150,6 +153,7 @@ def test_by_default_nobody_looks(play_v5: Any) -> None:
 NOTHING_KEPT = Terms(retained_messages_max=0)
 
 
+@pytest.mark.mqtt(v5=("MQTT-3.2.2-13", "MQTT-3.2.2-14"))
 def test_if_nothing_is_retained_that_is_said(play_v5: Any) -> None:
     """[MQTT-3.2.2-13], [MQTT-3.2.2-14]."""
     play_v5(
@@ -179,6 +183,7 @@ def test_3_1_1_cannot_be_told_so_its_message_is_delivered_and_not_kept(play_v311
 # -- words -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.mqtt(v5=("MQTT-3.1.2-29", "MQTT-3.4.2-2"))
 def test_refusals_have_words_for_who_wants_them(play_v5: Any) -> None:
     """[MQTT-3.1.2-29]; and only as many as the client takes [MQTT-3.4.2-2]."""
     play_v5("""
@@ -210,6 +215,7 @@ def test_an_identifier_nobody_knows_is_answered_in_words(play_v5: Any) -> None:
 WINDOW = Terms(receive_maximum=3)
 
 
+@pytest.mark.mqtt(v5=("MQTT-3.3.4-7",))
 @pytest.mark.parametrize(("messages", "reasons"), [(3, []), (4, [0x93])])
 def test_more_messages_without_an_answer_than_allowed_end_the_connection(
     play_v5: Any, messages: int, reasons: list[int]
@@ -258,6 +264,7 @@ MOVED = Redirect(ReasonCode.SERVER_MOVED, "b.example:1884 c.example")
 AWAY = Redirect(ReasonCode.USE_ANOTHER_SERVER, "b.example")
 
 
+@pytest.mark.mqtt(v5=("MQTT-3.2.2-19",))
 def test_who_comes_is_sent_elsewhere(play_v5: Any) -> None:
     """Section 4.11, [MQTT-3.2.2-22]."""
     play_v5("alice > CONNECT    alice < CONNACK")

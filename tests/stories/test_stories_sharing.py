@@ -63,6 +63,7 @@ def test_groups_and_single_subscribers_are_independent(play: Any) -> None:
     assert play.broker.ledger.matched == 4
 
 
+@pytest.mark.mqtt(v5=("MQTT-4.8.2-3",))
 def test_each_member_gets_its_own_quality_and_identifier(play_v5: Any) -> None:
     """[MQTT-4.8.2-3]."""
     play_v5("""
@@ -101,6 +102,7 @@ def test_no_retained_messages_for_a_group(play: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt(v5=("MQTT-3.8.3-4",))
 def test_no_local_and_a_group_exclude_each_other(play_v5: Any) -> None:
     """[MQTT-3.8.3-4]."""
     play_v5("""
@@ -109,6 +111,7 @@ def test_no_local_and_a_group_exclude_each_other(play_v5: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt(v5=("MQTT-4.8.2-1", "MQTT-4.8.2-2"))
 @pytest.mark.parametrize("text", ["$share//t", "$share/g", "$share/g/", "$share/g+/t", "$share/#/t"])
 def test_a_group_needs_a_name_and_a_topic_filter(play: Any, text: str) -> None:
     """[MQTT-4.8.2-1], [MQTT-4.8.2-2]."""
@@ -172,6 +175,7 @@ def test_what_was_never_sent_goes_to_another_when_a_member_goes_away(play: Any) 
     assert (ledger.delivered, ledger.queued, play.dropped(Cause.HANDED_OVER)) == (3, 0, 1)
 
 
+@pytest.mark.mqtt(v5=("MQTT-4.8.2-5",))
 def test_what_an_ended_session_leaves_unfinished_goes_to_another_but_not_at_qos_2(play: Any) -> None:
     """[MQTT-4.8.2-5]: a QoS 2 message whose delivery has begun is for nobody else."""
     play("""
@@ -188,6 +192,24 @@ def test_what_an_ended_session_leaves_unfinished_goes_to_another_but_not_at_qos_
     assert play.dropped(Cause.SESSION_ENDED) == 1
 
 
+@pytest.mark.mqtt(v5=("MQTT-4.8.2-4",))
+def test_what_is_on_its_way_at_qos_2_is_finished_with_its_reader(play: Any) -> None:
+    """[MQTT-4.8.2-4]."""
+    play(TEAM)
+    play(f"""
+    bob   > PUBLISH t qos=2 "one"   bob   < PUBREC    alice < PUBLISH t qos=2 "one"
+    alice cut
+    bob   > PUBREL                  bob   < PUBCOMP
+    alice > {KEPT}                  alice < CONNACK present=1    alice < PUBLISH t qos=2 dup=1 "one"
+    alice > PUBREC                  alice < PUBREL
+    alice cut
+    alice > {KEPT}                  alice < CONNACK present=1    alice < PUBREL
+    alice > PUBCOMP
+    """)
+    assert play.broker.ledger.delivered == 1
+
+
+@pytest.mark.mqtt(v5=("MQTT-4.8.2-6",))
 def test_a_refused_message_is_offered_to_nobody_else(play_v5: Any) -> None:
     """[MQTT-4.8.2-6]."""
     play_v5(TEAM)
