@@ -40,5 +40,9 @@ class JournalDamaged(EdgebrokerError):
     """A journal cannot be used as it is; the message names the file and how to mend it."""
 
 
+class StoreUnusable(EdgebrokerError):
+    """The folder for what must outlive a run cannot be used; the message says why and what to do."""
+
+
 class JournalInUse(EdgebrokerError):
     """Another process works with the journal; the message names it."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
+import shutil
 import socket
+import tempfile
 import tomllib
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -13,6 +15,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+STATE = tempfile.mkdtemp(prefix="edgebroker-state-")
+"""Where gateways of tests keep things that are not told otherwise: never in the folders of who runs the tests."""
+os.environ["XDG_STATE_HOME"] = STATE
+os.environ.pop("STATE_DIRECTORY", None)
 ROOT = Path(__file__).resolve().parent.parent
 
 # `make test` gives the same examples on every machine. EDGEBROKER_TEST_PROFILE=explore looks for new ones;
@@ -52,6 +58,10 @@ def find_spec(name: str) -> ModuleSpec | None:
 def is_source(file: str) -> bool:
     """Whether *file* is a source, and not an extension module."""
     return file.endswith((".py", ".pyx"))
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(STATE, ignore_errors=True)
 
 
 def pytest_report_header() -> str:

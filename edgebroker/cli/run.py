@@ -32,7 +32,13 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=int, help="Port to listen on; 0 takes a free one.  [default: 1883]")
 @click.option("--log-dir", type=click.Path(path_type=Path), help="Write the delivery log into this directory.")
-@click.option("--data", type=click.Path(path_type=Path), help="Checked at start; nothing is kept in it yet.")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Keep sessions, queues and retained messages there.  [default: a folder of this user's state]",
+)
+@click.option("--memory", is_flag=True, help="Keep nothing between runs.")
 @click.option("--http", type=HttpAddressType(), help="Answer /metrics, /health and /status there; 0: a free port.")
 @click.option(
     "--log-level", metavar="LEVEL", help="Tell this and worse: error, warning, info, debug.  [default: warning]"
@@ -45,6 +51,7 @@ def command(
     port: int | None,
     log_dir: Path | None,
     data: Path | None,
+    memory: bool,
     http: HttpAddress | None,
     log_level: str | None,
     log_format: str | None,
@@ -61,7 +68,14 @@ def command(
     def read() -> Settings:
         settings = Settings.load(config) if config else Settings.defaults()
         return settings.overridden(
-            host=host, port=port, log_dir=log_dir, data=data, http=http, log_level=log_level, log_format=log_format
+            host=host,
+            port=port,
+            log_dir=log_dir,
+            data=data,
+            durability="memory" if memory else None,
+            http=http,
+            log_level=log_level,
+            log_format=log_format,
         )
 
     settings = read()
@@ -101,6 +115,8 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
     if as_json:
         described = [listener.described() for listener in listeners]
         said = {"event": "listening", **described[0], "pid": os.getpid(), "listeners": described}
+        if gateway.store is not None:
+            said["data"] = str(gateway.store.folder)
         if gateway.http_address is not None:
             said["http"] = HttpAddress(*gateway.http_address)._asdict()
         _say(json.dumps(said))
@@ -111,6 +127,8 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
             _say(f"metrics, health and status: http://{HttpAddress(*gateway.http_address)}")
         if hint := next((listener.hint for listener in listeners if listener.hint), ""):
             _say(f"try: mosquitto_sub {hint} -t '$filter/temp%3E30/sensors/#' -v")
+        if gateway.store is not None:
+            _say(f"sessions that are to last, and what they were promised, are kept in {gateway.store.folder}")
     reloading = asyncio.create_task(_reload_when_told(gateway, read, hung_up, as_json))
     await stopping.wait()
     reloading.cancel()

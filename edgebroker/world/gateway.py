@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgebridge.frontend.frontend import Frontend
@@ -33,6 +34,7 @@ from edgebroker.world.reload import Outcome, Prepared, Preparer, Reloading
 from edgebroker.world.scribe import Scribe
 from edgebroker.world.settings import Settings
 from edgebroker.world.settings.redirect import RedirectSettings
+from edgebroker.world.store import Store, data_folder
 from edgebroker.world.tracing import Tracing
 
 if TYPE_CHECKING:
@@ -68,12 +70,19 @@ class Gateway:
         self.ledger = Ledger(self._log)
         parts = (settings.limits, settings.mqtt)
         granted = {key.name: getattr(part, key.name) for part in parts for key in fields(part)}
+        granted["durability"] = settings.data.durability
+        granted["durability_by_client"] = tuple((one.pattern, one.durability) for one in settings.data.clients)
+        access = load_access(settings.access, tell)
+        folder = data_folder(settings)
+        self.store = None if folder is None else Store(folder, settings)
+        """What is kept between runs; None if nothing is."""
         self.frontend = Frontend(
             Node(self.ledger),
             Terms(**granted),
             new_client_id=lambda: f"auto-{uuid.uuid4().hex}",
-            access=load_access(settings.access, tell),
+            access=access,
             secret=secrets.token_bytes(32),
+            journal=None if self.store is None else self.store.journal,
         )
         self.frontend.send_elsewhere(_redirect(settings.redirect))
         self.frontend.sys_topics.facts = self._facts
@@ -91,6 +100,9 @@ class Gateway:
     async def start(self) -> list[Listener]:
         """Begin to listen; the listeners. Raises CannotListen, SettingsInvalid."""
         reactor = self._reactor = Reactor(self.frontend)
+        if self.store is not None:
+            for line in self.store.restore(self.frontend, self._turn):
+                self._tell(line)
         reactor.start()
         self._listeners = Listeners(reactor, self._notices)
         self._insight = Insight(
@@ -101,7 +113,7 @@ class Gateway:
             self.pulse,
             self._log,
             self._log_dir,
-            {name: folder for name in ("data", "log") if (folder := getattr(self._settings, name).dir) is not None},
+            self._folders(),
             self._notices,
             Tracing(reactor, self.ledger),
             clock(),
@@ -141,6 +153,8 @@ class Gateway:
             if self._reactor is not None:
                 await self._reactor.stop()
         finally:
+            if self.store is not None and (reason := self.store.close()):
+                self._tell(f"the journal could not be finished: {reason}")
             if self._scribe is not None:
                 self._scribe.write()
                 self._scribe.close_minute()
@@ -152,6 +166,11 @@ class Gateway:
                 now, wall = clock(), _wall_clock()
                 self._log.anchor(now, wall)
                 self._log_dir.close(self._log.take(now, closing=True), now, wall)
+
+    def _folders(self) -> dict[str, Path]:
+        """Where this gateway writes, by section of the settings."""
+        folders = {"data": None if self.store is None else self.store.folder, "log": self._settings.log.dir}
+        return {name: folder for name, folder in folders.items() if folder is not None}
 
     async def reload(self, settings: Settings) -> Outcome:
         """Let *settings*, and the files they name, hold as far as they can without a restart, or not at all."""

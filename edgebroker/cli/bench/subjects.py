@@ -90,8 +90,13 @@ def relay() -> Subject:
 
 
 def runner(python: list[str]) -> Callable[[int, Path], list[str]]:
-    """The command a user would type, with default settings."""
-    return lambda port, _: [*python, "-m", "edgebroker", "run", "--host", HOST, "--port", str(port)]
+    """The command a user would type, with default settings; what it keeps is kept where it does not stay."""
+
+    def command(port: int, directory: Path) -> list[str]:
+        where = ("--host", HOST, "--port", str(port), "--data", str(directory / "data"))
+        return [*python, "-m", "edgebroker", "run", *where]
+
+    return command
 
 
 def version_of(python: list[str], environment: Mapping[str, str]) -> str:
