@@ -84,6 +84,7 @@ def test_the_loss_is_the_median_of_the_rounds() -> None:
     made.attacked = [{"fast_per_s": 50.0}, {"fast_per_s": 99.0}, {"fast_per_s": 90.0}]
     assert made.loss() == pytest.approx(0.1)
     assert outcome(failure="x").loss() is None
+    assert outcome(calm=0, hit=0).loss() == 1, "it has not recovered from the round before"
 
 
 def test_counters_of_refusals_are_found() -> None:

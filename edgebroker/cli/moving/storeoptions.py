@@ -9,7 +9,7 @@ from typing import Final
 from .conffile import Line
 from .draft import Context, Draft
 from .findings import Finding, Verdict
-from .rules import Rule, missing, needless, switch, text, truth, whole
+from .rules import Rule, bound, missing, needless, switch, text, truth
 
 _LEVELS: Final = {
     "none": "error",
@@ -85,12 +85,6 @@ def log_type(draft: Draft, context: Context, line: Line) -> Finding:
     return Finding(line, Verdict.DIFFERS, f'the nearest level is "{level}", and what is worse', (name,))
 
 
-def sys_interval(draft: Draft, context: Context, line: Line) -> Finding:
-    """How often `$SYS` is told."""
-    whole(line)
-    return Finding(line, Verdict.MISSING, "figures are on /metrics and /status (http.port), whenever somebody asks")
-
-
 OPTIONS: Final[dict[str, Rule]] = {
     "persistence": kept,
     "retained_persistence": kept,  # its name of old
@@ -107,7 +101,7 @@ OPTIONS: Final[dict[str, Rule]] = {
         on=needless('connections are told at notices.level = "info"'),
         off=missing('connections are told from notices.level = "info" on, with what else belongs there'),
     ),
-    "sys_interval": sys_interval,
+    "sys_interval": bound("mqtt", "sys_interval_s"),
     "pid_file": needless("the gateway stays in the foreground: its service manager knows the process"),
     "user": needless("start it as that user (User= in the systemd unit); a gateway never changes its own"),
     "set_tcp_nodelay": needless("it is always so"),

@@ -57,11 +57,12 @@ class Outcome:
     failure: str = ""
 
     def loss(self) -> float | None:
-        """The share of the fast pair's throughput that is gone, the median of the rounds; None if all failed."""
-        shares = [
-            1 - hit["fast_per_s"] / calm["fast_per_s"] for calm, hit in zip(self.calm, self.attacked, strict=False)
-        ]
-        return median(shares) if shares else None
+        """The share of the fast pair's throughput that is gone, the median of the rounds; None if all failed.
+
+        A gateway that has not recovered when the next round begins, and carries nothing then either, has lost all.
+        """
+        rates = [(calm["fast_per_s"], hit["fast_per_s"]) for calm, hit in zip(self.calm, self.attacked, strict=False)]
+        return median(1 - hit / calm if calm else 1.0 for calm, hit in rates) if rates else None
 
     def middle(self, key: str, attacked: bool) -> float:
         """The median over the rounds."""
