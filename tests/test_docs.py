@@ -39,6 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PATIENCE_S = 20  # for what another process is about to do; a machine under load may need seconds
 PORT = "1883"
+TLS_PORT = "8883"  # stands for the same: a section has one port
 HTTP_PORT = "9883"
 SUBACK = 0x90
 HARMLESS = ("make", "git clone", "cd ")
@@ -220,9 +221,9 @@ class Session:
             return command
         if command.startswith(ASKING) and not re.search(r" (--http|--config)\b", command):
             command = f"{command} --http {self.http_port}"
-        if command.startswith(CLIENTS) and not re.search(r" (-p|--port)\b", command):
+        if command.startswith(CLIENTS) and not re.search(r" (-p|--port|--unix)\b", command):
             command = f"{command} -p {PORT}"
-        return re.sub(rf"\b{PORT}\b", str(self.relay.port), command)
+        return re.sub(rf"\b({PORT}|{TLS_PORT})\b", str(self.relay.port), command)
 
     def start_gateway(self, command: str, expected: str) -> None:
         command = f"{command} --port {self.gateway_port}"

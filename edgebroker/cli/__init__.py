@@ -17,6 +17,7 @@ import edgebroker
 from edgebroker.errors import EdgebrokerError
 
 COMMANDS = {
+    "init": "Make certificates, a first user and settings for a gateway.",
     "run": "Run a gateway.",
     "pub": "Publish a message, or the lines of standard input.",
     "sub": "Subscribe by topic and content, and print what arrives.",

@@ -30,6 +30,7 @@ async def metrics(insight: Insight) -> bytes:
     page = Exposition()
     _about(page, insight)
     _messages(page, insight)
+    _doors(page, insight)
     _clients(page, insight, census)
     _matching(page, insight)
     _delivery_log(page, insight)
@@ -66,6 +67,21 @@ def _messages(page: Exposition, insight: Insight) -> None:
     reactor = insight.reactor
     page.counter("edgebroker_received_bytes", "Bytes from clients.", reactor.received_bytes, "bytes")
     page.counter("edgebroker_sent_bytes", "Bytes handed to the sockets of clients.", reactor.sent_bytes, "bytes")
+
+
+def _doors(page: Exposition, insight: Insight) -> None:
+    listeners = insight.listeners
+    page.family("edgebroker_listener_connections", "gauge", "Transports open now, by the listener they came by.")
+    for listener in listeners:
+        page.sample("", listener.connections, listener=listener.label)
+    page.family("edgebroker_turned_away", "counter", "Clients turned away before their CONNECT was read, by cause.")
+    for cause, count in sorted(listeners.refusals.counts.items(), key=lambda item: item[0].value):
+        page.sample("_total", count, cause=cause.value)
+    meaning = "When the certificate of a listener expires, since 1970."
+    page.family("edgebroker_certificate_expiry_seconds", "gauge", meaning, "seconds")
+    for listener in listeners:
+        if listener.tls is not None:
+            page.sample("", listener.tls.validity.end.timestamp(), listener=listener.label)
 
 
 def _clients(page: Exposition, insight: Insight, census: Census) -> None:

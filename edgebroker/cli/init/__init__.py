@@ -1,1 +1,126 @@
-"""What a new gateway needs: an authority and its certificates."""
+"""`edgebroker init [DIR]`: all that a gateway with TLS and users needs, made once and never overwritten."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import re
+import secrets
+import shutil
+import socket
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from edgebridge.session.passwordfile import PasswordFile, make_user
+from edgebridge.session.passwordhash import SALT_BYTES
+from edgebroker.cli import Refused
+from edgebroker.cli.init.authority import CERTIFICATE_DAYS, Authority
+from edgebroker.cli.init.template import settings_file, unit_file
+from edgebroker.world.privatefile import replace_private
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9a-fA-F:.]{2,45}")
+PASSWORD_BYTES = 15
+"""120 bits of chance, 20 characters: typed once into a device, guessed never."""
+
+
+@click.command("init")
+@click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--host", "hosts", multiple=True, help="A name or address of this gateway; may be repeated.")
+@click.option("--node", help="What the gateway is called.  [default: this machine's name]")
+@click.option("--user", default="admin", show_default=True, help="The first user.")
+@click.option("--client", default="example", show_default=True, help="Whom the first client certificate names.")
+@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object.")
+def command(directory: Path, hosts: tuple[str, ...], node: str | None, user: str, client: str, as_json: bool) -> None:
+    """Make a certificate authority, certificates, a first user and settings in DIR (here, if none is named).
+
+    Nothing that is there is overwritten: then exit code 2, and nothing is done. The user's password is made by chance
+    and shown this once. Certificates are made by the program `openssl`.
+    """
+    for value, what in ((user, "--user"), (client, "--client"), *(((node, "--node"),) if node else ())):
+        if not NAME.fullmatch(value):
+            raise click.UsageError(f"{what} {value!r}: 1 to 64 letters, digits, '.', '_' or '-'")
+    for host in hosts:
+        if not HOST.fullmatch(host):
+            raise click.UsageError(f"--host {host!r}: write a host name or an IP address")
+    named = list(hosts) or own_names()
+    wanted = [
+        "gateway.toml",
+        "users",
+        "edgebroker.service",
+        *(f"{stem}.{kind}" for stem in ("ca", "server") for kind in ("crt", "key")),
+    ]
+    wanted += [f"clients/{client}.{kind}" for kind in ("crt", "key")]
+    if taken := [name for name in wanted if os.path.lexists(directory / name)]:
+        raise Refused(f"{directory} has {', '.join(taken)} already; nothing is overwritten: name another directory")
+    password = secrets.token_urlsafe(PASSWORD_BYTES)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".init-", dir=directory) as scratch:
+            make(Path(scratch), directory.resolve(), node or own_node_name(), named, user, password, client)
+            (directory / "clients").mkdir(exist_ok=True)
+            for name in wanted:
+                os.rename(Path(scratch, name), directory / name)
+    except OSError as error:
+        raise Refused(f"cannot write into {directory}: {error.strerror}") from error
+    if as_json:
+        made = {"directory": str(directory), "files": wanted, "hosts": named, "user": user, "password": password}
+        click.echo(json.dumps(made))
+    else:
+        click.echo(report(directory, named, user, password, client))
+
+
+def make(folder: Path, final: Path, node: str, hosts: list[str], user: str, password: str, client: str) -> None:
+    """Everything, in *folder*; it will be in *final*. Raises CannotMake, OSError."""
+    authority = Authority.make(folder, f"{node} authority")
+    authority.server(folder, hosts)
+    (folder / "clients").mkdir()
+    authority.client(folder / "clients", client)
+    users = PasswordFile().with_user(make_user(user, password, secrets.token_bytes(SALT_BYTES), None))
+    replace_private(folder / "users", str(users))
+    (folder / "gateway.toml").write_text(settings_file(node, hosts), encoding="utf-8")
+    program = shutil.which("edgebroker") or f"{sys.executable} -m edgebroker"
+    unit = unit_file(program, str(final), pwd.getpwuid(os.getuid()).pw_name)
+    (folder / "edgebroker.service").write_text(unit, encoding="utf-8")
+
+
+def own_names() -> list[str]:
+    """How this machine may be called from outside, and from itself."""
+    name = socket.gethostname()
+    found = [name, f"{name}.local"] if HOST.fullmatch(name) and "." not in name else [name]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # nothing is sent: the system only says which address it would use
+            found.append(probe.getsockname()[0])
+        except OSError:
+            pass  # no network yet
+    return list(dict.fromkeys([*filter(HOST.fullmatch, found), "localhost", "127.0.0.1", "::1"]))
+
+
+def own_node_name() -> str:
+    """This machine's name, if a node may be called so."""
+    name = socket.gethostname().partition(".")[0]
+    return name if NAME.fullmatch(name) else "gateway"
+
+
+def report(directory: Path, hosts: list[str], user: str, password: str, client: str) -> str:
+    """What was made and what comes next, for people."""
+    at = "" if directory == Path() else f"{directory}/"
+    pair = f"{at}clients/{client}"
+    return f"""\
+made in {directory}:
+  gateway.toml         settings: a listener for this machine (1883), one with TLS for devices (8883)
+  ca.crt, ca.key       your own authority; devices need ca.crt, nobody needs ca.key but you: keep a copy elsewhere
+  server.crt, .key     the gateway's certificate, for {CERTIFICATE_DAYS} days, as {", ".join(hosts)}
+  {f"clients/{client}.*":<20} a client certificate: whoever shows it is the user {client}
+  users                the first user: {user}, password: {password}   (it is shown this once)
+  edgebroker.service   to start with the machine (systemd)
+next:
+  edgebroker check {at}gateway.toml
+  edgebroker run --config {at}gateway.toml
+  edgebroker sub -h {hosts[0]} --cafile {at}ca.crt -u {user} -P PASSWORD -t '#' -v
+  edgebroker pub -h {hosts[0]} --cafile {at}ca.crt --cert {pair}.crt --key {pair}.key -t a -m hello"""

@@ -1,0 +1,122 @@
+"""`edgebroker init`: what it makes works as it is, and it overwrites nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import ssl
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from edgebroker.cli.init import command as init
+from edgebroker.cli.init import own_names
+from edgebroker.world.settings import Settings
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed; it makes the certificates"),
+]
+PATIENCE_S = 30.0
+
+
+def made(folder: Path, *options: str) -> dict[str, Any]:
+    done = CliRunner().invoke(init, [str(folder), "--json", *options])
+    assert done.exit_code == 0, done.output
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def edgebroker(*arguments: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "edgebroker", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_gateway_runs_and_who_has_the_password_or_the_certificate_comes_in(
+    start_gateway: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder = tmp_path / "new"
+    answer = made(folder, "--host", "localhost", "--host", "127.0.0.1", "--user", "anna", "--client", "pump-3")
+    settings = folder / "gateway.toml"
+    settings.write_text(settings.read_text().replace("port = 8883", "port = 0"))
+    assert edgebroker("check", str(settings))[0] == 0
+    gateway = start_gateway("--config", str(settings))
+    port = str(gateway.listening["listeners"][1]["port"])
+    way = ["-h", "localhost", "-p", port, "--cafile", str(folder / "ca.crt"), "-t", "a", "-q", "1"]
+    publish = ["pub", *way, "-r", "-m", "hello"]
+    pair = ["--cert", str(folder / "clients/pump-3.crt"), "--key", str(folder / "clients/pump-3.key")]
+    assert edgebroker(*publish)[0] == 1, "who says nothing stays outside"
+    assert edgebroker(*publish, "-u", "anna", "-P", "wrong")[0] == 1
+    assert edgebroker(*publish, *pair) == (0, "")
+    receive = ["sub", *way, "-C", "1", "-W", "20"]
+    assert edgebroker(*receive, "-u", "anna", "-P", answer["password"]) == (0, "hello\n")
+    gateway.process.terminate()
+    assert gateway.process.wait(PATIENCE_S) == 0
+
+
+def test_keys_and_passwords_are_private_and_the_settings_are_read_by_people(tmp_path: Path) -> None:
+    made(tmp_path)
+    for path in tmp_path.rglob("*"):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if path.suffix == ".key" or path.name == "users":
+            assert mode == 0o600, path
+    assert not list(tmp_path.glob(".init-*"))
+    text = (tmp_path / "gateway.toml").read_text()
+    commented = "\n".join(
+        line.removeprefix("# ")
+        if line.startswith(("# [", "# ")) and ("=" in line or "[[" in line) and "`" not in line
+        else line
+        for line in text.splitlines()
+    )
+    settings = Settings.parse(commented, "gateway.toml", tmp_path)
+    assert [one.label for one in settings.listeners] == ["local", "devices", "browsers", "socket"], (
+        "what is commented out holds too when it is not"
+    )
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    made(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    (tmp_path / "gateway.toml").unlink()
+    done = CliRunner().invoke(init, [str(tmp_path)])
+    assert done.exit_code == 2
+    assert "users, edgebroker.service, ca.crt, ca.key, server.crt, server.key, clients/example.crt" in done.stderr
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == before.keys() - {tmp_path / "gateway.toml"}
+
+
+@pytest.mark.parametrize(
+    "options", [["--user", "a b"], ["--client", "../x"], ["--host", "a,DNS:b"], ["--host", "$ENV"], ["--node", "-"]]
+)
+def test_names_that_would_mean_something_else_are_refused(tmp_path: Path, options: list[str]) -> None:
+    done = CliRunner().invoke(init, [str(tmp_path / "d"), *options])
+    assert done.exit_code == 2
+    assert not (tmp_path / "d").exists()
+
+
+def test_the_certificate_has_every_name_of_this_machine(tmp_path: Path) -> None:
+    assert made(tmp_path)["hosts"] == own_names()
+    context = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
+    [authority] = context.get_ca_certs()
+    assert str(authority["subject"]).count("authority") == 1
+    text = subprocess.check_output(
+        ["openssl", "x509", "-in", str(tmp_path / "server.crt"), "-noout", "-text"], text=True
+    )
+    assert "DNS:localhost" in text
+    assert "IP Address:127.0.0.1" in text
+
+
+def test_without_openssl_nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-m", "edgebroker", "init", str(tmp_path / "d")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "apt install openssl" in done.stderr
+    assert list((tmp_path / "d").iterdir()) == []
