@@ -30,6 +30,7 @@ COMMANDS = {
     "acl": "Check an access-control file, and ask what it allows.",
     "passwd": "Add users to a password file, change or check their passwords.",
     "import": "Translate a configuration of Mosquitto into settings.",
+    "journal": "Check and read what a gateway keeps.",
     "log": "Read, sum up and export delivery logs.",
     "bench": "Measure this broker, side by side with another.",
     "simulate": "Repeat published experiments.",

@@ -38,6 +38,7 @@ from edgebroker.storage.journal.work import (
 from edgebroker.world.synctimes import SyncTimes
 
 LOCK = "lock"
+LOCKS = Path("/proc/locks")
 ZEROS = bytes(128 * KIB)
 BUFFER_BYTES = 256 * KIB
 
@@ -90,6 +91,20 @@ class JournalFiles:
         for descriptor in descriptors:
             with suppress(OSError):
                 os.close(descriptor)
+
+    def owner(self) -> str | None:
+        """The process that has the folder, in words; None if none has, or the machine does not say.
+
+        Asking for the lock would tell too, and refuse a gateway that starts in that moment.
+        """
+        try:
+            inode = (self.path / LOCK).stat().st_ino
+            locks = [line.split() for line in LOCKS.read_text(encoding="ascii").splitlines()]
+            if any(lock[1] == "FLOCK" and lock[5].rpartition(":")[2] == str(inode) for lock in locks):
+                return (self.path / LOCK).read_text(encoding="utf-8").strip() or "another process"
+        except (OSError, ValueError, IndexError):
+            pass
+        return None
 
     # -- what recovery reads ------------------------------------------------------------------------------------------
 
