@@ -28,6 +28,7 @@ QUEUE_BYTES_MAX = 4 * MIB  # the same, in payload bytes
 INFLIGHT_MAX = 1_024  # unacknowledged QoS 1 and 2 messages for clients that state no receive maximum
 RECEIVE_MAXIMUM = 1_024  # unfinished QoS 2 messages we take from one client, announced in CONNACK
 TOPIC_ALIAS_MAXIMUM = 32  # aliases a client may set towards us; each may hold a topic of 64 KiB
+OUT_ALIASES_MAX = 32  # aliases we set towards a client that takes them; 100 bytes each
 PACKET_BYTES_MAX = 16 * MIB  # largest packet we take; the standard allows 256 MiB, a Pi does not
 SUBSCRIPTIONS_PER_CLIENT_MAX = 100_000
 CLIENT_ID_BYTES_MAX = 1_024

@@ -13,6 +13,7 @@ from edgebridge.frontend.keeping import Keeping
 from edgebridge.frontend.notes import CONNECTED, DISCONNECTED, REFUSED, Notes
 from edgebridge.frontend.objections import objection
 from edgebridge.frontend.offers import keep_alive_s, offers
+from edgebridge.frontend.outaliases import OutAliases
 from edgebridge.frontend.plans import Plans
 from edgebridge.frontend.publishing import Publishing
 from edgebridge.frontend.redirect import Redirect
@@ -32,6 +33,7 @@ from edgebridge.wire.packets import ConnAck, Connect, Disconnect
 from edgebridge.wire.properties import Properties, Property, number
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import SECOND, Instant
+from edgebroker.limits import OUT_ALIASES_MAX
 from edgebroker.names import ClientId
 from edgebroker.node.events import ClientGone
 from edgebroker.node.node import Node
@@ -272,6 +274,8 @@ class Connecting:
         properties[Property.TOPIC_ALIAS_MAXIMUM] = terms.topic_alias_maximum
         properties[Property.MAXIMUM_PACKET_SIZE] = terms.packet_bytes_max
         properties.update(offers(terms, connect, ClientId(session.client_id)))
+        if aliases := min(number(asked, Property.TOPIC_ALIAS_MAXIMUM, 0), OUT_ALIASES_MAX):
+            connection.out_aliases = OutAliases(aliases)
 
     def _watch(self, connection: Connection, now: Instant) -> None:
         timers = self._node.timers

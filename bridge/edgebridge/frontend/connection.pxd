@@ -12,7 +12,7 @@ cdef class Connection:
     cdef public object certificate, entrance
     cdef public bint closing, is_dirty, is_held, is_v5, paused, has_problem_information
     cdef public bytes last_words
-    cdef public object gates
+    cdef public object gates, out_aliases
     cdef public object dialect, farewell, heard, keep_alive, number, peer, state, transport, verdict
     cdef public list dirty, out, out_runs, pending
     cdef public Py_ssize_t out_bytes, out_bytes_max, out_messages, packet_bytes_max, pending_bytes, pending_wanted

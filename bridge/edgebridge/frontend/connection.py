@@ -6,6 +6,7 @@ from collections import deque
 from typing import Any
 
 from edgebridge.frontend.entrance import LOCAL, Certificate
+from edgebridge.frontend.outaliases import OutAliases
 from edgebridge.session.lifecycle import State
 from edgebridge.session.session import Session
 from edgebridge.session.verdict import ANYBODY
@@ -56,6 +57,7 @@ class Connection:
         "last_words",
         "number",
         "out",
+        "out_aliases",
         "out_bytes",
         "out_bytes_max",
         "out_messages",
@@ -93,6 +95,8 @@ class Connection:
         """The largest packet the client takes; 0: any."""
         self.has_problem_information = True
         self.aliases: dict[int, str] = {}
+        self.out_aliases: OutAliases | None = None
+        """For a client that takes topic aliases from us."""
         # What arrived and is no whole packet yet. It is joined only when `pending_wanted` bytes are there, so that
         # a large packet in many chunks is copied once.
         self.pending: list[bytes] = []

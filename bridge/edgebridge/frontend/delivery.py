@@ -65,13 +65,19 @@ class Delivery:
             return
         if self._keeping.is_taking:
             self._keeping.hold(connection, self._keeping.next_record())
-        packet = encoding.packet(connection.is_v5, 0, 0, now, retain, False, identifiers)
+        aliases = connection.out_aliases
+        if aliases is None:
+            packet = encoding.packet(connection.is_v5, 0, 0, now, retain, False, identifiers)
+        else:
+            packet = aliases.encode(publication, 0, 0, now, retain, identifiers)
         if not connection.fits(packet):
             self._drop(publication, session, copy.label, 0, Cause.PACKET_TOO_LARGE, now)
         elif not connection.takes(len(packet)):
             self._drop(publication, session, copy.label, 0, Cause.OUT_BUFFER_FULL, now)
         else:
             connection.send(packet)
+            if aliases is not None:
+                aliases.sent(publication.topic)
             connection.out_messages += 1
             if self._ledger.log is not None:
                 connection.out_runs.append(
@@ -172,12 +178,20 @@ class Delivery:
     ) -> bool:
         """Whether *entry* was sent; else the client does not take packets of its size."""
         packet_id = session.inflight.add(entry)
-        packet = encoding.packet(connection.is_v5, entry.qos, packet_id, now, entry.retain, False, entry.identifiers)
+        aliases = connection.out_aliases
+        if aliases is None:
+            packet = encoding.packet(
+                connection.is_v5, entry.qos, packet_id, now, entry.retain, False, entry.identifiers
+            )
+        else:
+            packet = aliases.encode(entry.publication, entry.qos, packet_id, now, entry.retain, entry.identifiers)
         if not connection.fits(packet):
             session.inflight.settle(packet_id, entry.qos)
             self._drop(entry.publication, session, entry.text, entry.qos, Cause.PACKET_TOO_LARGE, now)
             return False
         connection.send(packet)
+        if aliases is not None:
+            aliases.sent(entry.publication.topic)
         return True
 
     def resume(self, session: Session, now: Instant) -> None:

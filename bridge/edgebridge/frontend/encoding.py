@@ -48,7 +48,7 @@ class Encoding:
         if is_v5:
             properties = NO_PROPERTIES
             if publication.properties or identifiers or publication.expires_at is not None:
-                properties = encode_properties(_properties(publication, identifiers, now))
+                properties = encode_properties(properties_for(publication, identifiers, now))
         payload = publication.payload
         self._head = publish_head(self._topic, qos, retain, dup, properties, len(payload), is_v5)
         self._tail = properties + payload
@@ -57,7 +57,7 @@ class Encoding:
         self._retain = retain
 
 
-def _properties(publication: Publication, identifiers: tuple[int, ...], now: Instant) -> Properties:
+def properties_for(publication: Publication, identifiers: tuple[int, ...], now: Instant) -> Properties:
     """What a reader gets: the publisher's properties, the time left to live [MQTT-3.3.2-6], its own identifiers."""
     properties: Properties = dict(publication.properties or {})
     if publication.expires_at is not None:

@@ -1,0 +1,60 @@
+"""Topic aliases towards a client that takes them (MQTT 5.0 section 3.3.2.3.4): a topic it knows is three bytes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edgebridge.frontend.encoding import properties_for
+from edgebridge.wire.head import publish_head
+from edgebridge.wire.properties import Property, encode_properties
+from edgebroker.instants import Instant
+from edgebroker.publication import Publication
+
+TOPIC_BYTES_MIN: Final = 8  # an alias costs three bytes with every message, so shorter topics gain next to nothing
+
+
+class OutAliases:
+    """The aliases of one connection. The first topics get them and keep them; `most` bounds how many.
+
+    Whole runs of QoS 0 are copied as they came, with their topics; everything else that is sent passes here.
+    """
+
+    __slots__ = ("_known", "most")
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._known: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def encode(
+        self,
+        publication: Publication,
+        qos: int,
+        packet_id: int,
+        now: Instant,
+        retain: bool,
+        identifiers: tuple[int, ...],
+    ) -> bytes:
+        """The packet for this client; say `sent` if it is sent."""
+        topic = publication.topic
+        alias = self._known.get(topic, 0)
+        octets = b"" if alias else topic.encode()
+        if not alias and self._has_room(topic):
+            alias = len(self._known) + 1
+        properties = properties_for(publication, identifiers, now)
+        if alias:
+            properties[Property.TOPIC_ALIAS] = alias
+        encoded = encode_properties(properties)
+        payload = publication.payload
+        head = publish_head(octets, qos, retain, False, encoded, len(payload), True)
+        return head + (packet_id.to_bytes(2, "big") if qos else b"") + encoded + payload
+
+    def sent(self, topic: str) -> None:
+        """A packet with *topic* is on its way: from now on the client knows its alias."""
+        if topic not in self._known and self._has_room(topic):
+            self._known[topic] = len(self._known) + 1
+
+    def _has_room(self, topic: str) -> bool:
+        return len(self._known) < self.most and len(topic) >= TOPIC_BYTES_MIN
