@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from edgebroker.world.operatorlog import as_json as as_json_lines
 from edgebroker.world.outlet import Outlet, is_journal
 from edgebroker.world.reload import rejected
 from edgebroker.world.settings import Settings
+from edgebroker.world.systemd import Systemd
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 
@@ -101,6 +102,9 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
     log = OperatorLog(outlet.write, Level[settings.notices.level.upper()], form)
     gateway = Gateway(settings, tell=log.line, notices=log)
     gateway.pulse.each_beat(outlet.flush)
+    systemd = Systemd()
+    if systemd.is_there:
+        gateway.pulse.each_beat(systemd.alive)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: log.unexpected(context))
@@ -129,8 +133,19 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
             _say(f"try: mosquitto_sub {hint} -t '$filter/temp%3E30/sensors/#' -v")
         if gateway.store is not None:
             _say(f"sessions that are to last, and what they were promised, are kept in {gateway.store.folder}")
-    reloading = asyncio.create_task(_reload_when_told(gateway, read, hung_up, as_json))
+    status = f"listens on {', '.join(map(str, listeners))}"
+    systemd.ready(status)
+
+    async def reload_and_say() -> None:
+        systemd.reloading()
+        try:
+            await _reload(gateway, read, as_json)
+        finally:
+            systemd.ready(status)
+
+    reloading = asyncio.create_task(_whenever(hung_up, reload_and_say))
     await stopping.wait()
+    systemd.stopping()
     reloading.cancel()
     await gateway.stop()
     await outlet.drain()
@@ -144,21 +159,26 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
         _say("stopped: " + ", ".join(f"{name} {count}" for name, count in accounts.items() if count))
 
 
-async def _reload_when_told(gateway: Gateway, read: Callable[[], Settings], told: asyncio.Event, as_json: bool) -> None:
-    """Read the settings again, every time somebody asks, and say what became of it."""
+async def _whenever(told: asyncio.Event, work: Callable[[], Awaitable[None]]) -> None:
+    """Do *work* each time it is *told*, one after the other."""
     while True:
         await told.wait()
         told.clear()
-        try:
-            outcome = await gateway.reload(read())
-        except SettingsInvalid as error:
-            outcome = rejected(error)
-        except Exception as error:  # the gateway goes on, and so does whoever asks again
-            message = "edgebroker: a reload is given up"
-            asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
-            continue
-        for line in [json.dumps(outcome.as_json())] if as_json else outcome.lines():
-            _say(line)
+        await work()
+
+
+async def _reload(gateway: Gateway, read: Callable[[], Settings], as_json: bool) -> None:
+    """Read the settings again, and say what became of it."""
+    try:
+        outcome = await gateway.reload(read())
+    except SettingsInvalid as error:
+        outcome = rejected(error)
+    except Exception as error:  # the gateway goes on, and so does whoever asks again
+        message = "edgebroker: a reload is given up"
+        asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
+        return
+    for line in [json.dumps(outcome.as_json())] if as_json else outcome.lines():
+        _say(line)
 
 
 def _say(line: str) -> None:

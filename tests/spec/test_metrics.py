@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,93 +25,7 @@ from edgebroker.world.process import Process
 from edgebroker.world.pulse import BOUNDS_S, Pulse
 from edgebroker.world.settings import Settings
 
-# -- the grammar (openmetrics.io, "Text format", ABNF) ----------------------------------------------------------
-
-NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
-NUMBER = r"[+-]?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|[Ii]nf|NaN)"
-ESCAPED = r'(?:[^"\\\n]|\\["\\n])*'
-LABEL = rf'([a-zA-Z_][a-zA-Z0-9_]*)="({ESCAPED})"'
-SAMPLE = re.compile(rf"({NAME})(?:\{{((?:{LABEL})(?:,{LABEL})*)?\}})? ({NUMBER})")
-SUFFIXES = {
-    "counter": {"_total", "_created"},
-    "gauge": {""},
-    "info": {"_info"},
-    "histogram": {"_bucket", "_sum", "_count", "_created"},
-    "unknown": {""},
-}
-
-
-@dataclass
-class Family:
-    kind: str = "unknown"
-    unit: str = ""
-    meaning: str = ""
-    samples: dict[tuple[str, tuple[tuple[str, str], ...]], float] = field(default_factory=dict)
-
-    def value(self, suffix: str = "", **labels: str) -> float:
-        return self.samples[suffix, tuple(sorted(labels.items()))]
-
-
-def read(page: bytes) -> dict[str, Family]:
-    """The families of a page. Raises AssertionError for anything that the specification does not allow."""
-    text = page.decode()
-    assert text.endswith("\n# EOF\n"), "a page ends with EOF and a line feed"
-    families: dict[str, Family] = {}
-    name = ""
-    for line in text.removesuffix("# EOF\n").splitlines():
-        if line.startswith("# "):
-            keyword, of, value = line[2:].split(" ", 2)
-            assert re.fullmatch(NAME, of), line
-            if of != name:
-                assert of not in families, f"{of} stands in two places"
-                name, families[of] = of, Family()
-            family = families[name]
-            assert not family.samples, f"what is said of {name} stands before its samples"
-            match keyword:
-                case "TYPE":
-                    assert family.kind == "unknown", line
-                    assert value in SUFFIXES, line
-                    family.kind = value
-                case "UNIT":
-                    assert not family.unit, line
-                    assert name.endswith(f"_{value}"), line
-                    family.unit = value
-                case "HELP":
-                    assert not family.meaning, line
-                    assert re.fullmatch(ESCAPED, value), line
-                    family.meaning = value
-                case _:
-                    raise AssertionError(line)
-            continue
-        found = SAMPLE.fullmatch(line)
-        assert found, line
-        family = families[name]
-        suffix = found[1].removeprefix(name)
-        assert found[1].startswith(name), line
-        assert suffix in SUFFIXES[family.kind], line
-        labels = re.findall(LABEL, found[2] or "")
-        assert len({label for label, _ in labels}) == len(labels), f"a label twice: {line}"
-        key = (suffix, tuple(sorted(labels)))
-        assert key not in family.samples, f"twice: {line}"
-        family.samples[key] = float(found[found.re.groups])
-    for name, family in families.items():
-        check(name, family)
-    return families
-
-
-def check(name: str, family: Family) -> None:
-    values = family.samples
-    if family.kind in ("counter", "histogram"):
-        assert all(value >= 0 for value in values.values()), name
-    if family.kind == "info":
-        assert not family.unit
-        assert set(values.values()) == {1.0}
-    if family.kind == "histogram":
-        buckets = [(float(dict(labels)["le"]), value) for (suffix, labels), value in values.items() if labels]
-        assert buckets == sorted(buckets), "bounds rise"
-        assert [count for _, count in buckets] == sorted(count for _, count in buckets), "and so do the counts"
-        assert buckets[-1] == (float("inf"), family.value("_count"))
-        assert family.value("_sum") >= 0
+from .openmetricsreader import Family, read
 
 
 @pytest.mark.parametrize(
@@ -370,3 +284,41 @@ def test_the_documentation_lists_every_metric(root: Path, tmp_path: Path) -> Non
         assert listed == {name + suffixes.get(family.kind, "") for name, family in page.items()}
 
     with_gateway(story, log_dir=tmp_path / "log")
+
+
+def names_in(root: Path) -> dict[str, set[str]]:
+    """File of deploy/ -> the metrics its expressions name."""
+    board = json.loads((root / "deploy/grafana/edgebroker.json").read_text())
+    shown = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    shown += [one["expr"] for one in board["annotations"]["list"]]
+    shown += [one["query"] for one in board["templating"]["list"] if one["type"] == "query"]
+    rules = re.findall(r"^ +expr: (.*)$", (root / "deploy/prometheus/edgebroker.rules.yml").read_text(), re.MULTILINE)
+    return {
+        name: {found for text in texts for found in re.findall(r"\b(?:edgebroker|process)_\w+", text)}
+        for name, texts in (("grafana", shown), ("prometheus", rules))
+    }
+
+
+def test_dashboard_and_alerts_name_metrics_that_there_are(root: Path, tmp_path: Path) -> None:
+    async def story(gateway: Gateway) -> None:
+        page = await page_of(gateway)
+        suffixes = {"counter": "_total", "info": "_info", "histogram": "_bucket"}
+        known = {name + suffixes.get(family.kind, "") for name, family in page.items()}
+        for file, named in names_in(root).items():
+            assert len(named) >= 5
+            assert named <= known, file
+
+    with_gateway(story, log_dir=tmp_path / "log")
+
+
+def test_panels_of_the_dashboard_do_not_overlap(root: Path) -> None:
+    panels = json.loads((root / "deploy/grafana/edgebroker.json").read_text())["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    cells = [
+        (x, y)
+        for at in (panel["gridPos"] for panel in panels)
+        for x in range(at["x"], at["x"] + at["w"])
+        for y in range(at["y"], at["y"] + at["h"])
+    ]
+    assert len(set(cells)) == len(cells)
+    assert max(x for x, _ in cells) < 24
