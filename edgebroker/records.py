@@ -63,6 +63,8 @@ class Cause(IntEnum):
     """Filtered: who asked for it may not read it. Dropped: its reader may not read it any more."""
     SUPERSEDED = 13
     """Dropped: a later message of its topic came while it waited, and only the last one is to wait."""
+    MEMORY_FULL = 14
+    """Dropped: all clients together held too much, and this queue was the largest."""
 
 
 class ColumnType(Enum):

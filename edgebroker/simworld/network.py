@@ -18,6 +18,7 @@ from edgebridge.frontend.authenticating import Verification
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.entrance import LOCAL
 from edgebridge.frontend.frontend import Frontend
+from edgebridge.frontend.quota import QUOTA, Quota
 from edgebridge.frontend.terms import Terms
 from edgebridge.session.access import OPEN, Access
 from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
@@ -213,6 +214,7 @@ class SimulatedBroker:
         terms: Terms | None = None,
         log: DeliveryLog | None = None,
         access: Access = OPEN,
+        quota: Quota = QUOTA,
         store: SimulatedStore | None = None,
     ) -> None:
         """Without a *store* nothing outlives a crash."""
@@ -231,6 +233,7 @@ class SimulatedBroker:
         """How many times the broker was started."""
         self._terms = terms or Terms()
         self._log = log
+        self._quota = quota
         self._access = access
         self._secret = simulation.random.randbytes(32) if access is not OPEN else b""
         self._digest = sha256()
@@ -244,7 +247,7 @@ class SimulatedBroker:
         self.ledger = Ledger(self._log)
         journal, stored = (None, None) if self.store is None else self.store.boot()
         self.frontend = Frontend(
-            Node(self.ledger), self._terms, self._new_client_id, self._access, self._secret, journal
+            Node(self.ledger), self._terms, self._new_client_id, self._access, self._secret, journal, self._quota
         )
         if self.store is not None and stored is not None:
             self.frontend.keeping.clock = self.store.stored_clock(stored, now)
@@ -276,7 +279,12 @@ class SimulatedBroker:
     @property
     def is_busy(self) -> bool:
         """Whether bytes are on their way or wait to be flushed; what is still to come by itself does not count."""
-        if self._turn_planned or (self.store is not None and self.store.is_writing) or self._is_anybody_held:
+        if (
+            self._turn_planned
+            or (self.store is not None and self.store.is_writing)
+            or self._is_anybody_held
+            or self.frontend.turns
+        ):
             return True
         return any(line.is_moving for line in self.lines)
 
@@ -314,6 +322,7 @@ class SimulatedBroker:
 
     def replace_access(self, access: Access) -> int:
         """Other files hold; returns how many had to go."""
+        self._access = access
         self._plan_turn()
         return self.frontend.replace_access(access, self.simulation.now)
 
@@ -359,6 +368,7 @@ class SimulatedBroker:
 
     def _fire(self) -> None:
         self.frontend.fire(self.simulation.now)
+        self.frontend.readable.clear()  # lines go on reading all the time
         self._plan_turn()
 
     def _flush(self) -> None:

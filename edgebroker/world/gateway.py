@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgebridge.frontend.frontend import Frontend
+from edgebridge.frontend.quota import Quota
 from edgebridge.frontend.redirect import Redirect
 from edgebridge.frontend.terms import Terms
 from edgebridge.wire.reasons import ReasonCode
@@ -77,12 +78,13 @@ class Gateway:
         self.store = None if folder is None else Store(folder, settings)
         """What is kept between runs; None if nothing is."""
         self.frontend = Frontend(
-            Node(self.ledger),
+            Node(self.ledger, settings.quota.subscriptions_max),
             Terms(**granted),
             new_client_id=lambda: f"auto-{uuid.uuid4().hex}",
             access=access,
             secret=secrets.token_bytes(32),
             journal=None if self.store is None else self.store.journal,
+            quota=Quota(**{bound.name: getattr(settings.quota, bound.name) for bound in fields(Quota)}),
         )
         self.frontend.send_elsewhere(_redirect(settings.redirect))
         self.frontend.sys_topics.facts = self._facts

@@ -245,6 +245,7 @@ class Reactor:
             self.frontend.fire(clock())
         except Exception as error:  # what else is due stays due, and the alarm rings again at once
             self._loop.call_exception_handler({"message": "edgebroker: a deadline is given up", "exception": error})
+        self.read_on()
         self.turn()
         self.arm()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edgebridge.frontend.entrance import LOCAL, Entrance
+from edgebridge.frontend.quota import QUOTA, Quota
 from edgebridge.frontend.terms import Terms
 from edgebridge.session.access import OPEN, Access
 from edgebridge.wire.dialect import DIALECTS, V5, V311, Dialect
@@ -31,11 +32,12 @@ class Story:
         access: Access = OPEN,
         entrance: Entrance = LOCAL,
         is_stored: bool = False,
+        quota: Quota = QUOTA,
     ) -> None:
         if self._player is None:
             simulation = Simulation()
             store = SimulatedStore(simulation) if is_stored else None
-            broker = SimulatedBroker(simulation, terms, access=access, store=store)
+            broker = SimulatedBroker(simulation, terms, access=access, store=store, quota=quota)
             self._player = Player(broker, self.dialect, self._weather)
             self.broker.entrance = entrance
         self._player.play(script)

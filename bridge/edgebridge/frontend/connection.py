@@ -9,6 +9,7 @@ from edgebridge.frontend.entrance import LOCAL, Certificate
 from edgebridge.frontend.outaliases import OutAliases
 from edgebridge.session.lifecycle import State
 from edgebridge.session.session import Session
+from edgebridge.session.tokenbucket import Meter
 from edgebridge.session.verdict import ANYBODY
 from edgebridge.wire.dialect import V311, Dialect
 from edgebroker.instants import Instant
@@ -55,6 +56,7 @@ class Connection:
         "is_v5",
         "keep_alive",
         "last_words",
+        "meter",
         "number",
         "out",
         "out_aliases",
@@ -102,6 +104,8 @@ class Connection:
         self.pending: list[bytes] = []
         self.pending_bytes = 0
         self.pending_wanted = 0
+        self.meter: Meter | None = None
+        """Counts what the client publishes; None: it may publish as fast as it likes."""
         self.is_held = False
         """Whole packets wait in `pending` too: nothing is taken from it, and a world had better not read on."""
         self.dirty = dirty

@@ -127,6 +127,11 @@ class Delivery:
         self._kept = [one for one in self._kept if one[1] is not entry]
         self._keeping.settled(session, entry, now)
 
+    def shed(self, session: Session, now: Instant) -> None:
+        """Everything that waits in the session's queue is dropped: memory is short."""
+        for entry in session.outbox.pick(lambda _: True):
+            self._give_up(session, entry, Cause.MEMORY_FULL, now)
+
     def has_room(self, publication: Publication, copies: tuple[Copy, ...]) -> bool:
         """Whether every copy at QoS 1 or 2 can be sent or queued: asked where a full queue refuses the publisher."""
         size = publication.held_bytes()
@@ -217,6 +222,7 @@ class Delivery:
             if session.rights is not None and not session.rights.may_read(entry.publication):
                 inflight.settle(entry.packet_id, entry.qos)
                 self._drop(entry.publication, session, entry.text, entry.qos, Cause.NOT_ALLOWED, now)
+                self._keeping.settled(session, entry, now)
                 continue
             packet = Encoding(entry.publication).packet(
                 connection.is_v5, entry.qos, entry.packet_id, now, entry.retain, True, entry.identifiers

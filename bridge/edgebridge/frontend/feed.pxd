@@ -14,17 +14,17 @@ from edgebroker.publication cimport Publication
 
 cdef class Feed:
     cdef Plans _plans
-    cdef object _publishing, _on_frame
+    cdef object _publishing, _on_frame, _turns
     cdef Delivery _delivery
     cdef Keeping _keeping
     cdef bint _asks_for_room
     cdef Ledger _ledger
-    cdef Py_ssize_t _packet_bytes_max
+    cdef Py_ssize_t _connect_bytes_max, _packet_bytes_max
     cdef public long long bundled, packets
     @cython.locals(
         at=Py_ssize_t, end=Py_ssize_t, bytes_max=Py_ssize_t, body=Py_ssize_t, length=Py_ssize_t, stop=Py_ssize_t,
-        done=Py_ssize_t, packets="long long", first=cython.uint, octet=cython.uint, shift=cython.uint, packet_id=int, connected=bint,
-        session=Session,
+        done=Py_ssize_t, packets="long long", first=cython.uint, octet=cython.uint, shift=cython.uint, packet_id=int,
+        connected=bint, session=Session, work=Py_ssize_t, ahead=Py_ssize_t,
     )
     cpdef take(self, Connection connection, bytes chunk, now)
     @cython.locals(

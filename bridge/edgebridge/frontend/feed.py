@@ -14,6 +14,7 @@ from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.keeping import Keeping
 from edgebridge.frontend.plans import Plan, Plans
 from edgebridge.frontend.publishing import Publishing
+from edgebridge.frontend.turns import Turns
 from edgebridge.session.lifecycle import State
 from edgebridge.wire.errors import MalformedPacket, PacketTooLarge, ProtocolViolation
 from edgebridge.wire.head import publish_head
@@ -22,10 +23,22 @@ from edgebroker.instants import Instant
 from edgebroker.node.ledger import Ledger
 from edgebroker.publication import Publication
 
-CONNECT, PUBLISH, DISCONNECT, AUTH = 1, 3, 14, 15  # packet types, the upper half of the first byte
+CONNECT, PUBLISH, SUBSCRIBE, UNSUBSCRIBE, DISCONNECT, AUTH = (
+    1,
+    3,
+    8,
+    10,
+    14,
+    15,
+)  # packet types, the upper half of the first byte
 LARGE_PACKET_BYTES = 1_000  # of such a packet every chunk is a sign of life: on a thin uplink it may take minutes
 CONTROL_PACKET_BYTES_MAX = 512 * 1024  # all but PUBLISH: a CONNECT has five fields of 64 KiB, the rest for properties
 
+WORK_AT_ONCE = 128
+"""Packets of the long way that one connection gets done in one turn, 16 bytes of topic filters counting as one: about
+2 ms."""
+SUBSCRIBE_BYTES_MAX = 128 * 1024
+"""The largest SUBSCRIBE and UNSUBSCRIBE. A packet is done in one go: 2,000 filters of 60 bytes take 40 ms."""
 HELD_BYTES_MAX = 512 * 1024
 """What a client may send ahead of CONNACK. A world that stops reading has taken in 256 KiB at most by then."""
 
@@ -41,6 +54,7 @@ class Feed:
 
     __slots__ = (
         "_asks_for_room",
+        "_connect_bytes_max",
         "_delivery",
         "_keeping",
         "_ledger",
@@ -48,6 +62,7 @@ class Feed:
         "_packet_bytes_max",
         "_plans",
         "_publishing",
+        "_turns",
         "bundled",
         "packets",
     )
@@ -61,6 +76,8 @@ class Feed:
         ledger: Ledger,
         packet_bytes_max: int,
         asks_for_room: bool,
+        connect_bytes_max: int,
+        turns: Turns,
         on_frame: Callable[[Connection, int, bytes, Instant], None],
     ) -> None:
         self._plans = plans
@@ -70,6 +87,8 @@ class Feed:
         self._ledger = ledger
         self._packet_bytes_max = packet_bytes_max
         self._asks_for_room = asks_for_room
+        self._connect_bytes_max = connect_bytes_max
+        self._turns = turns
         self._on_frame = on_frame
         self.packets = 0
         """Whole packets taken."""
@@ -83,8 +102,9 @@ class Feed:
             connection.pending_bytes += len(chunk)
             if connection.is_held:
                 connection.heard = now
-                if connection.pending_bytes > HELD_BYTES_MAX and connection.session is None:
-                    raise TooMuchTooEarly(f"more than {HELD_BYTES_MAX:,} bytes before CONNACK")
+                ahead = HELD_BYTES_MAX if connection.session is None else HELD_BYTES_MAX + self._packet_bytes_max
+                if connection.pending_bytes > ahead:
+                    raise TooMuchTooEarly(f"more than {ahead:,} bytes ahead of our answer")
                 return
             if connection.pending_bytes < connection.pending_wanted:
                 if connection.pending_wanted >= LARGE_PACKET_BYTES:
@@ -97,6 +117,7 @@ class Feed:
         at = 0
         packets = 0
         end = len(chunk)
+        work = WORK_AT_ONCE
         connected = connection.state is State.CONNECTED
         while at < end:
             # -- the fixed header: first byte, remaining length (MQTT 5.0 section 2.1)
@@ -122,8 +143,12 @@ class Feed:
             stop = body + length
             # Others than PUBLISH become many objects: 16 MiB of SUBSCRIBE would be four million.
             bytes_max = self._packet_bytes_max
-            if first >> 4 != PUBLISH and bytes_max > CONTROL_PACKET_BYTES_MAX:
-                bytes_max = CONTROL_PACKET_BYTES_MAX
+            if first >> 4 != PUBLISH:
+                bytes_max = min(bytes_max, CONTROL_PACKET_BYTES_MAX)
+                if not connected:
+                    bytes_max = min(bytes_max, self._connect_bytes_max)
+                elif first >> 4 in (SUBSCRIBE, UNSUBSCRIBE):
+                    bytes_max = min(bytes_max, SUBSCRIBE_BYTES_MAX)
             if stop - at > bytes_max:
                 raise PacketTooLarge(
                     f"a packet of {stop - at} bytes, the limit is {bytes_max}", v311="section 2.2.3", v5="MQTT-3.2.2-15"
@@ -159,6 +184,11 @@ class Feed:
             if not connected:
                 connected = connection.state is State.CONNECTED
             at = stop
+            work -= 1
+            if first >> 4 in (SUBSCRIBE, UNSUBSCRIBE):
+                work -= (stop - body) >> 4
+            if work < 0 and at < end and not connection.is_held:
+                self._turns.hold(connection, now)
             if connection.is_held:
                 break
         self.packets += packets

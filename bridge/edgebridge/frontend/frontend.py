@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from edgebridge.frontend.admission import Admission
 from edgebridge.frontend.authenticating import Authenticating, Verification
 from edgebridge.frontend.connecting import Connecting
 from edgebridge.frontend.connection import Connection
@@ -13,15 +14,19 @@ from edgebridge.frontend.entrance import LOCAL, Entrance
 from edgebridge.frontend.exchanging import Exchanging
 from edgebridge.frontend.feed import Feed
 from edgebridge.frontend.keeping import Keeping
+from edgebridge.frontend.memory import Memory
 from edgebridge.frontend.notes import REFUSED
 from edgebridge.frontend.plans import Plans
 from edgebridge.frontend.publishing import Publishing
+from edgebridge.frontend.quota import QUOTA, Quota
 from edgebridge.frontend.redirect import Redirect
+from edgebridge.frontend.replaying import Replaying
 from edgebridge.frontend.restoring import Restoring
 from edgebridge.frontend.sharing import Sharing
 from edgebridge.frontend.subscribing import Subscribing
 from edgebridge.frontend.systopics import SysTopics
 from edgebridge.frontend.terms import Terms
+from edgebridge.frontend.turns import Turns
 from edgebridge.session.access import OPEN, Access
 from edgebridge.session.lifecycle import State, next_state
 from edgebridge.session.outbox import QueueFull
@@ -72,6 +77,7 @@ class Frontend:
         access: Access = OPEN,
         secret: bytes = b"",
         journal: Journal | None = None,
+        quota: Quota = QUOTA,
     ) -> None:
         """*new_client_id* makes identifiers for clients that bring none; chance is the world's affair.
 
@@ -100,7 +106,12 @@ class Frontend:
         self.publishing.checks_format = terms.payload_format_checked
         node.groups.is_sticky = terms.sharing == "sticky"
         sharing = Sharing(node, self.delivery)
-        self.subscribing = Subscribing(node, self.delivery, keeping, self.retained, sharing)
+        replaying = Replaying(node, self.delivery, self.retained)
+        self.subscribing = Subscribing(node, self.delivery, keeping, sharing, replaying)
+        self.subscribing.filter_tests_max = quota.filter_tests_max
+        self.turns = Turns(node.timers, replaying, self.feed)
+        self.quota = quota
+        self.admission = Admission(quota)
         self.authenticating = Authenticating(node.timers, access, secret)
         self.connecting = Connecting(
             node,
@@ -113,11 +124,10 @@ class Frontend:
             terms,
             new_client_id,
         )
+        self.memory = Memory(quota.memory_bytes_max, self.connections, self.connecting, self.retained, self.delivery)
         self.exchanging = Exchanging(self.connecting, self.authenticating, secret)
         self.notes = self.publishing.notes = self.connecting.notes
-        self.restoring = Restoring(
-            node, keeping, self.connecting, self.subscribing, self.retained, terms.durability
-        )
+        self.restoring = Restoring(node, keeping, self.connecting, self.subscribing, self.retained, terms.durability)
         self._feed = Feed(
             self.plans,
             self.publishing,
@@ -126,6 +136,8 @@ class Frontend:
             node.ledger,
             terms.packet_bytes_max,
             asks_for_room,
+            quota.connect_bytes_max,
+            self.turns,
             self._on_packet,
         )
         self.sys_topics = SysTopics(
@@ -136,7 +148,7 @@ class Frontend:
         """Connections closed for what they sent, by reason."""
         self.accepted = 0
         """Transports so far; also the number of the last connection."""
-        self.readable: list[Connection] = []
+        self.readable = self.turns.readable
         """Connections that were held and are not any more: a world that stopped reading them goes on."""
         delivery, publishing = self.delivery, self.publishing
         self._on: dict[type[Packet], Callable[[Connection, Any, Instant], None]] = {
@@ -174,7 +186,14 @@ class Frontend:
             self._count(ReasonCode.SERVER_BUSY)
             self.notes.add(REFUSED, connection, ReasonCode.SERVER_BUSY, "too many connections")
             connection.close()
+        elif self.memory.is_tight(now):
+            self._count(ReasonCode.QUOTA_EXCEEDED)
+            connection.close()
+        elif not self.admission.admits(peer, now):
+            self._count(ReasonCode.CONNECTION_RATE_EXCEEDED)
+            connection.close()
         else:
+            connection.meter = self.quota.meter(now)
             at = now + self._terms.connect_timeout_s * SECOND
             self.node.timers.set(("connect", connection.number), at)
         return connection
@@ -183,16 +202,23 @@ class Frontend:
         """Bytes arrived."""
         if connection.closing or connection.state is State.CLOSED:
             return
+        published = self.ledger.published
         try:
             self._feed.take(connection, chunk, now)
         except ProtocolError as error:
             self._offended(connection, error)
+        self.memory.read(len(chunk), now)
+        if connection.meter is not None:
+            wait = connection.meter.charge(self.ledger.published - published, len(chunk), now)
+            if wait and connection.is_open:
+                self.turns.pause(connection, now + wait)
 
     def closed(self, connection: Connection, now: Instant) -> None:
         """The transport is gone, whoever closed it."""
         if self.connections.pop(connection.number, None) is not None:
             connection.closing = True
             self.exchanging.forget(connection)
+            self.turns.forget(connection)
             self.connecting.detach(connection, now)
 
     def take_output(self, connection: Connection, now: Instant) -> list[bytes]:
@@ -203,8 +229,11 @@ class Frontend:
         if connection.out_messages:
             self.delivery.written(connection, now)
         session = connection.session
-        if session is not None and session.connection is connection and (session.outbox or session.inflight.unsent):
-            self.delivery.release(session, now)
+        if session is not None and session.connection is connection:
+            if session.outbox or session.inflight.unsent:
+                self.delivery.release(session, now)
+            if session.replays:
+                self.turns.add(connection, now)
         return out
 
     def verifications(self) -> list[Verification]:
@@ -244,6 +273,10 @@ class Frontend:
                     self._count(ReasonCode.MAXIMUM_CONNECT_TIME)
                     why = "the token has expired"
                     self.connecting.dismiss(self.connections[number], ReasonCode.MAXIMUM_CONNECT_TIME, why)
+                case ("turn",):
+                    self.turns.next(now)
+                case ("pause", int(number)) if number in self.connections:
+                    self.turns.resume(self.connections[number], now)
                 case ("will", str(client)) if ClientId(client) in self.connecting.sessions:
                     self.connecting.publish_late_will(self.connecting.sessions[ClientId(client)], now)
                 case ("session", str(client)) if ClientId(client) in self.connecting.sessions:
@@ -349,6 +382,8 @@ class Frontend:
 
     def _check_alive(self, connection: Connection, now: Instant) -> None:
         due = connection.heard + connection.keep_alive
+        if connection.is_held:  # it is we who do not listen
+            due = now + connection.keep_alive
         if due > now:
             self.node.timers.set(("alive", connection.number), due)
         else:

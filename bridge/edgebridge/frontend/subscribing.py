@@ -8,6 +8,7 @@ from typing import Final
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.keeping import Keeping
+from edgebridge.frontend.replaying import Replaying
 from edgebridge.frontend.sharing import Sharing
 from edgebridge.session.carriers import (
     FILTER_PREFIX,
@@ -18,7 +19,6 @@ from edgebridge.session.carriers import (
     parse_subscription,
 )
 from edgebridge.session.records import subscription_record
-from edgebridge.session.retained import Retained
 from edgebridge.session.session import Session
 from edgebridge.session.stored import StoredSubscription
 from edgebridge.wire.encode import encode_packet
@@ -27,14 +27,12 @@ from edgebridge.wire.packets import SubAck, Subscribe, SubscriptionOption, Unsub
 from edgebridge.wire.properties import Properties, Property, subscription_identifiers, user_properties
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.errors import EdgebrokerError, FilterInvalid, FilterTooComplex, TopicInvalid
-from edgebroker.filters import Extractor
+from edgebroker.filters import Filter
 from edgebroker.instants import Instant
+from edgebroker.limits import FILTER_TESTS_PER_CLIENT_MAX
 from edgebroker.node.effects import Granted, Refused
 from edgebroker.node.events import Subscribed, Unsubscribed
 from edgebroker.node.node import Node
-from edgebroker.node.subscriptions import Copy, Subscription
-from edgebroker.publication import Publication
-from edgebroker.records import Cause
 
 REASON_STRING_MAX: Final = 1_024  # characters; enough for the longest refusal of a filter with what is wrong in it
 
@@ -55,12 +53,16 @@ _SEND_IF_NEW, _SEND_NEVER = 1, 2  # retain handling (section 3.8.3.1)
 class Subscribing:
     """What clients ask for, and what they get at once: the answer, then the retained messages that match."""
 
-    def __init__(self, node: Node, delivery: Delivery, keeping: Keeping, retained: Retained, sharing: Sharing) -> None:
+    def __init__(
+        self, node: Node, delivery: Delivery, keeping: Keeping, sharing: Sharing, replaying: Replaying
+    ) -> None:
         self._node = node
         self._delivery = delivery
         self._keeping = keeping
-        self._retained = retained
         self._sharing = sharing
+        self.replaying = replaying
+        self.filter_tests_max = FILTER_TESTS_PER_CLIENT_MAX
+        """Elementary tests in all content filters of one client."""
 
     def on_subscribe(self, connection: Connection, subscribe: Subscribe, now: Instant) -> None:
         """Grant or refuse each entry on its own. Raises ProtocolViolation for what the standard forbids."""
@@ -80,6 +82,7 @@ class Subscribing:
             try:
                 request = _request(option, wheres)
                 self._check_disk(session)
+                self._check_tests(session, request)
             except (TopicInvalid, FilterInvalid, FilterTooComplex, StoreRefuses) as error:
                 reasons.append(_reason_of(error))
                 complaints.append(_complaint(error, option.topic_filter, len(subscribe.subscriptions)))
@@ -93,6 +96,7 @@ class Subscribing:
                     reasons.append(option.qos)
                     granted.append((effect, option, request))
                     session.subscribed += effect.is_new
+                    _charge(session, request)
                     self._keep(session, option, wheres, identifier, now)
                 elif isinstance(effect, Refused):
                     reasons.append(ReasonCode.QUOTA_EXCEEDED)
@@ -111,7 +115,7 @@ class Subscribing:
             if request.share is not None:  # retained messages are for each subscriber, so not for one of a group
                 shares = True
             elif option.retain_handling < _SEND_IF_NEW or (option.retain_handling < _SEND_NEVER and effect.is_new):
-                self._send_retained(effect.subscription, request, now)
+                self.replaying.begin(effect.subscription, request, now)
         if shares:
             self._sharing.arrived(session, now)
 
@@ -124,6 +128,7 @@ class Subscribing:
         for text in unsubscribe.topic_filters:
             ended = self._node.handle(Unsubscribed(session.client_id, text), now)
             session.subscribed -= len(ended)
+            session.tests.pop(text, None)
             self._keeping.unsubscribed(session, text, now)
             reasons.append(ReasonCode.SUCCESS if ended else ReasonCode.NO_SUBSCRIPTION_EXISTED)
         if self._keeping.awaited != awaited:
@@ -138,6 +143,7 @@ class Subscribing:
         for effect in self._node.handle(_wanted(session, option, request, stored.identifier), now):
             if isinstance(effect, Granted):
                 session.subscribed += effect.is_new
+                _charge(session, request)
                 session.asked[stored.text] = _record(session, option, wheres, stored.identifier)
 
     def _keep(
@@ -146,52 +152,17 @@ class Subscribing:
         if session.number:
             self._keeping.subscribed(session, option.topic_filter, _record(session, option, wheres, identifier), now)
 
+    def _check_tests(self, session: Session, request: SubscriptionRequest) -> None:
+        """Raise FilterTooComplex if the content filters of the client would be too many and too large together."""
+        if request.filter is not None:
+            others = sum(session.tests.values()) - session.tests.get(request.text, 0)
+            if others + tests_in(request.filter) > self.filter_tests_max:
+                raise FilterTooComplex(f"all filters of a client have at most {self.filter_tests_max:,} tests together")
+
     def _check_disk(self, session: Session) -> None:
         """Raise StoreRefuses if the subscription would have to be kept on a disk that takes nothing."""
         if self._keeping.is_refusing and session.number and session.waits:
             raise StoreRefuses(f"the disk takes nothing: {self._keeping.trouble}")
-
-    def _send_retained(self, subscription: Subscription, request: SubscriptionRequest, now: Instant) -> None:
-        """Each matching retained message is a message of its own in the accounts: published anew, for one reader."""
-        copy = Copy((subscription,))
-        wanted = request.filter
-        extractor: Extractor | None = None  # made for the first match: most filters meet no retained message
-        rights = subscription.receiver.rights
-        for kept in self._retained.matching(request.topic_filter, now):
-            if rights is not None and not rights.may_read(kept):
-                continue
-            if subscription.no_local and kept.publisher == subscription.client:
-                continue
-            if wanted is not None:
-                extractor = extractor or Extractor(wanted.attributes)
-                attributes = extractor.extract(
-                    kept.payload,
-                    topic=kept.topic,
-                    qos=kept.qos,
-                    retain=True,
-                    client=kept.publisher,
-                    user=kept.user,
-                    content_type=kept.content_type,
-                )
-                if not wanted.accepts(attributes):
-                    continue
-            again = Publication(
-                kept.publisher,
-                kept.topic,
-                kept.payload,
-                kept.qos,
-                True,
-                now,
-                properties=kept.properties,
-                expires_at=kept.expires_at,
-                user=kept.user,
-                content_type=kept.content_type,
-                properties_bytes=kept.properties_bytes,
-            )
-            again.number = self._node.ledger.accept(
-                now, kept.publisher, 1, kept.topic, kept.qos, len(kept.payload), 1, Cause.NONE
-            )
-            self._delivery.deliver_retained(again, copy, now)
 
 
 def _request(option: SubscriptionOption, wheres: list[str]) -> SubscriptionRequest:
@@ -253,3 +224,17 @@ def _reason_of(error: EdgebrokerError) -> ReasonCode:
 
 def _complaint(error: EdgebrokerError, topic_filter: str, entries: int) -> str:
     return str(error) if entries == 1 else f"{topic_filter[:80]}: {error}"
+
+
+def tests_in(content_filter: Filter) -> int:
+    """The elementary tests of a filter as the matching tree holds it: what it costs in memory and, at worst, in
+    time.
+    """
+    return sum(map(len, content_filter.predicates))
+
+
+def _charge(session: Session, request: SubscriptionRequest) -> None:
+    if request.filter is None:
+        session.tests.pop(request.text, None)
+    else:
+        session.tests[request.text] = tests_in(request.filter)

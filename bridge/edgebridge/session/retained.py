@@ -106,30 +106,39 @@ class Retained:
 
     def matching(self, topic_filter: TopicFilter, now: Instant) -> list[Publication]:
         """The messages whose topics *topic_filter* matches; those that have expired are forgotten on the way."""
-        found = list(self._matching(self._root, topic_filter.levels, 0))
+        found = [publication for publication in self.walk(topic_filter) if publication is not None]
         for publication in found:
             if publication.has_expired(now):
                 self.clear(publication.topic)
         return [publication for publication in found if not publication.has_expired(now)]
 
-    def _matching(self, node: dict[str, Any], levels: tuple[str, ...], depth: int) -> Iterator[Publication]:
+    def walk(self, topic_filter: TopicFilter) -> Iterator[Publication | None]:
+        """As `matching`, one place at a time: None where there is no message. Those that have expired come too.
+
+        The store may change meanwhile. What was there all the time comes, as it is then; what came or went may or may
+        not.
+        """
+        return self._walk(self._root, topic_filter.levels, 0)
+
+    def _walk(self, node: dict[str, Any], levels: tuple[str, ...], depth: int) -> Iterator[Publication | None]:
+        yield None
         if depth == len(levels):
             if _MESSAGE in node:
                 yield node[_MESSAGE]
             return
         level = levels[depth]
-        if level == MULTI_LEVEL:
-            for key, child in node.items():
-                if key == _MESSAGE:
+        if level in (MULTI_LEVEL, SINGLE_LEVEL):
+            below = depth if level == MULTI_LEVEL else depth + 1
+            for key in list(node):
+                child = node.get(key)
+                if child is None or _is_hidden(key, depth):
+                    continue
+                if key != _MESSAGE:
+                    yield from self._walk(child, levels, below)
+                elif level == MULTI_LEVEL:
                     yield child
-                elif not _is_hidden(key, depth):
-                    yield from self._matching(child, levels, depth)
-        elif level == SINGLE_LEVEL:
-            for key, child in node.items():
-                if key != _MESSAGE and not _is_hidden(key, depth):
-                    yield from self._matching(child, levels, depth + 1)
         elif "/" + level in node:
-            yield from self._matching(node["/" + level], levels, depth + 1)
+            yield from self._walk(node["/" + level], levels, depth + 1)
 
 
 def _is_hidden(key: str, depth: int) -> bool:

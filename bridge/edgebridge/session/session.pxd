@@ -4,7 +4,7 @@ from edgebridge.session.inflight cimport Inflight
 
 cdef class Session:
     cdef public str client_id, user
-    cdef public object connection, outbox, claims, rights, will
+    cdef public object connection, outbox, claims, replays, rights, tests, will
     cdef public object expiry_s, gone_at
     cdef public Inflight inflight
     cdef public set received

@@ -29,8 +29,10 @@ class Session:
         "outbox",
         "patience_us",
         "received",
+        "replays",
         "rights",
         "subscribed",
+        "tests",
         "user",
         "waits",
         "will",
@@ -47,6 +49,10 @@ class Session:
         """Packet identifiers of QoS 2 messages taken, until PUBREL [MQTT-4.3.3-2]."""
         self.subscribed = 0
         """How many subscriptions the client has."""
+        self.tests: dict[str, int] = {}
+        """How many elementary tests its content filters have, by the text of the subscription."""
+        self.replays: Any = None
+        """Subscriptions whose retained messages are on their way (`frontend.replaying`)."""
         self.rights: Rights | None = None
         """What the client may do; None: everything."""
         self.claims: Acl | None = None

@@ -17,6 +17,7 @@ from edgebroker.world.settings.mqtt import MqttSettings
 from edgebroker.world.settings.node import NodeSettings
 from edgebroker.world.settings.notices import NoticeSettings
 from edgebroker.world.settings.problems import Problem, SettingsRefused
+from edgebroker.world.settings.quota import QuotaSettings
 from edgebroker.world.settings.reading import read, read_value, text_of
 from edgebroker.world.settings.redirect import RedirectSettings
 from edgebroker.world.settings.section import Section, plain
@@ -39,6 +40,7 @@ class Settings:
     mqtt: MqttSettings = field(default_factory=MqttSettings)
     redirect: RedirectSettings = field(default_factory=RedirectSettings)
     access: AccessSettings = field(default_factory=AccessSettings)
+    quota: QuotaSettings = field(default_factory=QuotaSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     notices: NoticeSettings = field(default_factory=NoticeSettings)
 

@@ -1,0 +1,108 @@
+"""What all clients together hold, and what happens when it is too much: the largest holder goes first.
+
+Measured whenever so much was read that the rest of what is allowed could have been used up by an eighth: while there
+is plenty that is hardly ever, and never is anything added up per message. Packets that several clients wait for count
+for each of them, though memory has them once: a bound that errs on the safe side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgebridge.frontend.connecting import Connecting
+from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.delivery import Delivery
+from edgebridge.session.retained import Retained
+from edgebridge.session.session import Session
+from edgebridge.wire.reasons import ReasonCode
+from edgebroker.instants import MILLISECOND, Instant
+from edgebroker.limits import MIB
+
+STEP_BYTES = 1 * MIB
+"""Measured no more often than so many bytes are read: to look at 10,000 clients takes 5 ms."""
+CHECKED_EVERY = 100 * MILLISECOND
+"""While it is tight, and clients knock."""
+RELIEF = 0.9
+"""What is left after relief, of what is allowed: or the next message would need it again."""
+
+
+class Memory:
+    """Watches over `bytes_max`."""
+
+    def __init__(
+        self,
+        bytes_max: int,
+        connections: Mapping[int, Connection],
+        connecting: Connecting,
+        retained: Retained,
+        delivery: Delivery,
+    ) -> None:
+        self.bytes_max = bytes_max
+        self._connections = connections
+        self._connecting = connecting
+        self._retained = retained
+        self._delivery = delivery
+        self.held = 0
+        """Bytes, when it was last measured."""
+        self.cut = 0
+        """Clients that were cut off or lost their queue for it."""
+        self.unmeasured = 0
+        """Bytes read since."""
+        self._checked_at: Instant = 0
+        self.due = self._distance()
+        """How many bytes may be read before it is measured again."""
+
+    def is_tight(self, now: Instant) -> bool:
+        """Whether nobody new should come in."""
+        if self.held > self.bytes_max * RELIEF and now - self._checked_at >= CHECKED_EVERY:
+            self.check(now)  # meanwhile somebody may have read
+        return self.held > self.bytes_max * RELIEF
+
+    def read(self, octets: int, now: Instant) -> None:
+        """So many bytes came; now and then that is a reason to measure."""
+        self.unmeasured += octets
+        if self.unmeasured >= self.due:
+            self.check(now)
+
+    def check(self, now: Instant) -> None:
+        """Measure, and relieve if it is too much."""
+        holders: list[tuple[int, int, Connection | Session]] = []
+        total = self._retained.held_bytes
+        for connection in self._connections.values():
+            octets = connection.pending_bytes + connection.out_bytes
+            if octets and not connection.closing:
+                total += octets
+                holders.append((octets, connection.number, connection))
+        for number, session in enumerate(self._connecting.sessions.values()):
+            octets = session.outbox.held_bytes + session.inflight.held_bytes
+            if octets:
+                total += octets
+                holders.append((octets, -number, session))
+        if total > self.bytes_max:
+            holders.sort(key=lambda holder: holder[:2])
+            while holders and total > self.bytes_max * RELIEF:
+                octets, _, holder = holders.pop()
+                total -= self._relieve(holder, octets, now)
+        self.held = total
+        self._checked_at = now
+        self.unmeasured = 0
+        self.due = self._distance()
+
+    def _relieve(self, holder: Connection | Session, octets: int, now: Instant) -> int:
+        """Take from *holder* what can be taken; how many bytes that is."""
+        if isinstance(holder, Connection):
+            self.cut += 1
+            if holder.is_open:
+                why = "all clients together hold too much, and this one most of it"
+                self._connecting.dismiss(holder, ReasonCode.QUOTA_EXCEEDED, why)
+            else:
+                holder.close()
+            return octets
+        freed = holder.outbox.held_bytes
+        if freed:
+            self.cut += 1
+            self._delivery.shed(holder, now)
+        return freed
+
+    def _distance(self) -> int:
+        return max(STEP_BYTES, (self.bytes_max - self.held) // 8)

@@ -1,0 +1,38 @@
+"""How much one client, one address and all together may ask of a gateway."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgebridge.session.tokenbucket import Meter
+from edgebroker import limits
+from edgebroker.instants import Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """The bounds of section `quota` of the settings, under the same names. 0 is no bound where that is said."""
+
+    connect_bytes_max: int = limits.CONNECT_BYTES_MAX
+    connects_per_s: int = limits.CONNECTS_PER_S
+    """0: no bound; so many seconds' worth as CONNECTS_BURST_S says may come at once."""
+    connects_per_address_per_s: int = limits.CONNECTS_PER_ADDRESS_PER_S
+    """0: no bound."""
+    publish_messages_per_s: int = 0
+    """Per client; 0: no bound."""
+    publish_bytes_per_s: int = 0
+    """Per client; 0: no bound."""
+    filter_tests_max: int = limits.FILTER_TESTS_PER_CLIENT_MAX
+    """Elementary tests in all content filters of one client."""
+    memory_bytes_max: int = limits.MEMORY_BYTES_MAX
+    """What input, output, queues and retained messages of all clients may hold together."""
+
+    def meter(self, now: Instant) -> Meter | None:
+        """What counts a client's publications; None if it may publish as fast as it likes."""
+        if not (self.publish_messages_per_s or self.publish_bytes_per_s):
+            return None
+        return Meter(self.publish_messages_per_s, self.publish_bytes_per_s, now)
+
+
+QUOTA = Quota()
+"""The default."""

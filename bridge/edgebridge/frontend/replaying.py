@@ -1,0 +1,140 @@
+"""Retained messages for a new subscription: so many at once, the rest when there is time and room.
+
+100,000 of them take a second: in one go everybody else would wait for that, and what does not fit into the
+subscriber's buffers would be lost. So a subscription that meets more than REPLAY_AT_ONCE goes on between the turns of
+others, as fast as its client reads. While a client has REPLAYS_MAX such subscriptions its next packets wait.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
+
+from edgebridge.frontend.delivery import Delivery
+from edgebridge.session.carriers import SubscriptionRequest
+from edgebridge.session.retained import Retained
+from edgebridge.session.session import Session
+from edgebroker.filters import Extractor
+from edgebroker.instants import Instant
+from edgebroker.names import ClientId
+from edgebroker.node.node import Node
+from edgebroker.node.subscriptions import Copy, Subscription
+from edgebroker.publication import Publication
+from edgebroker.records import Cause
+
+REPLAY_AT_ONCE: Final = 200
+"""Messages looked at in one turn: 2 ms at 10 us for each that is sent."""
+REPLAYS_MAX: Final = 8
+"""Subscriptions of one client whose retained messages are on their way."""
+
+
+class Replay:
+    """One subscription's retained messages, as far as they were looked at."""
+
+    __slots__ = ("_extractor", "_request", "copy", "matches", "subscription")
+
+    def __init__(self, subscription: Subscription, request: SubscriptionRequest, matches: Iterator[Publication | None]):
+        self.subscription = subscription
+        self.copy = Copy((subscription,))
+        self.matches = matches
+        self._request = request
+        self._extractor: Extractor | None = None  # made for the first match: most filters meet no retained message
+
+    def wants(self, kept: Publication) -> bool:
+        """Whether *kept* is for the subscription, and its client may read it."""
+        subscription = self.subscription
+        if subscription.no_local and kept.publisher == subscription.client:
+            return False
+        rights = subscription.receiver.rights
+        if rights is not None and not rights.may_read(kept):
+            return False
+        wanted = self._request.filter
+        if wanted is None:
+            return True
+        self._extractor = self._extractor or Extractor(wanted.attributes)
+        attributes = self._extractor.extract(
+            kept.payload,
+            topic=kept.topic,
+            qos=kept.qos,
+            retain=True,
+            client=kept.publisher,
+            user=kept.user,
+            content_type=kept.content_type,
+        )
+        return wanted.accepts(attributes)
+
+
+class Replaying:
+    """Sends retained messages anew: each is a message of its own in the accounts, for one reader."""
+
+    def __init__(self, node: Node, delivery: Delivery, retained: Retained) -> None:
+        self._node = node
+        self._delivery = delivery
+        self._retained = retained
+
+    def begin(self, subscription: Subscription, request: SubscriptionRequest, now: Instant) -> bool:
+        """Send what matches a new subscription. False if some of it has to wait."""
+        session: Session = subscription.receiver
+        replay = Replay(subscription, request, self._retained.walk(request.topic_filter))
+        if not session.replays:
+            if self._step(replay, now):
+                return True
+            session.replays = deque()
+        session.replays.append(replay)
+        return False
+
+    def go_on(self, session: Session, now: Instant) -> None:
+        """Send some more of what waits, if there is room."""
+        if session.replays and self.has_room(session) and self._step(session.replays[0], now):
+            session.replays.popleft()
+
+    def has_room(self, session: Session) -> bool:
+        """Whether the client reads and acknowledges fast enough to get more."""
+        connection, outbox = session.connection, session.outbox
+        return (
+            connection is not None
+            and not connection.closing
+            and 2 * connection.out_bytes < connection.out_bytes_max
+            and 2 * len(outbox) < outbox.messages_max
+            and 2 * outbox.held_bytes < outbox.bytes_max
+        )
+
+    def _step(self, replay: Replay, now: Instant) -> bool:
+        """Look at REPLAY_AT_ONCE places, or until there is no room. True if there is nothing left."""
+        subscription = replay.subscription
+        session: Session = subscription.receiver
+        if self._node.subscriptions.of(ClientId(session.client_id)).get(subscription.text) is not subscription:
+            return True  # ended, or replaced by another that has its own
+        for _ in range(REPLAY_AT_ONCE):
+            if not self.has_room(session):
+                return False
+            kept = next(replay.matches, _END)
+            if kept is _END:
+                return True
+            if kept is None or kept.has_expired(now) or not replay.wants(kept):
+                continue
+            self._send(kept, replay.copy, now)
+        return False
+
+    def _send(self, kept: Publication, copy: Copy, now: Instant) -> None:
+        again = Publication(
+            kept.publisher,
+            kept.topic,
+            kept.payload,
+            kept.qos,
+            True,
+            now,
+            properties=kept.properties,
+            expires_at=kept.expires_at,
+            user=kept.user,
+            content_type=kept.content_type,
+            properties_bytes=kept.properties_bytes,
+        )
+        again.number = self._node.ledger.accept(
+            now, kept.publisher, 1, kept.topic, kept.qos, len(kept.payload), 1, Cause.NONE
+        )
+        self._delivery.deliver_retained(again, copy, now)
+
+
+_END: Final = Publication("", "", b"", 0, False, 0)

@@ -1,0 +1,99 @@
+"""Nobody's input holds the others up: what is too much for one turn goes on in the next, in rounds.
+
+A connection is *held* while whole packets of it wait: because its part of this turn is used up, because it publishes
+faster than it may, or because it is being asked who it is. A world that sees `is_held` reads no more from it, so that
+the client feels it as a slow connection, until it stands in `readable`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.replaying import REPLAYS_MAX, Replaying
+from edgebroker.instants import Instant
+from edgebroker.node.timers import Timers
+
+TURN: Final = ("turn",)
+
+
+class Turns:
+    """Who goes on later. One connection at a time: in between the world looks after everybody else."""
+
+    def __init__(
+        self, timers: Timers, replaying: Replaying, feed: Callable[[Connection, bytes, Instant], None]
+    ) -> None:
+        self._timers = timers
+        self._replaying = replaying
+        self._feed = feed
+        self._queue: deque[Connection] = deque()
+        self._queued: set[int] = set()
+        self._paused: set[int] = set()
+        self.readable: list[Connection] = []
+        """Connections that were held and are not any more."""
+        self.cut_short = 0
+        """How often somebody's input was too much for one turn."""
+        self.slowed = 0
+        """How often somebody was read more slowly because it published too fast."""
+
+    def __len__(self) -> int:
+        """How many connections go on by themselves, without anything that must happen first."""
+        return len(self._queue)
+
+    def hold(self, connection: Connection, now: Instant) -> None:
+        """Go on with *connection*'s input in another turn."""
+        self.cut_short += 1
+        connection.is_held = True
+        self.add(connection, now)
+
+    def add(self, connection: Connection, now: Instant) -> None:
+        """Come back to *connection* in another turn."""
+        if connection.number not in self._queued:
+            self._queued.add(connection.number)
+            self._queue.append(connection)
+            self._timers.set(TURN, now + 1)  # a later instant: what waits in the world's queues comes first
+
+    def pause(self, connection: Connection, until: Instant) -> None:
+        """Read nothing from *connection* until then."""
+        self.slowed += 1
+        connection.is_held = True
+        self._paused.add(connection.number)
+        self._timers.set(("pause", connection.number), until)
+
+    def resume(self, connection: Connection, now: Instant) -> None:
+        """The pause is over."""
+        self._paused.discard(connection.number)
+        self._read_on(connection, now)
+
+    def next(self, now: Instant) -> None:
+        """Go on with whoever has waited longest."""
+        connection = self._queue.popleft()
+        self._queued.discard(connection.number)
+        if self._queue:
+            self._timers.set(TURN, now + 1)
+        if connection.closing:
+            return
+        session = connection.session
+        if session is not None and session.replays:
+            self._replaying.go_on(session, now)
+            if session.replays and self._replaying.has_room(session):
+                self.add(connection, now)
+        self._read_on(connection, now)
+
+    def forget(self, connection: Connection) -> None:
+        """It is gone."""
+        self._paused.discard(connection.number)
+        self._timers.cancel(("pause", connection.number))
+
+    def _read_on(self, connection: Connection, now: Instant) -> None:
+        session = connection.session
+        if connection.closing or not connection.is_held or connection.number in self._paused or session is None:
+            return
+        if session.replays and len(session.replays) >= REPLAYS_MAX:
+            return
+        connection.is_held = False
+        self._feed(connection, b"", now)
+        if not connection.is_held:
+            self.readable.append(connection)
