@@ -7,9 +7,12 @@ EDGEBROKER_CRASH_TRIAL=4711 .venv/bin/pytest tests/laws/test_journal_crashes.py 
 from __future__ import annotations
 
 import os
+import struct
+from collections.abc import Callable
 
 import pytest
 
+from .journal.faults import FAULTS
 from .journal.trial import Broken, trial_of
 
 IMAGES = int(os.environ.get("EDGEBROKER_CRASH_IMAGES", "20000"))
@@ -39,3 +42,14 @@ def test_what_was_synced_comes_back_from_every_crash(shard: int, seed: int) -> N
 
 def test_one_trial() -> None:
     trial_of(int(os.environ.get("EDGEBROKER_CRASH_TRIAL", "1"))).live(300, IMAGES_PER_TRIAL)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_a_journal_that(fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    fault(monkeypatch)
+    for number in range(400):
+        try:
+            trial_of(number).live(300, IMAGES_PER_TRIAL)
+        except (Broken, KeyError, struct.error):
+            return
+    pytest.fail("nobody noticed")

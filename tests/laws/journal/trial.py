@@ -57,6 +57,9 @@ class Trial:
     damaged_images: int = 0
     refusals: int = 0
     lives: int = 1
+    snapshots: dict[int, int] = field(default_factory=dict)
+    """First record of a complete snapshot -> its last."""
+    state_first: int = 0
     stating: int = 0
     """Records of the snapshot being made that are still to come; 0 if none is."""
 
@@ -81,10 +84,11 @@ class Trial:
                 self.stating -= 1
             if self.stating == 1:
                 journal.end_snapshot(self.now)
+                self.snapshots[self.state_first] = journal.lsn
                 self.stating = 0
         elif journal.wants_snapshot:
-            first = journal.begin_snapshot(self.now)
-            assert first == journal.lsn + 1
+            self.state_first = journal.begin_snapshot(self.now)
+            assert self.state_first == journal.lsn + 1
             self.stating = random.choice((1, 4, 12))
         due = journal.due()
         if due is not None and due <= self.now:
@@ -179,6 +183,9 @@ class Trial:
                 raise Broken(f"record {lsn} was never appended like that")
         if found.records != len(given) or (given and max(given) > found.lsn):
             raise Broken(f"the report says {found.records} records up to {found.lsn}, {len(given)} came")
+        whole = found.replay_from == 1 or self.snapshots.get(found.replay_from, 1 << 63) <= found.lsn
+        if not flips and not self.lost and not whole:
+            raise Broken(f"replay begins at {found.replay_from}, and there is no whole snapshot: {self.snapshots}")
         if not flips and not self.lost and found.replay_from < self.replay_from:
             raise Broken(f"replay begins at {found.replay_from}, a synced header says {self.replay_from}")
         missing = {lsn for lsn in range(found.replay_from, synced + 1) if lsn not in given}
@@ -225,6 +232,7 @@ class Trial:
         image.write_fails, image.sync_fails = self.disk.write_fails, self.disk.sync_fails
         self.disk = image
         self.stating = 0
+        self.snapshots = {first: last for first, last in self.snapshots.items() if last <= found.lsn}
         self.promised = min(max(self.promised, old.synced), found.lsn)
         self.replay_from = min(self.replay_from, found.replay_from)
         self.journal = Journal(STORE, old.options, found, skip=self.random.randrange(1000))

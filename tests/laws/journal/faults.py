@@ -1,0 +1,94 @@
+"""Mistakes that a journal could have. The law of crashes must notice each of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edgebroker.storage.journal import format as format_module
+from edgebroker.storage.journal import journal as journal_module
+from edgebroker.storage.journal import segments as segments_module
+from edgebroker.storage.journal import survey as survey_module
+from edgebroker.storage.journal.found import Found
+from edgebroker.storage.journal.journal import Journal
+from edgebroker.storage.journal.recovery import Replay, recover
+from edgebroker.storage.journal.salvage import Salvage
+from edgebroker.storage.journal.segments import Segments
+from edgebroker.storage.journal.work import Fill, Remove
+
+from . import trial
+
+
+def never_syncs(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(journal_module, "Sync", lambda name: Fill(name, 0, 0))
+
+
+def never_syncs_the_folder(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(segments_module, "SyncFolder", lambda: Remove("nothing"))
+
+
+def has_one_salt(patch: pytest.MonkeyPatch) -> None:
+    for module in (format_module, journal_module, survey_module):
+        patch.setattr(module, "salt_of", lambda store, sequence: 0)
+
+
+def frees_too_early(patch: pytest.MonkeyPatch) -> None:
+    retire = Segments.retire
+    patch.setattr(Segments, "retire", lambda self, replay_from: retire(self, replay_from + 3))
+
+
+def names_a_snapshot_that_is_not_synced(patch: pytest.MonkeyPatch) -> None:
+    def rotate(self: Any, now: int) -> None:
+        if self._is_stated:
+            self._rotates = True
+            self._by = min(self._by, now)
+
+    patch.setattr(Journal, "_rotate_if_synced", rotate)
+    patch.setattr(Journal, "_next_replay_from", lambda self: self._state_first if self._is_stated else self.replay_from)
+
+
+def forgets_what_failed(patch: pytest.MonkeyPatch) -> None:
+    fail = Journal._batch_failed
+
+    def forgetting(self: Any, reason: str, now: int) -> None:
+        self._flying = []
+        fail(self, reason, now)
+
+    patch.setattr(Journal, "_batch_failed", forgetting)
+
+
+def believes_what_is_unproven(patch: pytest.MonkeyPatch) -> None:
+    def believing(source: Any, apply: Any) -> Found | None:
+        found = recover(source, apply)
+        if found is not None:
+            found.unproven = []
+        return found
+
+    patch.setattr(trial, "recover", believing)
+
+
+def lets_a_torn_segment_replace_the_one_before(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Replay, "_begins_well", lambda self, name, header: True)
+
+
+def believes_every_length(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Salvage, "_count", lambda self, data, at, end, most: most)
+
+
+def keeps_silent(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Replay, "_damage", lambda self, name, at, first, last, what: None)
+
+
+FAULTS = (
+    never_syncs,
+    never_syncs_the_folder,
+    has_one_salt,
+    frees_too_early,
+    names_a_snapshot_that_is_not_synced,
+    forgets_what_failed,
+    believes_what_is_unproven,
+    lets_a_torn_segment_replace_the_one_before,
+    believes_every_length,
+    keeps_silent,
+)
