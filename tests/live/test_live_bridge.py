@@ -173,14 +173,15 @@ def test_moving_in(gateway: Any, guest: Callable[..., Any], tmp_path: Path, free
 @VERSIONS
 def test_our_restart(start_gateway: Callable[..., Any], tmp_path: Path, free_port: int, spoken: str) -> None:
     """What was published there meanwhile comes when we are back, and what it wants from us it asks for again."""
-    gateway = start_gateway()
+    kept = ("--data", str(tmp_path / "data")) if spoken == "mqttv50" else ()  # with its session, and without
+    gateway = start_gateway(*kept)
     rules = (f"topic {IN_TOPIC} in 1", "topic up/# out 1", "cleansession false")
     with bridge(tmp_path, free_port, gateway.port, spoken, *rules) as here:
         here.subscribe("sensors/#", 1)
         gateway.stop()
         for number in range(5):
             here.publish(f"up/{number}", b"meanwhile", retain=True)
-        start_gateway("--port", str(gateway.port))
+        start_gateway("--port", str(gateway.port), *kept)
         await_state(here, b"1")
         there = Guest(gateway.port, V5, "there")
         there.connect()

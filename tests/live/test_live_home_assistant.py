@@ -7,7 +7,9 @@ https://www.home-assistant.io/integrations/mqtt#discovery-messages, and keeps en
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -254,3 +256,33 @@ def test_retain_handling(guest: Callable[..., Any], handling: int) -> None:
         home.guest.subscribe("homeassistant/+/+/+/config", options=SubscribeOptions(0, retainHandling=handling))
         assert len(home.guest.all_from(device.guest)) == told[handling]
     device.forget()
+
+
+@VERSIONS
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
+def test_a_home_finds_all_after_the_gateway_was_away(
+    start_gateway: Callable[..., Any], tmp_path: Path, version: Any, end: signal.Signals
+) -> None:
+    """Large announcements too: what was acknowledged is on the disk."""
+    first = start_gateway("--data", str(tmp_path / "data"))
+    devices = [Device(Guest(first.port, version, f"meter-{number}"), number) for number in range(3)]
+    components = {
+        f"part-{number}": {"p": "select", "uniq_id": f"part-{number}", "opts": ["x"] * 400} for number in range(50)
+    }
+    big = json.dumps({"cmps": {name: part | {"avty_t": "none"} for name, part in components.items()}}).encode()
+    devices[0].guest.publish("homeassistant/device/big/config", big, retain=True)
+    if end is signal.SIGTERM:
+        first.stop()
+    else:
+        first.kill()
+    for device in devices:
+        device.guest.client.loop_stop()
+    again = start_gateway("--data", str(tmp_path / "data"))
+    home, writer = Home(Guest(again.port, version, "home")), Guest(again.port, version, "writer")
+    home.guest.connect()
+    writer.connect()
+    home.discover(*DISCOVERY)
+    home.hear(writer)
+    assert set(home.entities) == expected(range(3)) | set(components)
+    for one in (home.guest, writer):
+        one.leave()

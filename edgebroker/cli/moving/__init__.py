@@ -30,6 +30,8 @@ def command(file: Path, output: Path | None, force: bool, check: bool, as_json: 
     """
     if check and output is not None:
         raise click.UsageError("--check writes nothing: leave -o out")
+    if output is not None and output.exists() and output.samefile(file):
+        raise Refused(f"{output} is the configuration itself: choose another name")
     if output is not None and output.exists() and not force:
         raise Refused(f"{output} is there already; --force overwrites it")
     translation = translate(file)

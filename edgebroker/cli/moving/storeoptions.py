@@ -104,5 +104,9 @@ OPTIONS: Final[dict[str, Rule]] = {
     "sys_interval": bound("mqtt", "sys_interval_s"),
     "pid_file": needless("the gateway stays in the foreground: its service manager knows the process"),
     "user": needless("start it as that user (User= in the systemd unit); a gateway never changes its own"),
+    **dict.fromkeys(
+        ("ffdc_output", "max_log_entries", "retry_interval", "store_clean_interval", "trace_level", "trace_output"),
+        needless("Mosquitto has given it up itself"),
+    ),
     "set_tcp_nodelay": needless("it is always so"),
 }
