@@ -91,15 +91,13 @@ class Group:
         self._next = (best + 1) % count
         return members[best]
 
-    @property
-    def is_staffed(self) -> bool:
-        """Whether a member is there."""
-        return any(member.receiver.is_present for member in self.members if not member.subscriber.is_gone)
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether a member is there or may come back."""
-        return any(not member.subscriber.is_gone for member in self.members)
+    def has_member_for(self, publication: Publication, may_read: MayRead | None, must_be_present: bool) -> bool:
+        """Whether `choose` would find somebody, and if it *must_be_present*, somebody who is."""
+        return any(
+            (member.receiver.is_present or not must_be_present) and (may_read is None or may_read(member, publication))
+            for member in self.members
+            if not member.subscriber.is_gone
+        )
 
     def remove(self, member: Subscription) -> None:
         """Forget *member*; whose turn it is does not change."""

@@ -10,7 +10,7 @@ from edgebroker.limits import ROUTES_MAX
 from edgebroker.matching.pst import Pst
 from edgebroker.names import ClientId
 from edgebroker.node.closedminute import ClosedMinute
-from edgebroker.node.groups import Group
+from edgebroker.node.groups import Group, MayRead
 from edgebroker.node.guard import Asked, Guard
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.subscriptions import Copy, Subscription, Subscriptions, reach
@@ -166,13 +166,22 @@ class Route:
         found = tuple(copies.values())
         return found if guard is None else guard.let_pass(found, publication)
 
+    @property
+    def may_read(self) -> MayRead | None:
+        """Who may read what comes under the topic; None if everybody may."""
+        return None if self._guard is None else self._guard.permits
+
+    def wanting(self) -> tuple[Group, ...]:
+        """The groups that want the publication for which `copies_for` was asked last."""
+        return (*self.groups, *self._sharing)
+
     def _shared(self, publication: Publication) -> tuple[Copy, ...]:
         """One copy for each group that wants *publication*, whatever else its member gets."""
         groups = self.groups
         if self._sharing:
             groups = tuple(dict.fromkeys([*groups, *self._sharing]))
             self._sharing.clear()
-        may_read = None if self._guard is None else self._guard.permits
+        may_read = self.may_read
         chosen = [group.choose(publication, may_read) for group in groups]
         return tuple([member.alone() for member in chosen if member is not None])
 

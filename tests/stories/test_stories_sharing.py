@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from edgebridge.frontend.terms import Terms
+from edgebridge.session.outbox import QueueFull
 from edgebroker.records import Cause
+
+from .test_stories_rules import access
 
 KEPT = "CONNECT clean=0 session=3600"
 
@@ -301,3 +304,50 @@ def test_what_an_ended_session_left_is_on_disk_for_its_heir(play_v5: Any) -> Non
     carl  > {KEPT}                   carl < CONNACK present=1
                                      carl < PUBLISH t qos=1 "two"    carl < PUBLISH t qos=1 "one"
     """)
+
+
+def test_a_disk_that_takes_nothing_refuses_what_a_group_would_keep(play_v5: Any) -> None:
+    """P1: a member of the group was promised that what is acknowledged is on disk."""
+    play_v5(TEAM, is_stored=True)
+    play_v5.broker.store.disk.sync_fails = 1.0
+    play_v5("""
+    bob > PUBLISH t qos=1 "lost"       alice < PUBLISH t qos=1 "lost"
+                                       bob < DISCONNECT reason=0x97    bob < CLOSED
+    bob > CONNECT                      bob < CONNACK
+    bob > PUBLISH t qos=1 "refused"    bob < PUBACK reason=0x97
+    bob > PUBLISH u qos=1 "taken"      bob < PUBACK
+    """)
+
+
+def test_where_full_queues_refuse_a_group_does_only_if_all_its_queues_are_full(play_v5: Any) -> None:
+    play_v5(TEAM, Terms(queue_messages_max=1, queue_full=QueueFull.REFUSE))
+    play_v5("""
+    alice cut
+    carl  cut
+    bob > PUBLISH t qos=1 "one"      bob < PUBACK
+    bob > PUBLISH t qos=1 "two"      bob < PUBACK
+    bob > PUBLISH t qos=1 "three"    bob < PUBACK reason=0x97 why~"queue is full"
+    bob > PUBLISH t "four"
+    """)
+    assert play_v5.dropped(Cause.OFFLINE) == 1
+
+
+# -- rights ----------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_handed_over_to_who_may_not_read_it(play: Any) -> None:
+    rules = "user anna\ntopic readwrite #\nuser bert\ntopic read t/open\ntopic write #\n"
+    play(
+        f"""
+        bob   > {KEPT} username="anna" password="anna"     bob   < CONNACK
+        alice > {KEPT} username="anna" password="anna"     alice < CONNACK
+        alice > SUBSCRIBE $share/g/t/# qos=1                alice < SUBACK granted=1
+        alice cut
+        bob   > PUBLISH t/shut qos=1 "1"                    bob   < PUBACK
+        bob   > PUBLISH t/open qos=1 "2"                    bob   < PUBACK
+        carl  > {KEPT} username="bert" password="bert"     carl  < CONNACK
+        carl  > SUBSCRIBE $share/g/t/# qos=1    carl  < SUBACK granted=1    carl < PUBLISH t/open qos=1 "2"
+        alice > {KEPT} username="anna" password="anna"     alice < CONNACK present=1  alice < PUBLISH t/shut qos=1 "1"
+        """,
+        access=access(rules),
+    )

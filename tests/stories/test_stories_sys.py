@@ -150,6 +150,25 @@ def test_drops_are_told_by_cause(play: Any) -> None:
     assert int(value(play, "retained messages/count")) <= len(retained)
 
 
+def test_queues_and_the_journal_are_told(play: Any) -> None:
+    play(
+        """
+        alice > CONNECT clean=0 session=60   alice < CONNACK
+        alice > SUBSCRIBE t qos=1            alice < SUBACK granted=1
+        alice cut
+        bob   > CONNECT                      bob   < CONNACK
+        bob   > PUBLISH t qos=1 "12345"      bob   < PUBACK
+        wait 10s
+        """,
+        TOLD,
+        is_stored=True,
+    )
+    assert value(play, "queue/messages") == "1"
+    assert int(value(play, "queue/bytes")) > 5
+    assert int(value(play, "journal/records")) == int(value(play, "journal/synced")) > 2
+    assert value(play, "journal/refusing") == "0"
+
+
 def test_expired_sessions_are_counted(play_v5: Any) -> None:
     play_v5(
         """
@@ -181,7 +200,7 @@ def test_without_an_interval_there_is_no_tree(play: Any) -> None:
 
 
 def test_the_documentation_lists_every_topic(play_v5: Any, root: Path) -> None:
-    play_v5("alice > CONNECT    alice < CONNACK", TOLD)
+    play_v5("alice > CONNECT    alice < CONNACK", TOLD, is_stored=True)
     frontend = play_v5.broker.frontend
     facts = ("bytes/received", "bytes/sent", "heap/current", "heap/maximum")
     frontend.sys_topics.facts = lambda: dict.fromkeys(facts, 0)

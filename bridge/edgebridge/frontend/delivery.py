@@ -12,6 +12,7 @@ from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import PubAck, PubComp, PubRec, PubRel
 from edgebridge.wire.reasons import FAILURE, ReasonCode
 from edgebroker.instants import Instant
+from edgebroker.node.groups import Group
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.subscriptions import Copy
 from edgebroker.publication import Publication
@@ -140,6 +141,13 @@ class Delivery:
             if publication.qos and copy.qos and not session.outbox.has_room(size):
                 return False
         return True
+
+    def has_room_in(self, groups: tuple[Group, ...], publication: Publication) -> bool:
+        """The same for groups: whether in each some member can have it, who then has least to do as well."""
+        size = publication.held_bytes()
+        return not publication.qos or all(
+            any(not member.qos or member.receiver.outbox.has_room(size) for member in group.members) for group in groups
+        )
 
     def release(self, session: Session, now: Instant) -> None:
         """Send what waits in the queue as far as window and out-buffer have room."""

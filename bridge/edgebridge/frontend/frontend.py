@@ -141,7 +141,7 @@ class Frontend:
             self._on_packet,
         )
         self.sys_topics = SysTopics(
-            node, self.connecting, self.publishing, self.retained, self._traffic, terms.sys_interval_s
+            node, self.connecting, self.publishing, keeping, self.retained, self._traffic, terms.sys_interval_s
         )
         self._buffers_sent = 0
         self.refusals: dict[ReasonCode, int] = {}

@@ -210,7 +210,10 @@ class Publishing:
         if self._keeping.is_refusing and self._must_be_kept(publication, route):
             self.refused += 1
             raise DiskRefuses(f"the disk takes nothing: {self._keeping.trouble}")
-        if self._asks_for_room and not self._delivery.has_room(publication, route.copies_for(publication)):
+        if self._asks_for_room and not (
+            self._delivery.has_room(publication, route.copies_for(publication))
+            and self._delivery.has_room_in(route.wanting(), publication)
+        ):
             self.refused += 1
             raise QueueRefuses("a reader's queue is full")
         if publication.retain and self._retained.messages_max:
@@ -225,8 +228,10 @@ class Publishing:
         """Whether somebody is promised that *publication* is on disk."""
         if not publication.qos:
             return False
+        copies = route.copies_for(publication)
+        members = [member.alone() for group in route.wanting() for member in group.members]
         return publication.retain or any(
-            copy.qos and copy.receiver.number and copy.receiver.waits for copy in route.copies_for(publication)
+            copy.qos and copy.receiver.number and copy.receiver.waits for copy in (*copies, *members)
         )
 
     def route(self, publication: Publication, route: Route, now: Instant) -> None:

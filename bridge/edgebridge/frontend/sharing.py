@@ -37,33 +37,32 @@ class Sharing:
     def left(self, session: Session, now: Instant) -> None:
         """A client is away and its session waits: what was never sent goes to members that are there."""
         if len(self._node.groups) and session.outbox:
-            for entry in session.outbox.pick(lambda entry: _is_staffed(self._group(entry))):
+            for entry in session.outbox.pick(lambda entry: self._has_heir(entry, must_be_present=True)):
                 self._hand_over(session, entry, now)
 
     def ended(self, session: Session, now: Instant) -> None:
         """A session is over, and its subscriptions are: what others may finish goes to them, there or not."""
         if not len(self._node.groups):
             return
-        for entry in [entry for entry in session.inflight if entry.qos == 1 and _is_alive(self._group(entry))]:
+        for entry in [entry for entry in session.inflight if entry.qos == 1 and self._has_heir(entry)]:
             session.inflight.settle(entry.packet_id, 1)
             self._hand_over(session, entry, now)
-        for entry in session.outbox.pick(lambda entry: _is_alive(self._group(entry))):
+        for entry in session.outbox.pick(self._has_heir):
             self._hand_over(session, entry, now)
 
     def _group(self, entry: Entry) -> Group | None:
         """Copies of groups bear the group's name."""
         return self._node.groups.find(entry.text) if entry.text.startswith(SHARE_PREFIX) else None
 
+    def _has_heir(self, entry: Entry, must_be_present: bool = False) -> bool:
+        group, publication = self._group(entry), entry.publication
+        if group is None:
+            return False
+        return group.has_member_for(publication, self._node.routes.route(publication.topic).may_read, must_be_present)
+
     def _hand_over(self, session: Session, entry: Entry, now: Instant) -> None:
-        group = self._group(entry)
-        member = None if group is None else group.choose(entry.publication)
+        group, publication = self._group(entry), entry.publication
+        assert group is not None
+        member = group.choose(publication, self._node.routes.route(publication.topic).may_read)
         assert member is not None
         self._delivery.hand_over(session, entry, member.alone(), now)
-
-
-def _is_staffed(group: Group | None) -> bool:
-    return group is not None and group.is_staffed
-
-
-def _is_alive(group: Group | None) -> bool:
-    return group is not None and group.is_alive

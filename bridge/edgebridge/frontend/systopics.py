@@ -12,6 +12,7 @@ from typing import Final
 
 import edgebroker
 from edgebridge.frontend.connecting import Connecting
+from edgebridge.frontend.keeping import Keeping
 from edgebridge.frontend.load import Load
 from edgebridge.frontend.publishing import Publishing
 from edgebridge.session.retained import Retained
@@ -50,6 +51,7 @@ class SysTopics:
         node: Node,
         connecting: Connecting,
         publishing: Publishing,
+        keeping: Keeping,
         retained: Retained,
         traffic: Callable[[], Facts],
         interval_s: int,
@@ -60,6 +62,7 @@ class SysTopics:
         self._node = node
         self._connecting = connecting
         self._publishing = publishing
+        self._keeping = keeping
         self._retained = retained
         self._traffic = traffic
         self._interval = interval_s * SECOND
@@ -132,6 +135,21 @@ class SysTopics:
             "shared_subscriptions/count": node.groups.count_members(),
             "retained messages/count": len(self._retained),
             "fates/queued": node.ledger.queued,
+            "queue/messages": connecting.queued.messages,
+            "queue/bytes": connecting.queued.bytes,
+            **self._disk(),
+        }
+
+    def _disk(self) -> dict[str, int]:
+        """What the journal did; nothing without one."""
+        journal = self._keeping.journal
+        if journal is None:
+            return {}
+        return {
+            "journal/records": journal.lsn,
+            "journal/synced": journal.synced,
+            "journal/failures": journal.failures,
+            "journal/refusing": int(journal.is_refusing),
         }
 
     def _say(self, name: str, value: str, now: Instant) -> None:
