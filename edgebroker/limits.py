@@ -33,6 +33,7 @@ PACKET_BYTES_MAX = 16 * MIB  # largest packet we take; the standard allows 256 M
 SUBSCRIPTIONS_PER_CLIENT_MAX = 100_000
 CLIENT_ID_BYTES_MAX = 1_024
 VERIFICATIONS_MAX = 128  # clients whose password is being checked: 3 s with two threads, 10 s on a Raspberry Pi 4
+VERIFICATIONS_PER_ADDRESS_MAX = 96  # of those, of one address: it cannot keep all others out
 VERIFICATION_TIMEOUT_S = 30  # as long as any client waits for CONNACK
 CONNECT_BYTES_MAX = 64 * KIB  # who is not known yet may fill memory with no more; a CONNECT has some hundred bytes
 CONNECTS_PER_S = 1_000  # of all addresses; a gateway answers some 5,000 CONNECTs without password in a second

@@ -57,6 +57,8 @@ def _messages(page: Exposition, insight: Insight) -> None:
     page.counter("edgebroker_messages_published", "Messages accepted from publishers.", ledger.published)
     page.counter("edgebroker_messages_filtered", "Messages of which no copy was made.", ledger.filtered)
     page.counter("edgebroker_messages_refused", "Messages not accepted.", frontend.publishing.refused)
+    forbidden = frontend.publishing.forbidden
+    page.counter("edgebroker_messages_forbidden", "Of these, those that their client may not publish.", forbidden)
     page.counter("edgebroker_copies_made", "Copies made, one for each reader of a message.", ledger.matched)
     page.counter("edgebroker_copies_delivered", "Copies that reached their reader.", ledger.delivered)
     page.counter("edgebroker_copies_expired", "Copies that became useless while they waited.", ledger.expired)
@@ -92,6 +94,12 @@ def _clients(page: Exposition, insight: Insight, census: Census) -> None:
     page.family("edgebroker_refusals", "counter", "Connections refused or closed for what the client did, by reason.")
     for reason, count in sorted((Counter(frontend.refusals) + Counter(frontend.authenticating.refused)).items()):
         page.sample("_total", count, reason=reason.name.lower())
+    page.gauge("edgebroker_clients_verified_now", "Clients whose proof is being checked.", len(frontend.authenticating))
+    turns, memory = frontend.turns, frontend.memory
+    page.counter("edgebroker_input_cut_short", "Inputs that were too much for one turn and went on.", turns.cut_short)
+    page.counter("edgebroker_input_slowed", "Pauses of clients that published too fast.", turns.slowed)
+    page.gauge("edgebroker_held_bytes", "What all clients held when it was last measured.", memory.held, "bytes")
+    page.counter("edgebroker_memory_relieved", "Clients cut off, or queues dropped, for want of memory.", memory.cut)
     page.family("edgebroker_sessions", "gauge", "Sessions, by whether their client is here.")
     page.sample("", census.connected, state="connected")
     page.sample("", census.sessions - census.connected, state="away")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -80,3 +82,59 @@ def test_a_password_file_that_is_not_there(tmp_path: Path) -> None:
     ended = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, text=True, check=False)
     assert ended.returncode == 2
     assert f"{tmp_path / 'users'}: cannot be read: No such file or directory" in ended.stderr
+
+
+@pytest.mark.skipif(PUB is None or SUB is None, reason="Mosquitto's clients are not installed")
+def test_rules_that_change_on_reload(tmp_path: Path, start_gateway: Any) -> None:
+    """A subscriber that stays gets what it may, and after SIGHUP what it may then; a mistake changes nothing."""
+    passwd(tmp_path / "users", "anna", "a")
+    passwd(tmp_path / "users", "root", "r")
+    rules = tmp_path / "rules"
+    root = "user root\ntopic #\n"
+    rules.write_text(f"{root}user anna\ntopic read a\n")
+    settings = tmp_path / "gateway.toml"
+    settings.write_text('[access]\npassword_file = "users"\nacl_file = "rules"\n')
+    gateway = start_gateway("--config", str(settings))
+
+    def publish(topic: str) -> None:
+        command = [str(PUB), "-p", str(gateway.port), "-q", "1", "-u", "root", "-P", "r", "-t", topic, "-m", topic]
+        subprocess.run(command, check=True, timeout=PATIENCE_S)
+
+    def reload() -> bool:
+        gateway.process.send_signal(signal.SIGHUP)
+        return bool(json.loads(gateway.process.stdout.readline())["taken"])
+
+    command = [
+        str(SUB),
+        "-p",
+        str(gateway.port),
+        "-u",
+        "anna",
+        "-P",
+        "a",
+        "-t",
+        "#",
+        "-q",
+        "1",
+        "-C",
+        "3",
+        "-d",
+        "-W",
+        "30",
+    ]
+    with subprocess.Popen(["stdbuf", "-oL", *command], stdout=subprocess.PIPE, text=True) as subscriber:
+        assert subscriber.stdout is not None
+        while not subscriber.stdout.readline().startswith("Subscribed"):
+            pass
+        publish("a")
+        publish("b")
+        rules.write_text(f"{root}user anna\ntopic read b\n")
+        assert reload()
+        publish("a")
+        publish("b")
+        rules.write_text(f"{root}user anna\nnonsense\n")
+        assert not reload()
+        publish("a")
+        publish("b")
+        printed = subscriber.stdout.read()
+        assert [line for line in printed.splitlines() if line in ("a", "b")] == ["a", "b", "b"]

@@ -14,7 +14,7 @@ from edgebridge.session.passwordfile import PasswordFile
 from edgebridge.session.recentproofs import RecentProofs
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import SECOND
-from edgebroker.limits import VERIFICATIONS_MAX
+from edgebroker.limits import VERIFICATIONS_MAX, VERIFICATIONS_PER_ADDRESS_MAX
 
 
 def quick(user: str, password: str) -> str:
@@ -171,11 +171,29 @@ def test_too_many_at_once_are_told_so(play: Any) -> None:
     for number in range(VERIFICATIONS_MAX + 3):
         name = f"c{number:03}".encode()
         packet = body + b"\0\4" + name + b"\0\4anna\0\5apple"
-        connection = frontend.opened("x", now)
+        connection = frontend.opened(f"192.0.2.{number}:1", now)
         connection.transport = None
         frontend.feed(connection, bytes([0x10, len(packet)]) + packet, now)
     assert len(frontend.verifications()) == len(frontend.authenticating) == VERIFICATIONS_MAX
     assert frontend.authenticating.refused == {ReasonCode.SERVER_BUSY: 3}
+
+
+def test_one_address_does_not_keep_the_others_out(play: Any) -> None:
+    play("w opens", access=ACCESS)
+    frontend, now = play.broker.frontend, play.broker.simulation.now
+    body = bytes.fromhex("00044d515454 04c20000")
+    for number in range(VERIFICATIONS_PER_ADDRESS_MAX + 2):
+        packet = body + b"\0\4" + f"c{number:03}".encode() + b"\0\4anna\0\5apple"
+        connection = frontend.opened(f"192.0.2.1:{number}", now)
+        frontend.feed(connection, bytes([0x10, len(packet)]) + packet, now)
+    assert frontend.authenticating.refused == {ReasonCode.SERVER_BUSY: 2}
+    packet = body + b"\0\4last\0\4anna\0\5apple"
+    other = frontend.opened("192.0.2.2:1", now)
+    frontend.feed(other, bytes([0x10, len(packet)]) + packet, now)
+    assert len(frontend.authenticating) == VERIFICATIONS_PER_ADDRESS_MAX + 1
+    for connection in list(frontend.connections.values()):
+        frontend.closed(connection, now)
+    assert len(frontend.authenticating) == 0
 
 
 def test_a_reload_holds_for_those_who_are_here(play: Any) -> None:

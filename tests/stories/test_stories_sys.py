@@ -111,7 +111,7 @@ def test_packets_and_messages_are_counted(play: Any) -> None:
     )
     run = b"\x30\x05\x00\x01t12" if not play.dialect.has_properties else b"\x30\x06\x00\x01t\x0012"
     play.client("bob").write(5 * run)
-    play('bob > PINGREQ    bob < PINGRESP    ' + "    ".join(['alice < PUBLISH t "12"'] * 5))
+    play("bob > PINGREQ    bob < PINGRESP    " + "    ".join(['alice < PUBLISH t "12"'] * 5))
     play("""
     bob   > PUBLISH t qos=1 "x"     alice < PUBLISH t qos=1 "x"   bob   < PUBACK
     alice > PUBACK

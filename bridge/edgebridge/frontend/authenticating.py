@@ -7,6 +7,9 @@ is kept and not read.
 
 from __future__ import annotations
 
+from collections import Counter
+
+from edgebridge.frontend.admission import source_of
 from edgebridge.frontend.connection import Connection
 from edgebridge.session.access import OPEN, Access, PasswordQuestion, Question
 from edgebridge.session.lifecycle import State
@@ -15,7 +18,7 @@ from edgebridge.session.verdict import Verdict
 from edgebridge.wire.packets import Connect
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import SECOND, Instant
-from edgebroker.limits import VERIFICATION_TIMEOUT_S, VERIFICATIONS_MAX
+from edgebroker.limits import VERIFICATION_TIMEOUT_S, VERIFICATIONS_MAX, VERIFICATIONS_PER_ADDRESS_MAX
 from edgebroker.node.timers import Timers
 
 BUSY = Verdict(ReasonCode.SERVER_BUSY, "too many clients are being asked who they are: come again later")
@@ -49,6 +52,7 @@ class Authenticating:
         self.waiting: list[Verification] = []
         """What the world is to run."""
         self._running: dict[int, tuple[Connect, Question]] = {}
+        self._sources: Counter[str] = Counter()  # of those: so that one address does not keep all others out
         self._proofs = RecentProofs(secret)
         self.refused: dict[ReasonCode, int] = {}
         """Clients that were not let in, by reason."""
@@ -65,8 +69,10 @@ class Authenticating:
             return answer
         if isinstance(answer, PasswordQuestion) and self._proofs.knows(answer.user, answer.password, answer.mark, now):
             return answer.passed()
-        if len(self._running) >= VERIFICATIONS_MAX:
+        source = source_of(connection.peer)
+        if len(self._running) >= VERIFICATIONS_MAX or self._sources[source] >= VERIFICATIONS_PER_ADDRESS_MAX:
             return BUSY
+        self._sources[source] += 1
         connection.state = State.AUTHENTICATING
         connection.is_held = True
         self._running[connection.number] = connect, answer
@@ -93,6 +99,7 @@ class Authenticating:
         running = self._running.pop(connection.number, None)
         if running is None:
             return None
+        self._left(connection)
         connect, question = running
         if verdict.is_yes and isinstance(question, PasswordQuestion):
             self._proofs.note(question.user, question.password, question.mark, now)
@@ -102,7 +109,14 @@ class Authenticating:
 
     def forget(self, connection: Connection) -> None:
         """The connection is gone."""
-        self._running.pop(connection.number, None)
+        if self._running.pop(connection.number, None) is not None:
+            self._left(connection)
+
+    def _left(self, connection: Connection) -> None:
+        source = source_of(connection.peer)
+        self._sources[source] -= 1
+        if not self._sources[source]:
+            del self._sources[source]
 
     def replace(self, access: Access) -> None:
         """Other files hold from now on."""

@@ -207,7 +207,10 @@ class Frontend:
             self._feed.take(connection, chunk, now)
         except ProtocolError as error:
             self._offended(connection, error)
-        self.memory.read(len(chunk), now)
+        memory = self.memory
+        memory.unmeasured += len(chunk)
+        if memory.unmeasured >= memory.due:
+            memory.check(now)
         if connection.meter is not None:
             wait = connection.meter.charge(self.ledger.published - published, len(chunk), now)
             if wait and connection.is_open:

@@ -47,7 +47,7 @@ class Memory:
         self.cut = 0
         """Clients that were cut off or lost their queue for it."""
         self.unmeasured = 0
-        """Bytes read since."""
+        """Bytes read since. Who adds to it calls `check` when it has become `due`."""
         self._checked_at: Instant = 0
         self.due = self._distance()
         """How many bytes may be read before it is measured again."""
@@ -57,12 +57,6 @@ class Memory:
         if self.held > self.bytes_max * RELIEF and now - self._checked_at >= CHECKED_EVERY:
             self.check(now)  # meanwhile somebody may have read
         return self.held > self.bytes_max * RELIEF
-
-    def read(self, octets: int, now: Instant) -> None:
-        """So many bytes came; now and then that is a reason to measure."""
-        self.unmeasured += octets
-        if self.unmeasured >= self.due:
-            self.check(now)
 
     def check(self, now: Instant) -> None:
         """Measure, and relieve if it is too much."""
