@@ -122,7 +122,8 @@ class SysTopics:
 
     def _gauges(self) -> dict[str, int]:
         """What goes up and down."""
-        node, connecting = self._node, self._connecting
+        node, connecting, retained = self._node, self._connecting, self._retained
+        stored = len(retained) + connecting.queued.messages
         away = len(connecting.sessions) - connecting.attendance.now
         return {
             "clients/total": len(connecting.sessions),
@@ -133,7 +134,10 @@ class SysTopics:
             "clients/maximum": connecting.attendance.most,
             "subscriptions/count": len(node.subscriptions),
             "shared_subscriptions/count": node.groups.count_members(),
-            "retained messages/count": len(self._retained),
+            "retained messages/count": len(retained),
+            "messages/stored": stored,
+            "store/messages/count": stored,
+            "store/messages/bytes": retained.held_bytes + connecting.queued.bytes,
             "fates/queued": node.ledger.queued,
             "queue/messages": connecting.queued.messages,
             "queue/bytes": connecting.queued.bytes,
