@@ -35,7 +35,7 @@ class Node:
         self.subscriptions = Subscriptions()
         self.groups = Groups()
         self.routes = Routes(self.tree, self.subscriptions, self.timers)
-        self._per_client_max = subscriptions_per_client_max
+        self.subscriptions_per_client_max = subscriptions_per_client_max
 
     def handle(self, event: Event, now: Instant) -> list[Effect]:
         """What *event* leads to, in the order in which it must be done."""
@@ -85,8 +85,8 @@ class Node:
     def _subscribe(self, wanted: Subscribed, now: Instant) -> list[Effect]:
         subscriptions = self.subscriptions
         own = subscriptions.of(wanted.client)
-        if len(own) >= self._per_client_max and wanted.text not in own:
-            return [Refused(wanted.text, f"a client has at most {self._per_client_max} subscriptions")]
+        if len(own) >= self.subscriptions_per_client_max and wanted.text not in own:
+            return [Refused(wanted.text, f"a client has at most {self.subscriptions_per_client_max} subscriptions")]
         if not subscriptions.is_tidy:  # two go for each that comes: clients that go and come do not pile them up
             self._take_left(2, now)
         self.routes.gather()

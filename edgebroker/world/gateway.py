@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.quota import Quota
+from edgebridge.frontend.quotachange import change_quota
 from edgebridge.frontend.redirect import Redirect
 from edgebridge.frontend.terms import Terms
 from edgebridge.wire.reasons import ReasonCode
@@ -84,7 +85,7 @@ class Gateway:
             access=access,
             secret=secrets.token_bytes(32),
             journal=None if self.store is None else self.store.journal,
-            quota=Quota(**{bound.name: getattr(settings.quota, bound.name) for bound in fields(Quota)}),
+            quota=_quota(settings),
         )
         self.frontend.send_elsewhere(_redirect(settings.redirect))
         self.frontend.sys_topics.facts = self._facts
@@ -128,6 +129,7 @@ class Gateway:
         await self._listeners.open(self._settings.listeners)
         preparers: dict[str, Preparer] = {
             "access": self._prepare_access,
+            "quota": self._prepare_quota,
             "redirect": self._prepare_redirect,
             "notices": self._prepare_notices,
             "listener": self._listeners.prepare,
@@ -186,6 +188,14 @@ class Gateway:
             if gone := self.frontend.replace_access(access, clock()):
                 yield f"access: {gone} clients had to go"
             self._turn()
+
+        return Prepared(commit)
+
+    async def _prepare_quota(self, settings: Settings) -> Prepared:
+        def commit() -> Iterator[str]:
+            change_quota(self.frontend, _quota(settings), clock())
+            self._turn()
+            yield from ()
 
         return Prepared(commit)
 
@@ -288,3 +298,7 @@ def _redirect(settings: RedirectSettings) -> Redirect | None:
     if settings.use_another_server is not None:
         return Redirect(ReasonCode.USE_ANOTHER_SERVER, settings.use_another_server)
     return None
+
+
+def _quota(settings: Settings) -> Quota:
+    return Quota(**{bound.name: getattr(settings.quota, bound.name) for bound in fields(Quota)})

@@ -19,7 +19,8 @@ cdef class Feed:
     cdef Keeping _keeping
     cdef bint _asks_for_room
     cdef Ledger _ledger
-    cdef Py_ssize_t _connect_bytes_max, _packet_bytes_max
+    cdef public Py_ssize_t connect_bytes_max
+    cdef Py_ssize_t _packet_bytes_max
     cdef public long long bundled, packets
     @cython.locals(
         at=Py_ssize_t, end=Py_ssize_t, bytes_max=Py_ssize_t, body=Py_ssize_t, length=Py_ssize_t, stop=Py_ssize_t,

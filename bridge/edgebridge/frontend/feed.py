@@ -54,7 +54,6 @@ class Feed:
 
     __slots__ = (
         "_asks_for_room",
-        "_connect_bytes_max",
         "_delivery",
         "_keeping",
         "_ledger",
@@ -64,6 +63,7 @@ class Feed:
         "_publishing",
         "_turns",
         "bundled",
+        "connect_bytes_max",
         "packets",
     )
 
@@ -87,7 +87,7 @@ class Feed:
         self._ledger = ledger
         self._packet_bytes_max = packet_bytes_max
         self._asks_for_room = asks_for_room
-        self._connect_bytes_max = connect_bytes_max
+        self.connect_bytes_max = connect_bytes_max
         self._turns = turns
         self._on_frame = on_frame
         self.packets = 0
@@ -146,7 +146,7 @@ class Feed:
             if first >> 4 != PUBLISH:
                 bytes_max = min(bytes_max, CONTROL_PACKET_BYTES_MAX)
                 if not connected:
-                    bytes_max = min(bytes_max, self._connect_bytes_max)
+                    bytes_max = min(bytes_max, self.connect_bytes_max)
                 elif first >> 4 in (SUBSCRIBE, UNSUBSCRIBE):
                     bytes_max = min(bytes_max, SUBSCRIBE_BYTES_MAX)
             if stop - at > bytes_max:

@@ -128,7 +128,7 @@ class Frontend:
         self.exchanging = Exchanging(self.connecting, self.authenticating, secret)
         self.notes = self.publishing.notes = self.connecting.notes
         self.restoring = Restoring(node, keeping, self.connecting, self.subscribing, self.retained, terms.durability)
-        self._feed = Feed(
+        self.input = Feed(
             self.plans,
             self.publishing,
             self.delivery,
@@ -204,7 +204,7 @@ class Frontend:
             return
         published = self.ledger.published
         try:
-            self._feed.take(connection, chunk, now)
+            self.input.take(connection, chunk, now)
         except ProtocolError as error:
             self._offended(connection, error)
         memory = self.memory
@@ -347,8 +347,8 @@ class Frontend:
     def _traffic(self) -> dict[str, int]:
         """Packets of every kind, and transports. A buffer is one packet, but for what the feed bundled."""
         return {
-            "messages/received": self._feed.packets,
-            "messages/sent": self._buffers_sent + self._feed.bundled,
+            "messages/received": self.input.packets,
+            "messages/sent": self._buffers_sent + self.input.bundled,
             "sockets": self.accepted,
         }
 

@@ -24,6 +24,8 @@ class Quota:
     """Per client; 0: no bound."""
     filter_tests_max: int = limits.FILTER_TESTS_PER_CLIENT_MAX
     """Elementary tests in all content filters of one client."""
+    subscriptions_max: int = limits.SUBSCRIPTIONS_PER_CLIENT_MAX
+    """Of one client."""
     memory_bytes_max: int = limits.MEMORY_BYTES_MAX
     """What input, output, queues and retained messages of all clients may hold together."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgebroker import limits
-from edgebroker.world.settings.section import key
+from edgebroker.world.settings.section import Applied, key
 from edgebroker.world.valuekinds import Whole
 
 
@@ -13,11 +13,11 @@ from edgebroker.world.valuekinds import Whole
 class QuotaSettings:
     """How much one client, one address and all together may ask. `frontend.quota` has the same names."""
 
-    connect_bytes_max: int = key(limits.CONNECT_BYTES_MAX, Whole(256, 512 * limits.KIB))
-    connects_per_s: int = key(limits.CONNECTS_PER_S, Whole(0, 1_000_000))
-    connects_per_address_per_s: int = key(limits.CONNECTS_PER_ADDRESS_PER_S, Whole(0, 1_000_000))
-    publish_messages_per_s: int = key(0, Whole(0, 10_000_000))
-    publish_bytes_per_s: int = key(0, Whole(0, 1_024 * limits.MIB))
-    filter_tests_max: int = key(limits.FILTER_TESTS_PER_CLIENT_MAX, Whole(1, 10_000_000))
-    subscriptions_max: int = key(limits.SUBSCRIPTIONS_PER_CLIENT_MAX, Whole(1, 1_000_000))
-    memory_bytes_max: int = key(limits.MEMORY_BYTES_MAX, Whole(4 * limits.MIB, 1 << 40))
+    connect_bytes_max: int = key(limits.CONNECT_BYTES_MAX, Whole(256, 512 * limits.KIB), Applied.LIVE)
+    connects_per_s: int = key(limits.CONNECTS_PER_S, Whole(0, 1_000_000), Applied.LIVE)
+    connects_per_address_per_s: int = key(limits.CONNECTS_PER_ADDRESS_PER_S, Whole(0, 1_000_000), Applied.LIVE)
+    publish_messages_per_s: int = key(0, Whole(0, 10_000_000), Applied.LIVE)
+    publish_bytes_per_s: int = key(0, Whole(0, 1_024 * limits.MIB), Applied.LIVE)
+    filter_tests_max: int = key(limits.FILTER_TESTS_PER_CLIENT_MAX, Whole(1, 10_000_000), Applied.LIVE)
+    subscriptions_max: int = key(limits.SUBSCRIPTIONS_PER_CLIENT_MAX, Whole(1, 1_000_000), Applied.LIVE)
+    memory_bytes_max: int = key(limits.MEMORY_BYTES_MAX, Whole(4 * limits.MIB, 1 << 40), Applied.LIVE)
