@@ -176,13 +176,14 @@ class Victim:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "edgebroker", "run", "--json", "--port", str(self._port), "--data", str(self._data)),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            env=ENVIRONMENT,
-        )
+        with (self._data / "told.txt").open("ab") as told:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", "edgebroker", "run", "--json", "--port", str(self._port), "--data", str(self._data)),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=told,
+                env=ENVIRONMENT,
+            )
 
     async def is_listening(self) -> None:
         """Wait until it listens. Raises AssertionError if it does not come up."""
@@ -307,7 +308,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as data:
-        found, counts = asyncio.run(run(asked.cycles, asked.seed, Path(data), progress=True))
+        try:
+            found, counts = asyncio.run(run(asked.cycles, asked.seed, Path(data), progress=True))
+        finally:
+            print((Path(data) / "told.txt").read_text()[-4_000:], file=sys.stderr)
     print(json.dumps({"seed": asked.seed, **counts, "broken": found}))
     return 1 if found else 0
 
