@@ -108,6 +108,7 @@ class Gateway:
                 self._tell(line)
         reactor.start()
         self._listeners = Listeners(reactor, self._notices)
+        self._scribe = Scribe(self.frontend, self._notices, clock)
         self._insight = Insight(
             self._settings.node.name,
             self.frontend,
@@ -118,11 +119,12 @@ class Gateway:
             self._log_dir,
             self._folders(),
             self._notices,
+            self._scribe,
             Tracing(reactor, self.ledger),
+            self.store,
             clock(),
             time.time(),
         )
-        self._scribe = Scribe(self.frontend, self._notices, clock)
         self.pulse.each_beat(self._scribe.write)
         self.pulse.start()
         await self._open_http(self._insight)  # first: who finds a client's door open finds this one open too

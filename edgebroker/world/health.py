@@ -30,7 +30,7 @@ class Check:
 
 def checks(insight: Insight) -> list[Check]:
     """Look at everything. Takes about 0.3 ms, most of it to sort a minute of beats."""
-    return [_listening(insight), _loop(insight), *_disks(insight)]
+    return [_listening(insight), _loop(insight), *_journal(insight), *_disks(insight)]
 
 
 def report(insight: Insight) -> dict[str, Any]:
@@ -57,6 +57,13 @@ def _loop(insight: Insight) -> Check:
     )
     figures = {"p50_ms": median_s, "p99_ms": p99_s, "max_ms": worst_s, "limit_ms": LAG_S_MAX}
     return Check("loop_lag", reason, {name: round(1_000 * value, 3) for name, value in figures.items()})
+
+
+def _journal(insight: Insight) -> Iterator[Check]:
+    if insight.store is not None:
+        journal = insight.store.journal
+        reason = f"the journal takes nothing: {journal.trouble}" if journal.is_refusing else ""
+        yield Check("journal", reason, {"waiting": journal.lsn - journal.synced, "warning": journal.warning})
 
 
 def _disks(insight: Insight) -> Iterator[Check]:

@@ -14,6 +14,8 @@ from edgebroker.world.logdir import LogDir
 from edgebroker.world.operatorlog import OperatorLog
 from edgebroker.world.pulse import Pulse
 from edgebroker.world.reactor import Reactor
+from edgebroker.world.scribe import Scribe
+from edgebroker.world.store import Store
 from edgebroker.world.tracing import Tracing
 
 
@@ -32,7 +34,10 @@ class Insight:
     folders: Mapping[str, Path]
     """Where the gateway writes, by section of the settings."""
     notices: OperatorLog
+    scribe: Scribe
     tracing: Tracing
+    store: Store | None
+    """What is kept on disk; None where everything is in memory."""
     started_at: Instant
     started_unix_s: float
     """What the wall clock said then; it may have been wrong."""

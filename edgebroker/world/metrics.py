@@ -13,6 +13,7 @@ from collections import Counter
 from typing import Final
 
 import edgebroker
+from edgebroker.instants import SECOND
 from edgebroker.records import Cause
 from edgebroker.world.census import Census, take_census
 from edgebroker.world.insight import Insight
@@ -22,6 +23,9 @@ from edgebroker.world.pulse import BOUNDS_S
 
 NAMED_SESSIONS: Final = 10
 """Sessions with a time series of their own: enough to see who it is, few enough for any number of gateways."""
+
+SYNC_BOUND_US_MIN, SYNC_BOUND_US_MAX = 128, 8 * SECOND
+"""Sixteen bounds, each twice the one before: from a disk that lies about its syncs to a card that is about to die."""
 
 
 async def metrics(insight: Insight) -> bytes:
@@ -34,6 +38,7 @@ async def metrics(insight: Insight) -> bytes:
     _clients(page, insight, census)
     _matching(page, insight)
     _delivery_log(page, insight)
+    _journal(page, insight)
     _machine(page, insight)
     return page.text()
 
@@ -133,6 +138,31 @@ def _delivery_log(page: Exposition, insight: Insight) -> None:
     page.counter("edgebroker_log_rows", "Rows of the delivery log.", insight.log.rows_written)
     page.counter("edgebroker_log_blocks_lost", "Blocks of it that could not be written.", log_dir.blocks_lost)
     page.counter("edgebroker_log_segments_finished", "Files of it that are finished.", log_dir.segments_finished)
+
+
+def _journal(page: Exposition, insight: Insight) -> None:
+    if insight.store is None:
+        return
+    journal, files = insight.store.journal, insight.store.worker.files
+    page.gauge("edgebroker_journal_refusing", "1 while nothing more may be promised.", int(journal.is_refusing))
+    page.counter("edgebroker_journal_failures", "Writes and syncs that failed.", journal.failures)
+    page.counter("edgebroker_journal_records", "The last record's number (LSN).", journal.lsn)
+    page.counter("edgebroker_journal_records_synced", "All records up to this one are on the disk.", journal.synced)
+    waiting = journal.lsn - journal.synced
+    page.gauge("edgebroker_journal_records_waiting", "Records that are not on the disk yet.", waiting)
+    written = files.bytes_written
+    page.counter("edgebroker_journal_written_bytes", "Bytes handed to the operating system.", written, "bytes")
+    card = files.card_bytes_written
+    page.counter("edgebroker_journal_card_bytes", "Bytes that went to the card, in whole pages.", card, "bytes")
+    times = files.sync_us
+    page.family("edgebroker_journal_sync_seconds", "histogram", "How long syncs took.", "seconds")
+    for bound_us, count in times.buckets():
+        if SYNC_BOUND_US_MIN <= bound_us <= SYNC_BOUND_US_MAX:
+            page.sample("_bucket", count, le=str(bound_us / SECOND))
+    page.sample("_bucket", times.count, le="+Inf")
+    page.sample("_sum", times.total_us / SECOND)
+    page.sample("_count", times.count)
+    page.gauge("edgebroker_journal_recovery_seconds", "What recovery took.", insight.store.recovery_s, "seconds")
 
 
 def _machine(page: Exposition, insight: Insight) -> None:

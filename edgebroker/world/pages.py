@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 import edgebroker
 from edgebridge.session.session import Session
 from edgebroker.errors import TopicInvalid
-from edgebroker.instants import SECOND
+from edgebroker.instants import MILLISECOND, SECOND
 from edgebroker.records import Cause
 from edgebroker.topics import TopicFilter
 from edgebroker.world import health, openmetrics
@@ -25,6 +25,7 @@ from edgebroker.world.insight import Insight
 from edgebroker.world.metrics import metrics
 from edgebroker.world.process import Process
 from edgebroker.world.reactor import clock
+from edgebroker.world.store import Store
 from edgebroker.world.tap import Tap
 from edgebroker.world.tracing import TAPS_MAX, Tracing
 
@@ -102,8 +103,7 @@ class Pages:
         else:
             async with self._census_lock:
                 ranked = (await take_census(frontend, rank, count, with_zeros=True)).ranked
-        now = clock()
-        rows = [row(session, now) for session in ranked]
+        rows = _rows(self._insight, ranked)
         return _json({"sessions": len(frontend.connecting.sessions), "sort": rank, "clients": rows})
 
     async def _trace(self, query: Query) -> Answer:
@@ -184,12 +184,40 @@ def status(insight: Insight, census: Census) -> dict[str, Any]:
             "descriptors_max": process.descriptors_max,
         },
         "log": None if insight.log_dir is None else {"blocks_lost": insight.log_dir.blocks_lost},
-        "clients": [row(session, now) for session in census.ranked],
+        "journal": None if insight.store is None else _journal(insight.store),
+        "clients": _rows(insight, census.ranked),
     }
 
 
-def row(session: Session, now: int) -> dict[str, Any]:
-    """What there is to know of one client."""
+def _journal(store: Store) -> dict[str, Any]:
+    """Where the journal stands, and how quick the disk is."""
+    journal, files = store.journal, store.worker.files
+    times = files.sync_us
+    return {
+        "folder": str(store.folder),
+        "refusing": journal.is_refusing,
+        "trouble": journal.trouble or journal.warning,
+        "failures": journal.failures,
+        "lsn": journal.lsn,
+        "synced_lsn": journal.synced,
+        "waiting": journal.lsn - journal.synced,
+        "syncs": times.count,
+        "sync_p50_ms": times.quantile(0.5) / MILLISECOND,
+        "sync_p99_ms": times.quantile(0.99) / MILLISECOND,
+        "written_bytes": files.bytes_written,
+        "card_bytes": files.card_bytes_written,
+        "recovery_s": round(store.recovery_s, 3),
+    }
+
+
+def _rows(insight: Insight, sessions: list[Session]) -> list[dict[str, Any]]:
+    insight.scribe.take_drops()
+    now, dropped = clock(), insight.scribe.dropped
+    return [row(session, now, dropped.get(session.client_id, {})) for session in sessions]
+
+
+def row(session: Session, now: int, dropped: Mapping[Cause, int]) -> dict[str, Any]:
+    """What there is to know of one client. *dropped*: its copies that were given up."""
     connection = session.connection
     return {
         "client": session.client_id,
@@ -206,6 +234,7 @@ def row(session: Session, now: int) -> dict[str, Any]:
         "window": session.inflight.window,
         "unsent": 0 if connection is None else connection.out_bytes,
         "paused": connection is not None and connection.paused,
+        "dropped": {cause.name.lower(): count for cause, count in sorted(dropped.items())},
     }
 
 

@@ -30,6 +30,8 @@ class Scribe:
         self._clock = clock
         self._minute_ends = clock() + MINUTE
         self._drops: dict[tuple[str, Cause], int] = {}
+        self.dropped: dict[str, dict[Cause, int]] = {}
+        """Copies given up so far, by client and cause; of clients that have a session."""
 
     def write(self) -> None:
         """Tell what happened since the last call."""
@@ -38,15 +40,26 @@ class Scribe:
             self._note(note)
         if missed:
             self._log.tell(Level.WARNING, "log", "more happened than could be noted", missed=missed)
-        for (client, cause), count in self._frontend.ledger.take_drops().items():
-            self._drop(client, cause, count)
+        self.take_drops()
         if self._clock() >= self._minute_ends:
             self.close_minute()
         self._log.turn()
 
+    def take_drops(self) -> None:
+        """Bring `dropped` up to date."""
+        sessions = self._frontend.connecting.sessions
+        for (client, cause), count in self._frontend.ledger.take_drops().items():
+            if client in sessions:
+                own = self.dropped.setdefault(client, {})
+                own[cause] = own.get(cause, 0) + count
+            self._drop(client, cause, count)
+
     def close_minute(self) -> None:
         """Tell what was dropped in the minute, apart from what was told already."""
         self._minute_ends = self._clock() + MINUTE
+        sessions = self._frontend.connecting.sessions
+        for gone in [client for client in self.dropped if client not in sessions]:
+            del self.dropped[gone]
         drops, self._drops = self._drops, {}
         for (client, cause), count in drops.items():
             if count:

@@ -129,7 +129,7 @@ class Tracing:
                 self._framers[key] = None  # from here on it cannot be cut into packets
                 self._show(connection, key[1], client, {"packet": "?", "error": str(error)[:200]}, None)
                 return
-            topic = self._topic(connection, packet)
+            topic = self._topic(connection, key[1], packet)
             shown = packet.client_id if isinstance(packet, Connect) and not client else client
             self._show(connection, key[1], shown, words(packet), topic)
 
@@ -141,11 +141,16 @@ class Tracing:
             if tap.wants_client(client):
                 tap.packet(line, connection.number, topic)
 
-    def _topic(self, connection: Connection, packet: Packet) -> str | None:
-        """The topic of a PUBLISH, None of another packet. Aliases are those that the client set."""
+    def _topic(self, connection: Connection, way: str, packet: Packet) -> str | None:
+        """The topic of a PUBLISH, whoever set the alias that stands for it; None of another packet."""
         if not isinstance(packet, Publish):
             return None
-        return packet.topic or connection.aliases.get(number(packet.properties, Property.TOPIC_ALIAS, 0), "")
+        if packet.topic:
+            return packet.topic
+        alias = number(packet.properties, Property.TOPIC_ALIAS, 0)
+        if way == "in":
+            return connection.aliases.get(alias, "")
+        return "" if connection.out_aliases is None else connection.out_aliases.topic(alias)
 
     # -- fates ------------------------------------------------------------------------------------------------
 

@@ -81,7 +81,8 @@ def test_it_says_where_it_listens_and_what_to_try(free_port: int) -> None:
     assert process.stdout is not None
     try:
         assert select.select([process.stdout], [], [], PATIENCE_S)[0]
-        said = [process.stdout.readline().decode() for _ in range(2)]
+        said = [process.stdout.readline().decode() for _ in range(3)]
+        assert said.pop().startswith("sessions that are to last, and what they were promised, are kept in ")
         assert said == [
             f"edgebroker listens on 127.0.0.1:{free_port} (MQTT 3.1.1 and 5)\n",
             f"try: mosquitto_sub -p {free_port} -t '$filter/temp%3E30/sensors/#' -v\n",

@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.connection import Connection
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
-from edgebridge.wire.packets import Connect, Publish, Subscribe, SubscriptionOption
-from edgebridge.wire.properties import Property
+from edgebridge.wire.packets import Connect, Publish
 from edgebroker.topics import TopicFilter
 from edgebroker.world.census import RANKS, SLICE, take_census
 from edgebroker.world.gateway import Gateway
@@ -23,8 +21,8 @@ from edgebroker.world.metrics import NAMED_SESSIONS, metrics
 from edgebroker.world.openmetrics import Exposition
 from edgebroker.world.process import Process
 from edgebroker.world.pulse import BOUNDS_S, Pulse
-from edgebroker.world.settings import Settings
 
+from .inprocess import come, say, with_gateway
 from .openmetricsreader import Family, read
 
 
@@ -99,47 +97,6 @@ def test_a_duty_that_fails_does_not_stop_the_pulse() -> None:
 # -- the page of a gateway --------------------------------------------------------------------------------------
 
 
-class Paper:
-    """A transport that takes everything and closes at once."""
-
-    def __init__(self, gateway: Gateway, connection: Connection) -> None:
-        self.close = self.abort = lambda: gateway.frontend.closed(connection, 0)
-
-    def write(self, data: bytes) -> None: ...
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-
-def come(gateway: Gateway, client: str, *filters: str, expiry_s: int = 60) -> Connection:
-    connection = gateway.frontend.opened("test:1", 0)
-    connection.transport = Paper(gateway, connection)
-    properties = {Property.SESSION_EXPIRY_INTERVAL: expiry_s}
-    say(gateway, connection, Connect(client, dialect=V5, keep_alive_s=0, properties=properties))
-    if filters:
-        say(gateway, connection, Subscribe(1, [SubscriptionOption(text, 1) for text in filters]))
-    return connection
-
-
-def say(gateway: Gateway, connection: Connection, packet: Any) -> None:
-    gateway.frontend.feed(connection, encode_packet(packet, V5), 0)
-
-
-def with_gateway(story: Any, **overrides: Any) -> Any:
-    """Run *story* with a gateway that listens."""
-
-    async def play() -> Any:
-        gateway = Gateway(Settings.defaults().overridden(port=0, **overrides), tell=lambda line: None)
-        [listener] = await gateway.start()
-        port = listener.described()["port"]
-        try:
-            return await (story(gateway, port) if "port" in story.__annotations__ else story(gateway))
-        finally:
-            await gateway.stop()
-
-    return asyncio.run(play())
-
-
 async def page_of(gateway: Gateway) -> dict[str, Family]:
     return read(await metrics(gateway.insight))
 
@@ -178,7 +135,7 @@ def test_a_page_tells_what_became_of_every_message(tmp_path: Path) -> None:
         assert page["edgebroker_log_blocks_lost"].value("_total") == 0
         assert page["edgebroker_build"].kind == "info"
 
-    with_gateway(story, log_dir=tmp_path / "log")
+    with_gateway(story, log_dir=tmp_path / "log", data=tmp_path / "data")
 
 
 def test_drops_and_refusals_carry_their_reason() -> None:
@@ -283,7 +240,7 @@ def test_the_documentation_lists_every_metric(root: Path, tmp_path: Path) -> Non
         page = await page_of(gateway)
         assert listed == {name + suffixes.get(family.kind, "") for name, family in page.items()}
 
-    with_gateway(story, log_dir=tmp_path / "log")
+    with_gateway(story, log_dir=tmp_path / "log", data=tmp_path / "data")
 
 
 def names_in(root: Path) -> dict[str, set[str]]:
@@ -308,7 +265,7 @@ def test_dashboard_and_alerts_name_metrics_that_there_are(root: Path, tmp_path: 
             assert len(named) >= 5
             assert named <= known, file
 
-    with_gateway(story, log_dir=tmp_path / "log")
+    with_gateway(story, log_dir=tmp_path / "log", data=tmp_path / "data")
 
 
 def test_panels_of_the_dashboard_do_not_overlap(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -9,6 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.outaliases import OutAliases
+from edgebridge.wire.dialect import V5
+from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Auth, Connect, Disconnect, PingReq, Publish, SubAck, Subscribe, Unsubscribe, Will
 from edgebridge.wire.packets import SubscriptionOption as Option
 from edgebridge.wire.properties import Property
@@ -209,3 +214,30 @@ def test_more_than_can_be_looked_at_is_counted(monkeypatch: pytest.MonkeyPatch) 
 def test_names_do_nothing_to_a_terminal() -> None:
     line = {"time": "T1Z", "way": "in", "client": "\x1b[31m", "packet": "PUBLISH", "topic": "a b", "peer": "1.2.3.4:5"}
     assert shown(line) == '1 -> "\\u001b[31m" PUBLISH "a b"'
+
+
+def test_a_topic_is_known_whoever_set_the_alias_that_stands_for_it() -> None:
+    tracing = Tracing(Plain(), Ledger())  # type: ignore[arg-type]
+    tap = Tap(None, TopicFilter.parse("long/topic/+"))
+    tracing.open(tap)
+    connection = Connection(1, "peer", [], 1_000, 0)
+    connection.dialect = V5
+    connection.out_aliases = OutAliases(5)
+    connection.out_aliases.sent("long/topic/out")
+    connection.aliases[1] = "long/topic/in"
+    packet = encode_packet(Publish("", b"x", properties={Property.TOPIC_ALIAS: 1}), V5)
+
+    async def story() -> None:
+        tracing.heard(connection, packet[:3])
+        tracing.heard(connection, packet[3:])
+        tracing.said(connection, packet * 2)
+        tracing.said(connection, b"\xff\xff\xff\xff\xff")
+        tracing.said(connection, packet)
+        tracing.gone(connection)
+
+    asyncio.run(story())
+    assert [(line["way"], line["topic"]) for line in tap.take()] == [
+        ("in", "long/topic/in"),
+        ("out", "long/topic/out"),
+        ("out", "long/topic/out"),
+    ], "what cannot be cut into packets ends the watching of this connection, and no more"

@@ -28,6 +28,10 @@ class OutAliases:
     def __len__(self) -> int:
         return len(self._known)
 
+    def topic(self, alias: int) -> str:
+        """What *alias* stands for; "" if for nothing. Looks at all of them: for somebody who watches."""
+        return next((topic for topic, known in self._known.items() if known == alias), "")
+
     def encode(
         self,
         publication: Publication,

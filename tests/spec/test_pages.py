@@ -1,0 +1,135 @@
+"""What `/health`, `/status` and `/clients` say of a gateway that is not well, and of its clients."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgebridge.wire.packets import Publish
+from edgebroker.world import health
+from edgebroker.world.gateway import Gateway
+from edgebroker.world.pages import Pages
+from edgebroker.world.pulse import Pulse
+
+from .inprocess import come, say, with_gateway
+
+
+async def ask(gateway: Gateway, target: str) -> tuple[HTTPStatus, dict[str, Any]]:
+    answer = await Pages(gateway.insight)(target)
+    assert isinstance(answer.body, bytes)
+    return answer.status, json.loads(answer.body)
+
+
+def close_doors(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway.insight.listeners.close()
+
+
+def be_late(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(health.BEATS_MIN):
+        gateway.pulse.note(0.75)
+
+
+def fill_the_disk(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "DISK_FREE_BYTES_MIN", 1 << 60)
+
+
+def take_the_disk(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(_: Path) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("edgebroker.world.health.os.statvfs", gone)
+
+
+def refuse(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gateway.store is not None
+    monkeypatch.setattr(gateway.store.journal, "is_refusing", True)
+    monkeypatch.setattr(gateway.store.journal, "trouble", "no space left on device")
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reasons"),
+    [
+        (close_doors, ["no listener accepts clients"]),
+        (be_late, ["the loop is 750 ms late at the 99th percentile"]),
+        (fill_the_disk, ["data: * MiB are free in *", "log: * MiB are free in *"]),
+        (take_the_disk, ["data: * cannot be looked at", "log: * cannot be looked at"]),
+        (refuse, ["the journal takes nothing: no space left on device"]),
+    ],
+)
+def test_a_gateway_that_is_not_well_says_why(
+    trouble: Any, reasons: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(gateway: Gateway) -> None:
+        assert await ask(gateway, "/health") == (HTTPStatus.OK, health.report(gateway.insight))
+        with monkeypatch.context() as patched:
+            trouble(gateway, patched)
+            code, found = await ask(gateway, "/health")
+            _, status = await ask(gateway, "/status")
+        assert (code, found["status"]) == (HTTPStatus.SERVICE_UNAVAILABLE, "failing")
+        assert len(found["reasons"]) == len(reasons)
+        for reason, words in zip(found["reasons"], reasons, strict=True):
+            assert all(part in reason for part in words.split("*"))
+        assert [check["ok"] for check in found["checks"].values()].count(False) == len(reasons)
+        assert status["health"]["reasons"] == found["reasons"]
+
+    with_gateway(story, log_dir=tmp_path / "log", data=tmp_path / "data")
+
+
+def test_a_process_that_just_started_is_not_judged_by_its_first_beats() -> None:
+    pulse = Pulse()
+    pulse.note(5.0)
+    assert pulse.beats_recent < health.BEATS_MIN
+
+    async def story(gateway: Gateway) -> None:
+        gateway.pulse.note(5.0)
+        assert (await ask(gateway, "/health"))[0] == HTTPStatus.OK
+
+    with_gateway(story)
+
+
+def test_a_client_shows_what_it_lost_and_why() -> None:
+    async def story(gateway: Gateway) -> None:
+        writer, away = come(gateway, "writer"), come(gateway, "away", "a")
+        gateway.frontend.closed(away, 0)
+        for _ in range(3):
+            say(gateway, writer, Publish("a", b"x", 0))
+        _, found = await ask(gateway, "/clients?sort=client")
+        assert [(row["client"], row["dropped"]) for row in found["clients"]] == [
+            ("away", {"offline": 3}),
+            ("writer", {}),
+        ]
+        say(gateway, writer, Publish("a", b"x", 0))
+        _, found = await ask(gateway, "/clients?sort=subscriptions&limit=1")
+        assert found["clients"][0]["dropped"] == {"offline": 4}
+
+    with_gateway(story)
+
+
+def test_the_journal_is_told_of(tmp_path: Path) -> None:
+    async def story(gateway: Gateway) -> None:
+        come(gateway, "keeps", "a")
+        writer = come(gateway, "writer")
+        say(gateway, writer, Publish("a", b"x", 1, packet_id=1))
+        while (found := (await ask(gateway, "/status"))[1]["journal"])["waiting"] or not found["syncs"]:
+            await asyncio.sleep(0.005)
+        assert found["lsn"] == found["synced_lsn"] > 0
+        assert found["sync_p99_ms"] >= found["sync_p50_ms"] > 0
+        assert found["card_bytes"] >= found["written_bytes"] > 0
+        assert not found["refusing"]
+
+    with_gateway(story, data=tmp_path / "data")
+
+
+def test_many_who_ask_at_once_share_one_census_at_a_time() -> None:
+    async def story(gateway: Gateway) -> None:
+        come(gateway, "one", "a")
+        pages = Pages(gateway.insight)
+        answers = await asyncio.gather(*(pages(path) for path in ["/metrics", "/status", "/clients", "/health"] * 8))
+        assert {answer.status for answer in answers} == {HTTPStatus.OK}
+
+    with_gateway(story)
