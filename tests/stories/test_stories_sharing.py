@@ -53,6 +53,20 @@ def test_who_has_most_to_do_gets_less(play: Any) -> None:
     """)
 
 
+def test_who_does_not_read_gets_less_at_qos_0_too(play: Any) -> None:
+    play(TEAM)
+    play("""
+    alice stalls
+    bob > PUBLISH t "one"
+    bob > PUBLISH t "two"    carl < PUBLISH t "two"
+    bob > PUBLISH t "three"
+    bob > PUBLISH t "four"   carl < PUBLISH t "four"
+    bob > PUBLISH t "five"   carl < PUBLISH t "five"
+    bob > PUBLISH t "six"    carl < PUBLISH t "six"
+    alice reads              alice < PUBLISH t "one"    alice < PUBLISH t "three"
+    """)
+
+
 def test_groups_and_single_subscribers_are_independent(play: Any) -> None:
     """A group of another name, or of another topic filter, is another group; a plain subscription is apart."""
     play(TEAM)

@@ -82,5 +82,6 @@ class Session:
 
     @property
     def outstanding(self) -> int:
-        """QoS 1 and 2 messages the client was given, or will be, and has not acknowledged."""
-        return len(self.inflight) + len(self.outbox)
+        """Messages that are for the client and have not reached it: unacknowledged, queued, or unwritten at QoS 0."""
+        open_ = len(self.inflight) + len(self.outbox)
+        return open_ if self.connection is None else open_ + int(self.connection.out_messages)
