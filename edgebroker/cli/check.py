@@ -13,6 +13,7 @@ import click
 from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
 from edgebroker.cli.inquiry import BadAnswer, NoAnswer, ask
 from edgebroker.cli.verdictline import State, Thresholds, judge, line
+from edgebroker.world.accessfiles import load_access
 from edgebroker.world.doors.listeners import expiries, load_all
 from edgebroker.world.settings import Settings, SettingsRefused, default_of
 
@@ -68,6 +69,8 @@ def _check_file(file: Path, as_json: bool) -> None:
     try:
         settings = Settings.load(file)
         loaded = load_all(settings.listeners)
+        notes: list[str] = []
+        load_access(settings.access, notes.append)
     except SettingsRefused as refused:
         if as_json:
             problems = [asdict(problem) for problem in refused.problems]
@@ -82,11 +85,14 @@ def _check_file(file: Path, as_json: bool) -> None:
             if tls is not None
         ]
         told = {"ok": True, "file": str(file), "settings": settings.values(), "certificates": certificates}
+        told["notes"] = notes
         click.echo(json.dumps(told))
     else:
         click.echo(f"{file}: OK")
         for expiry in expiries(settings.listeners, loaded):
             click.echo(f"{file}: {expiry}")
+        for note in notes:
+            click.echo(note)
         click.echo(effective(settings))
 
 

@@ -13,30 +13,40 @@ from edgebridge.session.rulebook import RuleBook
 from edgebridge.session.token import TokenKeys
 from edgebroker.world.privatefile import FileRefused, is_open_to_others, read_private
 from edgebroker.world.settings.access import AccessSettings
+from edgebroker.world.settings.problems import Problem, SettingsRefused
 
 
 def load_access(settings: AccessSettings, tell: Callable[[str], None]) -> Access:
-    """What the files of *settings* say now. Raises FileRefused if one cannot be read, or
-    the rules are not in order: then nothing has changed.
+    """What the files of *settings* say now. Raises SettingsRefused if one cannot be read or rules are not in order.
 
     A bad line of the passwords or of the keys is told and lets nobody in; the rest of the file holds.
     """
-    passwords = None
+    passwords = tokens = rules = None
     if settings.password_file is not None:
-        passwords = PasswordFile.parse(read_private(settings.password_file))
+        passwords = PasswordFile.parse(_text(settings.password_file, "password_file"))
         _tell_trouble(settings.password_file, passwords.problems, tell)
-    tokens = None
     if settings.token_keys is not None:
-        tokens = TokenKeys.parse(read_private(settings.token_keys))
+        tokens = TokenKeys.parse(_text(settings.token_keys, "token_keys"))
         _tell_trouble(settings.token_keys, tokens.problems, tell)
-    rules = None
     if settings.acl_file is not None:
-        try:
-            rules = RuleBook(Acl.parse(read_private(settings.acl_file)))
-        except AclInvalid as invalid:
-            lines = "\n".join(f"{settings.acl_file}: {problem}" for problem in invalid.problems)
-            raise FileRefused(lines) from invalid
+        rules = RuleBook(_rules(settings.acl_file))
     return Access(passwords, CertificateUser(settings.certificate_user), rules, tokens)
+
+
+def _text(file: Path, key: str) -> str:
+    try:
+        return read_private(file)
+    except FileRefused as error:
+        reason = str(error).removeprefix(f"{file}:").strip()
+        raise SettingsRefused([Problem(str(file), 0, f"access.{key}", reason)]) from error
+
+
+def _rules(file: Path) -> Acl:
+    try:
+        return Acl.parse(_text(file, "acl_file"))
+    except AclInvalid as invalid:
+        problems = [Problem(str(file), one.line, "access.acl_file", one.reason, one.mend) for one in invalid.problems]
+        raise SettingsRefused(problems) from invalid
 
 
 def _tell_trouble(file: Path, problems: Iterable[LineProblem], tell: Callable[[str], None]) -> None:

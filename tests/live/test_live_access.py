@@ -81,7 +81,7 @@ def test_a_password_file_that_is_not_there(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "edgebroker", "run", "--config", str(settings)]
     ended = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, text=True, check=False)
     assert ended.returncode == 2
-    assert f"{tmp_path / 'users'}: cannot be read: No such file or directory" in ended.stderr
+    assert f"{tmp_path / 'users'}: access.password_file: cannot be read: No such file or directory" in ended.stderr
 
 
 @pytest.mark.skipif(PUB is None or SUB is None, reason="Mosquitto's clients are not installed")

@@ -13,6 +13,7 @@ from typing import Final
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.replaying import REPLAYS_MAX, Replaying
+from edgebridge.session.lifecycle import State
 from edgebroker.instants import Instant
 from edgebroker.node.timers import Timers
 
@@ -88,10 +89,12 @@ class Turns:
         self._timers.cancel(("pause", connection.number))
 
     def _read_on(self, connection: Connection, now: Instant) -> None:
-        session = connection.session
-        if connection.closing or not connection.is_held or connection.number in self._paused or session is None:
+        if connection.closing or not connection.is_held or connection.number in self._paused:
             return
-        if session.replays and len(session.replays) >= REPLAYS_MAX:
+        if connection.state is State.AUTHENTICATING:
+            return
+        session = connection.session
+        if session is not None and session.replays and len(session.replays) >= REPLAYS_MAX:
             return
         connection.is_held = False
         self._feed(connection, b"", now)

@@ -1,0 +1,87 @@
+"""The files that settings name: read by the gateway, and by `edgebroker check` before it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from edgebridge.session.passwordfile import make_user
+from edgebridge.session.token import key_line
+from edgebroker.cli import main
+from edgebroker.world.accessfiles import load_access
+from edgebroker.world.settings import Settings, SettingsRefused
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "users").write_text(f"{make_user('anna', 'a', bytes(16))}\n")
+    (tmp_path / "keys").write_text(key_line("fleet", bytes(32)))
+    (tmp_path / "rules").write_text("user anna\ntopic a\n")
+    for name in ("users", "keys"):
+        (tmp_path / name).chmod(0o600)
+    text = '[access]\npassword_file = "users"\ntoken_keys = "keys"\nacl_file = "rules"\n'
+    (tmp_path / "gateway.toml").write_text(text)
+    return tmp_path
+
+
+def check(folder: Path, *options: str) -> Any:
+    return CliRunner().invoke(main, ["check", str(folder / "gateway.toml"), *options])
+
+
+def test_files_that_are_in_order(folder: Path) -> None:
+    told: list[str] = []
+    access = load_access(Settings.load(folder / "gateway.toml").access, told.append)
+    assert not told
+    assert access.passwords is not None
+    assert access.passwords.accepts("anna", b"a")
+    assert access.tokens is not None
+    assert list(access.tokens.keys) == ["fleet"]
+    rights = access.rights("anna", "c")
+    assert rights is not None
+    assert rights.writes("a")
+    assert check(folder).exit_code == 0
+
+
+def test_what_a_gateway_would_tell(folder: Path) -> None:
+    (folder / "users").write_text("anna:plain\n")
+    (folder / "users").chmod(0o644)
+    answer = json.loads(check(folder, "--json").output)
+    assert answer["ok"]
+    assert [note.partition(": ")[2][:40] for note in answer["notes"]] == [
+        "line 1: no hash, but perhaps a password ",
+        "everybody on this machine may read it; c",
+    ]
+    assert "line 1: no hash" in check(folder).output
+
+
+@pytest.mark.parametrize("name", ["users", "keys", "rules"])
+def test_a_file_that_is_missing(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    answer = check(folder)
+    assert answer.exit_code == 2
+    assert f"{folder / name}: access." in answer.output
+    assert "cannot be read: No such file or directory" in answer.output
+
+
+def test_rules_that_are_wrong(folder: Path) -> None:
+    """All at once, each with its line; a file of another kind does not fill the screen."""
+    (folder / "rules").write_text("user anna\ntopik a\ntopic a/#/b\n")
+    with pytest.raises(SettingsRefused) as caught:
+        load_access(Settings.load(folder / "gateway.toml").access, lambda line: None)
+    assert [(problem.line, problem.key) for problem in caught.value.problems] == [
+        (2, "access.acl_file"),
+        (3, "access.acl_file"),
+    ]
+    answer = check(folder, "--json")
+    assert answer.exit_code == 2
+    assert [problem["line"] for problem in json.loads(answer.output)["problems"]] == [2, 3]
+
+
+def test_a_file_that_is_no_text(folder: Path) -> None:
+    (folder / "rules").write_bytes(b"user anna\n\xff\n")
+    with pytest.raises(SettingsRefused, match="2: is not UTF-8"):
+        load_access(Settings.load(folder / "gateway.toml").access, lambda line: None)
