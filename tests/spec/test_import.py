@@ -212,6 +212,7 @@ def test_what_is_not_understood_is_said(importing: Importer, line: str, said: st
     [
         ("max_keepalive 300", "mqtt", {"keep_alive_s_max": 300}),
         ("max_keepalive 65535", "mqtt", None),
+        ("memory_limit 50000000", "quota", {"memory_bytes_max": 50_000_000}),
         ("sys_interval 0", "mqtt", {"sys_interval_s": 0}),
         ("log_type error", "notices", {"level": "error"}),
         ("log_type error\nlog_type notice\nlog_type warning", "notices", {"level": "info"}),

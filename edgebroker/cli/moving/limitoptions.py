@@ -105,5 +105,11 @@ OPTIONS: Final[dict[str, Rule]] = {
         on=needless("a client with overlapping subscriptions gets one copy, at the highest QoS of them"),
         off=needless("it is so already"),
     ),
+    "memory_limit": bound(
+        "quota",
+        "memory_bytes_max",
+        unlimited=limits.MEMORY_BYTES_MAX,
+        note="what clients fill, on top of about 40 MiB; who is refused hears so (0x97), nothing fails half-way",
+    ),
     "packet_buffer_size": needless("packets are read as they come, at any size"),
 }

@@ -152,5 +152,4 @@ OPTIONS: Final[dict[str, Rule]] = {
     "plugin_use": plugin_use,
     "auth_plugin_deny_special_chars": needless("a rule never takes + or # in a name for a wildcard"),
     "max_keepalive": max_keepalive,
-    "memory_limit": missing("this release has no such setting"),
 }
