@@ -130,6 +130,32 @@ def test_many_packets_in_few_records_and_one_packet_in_many(
     assert gateway.stop()["delivered"] == 20_000
 
 
+def test_a_handshake_may_come_byte_by_byte(serve: Callable[..., Any], certificates: Certificates) -> None:
+    gateway = serve()
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = ssl.create_default_context(cafile=str(certificates.ca)).wrap_bio(incoming, outgoing, False, "localhost")
+    with socket.create_connection(("127.0.0.1", gateway.tls_port), PATIENCE_S) as line:
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while True:
+            try:
+                client.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                for octet in outgoing.read():
+                    line.sendall(bytes([octet]))
+                incoming.write(line.recv(1 << 16))
+        client.write(CONNECT)
+        for octet in outgoing.read():
+            line.sendall(bytes([octet]))
+        heard = b""
+        while not heard:
+            incoming.write(line.recv(1 << 16))
+            with suppress(ssl.SSLWantReadError):
+                heard = client.read(100)
+        assert heard == CONNACK
+    gateway.stop()
+
+
 def test_bytes_that_are_no_tls_are_told(serve: Callable[..., Any]) -> None:
     gateway = serve()
     for first in (CONNECT, b"GET / HTTP/1.1\r\n\r\n"):

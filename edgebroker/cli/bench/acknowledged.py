@@ -24,10 +24,11 @@ UNDELIVERED_MAX = 500  # a subscriber may lag behind its publisher's acknowledge
 class Pair:
     """A publisher and the one subscriber of its topic."""
 
-    def __init__(self, port: int, number: int, window: int) -> None:
+    def __init__(self, port: int, number: int, window: int, is_tls: bool = False) -> None:
         topic = f"bench/qos1/{number:02d}"
         self.window = window
-        self.subscriber, self.publisher = Client(port, f"bench-sub-{number}"), Client(port, f"bench-pub-{number}")
+        self.subscriber = Client(port, f"bench-sub-{number}", is_tls)
+        self.publisher = Client(port, f"bench-pub-{number}", is_tls)
         self.subscriber.subscribe([topic], qos=1)
         ring = [packets.publish(topic, packets.numbered_payload(n), n + 1) for n in range(RING_PACKETS)]
         self.size = len(ring[0])
@@ -101,7 +102,7 @@ class Exchange:
     """All pairs of one run."""
 
     def __init__(self, job: Job) -> None:
-        self.pairs = [Pair(job.port, number, job.window) for number in range(job.publishers)]
+        self.pairs = [Pair(job.port, number, job.window, job.is_tls) for number in range(job.publishers)]
         self.ready = select.epoll()
         self.handlers = {}
         for pair in self.pairs:

@@ -6,9 +6,11 @@ import contextlib
 import socket
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 from . import packets
 from .job import LoadFailed
+from .tlssocket import TlsSocket
 
 STALL_S = 5  # nothing sent or received for so long means lost messages or a hung broker
 HOST = "127.0.0.1"
@@ -21,13 +23,14 @@ class Client:
     one more system call, `poll`, before each of millions of reads and writes.
     """
 
-    def __init__(self, port: int, name: str) -> None:
-        self.socket = socket.create_connection((HOST, port), timeout=STALL_S)
-        self.socket.settimeout(None)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, port: int, name: str, is_tls: bool = False) -> None:
+        line = socket.create_connection((HOST, port), timeout=STALL_S)
+        line.settimeout(None)
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         patience = struct.pack("@ll", STALL_S, 0)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, patience)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, patience)
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
+        self.socket: Any = TlsSocket(line) if is_tls else line
         self.socket.sendall(packets.connect(name))
         if (answer := self.receive_exactly(4)) != packets.CONNACK_ACCEPTED:
             raise LoadFailed(f"{name}: refused, CONNACK is {answer.hex()}")

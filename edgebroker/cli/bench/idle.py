@@ -13,7 +13,7 @@ MIB = 1024 * 1024
 
 def run(job: Job) -> Sample:
     """Resident and proportional set size in MiB after *seconds* of silence with *subscribers* connected clients."""
-    clients = [Client(job.port, f"bench-idle-{n}") for n in range(job.subscribers)]
+    clients = [Client(job.port, f"bench-idle-{n}", job.is_tls) for n in range(job.subscribers)]
     for n, client in enumerate(clients):
         client.subscribe([f"bench/idle/{n}"])
     time.sleep(job.seconds)

@@ -27,6 +27,7 @@ class Job:
     packets_per_write: int = 1
     window: int = 1
     rate: int = 0
+    is_tls: bool = False
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

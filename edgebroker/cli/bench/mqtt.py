@@ -17,6 +17,7 @@ from edgebroker.cli import Refused
 
 from . import report, rounds
 from .subjects import SUBJECTS, Subject, SubjectMissing, pure_edgebroker
+from .tls import over_tls
 from .trial import BrokerFailed, Cores, running
 from .workloads import NAMES, WORKLOADS
 
@@ -39,6 +40,7 @@ RUN_FAILED = 1  # exit code: a run lost messages or a broker stopped
     help="Measured as ours. `mosquitto` against mosquitto shows the noise of the machine.",
 )
 @click.option("--pure", is_flag=True, help="Measure ours without compiled modules as well.")
+@click.option("--tls", is_flag=True, help="Over TLS 1.3, both brokers with a P-256 certificate.")
 @click.option("--only", multiple=True, type=click.Choice(NAMES), help="Only this workload; may be repeated.")
 @click.option("--rounds", "round_count", type=click.IntRange(1, 99), default=3, show_default=True)
 @click.option("--seconds", type=click.FloatRange(0.1, 60), default=2.0, show_default=True, help="Length of a run.")
@@ -48,6 +50,7 @@ def command(
     against: str,
     subject: str,
     pure: bool,
+    tls: bool,
     only: tuple[str, ...],
     round_count: int,
     seconds: float,
@@ -62,7 +65,7 @@ def command(
     if sys.platform != "linux":
         raise Refused("this benchmark needs Linux: it pins processes to cores and reads /proc")
     with stopped_by_sigterm(), tempfile.TemporaryDirectory(prefix="edgebroker-pure-") as folder, pinned() as cores:
-        sides = chosen_sides(subject, against, Path(folder) if pure else None)
+        sides = chosen_sides(subject, against, Path(folder) if pure else None, tls)
         about = report.machine(cores)
         for side in sides.values():
             check_that_it_starts(side, cores)
@@ -78,7 +81,7 @@ def command(
         raise SystemExit(RUN_FAILED)
 
 
-def chosen_sides(subject: str, against: str, pure_folder: Path | None) -> dict[str, Subject]:
+def chosen_sides(subject: str, against: str, pure_folder: Path | None, tls: bool = False) -> dict[str, Subject]:
     """The sides by role, in running order. Raises Refused if one is not installed."""
     try:
         sides = {rounds.OURS: SUBJECTS[subject]()}
@@ -88,6 +91,10 @@ def chosen_sides(subject: str, against: str, pure_folder: Path | None) -> dict[s
             sides[rounds.PEER] = SUBJECTS[against]()
     except SubjectMissing as missing:
         raise Refused(f"skipped: {missing}") from None
+    if tls:
+        if "relay" in (subject, against):
+            raise click.UsageError("the relay speaks no TLS")
+        return {role: over_tls(side) for role, side in sides.items()}
     return sides
 
 

@@ -23,9 +23,9 @@ STAMP = struct.Struct("<QQ")  # sent at, in ns of perf_counter; number of the me
 
 def run(job: Job) -> Sample:
     """Median and 99th percentile latency, broker CPU per message, and how late the generator itself was (us)."""
-    subscriber = Client(job.port, "bench-sub")
+    subscriber = Client(job.port, "bench-sub", job.is_tls)
     subscriber.subscribe([TOPIC])
-    publishers = [Client(job.port, f"bench-pub-{n}") for n in range(job.publishers)]
+    publishers = [Client(job.port, f"bench-pub-{n}", job.is_tls) for n in range(job.publishers)]
     warm, total = int(job.rate * job.warmup_s), min(int(job.rate * (job.warmup_s + job.seconds)), job.messages_max)
     latencies_ns = [-1] * total
     shares, late_ns = offer(job, [p.socket.send for p in publishers], subscriber.socket, latencies_ns, warm)

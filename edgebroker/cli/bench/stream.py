@@ -29,8 +29,8 @@ class Stream:
 
     def __init__(self, job: Job) -> None:
         self.shape = shape = SHAPES[job.shape](job)
-        self.subscribers = [Client(job.port, f"bench-sub-{n}") for n in range(len(shape.filters))]
-        self.publishers = [Client(job.port, f"bench-pub-{n}") for n in range(job.publishers)]
+        self.subscribers = [Client(job.port, f"bench-sub-{n}", job.is_tls) for n in range(len(shape.filters))]
+        self.publishers = [Client(job.port, f"bench-pub-{n}", job.is_tls) for n in range(job.publishers)]
         for client, filters in zip(self.subscribers, shape.filters, strict=True):
             client.subscribe(filters)
         self.writes = [(self.publishers[p].socket.send, b"".join(written)) for p, written in shape.writes]
@@ -87,7 +87,7 @@ class Stream:
         receive, give_up = self.subscribers[0].socket.recv_into, time.perf_counter() + STALL_S
         while True:
             try:
-                count = receive(self.buffer, 0, socket.MSG_DONTWAIT)
+                count: int = receive(self.buffer, 0, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 if time.perf_counter() > give_up:
                     raise LoadFailed(f"messages lost: nothing came for {STALL_S} s") from None
@@ -106,7 +106,7 @@ class Stream:
                 raise LoadFailed(f"messages lost: nothing came for {STALL_S} s")
         for descriptor, _ in events:
             n = self.index[descriptor]
-            count = self.subscribers[n].socket.recv_into(self.buffer, 0, socket.MSG_DONTWAIT)
+            count = int(self.subscribers[n].socket.recv_into(self.buffer, 0, socket.MSG_DONTWAIT))
             if not count:
                 raise LoadFailed("the broker closed a subscriber")
             self.received[n] += count

@@ -42,6 +42,7 @@ class Subject:
     command: Callable[[int, Path], list[str]]
     environment: Mapping[str, str] = field(default_factory=dict)
     compiled: tuple[str, ...] = ()  # compiled modules it can load
+    is_tls: bool = False
 
 
 class SubjectMissing(Exception):

@@ -17,6 +17,7 @@ from .client import HOST
 from .job import Job, Sample
 from .processes import child
 from .subjects import Subject
+from .tlssocket import TlsSocket
 
 START_S = 15  # a broker that accepts nothing by then has failed to start
 START_POLL_S = 0.0005  # resolution of the start time
@@ -54,7 +55,7 @@ def running(subject: Subject, cores: Cores) -> Iterator[Running]:
         started = time.perf_counter()
         with child(command, cores.broker, subject.environment, subprocess.DEVNULL, output, output) as process:
             try:
-                wait_until_accepting(process, port)
+                wait_until_accepting(process, port, subject.is_tls)
                 yield Running(port, process.pid, (time.perf_counter() - started) * 1e3, process)
                 if process.poll() is not None:
                     raise BrokerFailed(f"stopped by itself with exit code {process.returncode}")
@@ -64,14 +65,15 @@ def running(subject: Subject, cores: Cores) -> Iterator[Running]:
                 raise BrokerFailed(": ".join((f"{subject.name} {failure}", *words))) from None
 
 
-def wait_until_accepting(process: subprocess.Popen[bytes], port: int) -> None:
+def wait_until_accepting(process: subprocess.Popen[bytes], port: int, is_tls: bool = False) -> None:
     """Return once an MQTT CONNECT is answered, not when the kernel merely queues connections."""
     until = time.monotonic() + START_S
     while time.monotonic() < until:
         if process.poll() is not None:
             raise BrokerFailed(f"does not start (exit code {process.returncode})")
         try:
-            with socket.create_connection((HOST, port), timeout=START_S) as probe:
+            with socket.create_connection((HOST, port), timeout=START_S) as line:
+                probe = TlsSocket(line) if is_tls else line
                 probe.sendall(packets.connect("bench-start"))
                 if probe.recv(4) == packets.CONNACK_ACCEPTED:
                     probe.sendall(packets.DISCONNECT)
@@ -87,7 +89,7 @@ def measure(subject: Subject, job: Job | None, cores: Cores) -> Sample:
         with running(subject, cores) as broker:
             if job is None:
                 return Sample({"start_ms": broker.start_ms})
-            return generate(replace(job, port=broker.port, broker_pid=broker.pid), cores)
+            return generate(replace(job, port=broker.port, broker_pid=broker.pid, is_tls=subject.is_tls), cores)
     except BrokerFailed as failure:
         return Sample(failure=str(failure))
 

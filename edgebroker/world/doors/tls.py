@@ -18,6 +18,9 @@ from edgebroker.world.reactor import Door
 
 READ_BYTES = 64 * 1024
 """Asked of OpenSSL at once; it gives one record, at most 16 KiB."""
+SLICE_BYTES = 16 * 1024
+"""Given to OpenSSL at once: its buffers in memory never shrink, so one large message would keep a megabyte as long as
+the client stays. A record holds as much."""
 HANDSHAKE_RECORD, HIGHEST_RECORD = 20, 24
 """The first byte of every TLS record is between these (RFC 8446 section 5.1); an MQTT CONNECT begins with 16."""
 
@@ -25,7 +28,7 @@ HANDSHAKE_RECORD, HIGHEST_RECORD = 20, 24
 class TlsLayer(Layer):
     """The server's side of TLS. Nothing goes up before the handshake is complete."""
 
-    __slots__ = ("_incoming", "_is_open", "_is_over", "_outgoing", "_refusals", "_tls")
+    __slots__ = ("_incoming", "_is_begun", "_is_open", "_is_over", "_outgoing", "_refusals", "_tls")
 
     def __init__(self, above: Door | Layer, context: ssl.SSLContext, refusals: Refusals) -> None:
         super().__init__(above)
@@ -33,6 +36,7 @@ class TlsLayer(Layer):
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._refusals = refusals
+        self._is_begun = False
         self._is_open = False
         self._is_over = False
 
@@ -40,28 +44,18 @@ class TlsLayer(Layer):
         """Bytes of TLS arrived."""
         if self._is_over:
             return
-        incoming = self._incoming
-        if not self._is_open:
+        if not self._is_begun:
+            self._is_begun = True
             if not HANDSHAKE_RECORD <= data[0] <= HIGHEST_RECORD:
                 self._refuse(Turned.PLAIN, f"the first byte is 0x{data[0]:02x}; this listener speaks TLS alone")
                 return
-            incoming.write(data)
-            if not self._shake():
-                return
-        else:
-            incoming.write(data)
-        read = self._tls.read
-        pieces = []
-        try:
-            while piece := read(READ_BYTES):
-                pieces.append(piece)
-        except ssl.SSLWantReadError:
-            pass
-        except ssl.SSLError as error:  # what was read before it still counts
-            self._is_over = True
-            self._note(Turned.HANDSHAKE, _why(error))
-        else:
-            self._is_over = True  # the peer said good-bye
+        pieces: list[bytes] = []
+        for at in range(0, len(data), SLICE_BYTES):
+            self._incoming.write(data if len(data) <= SLICE_BYTES else data[at : at + SLICE_BYTES])
+            if self._is_open or self._shake():
+                self._read(pieces)
+            if self._is_over:
+                break
         self._send()
         if pieces:
             self.above.data_received(pieces[0] if len(pieces) == 1 else b"".join(pieces))
@@ -72,11 +66,15 @@ class TlsLayer(Layer):
         """Send *data*, if the peer is there to read it."""
         if not self._is_open or self._is_over:
             return
-        written = self._tls.write(data)
-        while written < len(data):
-            data = data[written:]
-            written = self._tls.write(data)
-        self.below.write(self._outgoing.read())
+        if len(data) <= SLICE_BYTES:
+            self._tls.write(data)
+            self.below.write(self._outgoing.read())
+            return
+        records = []
+        for at in range(0, len(data), SLICE_BYTES):
+            self._tls.write(data[at : at + SLICE_BYTES])
+            records.append(self._outgoing.read())
+        self.below.write(b"".join(records))
 
     def close(self) -> None:
         """Say that we are done, which tells the peer that nothing was cut off, and close."""
@@ -88,6 +86,18 @@ class TlsLayer(Layer):
         self.below.close()
 
     # -- inside -------------------------------------------------------------------------------------------------
+
+    def _read(self, pieces: list[bytes]) -> None:
+        """Append to *pieces* what can be read."""
+        read = self._tls.read
+        try:
+            while piece := read(READ_BYTES):
+                pieces.append(piece)
+        except ssl.SSLWantReadError:
+            return
+        except ssl.SSLError as error:  # what was read before it still counts
+            self._note(Turned.HANDSHAKE, _why(error))
+        self._is_over = True  # by an error, or because the peer said good-bye
 
     def _shake(self) -> bool:
         """One step of the handshake; whether it is complete."""
