@@ -327,6 +327,48 @@ def test_a_full_disk_refuses_and_serves_everybody_else(play_v5: Any) -> None:
     """)
 
 
+def test_batched_promises_are_not_given_either_while_the_disk_takes_nothing(play_v5: Any) -> None:
+    play_v5(
+        """
+    alice > CONNECT clean=0 session=3600    alice < CONNACK
+    alice > SUBSCRIBE t/# qos=1             alice < SUBACK granted=1
+    bob > CONNECT                           bob < CONNACK
+    """,
+        Terms(durability=batched(100)),
+        is_stored=True,
+    )
+    play_v5.broker.store.disk.sync_fails = 1.0
+    play_v5("""
+    bob > PUBLISH t/1 qos=1 "not yet"       bob < PUBACK    alice < PUBLISH t/1 qos=1 "not yet"
+    wait 300ms
+    bob > PUBLISH t/1 qos=1 "refused"       bob < PUBACK reason=0x97
+    bob > PUBLISH r retain=1 "not retained"
+    bob > SUBSCRIBE r                       bob < SUBACK granted=0
+    alice > SUBSCRIBE more qos=1            alice < SUBACK granted=0x97
+    """)
+
+
+def test_a_journal_that_is_full_is_stated_anew_and_takes_messages_again(play_v5: Any) -> None:
+    """What was settled takes no room in a snapshot."""
+    play_v5(
+        """
+    alice > CONNECT clean=0 session=3600    alice < CONNACK
+    alice > SUBSCRIBE t/# qos=1             alice < SUBACK granted=1
+    bob > CONNECT                           bob < CONNACK
+    """,
+        is_stored=True,
+    )
+    journal = play_v5.broker.frontend.keeping.journal
+    for _ in range(300):
+        play_v5(f"""bob > PUBLISH t/1 qos=1 "{"x" * 1_000}"    bob < PUBACK    alice < PUBLISH t/1 qos=1 "{"x" * 1_000}"
+        alice > PUBACK""")
+    play_v5("wait 1s")
+    assert journal.replay_from > 600, "several snapshots were made"
+    assert journal.segments.bytes < 200_000, "what is not needed any more is used again"
+    play_v5("broker crashes    alice < CLOSED    bob < CLOSED")
+    play_v5("alice > CONNECT clean=0 session=3600    alice < CONNACK present=1")
+
+
 def test_who_cannot_hear_a_refusal_is_closed(play_v311: Any) -> None:
     play_v311("""
     alice > CONNECT clean=0                 alice < CONNACK present=0

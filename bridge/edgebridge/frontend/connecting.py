@@ -136,7 +136,7 @@ class Connecting:
             self.refuse(connection, ReasonCode.QUOTA_EXCEEDED, "too many sessions", client=client_id)
             return
         durability = self._terms.durability_of(client_id, connection.entrance)
-        if self._keeping.is_refusing and durability.waits and self._terms.expiry_s(connect):
+        if self._keeping.is_refusing and self._keeping.keeps(durability, self._terms.expiry_s(connect)):
             why = f"the disk takes nothing, so no session can be kept: {self._keeping.trouble}"
             self.refuse(connection, ReasonCode.QUOTA_EXCEEDED, why)
             return

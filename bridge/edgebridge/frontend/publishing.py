@@ -216,7 +216,9 @@ class Publishing:
         ):
             self.refused += 1
             raise QueueRefuses("a reader's queue is full")
-        if publication.retain and self._retained.messages_max:
+        if publication.retain and self._keeping.is_refusing:
+            self.refused += 1  # QoS 0 may go to its readers alone: what a restart would forget is not retained
+        elif publication.retain and self._retained.messages_max:
             if not self._retained.keep(publication):
                 self.refused += 1
                 return ReasonCode.QUOTA_EXCEEDED
@@ -230,9 +232,7 @@ class Publishing:
             return False
         copies = route.copies_for(publication)
         members = [member.alone() for group in route.wanting() for member in group.members]
-        return publication.retain or any(
-            copy.qos and copy.receiver.number and copy.receiver.waits for copy in (*copies, *members)
-        )
+        return publication.retain or any(copy.qos and copy.receiver.number for copy in (*copies, *members))
 
     def route(self, publication: Publication, route: Route, now: Instant) -> None:
         """Hand *publication* to the node, which numbers it, and its copies to their readers."""

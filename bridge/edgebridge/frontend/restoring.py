@@ -134,7 +134,7 @@ class Restoring:
     def restate_if_wanted(self, now: Instant) -> None:
         """Begin a snapshot if the journal has grown enough for one."""
         journal = self._keeping.journal
-        if journal is not None and self._restating is None and journal.wants_snapshot and not journal.is_refusing:
+        if journal is not None and self._restating is None and journal.wants_snapshot:
             begun = journal.begin_snapshot(now)
             self._restating = self._state(begun, now)
             self._node.timers.set(RESTATE, now + 1)

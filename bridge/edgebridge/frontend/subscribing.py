@@ -161,7 +161,7 @@ class Subscribing:
 
     def _check_disk(self, session: Session) -> None:
         """Raise StoreRefuses if the subscription would have to be kept on a disk that takes nothing."""
-        if self._keeping.is_refusing and session.number and session.waits:
+        if self._keeping.is_refusing and session.number:
             raise StoreRefuses(f"the disk takes nothing: {self._keeping.trouble}")
 
 
