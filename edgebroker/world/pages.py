@@ -227,6 +227,7 @@ def row(session: Session, now: int, dropped: Mapping[Cause, int]) -> dict[str, A
         "silent_s": None if connection is None else round((now - connection.heard) / SECOND, 3),
         "keep_alive_s": None if connection is None else connection.keep_alive / SECOND,
         "expiry_s": session.expiry_s,
+        "durability": str(session.durability),
         "subscriptions": session.subscribed,
         "queue": len(session.outbox),
         "bytes": session.outbox.held_bytes,

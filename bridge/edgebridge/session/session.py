@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgebridge.session.acl import Acl
+from edgebridge.session.durability import MEMORY, Durability
 from edgebridge.session.inflight import Inflight
 from edgebridge.session.outbox import Outbox
 from edgebridge.session.rights import Rights
@@ -74,6 +75,11 @@ class Session:
         """The number of its last copy that is kept."""
         self.asked: dict[str, bytes] = {}
         """The records of its subscriptions, by their text."""
+
+    @property
+    def durability(self) -> Durability:
+        """What is promised about it."""
+        return Durability(keeps=True, waits=self.waits, patience_us=self.patience_us) if self.number else MEMORY
 
     @property
     def is_present(self) -> bool:
