@@ -89,7 +89,7 @@ def _check_file(file: Path, as_json: bool) -> None:
         click.echo(json.dumps(told))
     else:
         click.echo(f"{file}: OK")
-        for expiry in expiries(settings.listeners, loaded):
+        for expiry in expiries(settings.listeners, loaded, with_all=True):
             click.echo(f"{file}: {expiry}")
         for note in notes:
             click.echo(note)

@@ -122,8 +122,10 @@ def load_all(settings: Sequence[ListenerSettings]) -> list[Tls | None]:
     return loaded
 
 
-def expiries(settings: Sequence[ListenerSettings], loaded: Sequence[Tls | None]) -> Iterator[str]:
-    """A line for every certificate that has expired or soon will, or is not valid yet."""
+def expiries(
+    settings: Sequence[ListenerSettings], loaded: Sequence[Tls | None], with_all: bool = False
+) -> Iterator[str]:
+    """A line for every certificate that has expired or soon will, or is not valid yet; or for all of them."""
     now = datetime.now(UTC)
     for one, tls in zip(settings, loaded, strict=True):
         if tls is None:
@@ -136,3 +138,5 @@ def expiries(settings: Sequence[ListenerSettings], loaded: Sequence[Tls | None])
             yield f"listener {one.label}: the certificate {one.tls_certificate} is not valid before {begin} UTC"
         elif left < EXPIRY_DAYS:
             yield f"listener {one.label}: the certificate {one.tls_certificate} expires on {end}, in {left} days"
+        elif with_all:
+            yield f"listener {one.label}: the certificate {one.tls_certificate} is valid until {end}"
