@@ -256,3 +256,50 @@ def test_groups_choose_among_those_who_may_read(play: Any) -> None:
     anna > PUBLISH t/2 '{"a": 1}'    bert < PUBLISH t/2 '{"a": 1}'
     """)
     assert play.broker.ledger.filtered == 1
+
+
+def test_rules_hold_for_sessions_that_come_back_from_the_disk(play: Any) -> None:
+    """After a power cut a session is its user's again, with that user's rights, before the client is there."""
+    rules = "user anna\ntopic #\nuser bert\ntopic read ok/#\n"
+    play(
+        comes("b", "bert", "clean=0 session=3600")
+        + """
+        b > SUBSCRIBE # qos=1             b < SUBACK granted=1
+        b leaves
+        """
+        + ANNA
+        + 'anna > PUBLISH ok/1 qos=1 "before"    anna < PUBACK    anna > PUBLISH no/1 qos=1 "before"    anna < PUBACK',
+        access=access(rules),
+        is_stored=True,
+    )
+    play.broker.crash()
+    play("wait 1s    anna < CLOSED")
+    play(
+        ANNA
+        + 'anna > PUBLISH ok/2 qos=1 "after"    anna < PUBACK    anna > PUBLISH no/2 qos=1 "after"    anna < PUBACK'
+    )
+    assert play.broker.ledger.filtered == 1
+    play(
+        """
+        x > CONNECT id=b clean=0 username="anna" password="anna"    x < CONNACK present=0
+        x leaves
+        """
+    )
+    play('b > CONNECT clean=0 session=3600 username="bert" password="bert"    b < CONNACK present=0')
+
+
+def test_a_session_from_the_disk_gets_only_what_it_may(play: Any) -> None:
+    rules = "user anna\ntopic #\nuser bert\ntopic read ok/#\n"
+    come = 'clean=0 session=3600 username="bert" password="bert"'
+    play(
+        f"b > CONNECT {come}    b < CONNACK    b > SUBSCRIBE # qos=1    b < SUBACK granted=1    b leaves",
+        access=access(rules),
+        is_stored=True,
+    )
+    play.broker.crash()
+    play(
+        ANNA
+        + 'anna > PUBLISH ok/2 qos=1 "after"    anna < PUBACK    anna > PUBLISH no/2 qos=1 "after"    anna < PUBACK'
+    )
+    play(f'b > CONNECT {come}    b < CONNACK present=1    b < PUBLISH ok/2 qos=1 "after"    b > PUBACK')
+    assert play.broker.ledger.filtered == 1
