@@ -68,6 +68,18 @@ def _summary(now: Status, before: Status | None) -> list[str]:
         f" {count(inflight['messages'])} in flight, {octets(now['unsent_bytes'])} unsent;"
         f" {count(now['retained']['messages'])} retained ({octets(now['retained']['bytes'])})",
         f"dropped   {', '.join(f'{cause} {count(number)}' for cause, number in dropped.items()) or 'nothing'}",
+        *_disk(now),
+    ]
+
+
+def _disk(now: Status) -> list[str]:
+    journal = now.get("journal")
+    if journal is None:
+        return []
+    trouble = f"; {journal['trouble']}" if journal["trouble"] else ""
+    return [
+        f"disk      {count(journal['waiting'])} records wait, syncs take {journal['sync_p50_ms']:.1f} ms"
+        f" (99 %: {journal['sync_p99_ms']:.1f}), {octets(journal['card_bytes'])} written{trouble}"
     ]
 
 

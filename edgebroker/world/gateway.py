@@ -108,7 +108,8 @@ class Gateway:
                 self._tell(line)
         reactor.start()
         self._listeners = Listeners(reactor, self._notices)
-        self._scribe = Scribe(self.frontend, self._notices, clock)
+        journal = None if self.store is None else self.store.journal
+        self._scribe = Scribe(self.frontend, self._notices, clock, journal)
         self._insight = Insight(
             self._settings.node.name,
             self.frontend,
@@ -254,7 +255,7 @@ class Gateway:
         host, port = self._settings.http.host, self._settings.http.port
         if port is None:
             return
-        from edgebroker.world.http import HttpServer  # 2 MiB that a gateway without this door need not hold
+        from edgebroker.world.http import HttpServer  # 1 MiB that a gateway without this door need not hold
         from edgebroker.world.pages import Pages
 
         self._http = HttpServer(Pages(insight))

@@ -10,6 +10,7 @@ from edgebridge.frontend.notes import CONNECTED, DISCONNECTED, REFUSED, TRACED, 
 from edgebridge.wire.reasons import FAILURE, ReasonCode
 from edgebroker.instants import MINUTE, Instant
 from edgebroker.records import Cause
+from edgebroker.storage.journal.journal import Journal
 from edgebroker.world.operatorlog import Level, OperatorLog
 
 LEVELS: Final = {CONNECTED: Level.INFO, DISCONNECTED: Level.INFO, REFUSED: Level.WARNING, TRACED: Level.INFO}
@@ -24,10 +25,16 @@ CLIENTS_MAX: Final = 1_000
 class Scribe:
     """Call `write` at each beat. The first drop of a client and cause in a minute is told at once, all at its end."""
 
-    def __init__(self, frontend: Frontend, log: OperatorLog, clock: Callable[[], Instant]) -> None:
+    def __init__(
+        self, frontend: Frontend, log: OperatorLog, clock: Callable[[], Instant], journal: Journal | None = None
+    ) -> None:
         self._frontend = frontend
         self._log = log
         self._clock = clock
+        self._journal = journal
+        self._failures = 0
+        self._is_refusing = False
+        self._warning = ""
         self._minute_ends = clock() + MINUTE
         self._drops: dict[tuple[str, Cause], int] = {}
         self.dropped: dict[str, dict[Cause, int]] = {}
@@ -41,9 +48,29 @@ class Scribe:
         if missed:
             self._log.tell(Level.WARNING, "log", "more happened than could be noted", missed=missed)
         self.take_drops()
+        if self._journal is not None:
+            self._look_at(self._journal)
         if self._clock() >= self._minute_ends:
             self.close_minute()
         self._log.turn()
+
+    def _look_at(self, journal: Journal) -> None:
+        """Tell when the disk begins to fail, and when it takes something again."""
+        if journal.is_refusing != self._is_refusing:
+            self._is_refusing = journal.is_refusing
+            if journal.is_refusing:
+                text = "the disk takes nothing: what must be kept is refused"
+                self._log.tell(Level.ERROR, "journal", text, trouble=journal.trouble)
+            else:
+                text = "the disk takes everything again"
+                self._log.tell(Level.WARNING, "journal", text, failures=journal.failures)
+        elif journal.failures > self._failures:
+            trouble = journal.trouble or journal.warning
+            text = "a write or a sync failed and is tried again elsewhere"
+            self._log.tell(Level.WARNING, "journal", text, trouble=trouble, failures=journal.failures)
+        elif journal.warning and journal.warning != self._warning:
+            self._log.tell(Level.WARNING, "journal", journal.warning)
+        self._failures, self._warning = journal.failures, journal.warning
 
     def take_drops(self) -> None:
         """Bring `dropped` up to date."""

@@ -23,6 +23,8 @@ from edgebroker.instants import MINUTE
 from edgebroker.node.ledger import DROPS_MAX, Ledger
 from edgebroker.node.node import Node
 from edgebroker.records import Cause
+from edgebroker.storage.journal.format import STORE_BYTES
+from edgebroker.storage.journal.journal import Journal
 from edgebroker.world.operatorlog import (
     LINES_MAX,
     REPEATS,
@@ -328,3 +330,23 @@ def test_no_password_and_no_payload_is_ever_told() -> None:
     assert "dropped" in told
     assert "secret" not in told
     assert "payload" not in told
+
+
+def test_a_disk_that_fails_is_told_when_it_begins_and_when_it_ends() -> None:
+    office = Office()
+    journal = Journal(bytes(STORE_BYTES))
+    office.scribe = Scribe(office.frontend, office.desk.log, lambda: office.now, journal)
+    assert office.lines() == []
+    journal.warning = "half of the room is taken"
+    journal.failures, journal.trouble = 1, "Input/output error"
+    assert office.lines() == [
+        'warning journal: a write or a sync failed and is tried again elsewhere trouble="Input/output error" failures=1'
+    ]
+    journal.warning = "nine tenths of the room are taken"
+    assert office.lines() == ["warning journal: nine tenths of the room are taken"]
+    journal.is_refusing, journal.failures = True, 2
+    line = 'error journal: the disk takes nothing: what must be kept is refused trouble="Input/output error"'
+    assert office.lines() == [line]
+    assert office.lines() == [], "once"
+    journal.is_refusing = False
+    assert office.lines() == ["warning journal: the disk takes everything again failures=2"]

@@ -128,6 +128,14 @@ def test_a_gateway_that_is_not_well_says_why_at_the_top() -> None:
     assert picture(status(health=health), None, 80, 24, "queue")[0].endswith("FAILING: log: 3 MiB are free")
 
 
+def test_what_is_kept_on_disk_has_a_line_of_its_own() -> None:
+    journal = {"waiting": 3, "sync_p50_ms": 1.25, "sync_p99_ms": 9.0, "card_bytes": 4_096, "trouble": ""}
+    line = "disk      3 records wait, syncs take 1.2 ms (99 %: 9.0), 4.0 KiB written"
+    assert line in picture(status(journal=journal), None, 80, 24, "queue")
+    shown = picture(status(journal=journal | {"trouble": "no space"}), None, 100, 24, "queue")
+    assert f"{line}; no space" in shown
+
+
 @pytest.mark.parametrize("sort", SORTS)
 def test_the_sorted_column_is_marked(sort: str) -> None:
     assert f"{SORTS[sort]}*" in table(status(), 80, 5, sort)[0]
