@@ -196,6 +196,16 @@ def test_one_address_does_not_keep_the_others_out(play: Any) -> None:
     assert len(frontend.authenticating) == 0
 
 
+def test_a_reload_while_the_answer_is_on_its_way(play: Any) -> None:
+    """The password was right when it was asked for, and is not any more."""
+    play("w > CONNECT    w < CONNACK", access=ACCESS)
+    play.broker.verification_takes = 2 * SECOND
+    play('a > CONNECT username="anna" password="apple"')
+    play('b > CONNECT username="bert" password="birch"')
+    assert play.broker.replace_access(Access(PasswordFile.parse(quick("bert", "birch")))) == 0
+    play("wait 3s    a < CONNACK reason=0x86    a < CLOSED    b < CONNACK")
+
+
 def test_a_reload_holds_for_those_who_are_here(play: Any) -> None:
     play(
         """

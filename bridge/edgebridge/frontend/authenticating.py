@@ -107,6 +107,10 @@ class Authenticating:
         connection.is_held = False
         return connect
 
+    def holds(self, connection: Connection, verdict: Verdict) -> bool:
+        """Whether *verdict* is still right: other files may hold since it was asked for."""
+        return self.access.still_holds(verdict, connection.entrance.is_anonymous)
+
     def forget(self, connection: Connection) -> None:
         """The connection is gone."""
         if self._running.pop(connection.number, None) is not None:

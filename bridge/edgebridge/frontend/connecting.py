@@ -25,7 +25,7 @@ from edgebridge.session.lifecycle import State
 from edgebridge.session.outbox import Allowance, Outbox
 from edgebridge.session.rights import ALWAYS, Decision, Rights
 from edgebridge.session.session import Session
-from edgebridge.session.verdict import Verdict
+from edgebridge.session.verdict import WRONG, Verdict
 from edgebridge.wire.dialect import Dialect, answering_dialect
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.errors import ProtocolError
@@ -109,6 +109,8 @@ class Connecting:
         proof: Properties | None = None,
     ) -> None:
         """It is known who says *connect*: let it in or not. *proof*: what CONNACK says of who we are."""
+        if verdict.is_yes and not self._authenticating.holds(connection, verdict):
+            verdict = WRONG
         if not verdict.is_yes:
             self._authenticating.refused[verdict.reason] = self._authenticating.refused.get(verdict.reason, 0) + 1
             self.refuse(connection, verdict.reason, verdict.why, client=connect.client_id)

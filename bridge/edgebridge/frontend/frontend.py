@@ -183,15 +183,11 @@ class Frontend:
         connection.entrance = entrance
         self.connections[connection.number] = connection
         if len(self.connections) > self._terms.connections_max:
-            self._count(ReasonCode.SERVER_BUSY)
-            self.notes.add(REFUSED, connection, ReasonCode.SERVER_BUSY, "too many connections")
-            connection.close()
+            self._turn_away(connection, ReasonCode.SERVER_BUSY, "too many connections")
         elif self.memory.is_tight(now):
-            self._count(ReasonCode.QUOTA_EXCEEDED)
-            connection.close()
+            self._turn_away(connection, ReasonCode.QUOTA_EXCEEDED, "memory is short")
         elif not self.admission.admits(peer, now):
-            self._count(ReasonCode.CONNECTION_RATE_EXCEEDED)
-            connection.close()
+            self._turn_away(connection, ReasonCode.CONNECTION_RATE_EXCEEDED, "connections come too fast")
         else:
             connection.meter = self.quota.meter(now)
             at = now + self._terms.connect_timeout_s * SECOND
@@ -382,6 +378,12 @@ class Frontend:
         else:
             self.notes.add(REFUSED, connection, error.reason, str(error))
             connection.close()
+
+    def _turn_away(self, connection: Connection, reason: ReasonCode, why: str) -> None:
+        """Close a transport before anything is read from it."""
+        self._count(reason)
+        self.notes.add(REFUSED, connection, reason, why)
+        connection.close()
 
     def _check_alive(self, connection: Connection, now: Instant) -> None:
         due = connection.heard + connection.keep_alive

@@ -108,7 +108,7 @@ class Access:
         *certified* is the user that a client certificate names; it comes before all a packet says.
         """
         if certified:
-            return Verdict(user=certified, proof=Proof.CERTIFICATE, mark=certified)
+            return Verdict(user=certified, proof=Proof.CERTIFICATE, mark=self.certificate_user.value)
         if username is None and password is None:
             return ANYBODY if is_anonymous else NAMELESS
         if self.tokens is not None and password is not None and is_token(password):
@@ -148,7 +148,7 @@ class Access:
                 key_id = verdict.mark.partition(":")[0]
                 return self.tokens is not None and self.tokens.mark(key_id) == verdict.mark
             case Proof.CERTIFICATE:
-                return self.certificate_user is not CertificateUser.NOBODY
+                return verdict.mark == self.certificate_user.value
         return True
 
     def rights(self, user: str, client: str, claims: Acl | None = None) -> Rights | None:

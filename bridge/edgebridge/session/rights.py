@@ -97,6 +97,7 @@ class Rights:
     """One client's rights. `within`: rights that narrow these, as a token's claims do."""
 
     __slots__ = (
+        "_asking",
         "_client",
         "_decisions",
         "_is_strange",
@@ -129,6 +130,7 @@ class Rights:
         self._reads: dict[str, Decision] = {}
         self._writes: dict[str, Decision] = {}
         self._within = within
+        self._asking: tuple[bool, list[tuple[Rule, TopicFilter | None]]] | None = None
 
     def read(self, topic: str) -> Decision:
         """May the client get messages of *topic*?"""
@@ -167,22 +169,33 @@ class Rights:
         """
         if self._within is not None and not self._within.subscribe(topic_filter):
             return False
-        patterns = [(rule, self._meant(rule)) for rule in self._patterns]
-        rules = [(rule, rule.topic_filter) for rule in self._rules]
-        is_explicit = any(rule.access & AccessKind.SUBSCRIBE for rule, _ in rules + patterns)
-        for rule, meant in rules + patterns:
-            if meant is None:
-                if rule.access == AccessKind.DENY and self._is_unclear(rule):
+        is_explicit, rules = self._asked()
+        for rule, meant in rules:
+            if rule.access == AccessKind.DENY:
+                if meant is None or meant.covers(topic_filter):
                     return False
-            elif rule.access == AccessKind.DENY:
-                if meant.covers(topic_filter):
-                    return False
-            elif is_explicit:
-                if rule.access & AccessKind.SUBSCRIBE and meant.covers(topic_filter):
-                    return True
-            elif rule.access & AccessKind.READ and overlaps(meant, topic_filter):
+            elif meant is not None and (meant.covers(topic_filter) if is_explicit else overlaps(meant, topic_filter)):
                 return True
         return False
+
+    def _asked(self) -> tuple[bool, list[tuple[Rule, TopicFilter | None]]]:
+        """Whether rules for the client say `subscribe`; then those and the denials, else those that let it read.
+
+        What a rule means for the client comes with it; with a denial that means everything, None.
+        """
+        if self._asking is None:
+            rules = [(rule, rule.topic_filter) for rule in self._rules]
+            patterns = [(rule, self._meant(rule)) for rule in self._patterns]
+            is_explicit = any(rule.access & AccessKind.SUBSCRIBE for rule, _ in rules + patterns)
+            wanted = AccessKind.SUBSCRIBE if is_explicit else AccessKind.READ
+            kept: list[tuple[Rule, TopicFilter | None]] = [
+                (rule, meant)
+                for rule, meant in rules + patterns
+                if (meant is not None and rule.access & wanted)
+                or (rule.access == AccessKind.DENY and (meant is not None or self._is_unclear(rule)))
+            ]
+            self._asking = is_explicit, kept
+        return self._asking
 
     def decide(self, topic: str, wanted: AccessKind) -> Decision:
         """As `read` and `write`, without remembering."""
