@@ -28,6 +28,7 @@ COMMANDS = {
     "check": "Check a settings file, or a running gateway.",
     "token": "Make and check signed tokens, and keys for them.",
     "acl": "Check an access-control file, and ask what it allows.",
+    "certificate": "Make more certificates, and new ones in time.",
     "passwd": "Add users to a password file, change or check their passwords.",
     "import": "Translate a configuration of Mosquitto into settings.",
     "journal": "Check and read what a gateway keeps.",

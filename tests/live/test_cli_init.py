@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from edgebroker.cli.certificate import command as certificate
 from edgebroker.cli.init import command as init
 from edgebroker.cli.init import own_names
 from edgebroker.world.settings import Settings
@@ -112,6 +113,25 @@ def test_the_certificate_has_every_name_of_this_machine(tmp_path: Path) -> None:
     )
     assert "DNS:localhost" in text
     assert "IP Address:127.0.0.1" in text
+
+
+def test_more_certificates_come_from_the_same_authority(tmp_path: Path) -> None:
+    made(tmp_path, "--host", "localhost")
+    ca, old = str(tmp_path / "ca.crt"), (tmp_path / "server.crt").read_bytes()
+    run = CliRunner().invoke
+    assert run(certificate, ["client", "pump-3", "pump-4", "--dir", str(tmp_path)]).exit_code == 0
+    assert run(certificate, ["server", "--host", "edge.example", "--dir", str(tmp_path)]).exit_code == 0
+    assert (tmp_path / "server.crt").read_bytes() != old
+    made_now = [str(tmp_path / name) for name in ("server.crt", "clients/pump-3.crt", "clients/pump-4.crt")]
+    subprocess.run(["openssl", "verify", "-CAfile", ca, *made_now], check=True, stdout=subprocess.DEVNULL)
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
+    again = run(certificate, ["client", "pump-5", "pump-3", "--dir", str(tmp_path)])
+    assert again.exit_code == 2
+    assert "nothing is overwritten" in again.stderr
+    assert not (tmp_path / "clients/pump-5.crt").exists()
+    elsewhere = run(certificate, ["client", "x", "--dir", str(tmp_path / "clients")])
+    assert elsewhere.exit_code == 2
+    assert "`edgebroker init` makes it" in elsewhere.stderr
 
 
 def test_without_openssl_nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,83 @@
+"""`edgebroker certificate client|server`: more certificates of the authority that `init` made, and new ones in time."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import click
+
+from edgebroker.cli import Refused
+from edgebroker.cli.init import HOST, NAME, own_names
+from edgebroker.cli.init.authority import CERTIFICATE_DAYS, Authority, Pair
+
+_directory = click.option(
+    "--dir",
+    "directory",
+    default=".",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where `init` made ca.crt and ca.key.  [default: here]",
+)
+_days = click.option(
+    "--days", default=CERTIFICATE_DAYS, show_default=True, type=click.IntRange(1, 36_500), help="How long it is valid."
+)
+
+
+@click.group("certificate")
+def command() -> None:
+    """Make certificates with the authority that `edgebroker init` made."""
+
+
+@command.command()
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@_directory
+@_days
+def client(names: tuple[str, ...], directory: Path, days: int) -> None:
+    """A certificate for each client NAME, in DIR/clients. None is overwritten.
+
+    Where `certificate_user = "common name"` is set, whoever shows it is the user NAME.
+    """
+    for name in names:
+        if not NAME.fullmatch(name):
+            raise click.UsageError(f"{name!r}: 1 to 64 letters, digits, '.', '_' or '-'")
+    authority = _authority(directory)
+    folder = directory / "clients"
+    taken = [path for name in names for path in (folder / f"{name}.crt", folder / f"{name}.key") if path.exists()]
+    if taken:
+        raise Refused(f"{', '.join(map(str, taken))}: there already; nothing is overwritten")
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        pair = authority.client(folder, name, days)
+        click.echo(f"{pair.certificate}, {pair.key}")
+
+
+@command.command()
+@click.option("--host", "hosts", multiple=True, help="A name or address of this gateway; may be repeated.")
+@_directory
+@_days
+def server(hosts: tuple[str, ...], directory: Path, days: int) -> None:
+    """A new certificate for the gateway, in place of DIR/server.crt and DIR/server.key.
+
+    A running gateway shows it after SIGHUP; clients that are connected stay.
+    """
+    for host in hosts:
+        if not HOST.fullmatch(host):
+            raise click.UsageError(f"--host {host!r}: write a host name or an IP address")
+    authority = _authority(directory)
+    named = list(hosts) or own_names()
+    with tempfile.TemporaryDirectory(prefix=".certificate-", dir=directory) as scratch:
+        made = authority.server(Path(scratch), named, days)
+        for path in (made.key, made.certificate):
+            os.replace(path, directory / path.name)
+    click.echo(f"{directory / 'server.crt'}, for {days} days, as {', '.join(named)}")
+    click.echo("a running gateway shows it after SIGHUP: systemctl reload edgebroker")
+
+
+def _authority(directory: Path) -> Authority:
+    """The authority in *directory*. Raises Refused."""
+    pair = Pair(directory / "ca.crt", directory / "ca.key")
+    for path in (pair.certificate, pair.key):
+        if not os.access(path, os.R_OK):
+            raise Refused(f"{path} is not there or cannot be read: `edgebroker init` makes it; --dir says where")
+    return Authority(pair)
