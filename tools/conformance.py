@@ -38,7 +38,8 @@ that would notice if the broker broke it. The standards decide, not these words:
 
 `tools/conformance.py` writes this page from the list in `tests/spec/conformance` and from the marks of the tests. A
 test fails if it is out of date, if a test names a statement that does not exist, or if a statement that binds a server
-has neither a test nor a reason for having none.
+has neither a test nor a reason for having none. What the broker does differently from Mosquitto is in
+[differences.md](differences.md).
 
 """
 

@@ -1,0 +1,161 @@
+"""Mosquitto and our broker do the same with generated scripts, but for what docs/differences.md explains."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from .differential import brokers
+from .differential.comparison import CLASSES, compare, play
+from .differential.player import CLOSED, Player, Received, in_order
+from .differential.scripts import script
+from .differential.shrinking import shrunk
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(brokers.MOSQUITTO is None, reason="Mosquitto is not installed"),
+]
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "differences.md"
+SEED = 20_240_229
+SCRIPTS = 100
+
+
+@pytest.fixture(scope="module")
+def players(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Player, Player]]:
+    with brokers.mosquitto(tmp_path_factory.mktemp("mosquitto")) as theirs, brokers.edgebroker() as ours:
+        yield Player(theirs), Player(ours)
+
+
+@pytest.mark.parametrize("first", range(0, SCRIPTS, 20))
+def test_every_difference_is_explained(players: tuple[Player, Player], first: int) -> None:
+    for number in range(first, first + 20):
+        drawn = script(SEED, number)
+        found = play(drawn, *players)
+        if found.unexplained:
+            short = shrunk(drawn, lambda lines: bool(play(lines, *players).unexplained))
+            command = f"python tools/differential.py --seed {SEED} --first {number} --scripts 1"
+            pytest.fail("\n".join([command, *short, play(short, *players).unexplained or found.unexplained]))
+
+
+# -- the comparison notices ----------------------------------------------------------------------------------------
+
+Fault = Callable[[list[str]], list[str] | None]
+"""What a broken broker's client receives instead; None if the fault cannot show in these lines."""
+
+
+def lose_a_message(lines: list[str]) -> list[str] | None:
+    return _without(lines, "PUBLISH ")
+
+
+def send_a_message_twice(lines: list[str]) -> list[str] | None:
+    messages = [line for line in lines if line.startswith("PUBLISH ")]
+    return in_order([*lines, messages[-1]]) if messages else None
+
+
+def answer_nothing(lines: list[str]) -> list[str] | None:
+    return _without(lines, "PUBACK ") or _without(lines, "SUBACK ") or _without(lines, "UNSUBACK ")
+
+
+def grant_too_much(lines: list[str]) -> list[str] | None:
+    return _with(lines, r"(SUBACK id=\d+ granted=)0", r"\g<1>1")
+
+
+def forget_the_session(lines: list[str]) -> list[str] | None:
+    return _with(lines, r"CONNACK present=1", "CONNACK")
+
+
+def acknowledge_another(lines: list[str]) -> list[str] | None:
+    return _with(lines, r"(PUBACK|PUBREC|PUBCOMP) id=(\d+)", r"\1 id=\g<2>9")
+
+
+def alter_the_payload(lines: list[str]) -> list[str] | None:
+    return _with(lines, r'(PUBLISH .*)"(\d+)"', r'\1"x\2"')
+
+
+def lose_a_property(lines: list[str]) -> list[str] | None:
+    return _with(lines, r" (user\.a=b|expiry=1000|type=text/plain|response=re/ply|format=1)", "")
+
+
+def close_for_nothing(lines: list[str]) -> list[str] | None:
+    return None if CLOSED in lines else [*lines, CLOSED]
+
+
+def _without(lines: list[str], beginning: str) -> list[str] | None:
+    left = list(lines)
+    for line in lines:
+        if line.startswith(beginning):
+            left.remove(line)
+            return left
+    return None
+
+
+def _with(lines: list[str], pattern: str, by: str) -> list[str] | None:
+    found = [re.sub(pattern, by, line, count=1) for line in lines]
+    return in_order(found) if found != lines else None
+
+
+FAULTS: tuple[Fault, ...] = (
+    lose_a_message,
+    send_a_message_twice,
+    answer_nothing,
+    grant_too_much,
+    forget_the_session,
+    acknowledge_another,
+    alter_the_payload,
+    lose_a_property,
+    close_for_nothing,
+)
+
+
+@pytest.fixture(scope="module")
+def transcripts(players: tuple[Player, Player]) -> list[tuple[list[str], list[Received], list[Received]]]:
+    drawn = [script(SEED, number) for number in range(30)]
+    return [(lines, players[0].play(lines), players[1].play(lines)) for lines in drawn]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_what_a_broken_broker_does_is_not_explained(
+    transcripts: list[tuple[list[str], list[Received], list[Received]]], fault: Fault
+) -> None:
+    """Planted where the two agree: a rule that explained it would explain anything."""
+    planted = 0
+    for number, (lines, theirs, ours) in enumerate(transcripts):
+        chance = Random(number)
+        places = [(at, name) for at, there in enumerate(theirs) for name in there if ours[at].get(name) == there[name]]
+        chance.shuffle(places)
+        for at, name in places[:15]:
+            broken = fault(ours[at][name])
+            if broken is None:
+                continue
+            worse = copy.deepcopy(ours)
+            worse[at][name] = broken
+            if not broken:
+                del worse[at][name]
+            found = compare(lines, theirs, worse)
+            assert found.unexplained.startswith(f"line {at + 1}:"), (number, lines[: at + 1], broken)
+            planted += 1
+            break
+    assert planted > 3, "the fault has no place to show"
+
+
+# -- the page ------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_names_every_class_and_no_other() -> None:
+    named = re.findall(r"^\| `(\w+)` \|", PAGE.read_text("utf-8"), re.M)
+    assert named == list(CLASSES)
+
+
+def test_shrinking_keeps_what_matters() -> None:
+    lines = [f"a > PUBLISH t {number}" for number in range(20)] + ["b holds ; b > PUBLISH u ; b answers"]
+
+    def fails(lines: list[str]) -> bool:
+        text = "\n".join(lines)
+        return "PUBLISH t 7" in text and "PUBLISH u" in text
+
+    assert shrunk(lines, fails) == ["a > PUBLISH t 7", "b > PUBLISH u"]
