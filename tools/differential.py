@@ -43,7 +43,7 @@ def main() -> int:
     with (
         tempfile.TemporaryDirectory() as folder,
         brokers.mosquitto(Path(folder)) as theirs,
-        brokers.edgebroker() as ours,
+        brokers.edgebroker(Path(folder)) as ours,
     ):
         players = Player(theirs), Player(ours)
         for number in range(options.first, options.first + options.scripts):

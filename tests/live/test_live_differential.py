@@ -27,7 +27,8 @@ SCRIPTS = 100
 
 @pytest.fixture(scope="module")
 def players(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Player, Player]]:
-    with brokers.mosquitto(tmp_path_factory.mktemp("mosquitto")) as theirs, brokers.edgebroker() as ours:
+    folder = tmp_path_factory.mktemp("brokers")
+    with brokers.mosquitto(folder) as theirs, brokers.edgebroker(folder) as ours:
         yield Player(theirs), Player(ours)
 
 

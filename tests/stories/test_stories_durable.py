@@ -255,11 +255,14 @@ def test_an_answer_waits_for_the_disk_and_nothing_overtakes_it(play_v5: Any) -> 
 
 
 def test_nobody_waits_where_nothing_is_kept(play: Any) -> None:
-    play("""
+    play(
+        """
     alice > CONNECT                alice < CONNACK
     alice > SUBSCRIBE t/# qos=1    alice < SUBACK granted=1
     bob > CONNECT                  bob < CONNACK
-    """, is_stored=True)
+    """,
+        is_stored=True,
+    )
     play("""bob > PUBLISH t/1 qos=1 "one"    bob < PUBACK    alice < PUBLISH t/1 qos=1 "one" """)
     assert play.broker.frontend.keeping.journal.lsn == 0
 
@@ -296,11 +299,14 @@ def test_batched_answers_do_not_wait_and_say_so(play_v5: Any) -> None:
 
 
 def test_a_full_disk_refuses_and_serves_everybody_else(play_v5: Any) -> None:
-    play_v5("""
+    play_v5(
+        """
     alice > CONNECT clean=0 session=3600    alice < CONNACK
     alice > SUBSCRIBE t/# qos=1             alice < SUBACK granted=1
     bob > CONNECT                           bob < CONNACK
-    """, is_stored=True)
+    """,
+        is_stored=True,
+    )
     disk = play_v5.broker.store.disk
     disk.sync_fails = 1.0
     play_v5("""
@@ -370,12 +376,15 @@ def test_a_journal_that_is_full_is_stated_anew_and_takes_messages_again(play_v5:
 
 
 def test_who_cannot_hear_a_refusal_is_closed(play_v311: Any) -> None:
-    play_v311("""
+    play_v311(
+        """
     alice > CONNECT clean=0                 alice < CONNACK present=0
     alice > SUBSCRIBE t/# qos=1             alice < SUBACK granted=1
     alice cut
     bob > CONNECT                           bob < CONNACK
-    """, is_stored=True)
+    """,
+        is_stored=True,
+    )
     play_v311.broker.store.disk.sync_fails = 1.0
     play_v311("""
     bob > PUBLISH t/1 qos=1 "lost"          bob < CLOSED

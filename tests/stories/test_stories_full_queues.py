@@ -55,8 +55,10 @@ def test_of_each_topic_the_last_is_kept_even_if_there_is_room(play: Any) -> None
     alice < PUBLISH t/2 qos=1 "two"
     alice < PUBLISH t/1 qos=1 "three"
     """
-    play(FULL.replace("    broker crashes                          bob < CLOSED\n", "") + received,
-         Terms(queue_full=QueueFull.KEEP_LAST))
+    play(
+        FULL.replace("    broker crashes                          bob < CLOSED\n", "") + received,
+        Terms(queue_full=QueueFull.KEEP_LAST),
+    )
     assert play.dropped(Cause.SUPERSEDED) == 1
 
 

@@ -61,7 +61,6 @@ def test_content_filters_work_and_a_wrong_one_is_refused(play_v311: Any) -> None
     """)
 
 
-
 @pytest.mark.parametrize(
     ("connect", "why"),
     [

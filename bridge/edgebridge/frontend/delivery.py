@@ -178,7 +178,7 @@ class Delivery:
         )
 
     def _transmit_queued(self, session: Session, connection: Connection, entry: Entry, now: Instant) -> None:
-        if entry.number and entry.qos == 2 and session.waits:
+        if session.number and entry.number and entry.qos == 2 and session.waits:  # else no record comes
             self._keeping.hold(connection, self._keeping.next_record())
         if self._transmit(session, connection, entry, Encoding(entry.publication), now):
             if entry.number:

@@ -40,9 +40,10 @@ def mosquitto(folder: Path) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def edgebroker() -> Iterator[int]:
-    """Our broker, with the settings of a user who states none. Yields its port."""
-    command = [sys.executable, "-P", "-m", "edgebroker", "run", "--json", "--host", "127.0.0.1", "--port", "0"]
+def edgebroker(folder: Path) -> Iterator[int]:
+    """Our broker, with the settings of a user who states none; what it keeps is in *folder*. Yields its port."""
+    listen = ["--host", "127.0.0.1", "--port", "0", "--data", str(folder / "edgebroker"), "--log-level", "error"]
+    command = [sys.executable, "-P", "-m", "edgebroker", "run", "--json", *listen]
     with _running(subprocess.Popen(command, stdout=subprocess.PIPE, env=ENVIRONMENT)) as process:
         assert process.stdout is not None
         yield int(json.loads(process.stdout.readline())["port"])

@@ -175,6 +175,27 @@ def own_retained_messages(step: Step) -> bool:
 
 
 @rule
+def the_same_filter_twice(step: Step) -> bool:
+    """A SUBSCRIBE with the same filter twice gets its retained messages twice."""
+    if " > SUBSCRIBE" not in step.line:
+        return False
+    wanted = read_packet(step.line.partition(" > ")[2])
+    assert isinstance(wanted, Subscribe)
+    texts = [one.topic_filter for one in wanted.subscriptions]
+    twice = [TopicFilter.parse(text) for text in texts if texts.count(text) > 1]
+    theirs, ours = step.theirs.get(step.actor, []), step.ours.get(step.actor, [])
+    for line in theirs:
+        if line.startswith("PUBLISH ") and retain_of(line) and any(one.matches(topic_of(line)) for one in twice):
+            fewer = sum(message_of(one) == message_of(line) for one in ours)
+            if 0 < fewer < sum(message_of(one) == message_of(line) for one in theirs):
+                surplus = theirs.count("PUBREL") > ours.count("PUBREL") and qos_of(line) == 2
+                lesser = line in ours and theirs.count(line) <= ours.count(line)  # another copy is too many
+                if not lesser:
+                    return step.rewrite(step.actor, [line] + ["PUBREL"] * surplus, [])
+    return False
+
+
+@rule
 def another_topic_first(step: Step) -> bool:
     """Of the retained messages of several topics, others come first, and only those when the window is full."""
     if " > SUBSCRIBE" not in step.line or not step.model.of(step.actor).holding:
@@ -182,8 +203,9 @@ def another_topic_first(step: Step) -> bool:
     for name, theirs, ours in step.differing():
         there = [line for line in theirs if line not in ours]
         here = [line for line in ours if line not in theirs]
-        alike = len(there) == len(here) and {topic_of(line) for line in there}.isdisjoint(map(topic_of, here))
-        if name != step.actor or not alike or not all(qos_of(line) and retain_of(line) for line in there + here):
+        if name != step.actor or not all(qos_of(line) and retain_of(line) for line in there + here):
+            return False
+        if len(there) != len(here) or {topic_of(line) for line in there} & {topic_of(line) for line in here}:
             return False
     step.is_last = True
     return True

@@ -38,7 +38,9 @@ from edgebridge.wire.packets import (
     Publish,
     PubRec,
     PubRel,
+    SubAck,
     Subscribe,
+    UnsubAck,
     Unsubscribe,
 )
 from edgebridge.wire.properties import Property
@@ -84,6 +86,9 @@ class Peer:
     packet_id: int = 0
     framer: Framer = field(default_factory=lambda: Framer(1 << 28))
     pongs: int = 0
+    due: set[tuple[type[Packet], int]] = field(default_factory=set)
+    """Answers the broker still owes: it may hold them back until the disk has what they promise."""
+    aliases: dict[int, str] = field(default_factory=dict)
 
     def open(self, port: int) -> None:
         self.abandon()
@@ -94,6 +99,25 @@ class Peer:
         self.holding = False
         self.waiting = []
         self.pongs = 0
+        self.due = set()
+        self.aliases = {}
+
+    def say(self, packet: Packet) -> None:
+        """Write *packet*, and note which answer is due."""
+        match packet:
+            case Publish(qos=1, packet_id=packet_id):
+                self.due.add((PubAck, packet_id))
+            case Publish(qos=2, packet_id=packet_id):
+                self.due.add((PubRec, packet_id))
+            case PubRec(packet_id):
+                self.due.add((PubRel, packet_id))
+            case PubRel(packet_id):
+                self.due.add((PubComp, packet_id))
+            case Subscribe(packet_id):
+                self.due.add((SubAck, packet_id))
+            case Unsubscribe(packet_id):
+                self.due.add((UnsubAck, packet_id))
+        self.write(encode_packet(packet, self.dialect))
 
     def write(self, octets: bytes) -> None:
         assert self.line is not None
@@ -104,7 +128,8 @@ class Peer:
         """Take what comes next; False at the end of the connection, which is then closed."""
         assert self.line is not None
         if not select.select([self.line], [], [], PATIENCE_S)[0]:
-            raise BrokerIsStuck(f"{self.name} hears nothing")
+            due = ", ".join(sorted(f"{kind.__name__.upper()} id={number}" for kind, number in self.due))
+            raise BrokerIsStuck(f"{self.name} hears nothing, and waits for {due or 'PINGRESP, CONNACK or the end'}")
         try:
             octets = self.line.recv(1 << 16)
         except ConnectionError:
@@ -127,7 +152,10 @@ class Peer:
         if isinstance(packet, PingResp):
             self.pongs += 1
             return
+        if isinstance(packet, Publish):
+            packet = self._named(packet)
         self.received.append(packet)
+        self.due.discard((type(packet), getattr(packet, "packet_id", 0)))
         if isinstance(packet, ConnAck):
             self.connected = packet.reason < FAILURE
         if isinstance(packet, PubRec | PubRel) or (isinstance(packet, Publish) and packet.qos):
@@ -149,8 +177,19 @@ class Peer:
                     answer = PubComp(packet_id)
                 case _:
                     continue
-            self.write(encode_packet(answer, self.dialect))
+            self.say(answer)
         self.waiting = []
+
+    def _named(self, publish: Publish) -> Publish:
+        """*publish* with the topic its alias stands for."""
+        properties = dict(publish.properties)
+        alias = properties.pop(Property.TOPIC_ALIAS, None)
+        if alias is None:
+            return publish
+        assert isinstance(alias, int)
+        topic = publish.topic or self.aliases[alias]
+        self.aliases[alias] = topic
+        return replace(publish, topic=topic, properties=properties)
 
     def ping(self) -> None:
         """Ask, and read until the answer has come or the connection has ended."""
@@ -158,7 +197,7 @@ class Peer:
             return
         wanted = self.pongs + 1
         self.write(PING_REQ)
-        while self.line is not None and self.pongs < wanted:
+        while self.line is not None and (self.pongs < wanted or self.due):
             self.read()
 
     def abandon(self) -> None:
@@ -179,7 +218,13 @@ class Player:
         """What everybody received, line by line. All clients are gone afterwards, with their sessions."""
         self.peers = {}
         try:
-            return [self._line(line) for line in script]
+            received = []
+            for line in script:
+                try:
+                    received.append(self._line(line))
+                except BrokerIsStuck as stuck:
+                    raise BrokerIsStuck(f"{line}: {stuck}") from None
+            return received
         finally:
             self._clear(script)
 
@@ -233,7 +278,7 @@ class Player:
             case Subscribe(packet_id=0) | Unsubscribe(packet_id=0) | Publish(packet_id=0, qos=1 | 2):
                 peer.packet_id += 1
                 packet = replace(packet, packet_id=peer.packet_id)
-        peer.write(encode_packet(packet, peer.dialect))
+        peer.say(packet)
         if isinstance(packet, Disconnect):
             while peer.read():
                 pass
