@@ -11,7 +11,14 @@ from importlib import import_module
 import click
 
 # subcommand -> module or folder of this folder; each calls its click command `command`
-BENCHMARKS = {"abuse": "abuse", "churn": "churn", "filters": "filters", "match": "match", "mqtt": "mqtt"}
+BENCHMARKS = {
+    "abuse": "abuse",
+    "churn": "churn",
+    "durable": "durable",
+    "filters": "filters",
+    "match": "match",
+    "mqtt": "mqtt",
+}
 
 
 class Benchmarks(click.Group):
