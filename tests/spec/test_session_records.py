@@ -218,6 +218,19 @@ def test_a_record_cut_short_is_no_record(cut: int) -> None:
         replayed(record[: min(cut, len(record) - len(b"warm") - 1)])
 
 
+@pytest.mark.parametrize("missing", range(len(b"warm") + 1, 12))
+def test_a_message_that_is_cut_short_is_dropped_in_the_end(missing: int) -> None:
+    """What a message says is read late, since most are settled by then; what cannot be read is not served."""
+    alice, sent, whole = session(3), publication(9), publication(10)
+    stored = Stored()
+    stored.apply_numbered(1, session_record(alice))
+    stored.apply_numbered(2, message_record(sent, CLOCK, [(alice, entry(sent, 1))])[:-missing])
+    stored.apply_numbered(3, message_record(whole, CLOCK, [(alice, entry(whole, 2))]))
+    stored.finish()
+    assert stored.invalid == 1
+    assert list(stored.sessions[3].copies) == [2]
+
+
 def test_bytes_that_are_no_records_are_refused_and_described(chance: random.Random) -> None:
     """Whatever the bytes are: a RecordInvalid or a record, and words for it, never another error."""
     alice, sent = session(3), publication(9)

@@ -49,12 +49,33 @@ class StoredCopy:
     label: str
 
 
-@dataclass(slots=True)
 class StoredMessage:
-    """A publication and how many copies of it are open. Its instants are those of the stored clock."""
+    """A publication and how many copies of it are open. Its instants are those of the stored clock.
 
-    publication: Publication
-    copies: int = 0
+    What the record says of it is read when somebody asks. Most messages are settled again a few records later, and
+    nobody does: a recovery takes two thirds of the time.
+    """
+
+    __slots__ = ("_publication", "_said", "copies", "number")
+
+    def __init__(self, publication: Publication | None = None, number: int = 0) -> None:
+        self.copies = 0
+        self.number = number
+        self._publication = publication
+        self._said: tuple[bytes, int, int, int, int] | None = None
+
+    def say(self, record: bytes, at: int, flags: int, accepted_at: int, expires_at: int) -> None:
+        """The publication stands at *at* of *record*. What was said first counts."""
+        if self._said is None:
+            self._said = record, at, flags, accepted_at, expires_at
+
+    @property
+    def publication(self) -> Publication:
+        """The publication. Raises one of MISREAD; not after `Stored.finish`, which drops what cannot be read."""
+        if self._publication is None:
+            assert self._said is not None
+            self._publication = publication_of(*self._said, self.number)
+        return self._publication
 
 
 @dataclass(slots=True)
@@ -88,6 +109,10 @@ class StoredSession:
 
 class RecordInvalid(Exception):
     """Bytes that are no record: written by another version, or by nobody."""
+
+
+MISREAD: Final = (KeyError, IndexError, ValueError, StructError, ProtocolError)
+"""What reading bytes that are no record raises."""
 
 
 class Stored:
@@ -134,20 +159,24 @@ class Stored:
             self._is_in_snapshot = True  # recovery begins with a snapshot, or with the first record of all
         self._is_begun = True
         try:
-            self.apply(record)
-        except RecordInvalid:
+            self._apply[record[0]](record)
+        except MISREAD:
             self.invalid += 1
 
     def apply(self, record: bytes) -> None:
         """Take *record* in. Raises RecordInvalid."""
         try:
             self._apply[record[0]](record)
-        except (KeyError, IndexError, ValueError, StructError, ProtocolError) as error:
+        except MISREAD as error:
             raise RecordInvalid(f"no record: {record[:32].hex(' ')}: {error}") from error
 
     def finish(self) -> None:
         """There are no more records."""
         self._stated(b"")
+        bad = {number for number, message in self._messages.items() if not _can_be_read(message)}
+        self.invalid += len(bad)
+        for session in self.sessions.values() if bad else ():
+            session.copies = {copy: kept for copy, kept in session.copies.items() if kept.message.number not in bad}
 
     # -- sessions -----------------------------------------------------------------------------------------------
 
@@ -217,16 +246,17 @@ class Stored:
 
     def _message(self, record: bytes) -> None:
         _, flags, number, accepted_at, expires_at, publisher, packet_id, copies = MESSAGE.unpack_from(record)
-        self.clock = max(self.clock, accepted_at)
-        self.last_message = max(self.last_message, number)
+        if accepted_at > self.clock:
+            self.clock = accepted_at
+        if number > self.last_message:
+            self.last_message = number
         message = self._messages.get(number)
         at = MESSAGE.size
         if message is None:
-            message = StoredMessage(Publication("", "", b"", 0, False, 0))
+            message = StoredMessage(None, number)
         for _ in range(copies):
             at = self._take_copy(record, at, message)
-        if not message.publication.topic:
-            message.publication = publication_of(record, at, flags, accepted_at, expires_at, number)
+        message.say(record, at, flags, accepted_at, expires_at)
         if message.copies or self._is_in_snapshot:
             self._messages[number] = message
         session = self.sessions.get(publisher)
@@ -241,11 +271,18 @@ class Stored:
     def _take_copy(self, record: bytes, at: int, message: StoredMessage) -> int:
         """Read one copy of *message* at *at*; the offset behind it."""
         number, copy, flags, packet_id, count = ONE_COPY.unpack_from(record, at)
-        label, at = read_text(record, at + ONE_COPY.size)
+        at += ONE_COPY.size
+        label = ""
+        if record[at] or record[at + 1]:
+            label, at = read_text(record, at)
+        else:
+            at += 2
         end: int = at + 4 * count
         if end > len(record):
             raise ValueError("identifiers end beyond the record")
-        identifiers = tuple([int.from_bytes(record[start : start + 4], "big") for start in range(at, end, 4)])
+        identifiers: tuple[int, ...] = ()
+        if count:
+            identifiers = tuple([int.from_bytes(record[start : start + 4], "big") for start in range(at, end, 4)])
         session = self.sessions.get(number)
         if session is not None:
             if copy not in session.copies:
@@ -292,7 +329,7 @@ class Stored:
         message = copy.message
         message.copies -= 1
         if not message.copies and not self._is_in_snapshot:
-            self._messages.pop(message.publication.stored, None)
+            self._messages.pop(message.number, None)
 
     # -- the rest -----------------------------------------------------------------------------------------------
 
@@ -311,6 +348,13 @@ class Stored:
     def _stated(self, _: bytes) -> None:
         self._is_in_snapshot = False
         self._messages = {number: message for number, message in self._messages.items() if message.copies}
+
+
+def _can_be_read(message: StoredMessage) -> bool:
+    try:
+        return message.publication is not None
+    except MISREAD:
+        return False
 
 
 def publication_of(record: bytes, at: int, flags: int, accepted_at: int, expires_at: int, number: int) -> Publication:
