@@ -17,6 +17,7 @@ ROWS = (
     ("written", "bytes written per byte of payload", "{:.1f}", "<= 3"),
     ("journal_mb", "journal when it was killed, MB", "{:.1f}", ""),
     ("recovery_s_per_100_mb", "recovery of 100 MB of it, s", "{:.2f}", "<= 2"),
+    ("recovery_cpu_s_per_100_mb", "the same, processor time, s", "{:.2f}", ""),
     ("start_ms", "start on nothing, ms", "{:.0f}", ""),
     ("start_after_kill_ms", "start after the kill, ms", "{:.0f}", ""),
     ("kept", "the durable session is still there", "{}", "yes"),
