@@ -65,7 +65,7 @@ class PasswordQuestion:
 
 @dataclass(frozen=True, slots=True)
 class TokenQuestion:
-    """Does this token hold now? Takes some microseconds, and the time of day."""
+    """Does this token hold now? Takes some tens of microseconds, and the time of day."""
 
     keys: TokenKeys
     user: str
