@@ -303,3 +303,18 @@ def test_a_session_from_the_disk_gets_only_what_it_may(play: Any) -> None:
     )
     play(f'b > CONNECT {come}    b < CONNACK present=1    b < PUBLISH ok/2 qos=1 "after"    b > PUBACK')
     assert play.broker.ledger.filtered == 1
+
+
+def test_a_client_that_comes_back_changes_no_routes(play: Any) -> None:
+    """Its rights are what they were: what is known of topics stays known, for a whole fleet that reconnects."""
+    rules = "user anna\ntopic #\nuser bert\ntopic read ok/#\n"
+    come = 'b > CONNECT clean=0 session=3600 username="bert" password="bert"'
+    play(ANNA + f"{come}    b < CONNACK    b > SUBSCRIBE # qos=1    b < SUBACK granted=1", access=access(rules))
+    rights = play.client("b").line.connection.session.rights
+    epoch = play.broker.frontend.node.routes.epoch
+    play(f"b leaves    {come}    b < CONNACK present=1")
+    assert play.client("b").line.connection.session.rights is rights
+    assert play.broker.frontend.node.routes.epoch == epoch
+    play.broker.replace_access(access(rules))
+    assert play.client("b").line.connection.session.rights is not rights
+    assert play.broker.frontend.node.routes.epoch > epoch

@@ -205,8 +205,10 @@ class Connecting:
 
     def entitle(self, session: Session) -> None:
         """Give *session* the rights of its user. What routes know of it may not hold any more."""
-        before = session.rights
-        session.rights = self._authenticating.access.rights(session.user, session.client_id, session.claims)
+        before, access = session.rights, self._authenticating.access
+        if before is not None and before.origin == access.origin(session.user, session.claims):
+            return  # a fleet that comes back changes nothing
+        session.rights = access.rights(session.user, session.client_id, session.claims)
         if session.subscribed and (before is not None or session.rights is not None):
             self._node.routes.forget()
 

@@ -154,7 +154,14 @@ class Access:
     def rights(self, user: str, client: str, claims: Acl | None = None) -> Rights | None:
         """What *client* may do, who is *user*; None: everything. *claims* of a token only ever narrow it."""
         within = None if claims is None else RuleBook(claims).rights(user, client)
-        return within if self.rules is None else self.rules.rights(user, client, within)
+        rights = within if self.rules is None else self.rules.rights(user, client, within)
+        if rights is not None:
+            rights.origin = self.origin(user, claims)
+        return rights
+
+    def origin(self, user: str, claims: Acl | None) -> tuple[object, str, Acl | None]:
+        """What rights are made of: while it is the same, they are."""
+        return self.rules, user, claims
 
     def scram_secret(self, user: str) -> ScramSecret | None:
         """What SCRAM-SHA-256 needs to know of *user*; None if there is no such user, or no such secret."""

@@ -108,6 +108,7 @@ class Rights:
         "_user",
         "_within",
         "_writes",
+        "origin",
     )
 
     def __init__(
@@ -130,6 +131,8 @@ class Rights:
         self._reads: dict[str, Decision] = {}
         self._writes: dict[str, Decision] = {}
         self._within = within
+        self.origin: object = None
+        """What they were made of."""
         self._asking: tuple[bool, list[tuple[Rule, TopicFilter | None]]] | None = None
 
     def read(self, topic: str) -> Decision:
