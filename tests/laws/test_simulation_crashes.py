@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from edgebroker.limits import KIB, MIB
+from edgebroker.simworld.network import SimulatedBroker
+from edgebroker.simworld.simulation import Simulation
+from edgebroker.simworld.store import SimulatedStore
+from edgebroker.simworld.transcript import Player
 from edgebroker.simworld.workload import Workload
+from edgebroker.storage.journal.options import JournalOptions
 
 ACTIONS = 150
 RUNS = 160
@@ -39,3 +45,22 @@ def test_what_was_acknowledged_survives(seed: int, part: int, disk_fails: float)
 def test_the_same_seed_is_the_same_run(seed: int) -> None:
     first = Workload(seed, is_stored=True, disk_fails=0.03).run(ACTIONS)
     assert first == Workload(seed, is_stored=True, disk_fails=0.03).run(ACTIONS)
+
+
+def test_many_starts_do_not_fill_the_journal() -> None:
+    """Each begins a segment, and hardly anything is written into it."""
+    simulation = Simulation()
+    options = JournalOptions(segment_bytes=16 * KIB, snapshot_min_bytes=64 * MIB, bytes_max=40 * 16 * KIB)
+    player = Player(SimulatedBroker(simulation, store=SimulatedStore(simulation, options)))
+    player.play("alice > CONNECT clean=0 session=3600    alice < CONNACK present=0")
+    for _ in range(60):
+        player.play("""
+        broker crashes                          alice < CLOSED
+        alice > CONNECT clean=0 session=3600    alice < CONNACK present=1
+        alice > SUBSCRIBE one                   alice < SUBACK granted=0
+        alice > SUBSCRIBE two                   alice < SUBACK granted=0
+        alice > UNSUBSCRIBE one two             alice < UNSUBACK
+        """)
+    journal = player.broker.frontend.keeping.journal
+    assert journal is not None
+    assert len(journal.segments.live) <= 14

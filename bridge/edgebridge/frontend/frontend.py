@@ -169,6 +169,7 @@ class Frontend:
         """Before the first connection: announce what we can do, begin the first minute of the books."""
         self.retained.keep(Publication("", FEATURE_TOPIC, b"1", 0, True, now))
         self.node.timers.set(("minute",), now - now % MINUTE + MINUTE)
+        self.restoring.restate_if_wanted(now)
         self.sys_topics.start(now)
 
     # -- what happens -------------------------------------------------------------------------------------------

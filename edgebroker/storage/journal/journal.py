@@ -44,6 +44,8 @@ RETRY_US_MAX: Final[Duration] = 30 * SECOND
 """...up to this: a disk that was full is used again soon after somebody made room."""
 ROOM_PACE_US: Final[Duration] = 50 * MILLISECOND
 """Between two parts of the next segment: 8 MiB take 3 s, and commits the greater part of that time."""
+SPARSE_SEGMENTS: Final = 12
+"""So many segments in use are a reason for a snapshot, however little was written: 96 MiB, or 12 starts."""
 ROOM_RETRY_US: Final[Duration] = 10 * SECOND
 """Between two tries to make room ahead of need. There is no hurry: the segment in use has room."""
 
@@ -213,6 +215,9 @@ class Journal:
         if self._is_stating or self._is_stated or self._is_broken or self._is_closing:
             return False
         if self._wants_at_once:
+            return True
+        # Every start begins a segment: after many, much room is taken by little.
+        if self.segments.bytes >= max(SPARSE_SEGMENTS * self.options.segment_bytes, 4 * self._snapshot_bytes):
             return True
         written = self._written - self._stated_at
         if self.is_refusing:  # full: the sooner the better, if there is something to win
