@@ -104,6 +104,7 @@ def _clients(page: Exposition, insight: Insight, census: Census) -> None:
     page.counter("edgebroker_input_cut_short", "Inputs that were too much for one turn and went on.", turns.cut_short)
     page.counter("edgebroker_input_slowed", "Pauses of clients that published too fast.", turns.slowed)
     page.gauge("edgebroker_held_bytes", "What all clients held when it was last measured.", memory.held, "bytes")
+    page.gauge("edgebroker_held_max_bytes", "What they may hold.", memory.bytes_max, "bytes")
     page.counter("edgebroker_memory_relieved", "Clients cut off, or queues dropped, for want of memory.", memory.cut)
     page.family("edgebroker_sessions", "gauge", "Sessions, by whether their client is here.")
     page.sample("", census.connected, state="connected")

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from edgebridge.session.inflight import Inflight
+from edgebridge.session.outbox import Outbox
+from edgebridge.session.session import Session
 from edgebridge.wire.packets import Publish
+from edgebroker.names import ClientId
 from edgebroker.world import health
 from edgebroker.world.gateway import Gateway
 from edgebroker.world.pages import Pages
@@ -131,5 +136,41 @@ def test_many_who_ask_at_once_share_one_census_at_a_time() -> None:
         pages = Pages(gateway.insight)
         answers = await asyncio.gather(*(pages(path) for path in ["/metrics", "/status", "/clients", "/health"] * 8))
         assert {answer.status for answer in answers} == {HTTPStatus.OK}
+
+    with_gateway(story)
+
+
+@pytest.mark.parametrize("count", [0, 1, 99, 100, 101, 250])
+def test_clients_are_whole_however_they_are_cut(count: int) -> None:
+    async def story(gateway: Gateway) -> None:
+        names = [f"c{number:03}" for number in range(count)]
+        for name in names:
+            gateway.frontend.connecting.sessions[ClientId(name)] = Session(ClientId(name), Inflight(1), Outbox(1, 1))
+        _, found = await ask(gateway, "/clients?sort=client&limit=1000")
+        assert [row["client"] for row in found["clients"]] == names
+        assert (found["sessions"], found["sort"]) == (count, "client")
+
+    with_gateway(story)
+
+
+def test_any_target_is_answered(chance: random.Random) -> None:
+    pieces = ["/status", "/clients", "/trace", "/health", "?", "&", "=", "sort", "limit", "topic", "client", "#", "%"]
+    pieces += ["%23", "%00", "a", "9" * 5_000, "-1", "[", "]", "//", ";", "\ud800", "é", "seconds", "10"]
+
+    async def story(gateway: Gateway) -> None:
+        pages = Pages(gateway.insight)
+        codes = {(await pages("".join(chance.choices(pieces, k=chance.randrange(9))))).status for _ in range(2_000)}
+        assert {HTTPStatus.NOT_FOUND, HTTPStatus.BAD_REQUEST} <= codes
+        assert HTTPStatus.INTERNAL_SERVER_ERROR not in codes
+
+    with_gateway(story)
+
+
+def test_listeners_are_told_of() -> None:
+    async def story(gateway: Gateway, port: int) -> None:
+        _, found = await ask(gateway, "/status")
+        [listener] = found["listeners"]
+        assert (listener["port"], listener["connections"], listener["certificate_expires"]) == (port, 0, None)
+        assert found["held"]["bytes_max"] == gateway.frontend.memory.bytes_max
 
     with_gateway(story)
