@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from .format import (
     CLEAN,
+    FRAME,
     FRAME_BYTES,
     FRAMES_AT,
     NUMBER_END,
@@ -165,7 +166,7 @@ class Replay:
             self._read_headless(name, data, at, len(data), following, salt)
             at = len(data)
         if is_tail:
-            self._read_torn(name, data, at, header.first_lsn if at == FRAMES_AT else self._next, salt)
+            self._read_torn(name, data, at, header)
             if frames <= 1:
                 return  # the commit that began the segment may be torn, the header with it
         for copy in bad_header_copies(data, header):
@@ -205,11 +206,16 @@ class Replay:
         if self._next < limit:
             self.found.torn = Torn(name, spot, self._next, limit - 1)
 
-    def _read_torn(self, name: str, data: bytes, at: int, first: int, salt: int) -> None:
-        """Behind the last intact frame: if the head of one more is bad, its records from *first* on may be good."""
+    def _read_torn(self, name: str, data: bytes, at: int, header: Header) -> None:
+        """Behind the last intact frame: if the head of one more is bad, its first records may be good."""
+        first = header.first_lsn if at == FRAMES_AT else self._next
         before = self._next
-        spot = self._read_unproven(data, at + FRAME_BYTES, len(data), first, NUMBER_END, salt)
-        if self._next > before:
+        spot = self._read_unproven(data, at + FRAME_BYTES, len(data), first, NUMBER_END, header.salt)
+        # A segment begins with a frame; and who wrote the sequence of this life of the file began one more.
+        is_begun = at == FRAMES_AT or (
+            at + FRAME_BYTES <= len(data) and FRAME.unpack_from(data, at)[2] == header.sequence
+        )
+        if self._next > before or is_begun:
             self.found.torn = Torn(name, spot, self._next, 0)
 
     def _read_unproven(self, data: bytes, at: int, end: int, first: int, limit: int, salt: int) -> int:
