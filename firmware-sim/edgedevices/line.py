@@ -26,6 +26,7 @@ WINDOW = 16
 WAITING_MAX = 1_000  # a device at 5 messages a second bridges 200 s without a broker; beyond, the newest are given up
 KEEP_ALIVE_S = 60
 SESSION_EXPIRY_S = 3_600  # if we are killed, the broker forgets our session after an hour (MQTT 5)
+PACKET_IDENTIFIER_NOT_FOUND = 0x92  # MQTT 5.0, table 2-6; section 3.7.2.1: no error after a reconnect
 BACKOFF_FIRST_S = 0.25
 BACKOFF_MAX_S = 15.0
 
@@ -233,7 +234,8 @@ class Line:
         self, client: Client, userdata: Any, mid: int, reason: ReasonCode, properties: Properties | None
     ) -> None:
         message = self._outstanding.pop(mid, None)  # None: a QoS 0 message was written
-        if message is not None and reason.is_failure:
+        # A PUBREL that is sent again after the line broke finds nothing left to release: the message was taken.
+        if message is not None and reason.is_failure and reason.value != PACKET_IDENTIFIER_NOT_FOUND:
             self._ledger.fail(message, f"refused: {reason}")
         elif message is not None:
             self._ledger.acknowledge(message)

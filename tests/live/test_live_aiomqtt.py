@@ -251,11 +251,14 @@ def test_a_bad_filter_is_refused_and_the_other_granted(gateway: Any, version: An
 
 
 @VERSIONS
-def test_a_shared_subscription_is_refused(gateway: Any, version: Any) -> None:
+def test_a_shared_subscription_is_granted(gateway: Any, version: Any) -> None:
     async def conversation() -> None:
         async with guest(gateway, version) as reader:
-            answers = codes(await reader.subscribe("$share/g/$filter/temp%3E30/sensors/#"))
-            assert answers == ([0x9E] if version == V5 else [0x80])
+            assert codes(await reader.subscribe("$share/g/$filter/temp%3E30/sensors/#", 1)) == [1]
+            for payload in ('{"temp":20}', '{"temp":31}'):
+                await reader.publish("sensors/a", payload, 1)
+            message = await anext(reader.messages)
+            assert message.payload == b'{"temp":31}'
 
     play(conversation)
 

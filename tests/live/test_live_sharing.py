@@ -19,8 +19,8 @@ SHARED = "$share/team/$filter/temp%3E30/sensors/#"
 
 
 def member(port: int, version: str, count: int) -> subprocess.Popen[str]:
-    """A member that has subscribed and ends after *count* messages."""
-    options = ["-p", str(port), "-V", version, "-q", "1", "-t", SHARED, "-C", str(count), "-W", str(PATIENCE_S), "-d"]
+    """A member that has subscribed and ends after *count* messages. At QoS 1 it would count who acknowledges first."""
+    options = ["-p", str(port), "-V", version, "-q", "0", "-t", SHARED, "-C", str(count), "-W", str(PATIENCE_S), "-d"]
     process = subprocess.Popen(
         [str(STDBUF), "-oL", str(SUB), *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
