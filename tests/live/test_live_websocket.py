@@ -130,6 +130,7 @@ def test_paho_comes_in_by_secure_websocket(
     assert gateway.stop()["delivered"] == 3
 
 
+@pytest.mark.mqtt("MQTT-6.0.0-2", "MQTT-6.0.0-4")
 def test_packets_and_frames_need_not_agree(serve: Callable[..., Any]) -> None:
     gateway = serve()
     browser = Browser(gateway.web_port, extensions=[], subprotocols=["other", "mqttv3.1", "mqtt"])
@@ -160,6 +161,7 @@ def test_the_gateway_says_good_bye_with_a_close(serve: Callable[..., Any]) -> No
     gateway.stop()
 
 
+@pytest.mark.mqtt("MQTT-6.0.0-1")
 @pytest.mark.parametrize(("said", "code"), [(TextMessage("hi"), 1003), (b"\x82\x01x", 1002)])
 def test_frames_that_are_not_allowed_end_it_with_their_code(serve: Callable[..., Any], said: Any, code: int) -> None:
     gateway = serve()
@@ -188,6 +190,7 @@ REQUESTS = {
 }
 
 
+@pytest.mark.mqtt("MQTT-6.0.0-3")
 @pytest.mark.parametrize(("request_", "status", "why"), REQUESTS.values(), ids=REQUESTS)
 def test_requests_that_are_refused(serve: Callable[..., Any], request_: dict[str, Any], status: int, why: str) -> None:
     gateway = serve()

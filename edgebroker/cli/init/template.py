@@ -63,12 +63,14 @@ Wants=network-online.target
 After=network-online.target
 
 [Service]
-Type=exec
+Type=notify
 ExecStart={program} run --config {folder}/gateway.toml
 ExecReload=/bin/kill -HUP $MAINPID
 {user}
 Restart=on-failure
-LimitNOFILE=65536
+WatchdogSec=30
+TimeoutStopSec=20
+LimitNOFILE=10240
 NoNewPrivileges=yes
 ProtectSystem=strict
 ReadWritePaths={folder}
