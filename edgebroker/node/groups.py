@@ -29,17 +29,18 @@ class Worker(Protocol):
 
     @property
     def outstanding(self) -> int:
-        """Copies that were given to it and are not acknowledged yet."""
+        """Copies that were given to it and have not reached it, as far as is known."""
 
 
 class Group:
     """The subscriptions that share under one name, in the order in which they came."""
 
-    __slots__ = ("_groups", "_next", "members", "name")
+    __slots__ = ("_by_number", "_groups", "_next", "members", "name")
 
     def __init__(self, name: str, groups: Groups) -> None:
         self.name = name
         self.members: list[Subscription] = []
+        self._by_number: dict[int, Subscription] = {}
         self._groups = groups
         self._next = 0  # where the next round begins
 
@@ -49,10 +50,10 @@ class Group:
             return self.fairest(publication, may_read)
         flows = self._groups.flows
         flow = (self.name, publication.publisher, publication.topic)
-        member = flows.get(flow)
+        member = self._by_number.get(flows.get(flow, 0))
         if (
             member is None
-            or member.group is not self
+            or member.subscriber.is_gone
             or not member.receiver.is_present
             or (may_read is not None and not may_read(member, publication))
         ):
@@ -60,7 +61,7 @@ class Group:
             if member is not None:
                 if len(flows) >= STICKY_FLOWS_MAX and flow not in flows:
                     del flows[next(iter(flows))]
-                flows[flow] = member
+                flows[flow] = member.number
         return member
 
     def fairest(self, publication: Publication, may_read: MayRead | None = None) -> Subscription | None:
@@ -99,10 +100,16 @@ class Group:
             if not member.subscriber.is_gone
         )
 
+    def add(self, member: Subscription) -> None:
+        """Let *member* be the last in turn."""
+        self.members.append(member)
+        self._by_number[member.number] = member
+
     def remove(self, member: Subscription) -> None:
         """Forget *member*; whose turn it is does not change."""
         at = self.members.index(member)
         del self.members[at]
+        del self._by_number[member.number]
         if at < self._next:
             self._next -= 1
 
@@ -113,8 +120,8 @@ class Groups:
     def __init__(self) -> None:
         self.is_sticky = False
         """Whether what one publisher says under one topic stays with one member as long as that one is there."""
-        self.flows: dict[tuple[str, str, str], Subscription] = {}
-        """(group, publisher, topic) -> the member it stays with."""
+        self.flows: dict[tuple[str, str, str], int] = {}
+        """(group, publisher, topic) -> the number of the member it stays with, who may have left."""
         self._by_name: dict[str, Group] = {}
         self._by_client: dict[ClientId, list[Subscription]] = {}
 
@@ -138,7 +145,7 @@ class Groups:
         group = self._by_name.get(name)
         if group is None:
             group = self._by_name[name] = Group(name, self)
-        group.members.append(subscription)
+        group.add(subscription)
         subscription.group = group
         self._by_client.setdefault(subscription.client, []).append(subscription)
 
