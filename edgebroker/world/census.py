@@ -1,6 +1,7 @@
 """A look at every session, in slices between the turns of the clients: what waits in all, and which stand out.
 
-To look at 10,000 sessions takes about 10 ms. Nobody may wait so long, so after every `SLICE` the loop has its turn.
+To look at 10,000 sessions takes 4 ms, on a Raspberry Pi several times as much. Nobody may wait so long, so after every
+`SLICE` the loop has its turn.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from edgebridge.frontend.frontend import Frontend
 from edgebridge.session.session import Session
 
 SLICE: Final = 500
-"""Sessions looked at in one turn: about 0.5 ms."""
+"""Sessions looked at in one turn: 0.15 ms."""
 ROWS_MAX: Final = 1_000
 """Sessions in one answer, at most: about 300 KiB of JSON."""
 

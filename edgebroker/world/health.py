@@ -29,7 +29,7 @@ class Check:
 
 
 def checks(insight: Insight) -> list[Check]:
-    """Look at everything. Takes about 0.3 ms, most of it to sort a minute of beats."""
+    """Look at everything. Takes about 30 us, half of it to sort a minute of beats."""
     return [_listening(insight), _loop(insight), *_journal(insight), *_disks(insight)]
 
 

@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.outaliases import OutAliases
+from edgebridge.session.inflight import Inflight
+from edgebridge.session.outbox import Outbox
+from edgebridge.session.session import Session
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Auth, Connect, Disconnect, PingReq, Publish, SubAck, Subscribe, Unsubscribe, Will
@@ -19,6 +22,7 @@ from edgebridge.wire.packets import SubscriptionOption as Option
 from edgebridge.wire.properties import Property
 from edgebridge.wire.tracecontext import TraceContext, sampled
 from edgebroker.cli.trace import shown
+from edgebroker.names import ClientId
 from edgebroker.node.ledger import Ledger
 from edgebroker.records import Cause, Fate
 from edgebroker.storage.deliverylog.writer import DeliveryLog
@@ -241,3 +245,25 @@ def test_a_topic_is_known_whoever_set_the_alias_that_stands_for_it() -> None:
         ("out", "long/topic/out"),
         ("out", "long/topic/out"),
     ], "what cannot be cut into packets ends the watching of this connection, and no more"
+
+
+def test_who_is_not_watched_is_not_even_cut_into_packets() -> None:
+    tracing = Tracing(Plain(), Ledger())  # type: ignore[arg-type]
+    tap, other = Tap("one", None), Tap("other", None)
+    tracing.open(tap)
+    connection = Connection(1, "peer", [], 1_000, 0)
+    connection.dialect = V5
+    connection.session = Session(ClientId("other"), Inflight(1), Outbox(1, 1))
+    packet = encode_packet(Publish("a", b"x"), V5)
+
+    async def story() -> None:
+        tracing.heard(connection, packet[:2])
+        tracing.said(connection, packet)
+        connection.pending.append(packet[:2])  # what the front end did with it
+        tracing.open(other)
+        tracing.heard(connection, packet[2:])
+        await asyncio.sleep(0)
+
+    asyncio.run(story())
+    assert tap.take() == []
+    assert [(line["way"], line["topic"]) for line in other.take()] == [("in", "a")], "from the middle of a packet"
