@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Final
 
 BEAT_S: Final = 0.1
-"""A stall is seen if a beat falls into it: one of 50 ms every second time. An idle gateway takes 0.1 % of a core, the ten
-beats a second included."""
+"""A stall is seen if a beat falls into it: one of 50 ms every second time. An idle gateway takes 0.1 % of a core, its
+beats included."""
 WINDOW_S: Final = 60
 """How far back `recent` looks: the last minute, so that an alarm ends a minute after its cause."""
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
