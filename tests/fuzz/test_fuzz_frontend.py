@@ -15,8 +15,12 @@ import pytest
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.frontend import Frontend
+from edgebridge.frontend.quota import QUOTA, Quota
 from edgebridge.frontend.terms import Terms
+from edgebridge.session.access import OPEN, Access
+from edgebridge.session.acl import Acl
 from edgebridge.session.lifecycle import State
+from edgebridge.session.rulebook import RuleBook
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import DIALECTS, V5, V311, Dialect
 from edgebridge.wire.encode import encode_packet
@@ -207,12 +211,12 @@ class Peer:
 
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self, access: Access = OPEN, quota: Quota = QUOTA) -> None:
         self.ledger = Ledger()
         self.node = Node(self.ledger)
         self.now: Instant = 0
         self.assigned = 0
-        self.frontend = Frontend(self.node, TERMS, self.new_client_id)
+        self.frontend = Frontend(self.node, TERMS, self.new_client_id, access, quota=quota)
         self.frontend.start(0)
         self.alice = self.opened(V5)
         self.feed(self.alice, encode_packet(Connect("bystander-alice"), V5))
@@ -248,6 +252,7 @@ class World:
         due = self.node.timers.next_due()
         if due is not None and due <= self.now:
             self.frontend.fire(self.now)
+        self.frontend.readable.clear()
         dirty = self.frontend.dirty
         while dirty:
             connection = dirty.pop(0)
@@ -295,11 +300,41 @@ class World:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_but_clean_refusals(chance: Random, kind: str) -> None:
+    attack(World(), chance, kind, INPUTS // len(KINDS))
+
+
+RULES = f"""
+topic {PRIVATE}
+topic readwrite t/# where $size < 20 OR v > 1
+topic read a/+
+topic write a/b
+topic deny a/+/c
+pattern from/%c/#
+pattern read # where temp > 30
+"""
+
+
+@pytest.mark.parametrize("kind", ["valid_packets", "mutated_packets"])
+def test_nothing_but_clean_refusals_where_rules_and_quotas_are_narrow(chance: Random, kind: str) -> None:
+    """Rules change under the clients' feet, too."""
+    quota = Quota(connect_bytes_max=200, filter_tests_max=5, memory_bytes_max=400_000)
+    world = World(Access(rules=RuleBook(Acl.parse(RULES))), quota)
+    for _ in range(4):
+        attack(world, chance, kind, INPUTS // 40)
+        world.frontend.replace_access(Access(), world.now)
+        world.turn()
+        attack(world, chance, kind, INPUTS // 80)
+        world.frontend.replace_access(Access(rules=RuleBook(Acl.parse(RULES))), world.now)
+        world.turn()
+    assert world.frontend.publishing.forbidden
+
+
+def attack(world: World, chance: Random, kind: str, inputs: int) -> None:
+    """So many *inputs* of one kind, from connections that come and go."""
     make = KINDS[kind]
-    world = World()
     offenders: list[Peer] = []
     refused = 0
-    for number in range(INPUTS // len(KINDS)):
+    for number in range(inputs):
         if number % CHECK_EVERY == 0:
             world.check()
             world.now += chance.choice([0, 0, 1_000, 20_000]) * MILLISECOND
@@ -330,5 +365,5 @@ def test_nothing_but_clean_refusals(chance: Random, kind: str) -> None:
     world.check()
     assert world.alice.connection.state is State.CONNECTED
     assert world.bob.connection.state is State.CONNECTED
-    assert refused > INPUTS // len(KINDS) // 20
-    print(f"{INPUTS // len(KINDS)} inputs, {refused} connections closed for them: {world.frontend.refusals}")
+    assert refused > inputs // 20
+    print(f"{inputs} inputs, {refused} connections closed for them: {world.frontend.refusals}")
