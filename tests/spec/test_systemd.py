@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from edgebroker.limits import MIB
 from edgebroker.world.settings import Settings
 from edgebroker.world.systemd import Systemd
 
@@ -115,8 +116,10 @@ def test_the_unit_runs_what_there_is(root: Path) -> None:
         assert folder.is_relative_to("/var/lib/edgebroker"), "StateDirectory is all that it may write"
     descriptors = int(re.findall(r"^LimitNOFILE=(\d+)$", unit, re.MULTILINE)[0])
     assert descriptors > settings.limits.connections_max
+    megabytes = int(re.findall(r"^MemoryMax=(\d+)M$", unit, re.MULTILINE)[0])
+    assert megabytes * MIB >= 2 * settings.quota.memory_bytes_max, "the gateway relieves itself before it is ended"
 
 
 def test_the_settings_beside_the_unit_say_only_what_they_mean(root: Path) -> None:
     text = (root / "deploy/systemd/gateway.toml").read_text()
-    assert set(tomllib.loads(text)) == {"node", "listener", "http", "log", "data"}
+    assert set(tomllib.loads(text)) == {"node", "listener", "http", "log", "data", "quota"}
