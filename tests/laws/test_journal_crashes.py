@@ -18,6 +18,7 @@ from .journal.trial import Broken, trial_of
 IMAGES = int(os.environ.get("EDGEBROKER_CRASH_IMAGES", "20000"))
 IMAGES_PER_TRIAL = 50
 SHARDS = 20
+HERE = "tests/laws/test_journal_crashes.py"
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
@@ -29,8 +30,7 @@ def test_what_was_synced_comes_back_from_every_crash(shard: int, seed: int) -> N
         try:
             trial.live(300, IMAGES_PER_TRIAL)
         except Broken as broken:
-            command = f"EDGEBROKER_CRASH_TRIAL={number} .venv/bin/pytest {__file__} -k one_trial"
-            pytest.fail(f"{broken}\n{command}")
+            pytest.fail(f"{broken}\nEDGEBROKER_CRASH_TRIAL={number} .venv/bin/pytest {HERE} -k one_trial")
         images += trial.images
         damaged += trial.damaged_images
         refusals += trial.refusals

@@ -15,7 +15,7 @@ from edgebroker.storage.journal.found import Found
 from edgebroker.storage.journal.journal import RETRY_US, RETRY_US_MAX, Journal
 from edgebroker.storage.journal.options import JournalOptions
 from edgebroker.storage.journal.recovery import recover
-from edgebroker.storage.journal.work import Create, Fill, Purpose, SetAside, Sync, Work, Write
+from edgebroker.storage.journal.work import Create, Fill, Purpose, SetAside, Sync, SyncFolder, Work, Write
 
 STORE = b"sixteen bytes..."
 SMALL = JournalOptions(segment_bytes=8_192, batch_bytes=4_000, batch_records=10, snapshot_min_bytes=16_384)
@@ -251,6 +251,23 @@ def test_room_is_made_before_it_is_needed_and_its_failure_is_only_a_warning() ->
     journal.failed(work_, "No space left on device", 0)
     assert not journal.is_refusing
     assert "No space left on device" in journal.warning
+
+
+def test_room_that_was_made_is_there_for_the_next_run() -> None:
+    bench = Bench()
+    bench.say(b"x" * 3_000)
+    for _ in range(5):
+        bench.now += 60_000
+        bench.work()
+    [room] = bench.journal.segments.free
+    found = recover(bench.disk.killed(), lambda lsn, record: None)
+    assert found is not None
+    assert found.free == {room: 8_192}
+    again = Bench(disk=bench.disk.killed(), found=found)
+    work = next_batch(again.journal, 0)
+    assert [type(operation) for operation in work.operations] == [Write, Sync, SyncFolder]
+    assert isinstance(work.operations[0], Write)
+    assert work.operations[0].name == room
 
 
 def test_a_clean_end_is_marked() -> None:

@@ -77,8 +77,8 @@ class Found:
     """The records of the last commit: perhaps they were never synced, so the next run writes them again."""
     segments: list[Segment] = field(default_factory=list)
     """In order of their sequence; the last ones may hold nothing of use."""
-    free: list[str] = field(default_factory=list)
-    """Files without a header: room that was being made."""
+    free: dict[str, int] = field(default_factory=dict)
+    """Files in which there is nothing but zeros, room that was made, and how long they are."""
     strangers: list[str] = field(default_factory=list)
     """Files that are no part of this journal: they are set aside."""
     damage: list[Damage] = field(default_factory=list)

