@@ -211,8 +211,8 @@ class Replay:
         first = header.first_lsn if at == FRAMES_AT else self._next
         before = self._next
         spot = self._read_unproven(data, at + FRAME_BYTES, len(data), first, NUMBER_END, header.salt)
-        # A segment begins with a frame. If one more was begun, its sequence is that of this life of the file, and its LSN
-        # is the next; an earlier life has smaller ones.
+        # A segment begins with a frame. If one more was begun, its sequence is that of this life of the file, and its
+        # LSN is the next; an earlier life has smaller ones.
         is_begun = at == FRAMES_AT
         if not is_begun and at + FRAME_BYTES <= len(data):
             _, _, sequence, lsn, _, _ = FRAME.unpack_from(data, at)
