@@ -111,6 +111,19 @@ def test_a_publishers_qos_2_survives_its_reconnect(play: Any) -> None:
 @pytest.mark.mqtt(
     v311=("MQTT-3.1.2-6", "MQTT-3.1.4-3", "MQTT-3.2.2-1"), v5=("MQTT-3.1.2-4", "MQTT-3.1.4-4", "MQTT-3.2.2-2")
 )
+def test_a_pubrel_that_comes_again_after_a_reconnect_finds_no_error(play_v5: Any) -> None:
+    """Section 3.7.2.1: its PUBCOMP was lost. Without a session to resume, an unknown identifier is a mistake."""
+    play_v5(f"""
+    bob   > {KEPT}                    bob   < CONNACK present=0
+    bob   > PUBREL id=5               bob   < PUBCOMP id=5 reason=0x92
+    bob   > PUBLISH t qos=2 id=5      bob   < PUBREC id=5
+    bob   > PUBREL id=5               bob   < PUBCOMP id=5
+    bob cut
+    bob   > {KEPT}                    bob   < CONNACK present=1
+    bob   > PUBREL id=5               bob   < PUBCOMP id=5 reason=0
+    """)
+
+
 def test_a_clean_start_forgets_the_session(play: Any) -> None:
     play(BOB)
     play(f"""

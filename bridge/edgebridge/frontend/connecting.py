@@ -161,6 +161,7 @@ class Connecting:
         session.connection = connection
         self.attendance.came()
         connection.session = session
+        connection.is_resumed = known is not None
         connection.verdict = verdict
         connection.state = State.CONNECTED
         if session.subscribed:

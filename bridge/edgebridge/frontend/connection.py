@@ -53,6 +53,7 @@ class Connection:
         "heard",
         "is_dirty",
         "is_held",
+        "is_resumed",
         "is_v5",
         "keep_alive",
         "last_words",
@@ -90,6 +91,8 @@ class Connection:
         """Who the client is, from CONNACK on."""
         self.dialect: Dialect = V311
         self.is_v5 = False
+        self.is_resumed = False
+        """Whether the session had been there before."""
         self.keep_alive = 0
         """Microseconds of silence after which the client is taken for dead; 0: never."""
         self.heard = now

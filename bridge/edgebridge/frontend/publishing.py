@@ -169,7 +169,11 @@ class Publishing:
                 )
 
     def on_pubrel(self, connection: Connection, pubrel: PubRel, now: Instant) -> None:
-        """The publisher will not send the message again [MQTT-4.3.3-11]."""
+        """The publisher will not send the message again [MQTT-4.3.3-11].
+
+        On a resumed session an identifier that is not known is no error (section 3.7.2.1): PUBREL was answered, and the
+        answer lost. Clients that are told 0x92 then report a message as failed that was taken, so they are not.
+        """
         session = connection.session
         assert session is not None
         known = pubrel.packet_id in session.received
@@ -178,8 +182,9 @@ class Publishing:
             self._keeping.forgotten(session, pubrel.packet_id, now)
             if session.waits:
                 self._keeping.hold(connection, self._keeping.awaited)
-        reason = ReasonCode.SUCCESS if known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
-        answer(connection, PubComp(pubrel.packet_id, reason), "" if known else UNKNOWN)
+        is_fine = known or connection.is_resumed
+        reason = ReasonCode.SUCCESS if is_fine else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+        answer(connection, PubComp(pubrel.packet_id, reason), "" if is_fine else UNKNOWN)
 
     def publish_will(self, session: Session, will: Will, now: Instant) -> None:
         """Publish *will* for the client that is gone, if it may say that. Nobody hears a refusal; it is counted."""
