@@ -170,6 +170,8 @@ class Reactor:
         if connection.closing and connection.paused:
             transport.abort()  # it has not read for a while: nobody would see what we still have to say
             return
+        if transport.is_closing():
+            return  # the client left while its answer waited for the disk
         out = self.frontend.take_output(connection, clock())
         if out:
             data = out[0] if len(out) == 1 else b"".join(out)

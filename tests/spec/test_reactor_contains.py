@@ -128,6 +128,32 @@ def test_a_bug_in_one_deadline_does_not_lose_the_others(run: Any) -> None:
     run(story())
 
 
+def test_an_answer_for_a_client_that_has_left_is_no_error(run: Any) -> None:
+    """The disk has caught up, and what it held back is for nobody any more."""
+
+    async def story() -> None:
+        told: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        frontend = Frontend(Node(Ledger()), Terms(), lambda: "x")
+        reactor = Reactor(frontend)
+        port = await listen(reactor)
+        _, writer = await dial(port, 1)
+        (connection,) = frontend.connections.values()
+        writer.close()
+        while frontend.connections or not connection.transport.is_closing():
+            await asyncio.sleep(0)
+        for _ in range(3):  # until the transport itself has come to its end
+            await asyncio.sleep(0)
+        connection.out.append(PINGRESP)
+        frontend.dirty.append(connection)
+        reactor.turn()
+        await asyncio.sleep(0)
+        await reactor.stop()
+        assert told == []
+
+    run(story())
+
+
 def test_a_client_that_is_being_closed_and_does_not_read_is_gone_soon(run: Any, monkeypatch: Any) -> None:
     """Closing waits for the peer to take what is buffered; a peer that is gone never does."""
     monkeypatch.setattr("edgebroker.world.reactor.GOODBYE_S", 0.05)

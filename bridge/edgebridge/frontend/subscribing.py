@@ -33,6 +33,7 @@ from edgebroker.limits import FILTER_TESTS_PER_CLIENT_MAX
 from edgebroker.node.effects import Granted, Refused
 from edgebroker.node.events import Subscribed, Unsubscribed
 from edgebroker.node.node import Node
+from edgebroker.node.subscriptions import Subscription
 
 REASON_STRING_MAX: Final = 1_024  # characters; enough for the longest refusal of a filter with what is wrong in it
 
@@ -111,11 +112,18 @@ class Subscribing:
             self._keeping.hold(connection, self._keeping.awaited)
         connection.send(answer)
         shares = False
+        replays: dict[str, tuple[Subscription, SubscriptionRequest]] = {}
         for effect, option, request in granted:
             if request.share is not None:  # retained messages are for each subscriber, so not for one of a group
                 shares = True
-            elif option.retain_handling < _SEND_IF_NEW or (option.retain_handling < _SEND_NEVER and effect.is_new):
-                self.replaying.begin(effect.subscription, request, now)
+            elif (
+                request.text in replays  # the same filter again in one packet: what the first is owed, the last gets
+                or option.retain_handling < _SEND_IF_NEW
+                or (option.retain_handling < _SEND_NEVER and effect.is_new)
+            ):
+                replays[request.text] = effect.subscription, request
+        for subscription, request in replays.values():
+            self.replaying.begin(subscription, request, now)
         if shares:
             self._sharing.arrived(session, now)
 

@@ -176,7 +176,7 @@ def own_retained_messages(step: Step) -> bool:
 
 @rule
 def the_same_filter_twice(step: Step) -> bool:
-    """A SUBSCRIBE with the same filter twice gets its retained messages twice."""
+    """A SUBSCRIBE with the same filter twice gets its retained messages twice, or at the QoS of the first."""
     if " > SUBSCRIBE" not in step.line:
         return False
     wanted = read_packet(step.line.partition(" > ")[2])
@@ -186,12 +186,12 @@ def the_same_filter_twice(step: Step) -> bool:
     theirs, ours = step.theirs.get(step.actor, []), step.ours.get(step.actor, [])
     for line in theirs:
         if line.startswith("PUBLISH ") and retain_of(line) and any(one.matches(topic_of(line)) for one in twice):
-            fewer = sum(message_of(one) == message_of(line) for one in ours)
-            if 0 < fewer < sum(message_of(one) == message_of(line) for one in theirs):
-                surplus = theirs.count("PUBREL") > ours.count("PUBREL") and qos_of(line) == 2
-                lesser = line in ours and theirs.count(line) <= ours.count(line)  # another copy is too many
-                if not lesser:
-                    return step.rewrite(step.actor, [line] + ["PUBREL"] * surplus, [])
+            there = [one for one in theirs if message_of(one) == message_of(line)]
+            here = [one for one in ours if message_of(one) == message_of(line)]
+            if 0 < len(here) <= len(there) and here != there and {*map(qos_of, here)} <= {0, 1, *map(qos_of, there)}:
+                surplus = theirs.count("PUBREL") - ours.count("PUBREL")
+                fewer = sum(qos_of(one) == 2 for one in there) - sum(qos_of(one) == 2 for one in here)
+                return step.rewrite(step.actor, there + ["PUBREL"] * min(fewer, surplus), here)
     return False
 
 

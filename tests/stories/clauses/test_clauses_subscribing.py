@@ -86,6 +86,17 @@ def test_also_over_a_reconnect(play: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt(v311="MQTT-3.8.4-4", v5=("MQTT-3.8.4-5", "MQTT-3.3.1-9"))
+def test_the_same_filter_twice_gets_what_the_first_is_owed(play: Any) -> None:
+    """Once, at the QoS of the second, which replaces the first."""
+    never = "handling=2" if play.dialect.has_properties else ""
+    play(PAIR)
+    play(f"""
+    bob   > PUBLISH t retain=1 qos=2 "x"        bob   < PUBREC
+    alice > SUBSCRIBE t qos=2 t qos=1 {never}   alice < SUBACK granted=2,1    alice < PUBLISH t qos=1 retain=1 "x"
+    """)
+
+
 NO_UTF8 = "0002c328"
 
 
