@@ -9,7 +9,9 @@ from typing import Final
 _NAME: Final = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
 _HEADER: Final = re.compile(rf"\s*\[(\[?)\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*\]")
 _ASSIGNMENT: Final = re.compile(rf"\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*=")
-_LONG_STRING: Final = re.compile(r'"""|\'\'\'')
+_QUOTED: Final = re.compile(r"""(?P<long>\"{3}|'{3})|"(?:\\.|[^"\\])*"|'[^']*'|(?P<comment>\#)""")
+_END: Final = {'"""': re.compile(r'\\.|(?P<end>"{3,5})'), "'''": re.compile(r"(?P<end>'{3,5})")}
+"""Of a long string; up to two quotes before the last three belong to it (TOML 1.0, "String")."""
 _POSITION: Final = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
@@ -36,8 +38,8 @@ class KeyLines:
                         if section in tables:
                             section += (tables[section] - 1,)  # what is in an array belongs to its last table
                         section += (name,)
-                    if header[1]:
                         lines.setdefault(section, number)
+                    if header[1]:
                         tables[section] = tables.get(section, 0) + 1
                         section += (tables[section] - 1,)
                     lines.setdefault(section, number)
@@ -45,8 +47,7 @@ class KeyLines:
                     path = (*section, *_names(assignment[1]))
                     for length in range(1, len(path) + 1):
                         lines.setdefault(path[:length], number)
-            for quotes in _LONG_STRING.findall(line):
-                inside = quotes if not inside else "" if quotes == inside else inside
+            inside = _string_left_open(line, inside)
         return cls(lines)
 
     def line(self, *path: str | int) -> int:
@@ -54,6 +55,21 @@ class KeyLines:
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 0)
+
+
+def _string_left_open(line: str, inside: str) -> str:
+    """The quotes of the long string that the next line begins in, if *line* begins in one of *inside*; else empty."""
+    at = 0
+    while True:
+        pattern = _END[inside] if inside else _QUOTED
+        found = pattern.search(line, at)
+        if found is None or (not inside and found["comment"]):
+            return inside
+        if inside:
+            inside = "" if found["end"] else inside
+        else:
+            inside = found["long"] or ""
+        at = found.end()
 
 
 def line_of_error(message: str, text: str) -> tuple[str, int]:

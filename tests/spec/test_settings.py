@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import tomllib
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 
@@ -153,6 +154,14 @@ def test_a_whole_number_is_taken_exactly_in_its_range(key: tuple[str, str], valu
 def test_any_text_is_taken_or_refused_cleanly(text: str) -> None:
     with contextlib.suppress(SettingsRefused):
         assert parse(text) == Settings(), "a random text that says something is not TOML"
+
+
+def test_quotes_in_strings_and_comments_open_nothing() -> None:
+    text = (
+        'a = "\'\'\'"\nb = \'"""\'  # """\nc = """x""""\nd = "\\"\'\'\'"\ne = \'\'\'\n"""\n\'\'\'\nf = "\\\\"\ng = 1\n'
+    )
+    assert set(tomllib.loads(text)) == set("abcdefg")
+    assert [KeyLines.of(text).line(key) for key in "abcdefg"] == [1, 2, 3, 4, 5, 8, 9]
 
 
 def test_lines_are_found_in_arrays_of_tables() -> None:
