@@ -14,7 +14,6 @@ import click
 from edgebroker.errors import JournalDamaged
 from edgebroker.storage.journal.found import Found
 from edgebroker.storage.journal.recovery import Apply, recover
-from edgebroker.storage.journal.work import QUARANTINE
 from edgebroker.world.journalfiles import JournalFiles
 from edgebroker.world.wear import CARD_BYTES, CARD_CYCLES, Written, read_wear
 
@@ -111,8 +110,6 @@ def summary(files: JournalFiles, found: Found, written: Written, card_bytes: int
         }
         for segment, following in zip(found.segments, [*behind, None], strict=True)
     ]
-    aside = files.path / QUARANTINE
-    quarantine = sorted(path.name for path in aside.iterdir()) if aside.is_dir() else []
     per_day, years = written.bytes_per_day, written.years(card_bytes, cycles)
     torn = found.torn
     return {
@@ -131,7 +128,7 @@ def summary(files: JournalFiles, found: Found, written: Written, card_bytes: int
             {"file": one.name, "offset": one.offset, "first": one.first_lsn, "last": one.last_lsn, "what": one.what}
             for one in found.damage
         ],
-        "quarantine": quarantine,
+        "quarantine": files.quarantined(),
         "bytes_per_day": None if per_day is None else round(per_day),
         "card_years": None if years is None else round(years, 1),
     }

@@ -124,6 +124,11 @@ class JournalFiles:
             _forget_pages(file.fileno())
             return data
 
+    def quarantined(self) -> list[str]:
+        """The files that were set aside, in this run or an earlier one. Raises OSError."""
+        folder = self.path / QUARANTINE
+        return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
     # -- what the journal wants -------------------------------------------------------------------------------------
 
     def carry_out(self, work: Work) -> str:

@@ -37,11 +37,13 @@ class JournalWorker:
         try:
             self.found: Found | None = recover(self.files, apply)
             """What recovery has to report; None if there was no journal."""
+            if self.found is not None:
+                self.found.quarantined = len(self.files.quarantined())
             self.wear = Wear(path)
         except BaseException:
             self.files.close()
             raise
-        store = self.found.store if self.found is not None else os.urandom(STORE_BYTES)
+        store = (self.found and self.found.store) or os.urandom(STORE_BYTES)
         self.journal = Journal(store, options, self.found, skip=int.from_bytes(os.urandom(SKIP_BITS // 8), "big"))
         self._thread = ThreadPoolExecutor(1, "journal")
         self._under_way: tuple[Work, Future[str]] | None = None

@@ -54,7 +54,7 @@ def recovered(files: dict[str, bytes]) -> tuple[Found | None, list[int]]:
         assert found.records == len(given)
         assert not given or found.replay_from <= given[0] <= given[-1] <= found.lsn
         assert len(found.damage) <= DAMAGE_MAX
-        journal = Journal(found.store, JournalOptions(segment_bytes=8_192), found)  # and one can go on from it
+        journal = Journal(found.store or STORE, JournalOptions(segment_bytes=8_192), found)  # and one can go on from it
         journal.append(b"more", 0)
         while (work := journal.take(0)) is not None:
             journal.done(work, 0)

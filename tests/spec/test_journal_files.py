@@ -13,10 +13,12 @@ import pytest
 
 from edgebroker.errors import JournalDamaged, JournalInUse
 from edgebroker.instants import DAY, HOUR
+from edgebroker.limits import JOURNAL_QUARANTINE_FILES_MAX
 from edgebroker.storage.journal.format import CRC, HEADER, decode_header
 from edgebroker.storage.journal.found import Found
 from edgebroker.storage.journal.options import JournalOptions
 from edgebroker.storage.journal.recovery import recover
+from edgebroker.storage.journal.work import QUARANTINE
 from edgebroker.world.journalfiles import LOCK, JournalFiles
 from edgebroker.world.journalworker import JournalWorker
 from edgebroker.world.synctimes import SyncTimes
@@ -189,6 +191,45 @@ def test_recovery_reads_a_copy_that_nobody_locked(tmp_path: Path) -> None:
     found = recover(JournalFiles(tmp_path / "copy"), lambda lsn, record: None)
     assert isinstance(found, Found)
     assert found.lsn == 1
+    worker.close(0)
+
+
+def test_files_of_which_nothing_is_left_are_told_and_kept(tmp_path: Path) -> None:
+    """Or a gateway whose card lost everything would begin anew without a word, and write over the rest."""
+    worker = opened(tmp_path)
+    say(worker, b"gone")
+    worker.close(0)
+    [name] = worker.files.names()
+    (tmp_path / name).write_bytes(os.urandom(SMALL.segment_bytes))
+    again = opened(tmp_path)
+    assert again.found is not None
+    assert [str(damage) for damage in again.found.damage] == [f"{name} at 0: no header and no frame is intact"]
+    say(again, b"new")
+    assert len(again.files.quarantined()) == 1
+    again.close(0)
+    given: list[bytes] = []
+    opened(tmp_path, given).close(0)
+    assert given == [b"new"]
+
+
+def test_quarantine_does_not_fill_the_disk(tmp_path: Path) -> None:
+    """16 files in all, not 16 in every run."""
+    for number in range(JOURNAL_QUARANTINE_FILES_MAX - 1):
+        tmp_path.joinpath("data", QUARANTINE).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / QUARANTINE / f"{number}.ebj").write_bytes(b"old")
+    for name in ("one.ebj", "two.ebj"):
+        (tmp_path / "data" / name).write_bytes(b"no segment at all")
+    good = opened(tmp_path / "good")
+    say(good, b"kept")
+    good.close(0)
+    for segment in good.files.names():
+        shutil.copy(tmp_path / "good" / segment, tmp_path / "data")
+    worker = opened(tmp_path / "data")
+    assert worker.found is not None
+    assert len(worker.found.strangers) == 2
+    say(worker, b"more")
+    assert len(worker.files.quarantined()) == JOURNAL_QUARANTINE_FILES_MAX
+    assert not [name for name in worker.files.names() if name in ("one.ebj", "two.ebj")]
     worker.close(0)
 
 

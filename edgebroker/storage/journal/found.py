@@ -61,6 +61,7 @@ class Found:
     """A journal as recovery left it; the next run's `Journal` begins with it."""
 
     store: bytes
+    """Empty if there are files and not one of them is a segment: then the next run begins a new journal."""
     lsn: int = 0
     """The last record that is used."""
     replay_from: int = 1
@@ -83,3 +84,5 @@ class Found:
     """Files that are no part of this journal: they are set aside."""
     damage: list[Damage] = field(default_factory=list)
     torn: Torn | None = None
+    quarantined: int = 0
+    """Files that were set aside by earlier runs, if a world says so."""

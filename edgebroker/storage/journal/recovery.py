@@ -41,14 +41,17 @@ def pass_over(lsn: int, record: bytes) -> None:
 
 
 def recover(source: Source, apply: Apply) -> Found | None:
-    """Give every intact record to *apply*, in order. None if there is no journal.
+    """Give every intact record to *apply*, in order. None if there is no journal and nothing
+    that could have been one.
 
     Nothing that is wrong with the files is raised, except JournalDamaged for a version of the future; it is in the
     report. What *source* and *apply* raise goes through.
     """
     survey = Survey(source)
     if not survey.segments:
-        return None
+        if not survey.strangers:
+            return None
+        return Found(b"", free=survey.free, strangers=survey.strangers, damage=survey.damage, torn=survey.torn)
     return Replay(source, survey, apply).run()
 
 

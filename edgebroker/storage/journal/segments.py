@@ -27,6 +27,7 @@ class Segments:
         self.free: list[str] = []
         """Files of the usual size that hold nothing of use."""
         self.set_aside = 0
+        """Files in quarantine."""
         self.next_sequence = 1
         self._free_max = free_max
         self._making = ""  # the file being made, and how much of it is there
@@ -37,6 +38,7 @@ class Segments:
         if found is not None:
             self.next_sequence = found.next_sequence + skip
             self._has_unsure_names = True
+            self.set_aside = found.quarantined
             self.live = list(found.segments)
             self._names = {segment.name for segment in self.live} | set(found.free) | set(found.strangers)
             for name, size in found.free.items():

@@ -12,7 +12,6 @@ from .format import (
     FRAME_BYTES,
     FRAME_MARK,
     FRAMES_AT,
-    MAGIC,
     SECTOR_BYTES,
     FrameHead,
     Header,
@@ -88,8 +87,8 @@ class Survey:
             return
         found = self._newest_frame(data)
         if found is None:
-            if MAGIC in head or find_mark(data, FRAMES_AT + SECTOR_BYTES) is not None:
-                self._stranger(name, "neither the header nor any frame is intact")
+            if any(head) or find_mark(data, FRAMES_AT + SECTOR_BYTES) is not None:
+                self._stranger(name, "no header and no frame is intact")
             else:  # the first commit into a new file, of which a few sectors came to the disk
                 self.strangers.append(name)
                 self.torn = self.torn or Torn(name, 0, 0, 0)

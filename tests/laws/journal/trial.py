@@ -241,7 +241,7 @@ class Trial:
 def told(found: Found, lsn: int) -> bool:
     """Whether the report says that record *lsn* is lost."""
     torn = found.torn
-    return any(damage.first_lsn <= lsn <= damage.last_lsn for damage in found.damage) or (
+    return not found.store or any(damage.first_lsn <= lsn <= damage.last_lsn for damage in found.damage) or (
         torn is not None and (torn.first_lsn == 0 or torn.first_lsn <= lsn)
     )
 
