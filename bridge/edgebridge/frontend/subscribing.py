@@ -22,7 +22,7 @@ from edgebridge.session.records import subscription_record
 from edgebridge.session.session import Session
 from edgebridge.session.stored import StoredSubscription
 from edgebridge.wire.encode import encode_packet
-from edgebridge.wire.errors import ProtocolViolation
+from edgebridge.wire.errors import PacketTooLarge, ProtocolViolation
 from edgebridge.wire.packets import SubAck, Subscribe, SubscriptionOption, UnsubAck, Unsubscribe
 from edgebridge.wire.properties import Properties, Property, subscription_identifiers, user_properties
 from edgebridge.wire.reasons import ReasonCode
@@ -69,6 +69,7 @@ class Subscribing:
         """Grant or refuse each entry on its own. Raises ProtocolViolation for what the standard forbids."""
         session = connection.session
         assert session is not None
+        _check_answer(connection, SubAck(subscribe.packet_id, [0] * len(subscribe.subscriptions)))
         awaited = self._keeping.awaited
         identifiers = subscription_identifiers(subscribe.properties)
         identifier = identifiers[0] if identifiers else 0
@@ -131,6 +132,7 @@ class Subscribing:
         """End the subscriptions with these texts. Messages on their way still arrive [MQTT-3.10.4-3]."""
         session = connection.session
         assert session is not None
+        _check_answer(connection, UnsubAck(unsubscribe.packet_id, [0] * len(unsubscribe.topic_filters)))
         awaited = self._keeping.awaited
         reasons: list[int] = []
         for text in unsubscribe.topic_filters:
@@ -171,6 +173,12 @@ class Subscribing:
         """Raise StoreRefuses if the subscription would have to be kept on a disk that takes nothing."""
         if self._keeping.is_refusing and session.number:
             raise StoreRefuses(f"the disk takes nothing: {self._keeping.trouble}")
+
+
+def _check_answer(connection: Connection, barest: SubAck | UnsubAck) -> None:
+    """Nothing is done of what could not be answered. Raises PacketTooLarge."""
+    if connection.packet_bytes_max and not connection.fits(encode_packet(barest, connection.dialect)):
+        raise PacketTooLarge("its answer is larger than what the client takes", v5="MQTT-3.1.2-24")
 
 
 def _request(option: SubscriptionOption, wheres: list[str]) -> SubscriptionRequest:

@@ -86,6 +86,18 @@ def test_also_over_a_reconnect(play: Any) -> None:
     """)
 
 
+@pytest.mark.mqtt(v5=("MQTT-3.1.2-24", "MQTT-4.13.1-1"))
+@pytest.mark.parametrize("kind", ["SUBSCRIBE", "UNSUBSCRIBE"])
+def test_what_cannot_be_answered_is_not_done(play_v5: Any, kind: str) -> None:
+    """One reason code for each of 60 filters, for a client that takes 60 bytes."""
+    play_v5(PAIR.replace("CONNECT ", "CONNECT bytes-max=60", 1))
+    play_v5(f"""
+    alice > SUBSCRIBE a1                            alice < SUBACK granted=0
+    alice > {kind} {" ".join(f"a{number}" for number in range(60))}    alice < DISCONNECT reason=0x95    alice < CLOSED
+    """)
+    assert all(len(octets) <= 60 for octets in play_v5.client("alice").octets)
+
+
 @pytest.mark.mqtt(v311="MQTT-3.8.4-4", v5=("MQTT-3.8.4-5", "MQTT-3.3.1-9"))
 def test_the_same_filter_twice_gets_what_the_first_is_owed(play: Any) -> None:
     """Once, at the QoS of the second, which replaces the first."""
