@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from edgebroker.records import SUM_MODULUS, Fate
+from edgebroker.records import SUM_MODULUS, Cause, Fate
 
 from . import ingest
 from .figures import TABLES, Figures, Row, Shown
@@ -169,7 +169,11 @@ def messages_of(delivery: list[Row]) -> list[Row]:
     for (node, boot, message), rows in by_message.items():
         published = [row for row in rows if row["fate"] == Fate.PUBLISHED]
         filtered = sum(row["fate"] == Fate.FILTERED for row in rows)
-        ends = Counter(row["subscriber"] for row in rows if row["fate"] in ENDS)
+        ends = Counter(
+            (row["subscriber"], row["filter"])
+            for row in rows
+            if row["fate"] in ENDS and row["cause"] != Cause.HANDED_OVER
+        )
         copies = sum(row["copies"] for row in rows)
         step = rows[0]["sample_qos0"]
         sampled = step > 0 and message % step == 0
@@ -180,7 +184,7 @@ def messages_of(delivery: list[Row]) -> list[Row]:
             found["unaccounted"] = int(uncopied and not filtered)
         found["duplicate"] = sum(ends.values()) - len(ends) + max(0, len(published) - 1)
         found["spurious"] = max(0, len(ends) - copies) + max(0, filtered - uncopied)
-        twice = ", ".join(sorted(subscriber for subscriber, count in ends.items() if count > 1))
+        twice = ", ".join(sorted(subscriber for (subscriber, _), count in ends.items() if count > 1))
         findings += (
             {
                 "node": node,

@@ -1,7 +1,9 @@
 """Messages: for every message with rows, whether each of its copies came to exactly one end.
 
-A message that was accepted says how many copies were made; it is filtered if and only if there are none. Where rows of
-QoS 0 are sampled, missing rows are judged only for the message numbers that the sample takes.
+A message that was accepted says how many copies were made; it is filtered if and only if there are none. A copy is
+known by its subscriber and its subscription: a client may have one by a group and one of its own. One that is handed
+over to another member of its group has not come to its end. Where rows of QoS 0 are sampled, missing rows are judged
+only for the message numbers that the sample takes.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from edgebroker.records import Fate
+from edgebroker.records import Cause, Fate
 
 from ..ingest import Tables
 from .flows import ENDS
@@ -34,13 +36,16 @@ def facts(tables: Tables) -> DataFrame:
         "boot",
         "message",
         "subscriber",
+        "filter",
         "publisher",
         "topic",
         sampled.cast("bigint").alias("sampled"),
         one_if(F.col("fate") == int(Fate.PUBLISHED)).alias("published"),
         one_if(F.col("fate") == int(Fate.FILTERED)).alias("filtered"),
         "copies",
-        one_if(F.col("fate").isin([int(fate) for fate in ENDS])).alias("ends"),
+        one_if(
+            F.col("fate").isin([int(fate) for fate in ENDS]) & (F.col("cause") != int(Cause.HANDED_OVER))
+        ).alias("ends"),
     )
 
 
@@ -92,7 +97,7 @@ def finish(state: DataFrame) -> DataFrame:
 
 MESSAGES = Measure(
     name="messages",
-    keys=("node", "boot", "message", "subscriber"),
+    keys=("node", "boot", "message", "subscriber", "filter"),
     totals={
         "publisher": F.max,
         "topic": F.max,
