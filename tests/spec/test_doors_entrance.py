@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,15 @@ from edgebridge.frontend.entrance import Certificate, Entrance
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.terms import Terms
 from edgebridge.session.durability import batched
+from edgebroker.instants import SECOND
+from edgebroker.limits import CONNECT_TIMEOUT_S
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
 from edgebroker.world.doors.listener import Listener
 from edgebroker.world.doors.refusals import Refusals, Turned
 from edgebroker.world.doors.tls import certificate_of
 from edgebroker.world.operatorlog import OperatorLog
-from edgebroker.world.reactor import Reactor
+from edgebroker.world.reactor import Reactor, clock
 from edgebroker.world.settings import Settings
 
 
@@ -95,3 +98,36 @@ def test_refusals_are_all_counted_and_some_are_told() -> None:
     assert 1 < len(told) < 20
     assert told[-1].endswith(b" warning websocket-upgrade: turned away: because listener=web peer=p:1\n")
     assert refusals.counts == {Turned.PLAIN: 100, Turned.UPGRADE: 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("", b""), ('protocol = "websocket"', b""), ('protocol = "websocket"', b"GET /mqtt HTTP/1.1\r\n")],
+)
+def test_who_never_says_connect_has_ten_seconds_for_all_of_it(text: str, said: bytes) -> None:
+    async def story() -> None:
+        frontend = Frontend(Node(Ledger()), Terms(), str)
+        reactor = Reactor(frontend)
+        reactor.start()
+        [settings] = Settings.parse(f"[listener]\nport = 0\n{text}\n", "f", Path("/")).listeners
+        listener = Listener(reactor, 1, Refusals(OperatorLog(lambda line: None)))
+        await listener.open(settings, None)
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        writer.write(said)
+        while not frontend.connections:
+            await asyncio.sleep(0)
+        frontend.fire(clock() + CONNECT_TIMEOUT_S * SECOND + SECOND)
+        reactor.turn()
+        with suppress(ConnectionError):  # it is a reset if we had said something that nobody read
+            assert await reader.read() == b""
+        while listener.connections:
+            await asyncio.sleep(0)
+        assert not frontend.connections
+        writer.close()
+        listener.close()
+        await reactor.stop()
+
+    async def bounded() -> None:
+        await asyncio.wait_for(story(), 30)
+
+    asyncio.run(bounded())
