@@ -80,7 +80,7 @@ def picture(now: Status, before: Status | None, width: int, height: int, sort: s
 
 
 def _draw(lines: list[str]) -> None:
-    text = "".join(f"{line}{END_OF_LINE}\r\n" for line in lines)
+    text = "".join(f"{line}{END_OF_LINE}\n" for line in lines)
     sys.stdout.write(f"{HOME}{text}{END_OF_SCREEN}")
     sys.stdout.flush()
 

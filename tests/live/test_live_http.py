@@ -164,6 +164,17 @@ def test_a_second_request_on_the_same_connection_is_not_answered(browser: Browse
     assert browser.raw(request * 3).count(b"HTTP/1.1 ") == 1
 
 
+@pytest.mark.parametrize("target", ["/health", "/clients?sort=client", "/trace?seconds=1"])
+def test_who_says_good_bye_with_the_request_gets_the_answer(browser: Browser, target: str) -> None:
+    with socket.create_connection(browser.address, PATIENCE_S) as line:
+        line.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        line.shutdown(socket.SHUT_WR)
+        heard = b""
+        while data := line.recv(65_536):
+            heard += data
+    assert heard.startswith(b"HTTP/1.1 200 OK\r\n")
+
+
 def test_the_old_version_is_answered(browser: Browser) -> None:
     assert browser.raw(b"GET /health HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200 ")
 
