@@ -10,6 +10,7 @@ from edgebridge.frontend.quota import Quota
 from edgebridge.frontend.quotachange import change_quota
 from edgebridge.frontend.replaying import REPLAY_AT_ONCE, REPLAYS_MAX
 from edgebridge.frontend.terms import Terms
+from edgebridge.frontend.turns import QUIET, REST
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Connect, PingReq, PubAck, Publish, Subscribe, SubscriptionOption, Unsubscribe
 from edgebridge.wire.reasons import ReasonCode
@@ -147,16 +148,55 @@ def test_a_flood_of_packets_takes_turns(play: Any) -> None:
     frontend.feed(one, ping * 1_000, now)
     frontend.feed(two, ping * 300, now)
     frontend.feed(three, ping, now)
-    assert (len(one.out), len(two.out), len(three.out)) == (129, 129, 1)
+    assert (len(one.out), len(two.out), len(three.out)) == (128, 128, 1)
     frontend.fire(now + 1)
     frontend.fire(now + 2)
-    assert (len(one.out), len(two.out)) == (258, 258)
+    assert (len(one.out), len(two.out)) == (256, 256)
     frontend.feed(one, ping, now + 2)  # a world that reads on all the same: it waits its turn
     for step in range(3, 30):
         frontend.fire(now + step)
     assert (len(one.out), len(two.out)) == (1_001, 300)
     assert not one.is_held
     assert not len(frontend.turns)
+
+
+def test_who_floods_waits_for_those_who_do_not(play: Any) -> None:
+    """Cut short, it goes on when nobody else has said anything for a moment, and after ten turns' time anyway."""
+    play("a > CONNECT    a < CONNACK    b > CONNECT    b < CONNACK")
+    frontend, now = play.broker.frontend, play.broker.simulation.now
+    ping = encode_packet(PingReq(), play.dialect)
+    flood, other = (play.client(name).line.connection for name in "ab")
+    frontend.feed(flood, ping * 1_000, now)
+    frontend.fire(now + 1)
+    assert len(flood.out) == 256, "nobody else is here: in the next turn"
+    busy = now + 1
+    while len(flood.out) == 256:
+        frontend.feed(other, ping, busy)
+        busy += QUIET
+        frontend.fire(busy)
+    assert busy - now >= REST, "somebody was, all the time"
+    frontend.feed(other, ping, busy)
+    frontend.fire(busy + QUIET)
+    assert len(flood.out) == 384
+    frontend.fire(busy + 2 * QUIET)
+    assert len(flood.out) == 512, "nobody said anything for a moment"
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_messages_with_many_copies_or_new_topics_count_too(play: Any, qos: int) -> None:
+    """A flood of short packets can be as much work as one of long ones."""
+    play("a > CONNECT    a < CONNACK")
+    frontend, now = play.broker.frontend, play.broker.simulation.now
+    for number in range(20 * qos):
+        play(f"r{number} > CONNECT    r{number} < CONNACK")
+        play(f"r{number} > SUBSCRIBE t/1 qos=1    r{number} < SUBACK granted=1")
+    flood = play.client("a").line.connection
+    before = frontend.ledger.published
+    topics = (f"t/{1 if qos else number}" for number in range(2_000))
+    packets = [Publish(topic, b"x", qos, packet_id=qos) for topic in topics]
+    frontend.feed(flood, b"".join(encode_packet(packet, play.dialect) for packet in packets), now)
+    assert flood.is_held
+    assert frontend.ledger.published - before < 130
 
 
 def test_keep_alive_does_not_run_while_we_do_not_listen(play: Any) -> None:

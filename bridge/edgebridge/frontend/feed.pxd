@@ -20,12 +20,12 @@ cdef class Feed:
     cdef bint _asks_for_room
     cdef Ledger _ledger
     cdef public Py_ssize_t connect_bytes_max
-    cdef Py_ssize_t _packet_bytes_max
+    cdef Py_ssize_t _packet_bytes_max, _work
     cdef public long long bundled, packets
     @cython.locals(
         at=Py_ssize_t, end=Py_ssize_t, bytes_max=Py_ssize_t, body=Py_ssize_t, length=Py_ssize_t, stop=Py_ssize_t,
         done=Py_ssize_t, packets="long long", first=cython.uint, octet=cython.uint, shift=cython.uint, packet_id=int,
-        connected=bint, session=Session, work=Py_ssize_t, ahead=Py_ssize_t,
+        connected=bint, session=Session, ahead=Py_ssize_t,
     )
     cpdef take(self, Connection connection, bytes chunk, now)
     @cython.locals(
@@ -43,7 +43,7 @@ cdef class Feed:
     ) except -1
     @cython.locals(
         topic_end=Py_ssize_t, payload=Py_ssize_t, octets=bytes, plans=Plans, plan=Plan, session=Session,
-        publication=Publication, keeping=Keeping, awaited="long long",
+        publication=Publication, keeping=Keeping, awaited="long long", copies=tuple,
     )
     cdef bint _publish_acknowledged(
         self, Connection connection, bytes chunk, Py_ssize_t at, Py_ssize_t body, Py_ssize_t stop, now

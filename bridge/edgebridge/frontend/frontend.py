@@ -109,7 +109,7 @@ class Frontend:
         replaying = Replaying(node, self.delivery, self.retained)
         self.subscribing = Subscribing(node, self.delivery, keeping, sharing, replaying)
         self.subscribing.filter_tests_max = quota.filter_tests_max
-        self.turns = Turns(node.timers, replaying, self.feed)
+        self.turns = Turns(node.timers, replaying, self.feed, lambda: self.input.packets)
         self.quota = quota
         self.admission = Admission(quota)
         self.authenticating = Authenticating(node.timers, access, secret)

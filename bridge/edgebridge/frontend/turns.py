@@ -1,4 +1,4 @@
-"""Nobody's input holds the others up: what is too much for one turn goes on in the next, in rounds.
+"""Nobody's input holds the others up: what is too much for one turn goes on in a later one, in rounds.
 
 A connection is *held* while whole packets of it wait: because its part of this turn is used up, because it publishes
 faster than it may, or because it is being asked who it is. A world that sees `is_held` reads no more from it, so that
@@ -14,18 +14,32 @@ from typing import Final
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.replaying import REPLAYS_MAX, Replaying
 from edgebridge.session.lifecycle import State
-from edgebroker.instants import Instant
+from edgebroker.instants import Duration, Instant
 from edgebroker.node.timers import Timers
 
 TURN: Final = ("turn",)
+QUIET: Final[Duration] = 1_000
+"""So long nobody else may have sent anything before a flood goes on. The timers of uvloop count milliseconds."""
+REST: Final[Duration] = 20_000
+"""The longest it waits for that: ten times what a turn takes, so floods get a tenth of a gateway that others use."""
 
 
 class Turns:
     """Who goes on later. One connection at a time: in between the world looks after everybody else."""
 
     def __init__(
-        self, timers: Timers, replaying: Replaying, feed: Callable[[Connection, bytes, Instant], None]
+        self,
+        timers: Timers,
+        replaying: Replaying,
+        feed: Callable[[Connection, bytes, Instant], None],
+        taken: Callable[[], int],
     ) -> None:
+        """*taken* says how many packets were taken from all clients so far."""
+        self._taken = taken
+        self._seen = 0
+        """How many those were when somebody went on last, or waited for the others."""
+        self._rested: Instant = 0
+        """From then on nobody waits for the others any more."""
         self._timers = timers
         self._replaying = replaying
         self._feed = feed
@@ -69,7 +83,17 @@ class Turns:
         self._read_on(connection, now)
 
     def next(self, now: Instant) -> None:
-        """Go on with whoever has waited longest."""
+        """Go on with whoever has waited longest, unless others are busy: then later."""
+        taken = self._taken()
+        if taken != self._seen and now < self._rested:
+            self._seen = taken
+            self._timers.set(TURN, now + QUIET)
+            return
+        self._rested = now + REST
+        self._go_on(now)
+        self._seen = self._taken()
+
+    def _go_on(self, now: Instant) -> None:
         connection = self._queue.popleft()
         self._queued.discard(connection.number)
         if self._queue:
