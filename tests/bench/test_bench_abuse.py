@@ -43,6 +43,7 @@ def test_every_attack_hits_and_the_gateway_lives(name: str) -> None:
     assert (attack["name"], len(attack["calm"]), len(attack["attacked"])) == (name, 1, 1)
     assert attack["done"] > 0
     assert attack["attacked"][0]["sent"] > 0
+    assert attack["attacked"][0]["busy"] > 0
     assert 0 < attack["rss_mib"]["before"] <= attack["rss_mib"]["peak"] < CAP_MIB
     assert HITS.get(name, lambda counted: True)(attack["counted"]), attack["counted"]
 
@@ -50,7 +51,7 @@ def test_every_attack_hits_and_the_gateway_lives(name: str) -> None:
 def outcome(calm: float = 1000, hit: float = 950, lost: int = 0, peak: float = 100, failure: str = "") -> Outcome:
     made = Outcome("wills", "many wills", "wills", failure=failure)
     if not failure:
-        sample = {"p99_ms": 1.0, "max_ms": 2.0, "lost": 0, "sent": 10}
+        sample = {"p99_ms": 1.0, "max_ms": 2.0, "lost": 0, "sent": 10, "busy": 0.5}
         made.calm = [sample | {"fast_per_s": calm}]
         made.attacked = [sample | {"fast_per_s": hit, "lost": lost}]
         made.rss_mib = {"before": 30, "peak": peak, "after": 40}

@@ -59,7 +59,7 @@ def as_table(outcomes: Sequence[Outcome], cap_mib: float, version: str) -> str:
 def _lines(outcomes: Sequence[Outcome], cap_mib: float, version: str) -> Iterator[str]:
     yield f"edgebroker {version}; memory at most {cap_mib:g} MiB, throughput lost at most {LOSS_MAX:.0%}"
     yield ""
-    yield f"{'attack':<15} {'lost':>6} {'msg/s':>9} {'p99 ms':>15} {'RSS MiB':>13} {'done':>9}  met"
+    yield f"{'attack':<15} {'lost':>6} {'msg/s':>9} {'p99 ms':>15} {'busy':>14} {'RSS MiB':>13} {'done':>9}  met"
     for outcome in outcomes:
         loss = outcome.loss()
         if loss is None:
@@ -67,9 +67,10 @@ def _lines(outcomes: Sequence[Outcome], cap_mib: float, version: str) -> Iterato
             continue
         p99 = f"{outcome.middle('p99_ms', False):.1f} -> {outcome.middle('p99_ms', True):.1f}"
         rss = f"{outcome.rss_mib.get('before', 0):.0f} -> {outcome.rss_mib.get('peak', 0):.0f}"
+        busy = f"{outcome.middle('busy', False):.0%} -> {outcome.middle('busy', True):.0%}"
         rate = outcome.middle("fast_per_s", False)
         met = "yes" if is_met(outcome, cap_mib) else "no"
-        yield f"{outcome.name:<15} {loss:>6.0%} {rate:>9,.0f} {p99:>15} {rss:>13} {outcome.done:>9,}  {met}"
+        yield f"{outcome.name:<15} {loss:>6.0%} {rate:>9,.0f} {p99:>15} {busy:>14} {rss:>13} {outcome.done:>9,}  {met}"
     yield ""
     for outcome in outcomes:
         counted = ", ".join(f"{name.removeprefix(_PREFIX)} {count:,}" for name, count in outcome.counted.items())

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from statistics import median
 from typing import IO, Any, Final
 
 from ..client import HOST
-from ..processes import child, kib_of
+from ..processes import CpuClock, child, kib_of
 from ..subjects import Subject, version_of
 from ..trial import BrokerFailed, Cores, free_port, running
 from .attacker import ATTACKS
@@ -103,7 +104,7 @@ def run(name: str, plan: Plan) -> Outcome:
             outcome.rss_mib["before"] = memory(broker.pid, "VmRSS:")
             before = counters(http_port)
             for _ in range(plan.rounds):
-                play(outcome, calm, hostile, plan.seconds)
+                play(outcome, calm, hostile, plan.seconds, broker.pid)
             outcome.rss_mib["peak"] = memory(broker.pid, "VmHWM:")
             outcome.rss_mib["after"] = memory(broker.pid, "VmRSS:")
             after = counters(http_port)
@@ -114,16 +115,24 @@ def run(name: str, plan: Plan) -> Outcome:
     return outcome
 
 
-def play(outcome: Outcome, calm: Helper, hostile: Helper, seconds: float) -> None:
+def play(outcome: Outcome, calm: Helper, hostile: Helper, seconds: float, pid: int) -> None:
     """One round: without, then with."""
-    outcome.calm.append(calm.ask(str(seconds)))
+    outcome.calm.append(measured(calm, seconds, pid))
     hostile.ask("go")
     try:
-        outcome.attacked.append(calm.ask(str(seconds)))
+        outcome.attacked.append(measured(calm, seconds, pid))
     finally:
         told = hostile.ask("halt")
         outcome.done += int(told["done"])
         outcome.rebuffs = int(told["rebuffs"])
+
+
+def measured(calm: Helper, seconds: float, pid: int) -> dict[str, float]:
+    """A sample, and what the gateway used of its core (`busy`) or wanted and did not get (`kept_waiting`)."""
+    clock, began = CpuClock.read(pid), time.perf_counter()
+    sample: dict[str, float] = calm.ask(str(seconds))
+    spent, elapsed = CpuClock.read(pid) - clock, time.perf_counter() - began
+    return {**sample, "busy": spent.used_s / elapsed, "kept_waiting": spent.waited_s / elapsed}
 
 
 class HelperFailed(Exception):
