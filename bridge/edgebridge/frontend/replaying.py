@@ -32,9 +32,16 @@ REPLAYS_MAX: Final = 8
 class Replay:
     """One subscription's retained messages, as far as they were looked at."""
 
-    __slots__ = ("_extractor", "_request", "copy", "matches", "subscription")
+    __slots__ = ("_extractor", "_request", "_skips_own", "copy", "matches", "subscription")
 
-    def __init__(self, subscription: Subscription, request: SubscriptionRequest, matches: Iterator[Publication | None]):
+    def __init__(
+        self,
+        subscription: Subscription,
+        request: SubscriptionRequest,
+        skips_own: bool,
+        matches: Iterator[Publication | None],
+    ) -> None:
+        self._skips_own = skips_own
         self.subscription = subscription
         self.copy = Copy((subscription,))
         self.matches = matches
@@ -44,7 +51,7 @@ class Replay:
     def wants(self, kept: Publication) -> bool:
         """Whether *kept* is for the subscription, and its client may read it."""
         subscription = self.subscription
-        if subscription.no_local and kept.publisher == subscription.client:
+        if self._skips_own and kept.publisher == subscription.client:
             return False
         rights = subscription.receiver.rights
         if rights is not None and not rights.may_read(kept):
@@ -73,10 +80,10 @@ class Replaying:
         self._delivery = delivery
         self._retained = retained
 
-    def begin(self, subscription: Subscription, request: SubscriptionRequest, now: Instant) -> bool:
-        """Send what matches a new subscription. False if some of it has to wait."""
+    def begin(self, subscription: Subscription, request: SubscriptionRequest, skips_own: bool, now: Instant) -> bool:
+        """Send what matches a new subscription, with *skips_own* but the client's own. False if some has to wait."""
         session: Session = subscription.receiver
-        replay = Replay(subscription, request, self._retained.walk(request.topic_filter))
+        replay = Replay(subscription, request, skips_own, self._retained.walk(request.topic_filter))
         if not session.replays:
             if self._step(replay, now):
                 return True

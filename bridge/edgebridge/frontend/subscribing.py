@@ -113,18 +113,20 @@ class Subscribing:
             self._keeping.hold(connection, self._keeping.awaited)
         connection.send(answer)
         shares = False
+        # The same filter again in one packet: what the first is owed, the last gets [5: MQTT-3.8.4-5].
         replays: dict[str, tuple[Subscription, SubscriptionRequest]] = {}
+        skips_own: dict[str, bool] = {}
         for effect, option, request in granted:
             if request.share is not None:  # retained messages are for each subscriber, so not for one of a group
                 shares = True
-            elif (
-                request.text in replays  # the same filter again in one packet: what the first is owed, the last gets
-                or option.retain_handling < _SEND_IF_NEW
-                or (option.retain_handling < _SEND_NEVER and effect.is_new)
-            ):
+                continue
+            is_owed = option.retain_handling < _SEND_IF_NEW
+            if is_owed or (option.retain_handling < _SEND_NEVER and effect.is_new):
+                skips_own[request.text] = skips_own.get(request.text, True) and option.no_local
+            if request.text in skips_own:
                 replays[request.text] = effect.subscription, request
-        for subscription, request in replays.values():
-            self.replaying.begin(subscription, request, now)
+        for text, (subscription, request) in replays.items():
+            self.replaying.begin(subscription, request, skips_own[text], now)
         if shares:
             self._sharing.arrived(session, now)
 

@@ -98,6 +98,17 @@ def test_what_cannot_be_answered_is_not_done(play_v5: Any, kind: str) -> None:
     assert all(len(octets) <= 60 for octets in play_v5.client("alice").octets)
 
 
+@pytest.mark.mqtt(v5=("MQTT-3.8.3-3", "MQTT-3.8.4-5"))
+def test_the_same_filter_twice_is_owed_nothing_that_neither_asks_for(play_v5: Any) -> None:
+    """The first wants none of its own messages, the second none that are retained."""
+    play_v5("""
+    alice > CONNECT                                     alice < CONNACK
+    alice > PUBLISH t retain=1 "own"
+    alice > SUBSCRIBE t no-local=1 t handling=2         alice < SUBACK granted=0,0
+    alice > SUBSCRIBE t no-local=1 t handling=0         alice < SUBACK granted=0,0    alice < PUBLISH t retain=1 "own"
+    """)
+
+
 @pytest.mark.mqtt(v311="MQTT-3.8.4-4", v5=("MQTT-3.8.4-5", "MQTT-3.3.1-9"))
 def test_the_same_filter_twice_gets_what_the_first_is_owed(play: Any) -> None:
     """Once, at the QoS of the second, which replaces the first."""
