@@ -349,3 +349,9 @@ def test_whatever_stands_there_is_answered(tmp_path_factory: pytest.TempPathFact
     translation = translate(path)
     assert {name for name, _ in lines} <= {finding.line.name for finding in translation.findings}
     tomllib.loads(translation.text)
+
+
+@pytest.mark.parametrize("location", ["", " \0"])
+def test_a_folder_that_is_none_is_told(importing: Importer, location: str) -> None:
+    translation = importing(f"persistence true\npersistence_location{location}")
+    assert note(translation, "persistence_location") == "persistence_location takes a path"

@@ -90,6 +90,7 @@ def test_what_is_no_first_message(first: bytes, why: str) -> None:
         (b"c=biws", b"c=", "c="),
         (b"r=rOpr", b"r=xOpr", "nonce"),
         (b",p=dHzb", b",p=????", "base64"),
+        (b",p=dHzb", ",p=\u05d0".encode(), "base64"),
         (b",p=", b",q=", "final message"),
     ],
 )

@@ -270,3 +270,42 @@ def test_describing_names_what_a_record_names() -> None:
     assert described["topic"] == "t/1"
     assert described["copies"] == [{"session": 3, "copy": 1, "qos": 1, "packet_id": 8}]
     assert describe(b"\xff\x00") == {"kind": "unknown", "hex": "ff00"}
+
+
+# -- what damage leaves ----------------------------------------------------------------------------------------------
+
+
+def test_a_later_session_of_a_client_takes_the_place_of_one_whose_end_is_lost() -> None:
+    """A client has one session; two would be counted, and one of them never be found again."""
+    stored = Stored()
+    for number in (1, 2):
+        stored.apply(session_record(session(number)))
+    stored.finish()
+    assert list(stored.sessions) == [2]
+    stored.apply(session_record(session(2, "bob")))  # and a number means the client that had it last
+    assert [one.client_id for one in stored.sessions.values()] == ["bob"]
+
+
+def test_half_a_message_leaves_no_copy_without_a_message() -> None:
+    of = publication(9)
+    whole = message_record(of, CLOCK, [(session(1), entry(of, 1)), (session(2, "bob"), entry(of, 1))])
+    stored = Stored()
+    for number, client in ((1, "alice"), (2, "bob")):
+        stored.apply(session_record(session(number, client)))
+    stored.apply_numbered(1, whole[:-20])
+    assert stored.invalid >= 1
+    stored.finish()
+    assert not any(one.copies for one in stored.sessions.values())
+
+
+def test_an_identifier_of_two_copies_is_that_of_the_later_one() -> None:
+    """It was free when it was given again, so the earlier copy was settled, and the record of that is lost."""
+    alice = session(1)
+    stored = Stored()
+    stored.apply(session_record(alice))
+    for number in (1, 2):
+        of = publication(number)
+        stored.apply(message_record(of, CLOCK, [(alice, entry(of, number))]))
+        stored.apply(SENT.pack(Kind.SENT, 1, number, 7))
+    stored.finish()
+    assert [(one.number, one.packet_id) for one in stored.sessions[1].copies.values()] == [(2, 7)]

@@ -251,3 +251,17 @@ def test_the_documentation_lists_every_key_with_its_default_and_range(root: Path
             default = "not set" if value is None else f"`{json.dumps(value)}`"
             expected.append((f"{section}.{key}", default, str(KEYS[section][key].metadata["kind"])))
     assert rows == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[node]\n" + "a." * 30_000 + "a = 1", "2: a name of more than 16 parts"),
+        ("[" + "'a' . " * 30_000 + '"a"]', "1: a name of more than 16 parts"),
+        ("a = " + "[" * 60_000, "lists or tables nest too deep"),
+        ("a = " + "{a=" * 20_000, "lists or tables nest too deep"),
+    ],
+)
+def test_names_and_lists_without_end_are_refused_before_they_cost_much(text: str, why: str) -> None:
+    (told,) = refusal(text)
+    assert why in told

@@ -22,7 +22,8 @@ from edgebridge.session.records import (
 )
 from edgebridge.session.retained import Retained
 from edgebridge.session.session import Session
-from edgebridge.session.stored import Stored, StoredMessage, StoredSession
+from edgebridge.session.stored import Stored, StoredSession
+from edgebridge.session.storedmessage import StoredMessage
 from edgebridge.wire.properties import Property, number
 from edgebroker.errors import EdgebrokerError
 from edgebroker.instants import SECOND, Instant

@@ -22,7 +22,7 @@ from edgebridge.session.records import (
     WILL,
     Kind,
 )
-from edgebridge.session.stored import publication_of
+from edgebridge.session.storedmessage import publication_of
 from edgebridge.wire.errors import ProtocolError
 from edgebridge.wire.fields import read_text
 

@@ -14,7 +14,6 @@ import hashlib
 import hmac
 import re
 from base64 import b64decode, b64encode
-from binascii import Error as NotBase64
 from collections.abc import Callable
 from typing import Final
 
@@ -95,7 +94,7 @@ class ScramExchange:
             raise ScramInvalid("r= is not the nonce of this exchange")
         try:
             proof = b64decode(final["proof"], validate=True)
-        except NotBase64:
+        except ValueError:  # no base64 (binascii.Error), or not even ASCII
             raise ScramInvalid("p= is no base64") from None
         secret = self.secret or self._nobodys()
         said = f"{self._said},{final['bare']}".encode()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from struct import error as StructError
 from typing import Final
 
 from edgebridge.session.records import (
@@ -28,10 +27,10 @@ from edgebridge.session.records import (
     WILL,
     Kind,
 )
-from edgebridge.wire.errors import ProtocolError
+from edgebridge.session.storedmessage import MISREAD, StoredMessage, publication_of
 from edgebridge.wire.fields import read_binary, read_text, read_u16
 from edgebridge.wire.packets import Will
-from edgebridge.wire.properties import Carrier, Properties, Property, read_properties, text, user_properties
+from edgebridge.wire.properties import Carrier, read_properties
 from edgebroker.publication import Publication
 
 
@@ -47,35 +46,6 @@ class StoredCopy:
     packet_id: int
     identifiers: tuple[int, ...]
     label: str
-
-
-class StoredMessage:
-    """A publication and how many copies of it are open. Its instants are those of the stored clock.
-
-    What the record says of it is read when somebody asks. Most messages are settled again a few records later, and
-    nobody does: a recovery takes two thirds of the time.
-    """
-
-    __slots__ = ("_publication", "_said", "copies", "number")
-
-    def __init__(self, publication: Publication | None = None, number: int = 0) -> None:
-        self.copies = 0
-        self.number = number
-        self._publication = publication
-        self._said: tuple[bytes, int, int, int, int] | None = None
-
-    def say(self, record: bytes, at: int, flags: int, accepted_at: int, expires_at: int) -> None:
-        """The publication stands at *at* of *record*. What was said first counts."""
-        if self._said is None:
-            self._said = record, at, flags, accepted_at, expires_at
-
-    @property
-    def publication(self) -> Publication:
-        """The publication. Raises one of MISREAD; not after `Stored.finish`, which drops what cannot be read."""
-        if self._publication is None:
-            assert self._said is not None
-            self._publication = publication_of(*self._said, self.number)
-        return self._publication
 
 
 @dataclass(slots=True)
@@ -111,10 +81,6 @@ class RecordInvalid(Exception):
     """Bytes that are no record: written by another version, or by nobody."""
 
 
-MISREAD: Final = (KeyError, IndexError, ValueError, StructError, ProtocolError)
-"""What reading bytes that are no record raises."""
-
-
 class Stored:
     """The state that records lead to. `apply` them in their order, then `finish`.
 
@@ -129,6 +95,8 @@ class Stored:
         self.last_session = 0
         """The highest number of a session that any record knows."""
         self.last_message = 0
+        self._number_of: dict[str, int] = {}
+        """Client -> the number of its session: it has one."""
         self._messages: dict[int, StoredMessage] = {}
         self._is_begun = False
         self._is_in_snapshot = False  # until it ends, a message may be named before its copies
@@ -173,10 +141,22 @@ class Stored:
     def finish(self) -> None:
         """There are no more records."""
         self._stated(b"")
-        bad = {number for number, message in self._messages.items() if not _can_be_read(message)}
+        bad = {number for number, message in self._messages.items() if not message.can_be_read}
         self.invalid += len(bad)
         for session in self.sessions.values() if bad else ():
             session.copies = {copy: kept for copy, kept in session.copies.items() if kept.message.number not in bad}
+        for session in self.sessions.values():
+            self._settle_reused(session)
+
+    def _settle_reused(self, session: StoredSession) -> None:
+        """An identifier that a later copy has was free: that the earlier one was settled is lost in damage."""
+        latest: dict[int, int] = {}
+        for number in sorted(session.copies):
+            packet_id = session.copies[number].packet_id
+            if packet_id in latest:
+                self._leave(session.copies.pop(latest[packet_id]))
+            if packet_id:
+                latest[packet_id] = number
 
     # -- sessions -----------------------------------------------------------------------------------------------
 
@@ -200,15 +180,23 @@ class Stored:
                 rules.append(rule)
             claims = tuple(rules)
         session = self.sessions.get(number)
-        if session is None:
+        if session is None or session.client_id != client_id:
+            # Of damage the end of an earlier session may be lost: the later one took its place.
+            self._forget(self._number_of.get(client_id))
+            self._forget(number)
             session = self.sessions[number] = StoredSession(number, client_id)
+            self._number_of[client_id] = number
             self.last_session = max(self.last_session, number)
         session.claims = claims
         session.user, session.expiry_s, session.will, session.gone_at = user, expiry_s, will, 0
 
     def _ended(self, record: bytes) -> None:
-        session = self.sessions.pop(ONE.unpack(record)[1], None)
+        self._forget(ONE.unpack(record)[1])
+
+    def _forget(self, number: int | None) -> None:
+        session = None if number is None else self.sessions.pop(number, None)
         if session is not None:
+            del self._number_of[session.client_id]
             for copy in session.copies.values():
                 self._leave(copy)
 
@@ -254,8 +242,13 @@ class Stored:
         at = MESSAGE.size
         if message is None:
             message = StoredMessage(None, number)
-        for _ in range(copies):
-            at = self._take_copy(record, at, message)
+        try:
+            for _ in range(copies):
+                at = self._take_copy(record, at, message)
+        except MISREAD:
+            message.say(b"", 0, 0, 0, 0)  # the copies that were read have no message: `finish` drops them
+            self._messages[number] = message
+            raise
         message.say(record, at, flags, accepted_at, expires_at)
         if message.copies or self._is_in_snapshot:
             self._messages[number] = message
@@ -348,39 +341,3 @@ class Stored:
     def _stated(self, _: bytes) -> None:
         self._is_in_snapshot = False
         self._messages = {number: message for number, message in self._messages.items() if message.copies}
-
-
-def _can_be_read(message: StoredMessage) -> bool:
-    try:
-        return message.publication is not None
-    except MISREAD:
-        return False
-
-
-def publication_of(record: bytes, at: int, flags: int, accepted_at: int, expires_at: int, number: int) -> Publication:
-    """The publication whose publisher, topic, properties and payload stand at *at*, the last things in *record*."""
-    publisher, at = read_text(record, at)
-    topic, at = read_text(record, at)
-    start = at
-    properties: Properties = {}
-    properties_bytes = 0
-    if record[at]:
-        properties, at = read_properties(record, at, Carrier.PUBLISH)
-        properties_bytes = at - start
-    else:
-        at += 1
-    publication = Publication(
-        publisher,
-        topic,
-        record[at:],
-        flags & QOS,
-        flags & RETAIN != 0,
-        accepted_at,
-        properties=properties or None,
-        expires_at=expires_at or None,
-        user=user_properties(properties),
-        content_type=text(properties, Property.CONTENT_TYPE) or None,
-        properties_bytes=properties_bytes,
-    )
-    publication.stored = number
-    return publication

@@ -60,7 +60,9 @@ _SUBSCRIBED: Final = {
     _R.SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
     _R.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
 }
-_SUBSCRIBED_311: Final = {0x00, 0x01, 0x02, FAILURE}
+# A packet of 64 KiB has as many codes; to make each by calling ReasonCode takes ten times as long.
+_SUBSCRIBED_OF: Final = {int(reason): reason for reason in _SUBSCRIBED}
+_SUBSCRIBED_311_OF: Final = {code: ReasonCode(code) for code in (0x00, 0x01, 0x02, FAILURE)}
 _UNSUBSCRIBED: Final = {
     _R.SUCCESS,
     _R.NO_SUBSCRIPTION_EXISTED,
@@ -70,6 +72,7 @@ _UNSUBSCRIBED: Final = {
     _R.TOPIC_FILTER_INVALID,
     _R.PACKET_IDENTIFIER_IN_USE,
 }
+_UNSUBSCRIBED_OF: Final = {int(reason): reason for reason in _UNSUBSCRIBED}
 _AUTHENTICATED: Final = {_R.SUCCESS, _R.CONTINUE_AUTHENTICATION, _R.RE_AUTHENTICATE}
 # Table 3-13, and BAD_AUTHENTICATION_METHOD, which table 2-6 grants to DISCONNECT too: every failure but those that only
 # an answer to CONNECT or to a packet with an identifier can mean.
@@ -209,11 +212,14 @@ def _decode_suback(body: bytes, dialect: Dialect) -> SubAck:
     properties: Properties = {}
     if dialect.has_properties:
         properties, at = read_properties(body, at, Carrier.SUBACK)
-    reasons: list[int] = []
-    for code in body[at:]:
-        if code not in (_SUBSCRIBED if dialect.has_reasons else _SUBSCRIBED_311):
-            raise ProtocolViolation(f"SUBACK has no reason code 0x{code:02X}", v311="MQTT-3.9.3-2", v5="MQTT-3.9.3-2")
-        reasons.append(ReasonCode(code))
+    known = _SUBSCRIBED_OF if dialect.has_reasons else _SUBSCRIBED_311_OF
+    try:
+        reasons: list[int] = [known[code] for code in body[at:]]
+    except KeyError as error:
+        code = error.args[0]
+        raise ProtocolViolation(
+            f"SUBACK has no reason code 0x{code:02X}", v311="MQTT-3.9.3-2", v5="MQTT-3.9.3-2"
+        ) from None
     if not reasons:
         raise ProtocolViolation("a SUBACK without a reason code", v311="MQTT-3.8.4-5", v5="MQTT-3.8.4-6")
     return SubAck(packet_id, reasons, properties)
@@ -240,7 +246,10 @@ def _decode_unsuback(body: bytes, dialect: Dialect) -> UnsubAck:
             raise trailing("UNSUBACK")
         return UnsubAck(packet_id)
     properties, at = read_properties(body, at, Carrier.UNSUBACK)
-    reasons: list[int] = [_reason(code, _UNSUBSCRIBED, "UNSUBACK", "MQTT-3.11.3-2") for code in body[at:]]
+    try:
+        reasons: list[int] = [_UNSUBSCRIBED_OF[code] for code in body[at:]]
+    except KeyError as error:
+        raise ProtocolViolation(f"UNSUBACK has no reason code 0x{error.args[0]:02X}", v5="MQTT-3.11.3-2") from None
     if not reasons:
         raise ProtocolViolation("an UNSUBACK without a reason code", v5="section 3.11.3")
     return UnsubAck(packet_id, reasons, properties)

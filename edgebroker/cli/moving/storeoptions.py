@@ -31,7 +31,7 @@ DATA_DIR: Final = "edgebroker-data"
 
 def kept(draft: Draft, context: Context, line: Line) -> None:
     """Look at it when all are read."""
-    truth(line) if line.name.endswith("persistence") else text(line)
+    truth(line) if line.name.endswith("persistence") else draft.path(line)
     draft.store[line.name.removeprefix("retained_")] = line
 
 

@@ -92,6 +92,9 @@ class WebSocketLayer(Layer):
             answer = protocol.send(rejection) if rejection is not None else _BAD_REQUEST
             self._give_up(Turned.UPGRADE, str(error), answer)
             return
+        except UnicodeError:  # wsproto decodes what h11 lets through: a Host that is no IDNA, other headers not ASCII
+            self._give_up(Turned.UPGRADE, "a header with other characters than ASCII", _BAD_REQUEST)
+            return
         if not isinstance(asked, Request):
             self._give_up(Turned.UPGRADE, "no WebSocket request", _BAD_REQUEST)
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,6 +17,9 @@ from edgebroker.world.valuekinds import Kind, Unusable
 
 FILE_BYTES_MAX = 1 * limits.MIB  # ours has about 1 KiB; a larger file is something else, given by mistake
 TABLES_MAX = 64  # of one list, as of listeners: each is a socket; more is a file that a program wrote by mistake
+PARTS_MAX = 16  # of a dotted name: what tomllib takes for one grows with their square, 32,000 of them keep it minutes
+_PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_DEEP = re.compile(rf"{_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{PARTS_MAX}}}")
 
 Sections = Mapping[str, Section]
 
@@ -38,10 +42,16 @@ def text_of(path: Path) -> str:
 
 def read(known: Sections, text: str, file: str, folder: Path) -> dict[str, Any]:
     """Section name -> its values, a tuple of them for a list. Raises SettingsRefused."""
+    if deep := _DEEP.search(text):
+        line = text.count("\n", 0, deep.start()) + 1
+        raise SettingsRefused([Problem(file, line, "", f"a name of more than {PARTS_MAX} parts", "ours have two")])
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SettingsRefused([_not_toml(known, str(error), text, file)]) from error
+    except RecursionError as error:
+        why = "lists or tables nest too deep"
+        raise SettingsRefused([Problem(file, 0, "", f"not TOML: {why}", "no key takes more than a list")]) from error
     reader = _Reader(known, KeyLines.of(text), file, folder)
     sections = {name: reader.section(name, values) for name, values in content.items()}
     if reader.problems:

@@ -1,0 +1,125 @@
+"""The whole front end by chunks, and what it takes back from a journal."""
+
+from __future__ import annotations
+
+from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.frontend import Frontend
+from edgebridge.frontend.terms import Terms
+from edgebridge.wire.decode import decode_packet
+from edgebridge.wire.dialect import SPOKEN, V5, V311
+from edgebridge.wire.encode import encode_packet
+from edgebridge.wire.framing import Framer
+from edgebridge.wire.packets import Connect, Subscribe, SubscriptionOption
+from edgebroker.instants import MILLISECOND, SECOND
+from edgebroker.node.ledger import Ledger
+from edgebroker.node.node import Node
+from edgebroker.records import Cause
+from tests.fuzz.frame.target import Target, filled
+
+from . import packets
+
+TERMS = Terms(queue_messages_max=20, receive_maximum=10, packet_bytes_max=1 << 20, sessions_max=10, connections_max=10)
+HELLO = {dialect: encode_packet(Connect("c", dialect=dialect), dialect) for dialect in SPOKEN}
+
+
+class Peer:
+    """A connection and what it was told, which must be packets."""
+
+    def __init__(self, frontend: Frontend) -> None:
+        self.connection: Connection = frontend.opened("fuzz", 0)
+        self.connection.transport = self
+        self.framer = Framer(1 << 28)
+
+    def hear(self, chunks: list[bytes]) -> None:
+        for chunk in chunks:
+            self.framer.feed(chunk)
+        while (frame := self.framer.next_frame()) is not None:
+            if frame[0] != 0x20:  # which dialect a CONNECT of any bytes asked for, CONNACK may come before
+                decode_packet(*frame, self.connection.dialect)
+
+
+class Broker:
+    """A broker with a bystander, who reads everything and keeps a filter."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.frontend = Frontend(Node(self.ledger), TERMS, lambda: "assigned")
+        self.frontend.start(0)
+        self.now = 0
+        self.bystander = Peer(self.frontend)
+        asked = [
+            SubscriptionOption("#", 0),
+            SubscriptionOption("$filter/x > 1 OR $user.k = 'v'/%2B".replace("/%2B", "/+"), 1),
+        ]
+        self.feed(self.bystander, encode_packet(Connect("bystander"), V5) + encode_packet(Subscribe(1, asked), V5))
+
+    def feed(self, peer: Peer, octets: bytes) -> None:
+        self.now += MILLISECOND
+        self.frontend.feed(peer.connection, octets, self.now)
+        self.turn()
+
+    def turn(self) -> None:
+        self.frontend.fire(self.now)
+        while self.frontend.dirty:
+            connection = self.frontend.dirty.pop(0)
+            connection.transport.hear(self.frontend.take_output(connection, self.now))
+            if connection.closing:
+                self.frontend.closed(connection, self.now)
+
+    def settle(self) -> None:
+        """Everything that is due within an hour, and the books."""
+        self.now += 3_600 * SECOND
+        self.turn()
+        sessions = self.frontend.connecting.sessions
+        waiting = sum(len(session.inflight) + len(session.outbox) for session in sessions.values())
+        unwritten = sum(connection.out_messages for connection in self.frontend.connections.values())
+        assert self.ledger.queued == waiting + unwritten
+        assert Cause.NONE not in self.ledger.dropped
+
+
+def read(data: bytes) -> None:
+    """The first byte says in which dialect to begin, or to begin with nothing; the second, how the rest is cut."""
+    broker = Broker()
+    stranger = Peer(broker.frontend)
+    if len(data) > 2:
+        if data[0] < 128:
+            broker.feed(stranger, HELLO[SPOKEN[data[0] % len(SPOKEN)]])
+        size = data[1] * 4 + 1 if data[1] else len(data)
+        for at in range(2, len(data), size):
+            if stranger.connection.closing:
+                break
+            broker.feed(stranger, data[at : at + size])
+    broker.settle()
+    assert (
+        broker.bystander.connection.number not in broker.frontend.connections or not broker.bystander.connection.closing
+    )
+
+
+def seeds() -> list[bytes]:
+    """What packets there are, whole, in pieces, and with no CONNECT before them."""
+    found = []
+    for seed in packets.seeds((V311, V5)):
+        begins = bytes((SPOKEN.index((V311, V5)[seed[0]]),))
+        found += [begins + b"\0" + seed[1:], begins + b"\1" + seed[1:]]
+        if seed[1] == 0x10:
+            found.append(b"\xff\0" + seed[1:])
+    return found
+
+
+def after_hello(bomb: bytes) -> bytes:
+    """*bomb*, made for packets, of somebody who is let in."""
+    return bomb[:1] + b"\0" + bomb[1:]
+
+
+BOMBS = {name: (lambda make=make: after_hello(make())) for name, make in packets.BOMBS.items() if "ACK" not in name} | {
+    "SUBSCRIBE with hard filters": lambda: after_hello(
+        packets.packet(0x82, filled(b"\0\x17$filter/x LIKE '%a%b'/a\0", b"\0\1\0", size=65_500))
+    ),
+    "a retained message and many SUBSCRIBEs": lambda: filled(
+        b"\x82\7\0\1\0\0\1#\0", bytes((SPOKEN.index(V5), 0)) + b"\x31\5\0\1a\0x"
+    ),
+    "many QoS 2 PUBLISHes": lambda: filled(b"\x34\6\0\1a\0\1\0", bytes((SPOKEN.index(V5), 0))),
+    "many QoS 1 PUBLISHes for a filter": lambda: filled(b'\x32\x0d\0\1a\0\1\0{"x":2}', bytes((SPOKEN.index(V5), 0))),
+}
+
+TARGETS = (Target("frontend", read, tuple(seeds()), (), packets.WORDS, bombs=BOMBS, bound_ms=200, bound_mib=32),)

@@ -1,0 +1,213 @@
+"""Files of an operator: the settings, and Mosquitto's configuration, which is translated into them."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from typing import Any, cast
+
+from edgebroker.cli.moving.conffile import ConfUnreadable
+from edgebroker.cli.moving.translation import translate
+from edgebroker.world.settings import Settings, SettingsRefused
+from edgebroker.world.settings.settings import KEYS
+from tests.fuzz.frame.target import Target, filled
+
+FOLDER = Path("/nowhere")
+
+
+class Held:
+    """A file that is held in memory: of a path, what readers of files use."""
+
+    parent = FOLDER
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def open(self, mode: str) -> BytesIO:
+        assert mode == "rb"
+        return BytesIO(self._data)
+
+    def __str__(self) -> str:
+        return str(FOLDER / "file")
+
+
+def held(data: bytes) -> Path:
+    """*data* as a file."""
+    return cast(Any, Held(data))
+
+
+SETTINGS = """\
+[node]
+name = "gateway"   # a comment
+[[listener]]
+port = 1884
+host = "::1"
+[[listener]]
+port = 8080
+protocol = "websocket"
+websocket_path = "/mqtt"
+websocket_origins = ["https://example.org"]
+[data]
+dir = "state"
+[limits]
+queue_messages_max = 1_000
+[http]
+port = 9100
+"""
+CONF = """\
+# a comment
+per_listener_settings false
+listener 1884 127.0.0.1
+allow_anonymous true
+max_connections 10
+listener 8080
+protocol websockets
+persistence true
+persistence_location /var/lib/mosquitto/
+autosave_interval 30
+max_queued_messages 500
+message_size_limit 1000
+password_file /etc/passwords
+connection up
+address example.org:8883
+topic sensors/# out 1 a/ b/
+remote_password secret
+log_dest syslog
+"""
+
+
+def check_told(refused: SettingsRefused, lines: int) -> None:
+    """Every problem has its line, and words."""
+    assert refused.problems
+    for problem in refused.problems:
+        assert 0 <= problem.line <= lines
+        assert str(problem)
+
+
+def read_settings(data: bytes) -> None:
+    """Settings, or problems that say where and why."""
+    try:
+        settings = Settings.load(held(data))
+    except SettingsRefused as refused:
+        check_told(refused, len(data.decode("utf-8", "replace").splitlines()) + 1)
+        raise
+    assert Settings.load(held(data)) == settings
+    settings.values()
+
+
+def load(data: bytes) -> None:
+    """The reading alone."""
+    Settings.load(held(data))
+
+
+def read_conf(data: bytes) -> None:
+    """What is written for any configuration can be read, and every line has a verdict."""
+    translation = translate(held(data))
+    for finding in translation.findings:
+        assert finding.line.number >= 1
+    for problem in translation.problems:
+        assert "not TOML" not in str(problem), (problem, translation.text)
+
+
+SETTINGS_WORDS = (
+    *(name.encode() for keys in KEYS.values() for name in keys),
+    *(b"[%s]" % name.encode() for name in KEYS),
+    b"[[listener]]\n",
+    b'"""',
+    b"'''",
+    b'"\\u0000"',
+    b" = ",
+    b"true",
+    b"1979-05-27T07:32:00Z",
+    b"inf",
+    b"nan",
+    b"0x",
+    b"{a = 1}",
+    b"[1, [2]]",
+    b"a.b.c",
+    b'""',
+    b"\n",
+)
+CONF_WORDS = (
+    b"\nlistener ",
+    b"\nbind_address ",
+    b"\nprotocol mqtt",
+    b"\nconnection x\naddress [::1]:1",
+    b'\ntopic a/# both 2 "" b/',
+    b"\ntopic pattern",
+    b"\nallow_anonymous ",
+    b"\ncafile ",
+    b"\ncertfile ",
+    b"\nkeyfile ",
+    b"\nrequire_certificate true",
+    b"\nuse_identity_as_username true",
+    b"\nmax_keepalive ",
+    b"\nplugin x",
+    b"\npersistent_client_expiration 2w",
+    b"\nhttp_dir ",
+    b"\nsocket_domain ipv6",
+    b"true",
+    b"false",
+    b"\t",
+    b"65536",
+)
+
+TARGETS = (
+    Target(
+        "settings",
+        read_settings,
+        (SETTINGS.encode(), b"", b"[node]\nnam = 1\n", b"[listener]\nport = 1\ntls_cert = 'a'\n"),
+        (SettingsRefused,),
+        SETTINGS_WORDS,
+        bombs={
+            "a deep dotted key": lambda: filled(b".a", b"a", b" = 1"),
+            "dotted keys": lambda: b"\n".join(b"a.b.c.d.e%d = 1" % n for n in range(4_000)),
+            "deep dotted keys, many": lambda: b"\n".join(b"a" + b".a" * 98 + b".b%d = 1" % n for n in range(310)),
+            "a deep table": lambda: filled(b".a", b"[a", b"]"),
+            "many tables": lambda: b"\n".join(b"[a%d]" % n for n in range(8_500)),
+            "many listeners": lambda: filled(b"[[listener]]\n"),
+            "tables in tables": lambda: b"\n".join(b"[a.b%d.c]" % n for n in range(5_000)),
+            "brackets": lambda: filled(b"[", b"a = "),
+            "braces": lambda: filled(b"{a=", b"a = "),
+            "digits": lambda: filled(b"9", b"a = "),
+            "underlined digits": lambda: filled(b"9_", b"a = ", b"9"),
+            "digits of a fraction": lambda: filled(b"9", b"a = 1."),
+            "hexadecimal digits": lambda: filled(b"f", b"a = 0x"),
+            "quotes": lambda: filled(b'"', b"a = "),
+            "escapes": lambda: filled(b"\\u0041", b'a = "', b'"'),
+            "a long string": lambda: filled(b"x", b'a = """', b'"""'),
+            "a list": lambda: filled(b"0,", b"a = [", b"]"),
+            "unknown keys of one section": lambda: (
+                b"[limits]\n" + b"\n".join(b"queue_messages_mix%d = 1" % n for n in range(2_300))
+            ),
+            "unknown sections": lambda: b"\n".join(b"[limit%d]\nport=1" % n for n in range(3_600)),
+            "a long unknown key": lambda: filled(b"queue_messages_max", b"[limits]\n", b" = 1"),
+            "keys that look alike on one line": lambda: filled(b"a ", b"a"),
+            "quoted names without an end": lambda: filled(b"'a'.", b""),
+            "comments": lambda: filled(b"#\n"),
+            "line ends": lambda: filled(b"\r\n"),
+        },
+        plain=load,
+    ),
+    Target(
+        "mosquitto-conf",
+        read_conf,
+        (CONF.encode(), b"", b"port 1883\n"),
+        (ConfUnreadable,),
+        CONF_WORDS,
+        bombs={
+            "listeners": lambda: b"\n".join(b"listener %d" % n for n in range(1, 4_700)),
+            "one listener again and again": lambda: filled(b"listener 1\n"),
+            "unknown options": lambda: b"\n".join(b"persistense%d 1" % n for n in range(4_000)),
+            "short unknown options": lambda: filled(b"x\n"),
+            "one option again and again": lambda: filled(b"port 1\n"),
+            "bridges": lambda: b"\n".join(b"connection c%d" % n for n in range(4_000)),
+            "topics of a bridge": lambda: filled(b"topic # both 1\n", b"connection c\n"),
+            "one long line": lambda: filled(b"a ", b"listener "),
+            "a long unknown option": lambda: filled(b"persistence_"),
+            "options of listeners": lambda: b"\n".join(
+                b"listener %d\nprotocol websockets" % n for n in range(1, 1_900)
+            ),
+        },
+    ),
+)

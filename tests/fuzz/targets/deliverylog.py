@@ -1,0 +1,122 @@
+"""Delivery logs."""
+
+from __future__ import annotations
+
+import zlib
+from random import Random
+
+import cbor2
+
+from edgebroker.errors import LogDamaged
+from edgebroker.records import Fate
+from edgebroker.storage.deliverylog import format as edl
+from edgebroker.storage.deliverylog.reader import read_segment
+from edgebroker.storage.deliverylog.writer import DeliveryLog
+from tests.fuzz.frame.target import BOMB_BYTES, Target, filled
+
+
+def log_file() -> bytes:
+    """A closed file with blocks of one row."""
+    log = DeliveryLog("n", "b", block_rows=1)
+    for number in range(4):
+        log.fate(number, f"p{number}", "s", 10 + number, 1, "t", "t", 1, Fate.DELIVERED, 0, 5, 6)
+    header = edl.Header("n", "b", 1, 0, 0)
+    data, index = edl.encode_header(header), []
+    for block in [block for block in log.take(0) if block[4] == 0]:
+        head = edl.decode_head(block, 0)
+        assert head is not None
+        index.append((len(data), head))
+        data += block
+    return data + edl.encode_footer(header, index, len(data))
+
+
+def read_log(data: bytes) -> None:
+    """Rows, and what is wrong. A file that is still being written has no more rows, and never the last word."""
+    segment = read_segment(data)
+    growing = read_segment(data, growing=True)
+    assert not growing.final
+    for name, columns in segment.tables.items():
+        assert len({len(values) for values in columns.values()}) == 1
+        assert growing.rows(name) <= segment.rows(name)
+    assert all(str(damage) for damage in segment.damage)
+
+
+def sealed_log(data: bytes) -> bytes:
+    """*data* with the checksums of all blocks as they should be; a body that is no stream becomes one."""
+    found = bytearray(data)
+    at = found.find(edl.BLOCK_MARK)
+    while 0 <= at <= len(found) - edl.BLOCK_HEAD_BYTES:
+        fields = list(edl.BLOCK_HEAD.unpack_from(found, at))
+        size = min(fields[7], len(found) - at - edl.BLOCK_HEAD_BYTES)
+        start = at + edl.BLOCK_HEAD_BYTES
+        content = bytes(found[start : start + size])
+        try:
+            raw = zlib.decompressobj().decompress(content, 1 << 20)
+        except zlib.error:
+            raw = content
+        body = zlib.compress(raw, 1)
+        fields[6], fields[7], fields[10] = len(raw), len(body), zlib.crc32(body)
+        head = edl.BLOCK_HEAD.pack(*fields)
+        found[at : start + size] = head + edl.CRC.pack(zlib.crc32(head)) + body
+        at = found.find(edl.BLOCK_MARK, start + len(body))
+    return bytes(found)
+
+
+def make_log(chance: Random) -> bytes:
+    """Blocks whose checksums are right, with columns of anything."""
+
+    def column() -> object:
+        first = chance.choice((0, -5, 2**63, 1.5, "x", ["a", "b"], None, {}))
+        planes = chance.randbytes(chance.choice((0, 1, 2, 3, 4, 8, 16, 24)))
+        return chance.choice(
+            ([first, planes], [first, 0, planes], [first, chance.randrange(-300, 300), planes], first, [])
+        )
+
+    names = ("t_us", "unix_us", "publisher", "subscriber", "message", "fate", "count", "sum", "xor", "minute", "topic")
+    data = edl.encode_header(edl.Header("n", "b"))
+    for sequence in range(chance.randrange(1, 4)):
+        content = cbor2.dumps({chance.choice(names): column() for _ in range(chance.randrange(5))})
+        data += edl.frame(
+            chance.choice((0, 1, 2, 3, 4, 255)), sequence, chance.choice((1, 2, 3, 16_384)), content, 0, 9
+        )
+    return data
+
+
+def bomb_log(content: bytes, rows: int = 1, table: int = 3) -> bytes:
+    """A file of one block."""
+    return edl.encode_header(edl.Header("n", "b")) + edl.frame(table, 0, rows, content, 0, 0)
+
+
+LOG_BOMBS = {
+    "marks": lambda: filled(edl.BLOCK_MARK, log_file()[:100]),
+    "heads that promise blocks": lambda: (
+        edl.encode_header(edl.Header("n", "b"))
+        + filled(edl.frame(3, 0, 1, b"\xa0", 0, 0)[: edl.BLOCK_HEAD_BYTES], size=BOMB_BYTES - 100)
+    ),
+    "blocks of one row": lambda: filled(edl.frame(3, 0, 1, b"\xa0", 0, 0), edl.encode_header(edl.Header("n", "b"))),
+    "defaults of 16,384 rows": lambda: bomb_log(b"\xa0", edl.ROWS_MAX, 0),
+    "blocks of 16,384 rows": lambda: (
+        edl.encode_header(edl.Header("n", "b"))
+        + b"".join(edl.frame(0, n, edl.ROWS_MAX, b"\xa0", 0, 0) for n in range(800))
+    ),
+    "an array of 8 MiB": lambda: bomb_log(b"\x9f" + b"\x01" * (8 * 2**20 - 2) + b"\xff"),
+    "arrays in arrays": lambda: bomb_log(b"\x81" * 65_000 + b"\x01"),
+    "a map with many names": lambda: bomb_log(b"\xbf" + b"".join(b"\x64%04x\0" % n for n in range(65_000)) + b"\xff"),
+    "shared references": lambda: bomb_log(filled(b"\xd8\x1c\x80\xd8\x1d\x00", b"\x9f", b"\xff")),
+    "zeroes": lambda: bomb_log(bytes(8 * 2**20)),
+}
+
+
+TARGETS = (
+    Target(
+        "delivery-log",
+        read_log,
+        (log_file(),),
+        (LogDamaged,),
+        (edl.BLOCK_MARK, edl.END_MARK, edl.MAGIC, b"\x64t_us", b"\x80", b"\xa0"),
+        make_log,
+        sealed_log,
+        bombs=LOG_BOMBS,
+        plain=read_segment,
+    ),
+)

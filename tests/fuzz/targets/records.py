@@ -1,0 +1,174 @@
+"""The records in a journal, and the broker that begins with what they say."""
+
+from __future__ import annotations
+
+from random import Random
+
+from edgebridge.frontend.frontend import Frontend
+from edgebridge.session.records import (
+    CLOCK,
+    COPY,
+    COPY_OF,
+    GONE,
+    MESSAGE,
+    ONE,
+    ONE_COPY,
+    PACKET,
+    SENT,
+    SESSION,
+    Kind,
+    subscription_record,
+    unsubscription_record,
+)
+from edgebridge.session.recordwords import describe
+from edgebridge.session.stored import Stored
+from edgebridge.wire.fields import write_text
+from edgebroker.instants import SECOND
+from edgebroker.node.ledger import Ledger
+from edgebroker.node.node import Node
+from edgebroker.storage.journal.journal import Journal
+from edgebroker.storage.journal.options import JournalOptions
+from tests.fuzz.frame.target import Target, filled
+
+from .broker import TERMS
+
+
+def records_of(data: bytes) -> list[bytes]:
+    """The records in *data*, each with its length in two bytes before it."""
+    found, at = [], 0
+    while at + 2 <= len(data):
+        size = int.from_bytes(data[at : at + 2])
+        found.append(data[at + 2 : at + 2 + size])
+        at += 2 + size
+    return found
+
+
+def packed(*records: bytes) -> bytes:
+    """The reverse."""
+    return b"".join(len(record).to_bytes(2) + record for record in records)
+
+
+def read_records(data: bytes) -> None:
+    """Records in any order and of any content: a broker begins with what they say, and its books are right."""
+    stored = Stored()
+    for lsn, record in enumerate(records_of(data), data[0] if data else 1):
+        stored.apply_numbered(lsn, record)
+        assert describe(record) is not None
+    stored.finish()
+    ledger = Ledger()
+    journal = Journal(b"fuzz" * 4, JournalOptions())
+    frontend = Frontend(Node(ledger), TERMS, lambda: "assigned", journal=journal)
+    frontend.start(0)
+    frontend.keeping.clock = stored.clock
+    frontend.restoring.restore(stored, 0)
+    sessions = frontend.connecting.sessions
+    for now in (1, 3_600 * SECOND):
+        frontend.fire(now)
+        waiting = sum(len(session.inflight) + len(session.outbox) for session in sessions.values())
+        assert ledger.queued == waiting
+
+
+def apply_alone(data: bytes) -> None:
+    """The reading alone."""
+    stored = Stored()
+    for lsn, record in enumerate(records_of(data), 1):
+        stored.apply_numbered(lsn, record)
+    stored.finish()
+
+
+def body(topic: str, payload: bytes, properties: bytes = b"\0") -> bytes:
+    """The end of MESSAGE and RETAINED."""
+    return write_text("publisher") + write_text(topic) + properties + payload
+
+
+def one_copy(session: int, copy: int, flags: int = 1, packet_id: int = 0, identifiers: tuple[int, ...] = ()) -> bytes:
+    """A copy inside MESSAGE and COPY."""
+    head = ONE_COPY.pack(session, copy, flags, packet_id, len(identifiers)) + write_text("a/#")
+    return head + b"".join(one.to_bytes(4) for one in identifiers)
+
+
+ALICE = SESSION.pack(Kind.SESSION, 1, 3_600, 0) + write_text("alice") + write_text("anna")
+BOB = (
+    SESSION.pack(Kind.SESSION, 2, 60, 3)
+    + write_text("bob")
+    + write_text("")
+    + b"\1"
+    + write_text("will")
+    + write_text("gone")
+    + b"\x05\x18\0\0\0\5"
+    + b"\0\1"
+    + write_text("read a/# where x > 1")
+)
+MESSAGE_1 = (
+    MESSAGE.pack(Kind.MESSAGE, 1, 7, 1_000, 9_000_000_000, 2, 5, 2)
+    + one_copy(1, 1, 1, 0, (1, 9))
+    + one_copy(2, 1, 2, 4)
+)
+HISTORY = (
+    ALICE,
+    BOB,
+    subscription_record(1, "a/#", "x > 1", 1, False, True, 9),
+    subscription_record(1, "$share/g/$filter/x > 1/a", "", 2, False, False, 0),
+    MESSAGE_1 + body("a/b", b'{"x":2}', b"\x07\x26\0\1k\0\1v"),
+    COPY_OF.pack(Kind.COPY, 7) + one_copy(2, 2, 2),
+    SENT.pack(Kind.SENT, 1, 1, 3),
+    COPY.pack(Kind.RELEASED, 2, 1),
+    PACKET.pack(Kind.RECEIVED, 1, 8),
+    MESSAGE.pack(Kind.RETAINED, 5, 0, 2_000, 0, 0, 0, 0) + body("r", b"kept"),
+    GONE.pack(Kind.GONE, 2, 60, 1, 5_000),
+    CLOCK.pack(Kind.CLOCK, 6_000),
+    bytes((Kind.STATED,)),
+    COPY.pack(Kind.SETTLED, 1, 1),
+    PACKET.pack(Kind.FORGOTTEN, 1, 8),
+    unsubscription_record(1, "a/#"),
+    bytes((Kind.CLEARED,)) + write_text("r"),
+    ONE.pack(Kind.ENDED, 2),
+)
+
+
+def shuffled(chance: Random) -> bytes:
+    """Records of the history, in any order, some of them again."""
+    return packed(*(chance.choice(HISTORY) for _ in range(chance.randrange(1, 20))))
+
+
+RECORD_BOMBS = {
+    "a message with many copies": lambda: packed(
+        ALICE,
+        MESSAGE.pack(Kind.MESSAGE, 1, 7, 1, 0, 0, 0, 3_800)
+        + b"".join(one_copy(1, n, 1)[:13] + b"\0\0" for n in range(3_800))
+        + body("a", b""),
+    ),
+    "many identifiers of a copy": lambda: packed(
+        ALICE,
+        MESSAGE.pack(Kind.MESSAGE, 1, 7, 1, 0, 0, 0, 1) + one_copy(1, 1, 1, 0, tuple(range(16_000))) + body("a", b""),
+    ),
+    "a message with many properties": lambda: packed(
+        MESSAGE.pack(Kind.RETAINED, 1, 0, 1, 0, 0, 0, 0)
+        + body("a", b"", b"\xe8\x7f" + filled(b"\x26\0\0\0\0", size=16_360).ljust(16_360, b"\0"))
+    ),
+    "sessions": lambda: packed(
+        *(SESSION.pack(Kind.SESSION, n, 0, 0) + write_text(str(n)) + b"\0\0" for n in range(3_000))
+    ),
+    "subscriptions": lambda: packed(
+        ALICE, *(subscription_record(1, str(n), "", 0, False, False, 0) for n in range(3_200))
+    ),
+    "records of nothing": lambda: filled(b"\0\0"),
+    "records of one byte": lambda: filled(b"\0\1\6"),
+    "rules of a token": lambda: packed(
+        SESSION.pack(Kind.SESSION, 1, 0, 2) + b"\0\0\0\0" + (32_000).to_bytes(2) + bytes(64_000)
+    ),
+}
+
+
+TARGETS = (
+    Target(
+        "records",
+        read_records,
+        (packed(*HISTORY), *(packed(ALICE, BOB, record) for record in HISTORY)),
+        (),
+        tuple(map(packed, HISTORY)),
+        shuffled,
+        bombs=RECORD_BOMBS,
+        plain=apply_alone,
+    ),
+)

@@ -1,0 +1,123 @@
+"""Every reader of bytes, by the frame in tests/fuzz/frame: any bytes are taken or refused, at a bounded price.
+
+EDGEBROKER_FUZZ_SECONDS=120 gives each target two minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.frame.bounds import costs_of
+from tests.fuzz.frame.finding import LOOK_S, TooSlow, finding_of, shrunk
+from tests.fuzz.frame.run import Report, run
+from tests.fuzz.frame.target import Target
+from tests.fuzz.targets import TARGETS
+
+SECONDS = float(os.environ.get("EDGEBROKER_FUZZ_SECONDS", "5"))
+BRIEF = 300
+"""Inputs in the runs that are not about time: the seeds and some more."""
+GENEROUS = 10
+"""Machines are slow and busy; an input that costs the square of its size is found all the same."""
+
+
+def judge(report: Report) -> None:
+    print(report)
+    if report.finding is not None:
+        pytest.fail(str(shrunk(report.finding)), pytrace=False)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_some_bytes_are_taken_or_refused(name: str, seed: int) -> None:
+    """The quick suite's share."""
+    judge(run(TARGETS[name], seed, inputs=BRIEF))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TARGETS)
+def test_any_bytes_are_taken_or_refused(name: str, seed: int) -> None:
+    report = run(TARGETS[name], seed, seconds=SECONDS)
+    judge(report)
+    assert report.inputs > len(TARGETS[name].seeds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TARGETS)
+def test_no_input_of_64_kib_costs_much(name: str) -> None:
+    target = TARGETS[name]
+    assert target.bombs
+    for cost in costs_of(target):
+        print(cost)
+        assert cost.mib <= target.bound_mib, cost
+        assert cost.ms <= GENEROUS * target.bound_ms, cost
+
+
+# -- the frame itself --------------------------------------------------------------------------------------------------
+
+
+def broken(data: bytes) -> None:
+    """A reader with a fault behind two doors, which guidance opens one after the other."""
+    if not data.startswith(b"ab"):
+        raise ValueError
+    if data[2:3] == b"c":
+        if len(data) > 8 and data[6] == 0xFF:
+            raise KeyError("the fault")
+        raise ValueError
+
+
+def endless(data: bytes) -> None:
+    while data[:1] == b"!":
+        pass
+
+
+BROKEN = Target("broken", broken, (b"ab",), (ValueError,), (b"c",))
+
+
+def test_a_fault_is_found_and_made_small(seed: int) -> None:
+    report = run(BROKEN, seed, inputs=200_000)
+    assert report.finding is not None
+    assert isinstance(report.finding.error, KeyError)
+    small = shrunk(report.finding)
+    assert len(small.data) == 9
+    assert small.data.startswith(b"abc")
+    assert f"tests.fuzz.frame broken --repeat {small.data.hex()}" in str(small)
+
+
+def test_the_same_seed_gives_the_same_inputs(seed: int) -> None:
+    def inputs(seed: int) -> list[bytes]:
+        seen: list[bytes] = []
+        run(Target("seen", seen.append, (b"abc", b"xyz"), words=(b"w",)), seed, inputs=500)
+        return [data for data, _ in groupby(seen)]  # what is measured or traced is read again at once
+
+    assert inputs(seed) == inputs(seed)
+    assert inputs(seed) != inputs(seed + 1)
+
+
+def test_an_input_that_takes_no_end_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.fuzz.frame.finding.LOOK_S", LOOK_S / 20)
+    finding = finding_of(Target("endless", endless, (b"!",)), b"!")
+    assert finding is not None
+    assert isinstance(finding.error, TooSlow)
+    assert finding_of(Target("endless", endless, ()), b"?") is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        ("traceparent --inputs 50", 0, "traceparent "),
+        ("proxy --repeat 50524f5859", 0, "nothing is wrong"),
+        ("traceparent --inputs 20 --json", 0, '"inputs": 20'),
+        ("nosuch", 2, "there is no target nosuch"),
+    ],
+)
+def test_the_command(arguments: str, code: int, told: str, root: Path) -> None:
+    command = [sys.executable, "-m", "tests.fuzz.frame", *shlex.split(arguments)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120)
+    assert done.returncode == code, done.stderr
+    assert told in done.stdout + done.stderr
