@@ -176,11 +176,17 @@ class Disk:
         return image
 
     def flip(self, name: str, bit: int) -> None:
-        """Turn one bit of a file around, on the platter and in the cache."""
+        """Turn one bit of a file around: on the platter, in the cache, and on the way from one to the other."""
         file = self.files[name]
+        at = bit >> 3
         for data in (file.cache, file.platter):
-            if bit >> 3 < len(data):
-                data[bit >> 3] ^= 1 << (bit & 7)
+            if at < len(data):
+                data[at] ^= 1 << (bit & 7)
+        for index, (start, sector) in enumerate(file.dirty):
+            if start <= at < start + len(sector):
+                turned = bytearray(sector)
+                turned[at - start] ^= 1 << (bit & 7)
+                file.dirty[index] = start, bytes(turned)
 
     def _empty(self) -> Disk:
         image = Disk(self.random, self.bytes_max)

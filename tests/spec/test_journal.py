@@ -323,6 +323,16 @@ def test_a_damaged_segment_is_set_aside_when_it_is_not_needed_any_more() -> None
     assert again.recovered()[0].damage == []
 
 
+def test_a_flipped_bit_stays_flipped_when_the_cache_is_written() -> None:
+    disk = Disk(Random(1))
+    disk.do(Create("a"))
+    disk.do(Write("a", 0, bytes(1_024)))
+    disk.flip("a", 8 * 600)
+    disk.do(Sync("a"))
+    disk.do(SyncFolder())
+    assert disk.crash().read("a") == disk.read("a") == bytes(600) + b"\1" + bytes(423)
+
+
 def test_virtual_time_carries_a_journal() -> None:
     simulation = Simulation(1)
     journal = Journal(STORE, SMALL)
