@@ -118,8 +118,7 @@ class Connecting:
         properties: Properties = dict(proof or {})
         client_id = ClientId(connect.client_id)
         if not client_id:
-            client_id = ClientId(self._new_client_id())
-            while client_id in self.sessions:  # chance is not trusted with [5: MQTT-3.2.2-16]
+            while not client_id or client_id in self.sessions:  # chance is not trusted with [5: MQTT-3.2.2-16]
                 client_id = ClientId(self._new_client_id())
             properties[Property.ASSIGNED_CLIENT_IDENTIFIER] = client_id
         known = self.sessions.get(client_id)
@@ -173,6 +172,7 @@ class Connecting:
             properties.pop(Property.USER_PROPERTY, None)
             packet = encode_packet(connack, connection.dialect)
         if not connection.fits(packet):  # a maximum below about 20 bytes leaves no room for what we must say
+            session.will = None  # nobody was told that it is kept
             connection.close()
             return
         if session.number and session.waits:

@@ -238,6 +238,16 @@ def test_user_properties_of_connack_are_left_out_where_they_do_not_fit(play_v5: 
     assert all(len(octets) <= 30 for octets in play_v5.client("alice").octets)
 
 
+@pytest.mark.mqtt(v5="MQTT-3.1.2-24")
+def test_a_client_that_takes_no_connack_was_never_here(play_v5: Any) -> None:
+    """Nor is its will published."""
+    play_v5(READER)
+    play_v5("""
+    bob > CONNECT bytes-max=8 will=w/bob will-payload="gone"    bob < CLOSED
+    wait 1h
+    """)
+
+
 TINY = Terms(client_id_bytes_max=4)
 
 
