@@ -225,8 +225,11 @@ class Trial:
         self.said = {lsn: record for lsn, record in self.said.items() if lsn <= found.lsn}
         for lsn in [lsn for lsn in self.places if lsn > found.lsn]:
             del self.places[lsn]
-        self.lost = {lsn for lsn in self.lost if lsn >= found.replay_from}
-        self.lost |= {lsn for lsn in range(found.replay_from, found.lsn + 1) if told(found, lsn)}
+        self.replay_from = min(self.replay_from, found.replay_from)
+        self.lost = {
+            lsn for lsn in self.lost if lsn >= self.replay_from
+        }  # a header that is not synced may be gone again
+        self.lost |= {lsn for lsn in range(self.replay_from, found.lsn + 1) if told(found, lsn)}
         if found.damage or is_flipped:  # it may be told again until a snapshot makes the bad place superfluous
             self.lost.add(found.lsn)
         image.write_fails, image.sync_fails = self.disk.write_fails, self.disk.sync_fails
@@ -234,15 +237,16 @@ class Trial:
         self.stating = 0
         self.snapshots = {first: last for first, last in self.snapshots.items() if last <= found.lsn}
         self.promised = min(max(self.promised, old.synced), found.lsn)
-        self.replay_from = min(self.replay_from, found.replay_from)
         self.journal = Journal(STORE, old.options, found, skip=self.random.randrange(1000))
 
 
 def told(found: Found, lsn: int) -> bool:
     """Whether the report says that record *lsn* is lost."""
     torn = found.torn
-    return not found.store or any(damage.first_lsn <= lsn <= damage.last_lsn for damage in found.damage) or (
-        torn is not None and (torn.first_lsn == 0 or torn.first_lsn <= lsn)
+    return (
+        not found.store
+        or any(damage.first_lsn <= lsn <= damage.last_lsn for damage in found.damage)
+        or (torn is not None and (torn.first_lsn == 0 or torn.first_lsn <= lsn))
     )
 
 
