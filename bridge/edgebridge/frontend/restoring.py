@@ -105,7 +105,7 @@ class Restoring:
                 stored.accepted_at -= self._keeping.clock
                 stored.expires_at = self._instant(stored.expires_at)
             messages[stored.stored].copies += 1
-            entry = Entry(stored, copy.qos, copy.retain, copy.identifiers, copy.label)
+            entry = Entry(stored, copy.qos, copy.retain, copy.identifiers, copy.label or stored.topic)
             entry.number = session.last_copy = number_
             entry.released = copy.released
             if copy.packet_id:

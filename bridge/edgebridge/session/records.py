@@ -165,7 +165,8 @@ def _copy(session: int, entry: Entry) -> tuple[bytes, bytes]:
     flags = entry.qos | entry.retain << 2 | entry.released << 3
     identifiers = entry.identifiers
     head = ONE_COPY.pack(session, entry.number, flags, entry.packet_id, len(identifiers))
-    label = write_text(entry.text)
+    text = entry.text
+    label = b"\0\0" if text == entry.publication.topic else write_text(text)  # most ask for the topic itself
     if identifiers:
         label += b"".join([identifier.to_bytes(4, "big") for identifier in identifiers])
     return head, label

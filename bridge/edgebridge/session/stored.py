@@ -36,7 +36,7 @@ from edgebroker.publication import Publication
 
 @dataclass(slots=True)
 class StoredCopy:
-    """One copy on its way to one session. `packet_id` is 0 if it was never sent."""
+    """One copy on its way to one session. `packet_id` is 0 if it was never sent; an empty `label` is the topic."""
 
     message: StoredMessage
     number: int
