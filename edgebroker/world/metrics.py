@@ -154,7 +154,7 @@ def _journal(page: Exposition, insight: Insight) -> None:
     written = files.bytes_written
     page.counter("edgebroker_journal_written_bytes", "Bytes handed to the operating system.", written, "bytes")
     card = files.card_bytes_written
-    page.counter("edgebroker_journal_card_bytes", "Bytes that went to the card, in whole sectors or pages.", card, "bytes")
+    page.counter("edgebroker_journal_card_bytes", "Bytes that went to the card, in sectors or pages.", card, "bytes")
     times = files.sync_us
     page.family("edgebroker_journal_sync_seconds", "histogram", "How long syncs took.", "seconds")
     for bound_us, count in times.buckets():
