@@ -24,6 +24,7 @@ def repeat(seed: int, disk_fails: float) -> str:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("disk_fails", [0.0, 0.03], ids=["power", "power-and-disk"])
 @pytest.mark.parametrize("part", range(PARTS))
 def test_what_was_acknowledged_survives(seed: int, part: int, disk_fails: float) -> None:
