@@ -160,17 +160,20 @@ class _Normalisation:
 
     def _uncovered(self, conjunctions: list[_Conjunction]) -> list[_Conjunction]:
         """Those that no other one covers. A conjunction covers none that tests fewer attributes."""
-        kept: list[_Conjunction] = []
+        # With their masks, which tell most pairs apart: 64 conjunctions are 4,000 pairs, and a call takes 0.5 us.
+        kept: list[tuple[int, _Conjunction]] = []
         for conjunction in sorted(conjunctions, key=len):
-            if not any(self._covers(general, conjunction) for general in kept):
-                kept = [one for one in kept if len(one) < len(conjunction) or not self._covers(conjunction, one)]
-                kept.append(conjunction)
-        return kept
+            mask = self._mask(conjunction)
+            if not any(not wide & ~mask and self._covers(general, conjunction) for wide, general in kept):
+                kept = [one for one in kept if mask & ~one[0] or not self._covers(conjunction, one[1])]
+                kept.append((mask, conjunction))
+        return [conjunction for _, conjunction in kept]
 
     def _covers(self, general: _Conjunction, special: _Conjunction) -> bool:
-        """Whether every test of *general* follows from the test that *special* makes of the same attribute."""
-        if self._mask(general) & ~self._mask(special):
-            return False
+        """Whether every test of *general* follows from the test that *special* makes of the same attribute.
+
+        It makes one of each: that is what their masks tell.
+        """
         have = self._by_bit(special)
         return all(self._follows(have[self._bits[want]], want) for want in general)
 

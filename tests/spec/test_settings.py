@@ -260,8 +260,20 @@ def test_the_documentation_lists_every_key_with_its_default_and_range(root: Path
         ("[" + "'a' . " * 30_000 + '"a"]', "1: a name of more than 16 parts"),
         ("a = " + "[" * 60_000, "lists or tables nest too deep"),
         ("a = " + "{a=" * 20_000, "lists or tables nest too deep"),
+        ("a = " + "9" * 5_000, "a number has thousands of digits"),
     ],
 )
 def test_names_and_lists_without_end_are_refused_before_they_cost_much(text: str, why: str) -> None:
     (told,) = refusal(text)
     assert why in told
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n".join(f"[a{number}]" for number in range(99)),
+        "[node]\n" + "\n".join(f"a{number} = 1" for number in range(99)),
+    ],
+)
+def test_no_more_problems_are_told_than_anybody_reads(text: str) -> None:
+    assert len(refusal(text)) == 20

@@ -92,11 +92,13 @@ def saslprep(text: str) -> str:
     prepared = unicodedata.normalize("NFKC", mapped)
     if not prepared:
         raise SecretInvalid("the password is empty")
-    for character in prepared:
+    # Each character once: U+FDFA becomes 18, and a name of 4 KiB, by somebody unknown, would take 20 ms.
+    different = dict.fromkeys(prepared)
+    for character in different:
         if any(prohibits(character) for prohibits in _PROHIBITED):
             raise SecretInvalid(f"SCRAM does not allow the character U+{ord(character):04X} in a password")
-    if any(map(stringprep.in_table_d1, prepared)) and (  # RFC 3454 section 6: writing from right to left
-        any(map(stringprep.in_table_d2, prepared))
+    if any(map(stringprep.in_table_d1, different)) and (  # RFC 3454 section 6: writing from right to left
+        any(map(stringprep.in_table_d2, different))
         or not (stringprep.in_table_d1(prepared[0]) and stringprep.in_table_d1(prepared[-1]))
     ):
         raise SecretInvalid("the password mixes writing directions in a way that SCRAM does not allow")

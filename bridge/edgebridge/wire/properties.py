@@ -170,6 +170,7 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 """Table 2-4, in its order."""
 
+_USER_PROPERTY: Final = int(Property.USER_PROPERTY)  # every carrier may have it
 _RULE_OF: Final[dict[int, Rule]] = {int(rule.key): rule for rule in RULES}
 _RULES_OF_CARRIER: Final[dict[Carrier, dict[int, Rule]]] = {
     carrier: {number: rule for number, rule in _RULE_OF.items() if carrier in rule.carriers} for carrier in Carrier
@@ -192,7 +193,15 @@ def read_properties(body: bytes, at: int, carrier: Carrier) -> tuple[Properties,
         raise PacketTooLarge(f"{length} bytes of properties, the limit is {PROPERTIES_BYTES_MAX}")
     rules = _RULES_OF_CARRIER[carrier]
     properties: Properties = {}
+    pairs: list[tuple[str, str]] = []
     while at < end:
+        # What may be repeated without end goes the short way: 64 KiB have room for 13,000 of them.
+        if body[at] == _USER_PROPERTY:
+            pair, at = fields.read_pair(body, at + 1)
+            if not pairs:
+                properties[Property.USER_PROPERTY] = pairs
+            pairs.append(pair)
+            continue
         # An identifier is a variable byte integer, but every one that exists fits one byte.
         rule = rules.get(body[at])
         if rule is None:
@@ -200,7 +209,7 @@ def read_properties(body: bytes, at: int, carrier: Carrier) -> tuple[Properties,
         value, at = rule.kind.read(body, at + 1)
         if isinstance(value, int) and not rule.low <= value <= rule.high:
             raise rule.error(f"{rule.key.name} is {value}", v5=rule.clause)
-        if rule.listed and (carrier is not Carrier.SUBSCRIBE or rule.key is Property.USER_PROPERTY):
+        if rule.listed and carrier is not Carrier.SUBSCRIBE:
             properties.setdefault(rule.key, []).append(value)  # type: ignore[union-attr]
         elif rule.key in properties:
             raise ProtocolViolation(f"{rule.key.name} occurs twice", v5=rule.clause)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from functools import lru_cache
 from typing import Final
 
 from .bridgeoptions import OPTIONS as BRIDGES
@@ -16,6 +17,8 @@ OPTIONS: Final[dict[str, Rule]] = LIMITS | STORE | LISTENERS | SECURITY | BRIDGE
 """By name; `include_dir` is followed where it stands."""
 
 INCLUDE: Final = "include_dir"
+NAME_MAX: Final = 40
+"""Characters; the longest option has 33. To look for what is near a name of 64 KiB takes seconds."""
 FREE: Final = ("auth_opt_", "plugin_opt_")
 """What follows is the plug-in's own name."""
 
@@ -27,7 +30,10 @@ def rule_of(name: str) -> Rule | None:
     return _OF_PLUGIN if name.startswith(FREE) else OPTIONS.get(name)
 
 
+@lru_cache(1_000)
 def nearest(name: str) -> str:
     """The option that may have been meant; empty if none is near."""
+    if len(name) > NAME_MAX:
+        return ""
     found = difflib.get_close_matches(name, [*OPTIONS, INCLUDE], n=1)
     return found[0] if found else ""

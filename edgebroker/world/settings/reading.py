@@ -17,9 +17,10 @@ from edgebroker.world.valuekinds import Kind, Unusable
 
 FILE_BYTES_MAX = 1 * limits.MIB  # ours has about 1 KiB; a larger file is something else, given by mistake
 TABLES_MAX = 64  # of one list, as of listeners: each is a socket; more is a file that a program wrote by mistake
+PROBLEMS_MAX = 20  # told at once; a file of another kind has one in each line, and a hint for each takes its time
 PARTS_MAX = 16  # of a dotted name: what tomllib takes for one grows with their square, 32,000 of them keep it minutes
 _PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
-_DEEP = re.compile(rf"{_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{PARTS_MAX}}}")
+_DEEP = re.compile(rf"(?<![A-Za-z0-9_-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{PARTS_MAX}}}")
 
 Sections = Mapping[str, Section]
 
@@ -49,11 +50,17 @@ def read(known: Sections, text: str, file: str, folder: Path) -> dict[str, Any]:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SettingsRefused([_not_toml(known, str(error), text, file)]) from error
+    except ValueError as error:  # of `int`, which reads 4,300 digits at most
+        raise SettingsRefused([Problem(file, 0, "", "a number has thousands of digits")]) from error
     except RecursionError as error:
         why = "lists or tables nest too deep"
         raise SettingsRefused([Problem(file, 0, "", f"not TOML: {why}", "no key takes more than a list")]) from error
     reader = _Reader(known, KeyLines.of(text), file, folder)
-    sections = {name: reader.section(name, values) for name, values in content.items()}
+    sections = {}
+    for name, values in content.items():
+        sections[name] = reader.section(name, values)
+        if len(reader.problems) >= PROBLEMS_MAX:
+            break
     if reader.problems:
         raise SettingsRefused(sorted(reader.problems, key=lambda problem: problem.line))
     return sections
@@ -106,6 +113,8 @@ class _Reader:
                 given[name] = read_value(self._known, section, name, value, self._folder)
             except Unusable as error:
                 self._problem((*path, name), f"{section.name}.{name}", *error.args)
+                if len(self.problems) >= PROBLEMS_MAX:
+                    break
         if len(self.problems) > before:
             return None
         made = section.made(**given)

@@ -140,7 +140,7 @@ def read(data: bytes) -> None:
             packet = decode_packet(*frame, dialect)
             spoken = packet.dialect if isinstance(packet, Connect) else dialect
             octets = encode_packet(packet, spoken)
-            if octets:
+            if octets and not (dialect.is_old and isinstance(packet, ConnAck)):  # 3.1 does not tell of sessions
                 again = Framer(1 << 28)
                 again.feed(octets)
                 written = again.next_frame()
@@ -182,9 +182,8 @@ BOMBS = {
     "UNSUBSCRIBE from many filters": lambda: packet(0xA2, filled(b"\0\1#", b"\0\1\0", size=BOMB_BYTES - 8)),
     "SUBACK of many": lambda: packet(0x90, filled(b"\1", b"\0\1\0", size=BOMB_BYTES - 8)),
     "UNSUBACK of many": lambda: packet(0xB0, filled(b"\0", b"\0\1\0", size=BOMB_BYTES - 8)),
-    "many PINGREQs": lambda: filled(b"\xc0\0", b"\1"),
-    "many tiny PUBLISHes": lambda: filled(b"\x30\4\0\1a\0", b"\1"),
-    "many PUBACKs": lambda: filled(b"\x40\2\0\1", b"\1"),
 }
 
-TARGETS = (Target("packets", read, tuple(seeds(SPOKEN)), (ProtocolError,), WORDS, bombs=BOMBS, plain=decode),)
+TARGETS = (
+    Target("packets", read, tuple(seeds(SPOKEN)), (ProtocolError,), WORDS, bombs=BOMBS, plain=decode, bound_ms=20),
+)

@@ -213,5 +213,13 @@ TARGETS = (
         plain=read_cbor,
     ),
     # Where cbor2 cannot be bounded. Nothing is compiled here: what it costs is told apart.
-    Target("cbor-plainly", read_plain, (*map(cbor2.dumps, VALUES),), (ValueError,), make=make_cbor, bombs=CBOR_BOMBS),
+    Target(
+        "cbor-plainly",
+        read_plain,
+        (*map(cbor2.dumps, VALUES),),
+        (ValueError,),
+        make=make_cbor,
+        bombs=CBOR_BOMBS,
+        bound_ms=60,
+    ),
 )

@@ -170,5 +170,6 @@ TARGETS = (
         shuffled,
         bombs=RECORD_BOMBS,
         plain=apply_alone,
+        bound_ms=30,  # 30,000 records of a byte; the gateway's own disk, once at the start
     ),
 )

@@ -129,5 +129,6 @@ TARGETS = (
         mend=sealed_journal,
         bombs=JOURNAL_BOMBS,
         plain=recover_alone,
+        bound_ms=30,  # the gateway's own disk, once at the start; all searches together are bounded by the salvage
     ),
 )
