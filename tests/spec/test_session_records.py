@@ -286,6 +286,29 @@ def test_a_later_session_of_a_client_takes_the_place_of_one_whose_end_is_lost() 
     assert [one.client_id for one in stored.sessions.values()] == ["bob"]
 
 
+@pytest.mark.parametrize("number", [1 << 62, 1 << 63, (1 << 64) - 1])
+def test_a_message_beyond_all_numbers_is_none(number: int) -> None:
+    """Compiled code counts with 63 bits, and the next message would be numbered from there."""
+    of = publication(1)
+    record = message_record(of, CLOCK, [(session(1), entry(of, 1))])
+    spoilt = record[:2] + number.to_bytes(8) + record[10:]
+    stored = Stored()
+    stored.apply(session_record(session(1)))
+    stored.apply_numbered(2, spoilt)
+    stored.finish()
+    assert stored.invalid == 1
+    assert stored.last_message == 0
+    assert describe(spoilt)["kind"] in ("message", "unknown")
+
+
+def test_a_copy_that_is_said_of_another_message_is_one_of_that() -> None:
+    of, other = publication(1), publication(2)
+    records = [message_record(one, CLOCK, [(session(1), entry(one, 1))]) for one in (of, other)]
+    stored = replayed(session_record(session(1)), *records)
+    (kept,) = stored.sessions[1].copies.values()
+    assert (kept.message.number, kept.message.copies) == (2, 1)
+
+
 def test_half_a_message_leaves_no_copy_without_a_message() -> None:
     of = publication(9)
     whole = message_record(of, CLOCK, [(session(1), entry(of, 1)), (session(2, "bob"), entry(of, 1))])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from struct import error as StructError
 from typing import Any, Final
 
 from edgebridge.session.records import (
@@ -22,8 +21,7 @@ from edgebridge.session.records import (
     WILL,
     Kind,
 )
-from edgebridge.session.storedmessage import publication_of
-from edgebridge.wire.errors import ProtocolError
+from edgebridge.session.storedmessage import MISREAD, publication_of
 from edgebridge.wire.fields import read_text
 
 
@@ -33,7 +31,7 @@ def describe(record: bytes) -> dict[str, Any]:
         kind = Kind(record[0])
         described: dict[str, Any] = {"kind": kind.name.lower()}
         described.update(_DESCRIBED[kind](record))
-    except (IndexError, KeyError, ValueError, StructError, ProtocolError):
+    except MISREAD:
         return {"kind": "unknown", "hex": record[:64].hex()}
     return described
 

@@ -234,6 +234,8 @@ class Stored:
 
     def _message(self, record: bytes) -> None:
         _, flags, number, accepted_at, expires_at, publisher, packet_id, copies = MESSAGE.unpack_from(record)
+        if number >> 62:
+            raise ValueError("a number that no message reaches")  # the next ones would not fit 63 bits
         if accepted_at > self.clock:
             self.clock = accepted_at
         if number > self.last_message:
@@ -278,8 +280,11 @@ class Stored:
             identifiers = tuple([int.from_bytes(record[start : start + 4], "big") for start in range(at, end, 4)])
         session = self.sessions.get(number)
         if session is not None:
-            if copy not in session.copies:
+            held = session.copies.get(copy)
+            if held is None or held.message is not message:
                 message.copies += 1
+                if held is not None:
+                    self._leave(held)
             released = flags & IS_RELEASED != 0
             session.copies[copy] = StoredCopy(
                 message, copy, flags & QOS, flags & RETAIN != 0, released, packet_id, identifiers, label

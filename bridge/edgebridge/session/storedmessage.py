@@ -11,8 +11,8 @@ from edgebridge.wire.fields import read_text
 from edgebridge.wire.properties import Carrier, Properties, Property, read_properties, text, user_properties
 from edgebroker.publication import Publication
 
-MISREAD: Final = (KeyError, IndexError, ValueError, StructError, ProtocolError)
-"""What reading bytes that are no record raises."""
+MISREAD: Final = (KeyError, IndexError, ValueError, OverflowError, StructError, ProtocolError)
+"""What reading bytes that are no record raises. OverflowError is of compiled code: instants there have 63 bits."""
 
 
 class StoredMessage:

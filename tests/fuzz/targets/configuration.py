@@ -189,7 +189,7 @@ TARGETS = (
         },
         plain=load,
         bound_ms=100,  # tomllib takes 0.7 us a byte; the operator's own file, read at the start and on SIGHUP
-        bound_mib=10,
+        bound_mib=12,
     ),
     Target(
         "mosquitto-conf",
