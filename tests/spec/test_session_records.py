@@ -309,6 +309,13 @@ def test_a_copy_that_is_said_of_another_message_is_one_of_that() -> None:
     assert (kept.message.number, kept.message.copies) == (2, 1)
 
 
+def test_a_subscription_identifier_that_no_packet_can_carry_is_none() -> None:
+    """Compiled code has 31 bits for it."""
+    stored = replayed(session_record(session(1)))
+    stored.apply_numbered(2, subscription_record(1, "t/#", "", 1, False, False, 268_435_456))
+    assert (stored.invalid, stored.sessions[1].subscriptions) == (1, {})
+
+
 def test_half_a_message_leaves_no_copy_without_a_message() -> None:
     of = publication(9)
     whole = message_record(of, CLOCK, [(session(1), entry(of, 1)), (session(2, "bob"), entry(of, 1))])

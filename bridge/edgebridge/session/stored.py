@@ -28,7 +28,7 @@ from edgebridge.session.records import (
     Kind,
 )
 from edgebridge.session.storedmessage import MISREAD, StoredMessage, publication_of
-from edgebridge.wire.fields import read_binary, read_text, read_u16
+from edgebridge.wire.fields import VARIABLE_MAX, read_binary, read_text, read_u16
 from edgebridge.wire.packets import Will
 from edgebridge.wire.properties import Carrier, read_properties
 from edgebroker.publication import Publication
@@ -211,6 +211,8 @@ class Stored:
 
     def _subscribed(self, record: bytes) -> None:
         _, number, options, identifier = SUBSCRIPTION.unpack_from(record)
+        if identifier > VARIABLE_MAX:
+            raise ValueError("a subscription identifier that no packet can carry")
         topic_filter, at = read_text(record, SUBSCRIPTION.size)
         where, _ = read_text(record, at)
         session = self.sessions.get(number)
