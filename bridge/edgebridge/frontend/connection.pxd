@@ -12,11 +12,13 @@ cdef class Connection:
     cdef public object meter, certificate, entrance
     cdef public bint closing, is_dirty, is_held, is_resumed, is_v5, paused, has_problem_information
     cdef public bytes last_words
-    cdef public object gates, out_aliases
+    cdef public object out_aliases
     cdef public object dialect, farewell, heard, keep_alive, number, peer, state, transport, verdict
-    cdef public list dirty, out, out_runs, pending
+    cdef public list dirty, gates, out, out_runs, pending
     cdef public Py_ssize_t out_bytes, out_bytes_max, out_messages, packet_bytes_max, pending_bytes, pending_wanted
     cdef public Session session
+    cpdef list take_out(self)
+    cpdef tuple take_written(self)
     cpdef send(self, bytes packet)
     cpdef close(self)
     cpdef Py_ssize_t count_waiting(self, int first=*) except -1

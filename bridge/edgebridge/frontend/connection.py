@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 from edgebridge.frontend.entrance import LOCAL, Certificate
@@ -119,7 +118,7 @@ class Connection:
         self.out_messages = 0
         self.out_runs: list[tuple[str, int, int, str, str, Instant, int]] = []
         """(publisher, first number, count, topic, subscription, accepted at, payload bytes) of QoS 0 in `out`."""
-        self.gates: deque[Gate] = deque()
+        self.gates: list[Gate] = []
         """What waits for the disk (`keeping`): the last part of `out`, in parts."""
         self.last_words = b""
         """The last packet, if `out` holds what waits for the disk: that is not written any more."""

@@ -258,7 +258,7 @@ class Keeping:
             gates = connection.gates
             count = len(gates)
             while gates and gates[0].lsn <= self.synced:
-                gates.popleft()
+                del gates[0]
             if len(gates) != count:
                 self.waiting.append(connection)
             if gates:
