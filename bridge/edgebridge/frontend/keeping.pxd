@@ -10,4 +10,4 @@ cdef class Keeping:
     cdef list _held
     cdef long long _taken
     cdef int _sender_packet_id
-    cdef object _planned
+    cdef object _planned, _committed_at

@@ -66,6 +66,8 @@ class Keeping:
         self._taken = 0  # the last record that is on its way to the disk
         self._held: list[Connection] = []
         self._planned: Instant = NEVER
+        self._committed_at: Instant = -NEVER
+        """When the last commit began. The next one for which somebody waits begins `commit_us` later, or at once."""
         self.is_taking = False
         """What is being published is QoS 2 and its publisher waits: no reader may have it before that is on disk, or a
         crash would make it a message that was never taken, and its second coming a duplicate."""
@@ -245,6 +247,7 @@ class Keeping:
             self._plan()
         elif work.upto:
             self._taken = work.upto
+            self._committed_at = now
         return work
 
     def done(self, work: Work, now: Instant) -> None:
@@ -290,8 +293,8 @@ class Keeping:
         journal = self.journal
         assert journal is not None
         if waits:
-            self.awaited = journal.append(record, now)
-            by = now + journal.options.commit_us
+            by = max(now, self._committed_at + journal.options.commit_us)
+            self.awaited = journal.append(record, now, by)
         else:
             by = now + patience_us
             journal.append(record, now, by)

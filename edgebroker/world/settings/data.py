@@ -19,5 +19,5 @@ class DataSettings:
     dir: Path | None = key(None, Folder())
     durability: Durability = key(SYNC, DurabilityKind())
     clients: tuple[ClientDurability, ...] = key((), Several(ClientDurabilityKind(), 256))
-    commit_ms: int = key(5, Whole(1, 1_000))
+    commit_ms: int = key(15, Whole(1, 1_000))
     bytes_max: int = key(JOURNAL_BYTES_MAX, Whole(32 * MIB, 64 * 1_024 * MIB))
