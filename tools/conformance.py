@@ -145,6 +145,7 @@ def _held(one: Statement) -> str:
 
 
 def main() -> int:
+    """Write the page, or say what it would say. Exit code 1 if it is out of date."""
     parser = argparse.ArgumentParser(description="write docs/conformance.md from the statements and the tests' marks")
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if the page is out of date")
     parser.add_argument("--count", action="store_true", help="write nothing; say how many statements have tests")

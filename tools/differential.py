@@ -26,6 +26,7 @@ from differential.shrinking import shrunk  # type: ignore[import-not-found]  # n
 
 
 def main() -> int:
+    """Play the scripts against both brokers. Exit code 1 if a difference has no explanation."""
     parser = argparse.ArgumentParser(description="compare our broker with Mosquitto on generated packet scripts")
     parser.add_argument("--scripts", type=int, default=100, help="how many (100)")
     parser.add_argument("--seed", type=int, default=1, help="of the scripts (1)")

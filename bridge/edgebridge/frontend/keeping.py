@@ -36,8 +36,6 @@ from edgebroker.storage.journal.work import Work
 
 COMMIT: Final = ("commit",)
 """The deadline at which waiting records go to the disk."""
-
-
 NEVER: Final[Instant] = 1 << 62
 
 
