@@ -16,7 +16,8 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path += [str(ROOT / "tests" / "live"), str(ROOT), str(ROOT / "bridge")]
+# In front: else this file, which has the package's name, would be found in its place.
+sys.path[:0] = [str(ROOT / "tests" / "live"), str(ROOT), str(ROOT / "bridge")]
 
 from differential import brokers  # type: ignore[import-not-found]  # noqa: E402
 from differential.comparison import CLASSES, Comparison, play  # type: ignore[import-not-found]  # noqa: E402
