@@ -16,8 +16,10 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# In front: else this file, which has the package's name, would be found in its place.
-sys.path[:0] = [str(ROOT / "tests" / "live"), str(ROOT), str(ROOT / "bridge")]
+# This file has the name of the package that it needs: its own folder, where a script begins to look, is left out.
+HERE = Path(__file__).resolve().parent
+FOLDERS = [str(ROOT / "tests" / "live"), str(ROOT), str(ROOT / "bridge")]
+sys.path[:] = [*FOLDERS, *(folder for folder in sys.path if Path(folder).resolve() != HERE)]
 
 from differential import brokers  # type: ignore[import-not-found]  # noqa: E402
 from differential.comparison import CLASSES, Comparison, play  # type: ignore[import-not-found]  # noqa: E402
