@@ -1,0 +1,157 @@
+"""`edgebroker topology`: check, draw and plan how sites and gateways are joined. docs/topology.md explains the file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edgebroker import limits
+from edgebroker.cli import Refused
+from edgebroker.cli.fileproblems import refuse
+from edgebroker.cli.topology.account import figures, sentences
+from edgebroker.cli.topology.drawing import drawing, place
+from edgebroker.cli.topology.picture import picture
+from edgebroker.cli.topology.tomltext import toml_text
+from edgebroker.overlay.difference import Change, difference
+from edgebroker.overlay.plan import plan
+from edgebroker.overlay.topology import Topology
+from edgebroker.overlay.uplink import UPLINKS
+from edgebroker.world.settings import SettingsRefused
+from edgebroker.world.topology import load_topology
+from edgebroker.world.topology.sections import NAME
+from edgebroker.world.valuekinds import Unusable
+
+OVERLAY_PORT = 8884  # beside MQTT's 8883, which a gateway's devices may use
+
+file_argument = click.argument("file", type=click.Path(path_type=Path))
+json_flag = click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object.")
+
+
+@click.group("topology", help="Check, draw and plan how sites and gateways are joined.")
+def command() -> None:
+    """The group; see its commands."""
+
+
+@command.command("check")
+@file_argument
+@click.option("--against", "old", type=click.Path(path_type=Path), help="The file that running gateways have.")
+@json_flag
+def check(file: Path, old: Path | None, as_json: bool) -> None:
+    """Is FILE a topology, and what does it promise?
+
+    Exit code 0 if it is, 2 if not; then every mistake is shown with its line and how to mend it. With --against also
+    what is different, and exit code 1 if gateways must be stopped and started to take it.
+    """
+    topology = _load(file, as_json)
+    changes = difference(_load(old, as_json), topology) if old is not None else ()
+    is_live = all(change.is_live for change in changes)
+    if as_json:
+        told: dict[str, Any] = {"ok": True, "file": str(file)} | figures(topology)
+        if old is not None:
+            told |= {"changes": [asdict(change) for change in changes], "is_live": is_live}
+        click.echo(json.dumps(told))
+    else:
+        click.echo(f"{file}: OK")
+        for sentence in sentences(topology):
+            click.echo(sentence)
+        if old is not None:
+            _tell_changes(old, changes)
+    sys.exit(0 if is_live else 1)
+
+
+@command.command("show")
+@file_argument
+@click.option("--gateway", "name", metavar="NAME", help="Only this one: what it holds, and its connections.")
+@click.option("--svg", type=click.Path(path_type=Path, dir_okay=False), help="Write a drawing to this file too.")
+def show(file: Path, name: str | None, svg: Path | None) -> None:
+    """Draw the topology in FILE: sites, gateways, the positions they hold; who dials whom, and where."""
+    topology = _load(file)
+    for line in drawing(topology) if name is None else place(topology, topology.gateway(name)):
+        click.echo(line)
+    if svg is not None:
+        try:
+            svg.write_text(picture(topology), encoding="utf-8")
+        except OSError as error:
+            raise Refused(f"{svg}: cannot be written: {error.strerror}") from error
+
+
+@command.command("plan")
+@click.option("--sites", required=True, metavar="N or NAMES", help="How many sites, or their names: north,south.")
+@click.option("--gateways", required=True, metavar="N,N,...", help="How many gateways each site has; or one for all.")
+@click.option("--name", "federation", default="federation", show_default=True, help="What the federation is called.")
+@click.option(
+    "--uplink", type=click.Choice(list(UPLINKS)), default="wan", show_default=True, help="The class of all uplinks."
+)
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65_535),
+    default=OVERLAY_PORT,
+    show_default=True,
+    help="Where gateways listen for each other.",
+)
+def plan_command(sites: str, gateways: str, federation: str, uplink: str, port: int) -> None:
+    """Print a good topology file: short ways, fair shares, few connections.
+
+    A gateway's name stands for its host until you write its address.
+    """
+    names = _site_names(sites)
+    counts = _counts(gateways)
+    if len(counts) == 1:
+        counts *= len(names)
+    if len(counts) != len(names):
+        raise click.UsageError(
+            f"--gateways has {len(counts)} numbers for {len(names)} sites: one for each, or one for all"
+        )
+    for name in (federation, *names):
+        try:
+            NAME.read(name, Path())
+        except Unusable as error:
+            raise click.UsageError(f"a name {error.args[0]}: {error.args[1]}") from error
+    if len(set(names)) != len(names):
+        raise click.UsageError("--sites names one twice")
+    draft = plan(federation, dict(zip(names, counts, strict=True)), UPLINKS[uplink], port)
+    click.echo(toml_text(draft), nl=False)
+
+
+def _load(file: Path, as_json: bool = False) -> Topology:
+    """The topology in *file*; or every mistake, and exit code 2."""
+    try:
+        return load_topology(file)
+    except SettingsRefused as refused:
+        refuse(file, refused, as_json)
+
+
+def _tell_changes(old: Path, changes: tuple[Change, ...]) -> None:
+    click.echo(f"against {old}:" if changes else f"means the same as {old}, in every respect")
+    for change in changes:
+        click.echo(f"  {'live   ' if change.is_live else 'restart'}  {change.text}")
+    if changes:
+        is_live = all(change.is_live for change in changes)
+        click.echo(
+            "running gateways can take it" if is_live else "all gateways must be stopped, given this file and started"
+        )
+
+
+def _site_names(text: str) -> list[str]:
+    """The sites of `--sites`: a, b, c and so on if it is a number."""
+    names = text.split(",")
+    if text.isdecimal() and text.isascii():
+        names = [chr(ord("a") + at) for at in range(min(int(text[:4]), limits.CLUSTERS_MAX + 1))]
+    if not 1 <= len(names) <= limits.CLUSTERS_MAX:
+        raise click.UsageError(f"--sites: 1 to {limits.CLUSTERS_MAX} are possible")
+    return names
+
+
+def _counts(text: str) -> list[int]:
+    try:
+        counts = [int(one) for one in text.split(",")]
+    except ValueError as error:
+        raise click.UsageError(f"--gateways {text!r}: numbers with ',' between, like 4,3,1") from error
+    if not all(1 <= one <= limits.POSITIONS_MAX for one in counts):
+        raise click.UsageError(f"--gateways: a site has 1 to {limits.POSITIONS_MAX}")
+    return counts

@@ -1,0 +1,54 @@
+"""A draft as the file that says it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+
+from edgebroker.overlay.draft import Draft, DraftGateway, Site
+from edgebroker.overlay.topology import Topology
+
+
+def toml_text(draft: Draft) -> str:
+    """The whole file, with what is to be done with it."""
+    return "\n".join(_lines(draft)) + "\n"
+
+
+def _lines(draft: Draft) -> Iterator[str]:
+    topology = Topology(draft)
+    most = max(len(one.positions) * (len(topology.sites) - 1) for one in topology.gateways)
+    peers = max(len(one.peers()) for one in topology.gateways)
+    yield "# The same file lies on every gateway of the federation; docs/topology.md explains every key."
+    longest = topology.scot.diameter
+    yield f"# No way is longer than {longest} links; no gateway has more than {peers} connections and {most} iLinks."
+    yield "# Write the addresses at which gateways reach each other, where names are not enough, and then run:"
+    yield "#     edgebroker topology check FILE"
+    yield from _table("[federation]", {"name": draft.federation})
+    yield from _table("[factor]", {"tree": draft.tree})
+    for site in draft.sites:
+        yield from _table("[[site]]", _site(site))
+    for gateway in draft.gateways:
+        yield from _table("[[gateway]]", _gateway(gateway))
+
+
+def _site(site: Site) -> dict[str, object]:
+    return {"name": site.name, "index": site.index, "uplink": site.uplink.kind}
+
+
+def _gateway(gateway: DraftGateway) -> dict[str, object]:
+    address = ", ".join(map(str, gateway.address))
+    return {
+        "name": gateway.name,
+        "number": gateway.number,
+        "site": gateway.site,
+        "positions": gateway.positions,
+        "address": address,
+    }
+
+
+def _table(header: str, values: dict[str, object]) -> Iterable[str]:
+    """Strings, numbers and lists of strings are in JSON as they are in TOML."""
+    yield ""
+    yield header
+    for key, value in values.items():
+        yield f"{key} = {json.dumps(value, ensure_ascii=False)}"

@@ -1,0 +1,42 @@
+"""What is wrong with a topology, and where."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from edgebroker.errors import EdgebrokerError
+
+NAMES_SHOWN: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One thing wrong. `where`: section, its number from 0 where it may stand several times, and key, as in a file."""
+
+    where: tuple[str | int, ...]
+    reason: str
+    mend: str
+
+    def __str__(self) -> str:
+        place = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in self.where).removeprefix(".")
+        return f"{place}: {self.reason}; {self.mend}"
+
+
+def nearest(name: str, names: Collection[str]) -> str:
+    """How to mend a *name* that is none of *names*."""
+    if close := difflib.get_close_matches(name, names, n=1):
+        return f"did you mean {close[0]}?"
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return f"there are {', '.join(islice(names, NAMES_SHOWN))}{more}"
+
+
+class TopologyInvalid(EdgebrokerError):
+    """No topology, for the reasons in `mistakes`; the message has one line for each."""
+
+    def __init__(self, mistakes: Iterable[Mistake]) -> None:
+        self.mistakes = tuple(mistakes)
+        super().__init__("\n".join(map(str, self.mistakes)))

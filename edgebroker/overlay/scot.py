@@ -1,0 +1,79 @@
+"""SCOT, the overlay of the source: the Cartesian product of the acyclic factor and the complete graph of m clusters.
+
+B(u, j) is the broker at position u of cluster j. Cluster j is a copy of the factor, joined by aLinks; region u has the
+brokers at position u of every cluster, each joined with each by an iLink. Source: Shafique, arXiv:1604.06853, and the
+theorems about connectivity of Cartesian products there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from typing import NamedTuple
+
+from edgebroker.overlay.factor import Factor
+
+
+class Broker(NamedTuple):
+    """B(u, j)."""
+
+    position: str
+    cluster: int
+
+
+BrokerLink = tuple[Broker, Broker]
+
+
+@dataclass(frozen=True, slots=True)
+class Scot:
+    """The product of `factor`, with n positions, and the complete graph of the clusters 0 to `clusters` - 1, K_m."""
+
+    factor: Factor
+    clusters: int
+
+    def __len__(self) -> int:
+        """N m brokers."""
+        return len(self.factor) * self.clusters
+
+    def brokers(self) -> Iterator[Broker]:
+        """Cluster by cluster."""
+        return (Broker(position, cluster) for cluster in range(self.clusters) for position in self.factor.positions)
+
+    def a_links(self) -> Iterator[BrokerLink]:
+        """The links inside clusters: m (n-1)."""
+        for cluster in range(self.clusters):
+            for one, other in self.factor.edges:
+                yield Broker(one, cluster), Broker(other, cluster)
+
+    def i_links(self) -> Iterator[BrokerLink]:
+        """The links inside regions: n m (m-1) / 2."""
+        for position in self.factor.positions:
+            for one, other in combinations(range(self.clusters), 2):
+                yield Broker(position, one), Broker(position, other)
+
+    def neighbours(self, broker: Broker) -> tuple[Broker, ...]:
+        """The primary neighbours, over aLinks, then the secondary ones, over iLinks."""
+        position, cluster = broker
+        primary = (Broker(other, cluster) for other in self.factor.neighbours(position))
+        secondary = (Broker(position, other) for other in range(self.clusters) if other != cluster)
+        return (*primary, *secondary)
+
+    @property
+    def inner_brokers(self) -> int:
+        """Those with two or more primary neighbours."""
+        return self.clusters * sum(len(self.factor.neighbours(one)) >= 2 for one in self.factor.positions)
+
+    @property
+    def connectivity(self) -> int:
+        """How many brokers, or links, must go before the rest is in parts: kappa = lambda = m for n and m above 1.
+
+        The connectivity of a tree is 1 and that of K_m is m-1, and (3) and (4) of the source give m. One cluster is the
+        tree itself, one position K_m.
+        """
+        return self.clusters - (len(self.factor) == 1)
+
+    @property
+    def diameter(self) -> int:
+        """Links of the longest of all shortest paths."""
+        return self.factor.diameter + (self.clusters > 1)
