@@ -1,0 +1,44 @@
+# C types for flows.py; the meaning is there.
+cimport cython
+
+from edgebroker.overlay.link.cbor cimport CborReader
+
+
+cdef class Flow:
+    cdef public Py_ssize_t slot
+    cdef public object key
+    cdef public long long publisher, sequence, published_ms
+    cdef public str topic
+    cdef public tuple state
+    cdef public bint is_recent
+    cdef public bytes begin
+
+
+cdef class FlowWriter:
+    cdef public dict _flows
+    cdef public list _slots
+    cdef Py_ssize_t _hand
+
+    @cython.locals(
+        state=tuple, flow=Flow, payload=bytes, size=Py_ssize_t, step=cython.longlong, delay=cython.longlong,
+        sequence=cython.longlong, published_ms=cython.longlong
+    )
+    cpdef bytes write(self, object forward, object service, object expires_in_ms)
+    @cython.locals(told=dict)
+    cdef bytes _told(self, object forward, Flow flow, tuple state, object expires_in_ms)
+    cdef Flow _long(self)
+    @cython.locals(flow=Flow)
+    cdef Flow _free(self)
+
+
+cdef class FlowReader:
+    cdef public list _slots
+    cdef public object service
+
+    @cython.locals(slot=object, flow=Flow, step=object, delay=object)
+    cpdef object read(self, CborReader reader, Py_ssize_t size)
+    @cython.locals(flow=Flow)
+    cdef Flow _changed(self, object slot, dict changes)
+
+
+cdef bytes _signed(object number)

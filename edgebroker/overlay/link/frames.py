@@ -1,0 +1,232 @@
+"""Frames: what is written at once, one length before it. Inside, items one behind the other (a CBOR sequence, RFC
+8742).
+
+    one bit: the rest is deflated    31 bits: length of the rest    items
+
+Deflate (RFC 1951) is one stream per direction over all frames, flushed at the end of each and without the four bytes
+that every such flush ends with (RFC 7692 section 7.2.1). Its window is small: 32 KiB of memory for each direction.
+
+An item is an array. Its first number tells events (the slot, from 0), words of the link itself (-1 to -8) and other
+messages (from -9) apart.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final, TypeAlias
+
+import cbor2
+
+from edgebroker.limits import KIB, PACKET_BYTES_MAX
+from edgebroker.overlay.classes import Service
+from edgebroker.overlay.messages import Message
+
+from .bodies import read_alone, read_body
+from .broken import FrameBroken
+from .cbor import UNSIGNED, CborReader
+from .flows import FlowReader
+from .lanes import event_of
+
+HEAD_BYTES: Final = 4
+FRAME_BYTES_MAX: Final = 64 * KIB
+"""Of a frame's items, deflated or not."""
+PART_BYTES: Final = 8 * KIB
+"""Longer messages go in parts, so that a heartbeat waits a second at most where the uplink has 64 kbit/s."""
+MESSAGE_BYTES_MAX: Final = PACKET_BYTES_MAX + 256 * KIB
+"""A whole message: the largest packet of a client, and what is said about it."""
+_DEFLATED: Final = 1 << 31
+_WINDOW_BITS: Final = -12
+"""Raw deflate with 4 KiB to look back: sixty readings of JSON. With 32 KiB they become 2 % smaller."""
+_FLUSH_END: Final = b"\0\0\xff\xff"
+
+
+def inflated_bytes_max(size: int) -> int:
+    """To how much a frame of *size* deflated bytes may inflate: readings of JSON shrink to a fifth, what shrinks to
+    less than a sixteenth costs next to nothing, and whoever sends 64 KiB cannot make us read 64 MiB.
+    """
+    return min(FRAME_BYTES_MAX, 64 + 16 * size)
+
+
+class Word(IntEnum):
+    """What links say to each other about themselves."""
+
+    ACK = -1
+    """[class, number, ...]: all up to these numbers is received, and on disk if it has to be."""
+    PING = -2
+    """[number]: answer."""
+    PONG = -3
+    """[number, t2, t3 - t2]: the answer; when the ping came, in microseconds since 1970, and how long it took."""
+    NEXT = -4
+    """[class, number]: the next numbered message of the class has this number."""
+    PART = -5
+    """[class, is last, bytes]: a piece of a message that stands alone; the last one completes it."""
+    BYE = -6
+    """[code, text]: the speaker ends the connection, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A word of the link and what belongs to it."""
+
+    word: Word
+    values: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """A message that has a number in its class: the next one."""
+
+    service: Service
+    message: Message
+
+
+Item: TypeAlias = Message | Numbered | Said
+"""What a frame holds. A message by itself is an event of QoS 0."""
+
+
+def word(kind: Word, *values: Any) -> bytes:
+    """The item for a word of the link."""
+    return cbor2.dumps([int(kind), *values])
+
+
+class FrameWriter:
+    """The frames of one direction. What was added is in the next one."""
+
+    def __init__(self, deflates: bool) -> None:
+        self._deflate = zlib.compressobj(6, zlib.DEFLATED, _WINDOW_BITS, 5) if deflates else None
+        self._items: list[bytes] = []
+        self.size = 0
+        """Bytes of the items in the next frame."""
+
+    def add(self, item: bytes) -> None:
+        """Put an item into the next frame."""
+        self._items.append(item)
+        self.size += len(item)
+
+    def take(self) -> bytes:
+        """The next frame; the one behind it is empty then. If it would deflate too well, it is several frames."""
+        items, self._items = self._items, []
+        self.size = 0
+        return self._framed(items)
+
+    def _framed(self, items: list[bytes]) -> bytes:
+        body = b"".join(items)
+        if self._deflate is not None:
+            attempt = self._deflate.copy()
+            small = attempt.compress(body) + attempt.flush(zlib.Z_SYNC_FLUSH)
+            small = small.removesuffix(_FLUSH_END)
+            if len(body) <= inflated_bytes_max(len(small)):
+                self._deflate = attempt
+                return (_DEFLATED | len(small)).to_bytes(HEAD_BYTES) + small
+            if len(items) > 1:
+                half = len(items) // 2
+                return self._framed(items[:half]) + self._framed(items[half:])
+        return len(body).to_bytes(HEAD_BYTES) + body
+
+
+class FrameReader:
+    """The frames of the other direction, however the bytes come."""
+
+    def __init__(self, inflates: bool) -> None:
+        self._inflate = zlib.decompressobj(_WINDOW_BITS) if inflates else None
+        self._flows = FlowReader()
+        self._buffer = bytearray()
+        self._parts: dict[Service, bytearray] = {}
+
+    def feed(self, chunk: bytes, items: list[Item]) -> None:
+        """Append the items of all frames that *chunk* completes. Raises FrameBroken; what came before is appended."""
+        buffer = self._buffer
+        buffer += chunk
+        at = 0
+        while len(buffer) - at >= HEAD_BYTES:
+            size = int.from_bytes(buffer[at : at + HEAD_BYTES])
+            is_deflated, size = size >= _DEFLATED, size & ~_DEFLATED
+            if size > FRAME_BYTES_MAX:
+                raise FrameBroken(f"a frame of {size} bytes; the limit is {FRAME_BYTES_MAX}")
+            if len(buffer) - at - HEAD_BYTES < size:
+                break
+            at += HEAD_BYTES
+            body = bytes(buffer[at : at + size])
+            at += size
+            self._read(self._inflated(body) if is_deflated else body, items)
+        del buffer[:at]
+
+    def _inflated(self, body: bytes) -> bytes:
+        if self._inflate is None:
+            raise FrameBroken("a frame is deflated, and that was not agreed upon")
+        limit = inflated_bytes_max(len(body))
+        try:
+            whole = self._inflate.decompress(body + _FLUSH_END, limit + 1)
+        except zlib.error as error:
+            raise FrameBroken(f"a frame cannot be inflated: {error}") from None
+        if len(whole) > limit or self._inflate.unconsumed_tail or self._inflate.eof:
+            raise FrameBroken(f"a frame of {len(body)} bytes inflates to more than {limit}, or ends the stream")
+        return whole
+
+    def _read(self, body: bytes, items: list[Item]) -> None:
+        """Read the items of *body*."""
+        reader = CborReader(body)
+        flows = self._flows
+        end = len(body)
+        while reader.at < end:
+            size = reader.array()
+            if size == 0 or reader.at == end:
+                raise FrameBroken(f"an empty item before byte {reader.at}")
+            if body[reader.at] >> 5 == UNSIGNED:
+                forward = flows.read(reader, size)
+                items.append(forward if forward.qos == 0 else Numbered(Service(flows.service), forward))
+            else:
+                kind = reader.integer()
+                values = [reader.item() for _ in range(size - 1)]
+                if kind >= Word.BYE:
+                    self._said(Word(kind), values, items)
+                else:
+                    items.append(_numbered(*read_body(kind, values)))
+
+    def _said(self, kind: Word, values: list[Any], items: list[Item]) -> None:
+        if not _SHAPES[kind](values):
+            raise FrameBroken(f"a {kind.name} says {repr(values)[:80]}")
+        if kind is not Word.PART:
+            items.append(Said(kind, values))
+            return
+        service, is_last, octets = Service(values[0]), values[1], values[2]
+        parts = self._parts.setdefault(service, bytearray())
+        parts += octets
+        if len(parts) > MESSAGE_BYTES_MAX:
+            raise FrameBroken(f"a message of more than {MESSAGE_BYTES_MAX} bytes")
+        if is_last:
+            del self._parts[service]
+            items.append(_numbered(*read_alone(bytes(parts))))
+
+
+def _numbered(message: Message, service: Service) -> Message | Numbered:
+    """*message* with what says that it has a number; events of QoS 0 have none, also if they are relayed."""
+    event = event_of(message)
+    return message if event is not None and event.qos == 0 else Numbered(service, message)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 64
+
+
+def _is_service(value: Any) -> bool:
+    return type(value) is int and Service.CONTROL <= value <= Service.LOGS
+
+
+def _is_ack(values: list[Any]) -> bool:
+    return len(values) % 2 == 0 and all(map(_is_service, values[::2])) and all(map(_is_number, values[1::2]))
+
+
+_SHAPES: Final[dict[Word, Callable[[list[Any]], bool]]] = {
+    Word.ACK: _is_ack,
+    Word.PING: lambda values: len(values) == 1 and _is_number(values[0]),
+    Word.PONG: lambda values: len(values) == 3 and all(map(_is_number, values)),
+    Word.NEXT: lambda values: len(values) == 2 and _is_service(values[0]) and _is_number(values[1]),
+    Word.PART: lambda values: (
+        len(values) == 3 and _is_service(values[0]) and type(values[1]) is bool and type(values[2]) is bytes
+    ),
+    Word.BYE: lambda values: len(values) == 2 and _is_number(values[0]) and type(values[1]) is str,
+}

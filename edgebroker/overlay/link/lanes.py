@@ -1,0 +1,134 @@
+"""Lanes: what waits for a link in one class, and what was sent and is not acknowledged."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from edgebroker.instants import Instant
+from edgebroker.limits import KIB
+from edgebroker.overlay.messages import Forward, Message, Relay
+
+CONTROL_BYTES = 1 * KIB
+"""What a message that is no event is taken to be in memory. Interests of 64 tests are more, most are less."""
+EVENT_BYTES = 512
+"""Of an event besides topic and payload."""
+
+
+def event_of(message: Message) -> Forward | None:
+    """The event that *message* is or carries past what is down; None: it is about something else."""
+    if isinstance(message, Relay):
+        message = message.message
+    return message if isinstance(message, Forward) else None
+
+
+class Entry:
+    """One message on its way. `number` is 0 for what is sent once or never (QoS 0)."""
+
+    __slots__ = ("expires_at", "lsn", "message", "number", "size")
+
+    def __init__(self, message: Message, number: int, expires_at: Instant | None) -> None:
+        self.message = message
+        self.number = number
+        self.expires_at = expires_at
+        self.lsn = 0
+        """The record that must be on disk before it is sent."""
+        event = event_of(message)
+        self.size = CONTROL_BYTES if event is None else EVENT_BYTES + len(event.payload) + len(event.topic)
+
+    def expires_in_ms(self, now: Instant) -> int | None:
+        """How long it is of use from *now* on; None: for ever."""
+        return None if self.expires_at is None else max(0, (self.expires_at - now) // 1_000)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFigures:
+    """What the congestion measure asks of one class (or all): messages and bytes since the link was made."""
+
+    entered: int
+    """Q_in, ever."""
+    left: int
+    """Q_out, ever: sent, or dropped from the queue."""
+    waiting: int
+    """Q_len: not sent yet."""
+    waiting_bytes: int
+
+
+class Lane:
+    """One class."""
+
+    __slots__ = ("bytes", "entered", "left", "next_number", "unacked", "waiting", "waiting_bytes")
+
+    def __init__(self) -> None:
+        self.waiting: deque[Entry] = deque()
+        self.unacked: deque[Entry] = deque()
+        """Sent over the present connection and numbered, oldest first."""
+        self.next_number = 1
+        self.entered = 0
+        self.left = 0
+        self.waiting_bytes = 0
+        self.bytes = 0
+        """Of all entries, waiting and unacknowledged."""
+
+    def __len__(self) -> int:
+        return len(self.waiting) + len(self.unacked)
+
+    @property
+    def figures(self) -> QueueFigures:
+        """The queue as congestion sees it."""
+        return QueueFigures(self.entered, self.left, len(self.waiting), self.waiting_bytes)
+
+    def push(self, entry: Entry) -> None:
+        """A message enters, at the end."""
+        self.waiting.append(entry)
+        self.entered += 1
+        self.waiting_bytes += entry.size
+        self.bytes += entry.size
+
+    def pop(self) -> Entry:
+        """The first one leaves, to be sent or dropped. A numbered one that was sent goes to `unacked`."""
+        entry = self.waiting.popleft()
+        self.left += 1
+        self.waiting_bytes -= entry.size
+        self.bytes -= entry.size
+        return entry
+
+    def sent(self, entry: Entry) -> None:
+        """*entry* was sent and is numbered: keep it until it is acknowledged."""
+        self.unacked.append(entry)
+        self.bytes += entry.size
+
+    def acked(self, upto: int) -> list[Entry]:
+        """The entries that the peer has, which leave: sent, or about to be sent again."""
+        gone = []
+        for queue in (self.unacked, self.waiting):
+            while queue and queue[0].number and queue[0].number <= upto:
+                if queue is self.waiting:
+                    gone.append(self.pop())
+                else:
+                    gone.append(queue.popleft())
+                    self.bytes -= gone[-1].size
+        if upto >= self.next_number:
+            self.next_number = upto + 1  # our own disk forgot what the peer knows
+        return gone
+
+    def lost(self) -> list[Entry]:
+        """The connection ended: what was sent and is numbered waits again, in front; the rest leaves."""
+        kept: list[Entry] = []
+        gone: list[Entry] = []
+        for entry in self.waiting:
+            (kept if entry.number else gone).append(entry)
+        self.left += len(gone) - len(self.unacked)
+        self.waiting = deque((*self.unacked, *kept))
+        self.unacked.clear()
+        self.waiting_bytes = self.bytes = sum(entry.size for entry in self.waiting)
+        return gone
+
+    def clear(self) -> list[Entry]:
+        """Everything leaves."""
+        gone = [*self.unacked, *self.waiting]
+        self.left += len(self.waiting)
+        self.unacked.clear()
+        self.waiting.clear()
+        self.waiting_bytes = self.bytes = 0
+        return gone

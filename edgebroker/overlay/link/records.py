@@ -1,0 +1,201 @@
+"""What a journal holds of links: messages that wait, what was acknowledged, what was received, what was spent.
+
+A record is its kind in one byte, then a CBOR array. The message in ENTRY is as it stands alone on a link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from itertools import takewhile
+from typing import Any, Final
+
+import cbor2
+
+from edgebroker.errors import HeaderInvalid
+from edgebroker.header import Header
+from edgebroker.overlay.classes import Service
+
+from .broken import FrameBroken
+from .cbor import CborReader
+
+
+class Kind(IntEnum):
+    """The first byte of a record."""
+
+    ENTRY = 0x21
+    """[peer, class, number, stored clock at which it expires or null, message]"""
+    SETTLED = 0x22
+    """[peer, class, number]: nothing up to this number waits any more."""
+    HEARD = 0x23
+    """[peer, its store, {class: number}]: all up to these numbers was received, and handled before this record."""
+    SPENT = 0x24
+    """[peer, day since 1970, bytes]"""
+    RUN = 0x25
+    """[number, numbers]: the gateway's run, which grows, may give up to so many numbers to publishers and questions."""
+    STAMP = 0x26
+    """[topic, header]: with this header the topic's retained message came or went."""
+    RESERVED = 0x27
+    """[peer, number]: numbers up to this may have been given, in any class."""
+
+
+KINDS: Final = frozenset(Kind)
+
+
+def entry_record(peer: str, service: Service, number: int, expires_at: int | None, item: bytes) -> bytes:
+    """A message was taken into the outbox towards *peer*."""
+    return _record(Kind.ENTRY, [peer, int(service), number, expires_at, item])
+
+
+def settled_record(peer: str, service: Service, number: int) -> bytes:
+    """*peer* has everything up to *number*, or it expired."""
+    return _record(Kind.SETTLED, [peer, int(service), number])
+
+
+def heard_record(peer: str, store: bytes, upto: Mapping[Service, int]) -> bytes:
+    """Everything up to these numbers was received of *peer* and handled."""
+    return _record(Kind.HEARD, [peer, store, {int(service): number for service, number in upto.items()}])
+
+
+def spent_record(peer: str, day: int, octets: int) -> bytes:
+    """So much was spent on the link to *peer* on *day*."""
+    return _record(Kind.SPENT, [peer, day, octets])
+
+
+def run_record(number: int, numbers: int) -> bytes:
+    """The run *number* may give *numbers* in all, with those of earlier runs."""
+    return _record(Kind.RUN, [number, numbers])
+
+
+def stamp_record(topic: str, header: Header) -> bytes:
+    """The retained message of *topic* has this header."""
+    return _record(Kind.STAMP, [topic, header.pack()])
+
+
+def reserved_record(peer: str, number: int) -> bytes:
+    """Numbers up to *number* may have been given to messages for *peer*."""
+    return _record(Kind.RESERVED, [peer, number])
+
+
+@dataclass(slots=True)
+class StoredLink:
+    """What a journal says of the link to one peer."""
+
+    entries: dict[Service, dict[int, tuple[int | None, bytes]]] = field(default_factory=dict)
+    """Class -> number -> stored clock at which it expires, message."""
+    last: dict[Service, int] = field(default_factory=dict)
+    """Class -> the last number that was given."""
+    settled: dict[Service, int] = field(default_factory=dict)
+    """Class -> nothing up to this number waits."""
+    store: bytes = b""
+    heard: dict[Service, int] = field(default_factory=dict)
+    reserved: int = 0
+    day: int = 0
+    spent: int = 0
+
+
+class StoredLinks:
+    """What records say of all links. `apply` them in their order."""
+
+    def __init__(self) -> None:
+        self.links: dict[str, StoredLink] = {}
+        self.run = 0
+        """The number of the last run."""
+        self.numbers = 0
+        """How many numbers it, and those before it, may have given to publishers and questions."""
+        self.stamps: dict[str, Header] = {}
+        """Topic -> header of its retained message."""
+        self.misunderstood = 0
+        """Records of these kinds that say something else."""
+
+    def apply(self, record: bytes) -> bool:
+        """Take what *record* says; False: it is of another kind."""
+        if record[0] not in KINDS:
+            return False
+        try:
+            reader = CborReader(record)
+            reader.at = 1
+            values = reader.item()
+            if type(values) is not list or not values:
+                raise FrameBroken("a record is a row of values")
+            kind = Kind(record[0])
+            if len(values) != len(_SHAPES[kind]) or not all(map(_fits, values, _SHAPES[kind])):
+                raise FrameBroken(f"a record of {kind.name} says {repr(values)[:80]}")
+            if kind is Kind.RUN:
+                self.run = max(self.run, values[0])
+                self.numbers = max(self.numbers, values[1])
+            elif kind is Kind.STAMP:
+                self.stamps[values[0]] = Header.unpack(values[1])
+            else:
+                self._apply(kind, self.links.setdefault(values[0], StoredLink()), values[1:])
+        except (FrameBroken, HeaderInvalid):
+            self.misunderstood += 1
+        return True
+
+    def _apply(self, kind: Kind, link: StoredLink, values: list[Any]) -> None:
+        if kind is Kind.ENTRY:
+            service, number, expires_at, item = Service(values[0]), values[1], values[2], values[3]
+            if number > link.settled.get(service, 0):  # else a snapshot says again what was settled meanwhile
+                link.entries.setdefault(service, {})[number] = (expires_at, item)
+            link.last[service] = max(number, link.last.get(service, 0))
+        elif kind is Kind.SETTLED:
+            service, upto = Service(values[0]), values[1]
+            lane = link.entries.get(service, {})
+            for number in [*takewhile(lambda number: number <= upto, lane)]:
+                del lane[number]
+            link.settled[service] = max(upto, link.settled.get(service, 0))
+            link.last[service] = max(upto, link.last.get(service, 0))
+        elif kind is Kind.HEARD:
+            if not all(_is_service(service) and _is_number(upto) for service, upto in values[1].items()):
+                raise FrameBroken("what was heard is numbers by class")
+            link.store = values[0]
+            link.heard = {Service(service): upto for service, upto in values[1].items()}
+        elif kind is Kind.SPENT:
+            link.day, link.spent = values
+        else:
+            link.reserved = max(link.reserved, values[0])
+
+
+def _is_text(value: Any) -> bool:
+    return type(value) is str
+
+
+def _is_service(value: Any) -> bool:
+    return type(value) is int and Service.LIVE <= value <= Service.LOGS
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 64
+
+
+def _is_number_or_none(value: Any) -> bool:
+    return value is None or _is_number(value)
+
+
+def _is_octets(value: Any) -> bool:
+    return type(value) is bytes
+
+
+def _is_map(value: Any) -> bool:
+    return type(value) is dict
+
+
+def _fits(value: Any, check: Callable[[Any], bool]) -> bool:
+    return check(value)
+
+
+_SHAPES: Final[dict[Kind, tuple[Callable[[Any], bool], ...]]] = {
+    Kind.ENTRY: (_is_text, _is_service, _is_number, _is_number_or_none, _is_octets),
+    Kind.SETTLED: (_is_text, _is_service, _is_number),
+    Kind.HEARD: (_is_text, _is_octets, _is_map),
+    Kind.SPENT: (_is_text, _is_number, _is_number),
+    Kind.RUN: (_is_number, _is_number),
+    Kind.STAMP: (_is_text, _is_octets),
+    Kind.RESERVED: (_is_text, _is_number),
+}
+"""What they say."""
+
+
+def _record(kind: Kind, values: list[Any]) -> bytes:
+    return bytes((kind,)) + cbor2.dumps(values)

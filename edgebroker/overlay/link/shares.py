@@ -1,0 +1,38 @@
+"""Who sends next, when several classes have something: start-time fair queueing by weight (Goyal, Vin and Cheng, 1996).
+
+Each class has a clock that what it sends moves on, the slower the more weight it has. The one whose clock is behind
+sends next. A class that had nothing to send does not save up: it begins where the others are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from edgebroker.overlay.classes import WEIGHTS, Service
+
+_COSTS: Final = {Service.CONTROL: 0} | {service: max(WEIGHTS.values()) // weight for service, weight in WEIGHTS.items()}
+"""What a byte of each class moves its clock on."""
+
+
+class Shares:
+    """The clocks of the classes that share one link."""
+
+    __slots__ = ("_clocks", "_now")
+
+    def __init__(self) -> None:
+        self._clocks = dict.fromkeys(_COSTS, 0)
+        self._now = 0
+
+    def next(self, ready: Sequence[Service]) -> Service:
+        """Who of *ready*, which is not empty, sends next. CONTROL is asked for alone."""
+        clocks, now = self._clocks, self._now
+        chosen = ready[0]
+        if len(ready) > 1:
+            chosen = min(ready, key=lambda service: (max(clocks[service], now), service))
+        self._now = max(clocks[chosen], now)
+        return chosen
+
+    def sent(self, service: Service, octets: int) -> None:
+        """*service*, the one chosen last, sent so much."""
+        self._clocks[service] = self._now + octets * _COSTS[service]

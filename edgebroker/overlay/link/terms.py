@@ -1,0 +1,43 @@
+"""On what terms a gateway keeps up a link."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from edgebroker.instants import SECOND, Duration
+from edgebroker.limits import KIB
+
+from .heartbeat import IDLE_INTERVAL, LAN_INTERVAL
+from .outbox import BOUNDS, Bounds
+
+TLS_RECORD_BYTES: Final = 22
+"""TLS 1.3 adds 5 bytes of header, 1 of type and 16 of tag to a record (RFC 8446 section 5.2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTerms:
+    """The terms of one link at one end."""
+
+    dials: bool = True
+    """Whether this end dials."""
+    heartbeat: Duration = LAN_INTERVAL
+    """So long nothing is heard before the peer is asked."""
+    batch: Duration = 0
+    """So long messages may wait for others that go with them; CONTROL and answers to pings never do."""
+    batch_bytes: int = 8 * KIB
+    """So many bytes wait no longer."""
+    deflates: bool = False
+    """Whether to deflate, if the peer does too."""
+    bytes_per_s: int = 0
+    """Sent, in the long run; 0: no bound."""
+    bytes_per_day: int = 0
+    """Sent on a day of the calendar; 0: no bound."""
+    record_bytes: int = TLS_RECORD_BYTES
+    """What the transport adds to each write."""
+    bounds: Bounds = BOUNDS
+
+
+LAN: Final = LinkTerms()
+METERED: Final = LinkTerms(heartbeat=IDLE_INTERVAL, batch=SECOND, deflates=True)
+"""Where bytes cost money."""

@@ -1,0 +1,307 @@
+"""A gateway that is nothing but links, a journal, and a list of what reached it: links proven by themselves.
+
+What it is given by a publisher counts as acknowledged once the outbox's record is on disk. What reaches it is kept in
+the journal too, event by event, and known by event id: as sessions and the windows for duplicates do it in a whole
+gateway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from struct import Struct
+from typing import Final, Protocol
+
+from edgebroker.instants import Instant
+from edgebroker.limits import KIB, MIB
+from edgebroker.overlay.classes import Service
+from edgebroker.overlay.link.events import Dial, Down, Dropped, LinkEvent, Received, Refused, Up
+from edgebroker.overlay.link.identity import Identity
+from edgebroker.overlay.link.lanes import event_of
+from edgebroker.overlay.link.link import Link
+from edgebroker.overlay.link.links import Links
+from edgebroker.overlay.link.records import StoredLinks
+from edgebroker.overlay.link.stream import Stream
+from edgebroker.overlay.link.terms import LAN, LinkTerms
+from edgebroker.overlay.messages import Message
+from edgebroker.records import Cause
+from edgebroker.storage.journal.journal import Journal
+from edgebroker.storage.journal.options import JournalOptions
+from edgebroker.storage.journal.recovery import recover
+
+from .disk import Disk
+from .diskworker import DiskWorker
+from .roads import Road, Wire
+from .simulation import Simulation
+
+OPTIONS: Final = JournalOptions(segment_bytes=16 * KIB, snapshot_min_bytes=16 * KIB, bytes_max=64 * MIB)
+"""Small, so that segments and snapshots change often."""
+KEPT: Final = Struct(">BII")
+"""A record of this gateway's own: kind, publisher, sequence."""
+KEPT_KIND: Final = 0x7F
+WALL: Final = 1_800_000_000_000_000
+"""The wall clock when virtual time begins."""
+Eid = tuple[int, int]
+
+
+class Holder(Protocol):
+    """Who holds ends of wires."""
+
+    simulation: Simulation
+    plugs: dict[Plug, None]
+    records_sent: int
+
+    def turn(self) -> None:
+        """Something came."""
+
+
+class Plug:
+    """A gateway's end of one wire."""
+
+    def __init__(self, gateway: Holder, wire: Wire, number: int, stream: Stream) -> None:
+        self._gateway = gateway
+        self._wire = wire
+        self._number = number
+        self.stream = stream
+
+    def arrived(self, chunk: bytes) -> None:
+        """Bytes came."""
+        self.stream.feed(chunk, self._gateway.simulation.now)
+        self._gateway.turn()
+
+    def drained(self) -> None:
+        """There is room again."""
+        if self.stream.paused:
+            self.stream.paused = False
+            self._gateway.turn()
+
+    def lost(self) -> None:
+        """The wire ended."""
+        self._gateway.plugs.pop(self, None)
+        self.stream.lost(self._gateway.simulation.now)
+        self._gateway.turn()
+
+    def flush(self) -> None:
+        """Write what there is, as far as there is room."""
+        lane = self._wire.lanes[self._number]
+        now = self._gateway.simulation.now
+        while lane.room > 0 and (data := self.stream.flush(now, lane.room)):
+            self._gateway.records_sent += 1
+            lane.write(data)
+        self.stream.paused = lane.room <= 0
+        if self.stream.is_over and not self.stream.out:
+            self.pull_out()
+
+    def pull_out(self, is_silent: bool = False) -> None:
+        """Let the wire go; *is_silent*: without a word."""
+        self._gateway.plugs.pop(self, None)
+        if is_silent:
+            self._wire.vanish(self._number)
+        else:
+            self._wire.close(self._number)
+
+
+class LinkedGateway:
+    """One gateway. `roads` and `others` say how its peers are reached."""
+
+    def __init__(self, simulation: Simulation, name: str, numbers: Mapping[str, int], terms: LinkTerms = LAN) -> None:
+        self.simulation = simulation
+        self.name = name
+        self.roads: dict[str, Road] = {}
+        self.others: dict[str, LinkedGateway] = {}
+        self.disk = Disk(simulation.random)
+        self.kept: list[Eid] = []
+        """Numbered events that reached it, in order; after a crash, those that are on disk."""
+        self.reached: list[Message] = []
+        """Everything that reached it, numbered or not, in all its runs."""
+        self.events: list[LinkEvent] = []
+        """What its links told besides messages, in this run."""
+        self.promised: set[Eid] = set()
+        """Events given to it by publishers that it has acknowledged: they are on disk."""
+        self.records_sent = 0
+        self.is_off = False
+        self.watch: Callable[[LinkedGateway], None] | None = None
+        """Called after each turn: a checker."""
+        self._numbers = numbers
+        self._terms = terms
+        self.boot()
+
+    def boot(self) -> None:
+        """Begin a run with what is on the disk."""
+        simulation, now = self.simulation, self.simulation.now
+        stored = StoredLinks()
+        kept: dict[Eid, None] = {}
+
+        def apply(lsn: int, record: bytes) -> None:
+            if not stored.apply(record):
+                kept[KEPT.unpack(record)[1:]] = None
+
+        found = recover(self.disk, apply)
+        store = b"" if found is None else found.store
+        store = store or simulation.random.randbytes(16)  # what was damaged may have been all that named it
+        skip = simulation.random.randrange(1 << 16)
+        self.journal = Journal(store, OPTIONS, found, skip)
+        self.worker = DiskWorker(simulation, self.journal, self.disk, self._synced)
+        self.kept = list(kept)
+        self.known = set(kept)
+        self.safe = set(kept)
+        """Those of `kept` that are on disk."""
+        self._keeping: list[tuple[int, Eid]] = []
+        self.events = []
+        self.plugs: dict[Plug, None] = {}
+        self._waiting: list[tuple[int, Eid]] = []
+        self._woken_at: Instant | None = None
+        run = simulation.random.randbytes(8)
+        peers = {peer: number for peer, number in self._numbers.items() if peer != self.name}
+        identity = Identity(
+            "federation", self.name, self._numbers[self.name], {"topology": b"same"}, peers, run, store[:8]
+        )
+        self.links = Links(
+            identity,
+            [
+                Link(
+                    peer,
+                    identity,
+                    now,
+                    simulation.random.random,
+                    self._terms,
+                    self,
+                    stored.links.get(peer),
+                    WALL,
+                )
+                for peer in peers
+            ],
+        )
+
+    def start(self) -> None:
+        """Begin to dial."""
+        self.is_off = False
+        for link in self.links:
+            link.start(self.simulation.now)
+        self.turn()
+
+    def crash(self, is_power_cut: bool) -> None:
+        """The process dies, or the machine does. Its peers may hear nothing of it: what to wires does is the road's."""
+        self.is_off = True
+        self.worker.is_stopped = True
+        self.disk = self.disk.crash() if is_power_cut else self.disk.killed()
+        for plug in list(self.plugs):
+            plug.pull_out(is_power_cut)
+
+    def append(self, record: bytes, waits: bool) -> int:
+        """The journal port of its links."""
+        return self.journal.append(record, self.simulation.now)
+
+    # -- publishers and readers -----------------------------------------------------------------------------------
+
+    def publish(self, peer: str, message: Message, service: Service = Service.LIVE) -> Cause:
+        """A publisher gives an event, or the routing a message, for *peer*."""
+        cause = self.links[peer].send(message, service, self.simulation.now)
+        event = event_of(message)
+        if cause is Cause.NONE and event is not None and event.qos:
+            self._waiting.append((self.journal.lsn, event.header.eid))
+        return cause
+
+    def _handle(self, messages: list[Message]) -> None:
+        now = self.simulation.now
+        for message in messages:
+            event = event_of(message)
+            if event is not None and event.qos:
+                if event.header.eid in self.known:
+                    continue
+                self.known.add(event.header.eid)
+                self.kept.append(event.header.eid)
+                lsn = self.journal.append(KEPT.pack(KEPT_KIND, *event.header.eid), now)
+                self._keeping.append((lsn, event.header.eid))
+            self.reached.append(message)
+
+    # -- turns ----------------------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """What a world does after something happened."""
+        if self.is_off:
+            return
+        self._move()
+        while any(link.has_events for link in self.links):
+            self._move()
+        now = self.simulation.now
+        if self.watch is not None:
+            self.watch(self)
+        due = min((due for link in self.links if (due := link.due()) is not None), default=None)
+        if due is not None and (self._woken_at is None or due < self._woken_at or self._woken_at <= now):
+            self._woken_at = max(due, now + 1)
+            self.simulation.at(self._woken_at, self._ring)
+
+    def _move(self) -> None:
+        for link in self.links:
+            for event in link.take_events():
+                self._take(link, event)
+        self._restate()
+        self.worker.look()
+        for plug in list(self.plugs):
+            if plug in self.plugs:
+                plug.flush()
+
+    def _take(self, link: Link, event: LinkEvent) -> None:
+        match event:
+            case Received(_, messages):
+                self._handle(messages)
+                link.handled(self.simulation.now)
+            case Dial(peer):
+                run = self.journal
+                self.roads[peer].connect(
+                    lambda wire: self._dialled(wire, link, run),
+                    lambda wire: self.others[peer]._accept(wire),
+                    lambda: self._dial_failed(link, run),
+                )
+            case Up() | Down() | Refused() | Dropped():
+                self.events.append(event)
+
+    def _plug(self, wire: Wire, number: int, stream: Stream) -> Plug:
+        plug = Plug(self, wire, number, stream)
+        self.plugs[plug] = None
+        self.simulation.after(0, self.turn)
+        return plug
+
+    def _dialled(self, wire: Wire, link: Link, run: Journal) -> Plug:
+        stream = link.dialled(self.simulation.now)
+        if run is not self.journal or self.is_off:  # who dialled is no more
+            stream.end("too late", self.simulation.now)
+        return self._plug(wire, 0, stream)
+
+    def _accept(self, wire: Wire) -> Plug | None:
+        return None if self.is_off else self._plug(wire, 1, self.links.accepted(self.simulation.now))
+
+    def _dial_failed(self, link: Link, run: Journal) -> None:
+        if run is self.journal and not self.is_off:
+            link.dial_failed(self.simulation.now)
+            self.turn()
+
+    def _ring(self) -> None:
+        if self.is_off:
+            return
+        for link in self.links:
+            link.fire(self.simulation.now)
+        for plug in list(self.plugs):
+            plug.stream.fire(self.simulation.now)
+        self.turn()
+
+    def _synced(self) -> None:
+        lsn = self.journal.synced
+        while self._waiting and self._waiting[0][0] <= lsn:
+            self.promised.add(self._waiting.pop(0)[1])
+        while self._keeping and self._keeping[0][0] <= lsn:
+            self.safe.add(self._keeping.pop(0)[1])
+        for link in self.links:
+            link.synced(lsn, self.simulation.now)
+        self.simulation.after(0, self.turn)
+
+    def _restate(self) -> None:
+        now = self.simulation.now
+        if self.journal.wants_snapshot:
+            self.journal.begin_snapshot(now)
+            for eid in self.kept:
+                self.journal.append(KEPT.pack(KEPT_KIND, *eid), now)
+            for link in self.links:
+                for record in link.records():
+                    self.journal.append(record, now)
+            self.journal.end_snapshot(now)

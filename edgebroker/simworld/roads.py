@@ -1,0 +1,204 @@
+"""Roads between gateways on virtual time: connections with delay and a rate, which break, fall silent, and come back.
+
+A road is what lies between two gateways; a wire is one connection over it, and what TCP is: bytes arrive in order and
+none is missing until it ends. A *cut* road ends its wires, and what was on the way is lost. A *silent* one lets nothing
+pass and tells nobody: bytes wait as TCP's retransmissions do, and go on if the road speaks again while both ends still
+hold the wire.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
+
+from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
+from edgebroker.limits import KIB
+from edgebroker.simworld.simulation import Simulation
+
+CONNECT_TIMEOUT: Final[Duration] = 10 * SECOND
+"""How long an end tries to connect over a silent road."""
+SEGMENT_BYTES: Final = 1_460
+"""What TCP sends at once over Ethernet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """What a road is made of."""
+
+    delay: tuple[Duration, Duration] = (MILLISECOND, MILLISECOND)
+    """How long a piece travels, at least and at most."""
+    bytes_per_s: int = 0
+    """0: at once."""
+    buffer_bytes: int = 64 * KIB
+    """What an end takes before it says stop."""
+
+
+class End(Protocol):
+    """Who holds one end of a wire."""
+
+    def arrived(self, chunk: bytes) -> None:
+        """Bytes came."""
+
+    def drained(self) -> None:
+        """There is room again."""
+
+    def lost(self) -> None:
+        """The wire ended, and it was not this end that ended it."""
+
+
+Plugging: TypeAlias = Callable[["Wire"], End | None]
+"""Who takes an end of a new wire; None: nobody is there."""
+
+
+class Lane:
+    """One direction of a wire."""
+
+    def __init__(self, wire: Wire, number: int) -> None:
+        self._wire = wire
+        self._number = number
+        self._pieces: deque[tuple[Instant, bytes]] = deque()
+        self._free_at: Instant = 0
+        self._latest: Instant = 0
+        self.bytes = 0
+        """Written and not yet arrived."""
+        self.is_ending = False
+
+    @property
+    def room(self) -> int:
+        """What may be written now."""
+        return 0 if self.is_ending else self._wire.road.surface.buffer_bytes - self.bytes
+
+    def write(self, chunk: bytes) -> None:
+        """Send *chunk* on its way; an empty one is the end."""
+        road = self._wire.road
+        simulation, surface = road.simulation, road.surface
+        self._free_at = max(self._free_at, simulation.now)
+        self.bytes += len(chunk)
+        size = SEGMENT_BYTES if surface.bytes_per_s else max(1, len(chunk))
+        for at in range(0, max(1, len(chunk)), size):
+            piece = chunk[at : at + size]
+            if surface.bytes_per_s:
+                self._free_at += len(piece) * SECOND // surface.bytes_per_s
+            self._latest = max(self._latest, self._free_at + simulation.random.randint(*surface.delay))
+            self._pieces.append((self._latest, piece))
+            simulation.at(self._latest, self.deliver)
+
+    def deliver(self) -> None:
+        """Let arrive what is due, if the road speaks."""
+        wire = self._wire
+        due: list[bytes] = []
+        is_over = False
+        while self._pieces and self._pieces[0][0] <= wire.road.simulation.now and not wire.road.is_silent:
+            chunk = self._pieces.popleft()[1]
+            is_over = is_over or not chunk
+            due.append(chunk)
+        if not due:
+            return
+        chunk = b"".join(due)
+        if wire.is_gone[1 - self._number]:
+            return  # nobody takes it: it stays in the buffer
+        self.bytes -= len(chunk)
+        if not wire.is_open[1 - self._number]:
+            wire.lose(self._number)
+            return
+        wire.road.bytes[self._number] += len(chunk)
+        if chunk:
+            wire.ends[1 - self._number].arrived(chunk)
+        if is_over:
+            wire.lose(1 - self._number)
+        elif wire.is_open[self._number]:
+            wire.ends[self._number].drained()
+
+
+class Wire:
+    """One connection. End 0 dialled, end 1 was dialled."""
+
+    ends: tuple[End, End]
+
+    def __init__(self, road: Road) -> None:
+        self.road = road
+        self.is_open = [True, True]
+        """Whether each end still holds it."""
+        self.is_gone = [False, False]
+        """Whether the machine at an end vanished: nobody answers there, not even that the wire is over."""
+        self.lanes = (Lane(self, 0), Lane(self, 1))
+
+    def close(self, number: int) -> None:
+        """One end lets go: what it wrote still arrives, then the other hears of it."""
+        if self.is_open[number]:
+            self.is_open[number] = False
+            self.lanes[number].is_ending = True
+            self.lanes[number].write(b"")
+
+    def vanish(self, number: int) -> None:
+        """The machine at one end is no more, and tells nobody."""
+        self.is_open[number] = False
+        self.is_gone[number] = True
+
+    def lose(self, number: int) -> None:
+        """One end hears that the wire is over."""
+        if self.is_open[number]:
+            self.is_open[number] = False
+            self.ends[number].lost()
+
+
+class Road:
+    """What lies between two gateways."""
+
+    def __init__(self, simulation: Simulation, surface: Surface) -> None:
+        self.simulation = simulation
+        self.surface = surface
+        self.is_cut = False
+        """Nobody gets through, and is told so at once."""
+        self.is_silent = False
+        """Nothing gets through, and nobody is told."""
+        self.dials = 0
+        self.bytes = [0, 0]
+        """What arrived that the dialling end wrote, and the other."""
+        self._wires: list[Wire] = []
+
+    def connect(self, dialler: Callable[[Wire], End], listener: Plugging, failed: Callable[[], None]) -> None:
+        """Try to connect; both hear of the wire one delay later, or *failed* is called."""
+        self.dials += 1
+        simulation = self.simulation
+        delay = simulation.random.randint(*self.surface.delay)
+        if self.is_cut:
+            simulation.after(delay, failed)
+        elif self.is_silent:
+            simulation.after(CONNECT_TIMEOUT, failed)
+        else:
+            simulation.after(delay, lambda: self._connected(dialler, listener, failed))
+
+    def _connected(self, dialler: Callable[[Wire], End], listener: Plugging, failed: Callable[[], None]) -> None:
+        if self.is_cut or self.is_silent:
+            failed()
+            return
+        wire = Wire(self)
+        other = listener(wire)
+        if other is None:
+            failed()
+            return
+        self._wires.append(wire)
+        wire.ends = (dialler(wire), other)
+
+    def cut(self) -> None:
+        """Break every wire, and let none be made until `mend`."""
+        self.is_cut = True
+        self.shake()
+
+    def shake(self) -> None:
+        """Break every wire."""
+        wires, self._wires = self._wires, []
+        for wire in wires:
+            for number in (0, 1):
+                wire.lose(number)
+
+    def mend(self) -> None:
+        """Neither cut nor silent any more: what waits goes on."""
+        self.is_cut = self.is_silent = False
+        self._wires = [wire for wire in self._wires if any(wire.is_open)]
+        for wire in self._wires:
+            for lane in wire.lanes:
+                lane.deliver()

@@ -1,0 +1,315 @@
+"""What another gateway says, and what the journal holds of links."""
+
+from __future__ import annotations
+
+from random import Random
+
+import cbor2
+
+from edgebroker.header import Header
+from edgebroker.interest import Interest
+from edgebroker.overlay.classes import Service
+from edgebroker.overlay.link.bodies import alone, body
+from edgebroker.overlay.link.broken import FrameBroken
+from edgebroker.overlay.link.flows import FlowWriter
+from edgebroker.overlay.link.frames import FRAME_BYTES_MAX, FrameReader, FrameWriter, Item, Numbered, Said, Word, word
+from edgebroker.overlay.link.hello import (
+    HEAD_BYTES,
+    MAGIC,
+    Heard,
+    Hello,
+    HelloRefused,
+    Refusal,
+    decode_hello,
+    encode_hello,
+    encode_refusal,
+    hello_bytes,
+)
+from edgebroker.overlay.link.identity import Identity
+from edgebroker.overlay.link.link import Link
+from edgebroker.overlay.link.links import Links
+from edgebroker.overlay.link.records import (
+    StoredLinks,
+    entry_record,
+    heard_record,
+    reserved_record,
+    settled_record,
+    spent_record,
+)
+from edgebroker.overlay.link.terms import LinkTerms
+from edgebroker.overlay.messages import Announce, Forward, Message, Relay, Unadvertise
+from edgebroker.predicate import ElementaryTest, Interval, Kind, Pattern
+from edgebroker.topics import TopicFilter
+from tests.fuzz.frame.target import BOMB_BYTES, Target, filled
+
+from .records import packed, records_of
+
+HELLO = Hello("f", "a", 0, {"t": b"d"}, b"r" * 8, b"s" * 8, 1, "b", Heard(b"R" * 8, b"S" * 8, {Service.LIVE: 3}))
+HERE = Identity("f", "b", 1, {"t": b"d"}, {"a": 0}, b"R" * 8, b"S" * 8)
+READING = Forward(Header(7, 1, 1, 2, published_ms=1 << 40), "a/b", b'{"t":1}', 1, False, "c")
+TESTS = (
+    ElementaryTest("n", Kind.NUMBER, (Interval(1, True, 2, False), Interval(3, True, None, False))),
+    ElementaryTest("s", Kind.STRING, (Interval("a", True, "b", True),), (Pattern(("a", 0), False),)),
+)
+INTEREST = Interest(TopicFilter.parse("a/+"), TESTS)
+
+
+def gateway(deflates: bool) -> Links:
+    """A gateway with one peer."""
+    terms = LinkTerms(dials=False, deflates=deflates)
+    return Links(HERE, [Link("a", HERE, 0, lambda: 0.5, terms)])
+
+
+def read_stream(data: bytes) -> None:
+    """All that comes over a connection, from its first byte. However it is cut, the same arrives."""
+    told = []
+    for size in (len(data) or 1, 7):
+        links = gateway(True)
+        stream = links.accepted(0)
+        for at in range(0, len(data), size):
+            stream.feed(data[at : at + size], at)
+            stream.flush(at, 1 << 16)
+        link = links["a"]
+        link.handled(1)
+        received = [event for event in link.take_events() if hasattr(event, "messages")]
+        told.append((stream.is_over, [message for event in received for message in event.messages]))
+    assert told[0] == told[1]
+
+
+def stream_alone(data: bytes) -> None:
+    """The reading alone, in one piece."""
+    links = gateway(True)
+    stream = links.accepted(0)
+    stream.feed(data, 0)
+    stream.flush(0, 1 << 16)
+    links["a"].handled(1)
+
+
+def read_hello(data: bytes) -> None:
+    """A hello alone."""
+    if hello_bytes(data) == len(data):
+        decode_hello(data)
+
+
+def read_frames(data: bytes) -> None:
+    """Frames alone; what they say can be said again."""
+    items: list[Item] = []
+    FrameReader(True).feed(data, items)
+    for item in items:
+        if isinstance(item, Said):
+            word(item.word, *item.values)
+        elif isinstance(item, Numbered):
+            alone(item.message, item.service)
+        else:
+            alone(item, Service.LIVE)
+
+
+def frames_alone(data: bytes) -> None:
+    """The reading alone."""
+    FrameReader(True).feed(data, [])
+
+
+def frame(*items: bytes, deflates: bool = False) -> bytes:
+    """One frame."""
+    writer = FrameWriter(deflates)
+    for item in items:
+        writer.add(item)
+    return writer.take()
+
+
+def event(forward: Forward) -> bytes:
+    """The first event of a flow."""
+    return FlowWriter().write(forward, int(Service.LIVE), None)
+
+
+NEXT = b"".join(word(Word.NEXT, int(service), 9) for service in Service)
+MESSAGES: tuple[Message, ...] = (Announce((INTEREST,), 1), Unadvertise((1, 2)), Relay(1, 2, 3, READING), READING)
+ITEMS = (
+    *(alone(message, Service.LIVE) for message in MESSAGES),
+    event(READING) + bytes.fromhex("84010101417884010101417985010101417aa10003"),
+    word(Word.ACK, 0, 1, 1, 2),
+    word(Word.PING, 1),
+    word(Word.PONG, 1, 2, 3),
+    word(Word.BYE, 0, "bye"),
+    word(Word.PART, 1, False, alone(READING, Service.LIVE)[:20])
+    + word(Word.PART, 1, True, alone(READING, Service.LIVE)[20:]),
+)
+FRAMES = (*(frame(NEXT, item) for item in ITEMS), frame(NEXT, *ITEMS, deflates=True), frame(NEXT) + frame(*ITEMS))
+DEFLATING = encode_hello(
+    Hello(**{**{name: getattr(HELLO, name) for name in HELLO.__slots__}, "capabilities": {"deflate"}})
+)
+STREAMS = (encode_hello(HELLO) + FRAMES[0], *(DEFLATING + one for one in FRAMES), encode_hello(HELLO)[:9])
+WORDS = (
+    MAGIC,
+    b"\x80\0\0\5",
+    b"\0\0\xff\xff",
+    *(bytes((0x20 + kind,)) for kind in range(22)),
+    *(
+        cbor2.dumps({number: value})
+        for number, value in enumerate(("t", 1, "c", 3, 1, True, 1, 1, 1, 1, 1, 1, 1, [["k", "v"]]))
+    ),
+    b"\x85\x01\x01\x00\x40",
+    b"\x84\x01\x01\x00\x40",
+)
+
+
+def whole_frames(data: bytes) -> bytes:
+    """*data* with lengths that lead from one frame to the next."""
+    out, at = bytearray(), 0
+    while at + 4 <= len(data):
+        size = min(int.from_bytes(data[at : at + 4]) & 0x7FFF_FFFF, len(data) - at - 4, FRAME_BYTES_MAX)
+        out += (data[at] >> 7 << 31 | size).to_bytes(4) + data[at + 4 : at + 4 + size]
+        at += 4 + size
+    return bytes(out)
+
+
+def some_frames(chance: Random) -> bytes:
+    """Items in any order."""
+    items = [chance.choice(ITEMS) for _ in range(chance.randrange(1, 6))]
+    return frame(NEXT, *items, deflates=chance.random() < 0.3)
+
+
+def whole_hello(data: bytes) -> bytes:
+    """*data* with the mark and the length of a hello."""
+    rest = data[HEAD_BYTES:]
+    return MAGIC + len(rest).to_bytes(2) + rest if len(rest) < 4_096 else data
+
+
+def read_links(data: bytes) -> None:
+    """Records of links in any order and of any content: a link begins with what they say, and says it again."""
+    stored = StoredLinks()
+    for record in records_of(data):
+        if record:
+            stored.apply(record)
+    if (before := stored.links.get("a")) is None:
+        return
+    link = Link("a", HERE, 0, lambda: 0.5, stored=before, clock=1_000)
+    again = StoredLinks()
+    for record in link.records():
+        assert again.apply(record)
+    assert again.misunderstood == 0
+    waiting = {service: len(lane) for service, lane in link.outbox.lanes.items() if len(lane)}
+    assert waiting == {service: len(lane) for service, lane in again.links["a"].entries.items() if lane}
+
+
+RECORDS = (
+    entry_record("a", Service.LIVE, 1, None, alone(READING, Service.LIVE)),
+    entry_record("a", Service.LIVE, 5, 1 << 50, alone(READING, Service.LIVE)),
+    entry_record("a", Service.BACKLOG, 2, None, alone(Relay(1, 2, 3, READING), Service.BACKLOG)),
+    settled_record("a", Service.LIVE, 1),
+    heard_record("a", b"S" * 8, {Service.LIVE: 4}),
+    spent_record("a", 20_000, 5),
+    reserved_record("a", 1 << 20),
+)
+
+ROOM = BOMB_BYTES - 64
+
+
+def one_frame(body: bytes) -> bytes:
+    """*body* as a frame."""
+    return len(body).to_bytes(4) + body
+
+
+def deflated(item: bytes) -> bytes:
+    """*item* in frames that inflate to as much as they may."""
+    writer = FrameWriter(True)
+    out = bytearray(one_frame(NEXT + event(READING)))
+    while len(out) < ROOM:
+        for _ in range(300):
+            writer.add(item)
+        out += writer.take()
+    return bytes(out[:BOMB_BYTES])
+
+
+STEADY = bytes.fromhex("8401010040")
+BOMBS = {
+    "events without a payload": lambda: one_frame(NEXT + event(READING) + filled(STEADY, size=ROOM - 200)),
+    "flows": lambda: one_frame(
+        b"".join(cbor2.dumps([slot, 1, 1, b"", {0: "t", 1: 1}]) for slot in [*range(1_024), *range(1_024)] * 3)[
+            : ROOM // 16 * 16
+        ]
+    ),
+    "changes": lambda: one_frame(event(READING) + filled(bytes.fromhex("8501010040a10301"), size=ROOM - 200)),
+    "user properties": lambda: one_frame(
+        cbor2.dumps([0, 1, 1, b"", {0: "t", 1: 1, 13: [["", ""]] * (ROOM // 3 - 20)}])
+    ),
+    "empty frames": lambda: filled(bytes(4)),
+    "pings": lambda: one_frame(filled(word(Word.PING, 1), size=ROOM)),
+    "acknowledgements": lambda: one_frame(cbor2.dumps([-1, *[1, 1] * (ROOM // 2 - 4)])),
+    "interests": lambda: one_frame(body(Announce((Interest(TopicFilter.parse("a"), ()),) * (ROOM // 4 - 8), 1), 0)),
+    "intervals": lambda: one_frame(
+        cbor2.dumps([-9, 0, [["a", [["n", 2, [[n, n, 3] for n in range(0, ROOM // 4, 2)][:6_000], []]]]], 1])
+    ),
+    "patterns": lambda: one_frame(
+        cbor2.dumps([-9, 0, [["a", [["n", 3, [["", None, 1]], [[False, *[0, 1] * (ROOM // 2 - 20)]]]]]], 1])
+    ),
+    "empty lists": lambda: one_frame(b"\x83\x2b\0\x99\xff\0" + filled(b"\x80", size=0xFF00)),
+    "parts": lambda: one_frame(filled(word(Word.PART, 1, False, b"x"), size=ROOM)),
+}
+
+
+SECTIONS = b"\xa2\x00\x01\x05\xb8\x40" + b"".join(b"\x62%02d\x58\x38" % number + bytes(56) for number in range(64))
+RECORD_BOMBS = {
+    "entries": lambda: packed(
+        *(entry_record("a", Service.LIVE, number, None, RECORDS[0][-60:]) for number in range(1, 600))
+    ),
+    "settled": lambda: packed(*(settled_record("a", Service.LIVE, number) for number in range(1, 6_000))),
+}
+
+
+TARGETS = (
+    Target(
+        "link",
+        read_stream,
+        STREAMS,
+        (),
+        WORDS,
+        bombs={"pings": lambda: DEFLATING + BOMBS["pings"](), "events": lambda: DEFLATING + BOMBS["changes"]()},
+        plain=stream_alone,
+        bound_ms=60,  # as for the frames
+    ),
+    Target(
+        "link-hello",
+        read_hello,
+        (encode_hello(HELLO), DEFLATING, encode_refusal(HelloRefused(Refusal.TOPOLOGY, "x"))),
+        (FrameBroken, HelloRefused),
+        WORDS,
+        mend=whole_hello,
+        bombs={"topology": lambda: whole_hello(MAGIC + b"\0\0" + SECTIONS)},
+        plain=read_hello,
+    ),
+    Target(
+        "link-frames",
+        read_frames,
+        FRAMES,
+        (FrameBroken,),
+        WORDS,
+        some_frames,
+        whole_frames,
+        BOMBS,
+        frames_alone,
+        bound_ms=60,  # 20,000 of the smallest items, 3 us for each
+    ),
+    Target(
+        "link-deflated",
+        read_frames,
+        FRAMES,
+        (FrameBroken,),
+        WORDS,
+        some_frames,
+        whole_frames,
+        {"events of a third of a byte": lambda: deflated(STEADY)},
+        frames_alone,
+        bound_ms=500,  # 64 KiB may inflate to 1 MiB: 200,000 events
+        bound_mib=64,
+    ),
+    Target(
+        "link-records",
+        read_links,
+        (packed(*RECORDS), *map(packed, RECORDS)),
+        (),
+        tuple(map(packed, RECORDS)),
+        bombs=RECORD_BOMBS,
+        bound_ms=60,  # the gateway's own disk, once at the start
+    ),
+)

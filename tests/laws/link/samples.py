@@ -1,0 +1,147 @@
+"""Messages of every kind, as they might be and as they hardly are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from edgebroker.filters.filter import Filter
+from edgebroker.header import Header
+from edgebroker.interest import Interest
+from edgebroker.overlay.messages import (
+    Advertise,
+    Announce,
+    ClusterBits,
+    ClusterBitsHeld,
+    Differ,
+    Digest,
+    Forward,
+    Message,
+    Recall,
+    Recalled,
+    Relay,
+    Restate,
+    Told,
+    Unadvertise,
+    Unreached,
+    Withdraw,
+)
+from edgebroker.topics import TopicFilter
+
+FILTERS = (
+    "temp > 30 AND site = 'north'",
+    "temp BETWEEN -3.5 AND 1e20 AND NOT ok",
+    "name LIKE 'p%_x%' AND name NOT LIKE '%q' AND name >= 'p'",
+    "big > 123456789012345678901234567890 AND x IS NULL AND y IS NOT NULL",
+    "v IN (1, 2, 3) AND w IN ('a', 'ü', '')",
+)
+TEXTS = ("", "a", "press-7", "ü/日本", "x" * 300, "y" * 1_500)
+
+
+def some_interest(chance: Random) -> Interest:
+    topic_filter = TopicFilter.parse(chance.choice(["#", "a/+/c", "plant/line4/#", "$SYS/x"]))
+    predicates = [()] if chance.random() < 0.3 else list(Filter.parse(chance.choice(FILTERS)).predicates)
+    return Interest(topic_filter, chance.choice(predicates))
+
+
+def some_interests(chance: Random) -> tuple[Interest, ...]:
+    return tuple(some_interest(chance) for _ in range(chance.randrange(4)))
+
+
+def some_number(chance: Random, bits: int) -> int:
+    return chance.choice([0, 1, (1 << bits) - 1, chance.randrange(1 << bits)])
+
+
+def some_forward(chance: Random, flows: int = 5) -> Forward:
+    flow = chance.randrange(flows)
+    steady = chance.random() < 0.8
+    header = Header(
+        flow,
+        some_number(chance, 32) if chance.random() < 0.1 else chance.randrange(1, 1_000),
+        0 if steady else some_number(chance, 32),
+        0 if steady else some_number(chance, 8),
+        0 if steady else some_number(chance, 16),
+        0 if steady else some_number(chance, 16),
+        0 if steady else some_number(chance, 32),
+        0 if steady else some_number(chance, 16),
+        0 if steady else some_number(chance, 16),
+        some_number(chance, 48) if chance.random() < 0.1 else 1_800_000_000_000 + chance.randrange(10_000),
+    )
+    return Forward(
+        header,
+        f"t/{flow}" if chance.random() < 0.95 else "long/" + "x" * chance.choice([100, 1_100]),
+        chance.randbytes(chance.choice([0, 1, 23, 24, 60, 255, 256, 1_500, 9_000])),
+        chance.randrange(3),
+        chance.random() < 0.2,
+        "client" if steady else chance.choice(TEXTS),
+        () if steady else tuple((chance.choice(TEXTS), chance.choice(TEXTS)) for _ in range(chance.randrange(3))),
+        None if steady else chance.choice([None, "text/plain"]),
+        b"" if steady else chance.randbytes(chance.choice([0, 5])),
+        None if chance.random() < 0.8 else chance.randrange(1 << 40),
+        0 if steady else some_number(chance, 8),
+        chance.random() < 0.1,
+        () if steady else tuple(chance.randrange(1_024) for _ in range(chance.randrange(3))),
+    )
+
+
+def some_advertise(chance: Random) -> Advertise:
+    return Advertise(
+        some_number(chance, 32),
+        some_number(chance, 32),
+        chance.choice(TEXTS),
+        TopicFilter.parse(chance.choice(["a/#", "+", "b/c"])),
+        chance.randrange(16),
+        60,
+        chance.random() < 0.5,
+    )
+
+
+def some_numbers(chance: Random, bits: int) -> tuple[int, ...]:
+    return tuple(some_number(chance, bits) for _ in range(chance.randrange(5)))
+
+
+SOME: dict[type[Any], Callable[[Random], Message]] = {
+    Announce: lambda chance: Announce(some_interests(chance), some_number(chance, 16)),
+    Withdraw: lambda chance: Withdraw(some_interests(chance), some_number(chance, 16)),
+    Advertise: some_advertise,
+    Unadvertise: lambda chance: Unadvertise(some_numbers(chance, 32)),
+    ClusterBits: lambda chance: ClusterBits(
+        some_numbers(chance, 32),
+        chance.randrange(16),
+        some_number(chance, 64),
+        chance.random() < 0.5,
+        chance.choice([None, some_interests(chance)]),
+    ),
+    ClusterBitsHeld: lambda chance: ClusterBitsHeld(chance.randrange(16), some_number(chance, 64)),
+    Digest: lambda chance: Digest(
+        chance.choice(list(Told)), some_number(chance, 16), some_number(chance, 32), some_number(chance, 64)
+    ),
+    Differ: lambda chance: Differ(chance.choice(list(Told)), some_numbers(chance, 64)),
+    Restate: lambda chance: Restate(
+        chance.choice(list(Told)),
+        8,
+        3,
+        some_number(chance, 16),
+        some_interests(chance),
+        tuple(some_advertise(chance) for _ in range(chance.randrange(3))),
+    ),
+    Recall: lambda chance: Recall(some_number(chance, 32), some_interest(chance)),
+    Recalled: lambda chance: Recalled(some_number(chance, 32), some_forward(chance)),
+    Unreached: lambda chance: Unreached(chance.randrange(1_024), some_number(chance, 64), some_numbers(chance, 10)),
+    Relay: lambda chance: Relay(
+        chance.randrange(1_024), chance.randrange(1_024), chance.randrange(256), some_plain(chance)
+    ),
+    Forward: some_forward,
+}
+
+
+def some_plain(chance: Random) -> Message:
+    """Any message that is not relayed."""
+    kind = chance.choice([kind for kind in SOME if kind is not Relay])
+    return SOME[kind](chance)
+
+
+def some_message(chance: Random) -> Message:
+    """Half of all are events."""
+    return some_forward(chance) if chance.random() < 0.5 else SOME[chance.choice(list(SOME))](chance)

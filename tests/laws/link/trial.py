@@ -1,0 +1,236 @@
+"""One history of two gateways and a bad road between them, and what must hold in all of them."""
+
+from __future__ import annotations
+
+from random import Random
+
+from edgebroker.header import Header
+from edgebroker.instants import MILLISECOND, SECOND
+from edgebroker.limits import KIB
+from edgebroker.overlay.classes import Service
+from edgebroker.overlay.link.events import Dropped, Up
+from edgebroker.overlay.link.lanes import event_of
+from edgebroker.overlay.link.outbox import Bounds
+from edgebroker.overlay.link.terms import LinkTerms
+from edgebroker.overlay.messages import Forward, Message, Relay, Unadvertise
+from edgebroker.records import Cause, Fate
+from edgebroker.simworld.linked import Eid, LinkedGateway
+from edgebroker.simworld.roads import Road, Surface
+from edgebroker.simworld.simulation import Simulation
+
+NAMES = {"east": 0, "west": 1}
+
+
+class Broken(Exception):
+    """A law does not hold."""
+
+
+def check(holds: object, text: str) -> None:
+    if not holds:
+        raise Broken(text)
+
+
+class Trial:
+    """Two gateways that publish to each other. All that happens depends on *seed* alone."""
+
+    def __init__(self, seed: int) -> None:
+        self.simulation = Simulation(seed)
+        self.chance = chance = Random(seed)
+        surface = Surface(
+            chance.choice([(MILLISECOND, MILLISECOND), (10 * MILLISECOND, 80 * MILLISECOND), (300_000, 310_000)]),
+            chance.choice([0, 0, 20_000, 200_000]),
+            chance.choice([2 * KIB, 64 * KIB]),
+        )
+        self.bounds = Bounds(messages=chance.choice([40, 2_000]), live_bytes=chance.choice([4 * KIB, 1 << 20]))
+        self.road = Road(self.simulation, surface)
+        self.gateways = [self._gateway(name) for name in NAMES]
+        for one, other in (self.gateways, reversed(self.gateways)):
+            one.roads[other.name] = self.road
+            one.others[other.name] = other
+            one.watch = self._watch
+        self.sequences = dict.fromkeys((0, 1), 0)
+        self.words = [0, 0]
+        self.told: list[list[int]] = [[], []]  # words in the present conversation
+        self.events: dict[Eid, Forward] = {}
+        self.given: list[set[Eid]] = [set(), set()]  # numbered events taken by each gateway
+        self.bare: set[Eid] = set()
+        self.bare_lost: set[Eid] = set()
+        self.dropped: set[Eid] = set()
+        self.outstanding: list[set[Eid]] = [set(), set()]
+        self.words_reached = 0
+        self.crashes = self.cuts = self.silences = 0
+
+    def _gateway(self, name: str) -> LinkedGateway:
+        chance = self.chance
+        terms = LinkTerms(
+            dials=name == "east" or chance.random() < 0.6,
+            heartbeat=chance.choice([5, 30]) * SECOND,
+            batch=chance.choice([0, 200 * MILLISECOND]),
+            deflates=chance.random() < 0.5,
+            bytes_per_s=chance.choice([0, 0, 16_000]),
+            bounds=self.bounds,
+        )
+        gateway = LinkedGateway(self.simulation, name, NAMES, terms)
+        gateway.disk.sync_us = chance.choice([(500, 3_000), (500, 3_000), (100_000, 2_000_000)])
+        gateway.disk.sync_fails = chance.choice([0.0, 0.0, 0.05])
+        return gateway
+
+    # -- what happens ---------------------------------------------------------------------------------------------
+
+    def live(self, steps: int) -> None:
+        for gateway in self.gateways:
+            gateway.start()
+        for _ in range(steps):
+            self.simulation.run_until(self.simulation.now + int(self.chance.expovariate(1 / (200 * MILLISECOND))))
+            self._something()
+        self._end()
+
+    def _something(self) -> None:
+        chance, road = self.chance, self.road
+        kind = chance.random()
+        if kind < 0.85:
+            for _ in range(chance.choice([1, 1, 5, 30])):
+                self._publish(chance.randrange(2))
+        elif kind < 0.90:
+            road.shake()
+            self.cuts += 1
+        elif kind < 0.93:
+            road.cut()
+            self.cuts += 1
+            self.simulation.after(chance.randrange(20 * SECOND), road.mend)
+        elif kind < 0.95:
+            road.is_silent = True
+            self.silences += 1
+            self.simulation.after(chance.randrange(60 * SECOND), road.mend)
+        else:
+            self._crash(chance.randrange(2))
+
+    def _crash(self, index: int) -> None:
+        gateway = self.gateways[index]
+        if gateway.is_off:
+            return
+        self.crashes += 1
+        gateway.crash(self.chance.random() < 0.7)
+
+        def back() -> None:
+            gateway.boot()
+            self.outstanding[index] = self._held(gateway)
+            self.told[index] = []
+            gateway.start()
+
+        self.simulation.after(self.chance.randrange(20 * SECOND), back)
+
+    def _publish(self, index: int) -> None:
+        chance, gateway = self.chance, self.gateways[index]
+        if gateway.is_off:
+            return
+        peer = self.gateways[1 - index].name
+        if chance.random() < 0.1:
+            self.words[index] += 1
+            gateway.publish(peer, Unadvertise((self.words[index],)), Service.CONTROL)
+            self.told[index].append(self.words[index])
+        else:
+            self._publish_event(index, peer)
+        gateway.turn()
+
+    def _publish_event(self, index: int, peer: str) -> None:
+        chance, gateway = self.chance, self.gateways[index]
+        publisher = index << 22 | chance.randrange(3)
+        self.sequences[index] += 1
+        header = Header(publisher, self.sequences[index], 0, 0, published_ms=self.simulation.now // 1_000)
+        service = chance.choice([Service.LIVE] * 6 + [Service.BULK])
+        event = Forward(
+            header,
+            f"{service.name}/{publisher}/{chance.randrange(2)}",
+            chance.randbytes(chance.choice([8, 60, 60, 300, 20 * KIB])),
+            chance.choice([0, 1, 1, 2]),
+            chance.random() < 0.1,
+            f"client-{publisher}",
+            expires_in_ms=chance.choice([None, None, None, 20_000]),
+        )
+        message: Message = Relay(0, 1, 3, event) if chance.random() < 0.05 else event
+        self.events[header.eid] = event
+        cause = gateway.publish(peer, message, service)
+        if event.qos == 0:
+            self.bare.add(header.eid)
+            if cause is not Cause.NONE:
+                self.bare_lost.add(header.eid)
+        elif cause is Cause.NONE:
+            self.given[index].add(header.eid)
+            self.outstanding[index].add(header.eid)
+
+    # -- what must hold -------------------------------------------------------------------------------------------
+
+    def _held(self, gateway: LinkedGateway) -> set[Eid]:
+        held = set()
+        for link in gateway.links:
+            for lane in link.outbox.lanes.values():
+                for entry in (*lane.waiting, *lane.unacked):
+                    event = event_of(entry.message)
+                    if event is not None and event.qos:
+                        held.add(event.header.eid)
+        return held
+
+    def _watch(self, gateway: LinkedGateway) -> None:
+        index = NAMES[gateway.name]
+        other = self.gateways[1 - index]
+        for event in gateway.events:
+            if isinstance(event, Dropped):
+                for message in event.messages:
+                    dropped = event_of(message)
+                    if dropped is not None:
+                        self.dropped.add(dropped.header.eid)
+                        if dropped.qos:
+                            check(event.fate is Fate.EXPIRED or event.cause is Cause.QUEUE_FULL, f"{event} of QoS > 0")
+            elif isinstance(event, Up) and not event.goes_on:
+                self.told[index].clear()
+        gateway.events.clear()
+        for link in gateway.links:
+            lanes = link.outbox.lanes.values()
+            check(sum(lane.bytes for lane in lanes) <= self.bounds.bytes, "the outbox is larger than its bound")
+            check(sum(map(len, lanes)) <= self.bounds.messages + 10_000, "the outbox is longer than its bound")
+            check(
+                all(lane.waiting_bytes == sum(entry.size for entry in lane.waiting) for lane in lanes),
+                "the bytes of a lane are wrong",
+            )
+        held = self._held(gateway)
+        for eid in self.outstanding[index] - held - self.dropped:
+            check(eid in other.safe, f"{eid} left the outbox and is not on the other disk")
+        self.outstanding[index] = held
+
+    def _end(self) -> None:
+        """Everything is well again: what was promised arrives."""
+        simulation = self.simulation
+        simulation.run_until(simulation.now + 61 * SECOND)
+        self.road.mend()
+        simulation.run_until(simulation.now + 1_200 * SECOND)
+        for index, gateway in enumerate(self.gateways):
+            other = self.gateways[1 - index]
+            check(gateway.links[other.name].stream is not None, "the link is not up")
+            check(not self._held(gateway), f"{len(self._held(gateway))} events still wait at {gateway.name}")
+            missing = {eid for eid in gateway.promised - self.dropped if eid not in other.known}
+            check(not missing, f"{missing} was promised by {gateway.name} and did not arrive")
+            check(len(other.kept) == len(set(other.kept)), "an event was kept twice")
+            self._check_order(other)
+            self._check_words(index)
+        reached = [event_of(message) for gateway in self.gateways for message in gateway.reached]
+        bare = [event.header.eid for event in reached if event is not None and event.qos == 0]
+        check(len(bare) == len(set(bare)), "an event of QoS 0 came twice")
+        check(not set(bare) & self.bare_lost, "an event that was refused came all the same")
+        if not self.crashes + self.cuts + self.silences:
+            check(set(bare) | self.dropped >= self.bare, "an event of QoS 0 vanished without a cause")
+
+    def _check_order(self, gateway: LinkedGateway) -> None:
+        last: dict[tuple[int, str, bool], int] = {}
+        for eid in gateway.kept:
+            event = self.events[eid]
+            flow = (event.header.publisher, event.topic, False)
+            check(last.get(flow, 0) < eid[1], f"{eid} came after {last.get(flow)} of the same flow")
+            last[flow] = eid[1]
+
+    def _check_words(self, index: int) -> None:
+        words = [each.advs[0] for each in self.gateways[1 - index].reached if isinstance(each, Unadvertise)]
+        self.words_reached += len(words)
+        check(words == sorted(set(words)), "messages of CONTROL came twice or out of order")
+        missing = set(self.told[index]) - set(words)
+        check(not missing, f"messages {missing} of CONTROL were lost in a conversation that went on")

@@ -1,0 +1,145 @@
+"""What one end of a link writes, the other reads: every kind of message, alone, in frames, however they are cut."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import get_args
+
+import cbor2
+import pytest
+
+from edgebroker.overlay.classes import Service
+from edgebroker.overlay.link.bodies import alone, body, read_alone
+from edgebroker.overlay.link.broken import FrameBroken
+from edgebroker.overlay.link.cbor import CborReader
+from edgebroker.overlay.link.flows import NAMES_BYTES_MAX, SLOTS_MAX, FlowReader, FlowWriter
+from edgebroker.overlay.link.frames import FrameReader, FrameWriter, Item, Numbered
+from edgebroker.overlay.messages import Forward, Message
+
+from .link.samples import SOME, some_forward, some_message
+
+
+def test_there_are_samples_of_every_kind() -> None:
+    assert set(SOME) == set(get_args(Message))
+
+
+def expires_of(message: Message) -> int | None:
+    return message.expires_in_ms if isinstance(message, Forward) else None
+
+
+def test_a_message_alone_is_read_as_it_was_written(chance: Random) -> None:
+    for _ in range(2_000):
+        message, service = some_message(chance), chance.choice(list(Service)[1:])
+        assert read_alone(alone(message, service, expires_of(message))) == (message, service)
+
+
+def test_a_message_that_ends_too_soon_or_too_late_is_refused(chance: Random) -> None:
+    for kind in SOME:
+        item = alone(SOME[kind](chance), Service.LIVE)
+        for size in (*range(min(len(item), 200)), len(item) - 1):
+            with pytest.raises(FrameBroken):
+                read_alone(item[:size])
+        with pytest.raises(FrameBroken):
+            read_alone(item + b"\0")
+
+
+@pytest.mark.parametrize("deflates", [False, True])
+def test_frames_are_read_however_they_are_cut(deflates: bool, chance: Random) -> None:
+    flows, writer, reader = FlowWriter(), FrameWriter(deflates), FrameReader(deflates)
+    written: list[tuple[Service, Message]] = []
+    read: list[tuple[Service, Message]] = []
+    stream = bytearray()
+    for _ in range(1_500):
+        message, service = some_message(chance), chance.choice(list(Service)[1:])
+        written.append((service, message))
+        if isinstance(message, Forward):
+            writer.add(flows.write(message, int(service), message.expires_in_ms))
+        else:
+            writer.add(body(message, service))
+        if chance.random() < 0.3 or writer.size > 20_000:
+            stream += writer.take()
+    stream += writer.take()
+    at = 0
+    while at < len(stream):
+        size = chance.choice([1, 3, 50, 2_000, 70_000])
+        items: list[Item] = []
+        reader.feed(bytes(stream[at : at + size]), items)
+        for item in items:
+            if isinstance(item, Numbered):
+                read.append((item.service, item.message))
+            else:
+                read.append((Service.LIVE, item))  # what has no number does not say its class
+        at += size
+    assert [message for _, message in read] == [message for _, message in written]
+    numbered = [(one, other) for one, other in zip(read, written, strict=True) if one[0] is not Service.LIVE]
+    assert len(numbered) > 500
+    assert all(one == other for one, other in numbered)
+
+
+def test_both_ends_forget_the_same_flows(chance: Random) -> None:
+    """Many more flows than slots, some of them with long names: memory stays bounded, and nothing is mistaken."""
+    writer, reader = FlowWriter(), FlowReader()
+    for number in range(4 * SLOTS_MAX):
+        forward = some_forward(chance, 2 * SLOTS_MAX)
+        item = writer.write(forward, int(Service.LIVE), forward.expires_in_ms)
+        source = CborReader(item)
+        assert reader.read(source, source.array()) == forward, number
+    assert len(reader._slots) == len(writer._slots) == SLOTS_MAX
+    assert len(writer._flows) < SLOTS_MAX
+    assert all(len(flow.topic) <= NAMES_BYTES_MAX for flow in reader._slots[1:])
+
+
+def some_value(chance: Random, depth: int = 0) -> object:
+    kind = chance.randrange(6 if depth > 3 else 8)
+    if kind == 6:
+        return [some_value(chance, depth + 1) for _ in range(chance.randrange(5))]
+    if kind == 7:
+        return {chance.choice([number, str(number)]): some_value(chance, depth + 1) for number in range(3)}
+    return chance.choice(
+        [
+            None,
+            chance.random() < 0.5,
+            chance.choice([1, -1]) * chance.getrandbits(chance.choice([3, 8, 16, 32, 64, 65, 200])),
+            chance.choice([0.0, -1.5, 1e300, chance.random()]),
+            chance.randbytes(chance.choice([0, 3, 30, 300])),
+            "ü" * chance.choice([0, 1, 20, 200]),
+        ]
+    )
+
+
+def test_what_cbor2_writes_is_read_as_it_was(chance: Random) -> None:
+    for _ in range(2_000):
+        value = some_value(chance)
+        for canonical in (False, True):  # canonical: floats as short as they can be
+            reader = CborReader(cbor2.dumps(value, canonical=canonical))
+            assert reader.item() == value
+            assert reader.at == len(reader.data)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "18",
+        "9fff",
+        "bfff",
+        "5f4100ff",
+        "1c",
+        "f7",
+        "f800",
+        "ff",
+        "c000",
+        "d8204161",
+        "62c328",
+        "a1f600",
+        "a200000000",
+        "9b7fffffffffffffff",
+        "5b7fffffffffffffff",
+        "fb00",
+        "b841" + "0000" * 0x41,
+        "81" * 13 + "00",
+    ],
+)
+def test_what_is_not_spoken_here_is_refused(text: str) -> None:
+    with pytest.raises(FrameBroken):
+        CborReader(bytes.fromhex(text)).item()
