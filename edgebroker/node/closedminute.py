@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from edgebroker.instants import Instant
 from edgebroker.matching.ends import End
 from edgebroker.node.subscriptions import Subscription
-from edgebroker.storage.deliverylog.writer import DeliveryLog
+
+if TYPE_CHECKING:
+    from edgebroker.storage.deliverylog.writer import DeliveryLog
 
 
 class ClosedMinute:

@@ -49,7 +49,7 @@ class Group:
         if not self._groups.is_sticky:
             return self.fairest(publication, may_read)
         flows = self._groups.flows
-        flow = (self.name, publication.publisher, publication.topic)
+        flow = hash((self.name, publication.publisher, publication.topic))
         member = self._by_number.get(flows.get(flow, 0))
         if (
             member is None
@@ -120,8 +120,11 @@ class Groups:
     def __init__(self) -> None:
         self.is_sticky = False
         """Whether what one publisher says under one topic stays with one member as long as that one is there."""
-        self.flows: dict[tuple[str, str, str], int] = {}
-        """(group, publisher, topic) -> the number of the member it stays with, who may have left."""
+        self.flows: dict[int, int] = {}
+        """Hash of (group, publisher, topic) -> the number of the member it stays with, who may have left.
+
+        Of the hash alone, because a topic may have 64 KiB; two flows with the same have the same member, no more.
+        """
         self._by_name: dict[str, Group] = {}
         self._by_client: dict[ClientId, list[Subscription]] = {}
 

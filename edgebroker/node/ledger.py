@@ -6,12 +6,14 @@ consecutive numbers that share publisher, topic, QoS and size: one call accounts
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from edgebroker.instants import Instant
 from edgebroker.publication import Publication
-from edgebroker.records import Cause, Fate
-from edgebroker.storage.deliverylog.writer import DeliveryLog
+from edgebroker.records import Cause, Fate, Trace
+
+if TYPE_CHECKING:
+    from edgebroker.storage.deliverylog.writer import DeliveryLog
 
 DROPS_MAX: Final = 1_000
 """Subscribers, by cause, whose drops are counted apart until somebody asks: about 150 KiB."""
@@ -48,6 +50,7 @@ class Ledger:
         payload_bytes: int,
         copies: int,
         nobody: Cause = Cause.NO_SUBSCRIBER,
+        trace: Trace | None = None,
     ) -> int:
         """Number a run of messages of which *copies* each are made; *nobody* says why if none. The first number."""
         first = self.published + 1
@@ -57,15 +60,22 @@ class Ledger:
             self.filtered += count
         log = self.log
         if log is not None:
-            log.published(now, publisher, first, count, topic, qos, payload_bytes, copies)
+            log.published(now, publisher, first, count, topic, qos, payload_bytes, copies, trace)
             if not copies:
-                log.filtered(now, publisher, first, count, topic, qos, nobody, payload_bytes)
+                log.filtered(now, publisher, first, count, topic, qos, nobody, payload_bytes, trace)
         return first
 
     def take_up(self, now: Instant, publication: Publication, copies: int) -> None:
         """A message of a former run of which *copies* are still open: it is a message of this run from now on."""
         publication.number = self.accept(
-            now, publication.publisher, 1, publication.topic, publication.qos, len(publication.payload), copies
+            now,
+            publication.publisher,
+            1,
+            publication.topic,
+            publication.qos,
+            len(publication.payload),
+            copies,
+            trace=publication.trace,
         )
 
     def made(self, now: Instant, publisher: str, subscriber: str, first: int, count: int, qos: int) -> None:
@@ -129,4 +139,5 @@ class Ledger:
             cause,
             now - publication.accepted_at,
             len(publication.payload),
+            publication.trace,
         )

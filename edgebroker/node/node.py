@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final, assert_never
+from typing import Final, Protocol, assert_never
 
 from edgebroker.instants import Instant
-from edgebroker.limits import SUBSCRIPTIONS_PER_CLIENT_MAX
+from edgebroker.limits import SUBSCRIPTIONS_PER_CLIENT_MAX, TOPIC_BYTES_MAX
 from edgebroker.matching.pst import Pst
 from edgebroker.names import ClientId
 from edgebroker.node.closedminute import ClosedMinute
@@ -16,6 +16,8 @@ from edgebroker.node.ledger import Ledger
 from edgebroker.node.routes import Routes
 from edgebroker.node.subscriptions import Subscription, Subscriptions
 from edgebroker.node.timers import TIDY, Timers
+from edgebroker.predicate import Predicate
+from edgebroker.topics import USUAL_CHARS, TopicFilter
 
 ALWAYS = ((),)
 """The predicates of a subscription without content filter: one that accepts every event."""
@@ -23,6 +25,18 @@ TIDY_AT_ONCE: Final = 64
 """Subscriptions taken out between two turns: 0.5 ms at 8 us each, well below the 5 ms that an event may wait."""
 COUNTS_AT_ONCE: Final = 64
 """Subscriptions whose counts are written between two turns: 0.1 ms, up to 1 ms with a step of the log."""
+
+
+class Follower(Protocol):
+    """Who is told which subscriptions there are."""
+
+    def subscribed(
+        self, number: int, topic_filter: TopicFilter, predicates: tuple[Predicate, ...], now: Instant
+    ) -> None:
+        """One holds."""
+
+    def unsubscribed(self, number: int, now: Instant) -> None:
+        """One ended."""
 
 
 class Node:
@@ -36,6 +50,7 @@ class Node:
         self.groups = Groups()
         self.routes = Routes(self.tree, self.subscriptions, self.timers)
         self.subscriptions_per_client_max = subscriptions_per_client_max
+        self.follower: Follower | None = None
 
     def handle(self, event: Event, now: Instant) -> list[Effect]:
         """What *event* leads to, in the order in which it must be done."""
@@ -85,8 +100,13 @@ class Node:
     def _subscribe(self, wanted: Subscribed, now: Instant) -> list[Effect]:
         subscriptions = self.subscriptions
         own = subscriptions.of(wanted.client)
-        if len(own) >= self.subscriptions_per_client_max and wanted.text not in own:
-            return [Refused(wanted.text, f"a client has at most {self.subscriptions_per_client_max} subscriptions")]
+        if wanted.text not in own:
+            most = self.subscriptions_per_client_max
+            if len(own) >= most:
+                return [Refused(wanted.text, f"a client has at most {most} subscriptions")]
+            chars = max(most * USUAL_CHARS, TOPIC_BYTES_MAX)
+            if subscriptions.chars_of(wanted.client) + len(wanted.text) > chars:
+                return [Refused(wanted.text, f"all subscriptions of a client have at most {chars:,} characters")]
         if not subscriptions.is_tidy:  # two go for each that comes: clients that go and come do not pile them up
             self._take_left(2, now)
         self.routes.gather()
@@ -111,6 +131,8 @@ class Node:
         self.routes.follow()
         if self.tree.is_reordering:
             self.timers.set(TIDY, now + 1)
+        if self.follower is not None:
+            self.follower.subscribed(subscription.number, wanted.topic_filter, predicates, now)
         return [Granted(subscription, is_new=replaced is None)]
 
     def _unsubscribe(self, client: ClientId, text: str, now: Instant) -> list[Effect]:
@@ -150,6 +172,8 @@ class Node:
     def _uproot(self, subscription: Subscription, now: Instant) -> None:
         self.tree.remove(subscription.number)
         self.groups.leave(subscription)
+        if self.follower is not None:
+            self.follower.unsubscribed(subscription.number, now)
         self._finish(subscription)
         evaluated, matched = subscription.take_counts()
         log = self.ledger.log

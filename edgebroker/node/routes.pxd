@@ -19,7 +19,7 @@ cdef class Route:
     cdef public long long counted
     cpdef count(self, long long publications)
     @cython.locals(copies=tuple, without=list, has_no_local=bint, copy=Copy)
-    cpdef tuple accept(self, Publication publication, Ledger ledger, now)
+    cpdef tuple accept(self, Publication publication, Ledger ledger, now, long long leaving=*)
     @cython.locals(numbers=list, accepting=list, by_number=dict, subscription=Subscription, copies=dict)
     cpdef tuple copies_for(self, Publication publication)
     cpdef gather(self)
@@ -28,8 +28,8 @@ cdef class Route:
 cdef class Routes:
     cdef public object ask, closed, subscriptions, tree
     cdef public long long epoch
-    cdef dict _known
-    cdef long long _tree_epoch
+    cdef dict _extractors, _known
+    cdef long long _tree_epoch, _weight
     cdef list _ungathered, _released
     cdef object _timers
     cpdef Route route(self, str topic)

@@ -5,6 +5,7 @@ cimport cython
 cdef class Subscriber:
     cdef public str client
     cdef public dict by_text
+    cdef public long long chars
     cdef public bint is_gone
 
 

@@ -17,11 +17,13 @@ NOTHING: Final[Mapping[str, Subscription]] = MappingProxyType({})
 class Subscriber:
     """A client and what it asked for, from its first subscription until it goes."""
 
-    __slots__ = ("by_text", "client", "is_gone")
+    __slots__ = ("by_text", "chars", "client", "is_gone")
 
     def __init__(self, client: ClientId) -> None:
         self.client = client
         self.by_text: dict[str, Subscription] = {}
+        self.chars = 0
+        """Of all these texts together."""
         self.is_gone = False
         """Nothing is delivered any more; its subscriptions are still being taken out of the tree."""
 
@@ -178,6 +180,11 @@ class Subscriptions:
         subscriber = self._subscribers.get(client)
         return NOTHING if subscriber is None else subscriber.by_text
 
+    def chars_of(self, client: ClientId) -> int:
+        """How long the texts of all subscriptions of *client* are together."""
+        subscriber = self._subscribers.get(client)
+        return 0 if subscriber is None else subscriber.chars
+
     def subscriber(self, client: ClientId) -> Subscriber:
         """The entry of *client*, made if there is none."""
         subscriber = self._subscribers.get(client)
@@ -194,6 +201,7 @@ class Subscriptions:
         """Remember *subscription*; one with the same client and text must have been discarded before."""
         self.by_number[subscription.number] = subscription
         subscription.subscriber.by_text[subscription.text] = subscription
+        subscription.subscriber.chars += len(subscription.text)
 
     def discard(self, client: ClientId, text: str) -> Subscription | None:
         """Forget and return the subscription, None if there is none."""
@@ -201,6 +209,7 @@ class Subscriptions:
         if subscriber is None or text not in subscriber.by_text:
             return None
         subscription = subscriber.by_text.pop(text)
+        subscriber.chars -= len(text)
         if not subscriber.by_text:
             del self._subscribers[client]
         del self.by_number[subscription.number]

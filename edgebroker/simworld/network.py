@@ -21,6 +21,7 @@ from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.quota import QUOTA, Quota
 from edgebridge.frontend.terms import Terms
 from edgebridge.session.access import OPEN, Access
+from edgebridge.session.stored import Stored
 from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
 from edgebroker.limits import KIB
 from edgebroker.node.ledger import Ledger
@@ -220,8 +221,7 @@ class SimulatedBroker:
         """Without a *store* nothing outlives a crash."""
         self.simulation = simulation
         self.store = store
-        self.unix_s = WALL // SECOND
-        """What the wall clock says; it stands still."""
+        self.unix_s = WALL // SECOND  # what the wall clock says; it stands still
         self.entrance = LOCAL
         """Where new lines come in."""
         self.verification_takes: Duration = 0
@@ -250,10 +250,13 @@ class SimulatedBroker:
             Node(self.ledger), self._terms, self._new_client_id, self._access, self._secret, journal, self._quota
         )
         if self.store is not None and stored is not None:
-            self.frontend.keeping.clock = self.store.stored_clock(stored, now)
+            self.store.serve(self.frontend, self._plan_turn, stored)
+        self._join(stored)
+        if stored is not None:
             self.frontend.restoring.restore(stored, now)
-            self.store.serve(self.frontend, self._plan_turn)
         self.frontend.start(now)
+
+    def _join(self, stored: Stored | None) -> None: ...
 
     def crash(self, is_power_cut: bool = True) -> None:
         """The power fails, or the process dies, and comes back: what was written to the lines still arrives."""
@@ -329,7 +332,7 @@ class SimulatedBroker:
     def _verify(self, verification: Verification) -> None:
         verdict = verification.run(self.unix_s)
         self.frontend.verified(verification.connection, verdict, self.simulation.now)
-        self.frontend.readable.clear()  # lines go on reading all the time
+        self.frontend.readable.clear()
         self._plan_turn()
 
     def lost(self, line: Line) -> None:

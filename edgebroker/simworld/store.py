@@ -42,8 +42,9 @@ class SimulatedStore:
         store = self._simulation.random.randbytes(16) if found is None else found.store
         return Journal(store, self._options, found), stored
 
-    def serve(self, frontend: Frontend, told: Callable[[], None]) -> None:
-        """Let *frontend* have the disk; *told* is called whenever a work is over."""
+    def serve(self, frontend: Frontend, told: Callable[[], None], stored: Stored) -> None:
+        """Let *frontend* have the disk, which says *stored*; *told* is called whenever a work is over."""
+        frontend.keeping.clock = self.stored_clock(stored, self._simulation.now)
 
         def wake() -> None:
             work = frontend.keeping.take(self._simulation.now)

@@ -1,0 +1,146 @@
+"""The way of an event through a gateway: which copies leave it [SCOT 2.6, 2.8]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from edgebroker.event import Attributes
+from edgebroker.filters.attributes import Extractor
+from edgebroker.instants import MILLISECOND, Instant
+from edgebroker.node.interests import ClusterInterests
+from edgebroker.node.peereffects import Send
+from edgebroker.overlay.advertisements import Record
+from edgebroker.overlay.classes import Service
+from edgebroker.overlay.congestion import LinkStatus
+from edgebroker.overlay.messages import Forward
+from edgebroker.overlay.routing import Case, Copy, Routed, Routing
+from edgebroker.overlay.seen import Seen
+from edgebroker.overlay.topology import Topology
+
+EXTRACTORS_MAX: Final = 1_024
+"""Sets of attributes that filters ask for together; the cache starts anew when there are more."""
+
+
+class Forwarding:
+    """The forwarding of one gateway."""
+
+    def __init__(
+        self, topology: Topology, name: str, interests: ClusterInterests, status: LinkStatus, is_dynamic: bool
+    ) -> None:
+        gateway = topology.gateway(name)
+        self._cluster = gateway.cluster
+        self._own = 1 << gateway.cluster
+        self._others = ((1 << len(topology.sites)) - 1) & ~self._own
+        self._number = gateway.number
+        self._names = {one.number: one.name for one in topology.gateways}
+        self._neighbours = frozenset(gateway.neighbours)
+        self._interests = interests
+        self._status = status
+        self._diameter = topology.factor.diameter
+        home_first = (gateway.home, *(each for each in gateway.positions if each != gateway.home))
+        across = {cluster: [peers[u] for u in home_first] for cluster, peers in gateway.across.items()}
+        self._routing = Routing(gateway.neighbours, across, status, is_dynamic)
+        self._sticky: dict[int, str] = {}  # advertisement -> the peer that was chosen in this window
+        self._window = 0
+        self._seen = Seen()
+        self._extractors: dict[frozenset[str], Extractor] = {}
+        self.cases = dict.fromkeys(Case, 0)
+        """How often each case of dynamic routing was met."""
+        self.duplicates = 0
+        """Copies that were dropped because all they stood for was seen."""
+
+    def publish(self, forward: Forward, record: Record) -> list[Send]:
+        """A local client's event, advertised by *record*, leaves."""
+        header = forward.header
+        self._seen.fresh(header.publisher, header.sequence, self._own | self._others)
+        resolution = self._interests.resolution(forward.topic)
+        wanted = resolution.wanted if resolution.contents else frozenset()
+        pending = record.pending(self._cluster)
+        if pending and record.covering:
+            wanted |= record.wanted
+        attributes = self._attributes(forward, wanted) if wanted else {}
+        if pending and record.covering:
+            pending = record.narrowed(pending, forward.topic, attributes)
+        targets = self._interests.targets(resolution, attributes, None)
+        return self._sent(forward, targets, pending)
+
+    def receive(self, peer: str, forward: Forward) -> tuple[bool, list[Send]]:
+        """A copy from *peer*: return whether local clients may get it, and the copies that leave."""
+        header = forward.header
+        if forward.passed:  # it may have been here before, with the clusters handed to another gateway
+            return False, self._sent(forward, (), header.civ & self._others)
+        fresh = self._seen.fresh(header.publisher, header.sequence, header.civ | self._own)
+        if not fresh:
+            self.duplicates += 1
+            return False, []
+        targets: list[str] = []
+        is_ours = bool(fresh & self._own)
+        if is_ours:
+            resolution = self._interests.resolution(forward.topic)
+            attributes = self._attributes(forward, resolution.wanted) if resolution.contents else {}
+            targets = self._interests.targets(resolution, attributes, peer)
+        return is_ours, self._sent(forward, targets, fresh & self._others)
+
+    def _sent(self, forward: Forward, targets: Sequence[str], pending: int) -> list[Send]:
+        if not pending:  # most events: nothing to decide
+            return self._copies(forward, Routed([Copy(peer) for peer in targets], Case.NONE, None)) if targets else []
+        header = forward.header
+        if self._window != self._status.window:
+            self._window = self._status.window
+            self._sticky.clear()
+        avoided = [self._names[number] for number in forward.passed if number in self._names]
+        may_walk = forward.walked < self._diameter
+        routed = self._routing.route(targets, pending, self._sticky.get(header.adv), may_walk, avoided)
+        self.cases[routed.case] += 1
+        if routed.chosen is not None:
+            self._sticky[header.adv] = routed.chosen
+        return self._copies(forward, routed)
+
+    def _copies(self, forward: Forward, routed: Routed) -> list[Send]:
+        """One message for each copy; those that carry the same are one object."""
+        made: dict[tuple[int, bool, bool], Forward] = {}
+        sends = []
+        for peer, civ, passes in routed.copies:
+            is_near = peer in self._neighbours
+            key = (civ, passes, is_near)
+            copy = made.get(key)
+            if copy is None:
+                copy = made[key] = self._copy(forward, civ, passes, is_near)
+            sends.append(Send(peer, copy, Service.LIVE))
+        return sends
+
+    def _copy(self, forward: Forward, civ: int, passes: bool, is_near: bool) -> Forward:
+        if not (civ or passes or forward.header.civ or forward.walked or forward.passed):
+            return forward  # most copies are what came
+        return replace(
+            forward,
+            header=forward.header if civ == forward.header.civ else replace(forward.header, civ=civ),
+            walked=forward.walked + 1 if is_near and civ else 0,
+            was_marked=forward.was_marked or civ != 0,
+            passed=(*forward.passed, self._number) if passes else (),
+        )
+
+    def _attributes(self, forward: Forward, names: frozenset[str]) -> Attributes:
+        extractor = self._extractors.get(names)
+        if extractor is None:
+            if len(self._extractors) >= EXTRACTORS_MAX:
+                self._extractors.clear()
+            extractor = self._extractors[names] = Extractor(names)
+        return extractor.extract(
+            forward.payload,
+            topic=forward.topic,
+            qos=forward.qos,
+            retain=forward.retain,
+            client=forward.client,
+            user=forward.user,
+            content_type=forward.content_type,
+        )
+
+
+def aged(forward: Forward, since: Instant, now: Instant) -> Forward:
+    """*forward* after it waited: it is of use for less long."""
+    if forward.expires_in_ms is None:
+        return forward
+    return replace(forward, expires_in_ms=max(0, forward.expires_in_ms - (now - since) // MILLISECOND))

@@ -1,0 +1,185 @@
+"""The interests of a gateway's cluster, as it knows them: those of its own clients and those its neighbours announced.
+
+They are in three places. The search tree has what neighbours announced, each on the link to its neighbour: it decides
+which neighbours get a copy of an event. Each neighbour has been announced what is *not* behind itself. And by topic
+all of them together answer what the cluster wants of a publisher elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from edgebroker.event import Attributes
+from edgebroker.filters.announcement import Announced, Change
+from edgebroker.interest import Interest
+from edgebroker.limits import COVERING_MAX, ROUTES_MAX
+from edgebroker.matching.ends import Resolution
+from edgebroker.matching.pst import Pst
+from edgebroker.node.uncovered import Uncovered
+from edgebroker.overlay.answers import Covering
+from edgebroker.overlay.topicindex import TopicIndex
+from edgebroker.predicate import Predicate
+from edgebroker.topics import TopicFilter
+
+EPOCH_MODULUS = 1 << 16
+EVERYTHING: Final = TopicFilter.parse("#")
+
+
+@dataclass(slots=True)
+class Changed:
+    """What a change of interests leads to."""
+
+    told: dict[str, Change] = field(default_factory=dict)
+    """By neighbour, what it must be told."""
+    topic_filters: dict[TopicFilter, None] = field(default_factory=dict)
+    """Under these the cluster wants more or less than before."""
+
+    def add(self, other: Changed) -> None:
+        """Take in what comes after."""
+        for peer, change in other.told.items():
+            self.told[peer] = _after(self.told[peer], change) if peer in self.told else change
+        self.topic_filters |= other.topic_filters
+
+
+def _after(first: Change, then: Change) -> Change:
+    """Both changes as one: what the second takes back of the first is never said."""
+    announce, withdraw = dict.fromkeys(first.announce), dict.fromkeys(first.withdraw)
+    for said, opposite, new in ((announce, withdraw, then.announce), (withdraw, announce, then.withdraw)):
+        for interest in new:
+            if interest in opposite:
+                del opposite[interest]
+            else:
+                said[interest] = None
+    return Change(tuple(announce), tuple(withdraw))
+
+
+class ClusterInterests:
+    """Those of one cluster at one of its gateways."""
+
+    def __init__(self, neighbours: Sequence[str], is_precise: bool, is_covering: bool) -> None:
+        """is_precise: know what covers the cluster's interests, not only their topics.
+
+        is_covering: announce no interest that another one covers.
+        """
+        self._links = {peer: 1 << link for link, peer in enumerate(neighbours, 1)}
+        self._numbers = {peer: link for link, peer in enumerate(neighbours, 1)}
+        self.everywhere = sum(self._links.values())
+        """The links to all neighbours, one bit each."""
+        self.tree = Pst()
+        self._held: dict[str, dict[Interest, int]] = {peer: {} for peer in neighbours}
+        self._announced: dict[str, Announced | Uncovered] = {
+            peer: Announced() if is_covering else Uncovered() for peer in neighbours
+        }
+        self._cluster: Announced | Uncovered = Announced() if is_precise else Uncovered()
+        self._is_precise = is_precise
+        self._by_topic: TopicIndex[Interest] = TopicIndex()
+        self._resolutions: dict[str, Resolution] = {}
+        self._last_number = 0
+        self._unheard = 0  # the links to neighbours whose interests are not known yet
+
+    def await_neighbours(self) -> None:
+        """A restarted gateway: until they are `heard`, neighbours may want anything."""
+        self._unheard = self.everywhere
+
+    def heard(self, peer: str) -> Changed:
+        """All interests of *peer* are known, or are waited for no longer."""
+        if not self._unheard & self._links[peer]:
+            return Changed()
+        self._unheard &= ~self._links[peer]
+        return Changed({}, {EVERYTHING: None})
+
+    @property
+    def epoch(self) -> int:
+        """How often the tree has changed, in 16 bits."""
+        return self.tree.epoch % EPOCH_MODULUS
+
+    def subscribed(self, number: int, topic_filter: TopicFilter, predicates: Sequence[Predicate]) -> Changed:
+        """A client of ours subscribed. Raises ValueError: the number is taken."""
+        return self._add(None, 2 * number, topic_filter, predicates)
+
+    def unsubscribed(self, number: int) -> Changed:
+        """Its subscription ended. One that was not told before is not missed."""
+        return self._remove(None, 2 * number) if 2 * number in self._cluster else Changed()
+
+    def announced(self, peer: str, interests: Iterable[Interest]) -> Changed:
+        """The neighbour *peer* says that somebody behind it has *interests*; those it said before are not looked at."""
+        changed = Changed()
+        held = self._held[peer]
+        for interest in interests:
+            if interest not in held:
+                self._last_number += 1
+                number = held[interest] = self._last_number
+                self.tree.insert(number, interest.topic_filter, (interest.predicate,), self._numbers[peer])
+                changed.add(self._add(peer, 2 * number + 1, interest.topic_filter, (interest.predicate,)))
+        return changed
+
+    def withdrawn(self, peer: str, interests: Iterable[Interest]) -> Changed:
+        """Nobody behind *peer* has them any more; those it never announced are not looked at."""
+        changed = Changed()
+        for interest in interests:
+            number = self._held[peer].pop(interest, None)
+            if number is not None:
+                self.tree.remove(number)
+                changed.add(self._remove(peer, 2 * number + 1))
+        return changed
+
+    def held(self, peer: str) -> tuple[Interest, ...]:
+        """What *peer* announced."""
+        return tuple(self._held[peer])
+
+    def told(self, peer: str) -> tuple[Interest, ...]:
+        """What *peer* was announced, or must be when the link to it is up again."""
+        return self._announced[peer].interests
+
+    def wants(self, topic_filter: TopicFilter) -> Covering:
+        """What covers all that the cluster wants under *topic_filter*."""
+        if self._unheard:
+            return None
+        overlapping = self._by_topic.overlapping(topic_filter)
+        if not self._is_precise:
+            return () if next(overlapping, None) is None else None
+        found: list[Interest] = []
+        for interest in overlapping:
+            if len(found) == COVERING_MAX:
+                return None
+            found.append(interest)
+        return tuple(found)
+
+    def resolution(self, topic: str) -> Resolution:
+        """What *topic* means in the tree."""
+        found = self._resolutions.get(topic)
+        if found is None or found.epoch != self.tree.epoch:
+            if len(self._resolutions) >= ROUTES_MAX:
+                self._resolutions.clear()
+            found = self._resolutions[topic] = self.tree.resolve(topic)
+        return found
+
+    def targets(self, resolution: Resolution, attributes: Attributes, arrival: str | None) -> list[str]:
+        """The neighbours behind which somebody wants an event that came from *arrival*, if it came from a neighbour."""
+        mask = self.everywhere & ~self._links.get(arrival or "", 0)
+        if not mask:
+            return []
+        yes = self.tree.decide(resolution, attributes, mask).yes | (self._unheard & mask)
+        return [peer for peer, link in self._links.items() if yes & link]
+
+    def _add(self, source: str | None, key: int, topic_filter: TopicFilter, predicates: Sequence[Predicate]) -> Changed:
+        told = {
+            peer: announced.add(key, topic_filter, predicates)
+            for peer, announced in self._announced.items()
+            if peer != source
+        }
+        return self._changed(told, self._cluster.add(key, topic_filter, predicates))
+
+    def _remove(self, source: str | None, key: int) -> Changed:
+        told = {peer: announced.remove(key) for peer, announced in self._announced.items() if peer != source}
+        return self._changed(told, self._cluster.remove(key))
+
+    def _changed(self, told: dict[str, Change], cluster: Change) -> Changed:
+        for interest in cluster.announce:
+            self._by_topic.add(interest.topic_filter, interest)
+        for interest in cluster.withdraw:
+            self._by_topic.discard(interest.topic_filter, interest)
+        topic_filters = dict.fromkeys(interest.topic_filter for interest in (*cluster.announce, *cluster.withdraw))
+        return Changed({peer: change for peer, change in told.items() if change}, topic_filters)

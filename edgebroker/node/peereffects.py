@@ -1,0 +1,57 @@
+"""Everything that `Peers` can want done, in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from edgebroker.header import Header
+from edgebroker.interest import Interest
+from edgebroker.overlay.classes import Service
+from edgebroker.overlay.messages import Forward, Message
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A message for a peer. What is sent to a peer in one class must arrive in this order."""
+
+    peer: str
+    message: Message
+    service: Service
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """An event from another gateway for whichever local clients want it."""
+
+    forward: Forward
+    is_entry: bool
+    """It entered the cluster here: a retained message is kept here, for late subscribers of the whole cluster."""
+    is_late: bool
+    """A later event of its publisher was handed on before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamped:
+    """The event just published goes out with this header. Whoever keeps it as a retained message keeps that too."""
+
+    header: Header
+
+
+@dataclass(frozen=True, slots=True)
+class AskRetained:
+    """Say with `Peers.retained` which retained messages *interest* means."""
+
+    request: int
+    interest: Interest
+
+
+@dataclass(frozen=True, slots=True)
+class HandRetained:
+    """A retained message of another gateway, for the subscription that asked."""
+
+    number: int
+    forward: Forward
+
+
+Effect: TypeAlias = Send | Hand | Stamped | AskRetained | HandRetained

@@ -1,0 +1,30 @@
+"""How a gateway takes part in the overlay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How a gateway takes part. The defaults are ours; `PUBLISHED` is what the source describes."""
+
+    is_dynamic: bool = False
+    """Go around congested iLinks (IDR), not only around those that are down."""
+    sorts: bool = True
+    """With dynamic routing: put events that others may have overtaken back into order. They wait in memory for that."""
+    is_precise: bool = True
+    """Tell hosts what the cluster wants of a publisher, not only that it wants something."""
+    is_covering: bool = True
+    """Announce no interest that another one covers."""
+    wants_answers: bool = True
+    """Have every cluster answer an advertisement, and let events wait for that."""
+    lease_s: int = 24 * 3600
+    """How long what a peer told holds while the link to it is down."""
+    idle_s: int = 300
+    """How long an advertisement holds without events."""
+
+
+USUAL: Final = Ways()
+PUBLISHED: Final = Ways(sorts=False, is_precise=False, is_covering=False, wants_answers=False)

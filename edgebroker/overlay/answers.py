@@ -1,0 +1,151 @@
+"""What other clusters' publishers advertised to us, and what we answered: whether somebody in our cluster wants it.
+
+The record of an advertisement at a secondary broker [SCOT, SRT, subscription context]. A bit that is no longer needed
+costs copies only, so it is cleared a second later: somebody may come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from edgebroker.instants import SECOND, Duration, Instant
+from edgebroker.interest import Interest
+from edgebroker.overlay.messages import Advertise, ClusterBits
+from edgebroker.overlay.topicindex import TopicIndex
+from edgebroker.topics import TopicFilter
+
+CLEAR_DELAY: Final[Duration] = SECOND
+
+Covering: TypeAlias = tuple[Interest, ...] | None
+"""What covers all that somebody wants; None: it may be anything; nothing at all: nobody wants anything."""
+NOTHING: Final[Covering] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Secondary:
+    """The record of an advertisement of another cluster. `said`: what its host knows, or will when it has our words."""
+
+    advertise: Advertise
+    host: str
+    said: Covering = NOTHING
+
+
+class Answers:
+    """The answers of one gateway to the hosts of its region."""
+
+    def __init__(self, cluster: int, boot: int, wants: Callable[[TopicFilter], Covering]) -> None:
+        """boot: grows with every start of the gateway.  wants: what the own cluster wants under a topic filter."""
+        self._cluster = cluster
+        self._last = boot << 32
+        self._wants = wants
+        self._records: dict[str, dict[int, Secondary]] = {}  # by host, by advertisement
+        self._index: TopicIndex[Secondary] = TopicIndex()
+        self._unheld: dict[str, list[ClusterBits]] = {}
+        self._doubtful: dict[Secondary, Instant] = {}  # said more than is wanted -> when to say less
+
+    def of(self, host: str) -> tuple[Advertise, ...]:
+        """What *host* advertised."""
+        return tuple(record.advertise for record in self._records.get(host, {}).values())
+
+    def unheld(self, host: str) -> tuple[ClusterBits, ...]:
+        """What *host* has not confirmed."""
+        return tuple(self._unheld.get(host, ()))
+
+    @property
+    def next_due(self) -> Instant | None:
+        """When `clear` has something to do."""
+        return min(self._doubtful.values(), default=None)
+
+    def is_wanted(self, adv: int, host: str) -> bool:
+        """The secondary cluster bit (SCB) that *host* knows, or will."""
+        record = self._records.get(host, {}).get(adv)
+        return record is not None and record.said != NOTHING
+
+    def hosts(self, topic_filter: TopicFilter) -> tuple[str, ...]:
+        """Who advertised something that shares a topic with *topic_filter*."""
+        return tuple(dict.fromkeys(record.host for record in self._index.overlapping(topic_filter)))
+
+    def advertised(
+        self, host: str, advertisements: Iterable[Advertise], is_restated: bool = False
+    ) -> list[ClusterBits]:
+        """Store what *host* advertised, anew if it was known; return what it must be told.
+
+        is_restated: we, or it, had forgotten that, so it may have an answer that does not hold any more.
+        """
+        answers: dict[Covering, list[int]] = {}
+        for advertise in advertisements:
+            self._forget(host, advertise.adv)
+            record = Secondary(advertise, host, self._wants(advertise.topic_filter))
+            self._records.setdefault(host, {})[advertise.adv] = record
+            self._index.add(advertise.topic_filter, record)
+            if record.said != NOTHING or advertise.wants_answer or is_restated:
+                answers.setdefault(record.said, []).append(advertise.adv)
+        return [self._say(host, advs, covering) for covering, advs in answers.items()]
+
+    def unadvertised(self, host: str, advs: Iterable[int]) -> None:
+        """Forget what *host* advertised as *advs*."""
+        for adv in advs:
+            self._forget(host, adv)
+
+    def forget(self, host: str) -> None:
+        """Forget all of *host*."""
+        self.unadvertised(host, tuple(self._records.get(host, ())))
+        self._unheld.pop(host, None)
+
+    def changed(self, topic_filters: Iterable[TopicFilter], now: Instant) -> list[tuple[str, ClusterBits]]:
+        """Somebody in the cluster wants more or less under *topic_filters*; return what must be said at once, to whom.
+
+        What can wait is said by `clear`.
+        """
+        met = dict.fromkeys(record for one in topic_filters for record in self._index.overlapping(one))
+        more: dict[tuple[str, Covering], list[int]] = {}
+        for record in met:
+            wanted = self._wants(record.advertise.topic_filter)
+            if wanted == record.said:
+                self._doubtful.pop(record, None)
+            elif _is_more(wanted, record.said):
+                self._doubtful.pop(record, None)
+                record.said = wanted
+                more.setdefault((record.host, wanted), []).append(record.advertise.adv)
+            else:
+                self._doubtful.setdefault(record, now + CLEAR_DELAY)
+        return [(host, self._say(host, advs, covering)) for (host, covering), advs in more.items()]
+
+    def clear(self, now: Instant) -> list[tuple[str, ClusterBits]]:
+        """Say less where less has been wanted for CLEAR_DELAY."""
+        less: dict[tuple[str, Covering], list[int]] = {}
+        for record in [record for record, due in self._doubtful.items() if due <= now]:
+            del self._doubtful[record]
+            record.said = self._wants(record.advertise.topic_filter)
+            less.setdefault((record.host, record.said), []).append(record.advertise.adv)
+        return [(host, self._say(host, advs, covering)) for (host, covering), advs in less.items()]
+
+    def held(self, host: str, number: int) -> None:
+        """*host* has all that was said up to *number*."""
+        left = [bits for bits in self._unheld.get(host, ()) if bits.number > number]
+        if left:
+            self._unheld[host] = left
+        else:
+            self._unheld.pop(host, None)
+
+    def _say(self, host: str, advs: list[int], covering: Covering) -> ClusterBits:
+        self._last += 1
+        is_set = covering != NOTHING
+        bits = ClusterBits(tuple(advs), self._cluster, self._last, is_set, covering if is_set else None)
+        self._unheld.setdefault(host, []).append(bits)
+        return bits
+
+    def _forget(self, host: str, adv: int) -> None:
+        record = self._records.get(host, {}).pop(adv, None)
+        if record is not None:
+            self._index.discard(record.advertise.topic_filter, record)
+            self._doubtful.pop(record, None)
+
+
+def _is_more(wanted: Covering, said: Covering) -> bool:
+    """Whether *wanted* may mean an event that *said* does not."""
+    if said is None:
+        return False
+    return wanted is None or any(one not in said for one in wanted)

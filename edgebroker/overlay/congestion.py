@@ -1,0 +1,97 @@
+"""The link status table (LST): how congested each way out is, as of the end of the last window [SCOT 2.7].
+
+The source leaves the form of its condition (10) open. Ours: the congestion element CE is the ratio of what entered to
+what left in a window, each plus one, so that an idle queue has 1; times what still waits that is the congestion index
+CI; a queue is congested above `TAU`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Final, NamedTuple
+
+from edgebroker.instants import MILLISECOND, Duration
+
+WINDOW: Final[Duration] = 50 * MILLISECOND
+"""The time t_w between two looks at all queues."""
+TAU: Final = 10.0
+
+
+class Queue(NamedTuple):
+    """What one queue did in a window."""
+
+    entered: int
+    left: int
+    waiting: int
+    """At the end of the window."""
+
+    @property
+    def congestion_element(self) -> float:
+        """CE: above 1 while the queue grows, below 1 while it shrinks."""
+        return (1 + self.entered) / (1 + self.left)
+
+    @property
+    def congestion_index(self) -> float:
+        """CI. A stalled link (nothing enters or leaves) has what waits."""
+        return self.congestion_element * self.waiting
+
+
+class Load(NamedTuple):
+    """How loaded a link is; the least is the best."""
+
+    congestion_index: float
+    waiting: int
+
+
+IDLE: Final = Load(0.0, 0)
+DOWN: Final = Load(inf, 0)
+
+
+@dataclass(slots=True)
+class _Status:
+    load: Load = IDLE
+    is_congested: bool = False
+    is_up: bool = False
+
+
+class LinkStatus:
+    """The status of every link. Decisions within a window use what the window before left."""
+
+    def __init__(self, links: tuple[str, ...], tau: float = TAU, has_hysteresis: bool = False) -> None:
+        """has_hysteresis: a congested link counts as such until its CI is at most half of *tau*."""
+        self._tau = tau
+        self._end = tau / 2 if has_hysteresis else tau
+        self._status = {link: _Status() for link in links}
+        self.window = 0
+        """Counts the windows."""
+
+    def measure(self, queues: Mapping[str, Queue]) -> None:
+        """End a window: *queues* of the links that did anything, or hold anything; all others are idle."""
+        self.window += 1
+        for link, status in self._status.items():
+            queue = queues.get(link)
+            if queue is None:
+                status.load, status.is_congested = IDLE, False
+            else:
+                index = queue.congestion_index
+                status.load = Load(index, queue.waiting)
+                status.is_congested = index > (self._end if status.is_congested else self._tau)
+
+    def set_up(self, link: str, is_up: bool) -> None:
+        """Let *link* be up, or down: then its CI is infinite."""
+        self._status[link].is_up = is_up
+
+    def is_up(self, link: str) -> bool:
+        return self._status[link].is_up
+
+    def is_congested(self, link: str) -> bool:
+        """Whether the queue of *link* was congested, or the link is down."""
+        status = self._status[link]
+        return status.is_congested or not status.is_up
+
+    def load(self, link: str) -> Load:
+        """How loaded *link* is."""
+        status = self._status[link]
+        return status.load if status.is_up else DOWN

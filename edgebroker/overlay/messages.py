@@ -1,0 +1,230 @@
+"""What gateways say to each other about events and about who wants them. Values only; their bytes are made elsewhere.
+
+Three conversations [SCOT 2.9]: inside a cluster, over aLinks, gateways tell the *interests* behind them; inside a
+region, over iLinks, a publisher's gateway tells its *advertisements*, and each other cluster answers whether somebody
+there wants such events; *events* go over both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeAlias
+
+from edgebroker.header import Header
+from edgebroker.interest import Interest, fingerprint_of
+from edgebroker.topics import TopicFilter
+
+
+class Told(IntEnum):
+    """Things that one gateway tells another and both remember, so that they can be compared."""
+
+    INTERESTS = 0
+    """Those behind the sender, over an aLink."""
+    ADVERTISEMENTS = 1
+    """Those of the sender's own publishers, over an iLink."""
+
+
+# -- over aLinks: who wants what --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """SUB: somebody behind the sender has these interests."""
+
+    interests: tuple[Interest, ...]
+    epoch: int
+    """16 bits: how often the sender's search tree has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """UNSUB: nobody behind the sender has these interests any more, or others that it announced cover them."""
+
+    interests: tuple[Interest, ...]
+    epoch: int
+
+
+# -- over iLinks: who publishes what, and whether anybody in a cluster wants it ---------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Advertise:
+    """ADV: a publisher of the sender may publish under these topics."""
+
+    adv: int
+    """32 bits, `header.hosted`."""
+    publisher: int
+    """32 bits, `header.hosted`."""
+    client: str
+    """The publisher's client id."""
+    topic_filter: TopicFilter
+    hc: int
+    """The host cluster: the sender's."""
+    lease_s: int
+    """How long the receiver keeps it while it hears nothing of the sender."""
+    wants_answer: bool
+    """Whether the receiver answers with ClusterBits even if nobody there wants such events."""
+
+    def fingerprint(self) -> int:
+        """64 bits to compare what two gateways hold."""
+        return fingerprint_of((self.adv, self.publisher, self.client, self.topic_filter.text, self.hc, self.lease_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Unadvertise:
+    """UNADV: these advertisements of the sender end."""
+
+    advs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterBits:
+    """CIB_SET or CIB_CLEAR: whether somebody in *cluster*, the sender's, wants events under advertisements."""
+
+    advs: tuple[int, ...]
+    cluster: int
+    number: int
+    """64 bits; grows with every such message of the sender to this receiver, also over its restarts."""
+    is_set: bool
+    covering: tuple[Interest, ...] | None
+    """With `is_set`: what the cluster wants of such events is covered by these; None: it may be anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterBitsHeld:
+    """The receiver of ClusterBits has them, up to *number*."""
+
+    cluster: int
+    number: int
+
+
+# -- events -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Forward:
+    """PUB: one copy of an event. As with its header: nobody changes one, and a frozen one takes four times as long."""
+
+    header: Header
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    client: str
+    """The publisher's client id."""
+    user: tuple[tuple[str, str], ...] = ()
+    """MQTT's user properties, which filters may ask for."""
+    content_type: str | None = None
+    properties: bytes = b""
+    """What else the publisher's front end wants readers' front ends to know."""
+    expires_in_ms: int | None = None
+    """How long it is of use from now on; None: for ever."""
+    walked: int = 0
+    """8 bits: aLinks passed in this cluster while it had to reach others too; it must not stray for ever."""
+    was_marked: bool = False
+    """Whether it, or the copy it was made of, had to reach several clusters at once: events may have overtaken it."""
+    passed: tuple[int, ...] = ()
+    """The gateways that it only passed through, around links that are down. If there are any, it only passes through
+    the receiver too: it serves the clusters of `header.civ` and not the receiver's."""
+
+
+# -- synchronising after a link was down or a gateway restarted -------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """All that the sender has told: how many items, and the sum of their fingerprints modulo 2**64."""
+
+    kind: Told
+    epoch: int
+    count: int
+    sum: int
+
+
+@dataclass(frozen=True, slots=True)
+class Differ:
+    """The answer to a Digest that does not agree: what the sender holds, in parts by the lowest bits of fingerprints.
+
+    `sums`: that of each part; there are 2**n parts.
+    """
+
+    kind: Told
+    sums: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Restate:
+    """What the sender told of one part is this, and nothing else. Only one of the two lists is used, as *kind* says."""
+
+    kind: Told
+    parts: int
+    part: int
+    epoch: int
+    interests: tuple[Interest, ...] = ()
+    advertisements: tuple[Advertise, ...] = ()
+
+
+# -- retained messages for late subscribers ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """Who keeps a retained message that the interest means shall send it back the way this came."""
+
+    request: int
+    """32 bits, `header.hosted`."""
+    interest: Interest
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """One retained message, on its way back."""
+
+    request: int
+    forward: Forward
+
+
+# -- around what is down ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Unreached:
+    """Which of its peers a gateway has no connection with. Told to everybody by everybody who learns something new."""
+
+    gateway: int
+    """Its number."""
+    number: int
+    """64 bits; grows with every such message of the gateway, also over its restarts."""
+    peers: tuple[int, ...]
+    """Their numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """A message for a peer that cannot be reached directly. It stands in for the link between the two."""
+
+    origin: int
+    destination: int
+    hops: int
+    """8 bits: the gateways that may still pass it on."""
+    message: Message
+
+
+Message: TypeAlias = (
+    Announce
+    | Withdraw
+    | Advertise
+    | Unadvertise
+    | ClusterBits
+    | ClusterBitsHeld
+    | Forward
+    | Digest
+    | Differ
+    | Restate
+    | Recall
+    | Recalled
+    | Unreached
+    | Relay
+)
+"""Everything that can be said."""

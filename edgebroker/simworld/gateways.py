@@ -1,0 +1,165 @@
+"""Gateways of a federation as a whole, on virtual time: clients on lines, journals on disks, links over roads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from edgebridge.frontend.joining import join
+from edgebridge.frontend.overlay import Run
+from edgebridge.session.stored import Stored
+from edgebroker.instants import SECOND, Duration
+from edgebroker.node.ways import USUAL, Ways
+from edgebroker.overlay.link.stream import Stream
+from edgebroker.overlay.topology import Topology
+
+from .linked import Plug
+from .network import SimulatedBroker
+from .roads import Road, Surface, Wire
+from .simulation import Simulation
+from .store import SimulatedStore
+
+ROAD = Surface()
+
+
+class SimulatedGateway(SimulatedBroker):
+    """One gateway. `roads` and `others` say how its peers are reached."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        topology: Topology,
+        name: str,
+        *,
+        store: SimulatedStore | None = None,
+        ways: Ways = USUAL,
+        **others: Any,
+    ) -> None:
+        """*others*: what `SimulatedBroker` takes besides."""
+        self.name = name
+        self.roads: dict[str, Road] = {}
+        self.others: dict[str, SimulatedGateway] = {}
+        self.plugs: dict[Plug, None] = {}
+        self.records_sent = 0
+        self._topology = topology
+        self._ways = ways
+        super().__init__(simulation, store=store, **others)
+
+    # -- the run --------------------------------------------------------------------------------------------------
+
+    def _join(self, stored: Stored | None) -> None:
+        chance = self.simulation.random
+        journal = self.frontend.keeping.journal
+        store = chance.randbytes(8) if journal is None else journal.store[:8]
+        run = Run(chance.randbytes(8), store, chance.random)
+        links = None if stored is None else stored.links
+        self.overlay = join(self.frontend, self._topology, self.name, run, self.simulation.now, links, self._ways)
+
+    def _start(self) -> None:
+        super()._start()
+        self.overlay.start(self.simulation.now)
+        self._plan_turn()
+
+    def crash(self, is_power_cut: bool = True) -> None:
+        """The power fails, or the process dies, and comes back. With a power cut, peers hear nothing of it."""
+        for plug in list(self.plugs):
+            plug.pull_out(is_power_cut)
+        self.plugs.clear()
+        super().crash(is_power_cut)
+
+    @property
+    def waiting(self) -> int:
+        """Copies for peers that are not delivered."""
+        return sum(len(link.outbox.events()) for link in self.overlay.links)
+
+    # -- peers ----------------------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """Something came from a peer."""
+        self._plan_turn()
+
+    def _flush(self) -> None:
+        self.overlay.turn(self.simulation.now, self._flush_stream)
+        for peer in self.overlay.take_dials():
+            run = self.runs
+            self.roads[peer].connect(
+                partial(self._dialled, peer, run), self.others[peer].answer, partial(self._dial_failed, peer, run)
+            )
+        super()._flush()
+
+    def _flush_stream(self, stream: Stream) -> None:
+        for plug in list(self.plugs):
+            if plug.stream is stream:
+                plug.flush()
+
+    def _plug(self, wire: Wire, number: int, stream: Stream) -> Plug:
+        plug = Plug(self, wire, number, stream)
+        self.plugs[plug] = None
+        self._plan_turn()
+        return plug
+
+    def _dialled(self, peer: str, run: int, wire: Wire) -> Plug:
+        stream = self.overlay.dialled(peer, self.simulation.now)
+        if run != self.runs:  # who dialled is no more
+            stream.end("too late", self.simulation.now)
+        return self._plug(wire, 0, stream)
+
+    def answer(self, wire: Wire) -> Plug | None:
+        """A peer dials."""
+        return self._plug(wire, 1, self.overlay.accepted(self.simulation.now))
+
+    def _dial_failed(self, peer: str, run: int) -> None:
+        if run == self.runs:
+            self.overlay.dial_failed(peer, self.simulation.now)
+            self._plan_turn()
+
+
+class Gateways:
+    """All gateways of *topology*, with a road between every two that are peers."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        topology: Topology,
+        surface: Surface = ROAD,
+        *,
+        is_stored: bool = False,
+        **others: Any,
+    ) -> None:
+        """*is_stored*: each has a disk. *others*: what each gateway takes besides."""
+        self.simulation = simulation
+        self.topology = topology
+        self.by_name = {
+            gateway.name: SimulatedGateway(
+                simulation,
+                topology,
+                gateway.name,
+                store=SimulatedStore(simulation) if is_stored else None,
+                **others,
+            )
+            for gateway in topology.gateways
+        }
+        self.roads: dict[frozenset[str], Road] = {}
+        for gateway in self:
+            gateway.others = self.by_name
+            for peer in topology.gateway(gateway.name).peers():
+                road = self.roads.setdefault(frozenset((gateway.name, peer)), Road(simulation, surface))
+                gateway.roads[peer] = road
+
+    def __iter__(self) -> Iterator[SimulatedGateway]:
+        return iter(self.by_name.values())
+
+    def __getitem__(self, name: str) -> SimulatedGateway:
+        return self.by_name[name]
+
+    def road(self, one: str, other: str) -> Road:
+        """What lies between two peers."""
+        return self.roads[frozenset((one, other))]
+
+    def meet(self, within: Duration = 2 * SECOND) -> None:
+        """Let all links come up. Raises AssertionError: one did not."""
+        self.simulation.run_until(self.simulation.now + within)
+        for gateway in self:
+            for link in gateway.overlay.links:
+                assert link.stream is not None, f"{gateway.name} has not met {link.peer}"

@@ -1,0 +1,33 @@
+"""Federations for tests: links up, nothing said yet; what was said and where events came since it was asked last."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from edgebroker.node.ways import USUAL, Ways
+from edgebroker.overlay.factor import Factor
+from edgebroker.overlay.scot import Scot
+from edgebroker.overlay.topology import Topology
+from edgebroker.simworld.federation import Federation
+
+
+def federation(path: str = "a-b-c", clusters: int = 3, ways: Ways = USUAL) -> Federation:
+    made = Federation(Topology.product(Scot(Factor.parse(path), clusters)), ways)
+    made.connect_all()
+    made.settle()
+    made.sent.clear()
+    return made
+
+
+def kinds(made: Federation) -> Counter[str]:
+    """What was said since this was asked last."""
+    found = Counter(type(message).__name__ for _, _, message in made.sent)
+    made.sent.clear()
+    return found
+
+
+def came(made: Federation) -> list[str]:
+    """Where events came since this was asked last."""
+    found = sorted(handed.gateway for handed in made.handed)
+    made.handed.clear()
+    return found

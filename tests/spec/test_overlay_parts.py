@@ -1,0 +1,162 @@
+"""The parts of routing: topics that meet, digests, the order of events, what was seen, how loaded links are."""
+
+from __future__ import annotations
+
+from itertools import product
+from random import Random
+
+import pytest
+
+from edgebroker.errors import TopicInvalid
+from edgebroker.header import Header
+from edgebroker.instants import MILLISECOND, SECOND
+from edgebroker.interest import Interest
+from edgebroker.limits import HELD_EVENTS_MAX
+from edgebroker.overlay.congestion import LinkStatus, Queue
+from edgebroker.overlay.digest import PARTS_MAX, differ, digest_of, of_part, restated
+from edgebroker.overlay.messages import Forward, Told
+from edgebroker.overlay.seen import Seen
+from edgebroker.overlay.sorting import HOLD, MARKED_WITHIN, PUBLISHERS_MAX, Sorting
+from edgebroker.overlay.topicindex import TopicIndex
+from edgebroker.topics import TopicFilter
+
+
+def filters() -> list[TopicFilter]:
+    found = []
+    for levels in range(1, 4):
+        for names in product(("a", "b", "", "$s", "+", "#"), repeat=levels):
+            try:
+                found.append(TopicFilter.parse("/".join(names)))
+            except TopicInvalid:
+                continue
+    return found
+
+
+def test_the_index_finds_the_filters_that_overlap(chance: Random) -> None:
+    every = filters()
+    index: TopicIndex[str] = TopicIndex()
+    inside: list[TopicFilter] = []
+    for _ in range(400):
+        if inside and chance.random() < 0.4:
+            gone = inside.pop(chance.randrange(len(inside)))
+            index.discard(gone, gone.text)
+        new = chance.choice(every)
+        if new not in inside:
+            index.add(new, new.text)
+            inside.append(new)
+        asked = chance.choice(every)
+        found = list(index.overlapping(asked))
+        assert sorted(found) == sorted(one.text for one in inside if one.overlaps(asked)), asked.text
+        assert index.overlaps(asked) is bool(found)
+    while inside:
+        gone = inside.pop()
+        index.discard(gone, gone.text)
+    assert not index._root.below
+
+
+def some_interests(chance: Random, count: int) -> list[Interest]:
+    return [Interest(TopicFilter.parse(f"t/{number}"), ()) for number in chance.sample(range(100_000), count)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 100, 10_000])
+def test_three_messages_make_two_gateways_agree(count: int, chance: Random) -> None:
+    told = some_interests(chance, count)
+    held = [one for one in told if chance.random() < 0.99] + some_interests(chance, 3)
+    answer = differ(digest_of(Told.INTERESTS, 1, told), held)
+    assert answer is not None
+    assert len(answer.sums) <= PARTS_MAX
+    said = list(restated(answer, 1, told))
+    assert len(said) <= len(set(told) ^ set(held))
+    result = set(held)
+    for part in said:
+        result -= set(of_part(part, held)) - set(part.interests)
+        result |= set(part.interests)
+    assert result == set(told)
+    assert differ(digest_of(Told.INTERESTS, 1, told), list(result)) is None
+
+
+def test_what_was_seen_is_not_fresh() -> None:
+    seen = Seen(events=4)
+    assert seen.fresh(1, 1, 0b011) == 0b011
+    assert seen.fresh(1, 1, 0b110) == 0b100
+    assert seen.fresh(1, 1, 0b111) == 0
+    assert seen.fresh(2, 1, 0b111) == 0b111
+    for sequence in range(2, 6):
+        assert seen.fresh(1, sequence, 1) == 1
+    assert seen.fresh(1, 1, 0b111) == 0, "at least the last four are remembered"
+    for sequence in range(10, 20):
+        seen.fresh(1, sequence, 1)
+    assert seen.fresh(1, 1, 0b111) == 0b111, "and no more than twice as many"
+
+
+@pytest.mark.parametrize(("has_hysteresis", "still"), [(False, False), (True, True)])
+def test_a_link_leaves_congestion(has_hysteresis: bool, still: bool) -> None:
+    status = LinkStatus(("x", "y"), has_hysteresis=has_hysteresis)
+    for link in ("x", "y"):
+        status.set_up(link, True)
+    congested = []
+    for waiting in (10, 11, 6, 5, 6):
+        status.measure({"x": Queue(0, 0, waiting)})
+        congested.append(status.is_congested("x"))
+        assert not status.is_congested("y")
+    assert congested == [False, True, still, False, False]
+    status.set_up("y", False)
+    assert status.is_congested("y")
+    assert status.load("y") > status.load("x")
+    assert status.window == 5
+
+
+def event(sequence: int, marked: bool = False, publisher: int = 1) -> Forward:
+    return Forward(Header(publisher, sequence, 1, 0), "t", b"", 0, False, "c", was_marked=marked)
+
+
+def sequences(found: list) -> list[tuple[int, bool]]:  # type: ignore[type-arg]
+    return [(each.forward.header.sequence, each.is_late) for each in found]
+
+
+def test_without_marked_copies_nothing_waits() -> None:
+    sorting = Sorting()
+    for sequence in (3, 1, 2):
+        assert sequences(sorting.take(event(sequence), False, 0)) == [(sequence, False)]
+    assert sorting.next_due is None
+
+
+def test_events_wait_for_those_they_overtook() -> None:
+    sorting = Sorting()
+    assert sorting.take(event(5, marked=True), False, 0) == []
+    assert sorting.take(event(4), True, 10 * MILLISECOND) == []
+    assert sorting.take(event(7), False, 20 * MILLISECOND) == []
+    assert sorting.next_due == HOLD
+    assert sequences(sorting.release(HOLD)) == [(4, False), (5, False)]
+    assert len(sorting) == 1
+    assert sequences(sorting.take(event(3), False, HOLD + 1)) == [(3, True)], "too late for its place"
+    assert sequences(sorting.release(HOLD + 20 * MILLISECOND)) == [(7, False)]
+    assert sorting.release(10 * SECOND) == []
+
+
+def test_a_second_after_the_last_marked_copy_nothing_waits() -> None:
+    sorting = Sorting()
+    sorting.take(event(1, marked=True), False, 0)
+    sorting.release(HOLD)
+    assert sorting.take(event(2), False, MARKED_WITHIN) == []
+    sorting.release(MARKED_WITHIN + HOLD)
+    assert sequences(sorting.take(event(3), False, MARKED_WITHIN + HOLD)) == [(3, False)]
+
+
+def test_so_many_events_wait_and_no_more() -> None:
+    sorting = Sorting()
+    handed = []
+    for sequence in range(1, HELD_EVENTS_MAX + 11):
+        handed += sorting.take(event(sequence, marked=True), False, 0)
+    assert [sequence for sequence, _ in sequences(handed)] == list(range(1, 11))
+    assert len(sorting) == HELD_EVENTS_MAX
+
+
+def test_so_many_publishers_are_remembered_and_no_more() -> None:
+    sorting = Sorting()
+    handed = []
+    for publisher in range(PUBLISHERS_MAX + 2):
+        handed += sorting.take(event(1, True, publisher), False, publisher)
+        sorting.release(publisher)
+    assert [each.forward.header.publisher for each in handed] == list(range(PUBLISHERS_MAX + 2 - HELD_EVENTS_MAX))
+    assert len(sorting._flows) == PUBLISHERS_MAX

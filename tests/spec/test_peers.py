@@ -1,0 +1,265 @@
+"""The peers of a gateway: what is told when, what waits for what, what is forgotten, and when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from edgebroker.filters import Filter
+from edgebroker.instants import MILLISECOND, MINUTE, SECOND
+from edgebroker.limits import ADVERTISEMENTS_PER_CLIENT_MAX, WAITING_EVENTS_MAX
+from edgebroker.node.peereffects import Send
+from edgebroker.node.ways import USUAL, Ways
+from edgebroker.overlay.messages import (
+    Advertise,
+    ClusterBits,
+    ClusterBitsHeld,
+    Forward,
+    Restate,
+)
+
+from .overlaying import came, federation, kinds
+
+DYNAMIC = Ways(is_dynamic=True)
+
+
+# -- synchronising ----------------------------------------------------------------------------------------------------
+
+
+def test_a_link_that_was_down_for_a_moment_costs_a_digest_each_way() -> None:
+    made = federation()
+    for number in range(100):
+        made.subscribe("a.0", number, f"t/{number}")
+        made.publish("b.1", "P", f"t/{number}")
+    made.settle()
+    kinds(made)
+    made.cut("a.0", "b.0")
+    made.connect("a.0", "b.0")
+    made.cut("b.0", "b.1")
+    made.connect("b.0", "b.1")
+    made.settle()
+    assert kinds(made) == {"Digest": 4}
+
+
+def test_a_gateway_that_forgot_everything_is_told_what_it_needs() -> None:
+    made = federation()
+    for number in range(100):
+        made.subscribe("a.0", number, f"t/{number}")
+    made.publish("b.1", "P", "t/5")
+    made.settle()
+    kinds(made)
+    made.restart("b.0")
+    made.settle()
+    said = kinds(made)
+    assert (said["Digest"], said["Advertise"]) == (8 + 2, 0), "and one behind the interests of each neighbour"
+    assert said["Restate"] == 16 + 16 + 1, "100 interests to it, what it forgot to c.0, and one advertisement to it"
+    came(made)
+    made.publish("b.1", "P", "t/7")
+    made.settle()
+    assert came(made) == ["a.0", "b.0"]
+
+
+def test_only_what_differs_is_restated() -> None:
+    made = federation("a-b", 1)
+    for number in range(1_000):
+        made.subscribe("a.0", number, f"t/{number}")
+    made.settle()
+    made.cut("a.0", "b.0")
+    made.unsubscribe("a.0", 17)
+    made.subscribe("a.0", 1_017, "u")
+    kinds(made)
+    made.connect("a.0", "b.0")
+    made.settle()
+    restated = [message for _, _, message in made.sent if isinstance(message, Restate)]
+    assert 1 <= len(restated) <= 2
+    assert sum(len(message.interests) for message in restated) < 40
+    texts = {interest.topic_filter.text for interest in made.peers["b.0"].interests.held("a.0")}
+    assert texts == {f"t/{number}" for number in range(1_000)} - {"t/17"} | {"u"}
+
+
+def test_a_peer_that_stays_away_is_forgotten() -> None:
+    made = federation(ways=Ways(lease_s=60))
+    made.subscribe("a.0", 1, "t/#")
+    made.publish("b.1", "P", "t/x")
+    made.settle()
+    made.cut("a.0", "b.0")
+    made.cut("b.0", "b.1")
+    kinds(made)
+    made.pass_time(59 * SECOND)
+    assert kinds(made) == {}
+    made.pass_time(2 * SECOND)
+    assert kinds(made)["Withdraw"] == 1
+    assert made.peers["b.0"].interests.held("a.0") == ()
+    assert made.peers["b.0"].region.answers.of("b.1") == ()
+
+
+# -- advertisements ---------------------------------------------------------------------------------------------------
+
+
+def test_an_event_waits_until_all_clusters_have_answered() -> None:
+    made = federation()
+    made.subscribe("c.0", 1, "t/#")
+    made.settle()
+    kinds(made)
+    made.publish("a.1", "P", "t/x", b"1")
+    made.publish("a.1", "P", "t/x", b"2")
+    assert kinds(made) == {"Advertise": 2}
+    made.settle()
+    assert [handed.forward.payload for handed in made.handed if handed.gateway == "c.0"] == [b"1", b"2"]
+
+
+def test_an_event_waits_for_a_second_at_most_and_then_goes_wherever_it_may_be_wanted() -> None:
+    made = federation()
+    made.deaf.add(("a.1", "a.0"))  # a.0 hears nothing
+    made.publish("a.1", "P", "t/x")
+    made.settle()
+    kinds(made)
+    made.pass_time(999 * MILLISECOND)
+    assert "Forward" not in kinds(made)
+    made.pass_time(MILLISECOND)
+    assert [(sender, peer) for sender, peer, message in made.sent if isinstance(message, Forward)] == [("a.1", "a.0")]
+
+
+def test_an_event_that_waits_grows_old() -> None:
+    made = federation("a", 2)
+    peers = made.peers["a.1"]
+    made.deaf.add(("a.1", "a.0"))
+    made.publish("a.1", "P", "t/x", expiry_s=10)
+    made.pass_time(SECOND)
+    (forward,) = [message for _, _, message in made.sent if isinstance(message, Forward)]
+    assert forward.expires_in_ms == 9_000
+    assert peers.region.waiting.overflows == 0
+
+
+def test_nobody_waits_for_a_cluster_that_cannot_be_reached() -> None:
+    made = federation("a", 2)
+    made.cut("a.0", "a.1")
+    kinds(made)
+    made.publish("a.1", "P", "t/x")
+    assert kinds(made) == {"Forward": 1}
+    assert len(made.outboxes["a.1", "a.0"]) == 1
+
+
+def test_so_many_events_wait_and_no_more() -> None:
+    made = federation("a", 2)
+    made.deaf.add(("a.1", "a.0"))
+    for _ in range(WAITING_EVENTS_MAX):
+        made.publish("a.1", "P", "t/x")
+    assert kinds(made)["Forward"] == WAITING_EVENTS_MAX
+    assert made.peers["a.1"].region.waiting.overflows == 1
+
+
+def test_a_client_with_many_prefixes_is_advertised_for_everything() -> None:
+    made = federation("a", 2)
+    for number in range(ADVERTISEMENTS_PER_CLIENT_MAX + 20):
+        made.publish("a.0", "P", f"p/{number}/x")
+    made.settle()
+    advertised = [message.topic_filter.text for _, _, message in made.sent if isinstance(message, Advertise)]
+    assert len(advertised) == ADVERTISEMENTS_PER_CLIENT_MAX + 1
+    assert advertised[-1] == "#"
+
+
+def test_an_advertisement_without_events_ends() -> None:
+    made = federation("a", 2)
+    made.publish("a.0", "P", "t/x")
+    made.settle()
+    kinds(made)
+    made.pass_time(4 * MINUTE)
+    made.publish("a.0", "P", "t/x")
+    made.pass_time(4 * MINUTE)
+    assert "Unadvertise" not in kinds(made)
+    made.pass_time(3 * MINUTE)
+    assert kinds(made)["Unadvertise"] == 1
+    assert made.peers["a.1"].region.answers.of("a.0") == ()
+    assert len(made.peers["a.0"].region.advertisements) == 0
+    assert made.peers["a.0"].timers.next_due() is None, "a gateway at rest has no timers"
+
+
+def test_topics_that_begin_with_a_dollar_stay_at_home() -> None:
+    made = federation("a-b", 2)
+    made.subscribe("a.0", 1, "$SYS/#")
+    made.publish("b.0", "P", "$SYS/x")
+    made.recall("b.0", 2, "$SYS/#")
+    made.unsubscribe("a.0", 1)
+    made.settle()
+    assert kinds(made) == {}
+
+
+# -- cluster bits -----------------------------------------------------------------------------------------------------
+
+
+def test_a_subscriber_who_comes_back_within_a_second_is_not_missed() -> None:
+    made = federation("a", 2)
+    made.publish("a.0", "P", "t/x")
+    made.subscribe("a.1", 1, "t/#")
+    made.settle()
+    kinds(made)
+    for number in range(2, 12):
+        made.unsubscribe("a.1", number - 1)
+        made.settle()
+        made.pass_time(SECOND // 2)
+        made.subscribe("a.1", number, "t/#")
+        made.settle()
+    assert kinds(made) == {}
+    made.unsubscribe("a.1", 11)
+    made.pass_time(SECOND)
+    assert kinds(made) == {"ClusterBits": 1, "ClusterBitsHeld": 1}
+
+
+def test_an_older_word_does_not_undo_a_newer_one() -> None:
+    made = federation("a", 2)
+    made.publish("a.0", "P", "t/x")
+    made.subscribe("a.1", 1, "t/#")
+    made.settle()
+    (record,) = made.peers["a.0"].region.advertisements
+    assert record.targets == 0b10
+    newest = record.numbers[1]
+    stale = ClusterBits((record.advertise.adv,), 1, newest - 1, False, None)
+    effects = made.peers["a.0"].received("a.1", stale, made.now)
+    assert record.targets == 0b10
+    assert [effect.message for effect in effects if isinstance(effect, Send)] == [ClusterBitsHeld(1, newest - 1)]
+
+
+def test_what_a_host_has_not_confirmed_is_said_again() -> None:
+    made = federation("a", 2)
+    made.publish("a.0", "P", "t/x")
+    made.settle()
+    made.deaf.add(("a.0", "a.1"))  # confirmations are lost
+    kinds(made)
+    made.subscribe("a.1", 1, "t/#")
+    made.settle()
+    made.pass_time(5 * SECOND)
+    assert kinds(made)["ClusterBits"] == 3
+    made.cut("a.0", "a.1")
+    made.deaf.clear()
+    kinds(made)
+    made.pass_time(5 * SECOND)
+    assert kinds(made)["ClusterBits"] == 0
+    made.connect("a.0", "a.1")
+    made.settle()
+    assert kinds(made)["ClusterBits"] == 1
+    made.pass_time(5 * SECOND)
+    assert kinds(made)["ClusterBits"] == 0
+
+
+@pytest.mark.parametrize(("ways", "copies"), [(USUAL, 0), (replace(USUAL, is_precise=False), 1)])
+def test_a_cluster_says_what_it_wants_of_a_publisher(ways: Ways, copies: int) -> None:
+    made = federation("a", 2, ways)
+    made.subscribe("a.1", 1, "t/#", Filter.parse("v > 5").predicates)
+    made.publish("a.0", "P", "t/x", b'{"v": 1}')
+    made.settle()
+    assert kinds(made)["Forward"] == copies
+    made.publish("a.0", "P", "t/x", b'{"v": 6}')
+    assert kinds(made)["Forward"] == 1
+
+
+def test_too_many_different_wishes_are_any_wish() -> None:
+    made = federation("a", 2)
+    made.publish("a.0", "P", "t/x", b'{"v": 1}')
+    for number in range(9):
+        made.subscribe("a.1", number, "t/#", Filter.parse(f"v = {number}").predicates)
+    made.settle()
+    (record,) = made.peers["a.0"].region.advertisements
+    assert record.covering == {}
+    assert record.targets == 0b10

@@ -1,0 +1,207 @@
+"""The peers of a gateway: where copies go, in which order events are handed on, how retained messages are found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from edgebroker.instants import SECOND
+from edgebroker.node.peereffects import Hand
+from edgebroker.node.ways import PUBLISHED, USUAL, Ways
+from edgebroker.overlay.congestion import Queue
+from edgebroker.overlay.messages import (
+    Advertise,
+    Announce,
+    ClusterBits,
+    ClusterBitsHeld,
+    Digest,
+    Forward,
+    Recall,
+    Unadvertise,
+    Withdraw,
+)
+from edgebroker.overlay.routing import Case
+from edgebroker.overlay.sorting import HOLD
+from edgebroker.simworld.federation import Federation
+
+from .overlaying import came, federation, kinds
+
+DYNAMIC = Ways(is_dynamic=True)
+
+
+# -- events -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_marked_copy_does_not_walk_for_ever() -> None:
+    made = federation("a-b", 3, replace(DYNAMIC, is_precise=False))
+    for number, gateway in enumerate(("a.0", "b.1", "b.2")):
+        made.subscribe(gateway, number, "t/#")
+    made.settle()
+    made.perform("a.2", made.peers["a.2"].advertise("P", "t/x", made.now))
+    made.settle()
+    crowded = {peer: Queue(0, 0, 12) for peer in ("a.0", "a.1")}
+    for walked, case in ((0, Case.NEIGHBOUR), (1, Case.LAST_RESORT)):
+        peers = made.peers["a.2"]
+        peers.window(crowded)
+        header = replace(made_header(made), sequence=walked + 1)
+        effects = peers.forwarding.receive("a.0", Forward(header, "t/x", b"", 1, False, "P", walked=walked))
+        assert peers.forwarding.cases[case] == 1, (case, effects)
+
+
+def made_header(made: Federation):  # type: ignore[no-untyped-def]
+    """A header that asks for both other clusters."""
+    made.handed.clear()
+    made.publish("b.2", "Q", "t/x")
+    made.settle()
+    made.pass_time(SECOND)
+    header = next(handed.forward.header for handed in made.handed)
+    return replace(header, publisher=header.publisher + 1_000, civ=0b011)
+
+
+def test_events_wait_where_no_way_is_left() -> None:
+    made = federation("a", 3)
+    made.subscribe("a.0", 1, "t/#")
+    made.publish("a.2", "P", "t/x")
+    made.settle()
+    made.cut("a.2", "a.0")
+    made.cut("a.1", "a.0")
+    came(made)
+    made.publish("a.2", "P", "t/x")
+    made.settle()
+    assert came(made) == []
+    assert [pair for pair, waiting in made.outboxes.items() if waiting] == [("a.1", "a.0")]
+    made.connect("a.0", "a.1")
+    made.settle()
+    made.pass_time(HOLD)  # it went around, so others may have overtaken it
+    assert came(made) == ["a.0"]
+
+
+def test_a_copy_that_comes_twice_is_dropped() -> None:
+    made = federation("a-b", 2)
+    made.subscribe("b.1", 1, "t/#")
+    made.settle()
+    made.publish("a.0", "P", "t/x")
+    made.settle()
+    forward = next(message for _, _, message in made.sent if isinstance(message, Forward))
+    assert came(made) == ["a.1", "b.1"]
+    assert made.peers["a.1"].received("a.0", forward, made.now) == []
+    assert made.peers["a.1"].forwarding.duplicates == 1
+
+
+def test_choices_hold_for_a_window() -> None:
+    made = federation("a-b", 3, replace(DYNAMIC, is_precise=False))
+    for number, gateway in enumerate(("b.0", "b.1", "a.1")):
+        made.subscribe(gateway, number, "t/#")
+    made.publish("a.2", "P", "t/x")
+    made.settle()
+    peers = made.peers["a.2"]
+    chosen = []
+    for loads in ({"a.0": 12, "a.1": 15}, {"a.0": 15, "a.1": 12}):
+        peers.window({peer: Queue(0, 0, load) for peer, load in loads.items()})
+        for _ in range(3):
+            made.sent.clear()
+            made.publish("a.2", "P", "t/x")
+            chosen.append(made.sent[0][1])
+    assert chosen == ["a.0"] * 3 + ["a.1"] * 3
+
+
+def test_events_that_overtook_others_wait_for_them() -> None:
+    made = federation("a", 2, DYNAMIC)
+    made.subscribe("a.1", 1, "t/#")
+    made.publish("a.0", "P", "t/x")
+    made.settle()
+    forward = made.handed[0].forward
+    peers = made.peers["a.1"]
+
+    def arrive(sequence: int, marked: bool = False) -> list[int]:
+        header = replace(forward.header, sequence=sequence)
+        effects = peers.received("a.0", replace(forward, header=header, was_marked=marked), made.now)
+        return [effect.forward.header.sequence for effect in effects if isinstance(effect, Hand)]
+
+    assert arrive(2) == [2]
+    assert arrive(5, marked=True) == []
+    assert arrive(4) == []
+    assert arrive(3) == []
+    made.handed.clear()
+    made.pass_time(HOLD)
+    assert [(handed.forward.header.sequence, handed.is_late) for handed in made.handed] == [
+        (3, False),
+        (4, False),
+        (5, False),
+    ]
+    assert arrive(7) == []
+    made.pass_time(2 * SECOND)
+    assert arrive(8) == [8], "no marked copy for more than a second"
+
+
+# -- retained messages ------------------------------------------------------------------------------------------------
+
+
+def recalled(made: Federation, gateway: str, number: int) -> list[bytes]:
+    made.recalled.clear()
+    made.recall(gateway, number, "t/#")
+    made.settle()
+    assert all((name, asked) == (gateway, number) for name, asked, _ in made.recalled)
+    return [forward.payload for _, _, forward in made.recalled]
+
+
+def test_a_late_subscriber_anywhere_gets_retained_messages_once() -> None:
+    made = federation("a-b-c", 3)
+    made.subscribe("c.1", 1, "t/#")
+    made.settle()
+    made.publish("a.0", "P", "t/x", b"1", retain=True)
+    made.publish("a.0", "P", "t/y", b"2", retain=True)
+    made.settle()
+    assert sorted(made.retained) == ["a.0", "a.1"], "where they are published and where they entered a cluster"
+    for number, gateway in enumerate(("c.0", "a.1", "c.1", "b.2"), 2):
+        assert sorted(recalled(made, gateway, number)) == [b"1", b"2"], gateway
+
+
+def test_a_cluster_that_wanted_nothing_can_still_ask() -> None:
+    made = federation("a-b-c", 3)
+    made.publish("a.0", "P", "t/x", b"1", retain=True)
+    made.settle()
+    assert sorted(made.retained) == ["a.0"]
+    assert recalled(made, "c.2", 1) == [b"1"]
+
+
+def test_the_copy_of_the_entry_serves_when_the_host_cannot_be_asked() -> None:
+    made = federation("a-b-c", 2)
+    made.subscribe("c.1", 1, "t/#")
+    made.settle()
+    made.publish("a.0", "P", "t/x", b"1", retain=True)
+    made.settle()
+    made.retained["a.0"]["t/x"] = replace(made.retained["a.0"]["t/x"], payload=b"2")
+    assert recalled(made, "c.1", 2) == [b"2"], "the host has a newer one, though nobody told the entry"
+    made.cut("a.0", "a.1")
+    assert recalled(made, "c.1", 3) == [b"1"]
+
+
+def test_a_question_that_comes_twice_is_asked_once() -> None:
+    made = federation("a-b", 1)
+    made.recall("a.0", 1, "t/#")
+    recall = next(message for _, _, message in made.sent if isinstance(message, Recall))
+    made.settle()
+    assert made.peers["b.0"].received("a.0", recall, made.now) == []
+
+
+def test_published_ways_announce_what_others_cover() -> None:
+    for ways, announced in ((USUAL, 1), (PUBLISHED, 2)):
+        made = federation("a-b", 1, ways)
+        made.subscribe("a.0", 1, "t/#")
+        made.subscribe("a.0", 2, "t/x")
+        made.subscribe("a.0", 3, "t/x")
+        said = kinds(made)
+        assert said["Announce"] == announced
+        made.unsubscribe("a.0", 2)
+        assert not [message for _, _, message in made.sent if isinstance(message, Withdraw)]
+        made.unsubscribe("a.0", 3)
+        assert kinds(made)["Withdraw"] == announced - 1
+
+
+def test_kinds_of_messages_are_those_of_the_source() -> None:
+    made = federation("a", 2)
+    made.publish("a.0", "P", "t/x")
+    made.settle()
+    said = {type(message) for _, _, message in made.sent}
+    assert said == {Advertise, ClusterBits, ClusterBitsHeld}
+    assert not {Announce, Digest, Unadvertise} & said
