@@ -1,4 +1,4 @@
-"""`edgebroker simulate`: repeat published experiments and say how close the outcome is.
+"""`edgebroker experiment`: repeat published experiments and say how close the outcome is.
 
 Every experiment is a subcommand in a module of its own, imported only when it is called.
 """
@@ -10,7 +10,7 @@ from importlib import import_module
 import click
 
 # subcommand -> module of this folder; each module calls its click command `command`
-EXPERIMENTS = {"matching-steps": "matchingsteps"}
+EXPERIMENTS = {"idr": "idr", "link-matching": "linkmatching", "scot": "scot"}
 
 
 class Experiments(click.Group):
@@ -27,7 +27,7 @@ class Experiments(click.Group):
         return found
 
 
-@click.group(name="simulate", cls=Experiments)
+@click.group(name="experiment", cls=Experiments)
 def command() -> None:
     """Repeat published experiments."""
 

@@ -1,9 +1,8 @@
-"""`edgebroker simulate matching-steps`: the steps of link matching over several hops beside a centralised match."""
+"""`edgebroker experiment link-matching`: the steps of link matching over several hops beside a centralised match."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
@@ -29,7 +28,8 @@ from edgebroker.simworld.experiments.matchingsteps import (
     measure,
 )
 
-from .linechart import Line, line_chart
+from .linechart import Line, line_chart, write_chart
+from .progress import Progress
 
 OTHERWISE = 1  # exit code: the outcome is not the published one
 SUBSCRIPTIONS_MAX = 100_000
@@ -49,7 +49,7 @@ def counts(_ctx: click.Context, _parameter: click.Parameter, text: str) -> tuple
     return tuple(sorted(set(map(int, parts))))
 
 
-@click.command(name="matching-steps")
+@click.command(name="link-matching")
 @click.option(
     "--seeds",
     type=click.IntRange(1, 1_000),
@@ -94,11 +94,7 @@ def command(
     rows = measured(seeds, subscriptions, optimisations)
     judged = optimisations == FACTORED and any(size in REFERENCE for size in rows)
     wrong = complaints(rows) if judged else []
-    if svg is not None:
-        try:
-            svg.write_text(drawn(rows), encoding="utf-8")
-        except OSError as error:
-            raise Refused(f"cannot write the chart: {error}") from None
+    write_chart(svg, drawn(rows))
     if as_json:
         about = {
             "seeds": seeds,
@@ -128,24 +124,6 @@ def measured(seeds: int, sizes: Sequence[int], optimisations: Optimisations) -> 
                     raise Refused(str(error)) from None
             rows[size] = mean_of(runs)
     return rows
-
-
-class Progress:
-    """One line on stderr that says what is being done, if a person is watching."""
-
-    def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
-
-    def show(self, text: str) -> None:
-        """Replace the line."""
-        if self._shown:
-            click.echo(f"\r\x1b[K{text}", err=True, nl=False)
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.show("")
 
 
 def table(rows: Rows, seeds: int) -> Iterator[str]:

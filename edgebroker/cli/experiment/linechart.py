@@ -6,7 +6,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from pathlib import Path
 from typing import Final
+
+from edgebroker.cli import Refused
 
 WIDTH: Final = 720
 HEIGHT: Final = 440
@@ -78,6 +81,16 @@ def line_chart(title: str, note: str, x_name: str, y_name: str, lines: Sequence[
     for name, y in spread({name: y for name, (_, y) in ends.items()}):
         parts.append(f'<text x="{ends[name][0] + 12}" y="{y + 4}">{escape(name)}</text>')
     return "\n".join([*parts, "</svg>", ""])
+
+
+def write_chart(path: Path | None, chart: str) -> None:
+    """Write *chart* into a file, if one is wanted. Raises Refused."""
+    if path is None:
+        return
+    try:
+        path.write_text(chart, encoding="utf-8")
+    except OSError as error:
+        raise Refused(f"cannot write the chart: {error}") from None
 
 
 def tick_step(largest: float) -> float:
