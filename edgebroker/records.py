@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from typing import NamedTuple
 
 
 class Fate(IntEnum):
@@ -65,6 +66,17 @@ class Cause(IntEnum):
     """Dropped: a later message of its topic came while it waited, and only the last one is to wait."""
     MEMORY_FULL = 14
     """Dropped: all clients together held too much, and this queue was the largest."""
+    BUDGET_SPENT = 15
+    """Dropped: QoS 0 for a peer gateway, when the link's bytes of the day were gone."""
+
+
+class Trace(NamedTuple):
+    """Where a message stands in a trace that its publisher wants recorded (W3C Trace Context, section 3.2.2)."""
+
+    trace_id: str
+    """32 hexadecimal digits in lower case."""
+    parent_id: str
+    """16 of them: what the publisher did when it published."""
 
 
 class ColumnType(Enum):
@@ -108,9 +120,14 @@ DELIVERY = Table(
         Column("wait_us", ColumnType.INT),  # from acceptance to fate; 0 in rows of PUBLISHED and FILTERED
         Column("payload_bytes", ColumnType.INT),
         Column("copies", ColumnType.INT),  # copies made (PUBLISHED); 0 in other rows
+        Column("trace_id", ColumnType.TEXT),  # of a message that its publisher wants traced; "" of all others
+        Column("parent_id", ColumnType.TEXT),  # as above
     ),
 )
-"""One row per message (PUBLISHED), per message nobody got (FILTERED) and per copy's fate; QoS 0 may be sampled."""
+"""One row per message (PUBLISHED), per message nobody got (FILTERED) and per copy's fate; QoS 0 may be sampled.
+
+A message with a trace has all its rows, whatever its QoS.
+"""
 
 DIGEST = Table(
     "digest",

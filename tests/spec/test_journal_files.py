@@ -7,6 +7,7 @@ import errno
 import os
 import shutil
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from edgebroker.storage.journal.work import QUARANTINE
 from edgebroker.world.journalfiles import LOCK, JournalFiles
 from edgebroker.world.journalworker import JournalWorker
 from edgebroker.world.synctimes import SyncTimes
-from edgebroker.world.wear import WEAR, Wear, read_wear
+from edgebroker.world.wear import WEAR, Card, Wear, read_wear
 
 SMALL = JournalOptions(segment_bytes=64 * 1024, snapshot_min_bytes=64 * 1024)
 
@@ -95,16 +96,16 @@ def test_the_lock_of_a_dead_process_does_not_count(tmp_path: Path) -> None:
     opened(tmp_path).close(0)
 
 
-def test_a_journal_of_the_future_is_left_alone(tmp_path: Path) -> None:
+def test_a_journal_of_another_version_is_left_alone(tmp_path: Path) -> None:
     worker = opened(tmp_path)
     say(worker, b"one")
     worker.close(0)
     segment = tmp_path / worker.files.names()[0]
     data = bytearray(segment.read_bytes())
-    data[8] = 2
+    data[8] = 3
     data[HEADER.size : HEADER.size + CRC.size] = CRC.pack(zlib.crc32(bytes(data[: HEADER.size])))
     segment.write_bytes(data)
-    with pytest.raises(JournalDamaged, match="version 2"):
+    with pytest.raises(JournalDamaged, match="version 3"):
         opened(tmp_path)
     assert segment.read_bytes() == data
     JournalFiles(tmp_path).lock()  # the one that refused has let it go
@@ -261,7 +262,17 @@ def test_wear_is_counted_in_running_time_over_all_runs(tmp_path: Path) -> None:
     again.note(5 + 23 * HOUR, 23_000, is_last=True)
     written = read_wear(tmp_path)
     assert (written.bytes, written.days, written.running_us) == (24_000, (24_000,), DAY)
-    assert written.years(24_000 * 365, 10) == pytest.approx(10, rel=0.01)
+    assert replace(written, card=Card(24_000 * 365 / 1e9, 10)).years == pytest.approx(10, rel=0.01)
+
+
+def test_the_card_of_the_settings_is_remembered_for_who_has_no_settings(tmp_path: Path) -> None:
+    wear = Wear(tmp_path, Card(64, 3_000))
+    wear.note(0, 0)
+    wear.note(HOUR, 10**9)
+    written = read_wear(tmp_path)
+    assert written.card == Card(64, 3_000)
+    assert written.described() == wear.written.described() == {"bytes_per_day": 24 * 10**9, "card_years": 21.9}
+    assert Wear(tmp_path, Card(128, 10)).written.card == Card(128, 10), "another card was put in"
 
 
 def test_a_wear_file_without_sense_is_no_trouble(tmp_path: Path) -> None:

@@ -65,10 +65,11 @@ def test_of_two_copies_the_later_life_counts(newer_first: bool) -> None:
     assert found.sequence == 9
 
 
-def test_a_version_of_the_future_is_refused() -> None:
+@pytest.mark.parametrize("version", [1, 3])
+def test_another_version_is_refused(version: int) -> None:
     head = bytearray(encode_header(HEADER_OF_THE_PAGE)[: HEADER.size])
-    head[8] = 2
-    with pytest.raises(JournalDamaged, match="version 2; this program reads up to version 1"):
+    head[8] = version
+    with pytest.raises(JournalDamaged, match=f"version {version}; this program reads version 2: use the program that"):
         decode_header(bytes(head) + CRC.pack(zlib.crc32(head)))
 
 

@@ -11,6 +11,7 @@ from edgebridge.session.inflight import Entry, Inflight
 from edgebridge.session.outbox import Outbox
 from edgebridge.session.records import (
     COPY,
+    MESSAGE,
     ONE,
     PACKET,
     SENT,
@@ -21,6 +22,7 @@ from edgebridge.session.records import (
     message_record,
     retained_record,
     session_record,
+    settled_record,
     subscription_record,
     unsubscription_record,
 )
@@ -135,7 +137,63 @@ def test_a_message_comes_back_with_everything_a_reader_gets() -> None:
     assert back.properties == sent.properties
     assert (back.user, back.content_type) == ([("a", "1"), ("a", "2")], "text/plain")
     assert back.held_bytes() == len(b"\0\1payload") + len("t/1") + back.properties_bytes
-    assert (copy.qos, copy.packet_id, copy.identifiers, copy.label) == (2, 77, (7, 268_435_455), "t/#")
+    assert (copy.qos, copy.packet_id, copy.identifiers, copy.text) == (2, 77, (7, 268_435_455), "t/#")
+
+
+@pytest.mark.parametrize("text", ["t/1", "t/+", "+/1", "#", "t/#", "+/+", "$share/g/t/+", "$filter/x%3E1/t/#", "t/1/#"])
+def test_what_a_copy_is_for_comes_back(text: str) -> None:
+    alice, sent = session(3), publication(9)
+    copy = Entry(sent, 1, False, (), text)
+    copy.number = 1
+    kept = replayed(session_record(alice), message_record(sent, CLOCK, [(alice, copy)])).sessions[3]
+    assert kept.copies[1].text == text
+
+
+def test_a_message_is_numbered_by_its_record_unless_it_was_said_before() -> None:
+    alice, sent = session(3), publication(2)
+    sent.stated = 2
+    record = message_record(sent, CLOCK, [(alice, entry(sent, 1))])
+    assert describe(record, 2)["message"] == 2
+    sent.stated = 7
+    again = message_record(sent, CLOCK, [(alice, entry(sent, 1))])
+    assert (describe(again, 7)["message"], len(again)) == (2, len(record) + 8)
+
+
+def test_copies_that_are_settled_together_are_one_record() -> None:
+    alice, bob, sent = session(3), session(4, "bob"), publication(9)
+    records = [message_record(sent, CLOCK, [(alice, entry(sent, n)), (bob, entry(sent, n))]) for n in range(1, 400)]
+    settled = settled_record([(3, n) for n in range(2, 399)] + [(4, 9), (4, 7)])
+    assert len(settled) < 50
+    stored = replayed(session_record(alice), session_record(bob), *records, settled, settled)
+    assert sorted(stored.sessions[3].copies) == [1, 399]
+    assert sorted(stored.sessions[4].copies) == [n for n in range(1, 400) if n not in (7, 9)]
+    assert describe(settled)["copies"][-1] == {"session": 4, "first": 9, "count": 1}
+
+
+def test_a_copy_moves_to_another_session_in_one_step() -> None:
+    alice, bob, sent = session(3), session(4, "bob"), publication(9)
+    said = message_record(sent, CLOCK, [(alice, entry(sent, 5))])
+    moved = message_record(sent, CLOCK, [(bob, entry(sent, 1))], instead_of=(3, 5))
+    stored = replayed(session_record(alice), session_record(bob), said, moved)
+    assert not stored.sessions[3].copies
+    assert stored.sessions[4].copies[1].message.publication.payload == b"warm"
+    assert describe(moved)["instead_of"] == {"session": 3, "copy": 5}
+
+
+def test_a_will_and_what_came_of_it_are_one_step() -> None:
+    alice, bob = session(3), session(4, "bob")
+    alice.will = Will("status/alice", b"gone", 2)
+    sent = publication(9)
+    said = message_record(sent, CLOCK, [(bob, entry(sent, 1))], (alice.number, 0))
+    stored = replayed(session_record(alice), session_record(bob), said)
+    assert (stored.sessions[3].will, stored.sessions[3].received) == (None, set())
+
+
+def test_a_session_that_is_said_again_is_still_away() -> None:
+    alice = session(3)
+    records = [session_record(alice), gone_record(alice, CLOCK), session_record(alice, is_away=True)]
+    assert replayed(*records).sessions[3].gone_at == CLOCK
+    assert replayed(*records, session_record(alice)).sessions[3].gone_at == 0
 
 
 def test_the_steps_of_a_copy() -> None:
@@ -145,7 +203,7 @@ def test_the_steps_of_a_copy() -> None:
         message_record(sent, CLOCK, [(alice, entry(sent, 1, 2))]),
         SENT.pack(Kind.SENT, 3, 1, 500),
         COPY.pack(Kind.RELEASED, 3, 1),
-        COPY.pack(Kind.SETTLED, 3, 1),
+        settled_record([(3, 1)]),
     ]
     seen = []
     for count in range(2, 6):
@@ -156,7 +214,7 @@ def test_the_steps_of_a_copy() -> None:
 
 def test_an_identifier_of_the_publisher_is_on_disk_with_its_message_or_alone() -> None:
     bob, alice, sent = session(2, "bob"), session(3), publication(9, qos=2)
-    both = message_record(sent, CLOCK, [(alice, entry(sent, 1, 2))], bob, 12)
+    both = message_record(sent, CLOCK, [(alice, entry(sent, 1, 2))], (bob.number, 12))
     stored = replayed(session_record(bob), session_record(alice), both, PACKET.pack(Kind.RECEIVED, 2, 13))
     assert stored.sessions[2].received == {12, 13}
     stored.apply(PACKET.pack(Kind.FORGOTTEN, 2, 12))
@@ -183,10 +241,10 @@ def test_a_session_that_ended_takes_everything_with_it() -> None:
 def test_what_concerns_a_session_nobody_knows_is_passed_over() -> None:
     alice, sent = session(3), publication(9)
     stored = replayed(
-        message_record(sent, CLOCK, [(alice, entry(sent, 1))], alice, 4),
+        message_record(sent, CLOCK, [(alice, entry(sent, 1))], (alice.number, 4)),
         SENT.pack(Kind.SENT, 3, 1, 5),
         COPY.pack(Kind.RELEASED, 3, 1),
-        COPY.pack(Kind.SETTLED, 3, 1),
+        settled_record([(3, 1)]),
         PACKET.pack(Kind.RECEIVED, 3, 9),
         subscription_record(3, "t", "", 0, False, False, 0),
         gone_record(alice, CLOCK),
@@ -201,7 +259,7 @@ def test_a_snapshot_names_a_message_that_was_said_before_its_reader_was() -> Non
     stored.apply_numbered(100, message_record(sent, CLOCK, [(alice, mine), (carol, hers)]))  # before its readers
     stored.apply(session_record(alice))
     stored.apply(copy_record(sent, alice, mine))
-    stored.apply(COPY.pack(Kind.SETTLED, 3, 1))
+    stored.apply(settled_record([(3, 1)]))
     stored.apply(session_record(carol))
     stored.apply(copy_record(sent, carol, hers))
     stored.apply(bytes((Kind.STATED,)))
@@ -291,13 +349,12 @@ def test_a_message_beyond_all_numbers_is_none(number: int) -> None:
     """Compiled code counts with 63 bits, and the next message would be numbered from there."""
     of = publication(1)
     record = message_record(of, CLOCK, [(session(1), entry(of, 1))])
-    spoilt = record[:2] + number.to_bytes(8) + record[10:]
+    spoilt = record[: MESSAGE.size] + number.to_bytes(8) + record[MESSAGE.size + 8 :]
     stored = Stored()
     stored.apply(session_record(session(1)))
     stored.apply_numbered(2, spoilt)
     stored.finish()
     assert stored.invalid == 1
-    assert stored.last_message == 0
     assert describe(spoilt)["kind"] in ("message", "unknown")
 
 

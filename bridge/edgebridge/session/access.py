@@ -9,18 +9,20 @@ clock. Nothing here changes, so they may be answered in any thread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
 from edgebridge.session.acl import Acl
-from edgebridge.session.passwordfile import PasswordFile
-from edgebridge.session.rights import Rights
+from edgebridge.session.rights import Decisions, Rights
 from edgebridge.session.rulebook import RuleBook
-from edgebridge.session.scramsecret import ScramSecret
-from edgebridge.session.token import ClockUnknown, TokenInvalid, TokenKeys, is_token
 from edgebridge.session.verdict import ANYBODY, NAMELESS, WRONG, Proof, Verdict
-from edgebridge.wire.reasons import ReasonCode
+
+if TYPE_CHECKING:  # hashes, SCRAM and tokens take 1.5 MiB, and a gateway without such files has no use for them
+    from edgebridge.session.passwordfile import PasswordFile
+    from edgebridge.session.questions import Question
+    from edgebridge.session.scramsecret import ScramSecret
+    from edgebridge.session.token import TokenKeys
 
 
 class CertificateUser(Enum):
@@ -34,64 +36,6 @@ class CertificateUser(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class PasswordQuestion:
-    """Is this the password of that user? Takes tens of milliseconds."""
-
-    passwords: PasswordFile
-    user: str
-    password: bytes
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether it must not be answered where others wait."""
-        return self.passwords.decoy is not None and self.passwords.decoy.cost > 1_000
-
-    @property
-    def mark(self) -> str:
-        """What the file says of the user."""
-        user = self.passwords.users.get(self.user)
-        return "" if user is None else str(user.hash)
-
-    def answer(self, unix_s: int) -> Verdict:
-        """The verdict."""
-        if not self.passwords.accepts(self.user, self.password):
-            return WRONG
-        return self.passed()
-
-    def passed(self) -> Verdict:
-        """The verdict if the password is right."""
-        return Verdict(user=self.user, proof=Proof.PASSWORD, mark=self.mark)
-
-
-@dataclass(frozen=True, slots=True)
-class TokenQuestion:
-    """Does this token hold now? Takes some tens of microseconds, and the time of day."""
-
-    keys: TokenKeys
-    user: str
-    """Who the client says it is; empty: whoever the token names."""
-    password: bytes
-    mark: str = ""
-    is_slow: bool = False
-
-    def answer(self, unix_s: int) -> Verdict:
-        """The verdict."""
-        try:
-            token = self.keys.read(self.password, unix_s)
-        except ClockUnknown as error:
-            return Verdict(ReasonCode.SERVER_UNAVAILABLE, str(error))
-        except TokenInvalid as error:
-            return Verdict(WRONG.reason, f"the token does not hold: {error}")
-        if self.user not in ("", token.user):
-            return Verdict(WRONG.reason, "the token names another user")
-        mark = self.keys.mark(token.key_id)
-        return Verdict(user=token.user, proof=Proof.TOKEN, mark=mark, lasts_s=token.until - unix_s, claims=token.claims)
-
-
-Question: TypeAlias = PasswordQuestion | TokenQuestion
-
-
-@dataclass(frozen=True, slots=True)
 class Access:
     """What the operator's files say. Without any, everybody may do everything, as far as listeners let them in."""
 
@@ -99,6 +43,8 @@ class Access:
     certificate_user: CertificateUser = CertificateUser.NOBODY
     rules: RuleBook | None = None
     tokens: TokenKeys | None = None
+    decisions: Decisions = field(default_factory=Decisions, compare=False)
+    """About clients whose tokens have claims: each has a rule book of its own."""
 
     def ask(
         self, username: str | None, password: bytes | None, is_anonymous: bool, certified: str = ""
@@ -111,15 +57,12 @@ class Access:
             return Verdict(user=certified, proof=Proof.CERTIFICATE, mark=self.certificate_user.value)
         if username is None and password is None:
             return ANYBODY if is_anonymous else NAMELESS
-        if self.tokens is not None and password is not None and is_token(password):
-            return TokenQuestion(self.tokens, username or "", password)
-        if self.passwords is None and self.tokens is not None:
-            return WRONG
-        if self.passwords is None:  # names cannot be checked here: who gives one is as anonymous as who gives none
+        if self.passwords is None and self.tokens is None:
+            # Names cannot be checked here: who gives one is as anonymous as who gives none.
             return ANYBODY if is_anonymous else WRONG
-        if not username or not password:
-            return WRONG
-        return PasswordQuestion(self.passwords, username, password)
+        from edgebridge.session.questions import question
+
+        return question(self.passwords, self.tokens, username or "", password or b"") or WRONG
 
     def named_by(self, common_name: str, alternative_names: tuple[str, ...]) -> str:
         """The user that a client certificate names, empty if certificates name nobody here.
@@ -153,7 +96,7 @@ class Access:
 
     def rights(self, user: str, client: str, claims: Acl | None = None) -> Rights | None:
         """What *client* may do, who is *user*; None: everything. *claims* of a token only ever narrow it."""
-        within = None if claims is None else RuleBook(claims).rights(user, client)
+        within = None if claims is None else RuleBook(claims, self.decisions).rights(user, client)
         rights = within if self.rules is None else self.rules.rights(user, client, within)
         if rights is not None:
             rights.origin = self.origin(user, claims)
@@ -167,6 +110,19 @@ class Access:
         """What SCRAM-SHA-256 needs to know of *user*; None if there is no such user, or no such secret."""
         entry = None if self.passwords is None else self.passwords.users.get(user)
         return None if entry is None else entry.scram
+
+    @property
+    def scram_decoy(self) -> bytes:
+        """What salts of users that do not exist are made of: nobody knows it, and it is the same after a restart.
+
+        Otherwise who asks before and after one would learn by their salts which users exist. Empty if there are none.
+        """
+        hashed = None if self.passwords is None else self.passwords.decoy
+        if hashed is None:
+            return b""
+        import hashlib
+
+        return hashlib.sha256(str(hashed).encode()).digest()
 
 
 OPEN = Access()

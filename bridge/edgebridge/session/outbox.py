@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 
+from edgebridge.session.carriers import SHARE_PREFIX
 from edgebridge.session.inflight import Entry
 
 
@@ -37,7 +38,17 @@ class Allowance:
 class Outbox:
     """A queue bounded in messages and in the bytes they hold, of itself and with all others together."""
 
-    __slots__ = ("_allowance", "_bytes", "_entries", "_last", "bytes_max", "dropped", "messages_max", "policy")
+    __slots__ = (
+        "_allowance",
+        "_bytes",
+        "_entries",
+        "_last",
+        "bytes_max",
+        "dropped",
+        "groups",
+        "messages_max",
+        "policy",
+    )
 
     def __init__(
         self,
@@ -55,6 +66,8 @@ class Outbox:
         self._bytes = 0
         self._allowance = allowance or Allowance(messages_max, bytes_max)
         self._last: dict[str, Entry] = {}  # of each topic, if only that may wait
+        self.groups: dict[str, int] = {}
+        """Of how many messages that wait the session is a group's member, by the group's name."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -114,6 +127,8 @@ class Outbox:
         self._allowance.bytes += size
         if self.policy is QueueFull.KEEP_LAST:
             self._last[entry.publication.topic] = entry
+        if entry.text.startswith(SHARE_PREFIX):
+            self.groups[entry.text] = self.groups.get(entry.text, 0) + 1
 
     def pick(self, wanted: Callable[[Entry], bool]) -> list[Entry]:
         """Take out the entries that are *wanted*, oldest first."""
@@ -143,3 +158,7 @@ class Outbox:
         self._allowance.bytes -= size
         if self._last.get(entry.publication.topic) is entry:
             del self._last[entry.publication.topic]
+        if entry.text in self.groups:
+            self.groups[entry.text] -= 1
+            if not self.groups[entry.text]:
+                del self.groups[entry.text]

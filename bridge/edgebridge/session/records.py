@@ -13,6 +13,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from edgebridge.session.acl import Acl
+from edgebridge.session.carriers import SHARE_PREFIX
 from edgebridge.session.inflight import Entry
 from edgebridge.wire.fields import write_binary, write_text
 from edgebridge.wire.packets import Will
@@ -36,7 +37,7 @@ class Kind(IntEnum):
     SUBSCRIBED = 4
     UNSUBSCRIBED = 5
     MESSAGE = 6
-    """A publication and its copies for kept sessions; perhaps its publisher's QoS 2 identifier too."""
+    """A publication and its copies for kept sessions, and what must be true together with that or not at all."""
     COPY = 7
     """One more copy of a message said before; only in snapshots."""
     SENT = 8
@@ -44,7 +45,7 @@ class Kind(IntEnum):
     RELEASED = 9
     """PUBREC came: the client has the message."""
     SETTLED = 10
-    """A copy has its fate."""
+    """Copies have their fate: all of one commit together, in rows."""
     RECEIVED = 11
     """A QoS 2 message of which no copy is kept was taken from its publisher."""
     FORGOTTEN = 12
@@ -56,6 +57,11 @@ class Kind(IntEnum):
     """The stored clock."""
     STATED = 16
     """A snapshot ends here: everything was said again."""
+    TOGETHER = 17
+    """The records from here to the next WHOLE count all together, or none of them does."""
+    WHOLE = 18
+    UNDONE = 19
+    """The run before ended in between: nothing since the last TOGETHER counts."""
 
 
 SESSION: Final = Struct(">BIIB")  # kind, session, expiry s, flags
@@ -65,25 +71,40 @@ PACKET: Final = Struct(">BIH")  # kind, session, packet identifier
 COPY: Final = Struct(">BII")  # kind, session, copy
 SENT: Final = Struct(">BIIH")  # kind, session, copy, packet identifier
 SUBSCRIPTION: Final = Struct(">BIBI")  # kind, session, options, identifier
-# kind, flags, number, accepted at, expires at (0: never), session and identifier of the publisher's QoS 2, copies
-MESSAGE: Final = Struct(">BBQQQIHH")
-ONE_COPY: Final = Struct(">IIBHH")  # session, copy, flags, packet identifier, subscription identifiers
+MESSAGE: Final = Struct(">BBQH")  # kind, flags, accepted at, copies; then what the flags say, in their order
+NUMBER: Final = Struct(">Q")
+INSTANT: Final = Struct(">Q")
+CAUSE: Final = Struct(">IH")  # session, packet identifier of its QoS 2; 0: it is the session's will
+PLACE: Final = Struct(">II")  # session, copy
+ONE_COPY: Final = Struct(">IIB")  # session, copy, flags; then what the flags say, in their order
+U16: Final = Struct(">H")
 COPY_OF: Final = Struct(">BQ")  # kind, number of the message
+ROW: Final = Struct(">IIB")  # of SETTLED: session, first copy, how many
 CLOCK: Final = Struct(">BQ")  # kind, stored clock
 
 WILL: Final = 0x01  # flag of SESSION: a will follows; of GONE: it still waits
 CLAIMS: Final = 0x02  # flag of SESSION: rules of a token follow, which narrow what the client may do
+AWAY: Final = 0x04  # flag of SESSION: said again while its client is away; since when, GONE says
 QOS: Final = 0x03  # flags of messages, copies and subscription options
 RETAIN: Final = 0x04
-IS_RELEASED: Final = 0x08
+NUMBERED: Final = 0x08  # flags of messages: a number follows; without it, that of the record
+EXPIRES: Final = 0x10
+CAUSED: Final = 0x20
+INSTEAD: Final = 0x40  # one copy takes the place of another, which is settled
+PROPERTIES: Final = 0x80  # they stand before the payload
+IS_RELEASED: Final = 0x08  # flags of copies
+SENT_AS: Final = 0x10  # a packet identifier follows
+LABELLED: Final = 0x20  # how much of the topic its label begins with (2), and the rest; without it, it is the topic
+IDENTIFIED: Final = 0x40  # subscription identifiers follow
 NO_LOCAL: Final = 0x04  # subscription options
 AS_PUBLISHED: Final = 0x08
+ROW_MAX: Final = 0xFF  # so that nobody must look for 65,535 copies because of ten bytes
 
 
-def session_record(session: Session) -> bytes:
+def session_record(session: Session, is_away: bool = False) -> bytes:
     """SESSION: the terms of *session*, its will if it has one, and what its token allows at most if that says so."""
     will, claims = session.will, session.claims
-    flags = (WILL if will else 0) | (CLAIMS if claims is not None else 0)
+    flags = (WILL if will else 0) | (CLAIMS if claims is not None else 0) | (AWAY if is_away else 0)
     head = SESSION.pack(Kind.SESSION, session.number, session.expiry_s, flags)
     head += write_text(session.client_id) + write_text(session.user)
     return head + (_will(will) if will else b"") + _claims(claims)
@@ -112,43 +133,58 @@ def message_record(
     publication: Publication,
     clock: int,
     copies: Iterable[tuple[Session, Entry]],
-    publisher: Session | None = None,
-    packet_id: int = 0,
+    cause: tuple[int, int] | None = None,
+    instead_of: tuple[int, int] | None = None,
+    is_brief: bool = False,
 ) -> bytes:
-    """MESSAGE. *clock* is what to add to an instant for the stored clock; *publisher* has QoS 2 as *packet_id*."""
-    pieces = [b""]
-    for session, entry in copies:
-        pieces += _copy(session.number, entry)
-    pieces[0] = MESSAGE.pack(
-        Kind.MESSAGE,
-        publication.qos | publication.retain << 2,
-        publication.stored,
-        publication.accepted_at + clock,
-        0 if publication.expires_at is None else publication.expires_at + clock,
-        0 if publisher is None else publisher.number,
-        packet_id,
-        len(pieces) // 2,
-    )
-    return b"".join(pieces) + _body(publication)
+    """MESSAGE. *clock* is what to add to an instant for the stored clock.
+
+    cause: (session, packet identifier) of a QoS 2 publisher; with 0 as identifier it is the session's will. instead_of:
+    (session, copy) of which the one copy takes the place. is_brief: what copies are for is left out, if they are for no
+    group: they are for the topic then. 20,000 filters of 2 KiB are larger than a record.
+    """
+    rows = [_copy(session.number, entry, is_brief) for session, entry in copies]
+    flags = 0 if publication.stored == publication.stated else NUMBERED
+    said = NUMBER.pack(publication.stored) if flags else b""
+    if publication.expires_at is not None:
+        flags |= EXPIRES
+        said += INSTANT.pack(publication.expires_at + clock)
+    if cause is not None:
+        flags |= CAUSED
+        said += CAUSE.pack(*cause)
+    if instead_of is not None:
+        flags |= INSTEAD
+        said += PLACE.pack(*instead_of)
+    return _message(Kind.MESSAGE, publication, flags, clock, said, rows)
 
 
 def copy_record(publication: Publication, session: Session, entry: Entry) -> bytes:
     """COPY: *entry* of *session* is one of *publication*, whose MESSAGE stands in the same snapshot."""
-    return COPY_OF.pack(Kind.COPY, publication.stored) + b"".join(_copy(session.number, entry))
+    return COPY_OF.pack(Kind.COPY, publication.stored) + _copy(session.number, entry)
+
+
+def settled_record(copies: list[tuple[int, int]]) -> bytes:
+    """SETTLED: *copies* as (session, copy). Those of a session that follow one another take no more than one."""
+    rows: list[bytes] = [bytes((Kind.SETTLED,))]
+    copies = sorted(copies)
+    session, first = copies[0]
+    count = 0
+    for one, copy in copies:
+        if one == session and copy == first + count and count < ROW_MAX:
+            count += 1
+        else:
+            rows.append(ROW.pack(session, first, count))
+            session, first, count = one, copy, 1
+    rows.append(ROW.pack(session, first, count))
+    return b"".join(rows)
 
 
 def retained_record(publication: Publication, clock: int) -> bytes:
     """RETAINED: the topic's message from now on."""
-    return MESSAGE.pack(
-        Kind.RETAINED,
-        publication.qos | RETAIN,
-        0,
-        publication.accepted_at + clock,
-        0 if publication.expires_at is None else publication.expires_at + clock,
-        0,
-        0,
-        0,
-    ) + _body(publication)
+    if publication.expires_at is None:
+        return _message(Kind.RETAINED, publication, RETAIN, clock, b"", [])
+    expires_at = INSTANT.pack(publication.expires_at + clock)
+    return _message(Kind.RETAINED, publication, RETAIN | EXPIRES, clock, expires_at, [])
 
 
 def cleared_record(topic: str) -> bytes:
@@ -156,20 +192,34 @@ def cleared_record(topic: str) -> bytes:
     return bytes((Kind.CLEARED,)) + write_text(topic)
 
 
-def _body(publication: Publication) -> bytes:
-    properties = encode_properties(publication.properties) if publication.properties else b"\0"
-    return write_text(publication.publisher) + write_text(publication.topic) + properties + publication.payload
+def _message(kind: Kind, publication: Publication, flags: int, clock: int, said: bytes, rows: list[bytes]) -> bytes:
+    flags |= publication.qos | publication.retain << 2
+    body = write_text(publication.publisher) + write_text(publication.topic)
+    if publication.properties:
+        flags |= PROPERTIES
+        body += encode_properties(publication.properties)
+    head = MESSAGE.pack(kind, flags, publication.accepted_at + clock, len(rows))
+    return b"".join((head, said, *rows, body, publication.payload))
 
 
-def _copy(session: int, entry: Entry) -> tuple[bytes, bytes]:
+def _copy(session: int, entry: Entry, is_brief: bool = False) -> bytes:
     flags = entry.qos | entry.retain << 2 | entry.released << 3
+    said = b""
+    if entry.packet_id:
+        flags |= SENT_AS
+        said = U16.pack(entry.packet_id)
+    text, topic = entry.text, entry.publication.topic
+    if text != topic and not (is_brief and not text.startswith(SHARE_PREFIX)):
+        flags |= LABELLED
+        same = max(text.find("+"), 0) or max(text.find("#"), 0)  # up to there both are the same, unless it is "$..."
+        if not topic.startswith(text[:same]):
+            same = 0
+        said += U16.pack(same) + write_text(text[same:])
     identifiers = entry.identifiers
-    head = ONE_COPY.pack(session, entry.number, flags, entry.packet_id, len(identifiers))
-    text = entry.text
-    label = b"\0\0" if text == entry.publication.topic else write_text(text)  # most ask for the topic itself
     if identifiers:
-        label += b"".join([identifier.to_bytes(4, "big") for identifier in identifiers])
-    return head, label
+        flags |= IDENTIFIED
+        said += U16.pack(len(identifiers)) + b"".join([identifier.to_bytes(4, "big") for identifier in identifiers])
+    return ONE_COPY.pack(session, entry.number, flags) + said
 
 
 def _claims(claims: Acl | None) -> bytes:

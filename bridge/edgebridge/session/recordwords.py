@@ -10,54 +10,61 @@ from edgebridge.session.records import (
     COPY,
     COPY_OF,
     GONE,
-    MESSAGE,
     ONE,
-    ONE_COPY,
     PACKET,
     QOS,
+    ROW,
     SENT,
     SESSION,
     SUBSCRIPTION,
     WILL,
     Kind,
 )
-from edgebridge.session.storedmessage import MISREAD, publication_of
+from edgebridge.session.storedmessage import MISREAD, publication_of, read_copy, read_head
 from edgebridge.wire.fields import read_text
 
 
-def describe(record: bytes) -> dict[str, Any]:
-    """A record in words, for people and programs: its kind and what it names."""
+def describe(record: bytes, lsn: int = 0) -> dict[str, Any]:
+    """The record *lsn* in words, for people and programs: its kind and what it names."""
     try:
         kind = Kind(record[0])
         described: dict[str, Any] = {"kind": kind.name.lower()}
-        described.update(_DESCRIBED[kind](record))
+        if kind in (Kind.MESSAGE, Kind.RETAINED):
+            described.update(_describe_message(record, lsn))
+        else:
+            described.update(_DESCRIBED[kind](record))
     except MISREAD:
         return {"kind": "unknown", "hex": record[:64].hex()}
     return described
 
 
-def _describe_message(record: bytes) -> dict[str, Any]:
-    _, flags, number, accepted_at, expires_at, publisher, packet_id, copies = MESSAGE.unpack_from(record)
-    at = MESSAGE.size
+def _describe_message(record: bytes, lsn: int) -> dict[str, Any]:
+    head = read_head(record, lsn)
+    at = head.at
     to = []
-    for _ in range(copies):
-        session, copy, copy_flags, copy_packet_id, count = ONE_COPY.unpack_from(record, at)
-        _, at = read_text(record, at + ONE_COPY.size)
-        at += 4 * count
-        to.append({"session": session, "copy": copy, "qos": copy_flags & QOS, "packet_id": copy_packet_id})
-    publication = publication_of(record, at, flags, accepted_at, expires_at, number)
+    for _ in range(head.copies):
+        at, session, copy, flags, packet_id, _, _ = read_copy(record, at)
+        to.append({"session": session, "copy": copy, "qos": flags & QOS, "packet_id": packet_id})
+    publication = publication_of(record, at, head.flags, head.accepted_at, head.expires_at, head.number)
     described: dict[str, Any] = {
-        "message": number,
+        "message": head.number,
         "topic": publication.topic,
         "publisher": publication.publisher,
         "qos": publication.qos,
         "payload_bytes": len(publication.payload),
-        "accepted_at": accepted_at,
+        "accepted_at": head.accepted_at,
         "copies": to,
     }
-    if publisher:
-        described.update(publisher_session=publisher, packet_id=packet_id)
+    if head.cause is not None:
+        described.update(publisher_session=head.cause[0], packet_id=head.cause[1])
+    if head.instead_of is not None:
+        described.update(instead_of=dict(zip(("session", "copy"), head.instead_of, strict=True)))
     return described
+
+
+def _describe_settled(record: bytes) -> dict[str, Any]:
+    rows = ROW.iter_unpack(memoryview(record)[1:])
+    return {"copies": [{"session": session, "first": first, "count": count} for session, first, count in rows]}
 
 
 def _describe_session(record: bytes) -> dict[str, Any]:
@@ -74,7 +81,6 @@ def _named(*names: str) -> Callable[[bytes, Any], dict[str, Any]]:
     return lambda record, layout: dict(zip(names, layout.unpack_from(record)[1:], strict=True))
 
 
-_SESSION_COPY: Final = _named("session", "copy")
 _SESSION_PACKET: Final = _named("session", "packet_id")
 _DESCRIBED: Final[dict[Kind, Callable[[bytes], dict[str, Any]]]] = {
     Kind.SESSION: _describe_session,
@@ -85,15 +91,13 @@ _DESCRIBED: Final[dict[Kind, Callable[[bytes], dict[str, Any]]]] = {
         "text": read_text(record, SUBSCRIPTION.size)[0],
     },
     Kind.UNSUBSCRIBED: lambda record: {**_named("session")(record, ONE), "text": read_text(record, ONE.size)[0]},
-    Kind.MESSAGE: _describe_message,
     Kind.COPY: lambda record: _named("message")(record, COPY_OF),
     Kind.SENT: lambda record: _named("session", "copy", "packet_id")(record, SENT),
-    Kind.RELEASED: lambda record: _SESSION_COPY(record, COPY),
-    Kind.SETTLED: lambda record: _SESSION_COPY(record, COPY),
+    Kind.RELEASED: lambda record: _named("session", "copy")(record, COPY),
+    Kind.SETTLED: _describe_settled,
     Kind.RECEIVED: lambda record: _SESSION_PACKET(record, PACKET),
     Kind.FORGOTTEN: lambda record: _SESSION_PACKET(record, PACKET),
-    Kind.RETAINED: _describe_message,
     Kind.CLEARED: lambda record: {"topic": read_text(record, 1)[0]},
     Kind.CLOCK: lambda record: _named("clock")(record, CLOCK),
-    Kind.STATED: lambda record: {},
+    **dict.fromkeys((Kind.STATED, Kind.TOGETHER, Kind.WHOLE, Kind.UNDONE), lambda record: {}),
 }

@@ -12,12 +12,14 @@ from edgebridge.session.acl import AccessKind, Acl, Rule
 from edgebridge.session.ruletree import RuleTree
 from edgebroker.filters import Extractor, Filter
 from edgebroker.publication import Publication
-from edgebroker.topics import MULTI_LEVEL, SINGLE_LEVEL, TopicFilter
+from edgebroker.topics import MULTI_LEVEL, SINGLE_LEVEL, TopicFilter, weight
 
 DECISIONS_MAX: Final = 20_000
-"""Decisions remembered for all clients together; about 250 bytes each, 5 MiB in all. Beyond, all are forgotten."""
+"""Decisions remembered for all clients together; about 250 bytes each, 5 MiB in all. Beyond, all are forgotten.
+One about a long topic counts for several."""
 _STRANGE: Final = frozenset("+#/")
-"""In a client identifier or user name: not put in for %c or %u, because it would mean other topics than its own."""
+"""In a client identifier or user name: not put in for %c or %u, because it would mean other topics than its own.
+Nor is one that begins with "$": `pattern read %c/#` would open $SYS to whoever takes that for its name."""
 
 
 class Decision:
@@ -89,7 +91,7 @@ class Decisions:
             self._count = 0
         if not known:
             self._filled.append(known)
-        self._count += 1
+        self._count += weight(topic)
         known[topic] = decision
 
 
@@ -126,7 +128,7 @@ class Rights:
         self._patterns = acl.patterns
         self._user = user
         self._client = client
-        self._is_strange = bool(_STRANGE & {*user, *client})
+        self._is_strange = bool(_STRANGE & {*user, *client}) or "$" in (user[:1], client[:1])
         self._decisions = decisions
         self._reads: dict[str, Decision] = {}
         self._writes: dict[str, Decision] = {}

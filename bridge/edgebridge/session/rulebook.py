@@ -10,10 +10,11 @@ from edgebridge.session.ruletree import RuleTree
 class RuleBook:
     """Gives clients their rights. Rules do not change: another file is another rule book."""
 
-    def __init__(self, acl: Acl) -> None:
+    def __init__(self, acl: Acl, decisions: Decisions | None = None) -> None:
+        """*decisions*: where those of other rule books are remembered too, if there are many."""
         self.acl = acl
         self._trees: dict[str, RuleTree] = {}
-        self._decisions = Decisions()
+        self._decisions = decisions or Decisions()
 
     def rights(self, user: str, client: str, within: Rights | None = None) -> Rights:
         """What *client* may do, who proved to be *user* (empty: nobody in particular)."""

@@ -20,8 +20,6 @@ from typing import Final
 from edgebridge.session.scramsecret import SCRAM_ITERATIONS, ScramSecret, SecretInvalid, saslprep
 from edgebroker.errors import EdgebrokerError
 
-SCRAM_METHOD: Final = "SCRAM-SHA-256"
-"""Its name as an authentication method of MQTT 5 (section 4.12) and of SASL."""
 MESSAGE_BYTES_MAX: Final = 4 * 1024  # a user name of 1 KiB may be three times as long when it is escaped
 
 _FIRST: Final = re.compile(
@@ -50,7 +48,7 @@ class ScramExchange:
     def __init__(self, nonce: str, secret_of: Callable[[str], ScramSecret | None], decoy: bytes) -> None:
         """*nonce*: printable characters without comma, never used before.
 
-        *decoy* is a secret of this process: who asks for a user that does not exist gets the same salt each time.
+        *decoy* is secret, and lasting: who asks for a user that does not exist gets the same salt each time.
         """
         self.user = ""
         """Who the client says it is; who it is once `prove` has returned."""

@@ -1,10 +1,12 @@
 # C types for session.py; the meaning is there.
 from edgebridge.session.inflight cimport Inflight
+from edgebridge.session.outbox cimport Outbox
 
 
 cdef class Session:
     cdef public str client_id, user
-    cdef public object connection, outbox, claims, replays, rights, tests, will
+    cdef public Outbox outbox
+    cdef public object connection, bill, claims, replays, rights, will
     cdef public object expiry_s, gone_at
     cdef public Inflight inflight
     cdef public set received

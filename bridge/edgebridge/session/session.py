@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from edgebridge.session.acl import Acl
 from edgebridge.session.durability import MEMORY, Durability
@@ -11,7 +11,11 @@ from edgebridge.session.outbox import Outbox
 from edgebridge.session.rights import Rights
 from edgebridge.wire.packets import Will
 from edgebroker.instants import Instant
+from edgebroker.limits import KIB
 from edgebroker.names import ClientId
+
+BEHIND_BYTES: Final = 64 * KIB
+"""Unacknowledged bytes of a client that keeps up: 1,000 of them hold 64 MiB, a quarter of the memory of all."""
 
 
 class Session:
@@ -19,6 +23,7 @@ class Session:
 
     __slots__ = (
         "asked",
+        "bill",
         "claims",
         "client_id",
         "connection",
@@ -33,7 +38,6 @@ class Session:
         "replays",
         "rights",
         "subscribed",
-        "tests",
         "user",
         "waits",
         "will",
@@ -50,8 +54,8 @@ class Session:
         """Packet identifiers of QoS 2 messages taken, until PUBREL [MQTT-4.3.3-2]."""
         self.subscribed = 0
         """How many subscriptions the client has."""
-        self.tests: dict[str, int] = {}
-        """How many elementary tests its content filters have, by the text of the subscription."""
+        self.bill: Any = None
+        """What its content filters cost (`session.filterbill`); None as long as it never had any."""
         self.replays: Any = None
         """Subscriptions whose retained messages are on their way (`frontend.replaying`)."""
         self.rights: Rights | None = None
@@ -76,6 +80,11 @@ class Session:
         self.asked: dict[str, bytes] = {}
         """The records of its subscriptions, by their text."""
 
+    def close_bill(self) -> None:
+        """Its subscriptions are over: their filters count for nobody any more."""
+        if self.bill is not None:
+            self.bill.close()
+
     @property
     def durability(self) -> Durability:
         """What is promised about it."""
@@ -85,6 +94,11 @@ class Session:
     def is_present(self) -> bool:
         """Whether the client is connected and neither side said good-bye."""
         return self.connection is not None and not self.connection.closing
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether what comes next would wait here: the client is away, or does not take what it has got."""
+        return not self.is_present or len(self.outbox) > 0 or self.inflight.held_bytes > BEHIND_BYTES
 
     @property
     def outstanding(self) -> int:

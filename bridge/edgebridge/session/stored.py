@@ -4,39 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from edgebridge.session.grouped import Grouped
 from edgebridge.session.records import (
     AS_PUBLISHED,
+    AWAY,
     CLAIMS,
     CLOCK,
     COPY,
     COPY_OF,
     GONE,
     IS_RELEASED,
-    MESSAGE,
     NO_LOCAL,
     ONE,
-    ONE_COPY,
     PACKET,
     QOS,
     RETAIN,
+    ROW,
     SENT,
     SESSION,
     SUBSCRIPTION,
     WILL,
     Kind,
 )
-from edgebridge.session.storedmessage import MISREAD, StoredMessage, publication_of
+from edgebridge.session.storedmessage import MISREAD, Label, StoredMessage, publication_of, read_copy, read_head
 from edgebridge.wire.fields import VARIABLE_MAX, read_binary, read_text, read_u16
 from edgebridge.wire.packets import Will
 from edgebridge.wire.properties import Carrier, read_properties
 from edgebroker.publication import Publication
 
+if TYPE_CHECKING:
+    from edgebroker.overlay.link.records import StoredLinks
+
+LINK_KINDS: Final = range(0x21, 0x40)
+"""Records of links (`overlay.link.records`)."""
+
 
 @dataclass(slots=True)
 class StoredCopy:
-    """One copy on its way to one session. `packet_id` is 0 if it was never sent; an empty `label` is the topic."""
+    """One copy on its way to one session. `packet_id` is 0 if it was never sent."""
 
     message: StoredMessage
     number: int
@@ -45,7 +52,13 @@ class StoredCopy:
     released: bool
     packet_id: int
     identifiers: tuple[int, ...]
-    label: str
+    label: Label
+
+    @property
+    def text(self) -> str:
+        """The subscription it is for."""
+        same, rest = self.label
+        return self.message.publication.topic[:same] + rest
 
 
 @dataclass(slots=True)
@@ -94,12 +107,16 @@ class Stored:
         """The latest stored clock that any record knows."""
         self.last_session = 0
         """The highest number of a session that any record knows."""
-        self.last_message = 0
         self._number_of: dict[str, int] = {}
         """Client -> the number of its session: it has one."""
         self._messages: dict[int, StoredMessage] = {}
         self._is_begun = False
         self._is_in_snapshot = False  # until it ends, a message may be named before its copies
+        self._lsn = 0  # of the record that is taken in
+        self._grouped = Grouped(self._take_in)
+        self.is_undone = False
+        """The records end in the middle of a group: the next run has to say UNDONE before anything else."""
+        self._links: StoredLinks | None = None
         self.invalid = 0
         """Records that were intact and not understood."""
         self._apply: Final[dict[int, Callable[[bytes], None]]] = {
@@ -119,6 +136,7 @@ class Stored:
             Kind.CLEARED: self._cleared,
             Kind.CLOCK: self._clock,
             Kind.STATED: self._stated,
+            **dict.fromkeys(LINK_KINDS, self._link),
         }
 
     def apply_numbered(self, lsn: int, record: bytes) -> None:
@@ -126,13 +144,18 @@ class Stored:
         if lsn > 1 and not self._is_begun:
             self._is_in_snapshot = True  # recovery begins with a snapshot, or with the first record of all
         self._is_begun = True
+        self._grouped.take(lsn, record)
+
+    def _take_in(self, lsn: int, record: bytes) -> None:
+        self._lsn = lsn
         try:
             self._apply[record[0]](record)
         except MISREAD:
             self.invalid += 1
 
     def apply(self, record: bytes) -> None:
-        """Take *record* in. Raises RecordInvalid."""
+        """Take *record* in, as the next one. Raises RecordInvalid."""
+        self._lsn += 1
         try:
             self._apply[record[0]](record)
         except MISREAD as error:
@@ -140,6 +163,8 @@ class Stored:
 
     def finish(self) -> None:
         """There are no more records."""
+        self.is_undone = self._grouped.is_open
+        self.invalid += 0 if self._links is None else self._links.misunderstood
         self._stated(b"")
         bad = {number for number, message in self._messages.items() if not message.can_be_read}
         self.invalid += len(bad)
@@ -157,6 +182,18 @@ class Stored:
                 self._leave(session.copies.pop(latest[packet_id]))
             if packet_id:
                 latest[packet_id] = number
+
+    @property
+    def links(self) -> StoredLinks:
+        """What is said of links to other gateways. Most gateways have none, and need not know how to read it."""
+        if self._links is None:
+            from edgebroker.overlay.link.records import StoredLinks
+
+            self._links = StoredLinks()
+        return self._links
+
+    def _link(self, record: bytes) -> None:
+        self.links.apply(record)
 
     # -- sessions -----------------------------------------------------------------------------------------------
 
@@ -188,7 +225,9 @@ class Stored:
             self._number_of[client_id] = number
             self.last_session = max(self.last_session, number)
         session.claims = claims
-        session.user, session.expiry_s, session.will, session.gone_at = user, expiry_s, will, 0
+        session.user, session.expiry_s, session.will = user, expiry_s, will
+        if not flags & AWAY:
+            session.gone_at = 0
 
     def _ended(self, record: bytes) -> None:
         self._forget(ONE.unpack(record)[1])
@@ -235,15 +274,12 @@ class Stored:
     # -- messages -----------------------------------------------------------------------------------------------
 
     def _message(self, record: bytes) -> None:
-        _, flags, number, accepted_at, expires_at, publisher, packet_id, copies = MESSAGE.unpack_from(record)
+        at, flags, number, accepted_at, copies, expires_at, cause, instead_of = read_head(record, self._lsn)
         if number >> 62:
             raise ValueError("a number that no message reaches")  # the next ones would not fit 63 bits
         if accepted_at > self.clock:
             self.clock = accepted_at
-        if number > self.last_message:
-            self.last_message = number
         message = self._messages.get(number)
-        at = MESSAGE.size
         if message is None:
             message = StoredMessage(None, number)
         try:
@@ -256,9 +292,17 @@ class Stored:
         message.say(record, at, flags, accepted_at, expires_at)
         if message.copies or self._is_in_snapshot:
             self._messages[number] = message
-        session = self.sessions.get(publisher)
-        if session is not None and packet_id:
-            session.received.add(packet_id)
+        if instead_of is not None:
+            moved = self._find(*instead_of)
+            if moved is not None:
+                del self.sessions[instead_of[0]].copies[moved.number]
+                self._leave(moved)
+        session = None if cause is None else self.sessions.get(cause[0])
+        if cause is not None and session is not None:
+            if cause[1]:
+                session.received.add(cause[1])
+            else:
+                session.will = None
 
     def _copy(self, record: bytes) -> None:
         message = self._messages.get(COPY_OF.unpack_from(record)[1])
@@ -267,19 +311,7 @@ class Stored:
 
     def _take_copy(self, record: bytes, at: int, message: StoredMessage) -> int:
         """Read one copy of *message* at *at*; the offset behind it."""
-        number, copy, flags, packet_id, count = ONE_COPY.unpack_from(record, at)
-        at += ONE_COPY.size
-        label = ""
-        if record[at] or record[at + 1]:
-            label, at = read_text(record, at)
-        else:
-            at += 2
-        end: int = at + 4 * count
-        if end > len(record):
-            raise ValueError("identifiers end beyond the record")
-        identifiers: tuple[int, ...] = ()
-        if count:
-            identifiers = tuple([int.from_bytes(record[start : start + 4], "big") for start in range(at, end, 4)])
+        end, number, copy, flags, packet_id, label, identifiers = read_copy(record, at)
         session = self.sessions.get(number)
         if session is not None:
             held = session.copies.get(copy)
@@ -305,11 +337,14 @@ class Stored:
             found.released = True
 
     def _settled(self, record: bytes) -> None:
-        _, number, copy = COPY.unpack(record)
-        found = self._find(number, copy)
-        if found is not None:
-            del self.sessions[number].copies[copy]
-            self._leave(found)
+        for number, first, count in ROW.iter_unpack(memoryview(record)[1:]):
+            session = self.sessions.get(number)
+            if session is not None and session.copies:
+                take = session.copies.pop
+                for copy in range(first, first + count):
+                    found = take(copy, None)
+                    if found is not None:
+                        self._leave(found)
 
     def _received(self, record: bytes) -> None:
         _, number, packet_id = PACKET.unpack(record)
@@ -334,9 +369,9 @@ class Stored:
     # -- the rest -----------------------------------------------------------------------------------------------
 
     def _retained(self, record: bytes) -> None:
-        _, flags, _, accepted_at, expires_at, _, _, _ = MESSAGE.unpack_from(record)
-        self.clock = max(self.clock, accepted_at)
-        publication = publication_of(record, MESSAGE.size, flags, accepted_at, expires_at, 0)
+        head = read_head(record, 0)
+        self.clock = max(self.clock, head.accepted_at)
+        publication = publication_of(record, head.at, head.flags, head.accepted_at, head.expires_at, 0)
         self.retained[publication.topic] = publication
 
     def _cleared(self, record: bytes) -> None:

@@ -36,7 +36,7 @@ LEVEL = 6  # of zlib
 HEADER_BYTES_MAX = 64 * KIB  # node name, boot id and a few numbers; 200 bytes are usual
 RAW_BYTES_MAX = 8 * MIB  # a block before compression: 1.5 MiB of numbers in full width and 4.5 MiB of texts at most
 BODY_BYTES_MAX = RAW_BYTES_MAX + 64 * KIB  # zlib adds 5 bytes per 16 KiB of what it cannot compress
-ROWS_MAX = 16_384  # eight times what our writer uses; a reader's lists of 12 columns need 8 MiB at most
+ROWS_MAX = 16_384  # eight times what our writer uses; a reader's lists of 14 columns need 8 MiB at most
 BLOCKS_MAX = ROWS_MAX  # the footer has one row per block
 
 TABLE_NUMBERS = {table.name: number for number, table in enumerate(TABLES)}

@@ -9,13 +9,16 @@ from __future__ import annotations
 import zlib
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from edgebroker.errors import LogDamaged
 from edgebroker.records import TABLES
 
 from . import format as edl
 from .columns import ColumnDamaged
+
+ROWS_AT_ONCE_MAX: Final = 1_000_000
+"""Rows of a file that is read as a whole, 100 MiB: a usual file of 4 MiB has 600,000. A few bytes may say thousands."""
 
 Columns: TypeAlias = dict[str, list[Any]]
 """Column name -> values: int or str."""
@@ -78,14 +81,19 @@ class Segment:
 def read_segment(data: bytes, *, growing: bool = False) -> Segment:
     """Everything in a file. *growing*: the file is being written (`.part`), so that it may end anywhere.
 
-    Raises LogDamaged if *data* is no delivery log at all; all other trouble is in `Segment.damage`.
+    Raises LogDamaged if *data* is no delivery log at all, or has so many rows that `iter_blocks` should read it; all
+    other trouble is in `Segment.damage`.
     """
     header, damage = read_header(data)
     segment = Segment(header, {table.name: {column.name: [] for column in table.columns} for table in TABLES}, damage)
+    rows = 0
     for item in iter_blocks(data, growing=growing):
         if isinstance(item, Damage):
             segment.damage.append(item)
         elif item.table:
+            rows += item.head.rows
+            if rows > ROWS_AT_ONCE_MAX:
+                raise LogDamaged(f"more than {ROWS_AT_ONCE_MAX:,} rows: such a file is read block by block")
             for name, values in segment.tables[item.table].items():
                 values += item.columns[name]
     segment.final = is_final(data, growing=growing)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from edgebroker.instants import MINUTE, Instant
-from edgebroker.records import ANCHOR, DELIVERY, DIGEST, FILTER, Cause, Fate, Table
+from edgebroker.records import ANCHOR, DELIVERY, DIGEST, FILTER, Cause, Fate, Table, Trace
 
 from .digests import Digests
 from .format import RAW_BYTES_MAX, ROWS_MAX, Header, encode_header
@@ -27,15 +27,17 @@ FACTS_PER_STEP = 64
 MAKING_MAX = 8
 READY_AT_ONCE = 4  # to write and hash a block takes 0.1 ms
 
+TRACE_CHARS = 48
 _MATCHED = int(Fate.MATCHED)
+_UNTRACED = Trace("", "")
 
 
 class DeliveryLog:
     """Rows and digests of one run (*boot*) of the broker *node*.
 
     Every hot method takes a *run*: *count* messages with consecutive numbers from *first* that share everything else.
-    All times are monotonic microseconds. Rows are written for every message with QoS > 0 and, with QoS 0, for the
-    numbers divisible by *sample_qos0* (0: for none); digests count every message.
+    All times are monotonic microseconds. Rows are written for every message with QoS > 0 or a *trace* and, of the
+    others, for the numbers divisible by *sample_qos0* (0: for none); digests count every message.
 
     A block is full when it has *block_rows* rows or more, or when its minute is over; a digest that is written early
     appears as several records, which add up. A full block is made into bytes step by step, none of which takes longer
@@ -68,6 +70,8 @@ class DeliveryLog:
         self._messages: list[tuple[Any, ...]] = []
         self._copies: list[tuple[Any, ...]] = []
         self._rows_chars = 0
+        self._traces: dict[int, Trace] = {}
+        # By message number, of those with rows above: the others pay nothing for it.
         self._digests = Digests()
         self._filters: dict[tuple[str, str], list[int]] = {}
         self._filters_chars = 0
@@ -92,9 +96,12 @@ class DeliveryLog:
         qos: int,
         payload_bytes: int,
         copies: int,
+        trace: Trace | None = None,
     ) -> None:
         """Messages were accepted; *copies* of each are on their way."""
-        self._message(now_us, publisher, first, count, topic, qos, Fate.PUBLISHED, Cause.NONE, payload_bytes, copies)
+        self._message(
+            now_us, publisher, first, count, topic, qos, Fate.PUBLISHED, Cause.NONE, payload_bytes, copies, trace
+        )
 
     def filtered(
         self,
@@ -106,9 +113,10 @@ class DeliveryLog:
         qos: int,
         cause: int,
         payload_bytes: int,
+        trace: Trace | None = None,
     ) -> None:
         """Messages that were accepted go to nobody."""
-        self._message(now_us, publisher, first, count, topic, qos, Fate.FILTERED, cause, payload_bytes, 0)
+        self._message(now_us, publisher, first, count, topic, qos, Fate.FILTERED, cause, payload_bytes, 0, trace)
 
     def matched(self, now_us: Instant, publisher: str, subscriber: str, first: int, count: int, qos: int) -> None:
         """Copies for *subscriber* were made. *qos* is the copies'."""
@@ -130,22 +138,25 @@ class DeliveryLog:
         cause: int,
         wait_us: int,
         payload_bytes: int,
+        trace: Trace | None = None,
     ) -> None:
         """Copies came to their end. *qos* is the copies', as in `matched`."""
         if not self._minute_start <= now_us < self._minute_end:
             self._turn(now_us)
         self._count((publisher, subscriber, qos, fate, cause), first, count)
-        if count == 1 and qos:
+        if count == 1 and qos and trace is None:
             self._copies.append(
                 (now_us, first, publisher, subscriber, topic, filter_text, qos, fate, cause, wait_us, payload_bytes)
             )
             self._wrote(1, len(publisher) + len(subscriber) + len(topic) + len(filter_text))
             return
-        for numbers in self._recorded(first, count, qos):
+        for numbers in self._recorded(first, count, qos > 0 or trace is not None):
             self._copies += [
                 (now_us, number, publisher, subscriber, topic, filter_text, qos, fate, cause, wait_us, payload_bytes)
                 for number in numbers
             ]
+            if trace is not None:
+                self._note_trace(numbers, trace)
             self._wrote(len(numbers), len(publisher) + len(subscriber) + len(topic) + len(filter_text))
 
     def selectivity(self, now_us: Instant, subscriber: str, filter_text: str, evaluated: int, matched: int) -> None:
@@ -214,26 +225,34 @@ class DeliveryLog:
         cause: int,
         payload_bytes: int,
         copies: int,
+        trace: Trace | None,
     ) -> None:
         if not self._minute_start <= now_us < self._minute_end:
             self._turn(now_us)
         self._count((publisher, "", qos, fate, cause), first, count)
-        if count == 1 and qos:
+        if count == 1 and qos and trace is None:
             self._messages.append((now_us, first, publisher, topic, qos, fate, cause, payload_bytes, copies))
             self._wrote(1, len(publisher) + len(topic))
             return
-        for numbers in self._recorded(first, count, qos):
+        for numbers in self._recorded(first, count, qos > 0 or trace is not None):
             self._messages += [
                 (now_us, number, publisher, topic, qos, fate, cause, payload_bytes, copies) for number in numbers
             ]
+            if trace is not None:
+                self._note_trace(numbers, trace)
             self._wrote(len(numbers), len(publisher) + len(topic))
 
-    def _recorded(self, first: int, count: int, qos: int) -> Iterator[range]:
-        """The numbers of a run that get a row, at most a block of them at a time."""
-        step = 1 if qos else self.sample_qos0
+    def _recorded(self, first: int, count: int, is_whole: bool) -> Iterator[range]:
+        """The numbers of a run that get a row, at most a block of them at a time; all if it *is_whole*, or a sample."""
+        step = 1 if is_whole else self.sample_qos0
         numbers = range(first + -first % step, first + count, step) if step else range(0)
         for start in range(0, len(numbers), self.block_rows):
             yield numbers[start : start + self.block_rows]
+
+    def _note_trace(self, numbers: range, trace: Trace) -> None:
+        """The messages with these numbers, whose rows were added, have *trace*."""
+        self._traces.update(dict.fromkeys(numbers, trace))
+        self._rows_chars += TRACE_CHARS
 
     def _wrote(self, rows: int, chars: int) -> None:
         """So many *rows* were added; their texts have *chars* characters, each counted once."""
@@ -267,10 +286,10 @@ class DeliveryLog:
         self._finish_filters()
 
     def _finish_rows(self) -> None:
-        messages, copies = self._messages, self._copies
+        messages, copies, traces = self._messages, self._copies, self._traces
         if messages or copies:
-            self._messages, self._copies, self._rows_chars = [], [], 0
-            self._finish(DELIVERY, len(messages) + len(copies), make_delivery(messages, copies))
+            self._messages, self._copies, self._traces, self._rows_chars = [], [], {}, 0
+            self._finish(DELIVERY, len(messages) + len(copies), make_delivery(messages, copies, traces))
 
     def _finish_digests(self) -> None:
         flows = len(self._digests.totals)
@@ -317,18 +336,25 @@ class DeliveryLog:
             raise
 
 
-def make_delivery(messages: Sequence[tuple[Any, ...]], copies: Sequence[tuple[Any, ...]]) -> ColumnsMaking:
-    """The columns of `records.DELIVERY`: rows about messages, then rows about copies."""
+def make_delivery(
+    messages: Sequence[tuple[Any, ...]], copies: Sequence[tuple[Any, ...]], traces: Mapping[int, Trace]
+) -> ColumnsMaking:
+    """The columns of `records.DELIVERY`: rows about messages, then rows about copies; *traces* by message number."""
     m, c = len(messages), len(copies)
     times, numbers, publishers, topics, qos, fates, causes, sizes, made = columns_of(messages, 9)
     yield
     c_times, c_numbers, c_publishers, subscribers, c_topics, filters, c_qos, c_fates, c_causes, waits, c_sizes = (
         columns_of(copies, 11)
     )
+    yield
+    numbers += c_numbers
+    trace_ids = parent_ids = ("",) * (m + c)
+    if traces:
+        trace_ids, parent_ids = zip(*[traces.get(number, _UNTRACED) for number in numbers], strict=True)
     none = ("",) * m
     return (
         times + c_times,
-        numbers + c_numbers,
+        numbers,
         publishers + c_publishers,
         none + subscribers,
         topics + c_topics,
@@ -339,6 +365,8 @@ def make_delivery(messages: Sequence[tuple[Any, ...]], copies: Sequence[tuple[An
         (0,) * m + waits,
         sizes + c_sizes,
         made + (0,) * c,
+        trace_ids,
+        parent_ids,
     )
 
 

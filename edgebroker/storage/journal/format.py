@@ -15,7 +15,8 @@ from edgebroker.errors import JournalDamaged
 from edgebroker.limits import JOURNAL_SEGMENT_BYTES_MAX
 
 MAGIC = b"\x89EBJ\r\n\x1a\n"  # as PNG's: shows a transfer that stripped the eighth bit or turned line ends
-VERSION = 1
+VERSION = 2
+"""Of the layout, and of what a gateway's records say."""
 SECTOR_BYTES = 512
 """The smallest piece that a disk writes whole or not at all."""
 PAGE_BYTES = 4_096
@@ -104,7 +105,7 @@ def decode_header(data: bytes) -> Header | None:
     """The header in the first two sectors: the intact copy, the later one of two; None if both are bad.
 
     A crash may leave one copy of a recycled segment's former life: the higher sequence is the truth. Raises
-    JournalDamaged for a version of the future.
+    JournalDamaged for another version.
     """
     found = [header for at in HEADER_COPIES if (header := _decode_copy(data, at)) is not None]
     return max(found, key=lambda header: header.sequence, default=None)
@@ -122,8 +123,11 @@ def _decode_copy(data: bytes, at: int) -> Header | None:
     end = at + HEADER.size
     if magic != MAGIC or CRC.unpack_from(data, end)[0] != zlib.crc32(data[at:end]):
         return None
-    if version > VERSION:
-        raise JournalDamaged(f"a journal of version {version}; this program reads up to version {VERSION}")
+    if version != VERSION:
+        raise JournalDamaged(
+            f"a journal of version {version}; this program reads version {VERSION}: use the program that wrote it, "
+            "or move the folder away and begin anew"
+        )
     if not FRAMES_AT < size <= JOURNAL_SEGMENT_BYTES_MAX or max(sequence, first, replay) >= NUMBER_END:
         return None
     return Header(store, sequence, first, size, replay, snapshot)

@@ -323,7 +323,7 @@ class Journal:
     def _batch_done(self, work: Work, now: Instant) -> None:
         begun, self._begun = self._begun, None
         if begun is not None:
-            self.segments.live.append(begun)
+            self.segments.begun(begun)
             self._segment, self._offset = begun, 0
             if self._begun_replay_from != self.replay_from:
                 self.replay_from = self._begun_replay_from

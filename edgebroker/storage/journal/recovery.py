@@ -44,7 +44,7 @@ def recover(source: Source, apply: Apply) -> Found | None:
     """Give every intact record to *apply*, in order. None if there is no journal and nothing
     that could have been one.
 
-    Nothing that is wrong with the files is raised, except JournalDamaged for a version of the future; it is in the
+    Nothing that is wrong with the files is raised, except JournalDamaged for another version; it is in the
     report. What *source* and *apply* raise goes through.
     """
     survey = Survey(source)

@@ -77,10 +77,14 @@ class Segments:
             after.append(SyncFolder())
         if self._has_unsure_names:
             after = [SyncFolder()]
-            self._has_unsure_names = False
         segment = Segment(name, size, self.next_sequence, first_lsn)
         self.next_sequence += 1
         return segment, before, after
+
+    def begun(self, segment: Segment) -> None:
+        """*segment* was written and synced, and so was all that had to be done after it."""
+        self.live.append(segment)
+        self._has_unsure_names = False
 
     # -- room ahead of need ---------------------------------------------------------------------------------------
 
