@@ -1,4 +1,4 @@
-"""The real world: sockets, clock and signals around the core, on uvloop where it is installed, else on asyncio.
+"""The real world: sockets, clock and signals around the core, on the loop of a gateway process or any other.
 
 Bytes that arrive in one turn of the loop are all fed before anything is sent; then each socket with output is written
 once. One timer serves all deadlines of the core.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Protocol, cast
+from collections.abc import Callable
+from typing import Protocol
 
 from edgebridge.frontend.authenticating import Verification
 from edgebridge.frontend.connection import Connection
@@ -17,6 +18,8 @@ from edgebridge.frontend.frontend import Frontend
 from edgebridge.session.verdict import Verdict
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import SECOND, Instant
+from edgebroker.world.loop import Loop, LoopWatch
+from edgebroker.world.stream import Transport, Watch
 from edgebroker.world.verifying import Verifying
 
 WRITE_BUFFER_BYTES = 64 * 1024  # above this a socket counts as full; the core's out-buffer bounds the rest
@@ -28,7 +31,7 @@ def clock() -> Instant:
     return time.monotonic_ns() // 1_000
 
 
-class Door(asyncio.Protocol):
+class Door:
     """One client's socket, or the uppermost of the layers on it."""
 
     __slots__ = ("_host", "_reactor", "_transport", "connection")
@@ -37,9 +40,9 @@ class Door(asyncio.Protocol):
         self._reactor = reactor
         self._host = host
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: Transport) -> None:
         """A client dialled."""
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = transport
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         host = self._host
         connection = self._reactor.frontend.opened(host.peer(self._transport), clock(), host.entrance)
@@ -56,14 +59,15 @@ class Door(asyncio.Protocol):
         reactor.received_bytes += len(data)
         if reactor.tracing is not None:
             reactor.tracing.heard(self.connection, data)
+        connection = self.connection
         try:
-            reactor.frontend.feed(self.connection, data, clock())
+            reactor.frontend.feed(connection, data, clock())
         except Exception as error:
-            reactor.failed(self.connection, error)
-        if self.connection.is_held:
+            reactor.failed(connection, error)
+        if connection.is_held:
             self._transport.pause_reading()
             reactor.verify()
-        if reactor.frontend.dirty:
+        if (reactor.frontend.dirty or reactor.each_turn is not None) and not reactor.tells_turns:
             reactor.turn()
 
     def pause_writing(self) -> None:
@@ -73,7 +77,7 @@ class Door(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The client has caught up."""
         self.connection.paused = False
-        self._reactor.flush(self.connection)
+        self._reactor.flush(self.connection, clock())
         self._reactor.turn()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -91,7 +95,7 @@ class Host(Protocol):
 
     entrance: Entrance
 
-    def peer(self, transport: asyncio.Transport) -> str:
+    def peer(self, transport: Transport) -> str:
         """Who is at the other end."""
 
     def came(self, connection: Connection) -> bool:
@@ -119,16 +123,21 @@ class Reactor:
 
     def __init__(self, frontend: Frontend) -> None:
         self.frontend = frontend
+        self._timers = frontend.node.timers
         self._loop = asyncio.get_running_loop()
         self.tracing: Watcher | None = None
         """Sees what comes and goes, while somebody watches."""
+        self.each_turn: Callable[[], None] | None = None
+        """What else is done when the input of a turn was fed, before clients are sent anything."""
         self.received_bytes = 0
         self.sent_bytes = 0
-        # uvloop itself holds writes back until all input of a turn is read, and sends what a socket was given in one
-        # call; asyncio sends at once. So there we wait for the end of the turn. (On uvloop that would cost each
-        # message another poll: a third of the latency.)
-        self._is_held_back = type(self._loop).__module__.startswith("uvloop")
         self._is_turning = False
+        self.tells_turns = isinstance(self._loop, Loop)
+        """Whether we are told when everything that was ready has been fed; any other loop must be asked for it."""
+        self.watch: Watch = LoopWatch(self._loop)
+        if isinstance(self._loop, Loop):
+            self.watch = self._loop.poller
+            self._loop.poller.turned = self.flush_all
         self._verifying = Verifying(self._loop, self._verified)
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at: Instant | None = None
@@ -141,38 +150,40 @@ class Reactor:
 
     def turn(self) -> None:
         """See to it that everything dirty is sent when this turn's input has been fed."""
-        if self._is_held_back:
-            self._flush_all()
-        elif not self._is_turning:
+        if not self._is_turning:
             self._is_turning = True
-            self._loop.call_soon(self._flush_all)
+            self._loop.call_soon(self.flush_all)
 
-    def _flush_all(self) -> None:
+    def flush_all(self) -> None:
+        """Send everything dirty."""
         self._is_turning = False
+        if self.each_turn is not None:
+            self.each_turn()
         dirty = self.frontend.dirty
         while dirty:  # a flush makes room, and room lets queued messages out
             batch = dirty[:]
             dirty.clear()
+            now = clock()
             for connection in batch:
                 if not connection.paused or connection.closing:
-                    self.flush(connection)
+                    self.flush(connection, now)
         self.arm()
 
-    def flush(self, connection: Connection) -> None:
+    def flush(self, connection: Connection, now: Instant) -> None:
         """Hand a connection's output to its socket, and close it if that was the last."""
         try:
-            self._flush(connection)
+            self._flush(connection, now)
         except Exception as error:
             self.failed(connection, error)
 
-    def _flush(self, connection: Connection) -> None:
-        transport: asyncio.Transport = connection.transport
+    def _flush(self, connection: Connection, now: Instant) -> None:
+        transport: Transport = connection.transport
         if connection.closing and connection.paused:
             transport.abort()  # it has not read for a while: nobody would see what we still have to say
             return
         if transport.is_closing():
             return  # the client left while its answer waited for the disk
-        out = self.frontend.take_output(connection, clock())
+        out = self.frontend.take_output(connection, now)
         if out:
             data = out[0] if len(out) == 1 else b"".join(out)
             self.sent_bytes += len(data)
@@ -184,9 +195,10 @@ class Reactor:
             if transport.get_write_buffer_size():  # close() waits for the peer, who may be gone or never read
                 self._loop.call_later(GOODBYE_S, transport.abort)
 
-    def dismiss(self, entrance: int, why: str) -> int:
-        """Send away everybody who came in by the listener of this number. Returns how many."""
-        found = [one for one in self.frontend.connections.values() if one.entrance.number == entrance]
+    def dismiss(self, entrance: int, why: str, whom: Callable[[Connection], bool] = bool) -> int:
+        """Send away who came in by the listener of this number, of those for *whom* is true. Returns how many."""
+        everybody = self.frontend.connections.values()
+        found = [one for one in everybody if one.entrance.number == entrance and whom(one)]
         for connection in found:
             if connection.is_open:
                 self.frontend.connecting.dismiss(connection, ReasonCode.ADMINISTRATIVE_ACTION, why)
@@ -226,7 +238,7 @@ class Reactor:
 
     def arm(self) -> None:
         """Set the one timer to the core's next deadline."""
-        timers = self.frontend.node.timers
+        timers = self._timers
         if timers.changes == self._changes:
             return
         self._changes = timers.changes
@@ -254,7 +266,7 @@ class Reactor:
     async def stop(self) -> None:
         """Say good-bye to everybody, and return when every connection is closed. Nobody is accepted any more."""
         self.frontend.stop(clock())
-        self._flush_all()
+        self.flush_all()
         deadline = self._loop.time() + GOODBYE_S
         while self.frontend.connections and self._loop.time() < deadline:
             await asyncio.sleep(0.01)

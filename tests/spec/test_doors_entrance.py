@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from pathlib import Path
+from socket import AF_INET, SOCK_STREAM
 
 import pytest
 
@@ -13,6 +14,7 @@ from edgebridge.frontend.entrance import Certificate, Entrance
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.terms import Terms
 from edgebridge.session.durability import batched
+from edgebroker.errors import CannotListen
 from edgebroker.instants import SECOND
 from edgebroker.limits import CONNECT_TIMEOUT_S
 from edgebroker.node.ledger import Ledger
@@ -58,6 +60,25 @@ def entrance(text: str, folder: Path) -> Entrance:
 )
 def test_strangers_come_from_this_machine_unless_said_otherwise(text: str, lets_in: bool, tmp_path: Path) -> None:
     assert entrance(text, tmp_path).is_anonymous is lets_in
+
+
+@pytest.mark.parametrize(("second", "lets_in"), [("127.0.0.2", True), ("0.0.0.0", False)])
+def test_a_name_with_several_addresses_is_as_open_as_the_most_open(
+    second: str, lets_in: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses = [*(f"127.0.0.{number}" for number in range(3, 20)), second]
+
+    async def found(*_: object, **__: object) -> list[tuple[object, ...]]:
+        return [(AF_INET, SOCK_STREAM, 0, "", (address, 0)) for address in addresses]
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", found)
+    assert entrance('port = 0\nhost = "gateway"', tmp_path).is_anonymous is lets_in
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64 + ".example"])
+def test_a_host_that_is_no_name_is_said_to_be_none(host: str, tmp_path: Path) -> None:
+    with pytest.raises(CannotListen, match=rf"cannot listen on {host}:0: no such host"):
+        entrance(f'port = 0\nhost = "{host}"', tmp_path)
 
 
 def test_an_entrance_has_the_name_and_the_promise_of_its_listener(tmp_path: Path) -> None:

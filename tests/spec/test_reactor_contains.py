@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 from collections.abc import Coroutine
 from typing import Any
 
@@ -15,6 +16,7 @@ from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
 from edgebroker.world.doors.listener import Listener
 from edgebroker.world.doors.refusals import Refusals
+from edgebroker.world.loop import Loop
 from edgebroker.world.operatorlog import OperatorLog
 from edgebroker.world.reactor import Reactor
 from edgebroker.world.settings.listener import ListenerSettings
@@ -40,15 +42,10 @@ class Broken(Frontend):
         return super().take_output(connection, now)
 
 
-def loops() -> list[Any]:
-    try:
-        import uvloop
-    except ImportError:
-        return [asyncio.new_event_loop]
-    return [asyncio.new_event_loop, uvloop.new_event_loop]
+LOOPS = [asyncio.new_event_loop, *([Loop] if hasattr(select, "epoll") else [])]
 
 
-@pytest.fixture(params=loops(), ids=lambda new: new.__module__.partition(".")[0])
+@pytest.fixture(params=LOOPS, ids=lambda new: new.__module__.partition(".")[0])
 def run(request: pytest.FixtureRequest) -> Any:
     def run(what: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=request.param) as runner:

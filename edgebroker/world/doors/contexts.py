@@ -27,6 +27,8 @@ class Tls:
     """Of the listener's own certificate."""
     digest: bytes
     """Of that certificate: another one has another."""
+    revoked: bytes = b""
+    """Digest of the list of revoked client certificates; empty if there is none."""
 
 
 def load(listener: ListenerSettings) -> Tls:
@@ -54,7 +56,28 @@ def load(listener: ListenerSettings) -> Tls:
         except ssl.SSLError as error:
             reason = f"{listener.tls_client_ca} cannot be used: {_words(error)}"
             raise CertificateUnusable("tls_client_ca", reason, "it must hold certificates in PEM") from error
-    return Tls(context, certificate[0], certificate[1])
+    revoked = b"" if listener.tls_client_crl is None else _revoke(context, listener.tls_client_crl)
+    return Tls(context, certificate[0], certificate[1], revoked)
+
+
+def _revoke(context: ssl.SSLContext, path: Path) -> bytes:
+    """Let clients in only if the lists in a file do not have their certificates. The digest of the file.
+
+    A certificate in it would be trusted like those of `tls_client_ca`: then it is another file, named by mistake.
+    """
+    text = _must_be_readable("tls_client_crl", path)
+    mend = "it must hold certificate revocation lists in PEM, one for each authority in tls_client_ca"
+    if ssl.PEM_HEADER in text:
+        raise CertificateUnusable("tls_client_crl", f"{path} has certificates in it", mend)
+    before = context.cert_store_stats()["crl"]
+    try:
+        context.load_verify_locations(path)
+    except ssl.SSLError as error:
+        raise CertificateUnusable("tls_client_crl", f"{path} cannot be used: {_words(error)}", mend) from error
+    if context.cert_store_stats()["crl"] == before:
+        raise CertificateUnusable("tls_client_crl", f"{path} has no list in it", mend)
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    return hashlib.sha256(text.encode()).digest()
 
 
 def _certificate(path: Path) -> tuple[Validity, bytes]:

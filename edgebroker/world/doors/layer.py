@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from edgebroker.world.reactor import Door
+from edgebroker.world.stream import Transport
 
 
-class Layer(asyncio.Protocol):
+class Layer:
     """A protocol to what is `below` (a socket, or another layer), a transport to what is `above`.
 
     As it stands, it passes everything on. Whoever closes from above is done at once; what is below sees to the rest.
@@ -23,10 +23,10 @@ class Layer(asyncio.Protocol):
 
     # -- a protocol ---------------------------------------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: Transport) -> None:
         """A client dialled."""
         self.below = transport
-        self.above.connection_made(self)  # type: ignore[arg-type]  # it has of a transport what doors use
+        self.above.connection_made(self)
 
     def data_received(self, data: bytes) -> None:
         """Bytes arrived."""

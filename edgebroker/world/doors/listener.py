@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.entrance import Entrance
 from edgebroker.errors import CannotListen
-from edgebroker.world.doors.contexts import Tls
+from edgebroker.world.doors.hall import BACKLOG, Hall, listening_at
 from edgebroker.world.doors.layer import Layer
 from edgebroker.world.doors.nolistener import no_listener
-from edgebroker.world.doors.proxy import ProxyLayer
 from edgebroker.world.doors.refusals import Refusals, Turned
-from edgebroker.world.doors.tls import TlsLayer
 from edgebroker.world.doors.unixsocket import bound, peer_of, remove
 from edgebroker.world.reactor import Door, Reactor
 from edgebroker.world.settings.listener import ListenerSettings
+from edgebroker.world.stream import Receiver, Transport
 
-BACKLOG = 1_024  # connections the kernel holds while we are busy: a site's worth of devices after a power cut
+if TYPE_CHECKING:
+    from edgebroker.world.doors.contexts import Tls
 
 
 class Listener:
@@ -37,22 +37,25 @@ class Listener:
         self._reactor = reactor
         self._number = number
         self._refusals = refusals
-        self._server: asyncio.Server | None = None
+        self._hall: Hall | None = None
         self._inode = 0
+        self._is_local = False  # only this machine can reach its addresses
 
     async def open(self, settings: ListenerSettings, tls: Tls | None) -> None:
         """Begin to accept. Raises CannotListen."""
-        loop = asyncio.get_running_loop()
         if settings.path is not None:
             listening = bound(settings.path, int(settings.path_mode, 8), BACKLOG)
             self._inode = settings.path.lstat().st_ino
-            self._server = await loop.create_unix_server(self._stack, sock=listening, backlog=BACKLOG)
+            sockets = [listening]
         else:
             try:
-                self._server = await loop.create_server(self._stack, settings.host, settings.port, backlog=BACKLOG)
-            except OSError as error:
+                sockets = await listening_at(settings.host, settings.port)
+            except (OSError, UnicodeError) as error:
                 raise CannotListen(no_listener(settings.address, error, "--port")) from error
-            self.host, self.port = self._server.sockets[0].getsockname()[:2]
+            names = [one.getsockname() for one in sockets]  # several, where a name has several addresses
+            self.host, self.port = names[0][:2]
+            self._is_local = all(ipaddress.ip_address(name[0].partition("%")[0]).is_loopback for name in names)
+        self._hall = Hall(sockets, self._stack, self._reactor.watch, asyncio.get_running_loop())
         self.settings = settings
         self.change(settings, tls)
 
@@ -102,19 +105,19 @@ class Listener:
     @property
     def is_open(self) -> bool:
         """Whether it accepts clients."""
-        return self._server is not None and self._server.is_serving()
+        return self._hall is not None
 
     def close(self) -> None:
         """Accept nobody any more. Who is in stays."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._hall is not None:
+            self._hall.close()
+            self._hall = None
             if self.settings.path is not None:
                 remove(self.settings.path, self._inode)
 
     # -- for doors ----------------------------------------------------------------------------------------------
 
-    def peer(self, transport: asyncio.Transport) -> str:
+    def peer(self, transport: Transport) -> str:
         """Who is at the other end."""
         name = transport.get_extra_info("peername")
         if name:
@@ -138,17 +141,21 @@ class Listener:
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _stack(self) -> asyncio.Protocol:
+    def _stack(self) -> Receiver:
         """What a new socket talks to."""
         top: Door | Layer = Door(self._reactor, self)
         settings = self.settings
         if settings.protocol == "websocket":
             from edgebroker.world.doors.websocket import WebSocketLayer  # 0.8 MiB, 15 ms: who uses it
 
-            top = WebSocketLayer(top, settings, self._refusals)
+            top = WebSocketLayer(top, settings, self._refusals, self._is_local and not settings.proxy_protocol)
         if self.tls is not None:
+            from edgebroker.world.doors.tls import TlsLayer
+
             top = TlsLayer(top, self.tls.context, self._refusals)
         if settings.proxy_protocol:
+            from edgebroker.world.doors.proxy import ProxyLayer
+
             top = ProxyLayer(top, settings, self.label, self._refusals)
         return top
 
@@ -162,7 +169,7 @@ class Listener:
             return settings.anonymous
         if settings.proxy_protocol:
             return False
-        return settings.path is not None or ipaddress.ip_address(self.host.partition("%")[0]).is_loopback
+        return settings.path is not None or self._is_local
 
 
 def _address(host: str, port: int) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from edgebroker.world.doors.contexts import CertificateUnusable, Tls, load
+from edgebridge.frontend.connection import Connection
+from edgebridge.session.verdict import Proof
 from edgebroker.world.doors.listener import Listener
 from edgebroker.world.doors.refusals import Refusals
 from edgebroker.world.operatorlog import Level, OperatorLog
@@ -13,6 +15,9 @@ from edgebroker.world.reactor import Reactor
 from edgebroker.world.reload import Prepared
 from edgebroker.world.settings import Problem, Settings, SettingsRefused
 from edgebroker.world.settings.listener import ListenerSettings
+
+if TYPE_CHECKING:
+    from edgebroker.world.doors.contexts import Tls
 
 EXPIRY_DAYS = 21
 """A certificate that expires sooner is told: time for somebody to read it, also after a holiday."""
@@ -62,13 +67,22 @@ class Listeners:
         """Let the listeners be those of *then*, and send away who came in by one that is *gone*."""
         for listener in gone:
             listener.close()
-            if count := self._reactor.dismiss(listener.entrance.number, "this listener is closed"):
-                yield f"listener {listener.label}: {count} clients were sent away"
+            yield from self._send_away(listener, "this listener is closed")
         for listener, settings, tls in then:
             if tls is not None and listener.tls is not None and tls.digest != listener.tls.digest:
                 yield f"listener {settings.label}: another certificate, valid until {tls.validity.end:%Y-%m-%d}"
+            had_strangers, had = listener.entrance.is_anonymous, listener.tls
             listener.change(settings, tls)
+            if had_strangers and not listener.entrance.is_anonymous:
+                yield from self._send_away(listener, "clients without user name come in here no more", _is_stranger)
+            if tls is not None and had is not None and tls.revoked not in (b"", had.revoked):
+                why = "other certificates are revoked: show yours again"
+                yield from self._send_away(listener, why, _is_certified)
         self._open = [listener for listener, _, _ in then]
+
+    def _send_away(self, listener: Listener, why: str, whom: Callable[[Connection], bool] = bool) -> Iterator[str]:
+        if count := self._reactor.dismiss(listener.entrance.number, why, whom):
+            yield f"listener {listener.label}: {count} clients were sent away"
 
     async def open(self, settings: Sequence[ListenerSettings]) -> None:
         """Begin to accept everywhere, or nowhere. Raises SettingsRefused, CannotListen."""
@@ -102,6 +116,15 @@ class Listeners:
         return listener
 
 
+def _is_stranger(connection: Connection) -> bool:
+    """Whether nothing says who the client is; also of one that has not said CONNECT."""
+    return connection.verdict.proof is Proof.NOTHING
+
+
+def _is_certified(connection: Connection) -> bool:
+    return connection.certificate is not None
+
+
 def _close(listeners: Sequence[Listener]) -> None:
     for listener in listeners:
         listener.close()
@@ -109,6 +132,10 @@ def _close(listeners: Sequence[Listener]) -> None:
 
 def load_all(settings: Sequence[ListenerSettings]) -> list[Tls | None]:
     """The TLS of every listener. Raises SettingsRefused with all that is wrong with their files."""
+    if not any(one.is_tls for one in settings):
+        return [None] * len(settings)
+    from edgebroker.world.doors.contexts import CertificateUnusable, load
+
     problems: list[Problem] = []
     loaded: list[Tls | None] = []
     for one in settings:

@@ -13,6 +13,7 @@ from edgebroker.world.doors.proxyheader import HeaderError, ProxyHeader, parse
 from edgebroker.world.doors.refusals import Refusals, Turned
 from edgebroker.world.reactor import Door
 from edgebroker.world.settings.listener import ListenerSettings
+from edgebroker.world.stream import Transport
 
 
 class ProxyLayer(Layer):
@@ -30,7 +31,7 @@ class ProxyLayer(Layer):
         self._is_over = False
         self._alarm: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: Transport) -> None:
         """A proxy dialled, or somebody who says so."""
         self.below = transport
         if self._is_trusted():
@@ -82,14 +83,16 @@ class ProxyLayer(Layer):
     def _is_trusted(self) -> bool:
         if self._settings.path is not None:
             return True  # the mode of the file says who may
-        host = self.below.get_extra_info("peername")[0].partition("%")[0]
-        address: Any = ipaddress.ip_address(host)
+        peer = self.below.get_extra_info("peername")
+        if not peer:
+            return False  # it has gone already, and cannot say who it was
+        address: Any = ipaddress.ip_address(peer[0].partition("%")[0])
         address = getattr(address, "ipv4_mapped", None) or address
         return any(address in network for network in self._settings.proxy_sources)
 
     def _introduce(self, header: ProxyHeader) -> None:
         self._forget_alarm()
-        self.above.connection_made(self)  # type: ignore[arg-type]  # it has of a transport what doors use
+        self.above.connection_made(self)
         if header.common_name:
             self.door.connection.certificate = Certificate(header.common_name)
 

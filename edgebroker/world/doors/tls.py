@@ -1,7 +1,7 @@
 """TLS between a socket and a door.
 
-OpenSSL works on bytes in memory (`ssl.MemoryBIO`), so one layer serves asyncio and uvloop, TLS may follow a PROXY
-header, and a failed handshake can say who failed and why. It also holds less: the TLS of both event loops keeps a
+OpenSSL works on bytes in memory (`ssl.MemoryBIO`), so one layer serves every event loop, TLS may follow a PROXY
+header, and a failed handshake can say who failed and why. It also holds less: asyncio's TLS keeps a
 buffer of 256 KiB for every connection, here an idle one has what OpenSSL itself needs.
 """
 

@@ -11,7 +11,8 @@ from wsproto.utilities import RemoteProtocolError
 from edgebroker.world.doors.frames import Code, FrameError, Frames, close_frame, framed
 from edgebroker.world.doors.layer import Layer
 from edgebroker.world.doors.refusals import Refusals, Turned
-from edgebroker.world.reactor import Door
+from edgebroker.world.doors.thismachine import names_this_machine
+from edgebroker.world.reactor import WRITE_BUFFER_BYTES, Door
 from edgebroker.world.settings.listener import ListenerSettings
 
 HEAD_BYTES_MAX = 8 * 1024
@@ -24,10 +25,14 @@ PROTOCOLS = ("mqtt", "mqttv3.1")
 class WebSocketLayer(Layer):
     """The server's side. The request has as much time as a CONNECT: until then the door waits, and gives up."""
 
-    __slots__ = ("_frames", "_head", "_is_open", "_is_over", "_refusals", "_settings")
+    __slots__ = ("_frames", "_head", "_is_local", "_is_open", "_is_over", "_refusals", "_settings")
 
-    def __init__(self, above: Door | Layer, settings: ListenerSettings, refusals: Refusals) -> None:
+    def __init__(
+        self, above: Door | Layer, settings: ListenerSettings, refusals: Refusals, is_local: bool = False
+    ) -> None:
+        """*is_local*: only this machine can reach the listener."""
         super().__init__(above)
+        self._is_local = is_local
         self._settings = settings
         self._refusals = refusals
         self._head = b""
@@ -50,11 +55,15 @@ class WebSocketLayer(Layer):
             return
         if payloads:
             self.above.data_received(payloads[0] if len(payloads) == 1 else b"".join(payloads))
-        if answers := frames.answers():
-            self.below.write(answers)
+        self._answer()
         if frames.closed is not None:
             self._is_over = True
             self.below.close()
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self._answer()
+        super().resume_writing()
 
     def write(self, data: bytes) -> None:
         """Send *data* as one message: the packets of one flush share a frame."""
@@ -67,6 +76,12 @@ class WebSocketLayer(Layer):
             self.below.write(close_frame(Code.NORMAL))
         self._is_over = True
         self.below.close()
+
+    def _answer(self) -> None:
+        """Send the pong that is due. Who pings and never reads gets the latest alone, when there is room again."""
+        has_room = not self._is_over and self.below.get_write_buffer_size() <= WRITE_BUFFER_BYTES
+        if has_room and (answers := self._frames.answers()):
+            self.below.write(answers)
 
     # -- the upgrade --------------------------------------------------------------------------------------------
 
@@ -118,7 +133,7 @@ class WebSocketLayer(Layer):
         if early:
             return Turned.UPGRADE, 400, "data before the answer"
         origin = next((value.decode("latin-1") for name, value in asked.extra_headers if name == b"origin"), "")
-        if origin and not _is_welcome(origin, asked.host, settings.websocket_origins):
+        if origin and not _is_welcome(origin, asked.host, settings.websocket_origins, self._is_local):
             return Turned.ORIGIN, 403, f"pages of {origin[:200]} may not connect; see websocket_origins"
         return None
 
@@ -131,14 +146,16 @@ class WebSocketLayer(Layer):
         self.below.close()
 
 
-def _is_welcome(origin: str, host: str, origins: tuple[str, ...]) -> bool:
+def _is_welcome(origin: str, host: str, origins: tuple[str, ...], is_local: bool) -> bool:
     """Whether a browser may connect that shows a page of *origin*.
 
     A page from elsewhere could use a gateway that only its visitor can reach. Without a list, the page must come from
-    the same host, on whatever port; what is no browser names no origin.
+    the same host, on whatever port, and where *is_local* that must be this machine; what is no browser names no origin.
     """
     if "*" in origins or origin in origins:
         return True
+    if is_local and not names_this_machine(host):
+        return False
     try:
         return urlsplit(origin).hostname == urlsplit(f"//{host}").hostname is not None
     except ValueError:

@@ -1,0 +1,94 @@
+"""Listening sockets, and who comes in by them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Final
+
+from edgebroker.world.stream import Receiver, Stream, Watch
+
+BACKLOG: Final = 1_024  # connections the kernel holds while we are busy: a site's worth of devices after a power cut
+ACCEPTED_AT_ONCE: Final = 128  # then those who are in get their turn
+RETRY_S: Final = 1.0  # after the system had no room for another socket
+
+
+class Hall:
+    """Accepts whoever dials one of *sockets*, and gives it the protocol that *stack* makes."""
+
+    def __init__(
+        self,
+        sockets: Iterable[socket.socket],
+        stack: Callable[[], Receiver],
+        watch: Watch,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.sockets = list(sockets)
+        self._stack = stack
+        self._watch = watch
+        self._loop = loop
+        for listening in self.sockets:
+            self._serve(listening)
+
+    def close(self) -> None:
+        """Accept nobody any more. Who is in stays."""
+        for listening in self.sockets:
+            self._loop.remove_reader(listening)
+            listening.close()
+        self.sockets = []
+
+    def _serve(self, listening: socket.socket) -> None:
+        if listening in self.sockets:  # else it was closed while it paused
+            self._loop.add_reader(listening, self._accept, listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                connected = listening.accept()[0]
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # no descriptor or no memory is left
+                self._loop.call_exception_handler({"message": "edgebroker: nobody can come in now", "exception": error})
+                self._loop.remove_reader(listening)
+                self._loop.call_later(RETRY_S, self._serve, listening)
+                return
+            connected.setblocking(False)
+            if listening.family != getattr(socket, "AF_UNIX", None):
+                with suppress(OSError):  # it may be gone already
+                    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            Stream(connected, self._watch, self._stack(), self._loop).open()
+
+
+async def listening_at(host: str, port: int) -> list[socket.socket]:
+    """A listening socket for each address of *host*; empty: of this machine. Raises OSError; then there is none."""
+    ask, stream, flags = socket.getaddrinfo, socket.SOCK_STREAM, socket.AI_PASSIVE
+    try:
+        # As bytes: to look at a text for IDNA takes tables of 0.3 MiB.
+        found = ask(host.encode() or None, port, type=stream, flags=flags | socket.AI_NUMERICHOST)
+    except socket.gaierror:  # a name: who knows it may be asked over the network, which takes time
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=stream, flags=flags)
+    opened: list[socket.socket] = []
+    try:
+        for family, _, protocol, _, address in dict.fromkeys(found):
+            try:
+                listening = socket.socket(family, stream, protocol)
+            except OSError:  # this machine has no addresses of such a family
+                continue
+            opened.append(listening)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.setblocking(False)
+            listening.bind(address)
+            listening.listen(BACKLOG)
+        if not opened:
+            raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+    except OSError:
+        for listening in opened:
+            listening.close()
+        raise
+    return opened

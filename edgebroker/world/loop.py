@@ -1,0 +1,58 @@
+"""The event loop of a gateway process: asyncio's own, around a `Poller` that serves clients by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any, TypeVar, TypeVarTuple
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """Whatever is asked of it is done before the poller waits again."""
+
+    def __init__(self) -> None:
+        from edgebroker.world.poller import Poller  # only Linux has what it needs
+
+        self.poller = Poller()
+        super().__init__(self.poller)  # type: ignore[arg-type]  # a selector in all but descent: it is compiled
+
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        self.poller.recall()
+        return super().call_soon(callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        self.poller.recall()
+        return super().call_at(when, callback, *args, context=context)
+
+
+def run(what: Coroutine[Any, Any, T]) -> T:
+    """Run *what* on a loop of its own: this one where it can be, else the system's usual one."""
+    with asyncio.Runner(loop_factory=Loop if hasattr(select, "epoll") else None) as runner:
+        return runner.run(what)
+
+
+class LoopWatch:
+    """Watches sockets by means of any event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def watch(self, descriptor: int, stream: Any, reading: bool, writing: bool) -> None:
+        """Let the loop call *stream* when it can be read or written."""
+        if reading:
+            self._loop.add_reader(descriptor, stream.readable)
+        else:
+            self._loop.remove_reader(descriptor)
+        if writing:
+            self._loop.add_writer(descriptor, stream.writable)
+        else:
+            self._loop.remove_writer(descriptor)

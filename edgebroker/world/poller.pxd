@@ -1,0 +1,20 @@
+# C types for poller.py; the meaning is there.
+cimport cython
+
+from edgebroker.world.stream cimport Stream
+
+cdef int EVENTS_MAX, READS, WRITES
+
+
+cdef class Poller:
+    cdef public object turned
+    cdef dict _streams
+    cdef object _epoll, _others, _poll
+    cdef int _others_descriptor
+    cdef bint _is_recalled
+    cpdef recall(self)
+    cpdef watch(self, int descriptor, Stream stream, bint reading, bint writing)
+    @cython.locals(left=double, until=double, ready=list)
+    cpdef select(self, timeout=*)
+    @cython.locals(descriptor=int, events=int, is_for_others=bint, streams=dict, stream=Stream)
+    cdef bint _serve(self, list ready) except -1

@@ -1,0 +1,107 @@
+"""Waits for all sockets of a gateway, and serves those of clients itself.
+
+For asyncio this is a selector like others. But what is ready for a `Stream` is not reported to the event loop, which
+would make a callback of it and run that: it is read, fed and answered here, and then here the next wait begins. So a
+message costs one wait, one read and one write, and nothing of the event loop's bookkeeping. The loop gets its turn when
+something else is ready, when a timer of its own is due, and when it was asked for anything meanwhile (`recall`).
+"""
+
+from __future__ import annotations
+
+import select
+import selectors
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from edgebroker.world.stream import Stream
+
+EVENTS_MAX: Final = 256
+"""Sockets that are served before what they caused is sent: a few milliseconds' worth."""
+READS: Final = select.EPOLLIN
+WRITES: Final = select.EPOLLOUT
+
+
+class Poller:
+    """Needs epoll, which Linux has."""
+
+    def __init__(self) -> None:
+        self._streams: dict[int, Stream] = {}
+        self._others = selectors.EpollSelector()
+        self._others_descriptor = self._others.fileno()
+        self._epoll = select.epoll()
+        self._epoll.register(self._others_descriptor, READS)
+        self._poll = self._epoll.poll
+        self._is_recalled = False
+        self.turned: Callable[[], None] = lambda: None
+        """Called when everything has been served that was ready at one time."""
+
+    def recall(self) -> None:
+        """Return to the event loop before the next wait: it has something to do, or another timer."""
+        self._is_recalled = True
+
+    def watch(self, descriptor: int, stream: Stream, reading: bool, writing: bool) -> None:
+        """Serve *stream* when it can be read or written. Neither: it is forgotten."""
+        events = (READS if reading else 0) | (WRITES if writing else 0)
+        if not events:  # epoll would go on telling that the peer is gone
+            if self._streams.pop(descriptor, None) is not None:
+                self._epoll.unregister(descriptor)
+        elif descriptor in self._streams:
+            self._epoll.modify(descriptor, events)
+        else:
+            self._streams[descriptor] = stream
+            self._epoll.register(descriptor, events)
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Serve clients until something else is ready, *timeout* has passed, or `recall` was called."""
+        self._is_recalled = False
+        left = -1.0 if timeout is None else max(timeout, 0.0)
+        until = 0.0 if timeout is None else time.monotonic() + left
+        while True:
+            ready = self._poll(left, EVENTS_MAX)
+            is_for_others = self._serve(ready)
+            if is_for_others:
+                return self._others.select(0)
+            if self._is_recalled or not ready:
+                return []
+            if timeout is not None:
+                left = until - time.monotonic()
+                if left <= 0.0:
+                    return []
+
+    def _serve(self, ready: list[tuple[int, int]]) -> bool:
+        """Whether something is ready that is no client's."""
+        is_for_others = False
+        streams = self._streams
+        for descriptor, events in ready:
+            stream = streams.get(descriptor)
+            if stream is None:
+                is_for_others = is_for_others or descriptor == self._others_descriptor
+                continue
+            if events & ~READS:
+                stream.writable()
+            if events & ~WRITES:
+                stream.readable()
+        self.turned()
+        return is_for_others
+
+    # -- a selector ---------------------------------------------------------------------------------------------
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self._others.register(fileobj, events, data)
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._others.unregister(fileobj)
+
+    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self._others.modify(fileobj, events, data)
+
+    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._others.get_key(fileobj)
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return self._others.get_map()
+
+    def close(self) -> None:
+        self._epoll.close()
+        self._others.close()

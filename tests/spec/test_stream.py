@@ -1,0 +1,191 @@
+"""A stream carries bytes both ways whatever the system takes at once, and a poller leaves its loop its turn."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from edgebroker.world.loop import Loop, LoopWatch
+from edgebroker.world.stream import FULL_BYTES, Stream, Transport
+
+LARGE = bytes(range(256)) * 32_768  # 8 MiB: more than a socket takes at once
+PATIENCE_S = 30.0
+
+
+class Heard:
+    """A receiver that notes what happens to it."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.data = b""
+        self.is_over = asyncio.Event()
+        self.bug: Exception | None = None
+        self.echoes_to: socket.socket | None = None
+
+    def connection_made(self, transport: Transport) -> None:
+        self.said.append("made")
+
+    def data_received(self, data: bytes) -> None:
+        if self.bug is not None:
+            raise self.bug
+        self.data += data
+        if self.echoes_to is not None:
+            self.echoes_to.send(data)
+
+    def pause_writing(self) -> None:
+        self.said.append("pause")
+
+    def resume_writing(self) -> None:
+        self.said.append("resume")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.said.append("lost")
+        self.is_over.set()
+
+
+class Line:
+    """A stream and the far end of it."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        near, self.far = socket.socketpair()
+        near.setblocking(False)
+        self.far.setblocking(False)
+        self.heard = Heard()
+        self.stream = Stream(near, loop.poller if isinstance(loop, Loop) else LoopWatch(loop), self.heard, loop)
+        self.stream.open()
+
+    async def read(self, size: int) -> bytes:
+        loop = asyncio.get_running_loop()
+        read = b""
+        while len(read) < size and (piece := await loop.sock_recv(self.far, 1 << 20)):
+            read += piece
+        return read
+
+    async def until(self, what: str) -> None:
+        while what not in self.heard.said:
+            await asyncio.sleep(0.001)
+
+
+LOOPS = [asyncio.new_event_loop, *([Loop] if hasattr(select, "epoll") else [])]
+
+
+@pytest.fixture(params=LOOPS, ids=lambda new: new.__module__.partition(".")[0])
+def run(request: pytest.FixtureRequest) -> Any:
+    def run(what: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(asyncio.wait_for(what, PATIENCE_S))
+
+    return run
+
+
+def test_what_the_system_does_not_take_at_once_arrives_in_order(run: Any) -> None:
+    async def story() -> None:
+        line = Line()
+        line.stream.write(b"first ")
+        line.stream.write(LARGE)
+        line.stream.write(b" last")
+        assert line.stream.get_write_buffer_size() > FULL_BYTES
+        assert line.heard.said == ["made", "pause"]
+        assert await line.read(len(LARGE) + 11) == b"first " + LARGE + b" last"
+        await line.until("resume")
+        assert (line.heard.said, line.stream.get_write_buffer_size()) == (["made", "pause", "resume"], 0)
+        line.far.close()
+        await line.heard.is_over.wait()
+
+    run(story())
+
+
+def test_closing_sends_what_was_given_first(run: Any) -> None:
+    async def story() -> None:
+        line = Line()
+        line.stream.write(LARGE)
+        line.stream.close()
+        assert line.stream.is_closing()
+        assert await line.read(len(LARGE) + 1) == LARGE, "and then the end"
+        await line.heard.is_over.wait()
+        assert line.heard.said.count("lost") == 1
+        line.far.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize("how", ["abort", "peer"])
+def test_a_stream_that_is_lost_says_so_once_and_takes_nothing_more(run: Any, how: str) -> None:
+    async def story() -> None:
+        line = Line()
+        line.stream.write(LARGE)
+        if how == "abort":
+            line.stream.abort()
+            assert line.heard.said == ["made", "pause"], "the receiver hears of it later, not in the middle of a call"
+        else:
+            line.far.close()
+        await line.heard.is_over.wait()
+        line.stream.write(b"into the void")
+        line.stream.close()
+        line.stream.abort()
+        await asyncio.sleep(0)
+        assert line.heard.said.count("lost") == 1
+        line.far.close()
+
+    run(story())
+
+
+def test_nothing_is_read_while_reading_is_paused_and_all_of_it_afterwards(run: Any) -> None:
+    async def story() -> None:
+        line = Line()
+        line.stream.pause_reading()
+        line.far.send(b"hello")
+        await asyncio.sleep(0.01)
+        assert line.heard.data == b""
+        line.stream.write(LARGE)  # writing goes on meanwhile
+        assert await line.read(len(LARGE)) == LARGE
+        line.stream.resume_reading()
+        while line.heard.data != b"hello":
+            await asyncio.sleep(0.001)
+        line.stream.abort()
+        await line.heard.is_over.wait()
+        line.far.close()
+
+    run(story())
+
+
+def test_a_bug_above_is_told_and_ends_the_stream(run: Any) -> None:
+    async def story() -> None:
+        told: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        line = Line()
+        line.heard.bug = ZeroDivisionError("a bug")
+        line.far.send(b"hello")
+        await line.heard.is_over.wait()
+        assert [context["exception"] for context in told] == [line.heard.bug]
+        line.far.close()
+
+    run(story())
+
+
+def test_a_client_that_never_pauses_keeps_no_timer_and_no_thread_waiting(run: Any) -> None:
+    """Each byte causes the next one: there is always something to serve."""
+
+    async def story() -> None:
+        line = Line()
+        line.heard.echoes_to = line.far
+        line.far.send(b"!")
+        loop = asyncio.get_running_loop()
+        fired = loop.create_future()
+        loop.call_later(0.01, fired.set_result, None)
+        await fired
+        assert await loop.run_in_executor(None, lambda: "done") == "done"
+        before = len(line.heard.data)
+        await asyncio.sleep(0.01)
+        assert len(line.heard.data) > before, "it never paused"
+        line.stream.abort()
+        await line.heard.is_over.wait()
+        line.far.close()
+
+    run(story())
