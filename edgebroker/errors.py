@@ -46,3 +46,7 @@ class StoreUnusable(EdgebrokerError):
 
 class JournalInUse(EdgebrokerError):
     """Another process works with the journal; the message names it."""
+
+
+class HeaderInvalid(EdgebrokerError):
+    """The header of an event from another gateway cannot be read or written; the message says why."""

@@ -19,7 +19,21 @@ PAYLOAD_PARSE_BYTES_MAX = 256 * KIB  # parsing costs about 4 ms per MiB; a large
 
 # -- routing ---------------------------------------------------------------------------------------------------
 LINKS_MAX = 1_024  # links of a broker: neighbours and groups; a trit is two bits at every node of the tree
-ROUTES_MAX = 20_000  # cached topics; about 400 bytes each, 8 MiB in all; the cache starts anew when full
+ROUTES_MAX = 20_000  # cached topics, long ones count for several; 400 bytes each, 8 MiB; then the cache starts anew
+
+# -- the overlay (docs/topology.md, "Bounds") ----------------------------------------------------------------------
+CLUSTERS_MAX = 16  # sites of a federation: the cluster index vector in every header has two bytes
+POSITIONS_MAX = 64  # of the factor, and so gateways of a site; with 16 sites they make GATEWAY_NUMBER_MAX
+GATEWAY_NUMBER_MAX = 1_023  # the upper 10 of the 32 bits of a publisher's number
+
+# -- the overlay -----------------------------------------------------------------------------------------------
+SEEN_EVENTS = 8_192  # eight seconds at 1,000 a second, longer than a restarted link sends again; 2 MiB with the rest
+ADVERTISED_LEVELS = 2  # of a topic: `site/line/#`; a level more would advertise every device, one less everything
+ADVERTISEMENTS_PER_CLIENT_MAX = 64  # a client with more is advertised with `#`; each is told m-1 gateways
+WAITING_EVENTS_MAX = 1_000  # of one advertisement, for a second at most, until all clusters have said who wants them
+COVERING_MAX = 8  # interests by which a cluster says what it wants of a publisher; each is tested for each event
+HELD_EVENTS_MAX = 1_000  # sorted back into order, of all publishers; more are handed on as they come
+RECALLS_MAX = 1_024  # questions for retained messages under way through a gateway; 200 bytes each
 
 # -- per client ------------------------------------------------------------------------------------------------
 OUT_BYTES_MAX = 1 * MIB  # unsent bytes per client; 200 stalled clients hold 200 MiB of a 512 MiB node
@@ -30,7 +44,7 @@ RECEIVE_MAXIMUM = 1_024  # unfinished QoS 2 messages we take from one client, an
 TOPIC_ALIAS_MAXIMUM = 32  # aliases a client may set towards us; each may hold a topic of 64 KiB
 OUT_ALIASES_MAX = 32  # aliases we set towards a client that takes them; 100 bytes each
 PACKET_BYTES_MAX = 16 * MIB  # largest packet we take; the standard allows 256 MiB, a Pi does not
-SUBSCRIPTIONS_PER_CLIENT_MAX = 100_000
+SUBSCRIPTIONS_PER_CLIENT_MAX = 100_000  # and as many characters as so many usual ones have: 25 million
 CLIENT_ID_BYTES_MAX = 1_024
 VERIFICATIONS_MAX = 128  # clients whose password is being checked: 3 s with two threads, 10 s on a Raspberry Pi 4
 VERIFICATIONS_PER_ADDRESS_MAX = 96  # of those, of one address: it cannot keep all others out
@@ -40,7 +54,10 @@ CONNECTS_PER_S = 1_000  # of all addresses; a gateway answers some 5,000 CONNECT
 CONNECTS_PER_ADDRESS_PER_S = 200  # of one address, behind which a whole site may stand
 CONNECTS_BURST_S = 10  # so many seconds' worth may come at once: 2,000 devices after a power cut
 ADDRESSES_MAX = 4_096  # whose connections are counted apart; 300 bytes each
-FILTER_TESTS_PER_CLIENT_MAX = 200_000  # elementary tests in all filters of a client; 16 bytes each
+FILTER_TESTS_PER_CLIENT_MAX = 2_000  # elementary tests in all filters of a client: 500 with 4 each; 10 ns at worst
+FILTER_PATTERNS_PER_CLIENT_MAX = 64  # LIKE patterns in them but for plain prefixes; each is tried, at 1 us
+FILTER_ATTRIBUTES_PER_CLIENT_MAX = 64  # names they ask for: as many as one filter may; a fleet has 10 to 50
+FILTER_CLIENTS_MAX = 8  # clients' worth of these for all clients of a user, or of an address with many behind it
 MEMORY_BYTES_MAX = 256 * MIB  # input, output, queues and retained messages of all clients; half of the smallest node
 CONNECT_TIMEOUT_S = 10  # a connection that has not said CONNECT by then is closed
 SESSION_EXPIRY_S_MAX = 30 * 24 * 3600  # a session left behind is kept a month at most
@@ -50,6 +67,10 @@ RETAINED_BYTES_MAX = 64 * MIB
 SESSIONS_MAX = 20_000  # remembered sessions, connected or not
 QUEUED_MESSAGES_MAX = 1_000_000  # waiting for all clients together
 QUEUED_BYTES_MAX = 128 * MIB  # the same in bytes: a quarter of a 512 MiB node
+
+# -- the delivery log ---------------------------------------------------------------------------------------------
+LOG_SEGMENT_BYTES_MAX = 4 * MIB  # about 600,000 records: a reader holds one in memory, an uplink repeats one at most
+LOG_SEGMENT_AGE_S_MAX = 3_600  # what the analytics see is at most this old
 
 # -- the journal (docs/journal.md, "Limits") ---------------------------------------------------------------------
 JOURNAL_SEGMENT_BYTES = 8 * MIB  # a flash card erases 4 MiB at a time; recovery holds one segment in memory

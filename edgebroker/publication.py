@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from edgebroker.instants import Instant
+from edgebroker.records import Trace
 
 
 class Publication:
@@ -13,8 +14,8 @@ class Publication:
 
     `number` is the message's number in the delivery log (0: not accepted yet); `expires_at` is None or the instant
     after which it is of no use; `properties` belong to the front end that made it and are passed on untouched;
-    `properties_bytes` is their size. `stored` is its number in the journal, 0 if it is not kept there, and `stated` the
-    record that says it last.
+    `properties_bytes` is their size. `trace` is None unless the publisher wants it recorded. `stored` is its number in
+    the journal, 0 if it is not kept there, and `stated` the record that says it last.
     """
 
     __slots__ = (
@@ -31,6 +32,7 @@ class Publication:
         "stated",
         "stored",
         "topic",
+        "trace",
         "user",
     )
 
@@ -48,6 +50,7 @@ class Publication:
         user: Sequence[tuple[str, str]] = (),
         content_type: str | None = None,
         properties_bytes: int = 0,
+        trace: Trace | None = None,
     ) -> None:
         self.publisher = publisher
         self.topic = topic
@@ -61,6 +64,7 @@ class Publication:
         self.user = user
         self.content_type = content_type
         self.properties_bytes = properties_bytes
+        self.trace = trace
         self.stored = 0
         self.stated = 0
 

@@ -10,6 +10,8 @@ from edgebroker.limits import TOPIC_BYTES_MAX, TOPIC_LEVELS_MAX
 SEPARATOR = "/"
 SINGLE_LEVEL = "+"
 MULTI_LEVEL = "#"
+USUAL_CHARS = 256
+"""Topics of real hierarchies have 20 to 80; an attacker's has up to TOPIC_BYTES_MAX."""
 
 
 def parse_topic_name(text: str) -> str:
@@ -81,6 +83,21 @@ class TopicFilter:
                 return False
         return len(theirs) == len(mine)
 
+    def overlaps(self, other: TopicFilter) -> bool:
+        """Whether some topic name is matched by both filters. Exact, but for topics beyond TOPIC_BYTES_MAX."""
+        mine, theirs = self.longest_form, other.longest_form
+        if (mine[0] == SINGLE_LEVEL and theirs[0].startswith("$")) or (
+            theirs[0] == SINGLE_LEVEL and mine[0].startswith("$")
+        ):
+            return False
+        for here, there in zip(mine, theirs, strict=False):
+            if MULTI_LEVEL in (here, there):
+                return True
+            if here != there and SINGLE_LEVEL not in (here, there):
+                return False
+        longer, shorter = (mine, theirs) if len(mine) > len(theirs) else (theirs, mine)
+        return longer[len(shorter) :] in ((), (MULTI_LEVEL,))
+
 
 def _check_text(text: str, what: str) -> None:
     if not text:
@@ -91,3 +108,8 @@ def _check_text(text: str, what: str) -> None:
         raise TopicInvalid(f"a {what} has at most {TOPIC_BYTES_MAX} bytes")
     if text.count(SEPARATOR) >= TOPIC_LEVELS_MAX:
         raise TopicInvalid(f"a {what} has at most {TOPIC_LEVELS_MAX} levels")
+
+
+def weight(topic: str) -> int:
+    """For how many of usual length *topic* counts where topics are remembered: up to 257 (P6)."""
+    return 1 + len(topic) // USUAL_CHARS

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from edgebroker.filters.shelves import Entry, Interest, Outline, Shelves
+from edgebroker.filters.shelves import Entry, Outline, Shelves
+from edgebroker.interest import Interest
 from edgebroker.predicate import Predicate
 from edgebroker.topics import TopicFilter
 

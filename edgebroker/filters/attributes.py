@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from edgebroker.event import Value
 from edgebroker.filters.names import AttributeName, Source, Step
 from edgebroker.filters.payloads import EXACT_FLOAT_MAX, NOTHING, payload_tree, value_of
 
+NAMES_REMEMBERED = 4_096
+"""Names that need not be read again: 4 us each, half a kilobyte each."""
 VALUE = "value"
 """The one attribute of a payload that is no object: a bare number, string, boolean or array."""
 
@@ -23,14 +26,18 @@ class Extractor:
 
     def __init__(self, names: Iterable[str]) -> None:
         """*names*: canonical attribute names (`edgebroker.filters.Filter.attributes`). Raises FilterInvalid."""
-        wanted = [AttributeName.parse(name) for name in names]
+        wanted = [_parsed(name) for name in names]
         self.names = frozenset(name.canonical for name in wanted)
-        self._shallow = tuple(
-            (name.canonical, name.steps[0]) for name in wanted if name.source is Source.PAYLOAD and len(name.steps) == 1
-        )
-        self._deep = tuple(
-            (name.canonical, name.steps) for name in wanted if name.source is Source.PAYLOAD and len(name.steps) > 1
-        )
+        # By their first key: a hostile filter wants names by the hundred, and a payload has a few keys.
+        self._shallow: dict[Any, str] = {}
+        self._deep: dict[Any, list[tuple[str, tuple[Step, ...]]]] = {}
+        for name in wanted:
+            if name.source is Source.PAYLOAD:
+                key, *rest = name.steps
+                if rest:
+                    self._deep.setdefault(key, []).append((name.canonical, tuple(rest)))
+                else:
+                    self._shallow[key] = name.canonical
         self._levels = tuple((name.canonical, int(name.steps[0]) - 1) for name in wanted if name.source is Source.LEVEL)
         self._user = {name.steps[0]: name.canonical for name in wanted if name.source is Source.USER}
         self._plain = tuple(
@@ -81,19 +88,31 @@ class Extractor:
         """Take what the payload holds; False if a number is so large that a fast reading may have rounded it."""
         root = tree if isinstance(tree, dict) else {VALUE: tree}
         exact = True
-        for name, key in self._shallow:
+        shallow = self._shallow
+        for key in shallow if len(shallow) < len(root) else root:
+            name = shallow.get(key)
+            if name is None:
+                continue
             value = value_of(root.get(key))
             if value is not None:
                 found[name] = value
                 if type(value) is float and not -EXACT_FLOAT_MAX < value < EXACT_FLOAT_MAX:
                     exact = False
-        for name, steps in self._deep:
-            value = value_of(_at_end_of(steps, root))
-            if value is not None:
-                found[name] = value
-                if type(value) is float and not -EXACT_FLOAT_MAX < value < EXACT_FLOAT_MAX:
-                    exact = False
+        deep = self._deep
+        for key in deep if len(deep) < len(root) else root:
+            for name, steps in deep.get(key, ()):
+                value = value_of(_at_end_of(steps, root.get(key)))
+                if value is not None:
+                    found[name] = value
+                    if type(value) is float and not -EXACT_FLOAT_MAX < value < EXACT_FLOAT_MAX:
+                        exact = False
         return exact
+
+
+@lru_cache(NAMES_REMEMBERED)
+def _parsed(name: str) -> AttributeName:
+    """As `AttributeName.parse`. Filters of many topics ask for the same, and each that comes makes routes anew."""
+    return AttributeName.parse(name)
 
 
 def _at_end_of(steps: tuple[Step, ...], tree: Any) -> Any:

@@ -14,31 +14,37 @@ from edgebroker.errors import FilterTooComplex
 from edgebroker.filters.elementary import accepted_by, both, either, implies
 from edgebroker.filters.syntax import And, Node, Not, Or, Term, positive
 from edgebroker.limits import FILTER_CONJUNCTIONS_MAX
-from edgebroker.predicate import ElementaryTest, Predicate
+from edgebroker.predicate import ElementaryTest, Pattern, Predicate
 
 PRODUCT_MAX: Final = 4 * FILTER_CONJUNCTIONS_MAX
 """Different conjunctions while one AND is multiplied out. Merging seldom takes away more than three of four, and its
 cost grows faster than their number: with 256 the slowest filter we found takes 65 ms."""
 
+WORK_MAX: Final = 12_000
+"""Steps of less than a microsecond in which a filter is multiplied out and merged. It bounds what the numbers of
+conjunctions do not: 64 patterns on one attribute, as 64 alternatives, take 8,700 steps; where lists of patterns are
+multiplied each alternative has many, and without a bound such a filter took 100 ms."""
+
 _Conjunction: TypeAlias = frozenset[int]
 """Numbers of tests, at most one per attribute."""
 
 
-def predicates_of(node: Node) -> tuple[Predicate, ...]:
-    """The disjunction that accepts exactly the events for which *node* is true; `()` accepts none.
+def normalised(node: Node) -> tuple[tuple[Predicate, ...], int]:
+    """The disjunction that accepts exactly the events for which *node* is true; `()` accepts none. And the work it was,
+    in steps.
 
     No predicate can accept nothing, and none accepts only what another one does, as far as single attributes tell.
     Raises FilterTooComplex: any part of the filter needs more than FILTER_CONJUNCTIONS_MAX predicates, or more than
-    PRODUCT_MAX before equal ones are merged.
+    PRODUCT_MAX before equal ones are merged, or all of it more than WORK_MAX steps.
     """
     condition = positive(node)
     operands = condition.operands if isinstance(condition, And) else (condition,)
     terms = [operand for operand in operands if not isinstance(operand, (And, Or, Not))]
     if len(terms) == len(operands):
         conjunction = _conjunction(terms)
-        return () if conjunction is None else (conjunction,)
+        return () if conjunction is None else (conjunction,), len(terms)
     normalisation = _Normalisation()
-    return tuple(map(normalisation.predicate, normalisation.disjunction(condition)))
+    return tuple(map(normalisation.predicate, normalisation.disjunction(condition))), normalisation.work
 
 
 def _conjunction(terms: Iterable[Term]) -> Predicate | None:
@@ -58,11 +64,16 @@ class _Normalisation:
     """Tests by number: conjunctions are then small sets of numbers, and their attributes bits of one mask."""
 
     def __init__(self) -> None:
+        self.work = 0
+        """Steps so far."""
         self._tests: list[ElementaryTest] = []
+        self._patterns: list[frozenset[Pattern]] = []
+        self._sizes: list[int] = []  # what it takes to handle a test
         self._numbers: dict[ElementaryTest, int] = {}
         self._numbers_of: dict[str, set[int]] = {}
         self._bits: list[int] = []
         self._masks: dict[_Conjunction, int] = {}
+        self._by_bits: dict[_Conjunction, dict[int, int]] = {}
         self._both: dict[tuple[int, int], int | None] = {}
         self._implies: dict[tuple[int, int], bool] = {}
 
@@ -91,6 +102,7 @@ class _Normalisation:
     def _product(self, left: list[_Conjunction], right: list[_Conjunction]) -> list[_Conjunction]:
         products: dict[_Conjunction, None] = {}
         for one in left:
+            self._spend(len(right))
             for other in right:
                 conjunction = self._conjoined(one, other)
                 if conjunction is not None:
@@ -102,7 +114,7 @@ class _Normalisation:
     def _conjoined(self, one: _Conjunction, other: _Conjunction) -> _Conjunction | None:
         if not self._mask(one) & self._mask(other):
             return one | other
-        by_attribute = self._by_bit(one)
+        by_attribute = dict(self._by_bit(one))
         for bit, number in self._by_bit(other).items():
             present = by_attribute.setdefault(bit, number)
             if present != number:
@@ -115,6 +127,7 @@ class _Normalisation:
     def _common(self, one: int, other: int) -> int | None:
         pair = (one, other)
         if pair not in self._both:
+            self._spend(4 + 2 * (self._sizes[one] + self._sizes[other]))
             test = both(self._tests[one], self._tests[other])
             self._both[pair] = None if test is None else self._number(test)
         return self._both[pair]
@@ -132,6 +145,7 @@ class _Normalisation:
         while len(kept) < count:
             count = len(kept)
             for attribute in sorted({self._tests[number].attribute for one in kept for number in one}):
+                self._spend(len(kept))
                 kept = self._merged(kept, self._numbers_of[attribute])
         if len(kept) > PRODUCT_MAX:
             raise _too_many(PRODUCT_MAX)
@@ -152,7 +166,9 @@ class _Normalisation:
             if len(group) == 1 or rest in group:  # alone, or one does not ask for the attribute and so covers all
                 merged.append(group[0] if len(group) == 1 else rest)
                 continue
-            tests = either(self._tests[number] for one in group for number in one & of_attribute)
+            alike = [number for one in group for number in one & of_attribute]
+            self._spend(sum(self._sizes[number] for number in alike))
+            tests = either(self._tests[number] for number in alike)
             merged.extend(rest | {self._number(test)} for test in tests)
             if not tests:
                 merged.append(rest)
@@ -164,6 +180,7 @@ class _Normalisation:
         kept: list[tuple[int, _Conjunction]] = []
         for conjunction in sorted(conjunctions, key=len):
             mask = self._mask(conjunction)
+            self._spend(1 + len(kept) // 4)
             if not any(not wide & ~mask and self._covers(general, conjunction) for wide, general in kept):
                 kept = [one for one in kept if mask & ~one[0] or not self._covers(conjunction, one[1])]
                 kept.append((mask, conjunction))
@@ -174,14 +191,26 @@ class _Normalisation:
 
         It makes one of each: that is what their masks tell.
         """
-        have = self._by_bit(special)
-        return all(self._follows(have[self._bits[want]], want) for want in general)
+        self._spend(2)
+        have, bits = self._by_bit(special), self._bits
+        return all(self._follows(have[bits[want]], want) for want in general)
 
     def _follows(self, have: int, want: int) -> bool:
+        if not self._patterns[want] <= self._patterns[have]:
+            return False
         known = self._implies.get((have, want))
         if known is None:
+            self._spend(1 + self._sizes[have] + self._sizes[want])
             known = self._implies[have, want] = implies(self._tests[have], self._tests[want])
         return known
+
+    def _spend(self, steps: int) -> None:
+        self.work += steps
+        if self.work > WORK_MAX:
+            raise FilterTooComplex(
+                "multiplied out, the filter takes too long to simplify; write fewer ORs inside ANDs, or split the"
+                " filter into several subscriptions"
+            )
 
     # -- numbers ----------------------------------------------------------------------------------------------
 
@@ -189,6 +218,8 @@ class _Normalisation:
         number = self._numbers.setdefault(test, len(self._tests))
         if number == len(self._tests):
             self._tests.append(test)
+            self._patterns.append(frozenset(test.patterns))
+            self._sizes.append(len(test.intervals) // 4 + len(test.patterns))
             alike = self._numbers_of.setdefault(test.attribute, set())
             self._bits.append(self._bits[min(alike)] if alike else 1 << len(self._numbers_of))
             alike.add(number)
@@ -201,7 +232,11 @@ class _Normalisation:
         return mask
 
     def _by_bit(self, conjunction: _Conjunction) -> dict[int, int]:
-        return {self._bits[number]: number for number in conjunction}
+        """Its tests by the bits of their attributes. Not to be changed."""
+        known = self._by_bits.get(conjunction)
+        if known is None:
+            known = self._by_bits[conjunction] = {self._bits[number]: number for number in conjunction}
+        return known
 
 
 def _too_many(most: int) -> FilterTooComplex:

@@ -63,7 +63,7 @@ def implies(one: ElementaryTest, other: ElementaryTest) -> bool:
     """Whether *other* accepts whatever *one* accepts. May say False where patterns alone would decide."""
     if other.kind is Kind.NOT_NULL:
         return one.kind is not Kind.NULL
-    if one.kind is not other.kind or not set(other.patterns) <= set(one.patterns):
+    if one.kind is not other.kind or (other.patterns and not set(other.patterns) <= set(one.patterns)):
         return False
     return intersection(one.intervals, other.intervals) == one.intervals
 
@@ -117,8 +117,8 @@ def _test(
 ) -> ElementaryTest | None:
     """The test in its simplest form: patterns sorted, each once, and none where single values can be asked now."""
     if patterns:
-        patterns = tuple(sorted(set(patterns), key=repr))
-        if any(Pattern(pattern.parts, not pattern.negated) in patterns for pattern in patterns):
+        patterns = tuple(sorted(set(patterns), key=lambda pattern: (repr(pattern.parts), pattern.negated)))
+        if len({pattern.parts for pattern in patterns}) < len(patterns):  # a pattern and its negation
             return None
         if all(interval.is_point for interval in intervals):
             likely = (interval for interval in intervals if _all_accept(patterns, interval.low))

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from edgebroker.errors import FilterTooComplex
 from edgebroker.event import Attributes
-from edgebroker.filters.conjunctions import predicates_of
+from edgebroker.filters.conjunctions import normalised
 from edgebroker.filters.language import parse
 from edgebroker.filters.predicates import evaluate
 from edgebroker.filters.spelling import canonical
@@ -25,6 +25,8 @@ class Filter:
     tree: Node = field(repr=False)
     predicates: tuple[Predicate, ...] = field(repr=False)
     """The filter is true for exactly the events that one of these accepts; `()`: for none."""
+    work: int = field(repr=False)
+    """What it was to read and normalise it, in steps of about a microsecond."""
 
     @cached_property
     def canonical(self) -> str:
@@ -43,7 +45,8 @@ class Filter:
     def parse(cls, text: str) -> Filter:
         """Read *text*. Raises FilterInvalid (with a column) or FilterTooComplex (a bound of `edgebroker.limits`)."""
         tree = parse(text)
-        return cls(text, tree, predicates_of(tree))
+        predicates, work = normalised(tree)
+        return cls(text, tree, predicates, work + len(text))
 
     def conjoined(self, other: Filter) -> Filter:
         """The filter that is true where both are. Raises FilterTooComplex: together they are beyond a bound."""
@@ -51,7 +54,8 @@ class Filter:
         terms = sum(len(term.values) if isinstance(term, Membership) else 1 for term in terms_of(tree))
         if terms > FILTER_TERMS_MAX:
             raise FilterTooComplex(f"both filters together have {terms} terms; at most {FILTER_TERMS_MAX} are allowed")
-        return Filter(f"({self.text}) AND ({other.text})", tree, predicates_of(tree))
+        predicates, work = normalised(tree)
+        return Filter(f"({self.text}) AND ({other.text})", tree, predicates, work + terms)
 
     def accepts(self, attributes: Attributes) -> bool:
         """Whether the filter is true, not false or unknown, for an event with these *attributes*."""

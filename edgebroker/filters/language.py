@@ -10,7 +10,6 @@ NOT binds tighter than AND, AND tighter than OR. A bare name is `name = TRUE`.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final
 
@@ -291,6 +290,8 @@ class _Parser:
         token = self._token
         reason = f"expected {wanted}, found {token}"
         if token.kind is _NAME:
+            from difflib import get_close_matches  # 0.2 MiB that only a slip costs
+
             near = get_close_matches(token.text[:12].upper(), keywords, n=1)
             if near:
                 reason += f"; did you mean {near[0]}?"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import Enum
 from typing import Final, TypeAlias
 
@@ -129,6 +128,8 @@ def _reserved(steps: list[Step], column: int) -> AttributeName:
 def _unknown(word: str) -> str:
     if word.lower().startswith("$level"):
         return f"topic levels are called $level1 to $level{TOPIC_LEVELS_MAX}, not {word[:40]!r}"
+    from difflib import get_close_matches  # 0.2 MiB that only a slip costs
+
     near = get_close_matches(word[:20].lower(), _KNOWN, n=1)
     advice = f"did you mean {near[0]}?" if near else "known are " + ", ".join(_KNOWN)
     return (

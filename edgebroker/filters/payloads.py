@@ -11,10 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from cbor2 import undefined
-
 from edgebroker.event import COMPOSITE, Composite, Value
-from edgebroker.filters.cbor import read_cbor
 from edgebroker.limits import PAYLOAD_DEPTH_MAX, PAYLOAD_PARSE_BYTES_MAX
 
 _fast_loads: Callable[[bytes], Any] | None
@@ -22,6 +19,9 @@ try:
     from orjson import loads as _fast_loads
 except ImportError:  # optional: no wheels for every gateway
     _fast_loads = None
+
+_undefined_type: type | None = None
+"""Of CBOR's `undefined`, once CBOR was read."""
 
 NOTHING: Final = object()
 """The payload cannot be read: it has no attributes."""
@@ -42,6 +42,8 @@ _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 _NOT_A_TEXT: Final = ("{", "[", '"')
 
 _CBOR_MAP: Final = range(0xA0, 0xC0)
+_BINARY: Final = frozenset((*range(0x20), *range(0x7F, 0xA0), 0xC0, 0xC1, *range(0xF5, 0x100))) - frozenset(b"\t\n\r")
+"""What neither JSON nor a text without control characters begins with: to try both would take 5 us."""
 
 
 def payload_tree(payload: bytes, content_type: str | None = None, *, exact: bool = False) -> Any:
@@ -61,6 +63,8 @@ def payload_tree(payload: bytes, content_type: str | None = None, *, exact: bool
             return json_tree(payload, exact=exact)
     if payload[0] in _CBOR_MAP:
         return _cbor(payload)
+    if payload[0] in _BINARY:
+        return NOTHING
     tree = json_tree(payload, exact=exact)
     return _bare_text(payload) if tree is NOTHING else tree
 
@@ -93,7 +97,7 @@ def value_of(item: Any) -> Value:
         return item if -_INTEGER_MAX < item < _INTEGER_MAX else COMPOSITE
     if kind is float:
         return item if item == item else COMPOSITE
-    return None if item is None or item is undefined else COMPOSITE
+    return None if item is None or type(item) is _undefined_type else COMPOSITE
 
 
 def _whole(digits: str) -> int | Composite:
@@ -130,6 +134,12 @@ def _bare_text(payload: bytes) -> Any:
 
 
 def _cbor(payload: bytes) -> Any:
+    global _undefined_type
+    from cbor2 import undefined  # 1 MiB with what reads it, for who is sent CBOR
+
+    from edgebroker.filters.cbor import read_cbor
+
+    _undefined_type = type(undefined)
     try:
         return read_cbor(payload)
     except ValueError:

@@ -9,16 +9,8 @@ from typing import NamedTuple, TypeAlias
 from edgebroker.filters.boxes import Box
 from edgebroker.filters.regions import Region, Span, point_of
 from edgebroker.filters.rows import Row
-from edgebroker.predicate import Predicate
-from edgebroker.topics import MULTI_LEVEL, SINGLE_LEVEL, TopicFilter
-
-
-@dataclass(frozen=True, slots=True)
-class Interest:
-    """Events with a topic that *topic_filter* matches and attributes that *predicate* accepts."""
-
-    topic_filter: TopicFilter
-    predicate: Predicate
+from edgebroker.interest import Interest
+from edgebroker.topics import MULTI_LEVEL, SINGLE_LEVEL
 
 
 class _Shape(NamedTuple):

@@ -23,6 +23,27 @@ class Route(NamedTuple):
     """The links that need a copy, one bit each."""
 
 
+class Found(NamedTuple):
+    """The outcome of `route` in the content trees of one event."""
+
+    numbers: list[int]
+    """The local subscriptions that match."""
+    yes: int
+    """The links over which some subscription matches, one bit each."""
+
+
+class Use(NamedTuple):
+    """How some leaves of a bucket use one attribute, as far as the path to the bucket does not settle it."""
+
+    tested: int
+    """Leaves that test it."""
+    cuts: list[float] | None
+    """Where their number intervals begin and end, each as often as it does; None if nobody asks for numbers."""
+    strings: list[int] | None
+    """The strings they name, in the order in which they appear; None if nobody asks for strings."""
+    booleans: bool
+
+
 class Census(NamedTuple):
     """How large a tree is."""
 

@@ -14,13 +14,14 @@ import pytest
 
 from edgebroker.errors import TopicInvalid
 from edgebroker.event import COMPOSITE, Attributes, Value
-from edgebroker.filters.announcement import Announced, Interest
+from edgebroker.filters.announcement import Announced
 from edgebroker.filters.covering import are_apart, common_example, counterexample, covers, merged
 from edgebroker.filters.intervals import complement, point, union
 from edgebroker.filters.patterns import parts_of
 from edgebroker.filters.regions import Span
 from edgebroker.filters.rows import Row
 from edgebroker.filters.wildcards import is_like_all, is_like_any
+from edgebroker.interest import Interest
 from edgebroker.predicate import Bound, ElementaryTest, Interval, Kind, Pattern, Predicate
 from edgebroker.topics import TopicFilter
 
@@ -248,13 +249,14 @@ def valid(read: Callable[[str], TopicFilter], texts: Iterator[str]) -> Iterator[
             continue
 
 
-def test_topic_filters_cover_as_their_topics_say() -> None:
+def test_topic_filters_cover_and_overlap_as_their_topics_say() -> None:
     topics = ["/".join(names) for length in range(1, 5) for names in product(("a", "$s", "", "z"), repeat=length)]
     texts = ("/".join(names) for length in range(1, 4) for names in product(("a", "$s", "", "+", "#"), repeat=length))
     filters = list(valid(TopicFilter.parse, texts))
     matched = [frozenset(topic for topic in topics if topic and each.matches(topic)) for each in filters]
     for (one, topics_of_one), (other, topics_of_other) in product(zip(filters, matched, strict=True), repeat=2):
         assert one.covers(other) is (topics_of_other <= topics_of_one), (one.text, other.text)
+        assert one.overlaps(other) is not topics_of_one.isdisjoint(topics_of_other), (one.text, other.text)
         assert (one.longest_form == other.longest_form) is (topics_of_one == topics_of_other), (one.text, other.text)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgebroker.instants import MINUTE
-from edgebroker.records import DIGEST, SUM_MODULUS, Column, ColumnType, Fate
+from edgebroker.records import DIGEST, SUM_MODULUS, Column, ColumnType, Fate, Trace
 from edgebroker.storage.deliverylog import columns
 from edgebroker.storage.deliverylog.digests import sum_of_run, xor_of_run
 from edgebroker.storage.deliverylog.format import ROWS_MAX, Header
@@ -97,17 +97,64 @@ def test_rows_are_the_facts_and_samples_keep_messages_whole(
             if qos == 0 and (sample == 0 or message % sample):
                 continue
             if kind == "published":
-                row = (now, message, one, "", f"t/{other}", "", qos, Fate.PUBLISHED, 0, 0, number, 2)
+                row = (now, message, one, "", f"t/{other}", "", qos, Fate.PUBLISHED, 0, 0, number, 2, "", "")
             elif kind == "filtered":
-                row = (now, message, one, "", f"t/{other}", "", qos, Fate.FILTERED, 1 + number % 2, 0, number, 0)
+                row = (
+                    now,
+                    message,
+                    one,
+                    "",
+                    f"t/{other}",
+                    "",
+                    qos,
+                    Fate.FILTERED,
+                    1 + number % 2,
+                    0,
+                    number,
+                    0,
+                    "",
+                    "",
+                )
             elif kind == "fate":
-                row = (now, message, one, other, "t", "t/#", qos, 3 + number % 4, number % 3, number, 9, 0)
+                row = (now, message, one, other, "t", "t/#", qos, 3 + number % 4, number % 3, number, 9, 0, "", "")
             else:
                 continue
             expected[row] += 1
     assert segment.damage == []
     assert Counter(rows(segment, "delivery")) == expected
     assert log.rows_written == sum(segment.rows(table) for table in segment.tables)
+
+
+traces = st.none() | st.builds(lambda name: Trace(name * 32, name * 16), st.sampled_from("abc"))
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.integers(0, 2), traces, st.booleans()), max_size=20),
+    st.integers(0, 4),
+    st.integers(1, 40),
+)
+def test_messages_with_a_trace_have_all_their_rows_and_only_they_bear_it(
+    messages: list[tuple[int, int, Trace | None, bool]], sample: int, block_rows: int
+) -> None:
+    log = DeliveryLog("n", "b", sample, block_rows)
+    blocks, first = [], 1
+    expected: Counter[tuple[Any, ...]] = Counter()
+    for count, qos, trace, is_wanted in messages:
+        log.published(first, "p", first, count, "t", qos, 8, int(is_wanted), trace)
+        if is_wanted:
+            log.fate(first, "p", "s", first, count, "t", "t/#", qos, Fate.DELIVERED, 0, 9, 8, trace)
+        else:
+            log.filtered(first, "p", first, count, "t", qos, 1, 8, trace)
+        blocks += log.take(first)
+        for number in range(first, first + count):
+            if qos or trace is not None or (sample and number % sample == 0):
+                for fate in (Fate.PUBLISHED, Fate.DELIVERED if is_wanted else Fate.FILTERED):
+                    expected[number, fate, *(trace or ("", ""))] += 1
+        first += count
+    segment = segment_of(log, blocks + log.take(first, closing=True))
+    assert segment.damage == []
+    names = ("message", "fate", "trace_id", "parent_id")
+    assert Counter(zip(*(segment.tables["delivery"][name] for name in names), strict=True)) == expected
 
 
 @given(st.lists(runs, max_size=40), st.integers(0, 4))

@@ -7,8 +7,8 @@ import pytest
 from edgebridge.frontend import admission
 from edgebridge.frontend.admission import Admission, source_of
 from edgebridge.frontend.quota import Quota
-from edgebridge.session.tokenbucket import Meter, TokenBucket
 from edgebroker.instants import SECOND
+from edgebroker.tokenbucket import Meter, TokenBucket
 
 
 def test_a_burst_and_a_rate() -> None:

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgebroker.cli.log import command
-from edgebroker.records import DELIVERY, Cause, Fate
+from edgebroker.records import DELIVERY, Cause, Fate, Trace
 from edgebroker.storage.deliverylog.reader import read_segment
 from edgebroker.storage.deliverylog.writer import DeliveryLog
 from edgebroker.world.logdir import LogDir, segments
@@ -127,6 +127,57 @@ def test_export_sqlite_makes_a_table_of_each(log: Path, tmp_path: Path) -> None:
     ]
     assert counts == [6, 4, 1, 0]
     assert database.execute("select message, wait_us from delivery where fate = 5").fetchall() == [(3, 2_000)]
+    database.close()
+
+
+TRACE = Trace("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
+
+
+@pytest.fixture
+def traced(log: Path) -> Path:
+    """The same, with a second run of the broker that says one message with a trace and one without."""
+    writer = DeliveryLog("gw", "b2", sample_qos0=0)
+    folder = LogDir(log, writer.header, pytest.fail)
+    folder.start()
+    for number, trace in ((1, TRACE), (2, None)):
+        writer.published(number, "p", number, 1, "t", 0, 8, 1, trace)
+        writer.fate(5, "p", "s", number, 1, "t", "t", 0, Fate.DELIVERED, Cause.NONE, 4, 8, trace)
+    folder.close(writer.take(6, closing=True), 0, 0)
+    return log
+
+
+@pytest.mark.parametrize("text", [TRACE.trace_id, TRACE.trace_id.upper(), f"00-{TRACE.trace_id}-{TRACE.parent_id}-01"])
+def test_cat_shows_one_trace(traced: Path, text: str) -> None:
+    lines = run("cat", traced, "--trace-id", text).stdout.splitlines()
+    assert len(lines) == 2
+    assert all(f" trace_id={TRACE.trace_id} parent_id={TRACE.parent_id}" in line for line in lines)
+    assert ("fate=published" in lines[0], "fate=delivered" in lines[1]) == (True, True)
+    assert run("cat", traced, "--trace-id", "0" * 32).stdout == ""
+    assert run("cat", traced).stdout.count("trace_id") == 2, "others say nothing of it"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--trace-id", "4bf9"], "'4bf9' is neither a trace id, 32 hexadecimal digits, nor a traceparent"),
+        (["--table", "digest", "--trace-id", "0" * 32], "records of digest have no trace"),
+    ],
+)
+def test_a_trace_id_that_cannot_be_found_is_refused(log: Path, options: list[str], words: str) -> None:
+    result = run("cat", log, *options)
+    assert result.exit_code == 2
+    assert words in " ".join(result.stderr.split())
+
+
+def test_export_sqlite_goes_on_in_a_database_from_before_there_were_traces(traced: Path, tmp_path: Path) -> None:
+    pytest.importorskip("sqlite_utils", reason="sqlite-utils is not installed")
+    older = ", ".join(["node", "boot", *(column.name for column in DELIVERY.columns[:-2])])
+    with sqlite3.connect(tmp_path / "out.db") as database:
+        database.execute(f"create table delivery ({older})")
+        database.execute("insert into delivery (boot) values ('old')")
+    assert run("export", traced, "--sqlite", tmp_path / "out.db").exit_code == 0
+    found = database.execute("select boot, trace_id, count(*) from delivery group by 1, 2").fetchall()
+    assert found == [("b1", "", 6), ("b2", TRACE.trace_id, 2), ("old", "", 1)]
     database.close()
 
 

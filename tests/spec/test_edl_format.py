@@ -12,7 +12,7 @@ from typing import Any
 import cbor2
 import pytest
 
-from edgebroker.records import TABLES, Cause, Column, ColumnType, Fate
+from edgebroker.records import TABLES, Cause, Column, ColumnType, Fate, Trace
 from edgebroker.storage.deliverylog import columns
 from edgebroker.storage.deliverylog.format import (
     FOOTER,
@@ -29,6 +29,7 @@ from edgebroker.storage.deliverylog.writer import DeliveryLog
 DOC = (Path(__file__).parents[2] / "docs" / "edl.md").read_text(encoding="utf-8")
 VECTORS = {name: bytes.fromhex(text) for name, text in re.findall(r"```hex (\w+)\n(.*?)```", DOC, re.DOTALL)}
 COLUMNS = re.findall(r"^\| ([\w-]+) \| (INT|INT delta|TEXT) \| `(.*?)` \| `([0-9a-f]+)` \|$", DOC, re.MULTILINE)
+TRACE = Trace("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
 HEADER = Header("gw", "b1", 10, 5_000_000, 1_700_000_000_000_000, "edgebroker 0.1.0")
 
 
@@ -85,7 +86,10 @@ def written() -> bytes:
     log.fate(5_001_400, "probe", "view", 300, 1, "a/b", "a/#", 1, Fate.DELIVERED, Cause.NONE, 1_300, 31)
     log.fate(5_002_000, "probe", "view", 301, 1, "a/b", "a/#", 1, Fate.DROPPED, Cause.REFUSED, 1_900, 31)
     log.filtered(5_002_500, "probe", 302, 1, "c", 0, Cause.NO_SUBSCRIBER, 8)
-    log.selectivity(5_000_100, "view", "a/#", 2, 2)
+    log.published(5_003_000, "probe", 303, 1, "a/b", 0, 31, 1, TRACE)
+    log.matched(5_003_000, "probe", "view", 303, 1, 0)
+    log.fate(5_003_200, "probe", "view", 303, 1, "a/b", "a/#", 0, Fate.DELIVERED, Cause.NONE, 200, 31, TRACE)
+    log.selectivity(5_000_100, "view", "a/#", 3, 3)
     data, index = encode_header(HEADER), []
     for block in log.take(5_100_000, closing=True):
         head = decode_head(block, 0)
@@ -132,19 +136,37 @@ def test_the_file_on_the_page_reads_as_told() -> None:
     for table, _, content in blocks[:-1]:
         assert segment.tables[TABLES[table].name] == content
     assert segment.tables["delivery"] == {
-        "t_us": [5_000_100, 5_000_100, 5_001_400, 5_002_000],
-        "message": [300, 301, 300, 301],
-        "publisher": ["probe"] * 4,
-        "subscriber": ["", "", "view", "view"],
-        "topic": ["a/b"] * 4,
-        "filter": ["", "", "a/#", "a/#"],
-        "qos": [1] * 4,
-        "fate": [Fate.PUBLISHED, Fate.PUBLISHED, Fate.DELIVERED, Fate.DROPPED],
-        "cause": [0, 0, 0, Cause.REFUSED],
-        "wait_us": [0, 0, 1_300, 1_900],
-        "payload_bytes": [31] * 4,
-        "copies": [1, 1, 0, 0],
+        "t_us": [5_000_100, 5_000_100, 5_003_000, 5_001_400, 5_002_000, 5_003_200],
+        "message": [300, 301, 303, 300, 301, 303],
+        "publisher": ["probe"] * 6,
+        "subscriber": ["", "", "", "view", "view", "view"],
+        "topic": ["a/b"] * 6,
+        "filter": ["", "", "", "a/#", "a/#", "a/#"],
+        "qos": [1, 1, 0, 1, 1, 0],
+        "fate": [Fate.PUBLISHED] * 3 + [Fate.DELIVERED, Fate.DROPPED, Fate.DELIVERED],
+        "cause": [0, 0, 0, 0, Cause.REFUSED, 0],
+        "wait_us": [0, 0, 0, 1_300, 1_900, 200],
+        "payload_bytes": [31] * 6,
+        "copies": [1, 1, 1, 0, 0, 0],
+        "trace_id": ["", "", TRACE.trace_id] * 2,
+        "parent_id": ["", "", TRACE.parent_id] * 2,
     }
+
+
+def test_a_file_from_before_there_were_traces_reads_as_one_without() -> None:
+    _, blocks = plain_file(written())
+    table, offset, _ = blocks[1]
+    data = written()
+    head = decode_head(data, offset)
+    assert head is not None
+    body = cbor2.loads(zlib.decompress(data[offset + 48 : offset + 48 + head.body_bytes]))
+    del body["trace_id"], body["parent_id"]
+    older = frame(table, head.sequence, head.rows, cbor2.dumps(body), head.t_first_us, head.t_last_us)
+    segment = read_segment(encode_header(HEADER) + older, growing=True)
+    assert segment.damage == []
+    none = [""] * head.rows
+    whole = read_segment(data).tables["delivery"]
+    assert segment.tables["delivery"] == {**whole, "trace_id": none, "parent_id": none}
 
 
 def test_the_product_writes_that_file_up_to_the_choices_of_zlib() -> None:

@@ -63,6 +63,8 @@ class Peer:
     def say(self, *packets: Packet) -> None:
         for packet in packets:
             self._frontend.feed(self.connection, encode_packet(packet, self.dialect), 0)
+            if self.connection.is_held:  # a hard filter is a turn's work
+                self._frontend.turns.next(0)
 
     def hear(self) -> list[Packet]:
         self._framer.feed(b"".join(self._frontend.take_output(self.connection, 0)))

@@ -7,8 +7,9 @@ from click.testing import CliRunner
 
 from edgebroker.cli import main
 from edgebroker.filters import Filter
-from edgebroker.filters.announcement import Announced, Change, Interest
+from edgebroker.filters.announcement import Announced, Change
 from edgebroker.filters.covering import STEPS_MAX, are_apart, common_example, counterexample, covers, merged
+from edgebroker.interest import Interest
 from edgebroker.predicate import Predicate
 from edgebroker.topics import TopicFilter
 

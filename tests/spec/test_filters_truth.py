@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from edgebroker.errors import FilterTooComplex
 from edgebroker.event import COMPOSITE, Composite, Value
 from edgebroker.filters import Filter, explain
-from edgebroker.filters.conjunctions import predicates_of
+from edgebroker.filters.conjunctions import normalised
 from edgebroker.filters.language import parse
 from edgebroker.filters.patterns import successor
 from edgebroker.filters.predicates import evaluate
@@ -163,7 +163,7 @@ def test_evaluation_agrees_with_kleene_logic(node: Node, several: list[dict[str,
 @law
 @given(conditions, st.lists(events, min_size=10, max_size=10))
 def test_the_normal_form_accepts_what_the_filter_accepts(node: Node, several: list[dict[str, Value]]) -> None:
-    predicates = predicates_of(node)
+    predicates, _ = normalised(node)
     assert len(predicates) <= FILTER_CONJUNCTIONS_MAX
     for event in several:
         assert accepted(predicates, event) is (evaluate(node, event) is True)
@@ -173,7 +173,7 @@ def test_the_normal_form_accepts_what_the_filter_accepts(node: Node, several: li
 @law
 @given(conditions)
 def test_the_normal_form_is_well_formed(node: Node) -> None:
-    predicates = predicates_of(node)
+    predicates, _ = normalised(node)
     assert len(set(predicates)) == len(predicates)
     for predicate in predicates:
         attributes = [test.attribute for test in predicate]
@@ -194,7 +194,7 @@ def test_the_normal_form_is_well_formed(node: Node) -> None:
 def test_a_plain_conjunction_comes_out_as_if_multiplied_out(several: list[Node]) -> None:
     conjunction = joined(And, *several)
     never = Between("a", 1, 0)  # takes nothing away and adds nothing, but makes it an OR
-    assert predicates_of(conjunction) == predicates_of(Or((conjunction, never)))
+    assert normalised(conjunction)[0] == normalised(Or((conjunction, never)))[0]
 
 
 @pytest.mark.clause("F-24")
@@ -299,6 +299,21 @@ def test_alternatives_are_bounded() -> None:
     wide = " OR ".join(f"a{number} = 1" for number in range(17)), " OR ".join(f"b{number} = 1" for number in range(17))
     with pytest.raises(FilterTooComplex, match="256"):
         Filter.parse(f"({wide[0]}) AND ({wide[1]})")
+
+
+@pytest.mark.clause("F-38")
+def test_the_work_of_a_filter_is_bounded() -> None:
+    """Alternatives of many patterns each take long to compare, be they few."""
+
+    def pairs(count: int) -> str:
+        return " AND ".join(f"(a LIKE '%{number}_' OR b LIKE '%{number}_')" for number in range(count))
+
+    likes = [f"a LIKE '%{number}_'" for number in range(64)]
+    assert len(Filter.parse(" OR ".join(likes)).predicates) == 64
+    assert len(Filter.parse(f"({' OR '.join(likes[:8])}) AND ({' OR '.join(likes[8:16])})").predicates) == 64
+    assert len(Filter.parse(pairs(4)).predicates) == 16
+    with pytest.raises(FilterTooComplex, match="takes too long to simplify"):
+        Filter.parse(pairs(6))
 
 
 @pytest.mark.clause("F-38")

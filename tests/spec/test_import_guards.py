@@ -22,6 +22,11 @@ TLS = "listener 8883\nallow_anonymous true\ncertfile c.pem\nkeyfile /k.pem\n"
         ("tls_version tlsv1.1", {"tls_minimum": "1.2"}),
         ("cafile /ca.pem", {}),  # nobody is asked
         ("cafile /ca.pem\nrequire_certificate true", {"tls_client": "required", "tls_client_ca": "/ca.pem"}),
+        (
+            "crlfile /r.pem\ncafile /ca.pem\nrequire_certificate true",
+            {"tls_client": "required", "tls_client_ca": "/ca.pem", "tls_client_crl": "/r.pem"},
+        ),
+        ("crlfile /r.pem", {}),
         ("protocol websockets", {"protocol": "websocket"}),
         ("max_connections 50", {"connections_max": 50}),
         ("enable_proxy_protocol 2", {"proxy_protocol": True}),

@@ -1,4 +1,4 @@
-"""`edgebroker simulate matching-steps`: the published chart comes out, and the command says so or what is wrong."""
+"""`edgebroker experiment link-matching`: the published chart comes out, and the command says so or what is wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgebroker.cli import main
-from edgebroker.cli.simulate.linechart import Line, line_chart, spread, tick_step
+from edgebroker.cli.experiment.linechart import Line, line_chart, spread, tick_step
 from edgebroker.simworld.experiments.matchingsteps import (
     REFERENCE,
     Steps,
@@ -23,19 +23,19 @@ from edgebroker.simworld.experiments.matchingsteps import (
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def simulate(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["simulate", "matching-steps", *arguments])
+def experiment(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["experiment", "link-matching", *arguments])
 
 
 @pytest.mark.slow
 def test_the_published_chart_is_reproduced() -> None:
-    print(".venv/bin/edgebroker simulate matching-steps")
+    print(".venv/bin/edgebroker experiment link-matching")
     means = {size: mean_of([measure(Random(seed), size) for seed in range(1, 6)]) for size in REFERENCE}
     assert complaints(means) == []
 
 
 def test_one_seed_of_the_smallest_network_prints_its_table() -> None:
-    result = simulate("--seeds", "1", "--subscriptions", "2000")
+    result = experiment("--seeds", "1", "--subscriptions", "2000")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert lines[0] == "mean matching steps per event; 300 events, seed 1"
@@ -47,7 +47,7 @@ def test_one_seed_of_the_smallest_network_prints_its_table() -> None:
 
 def test_the_same_seeds_give_the_same_figures_to_programs_and_people(tmp_path: Path) -> None:
     chart = tmp_path / "chart.svg"
-    result = simulate("--seeds", "1", "--subscriptions", "1500,600", "--json", "--svg", str(chart))
+    result = experiment("--seeds", "1", "--subscriptions", "1500,600", "--json", "--svg", str(chart))
     assert result.exit_code == 0
     outcome = json.loads(result.stdout)
     assert (outcome["judged"], outcome["complaints"]) == (False, [])
@@ -61,19 +61,19 @@ def test_the_same_seeds_give_the_same_figures_to_programs_and_people(tmp_path: P
 
 def test_other_optimisations_are_not_judged_and_cost_other_steps() -> None:
     plain, pruned = (
-        json.loads(simulate("--seeds", "1", "--subscriptions", "600", "--json", *flags).stdout)["rows"][0]["measured"]
+        json.loads(experiment("--seeds", "1", "--subscriptions", "600", "--json", *flags).stdout)["rows"][0]["measured"]
         for flags in ([], ["--eliminate-trivial-tests", "--delay-branches"])
     )
     assert pruned["centralised"] < plain["centralised"]
     assert all(after <= before for before, after in zip(plain["hops"], pruned["hops"], strict=True))
-    text = simulate("--seeds", "1", "--subscriptions", "600", "--index-attributes", "2").stdout
+    text = experiment("--seeds", "1", "--subscriptions", "600", "--index-attributes", "2").stdout
     assert text.splitlines()[-1] == "not judged: there is no reference for such a run"
 
 
 def test_figures_that_are_not_as_published_end_with_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
     published = REFERENCE[2_000]
     monkeypatch.setitem(REFERENCE, 2_000, published._replace(centralised=40))
-    result = simulate("--seeds", "1", "--subscriptions", "2000")
+    result = experiment("--seeds", "1", "--subscriptions", "2000")
     assert result.exit_code == 1
     assert "not as published:" in result.stdout
     assert "2,000 subscriptions, centralised: " in result.stdout
@@ -104,19 +104,19 @@ def test_complaints_name_what_is_off(rows: dict[int, Steps], words: list[str]) -
 
 @pytest.mark.parametrize("counts", ["", "0", "many", "2000,,6000", "-5", "1000000"])
 def test_numbers_of_subscriptions_that_make_no_sense_are_refused(counts: str) -> None:
-    result = simulate("--subscriptions", counts)
+    result = experiment("--subscriptions", counts)
     assert result.exit_code == 2
     assert "is no list of numbers from 1 to 100000" in result.stderr
 
 
 def test_too_few_subscriptions_for_a_mean_are_refused() -> None:
-    result = simulate("--seeds", "1", "--subscriptions", "3")
+    result = experiment("--seeds", "1", "--subscriptions", "3")
     assert result.exit_code == 2
     assert "300 events for 3 subscriptions leave a distance without any arrival" in result.stderr
 
 
 def test_a_chart_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    result = simulate("--seeds", "1", "--subscriptions", "600", "--svg", str(tmp_path / "missing" / "chart.svg"))
+    result = experiment("--seeds", "1", "--subscriptions", "600", "--svg", str(tmp_path / "missing" / "chart.svg"))
     assert result.exit_code == 2
     assert "cannot write the chart" in result.stderr
 

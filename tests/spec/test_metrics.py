@@ -24,6 +24,7 @@ from edgebroker.world.pulse import BOUNDS_S, Pulse
 
 from .inprocess import come, say, with_gateway
 from .openmetricsreader import Family, read
+from .test_peering import TOPOLOGY
 
 
 @pytest.mark.parametrize(
@@ -240,7 +241,9 @@ def test_the_documentation_lists_every_metric(root: Path, tmp_path: Path) -> Non
         page = await page_of(gateway)
         assert listed == {name + suffixes.get(family.kind, "") for name, family in page.items()}
 
-    with_gateway(story, log_dir=tmp_path / "log", data=tmp_path / "data")
+    topology = tmp_path / "topology.toml"
+    topology.write_text(TOPOLOGY)
+    with_gateway(story, log_dir=tmp_path / "log", data=tmp_path / "data", topology=topology, name="gw-here")
 
 
 def names_in(root: Path) -> dict[str, set[str]]:

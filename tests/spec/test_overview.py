@@ -134,6 +134,9 @@ def test_what_is_kept_on_disk_has_a_line_of_its_own() -> None:
     assert line in picture(status(journal=journal), None, 80, 24, "queue")
     shown = picture(status(journal=journal | {"trouble": "no space"}), None, 100, 24, "queue")
     assert f"{line}; no space" in shown
+    worn = journal | {"bytes_per_day": 1 << 30, "card_years": 43.8}
+    shown = picture(status(journal=worn), None, 120, 24, "queue")
+    assert f"{line}, 1.0 GiB a day: the card lasts 43.8 years" in shown
 
 
 @pytest.mark.parametrize("sort", SORTS)

@@ -15,11 +15,13 @@ from edgebridge.session.inflight import Inflight
 from edgebridge.session.outbox import Outbox
 from edgebridge.session.session import Session
 from edgebridge.wire.packets import Publish
+from edgebroker.instants import DAY
 from edgebroker.names import ClientId
 from edgebroker.world import health
 from edgebroker.world.gateway import Gateway
 from edgebroker.world.pages import Pages
 from edgebroker.world.pulse import Pulse
+from edgebroker.world.wear import Card, Written
 
 from .inprocess import come, say, with_gateway
 
@@ -128,6 +130,15 @@ def test_the_journal_is_told_of(tmp_path: Path) -> None:
         assert found["sync_p99_ms"] >= found["sync_p50_ms"] > 0
         assert found["card_bytes"] >= found["written_bytes"] > 0
         assert not found["refusing"]
+        assert found["card_years"] is None, "nothing is known before the first hour is over"
+        assert gateway.store is not None
+        gateway.store.worker.wear.written = Written(running_us=DAY, days=(10**9,), card=Card(64, 3_000))
+        _, found = await ask(gateway, "/status")
+        assert (found["journal"]["bytes_per_day"], found["journal"]["card_years"]) == (10**9, 525.7)
+        body = (await Pages(gateway.insight)("/metrics")).body
+        metrics = body if isinstance(body, bytes) else b"".join([part async for part in body])
+        assert b"edgebroker_journal_card_daily_bytes 1000000000" in metrics
+        assert b"edgebroker_journal_card_years 525" in metrics
 
     with_gateway(story, data=tmp_path / "data")
 

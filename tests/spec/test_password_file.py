@@ -211,6 +211,15 @@ def test_the_command(tmp_path: Path) -> None:
     assert file.read_text() == ""
 
 
+@pytest.mark.parametrize(("before", "after"), [(0o600, 0o600), (0o640, 0o640), (0o660, 0o640), (0o644, 0o600)])
+def test_the_group_of_a_service_may_go_on_reading(tmp_path: Path, before: int, after: int) -> None:
+    file = tmp_path / "passwords"
+    file.touch()
+    file.chmod(before)
+    assert run(file, "anna", "--stdin", given="x\n").exit_code == 0
+    assert file.stat().st_mode & 0o777 == after
+
+
 def test_the_command_refuses(tmp_path: Path) -> None:
     file = tmp_path / "passwords"
     for arguments, given, reason in (

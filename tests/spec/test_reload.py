@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from edgebroker.errors import SettingsInvalid
 from edgebroker.world.gateway import Gateway
 from edgebroker.world.reload import Outcome, Prepared, Reloading, differences
@@ -80,6 +82,18 @@ def test_all_prepare_before_any_changes() -> None:
     assert lines[0] == "reload: 5 applied, 1 needs restart"
     assert "  needs restart: limits.inflight_max: 7 -> 9" in lines
     assert lines[-2:] == ["  a note", "  a note"]
+
+
+def test_an_error_that_nobody_expected_leaves_nothing_half_prepared() -> None:
+    async def breaks(settings: Settings) -> Prepared:
+        raise ZeroDivisionError
+
+    first = Part()
+    reloading = Reloading(parse(BEFORE), {"a": first.prepare, "b": breaks})
+    with pytest.raises(ZeroDivisionError):
+        reload(reloading, parse(AFTER))
+    assert first.did == ["abandon"]
+    assert reloading.settings == parse(BEFORE)
 
 
 def test_what_needs_a_restart_is_said_until_it_was_restarted() -> None:

@@ -71,7 +71,7 @@ REFUSALS = {
     "[listener]\nqqq = 1": "f.toml:2: listener.qqq: unknown key; [listener] has " + ", ".join(KEYS["listener"]),
     "[listener]\nsample_qos0 = 1": "f.toml:2: listener.sample_qos0: unknown key; it belongs in [log]",
     "[node]\ndir = 1": "f.toml:2: node.dir: unknown key; it belongs in [log] or [data]",
-    "port = 1": "f.toml:1: port: stands outside any section; put it under [listener] or [http]",
+    "port = 1": "f.toml:1: port: stands outside any section; put it under [listener] or [overlay] or [http]",
     "[limit]": "f.toml:1: limit: unknown section; did you mean [limits]?",
     "[zzz]": f"f.toml:1: zzz: unknown section; there are {', '.join(SECTIONS)}",
     "log = true": "f.toml:1: log: is a section; write [log] on a line",

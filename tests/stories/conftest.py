@@ -15,6 +15,7 @@ from edgebroker.simworld.network import SimulatedBroker, Weather, bytewise, whol
 from edgebroker.simworld.simulation import Simulation
 from edgebroker.simworld.store import SimulatedStore
 from edgebroker.simworld.transcript import Player
+from edgebroker.storage.deliverylog.writer import DeliveryLog
 
 
 class Story:
@@ -33,11 +34,12 @@ class Story:
         entrance: Entrance = LOCAL,
         is_stored: bool = False,
         quota: Quota = QUOTA,
+        log: DeliveryLog | None = None,
     ) -> None:
         if self._player is None:
             simulation = Simulation()
             store = SimulatedStore(simulation) if is_stored else None
-            broker = SimulatedBroker(simulation, terms, access=access, store=store, quota=quota)
+            broker = SimulatedBroker(simulation, terms, log, access, quota, store)
             self._player = Player(broker, self.dialect, self._weather)
             self.broker.entrance = entrance
         self._player.play(script)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from edgebridge.frontend.entrance import Certificate, Entrance
+from edgebridge.frontend.redirect import Redirect
 from edgebridge.session.access import Access, CertificateUser
 from edgebridge.session.passwordfile import PasswordFile
 from edgebridge.session.recentproofs import RecentProofs
@@ -194,6 +195,15 @@ def test_one_address_does_not_keep_the_others_out(play: Any) -> None:
     for connection in list(frontend.connections.values()):
         frontend.closed(connection, now)
     assert len(frontend.authenticating) == 0
+
+
+def test_who_is_being_asked_when_everybody_is_sent_elsewhere_is_sent_too(play: Any) -> None:
+    play("w opens", access=ACCESS)
+    play.broker.verification_takes = 2 * SECOND
+    play('a > CONNECT username="anna" password="apple"')
+    play.broker.frontend.send_elsewhere(Redirect(ReasonCode.SERVER_MOVED, "b.example"))
+    play("wait 2s    a < CONNACK reason=" + ("0x9D" if play.dialect.has_reasons else "0x88") + "    a < CLOSED")
+    assert not play.broker.frontend.connecting.sessions
 
 
 def test_a_reload_while_the_answer_is_on_its_way(play: Any) -> None:

@@ -8,12 +8,19 @@ from typing import Any
 import pytest
 
 from edgebridge.frontend.entrance import Certificate, Entrance
+from edgebridge.frontend.frontend import Frontend
+from edgebridge.frontend.terms import Terms
 from edgebridge.session.access import Access, CertificateUser
 from edgebridge.session.passwordfile import PasswordFile, User
 from edgebridge.session.scramsecret import ScramSecret
+from edgebridge.wire.decode import decode_packet
+from edgebridge.wire.dialect import V5
+from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Auth, ConnAck, Connect, Disconnect, Packet
 from edgebridge.wire.properties import Properties, Property
 from edgebridge.wire.reasons import ReasonCode as R
+from edgebroker.node.ledger import Ledger
+from edgebroker.node.node import Node
 
 from ..spec.test_scram import finished
 from .test_stories_authentication import USERS
@@ -238,3 +245,24 @@ def test_a_new_password_file_ends_what_it_does_not_know(play_v5: Any) -> None:
     assert passwords is not None
     users = {name: User(name, user.hash) for name, user in passwords.users.items()}
     assert frontend.replace_access(replace(ACCESS, passwords=replace(passwords, users=users)), 0) == 1
+
+
+def test_a_restart_does_not_tell_who_exists() -> None:
+    """The salt of somebody who exists is the same after it; so is that of somebody who does not."""
+
+    def salts(secret: bytes) -> list[str]:
+        found = []
+        for name in ("anna", "nobody"):
+            frontend = Frontend(Node(Ledger()), Terms(), str, ACCESS, secret)
+            connection = frontend.opened("p", 0)
+            connect = Connect("c", dialect=V5, properties=properties(f"n,,n={name},r=abc".encode()))
+            frontend.feed(connection, encode_packet(connect, V5), 0)
+            challenge = decode_packet(connection.out[0][0], connection.out[0][2:], V5)
+            data = challenge.properties[Property.AUTHENTICATION_DATA]
+            found.append(data.decode().split(",")[1])
+        return found
+
+    before, after = salts(b"1" * 32), salts(b"2" * 32)
+    assert before == after
+    assert len(set(before)) == 2
+    assert Access().scram_decoy == b""

@@ -318,3 +318,14 @@ def test_a_client_that_comes_back_changes_no_routes(play: Any) -> None:
     play.broker.replace_access(access(rules))
     assert play.client("b").line.connection.session.rights is not rights
     assert play.broker.frontend.node.routes.epoch > epoch
+
+
+@pytest.mark.parametrize("name", ["$SYS", "$share", "a/b", "+", "#"])
+def test_a_client_that_is_called_like_other_topics_gets_nothing_by_it(name: str) -> None:
+    rights = access("pattern read %c/#\npattern read u/%u/#").rights("anna", name)
+    assert rights is not None
+    assert rights.read(f"{name}/broker/uptime").is_never
+    assert rights.read("u/anna/1").is_never
+    usual = access("pattern read %c/#").rights("anna", "pump-3$")
+    assert usual is not None
+    assert usual.read("pump-3$/1").is_always

@@ -10,9 +10,9 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 from edgebridge.frontend.quota import Quota
-from edgebridge.session.tokenbucket import TokenBucket
 from edgebroker.instants import Instant
 from edgebroker.limits import ADDRESSES_MAX, CONNECTS_BURST_S
+from edgebroker.tokenbucket import TokenBucket
 
 _HOST_BITS: Final = 64  # whoever has one address of IPv6 has its network of so many bits
 

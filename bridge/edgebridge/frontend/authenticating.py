@@ -8,10 +8,11 @@ is kept and not read.
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from edgebridge.frontend.admission import source_of
 from edgebridge.frontend.connection import Connection
-from edgebridge.session.access import OPEN, Access, PasswordQuestion, Question
+from edgebridge.session.access import OPEN, Access
 from edgebridge.session.lifecycle import State
 from edgebridge.session.recentproofs import RecentProofs
 from edgebridge.session.verdict import Verdict
@@ -20,6 +21,9 @@ from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import SECOND, Instant
 from edgebroker.limits import VERIFICATION_TIMEOUT_S, VERIFICATIONS_MAX, VERIFICATIONS_PER_ADDRESS_MAX
 from edgebroker.node.timers import Timers
+
+if TYPE_CHECKING:
+    from edgebridge.session.questions import Question
 
 BUSY = Verdict(ReasonCode.SERVER_BUSY, "too many clients are being asked who they are: come again later")
 
@@ -37,6 +41,11 @@ class Verification:
     def is_slow(self) -> bool:
         """Whether to run it takes so long that it must not be done where others wait."""
         return self.question.is_slow
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the client is still there. Who hangs up gives its place to others, and shall cost nothing more."""
+        return self.connection.state is State.AUTHENTICATING and not self.connection.closing
 
     def run(self, unix_s: int) -> Verdict:
         """The verdict. *unix_s*: what the wall clock says, in seconds since 1970."""
@@ -67,8 +76,8 @@ class Authenticating:
         answer = self.access.ask(connect.username, connect.password, entrance.is_anonymous, certified)
         if isinstance(answer, Verdict):
             return answer
-        if isinstance(answer, PasswordQuestion) and self._proofs.knows(answer.user, answer.password, answer.mark, now):
-            return answer.passed()
+        if (recalled := answer.recalled(self._proofs, now)) is not None:
+            return recalled
         source = source_of(connection.peer)
         if len(self._running) >= VERIFICATIONS_MAX or self._sources[source] >= VERIFICATIONS_PER_ADDRESS_MAX:
             return BUSY
@@ -101,8 +110,8 @@ class Authenticating:
             return None
         self._left(connection)
         connect, question = running
-        if verdict.is_yes and isinstance(question, PasswordQuestion):
-            self._proofs.note(question.user, question.password, question.mark, now)
+        if verdict.is_yes:
+            question.note(self._proofs, now)
         connection.state = State.AWAITING_CONNECT
         connection.is_held = False
         return connect

@@ -9,6 +9,7 @@ from edgebridge.frontend.attendance import Attendance
 from edgebridge.frontend.authenticating import Authenticating
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
+from edgebridge.frontend.entitling import Entitling
 from edgebridge.frontend.keeping import Keeping
 from edgebridge.frontend.notes import CONNECTED, DISCONNECTED, REFUSED, Notes
 from edgebridge.frontend.objections import objection
@@ -23,7 +24,6 @@ from edgebridge.session.durability import MEMORY
 from edgebridge.session.inflight import Inflight
 from edgebridge.session.lifecycle import State
 from edgebridge.session.outbox import Allowance, Outbox
-from edgebridge.session.rights import ALWAYS, Decision, Rights
 from edgebridge.session.session import Session
 from edgebridge.session.verdict import WRONG, Verdict
 from edgebridge.wire.dialect import Dialect, answering_dialect
@@ -57,6 +57,7 @@ class Connecting:
         plans: Plans,
         sharing: Sharing,
         authenticating: Authenticating,
+        entitling: Entitling,
         terms: Terms,
         new_client_id: Callable[[], str],
     ) -> None:
@@ -67,6 +68,7 @@ class Connecting:
         self._plans = plans
         self._sharing = sharing
         self._authenticating = authenticating
+        self._entitling = entitling
         self._terms = terms
         self._new_client_id = new_client_id
         self.redirect: Redirect | None = None
@@ -76,7 +78,6 @@ class Connecting:
         """What waits in all queues together."""
         self.notes = Notes()
         self.attendance = Attendance()
-        self._guard()
 
     # -- coming -----------------------------------------------------------------------------------------------
 
@@ -91,14 +92,18 @@ class Connecting:
         """Whether *connect* is acceptable, whoever says it; if not, it is refused."""
         connection.dialect = connect.dialect
         connection.packet_bytes_max = number(connect.properties, Property.MAXIMUM_PACKET_SIZE, 0)
-        if self.redirect is not None:
-            away = self.redirect
-            self.refuse(connection, away.reason, away.why, client=connect.client_id, reference=away.reference)
+        if self._sends_away(connection, connect):
             return False
         why_not = objection(connect, self._terms, self._publishing)
         if why_not is not None:
             self.refuse(connection, *why_not, client=connect.client_id)
         return why_not is None
+
+    def _sends_away(self, connection: Connection, connect: Connect) -> bool:
+        away = self.redirect
+        if away is not None:
+            self.refuse(connection, away.reason, away.why, client=connect.client_id, reference=away.reference)
+        return away is not None
 
     def judged(
         self,
@@ -109,6 +114,8 @@ class Connecting:
         proof: Properties | None = None,
     ) -> None:
         """It is known who says *connect*: let it in or not. *proof*: what CONNACK says of who we are."""
+        if self._sends_away(connection, connect):  # since it was asked who it is
+            return
         if verdict.is_yes and not self._authenticating.holds(connection, verdict):
             verdict = WRONG
         if not verdict.is_yes:
@@ -148,7 +155,7 @@ class Connecting:
         session.will = connect.will
         session.user = verdict.user
         session.claims = verdict.claims
-        self.entitle(session)
+        self._entitling.entitle(session)
         if known is None:
             self._keeping.begin(session, durability, now)
         else:
@@ -186,9 +193,9 @@ class Connecting:
     def review(self, now: Instant) -> int:
         """Other files hold: who would not be let in any more has to go. Returns how many."""
         access, gone = self._authenticating.access, 0
-        self._guard()
+        self._entitling.guard()
         for session in list(self.sessions.values()):
-            self.entitle(session)
+            self._entitling.entitle(session)
             connection: Connection | None = session.connection
             if connection is None or connection.closing:
                 continue
@@ -196,29 +203,6 @@ class Connecting:
                 self.dismiss(connection, ReasonCode.NOT_AUTHORIZED, "who you are is no longer enough to be here")
                 gone += 1
         return gone
-
-    def _guard(self) -> None:
-        """Let the node ask who may read what, if anything is forbidden to anybody."""
-        routes = self._node.routes
-        access = self._authenticating.access
-        routes.ask = None if access.rules is None and access.tokens is None else self._permission
-        routes.forget()
-
-    def entitle(self, session: Session) -> None:
-        """Give *session* the rights of its user. What routes know of it may not hold any more."""
-        before, access = session.rights, self._authenticating.access
-        if before is not None and before.origin == access.origin(session.user, session.claims):
-            return  # a fleet that comes back changes nothing
-        session.rights = access.rights(session.user, session.client_id, session.claims)
-        if session.subscribed and (before is not None or session.rights is not None):
-            self._node.routes.forget()
-
-    def _permission(self, session: Session, topic: str) -> Decision:
-        """What the node asks before it makes a copy for *session*."""
-        if session.rights is None:
-            self.entitle(session)
-        rights: Rights | None = session.rights
-        return ALWAYS if rights is None else rights.read(topic)
 
     def refuse(
         self,
@@ -388,11 +372,11 @@ class Connecting:
         self.detach(old, now)
 
     def _end_session(self, session: Session, now: Instant) -> None:
-        timers = self._node.timers
-        timers.cancel(("will", session.client_id))
-        timers.cancel(("session", session.client_id))
+        for deadline in ("will", "session"):
+            self._node.timers.cancel((deadline, session.client_id))
         self.publish_will(session, now)
         del self.sessions[session.client_id]
+        session.close_bill()
         if session.subscribed:
             self._node.handle(ClientGone(session.client_id), now)
         self._sharing.ended(session, now)

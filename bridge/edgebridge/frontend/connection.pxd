@@ -13,9 +13,10 @@ cdef class Connection:
     cdef public bint closing, is_dirty, is_held, is_resumed, is_v5, paused, has_problem_information
     cdef public bytes last_words
     cdef public object out_aliases
-    cdef public object dialect, farewell, heard, keep_alive, number, peer, state, transport, verdict
+    cdef public object dialect, errand, farewell, heard, keep_alive, number, peer, state, transport, verdict
     cdef public list dirty, gates, out, out_runs, pending
     cdef public Py_ssize_t out_bytes, out_bytes_max, out_messages, packet_bytes_max, pending_bytes, pending_wanted
+    cdef public Py_ssize_t errand_bytes
     cdef public Session session
     cpdef list take_out(self)
     cpdef tuple take_written(self)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from edgebridge.frontend.entrance import LOCAL, Certificate
 from edgebridge.frontend.outaliases import OutAliases
 from edgebridge.session.lifecycle import State
 from edgebridge.session.session import Session
-from edgebridge.session.tokenbucket import Meter
 from edgebridge.session.verdict import ANYBODY
 from edgebridge.wire.dialect import V311, Dialect
 from edgebroker.instants import Instant
+from edgebroker.records import Trace
+from edgebroker.tokenbucket import Meter
 
 CONTROL_BYTES = 64
 """What a small packet costs on top while it waits (a bytes object, a list slot): so PINGRESPs are bounded too."""
+
+Run: TypeAlias = tuple[str, int, int, str, str, Instant, int, Trace | None]
+"""QoS 0 messages in an out-buffer that share everything: publisher, number of the first, how many, topic, subscription,
+when they were accepted, payload bytes, trace."""
 
 
 class Gate:
@@ -46,6 +51,8 @@ class Connection:
         "dialect",
         "dirty",
         "entrance",
+        "errand",
+        "errand_bytes",
         "farewell",
         "gates",
         "has_problem_information",
@@ -110,13 +117,16 @@ class Connection:
         """Counts what the client publishes; None: it may publish as fast as it likes."""
         self.is_held = False
         """Whole packets wait in `pending` too: nothing is taken from it, and a world had better not read on."""
+        self.errand: Any = None
+        """A packet that is done in several turns (`errands`): those behind it wait."""
+        self.errand_bytes = 0
         self.dirty = dirty
         self.is_dirty = False
         self.out: list[bytes] = []
         self.out_bytes = 0
         self.out_bytes_max = out_bytes_max
         self.out_messages = 0
-        self.out_runs: list[tuple[str, int, int, str, str, Instant, int]] = []
+        self.out_runs: list[Run] = []
         """(publisher, first number, count, topic, subscription, accepted at, payload bytes) of QoS 0 in `out`."""
         self.gates: list[Gate] = []
         """What waits for the disk (`keeping`): the last part of `out`, in parts."""
@@ -174,7 +184,7 @@ class Connection:
             out.append(self.last_words)
         return out
 
-    def take_written(self) -> tuple[int, list[tuple[str, int, int, str, str, Instant, int]]]:
+    def take_written(self) -> tuple[int, list[Run]]:
         """The QoS 0 messages that stand before the first gate, and their runs: they are accounted for."""
         if not self.gates:
             messages, self.out_messages = self.out_messages, 0

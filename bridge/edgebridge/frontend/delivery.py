@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgebridge.frontend.answers import UNKNOWN, answer
-from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.connection import Connection, Run
 from edgebridge.frontend.encoding import Encoding
 from edgebridge.frontend.keeping import Keeping
 from edgebridge.session.inflight import Entry
@@ -90,6 +90,7 @@ class Delivery:
                         copy.label,
                         publication.accepted_at,
                         len(publication.payload),
+                        publication.trace,
                     )
                 )
 
@@ -327,7 +328,7 @@ class Delivery:
     def _note_runs(
         self,
         connection: Connection,
-        runs: list[tuple[str, int, int, str, str, Instant, int]],
+        runs: list[Run],
         fate: Fate,
         cause: Cause,
         now: Instant,
@@ -336,7 +337,7 @@ class Delivery:
         if log is None or connection.session is None:
             return
         subscriber = connection.session.client_id
-        for publisher, first, count, topic, text, accepted_at, payload_bytes in runs:
+        for publisher, first, count, topic, text, accepted_at, payload_bytes, trace in runs:
             log.fate(
                 now,
                 publisher,
@@ -350,6 +351,7 @@ class Delivery:
                 cause,
                 now - accepted_at,
                 payload_bytes,
+                trace,
             )
 
     def abandon(self, session: Session, now: Instant) -> None:
@@ -363,11 +365,13 @@ class Delivery:
         publication = entry.publication
         if publication.has_expired(now):
             self._ledger.expire(now, publication, session.client_id, entry.text, entry.qos)
+            self._keeping.settled(session, entry, now)
         else:
             self._ledger.matched += 1
+            self._keeping.moving(session, entry)
             self.deliver(publication, (copy,), now)
+            self._keeping.moved(session, entry, now)
             self._drop(publication, session, entry.text, entry.qos, Cause.HANDED_OVER, now)
-        self._keeping.settled(session, entry, now)
 
     def leave(self, session: Session, now: Instant) -> None:
         """The books are closed: what waits in the session stays queued."""

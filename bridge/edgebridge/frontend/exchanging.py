@@ -7,22 +7,23 @@ and the same again with AUTH 0x19, while everything else goes on. The one method
 
 from __future__ import annotations
 
-import hmac
 from base64 import b64encode
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from edgebridge.frontend.authenticating import Authenticating
 from edgebridge.frontend.connecting import Connecting
 from edgebridge.frontend.connection import Connection
 from edgebridge.session.lifecycle import State
-from edgebridge.session.scram import SCRAM_METHOD, ScramExchange, ScramFailed, ScramWrong
-from edgebridge.session.verdict import WRONG, Proof, Verdict
+from edgebridge.session.verdict import SCRAM_METHOD, WRONG, Proof, Verdict
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.errors import ProtocolViolation
 from edgebridge.wire.packets import Auth, Connect
 from edgebridge.wire.properties import Properties, Property, text
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import Instant
+
+if TYPE_CHECKING:  # 1 MiB of hashes and of characters' kinds, for who has users
+    from edgebridge.session.scram import ScramExchange, ScramFailed
 
 NONCE_BYTES: Final = 18  # 144 bits, in 24 characters
 
@@ -76,7 +77,10 @@ class Exchanging:
         return bool(self._secret) and self._authenticating.access.passwords is not None
 
     def _challenge(self, connection: Connection, connect: Connect | None, properties: Properties, now: Instant) -> None:
-        exchange = ScramExchange(self._nonce(), self._authenticating.access.scram_secret, self._secret)
+        from edgebridge.session.scram import ScramExchange, ScramFailed
+
+        access = self._authenticating.access
+        exchange = ScramExchange(self._nonce(), access.scram_secret, access.scram_decoy or self._secret)
         self._going_on[connection.number] = exchange, connect
         try:
             challenge = exchange.challenge(_data(properties))
@@ -88,6 +92,8 @@ class Exchanging:
         self._answer(connection, ReasonCode.CONTINUE_AUTHENTICATION, challenge)
 
     def _prove(self, connection: Connection, properties: Properties, now: Instant) -> None:
+        from edgebridge.session.scram import ScramFailed
+
         exchange, connect = self._going_on[connection.number]
         try:
             proof = exchange.prove(_data(properties))
@@ -106,6 +112,8 @@ class Exchanging:
 
     def _failed(self, connection: Connection, error: ScramFailed, now: Instant) -> None:
         """Refuse the client [MQTT-4.12.0-4], or end its connection [MQTT-4.12.1-2]."""
+        from edgebridge.session.scram import ScramWrong
+
         connect = self._going_on.pop(connection.number)[1]
         verdict = WRONG if isinstance(error, ScramWrong) else Verdict(ReasonCode.NOT_AUTHORIZED, str(error))
         if connect is None:
@@ -126,6 +134,8 @@ class Exchanging:
 
     def _nonce(self) -> str:
         """Never the same twice, and known to nobody who does not know the secret."""
+        import hmac
+
         self._nonces += 1
         mixed = hmac.digest(self._secret, b"nonce %d" % self._nonces, "sha256")
         return b64encode(mixed[:NONCE_BYTES]).decode()
@@ -133,6 +143,8 @@ class Exchanging:
 
 def _check_who(user: str, connection: Connection, connect: Connect | None, certified: str) -> None:
     """Raises ScramWrong if the client is said to be somebody else in another place."""
+    from edgebridge.session.scram import ScramWrong
+
     said = connection.verdict.user if connect is None else connect.username
     if (said and said != user) or (certified and certified != user):
         raise ScramWrong("wrong user name or password")

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
-from edgebridge.frontend.keeping import Keeping
+from edgebridge.frontend.errands import WORK_AT_ONCE, go_on
+from edgebridge.frontend.keeping import KEPT_BYTES_MAX, Keeping
 from edgebridge.frontend.plans import Plan, Plans
 from edgebridge.frontend.publishing import Publishing
 from edgebridge.frontend.turns import Turns
@@ -23,22 +24,13 @@ from edgebroker.instants import Instant
 from edgebroker.node.ledger import Ledger
 from edgebroker.publication import Publication
 
-CONNECT, PUBLISH, SUBSCRIBE, UNSUBSCRIBE, DISCONNECT, AUTH = (
-    1,
-    3,
-    8,
-    10,
-    14,
-    15,
-)  # packet types, the upper half of the first byte
+CONNECT, PUBLISH, SUBSCRIBE, UNSUBSCRIBE, DISCONNECT, AUTH = 1, 3, 8, 10, 14, 15
+# packet types, the upper half of the first byte
 LARGE_PACKET_BYTES = 1_000  # of such a packet every chunk is a sign of life: on a thin uplink it may take minutes
 CONTROL_PACKET_BYTES_MAX = 512 * 1024  # all but PUBLISH: a CONNECT has five fields of 64 KiB, the rest for properties
 
-WORK_AT_ONCE = 2_048
-"""What one connection gets done in one turn, in units of about a microsecond: a packet of the long way counts 16, a
-byte of SUBSCRIBE 2, a new topic 16 and a 16th of its length, a QoS 1 message 1 and each copy of it 1."""
 SUBSCRIBE_BYTES_MAX = 128 * 1024
-"""The largest SUBSCRIBE and UNSUBSCRIBE. A packet is done in one go: 2,000 filters of 60 bytes take 40 ms."""
+"""The largest SUBSCRIBE and UNSUBSCRIBE: 2,000 filters of 60 bytes, which take 40 ms in all."""
 HELD_BYTES_MAX = 512 * 1024
 """What a client may send ahead of CONNACK. A world that stops reading has taken in 256 KiB at most by then."""
 
@@ -99,6 +91,13 @@ class Feed:
 
     def take(self, connection: Connection, chunk: bytes, now: Instant) -> None:
         """Take *chunk*, the next bytes from *connection*, however they were cut. Raises ProtocolError."""
+        self._work = WORK_AT_ONCE
+        if connection.errand is not None and not connection.is_held:
+            self._work = go_on(connection, self._work, now)
+            if connection.closing:
+                return
+            if connection.errand is not None:
+                self._turns.hold(connection, -self._work / WORK_AT_ONCE, now)
         if connection.pending_bytes or connection.is_held:
             connection.pending.append(chunk)
             connection.pending_bytes += len(chunk)
@@ -119,7 +118,6 @@ class Feed:
         at = 0
         packets = 0
         end = len(chunk)
-        self._work = WORK_AT_ONCE
         connected = connection.state is State.CONNECTED
         while at < end and self._work > 0:
             # -- the fixed header: first byte, remaining length (MQTT 5.0 section 2.1)
@@ -180,18 +178,20 @@ class Feed:
                         continue
             packets += 1
             self._on_frame(connection, first, chunk[body:stop], now)
+            if connection.errand is not None:
+                self._work = go_on(connection, self._work, now)
             if connection.closing:
                 self.packets += packets
                 return
             if not connected:
                 connected = connection.state is State.CONNECTED
             at = stop
-            self._work -= 16 + (2 * (stop - body) if first >> 4 in (SUBSCRIBE, UNSUBSCRIBE) else 0)
+            self._work -= 16
             if connection.is_held:
                 break
         self.packets += packets
         if self._work <= 0 and not connection.is_held:  # also if nothing is left: the next chunk is read later
-            self._turns.hold(connection, now)
+            self._turns.hold(connection, -self._work / WORK_AT_ONCE, now)
         if connection.gates:
             self._publishing.check_window(connection)
         # Bytes of a packet that is never finished hold nothing open [3.1.1: MQTT-3.1.2-24, 5: MQTT-3.1.2-22].
@@ -224,8 +224,8 @@ class Feed:
         plans.refresh()
         plan = plans.known.get(octets)
         if plan is None:
-            self._work -= 16 + (len(octets) >> 4)
             plan = plans.plan(octets)
+            self._work -= 16 + (len(octets) >> 4) + len(plan.route.resolution.ends)
         session = connection.session
         assert session is not None
         if session.rights is not None and not session.rights.writes(plan.topic):
@@ -305,7 +305,7 @@ class Feed:
         if self._ledger.log is not None:
             reader.out_runs.pop()
             if fitting:
-                reader.out_runs.append((publisher, first, fitting, topic, text, now, payload_bytes))
+                reader.out_runs.append((publisher, first, fitting, topic, text, now, payload_bytes, None))
         if fitting < count:
             self._delivery.overflowed(
                 reader, publisher, first + fitting, count - fitting, topic, text, payload_bytes, now
@@ -336,10 +336,12 @@ class Feed:
         plans.refresh()
         plan = plans.known.get(octets)
         if plan is None:
-            self._work -= 16 + (len(octets) >> 4)
             plan = plans.plan(octets)
+            self._work -= 16 + (len(octets) >> 4) + len(plan.route.resolution.ends)
         keeping = self._keeping
-        if plan.is_system or keeping.is_refusing or self._asks_for_room:
+        if plan.takes_long or keeping.is_refusing or keeping.is_full or self._asks_for_room:
+            return False
+        if stop - body > KEPT_BYTES_MAX:
             return False
         awaited = keeping.awaited
         session = connection.session
@@ -390,4 +392,4 @@ def _note(
     session = reader.session
     assert session is not None
     ledger.made(now, publisher, session.client_id, first, count, 0)
-    reader.out_runs.append((publisher, first, count, topic, text, now, payload_bytes))
+    reader.out_runs.append((publisher, first, count, topic, text, now, payload_bytes, None))

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from edgebridge.frontend.admission import Admission
 from edgebridge.frontend.authenticating import Authenticating, Verification
 from edgebridge.frontend.connecting import Connecting
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
+from edgebridge.frontend.entitling import Entitling
 from edgebridge.frontend.entrance import LOCAL, Entrance
 from edgebridge.frontend.exchanging import Exchanging
+from edgebridge.frontend.expelling import Expelling
 from edgebridge.frontend.feed import Feed
+from edgebridge.frontend.filterquota import FilterQuota
 from edgebridge.frontend.keeping import Keeping
 from edgebridge.frontend.memory import Memory
-from edgebridge.frontend.notes import REFUSED
 from edgebridge.frontend.plans import Plans
 from edgebridge.frontend.publishing import Publishing
 from edgebridge.frontend.quota import QUOTA, Quota
@@ -56,6 +58,9 @@ from edgebroker.node.node import Node
 from edgebroker.publication import Publication
 from edgebroker.storage.journal.journal import Journal
 from edgebroker.storage.journal.work import Work
+
+if TYPE_CHECKING:
+    from edgebridge.frontend.overlay import Overlay
 
 FEATURE_TOPIC: Final = "$SYS/broker/features/filter"
 """Retained: content filters are understood (docs/filters.md, P-6)."""
@@ -107,12 +112,12 @@ class Frontend:
         node.groups.is_sticky = terms.sharing == "sticky"
         sharing = Sharing(node, self.delivery)
         replaying = Replaying(node, self.delivery, self.retained)
-        self.subscribing = Subscribing(node, self.delivery, keeping, sharing, replaying)
-        self.subscribing.filter_tests_max = quota.filter_tests_max
+        self.subscribing = Subscribing(node, self.delivery, keeping, sharing, replaying, FilterQuota(quota))
         self.turns = Turns(node.timers, replaying, self.feed, lambda: self.input.packets)
         self.quota = quota
         self.admission = Admission(quota)
         self.authenticating = Authenticating(node.timers, access, secret)
+        entitling = Entitling(node.routes, self.authenticating)
         self.connecting = Connecting(
             node,
             self.delivery,
@@ -121,13 +126,20 @@ class Frontend:
             self.plans,
             sharing,
             self.authenticating,
+            entitling,
             terms,
             new_client_id,
         )
-        self.memory = Memory(quota.memory_bytes_max, self.connections, self.connecting, self.retained, self.delivery)
+        self.expelling = Expelling(self.connecting, node.timers)
+        self.memory = Memory(
+            quota.memory_bytes_max, self.connections, self.connecting, self.retained, self.delivery, keeping
+        )
+        self.publishing.is_memory_full = self.memory.is_full
         self.exchanging = Exchanging(self.connecting, self.authenticating, secret)
         self.notes = self.publishing.notes = self.connecting.notes
-        self.restoring = Restoring(node, keeping, self.connecting, self.subscribing, self.retained, terms.durability)
+        self.restoring = Restoring(
+            node, keeping, self.connecting, entitling, self.subscribing, self.retained, terms.durability
+        )
         self.input = Feed(
             self.plans,
             self.publishing,
@@ -143,9 +155,9 @@ class Frontend:
         self.sys_topics = SysTopics(
             node, self.connecting, self.publishing, keeping, self.retained, self._traffic, terms.sys_interval_s
         )
+        self.overlay: Overlay | None = None
+        """Its part in a federation (`joining`); None if it stands alone."""
         self._buffers_sent = 0
-        self.refusals: dict[ReasonCode, int] = {}
-        """Connections closed for what they sent, by reason."""
         self.accepted = 0
         """Transports so far; also the number of the last connection."""
         self.readable = self.turns.readable
@@ -184,11 +196,11 @@ class Frontend:
         connection.entrance = entrance
         self.connections[connection.number] = connection
         if len(self.connections) > self._terms.connections_max:
-            self._turn_away(connection, ReasonCode.SERVER_BUSY, "too many connections")
+            self.expelling.turn_away(connection, ReasonCode.SERVER_BUSY, "too many connections")
         elif self.memory.is_tight(now):
-            self._turn_away(connection, ReasonCode.QUOTA_EXCEEDED, "memory is short")
+            self.expelling.turn_away(connection, ReasonCode.QUOTA_EXCEEDED, "memory is short")
         elif not self.admission.admits(peer, now):
-            self._turn_away(connection, ReasonCode.CONNECTION_RATE_EXCEEDED, "connections come too fast")
+            self.expelling.turn_away(connection, ReasonCode.CONNECTION_RATE_EXCEEDED, "connections come too fast")
         else:
             connection.meter = self.quota.meter(now)
             at = now + self._terms.connect_timeout_s * SECOND
@@ -203,7 +215,7 @@ class Frontend:
         try:
             self.input.take(connection, chunk, now)
         except ProtocolError as error:
-            self._offended(connection, error)
+            self.expelling.offended(connection, error)
         memory = self.memory
         memory.unmeasured += len(chunk)
         if memory.unmeasured >= memory.due:
@@ -263,16 +275,13 @@ class Frontend:
         while (name := timers.take_next(now)) is not None:
             match name:
                 case ("alive", int(number)) if number in self.connections:
-                    self._check_alive(self.connections[number], now)
+                    self.expelling.check_alive(self.connections[number], now)
                 case ("connect", int(number)) if number in self.connections:
-                    self._count(ReasonCode.KEEP_ALIVE_TIMEOUT)
                     late = self.connections[number]
-                    self.notes.add(REFUSED, late, ReasonCode.KEEP_ALIVE_TIMEOUT, "no CONNECT came in time")
-                    late.close()
+                    self.expelling.turn_away(late, ReasonCode.KEEP_ALIVE_TIMEOUT, "no CONNECT came in time")
                 case ("pass", int(number)) if number in self.connections:
-                    self._count(ReasonCode.MAXIMUM_CONNECT_TIME)
-                    why = "the token has expired"
-                    self.connecting.dismiss(self.connections[number], ReasonCode.MAXIMUM_CONNECT_TIME, why)
+                    over = self.connections[number]
+                    self.expelling.dismiss(over, ReasonCode.MAXIMUM_CONNECT_TIME, "the token has expired")
                 case ("turn",):
                     self.turns.next(now)
                 case ("pause", int(number)) if number in self.connections:
@@ -283,6 +292,8 @@ class Frontend:
                     self.connecting.expire_session(self.connecting.sessions[ClientId(client)], now)
                 case ("commit",):
                     self.keeping.wake()
+                case ("overlay",) if self.overlay is not None:
+                    self.overlay.fire(now)
                 case ("restate",):
                     self.restoring.restate(now)
                 case ("tidy",):
@@ -301,13 +312,14 @@ class Frontend:
         waiting, self.keeping.waiting = self.keeping.waiting, []
         for connection in waiting:
             self._touch(connection)
+        if self.overlay is not None:
+            self.overlay.synced(now)
         self.restoring.restate_if_wanted(now)
 
     def disk_failed(self, work: Work, reason: str, now: Instant) -> None:
         """The disk has not done *work*: who waited for it is sent away, told so if its version can hear it (P1)."""
         for connection in self.keeping.failed(work, reason, now):
-            self._count(ReasonCode.QUOTA_EXCEEDED)
-            self.connecting.dismiss(connection, ReasonCode.QUOTA_EXCEEDED, f"the disk takes nothing: {reason}")
+            self.expelling.dismiss(connection, ReasonCode.QUOTA_EXCEEDED, f"the disk takes nothing: {reason}")
 
     def send_elsewhere(self, redirect: Redirect | None) -> int:
         """Send everybody to another server, who is here and who comes; None: nobody any more. Returns how many went."""
@@ -331,6 +343,9 @@ class Frontend:
         """After the last connection is gone: every open copy is noted as queued, and the last minute's counts."""
         for session in self.connecting.sessions.values():
             self.delivery.leave(session, now)
+        if self.overlay is not None:
+            self.overlay.close_books(now)
+        self.keeping.settle_up(now)
         self.node.close_books(now)
 
     def _touch(self, connection: Connection) -> None:
@@ -359,8 +374,7 @@ class Frontend:
         except ProtocolError as error:
             if connection.state is not State.AWAITING_CONNECT:
                 raise
-            self._count(error.reason)
-            self.connecting.refuse_unreadable(connection, error, body)
+            self.expelling.refuse_unreadable(connection, error, body)
             return
         kind = type(packet)
         if next_state(connection.state, kind) is None:
@@ -368,33 +382,3 @@ class Frontend:
                 f"{kind.__name__.upper()} is not for a server, or not now", v311="MQTT-3.1.0-2", v5="MQTT-3.1.0-2"
             )
         self._on[kind](connection, packet, now)
-
-    def _offended(self, connection: Connection, error: ProtocolError) -> None:
-        """The client broke the protocol: it is told, if its version can hear it, and closed."""
-        self._count(error.reason)
-        if connection.state is State.CONNECTED:
-            self.connecting.dismiss(connection, error.reason, str(error))
-        elif connection.state is State.CHALLENGED:
-            self.connecting.refuse(connection, error.reason, str(error))
-        else:
-            self.notes.add(REFUSED, connection, error.reason, str(error))
-            connection.close()
-
-    def _turn_away(self, connection: Connection, reason: ReasonCode, why: str) -> None:
-        """Close a transport before anything is read from it."""
-        self._count(reason)
-        self.notes.add(REFUSED, connection, reason, why)
-        connection.close()
-
-    def _check_alive(self, connection: Connection, now: Instant) -> None:
-        due = connection.heard + connection.keep_alive
-        if connection.is_held:  # it is we who do not listen
-            due = now + connection.keep_alive
-        if due > now:
-            self.node.timers.set(("alive", connection.number), due)
-        else:
-            self._count(ReasonCode.KEEP_ALIVE_TIMEOUT)
-            self.connecting.dismiss(connection, ReasonCode.KEEP_ALIVE_TIMEOUT, "nothing heard for 1.5 x keep alive")
-
-    def _count(self, reason: ReasonCode) -> None:
-        self.refusals[reason] = self.refusals.get(reason, 0) + 1

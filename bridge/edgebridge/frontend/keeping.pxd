@@ -4,10 +4,12 @@
 cdef class Keeping:
     cdef public object journal, wake, clock
     cdef public long long awaited, synced, last_session
-    cdef public bint is_refusing, is_taking
+    cdef public bint is_full, is_refusing, is_taking, is_joined, is_together
     cdef public list waiting
     cdef object _timers, _sender
-    cdef list _held
+    cdef list _held, _settled
     cdef long long _taken
     cdef int _sender_packet_id
-    cdef object _planned, _committed_at
+    cdef bint _gathers
+    cdef object _groups
+    cdef object _place, _planned, _committed_at, _settled_by

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from edgebridge.frontend.connection import Connection, Gate
+from edgebridge.frontend.together import Groups
 from edgebridge.session.durability import SYNC, Durability
 from edgebridge.session.inflight import Entry
 from edgebridge.session.records import (
@@ -25,10 +26,12 @@ from edgebridge.session.records import (
     message_record,
     retained_record,
     session_record,
+    settled_record,
     unsubscription_record,
 )
 from edgebridge.session.session import Session
 from edgebroker.instants import Duration, Instant
+from edgebroker.limits import JOURNAL_RECORD_BYTES_MAX, MIB
 from edgebroker.node.timers import Timers
 from edgebroker.publication import Publication
 from edgebroker.storage.journal.journal import Journal
@@ -37,6 +40,8 @@ from edgebroker.storage.journal.work import Work
 COMMIT: Final = ("commit",)
 """The deadline at which waiting records go to the disk."""
 NEVER: Final[Instant] = 1 << 62
+KEPT_BYTES_MAX: Final = JOURNAL_RECORD_BYTES_MAX - 2 * MIB
+"""The largest message that is kept: its record says its copies too, 11 bytes for each of 20,000 sessions and more."""
 
 
 def nothing() -> None:
@@ -55,6 +60,8 @@ class Keeping:
         self.synced = 0 if journal is None else journal.synced
         self.is_refusing = False
         """The disk takes nothing: what would have to be kept is refused (0x97), never taken as if it were."""
+        self.is_full = False
+        """What waits for kept sessions fills its part of memory: who is behind gets no more (`memory`)."""
         self.wake: Callable[[], None] = nothing
         """Called when there is work for the disk; a world sets it."""
         self.waiting: list[Connection] = []
@@ -71,6 +78,14 @@ class Keeping:
         crash would make it a message that was never taken, and its second coming a duplicate."""
         self._sender: Session | None = None
         self._sender_packet_id = 0
+        self._place: tuple[int, int] | None = None  # of the copy that what is being delivered takes the place of
+        self._settled: list[tuple[int, int]] = []  # (session, copy) of all that were settled since the last commit
+        self._settled_by: Instant = NEVER
+        self.is_joined = False
+        """There are other gateways: what a QoS 2 message leads to there is kept together with it or not at all."""
+        self.is_together = False  # a group is begun...
+        self._gathers = False  # ...or the next record begins one
+        self._groups = Groups()
 
     @property
     def trouble(self) -> str:
@@ -93,14 +108,29 @@ class Keeping:
             self._tell(session, session_record(session), session.waits, now)
 
     def go_on(self, session: Session, durability: Durability, now: Instant) -> None:
-        """The client of a kept session is back, on new terms. One that was not kept stays so until it ends."""
-        if session.number:
-            if self.keeps(durability, session.expiry_s):
-                session.waits = durability.waits
-                session.patience_us = durability.patience_us
-                self._tell(session, session_record(session), session.waits, now)
-            else:  # from now on it is not to survive, or lives no longer than its connection
-                self.end(session, now)
+        """The client of a session is back, on new terms, which hold from now on: also whether it is kept."""
+        if not session.number:
+            self._adopt(session, durability, now)
+        elif self.keeps(durability, session.expiry_s):
+            session.waits = durability.waits
+            session.patience_us = durability.patience_us
+            self._tell(session, session_record(session), session.waits, now)
+        else:  # from now on it is not to survive, or lives no longer than its connection
+            self.end(session, now)
+
+    def _adopt(self, session: Session, durability: Durability, now: Instant) -> None:
+        """A session that was not kept is from now on, if its terms say so, with all that it holds."""
+        self.begin(session, durability, now)
+        if not session.number:
+            return
+        for text, record in session.asked.items():
+            self.subscribed(session, text, ONE.pack(Kind.SUBSCRIBED, session.number) + record[ONE.size :], now)
+        for packet_id in session.received:
+            self._tell(session, PACKET.pack(Kind.RECEIVED, session.number, packet_id), session.waits, now)
+        for entry in [*session.inflight, *session.outbox]:
+            session.last_copy += 1
+            entry.number = session.last_copy
+            self.published(entry.publication, [(session, entry)], now)
 
     def gone(self, session: Session, now: Instant) -> None:
         """The client of a kept session left; or the will that waited is settled."""
@@ -114,13 +144,15 @@ class Keeping:
             session.number = 0
 
     def subscribed(self, session: Session, text: str, record: bytes, now: Instant) -> None:
-        """A kept session asks for *text*; *record* says all of it."""
-        session.asked[text] = record
-        self._tell(session, record, session.waits, now)
+        """A session that may be kept asks for *text*; *record* says all of it."""
+        if self.journal is not None and session.expiry_s:
+            session.asked[text] = record
+        if session.number:
+            self._tell(session, record, session.waits, now)
 
     def unsubscribed(self, session: Session, text: str, now: Instant) -> None:
-        """A kept session asks no longer for *text*."""
-        if session.number and session.asked.pop(text, None) is not None:
+        """A session asks no longer for *text*."""
+        if session.asked.pop(text, None) is not None and session.number:
             self._tell(session, unsubscription_record(session.number, text), session.waits, now)
 
     # -- messages -----------------------------------------------------------------------------------------------
@@ -130,38 +162,71 @@ class Keeping:
         if session.number:
             self._sender, self._sender_packet_id = session, packet_id
             self.is_taking = session.waits
+            self._gathers = self.is_joined and self.is_taking
+
+    def taking_will(self, session: Session, qos: int) -> None:
+        """What is published next is the will of *session*, whose client is gone. After a crash it is not said again."""
+        if session.number:
+            self._sender, self._sender_packet_id = session, 0
+            self.is_taking = session.waits and qos == 2
+            self._gathers = self.is_joined and self.is_taking
 
     def taken(self, now: Instant) -> None:
         """It was published. If no copy of it is kept, its identifier still is."""
         sender, self._sender = self._sender, None
-        self.is_taking = False
+        waits, self.is_taking = self.is_taking, False
         if sender is not None:
-            record = PACKET.pack(Kind.RECEIVED, sender.number, self._sender_packet_id)
-            self._tell(sender, record, sender.waits, now)
+            if self._sender_packet_id:
+                record = PACKET.pack(Kind.RECEIVED, sender.number, self._sender_packet_id)
+            else:
+                record = gone_record(sender, sender.gone_at + self.clock)
+            self._tell(sender, record, waits, now)
+        self.end_together(now)
 
     def not_taken(self) -> None:
         """It was refused: the client may use the identifier again."""
         self._sender = None
-        self.is_taking = False
+        self.is_taking = self._gathers = False
+
+    def moving(self, session: Session, entry: Entry) -> None:
+        """What is delivered next takes the place of *entry*: both must be on disk together, or neither."""
+        if session.number and entry.number:
+            self._place = session.number, entry.number
+            self.is_taking = session.waits and entry.publication.qos == 2
+
+    def moved(self, session: Session, entry: Entry, now: Instant) -> None:
+        """It was delivered. If it is not kept there, its old place is given up all the same."""
+        place, self._place = self._place, None
+        waits, self.is_taking = self.is_taking, False
+        if place is not None:
+            if waits:
+                self._tell(session, settled_record([place]), True, now)
+            else:
+                self.settled(session, entry, now)
+        entry.number = 0
 
     def published(self, publication: Publication, copies: list[tuple[Session, Entry]], now: Instant) -> None:
         """*copies* of *publication*, all for kept sessions, were sent or queued."""
         journal = self.journal
         assert journal is not None
         sender, self._sender = self._sender, None
-        publication.stated = journal.lsn + 1
+        place, self._place = self._place, None
+        publication.stated = self.next_record()
         publication.stored = publication.stored or publication.stated
-        waits = sender is not None and sender.waits
+        waits = self.is_taking
         patience_us = SYNC.patience_us if sender is None else sender.patience_us
         for session, _ in copies:
             waits = waits or session.waits
             patience_us = min(patience_us, session.patience_us)
-        record = message_record(publication, self.clock, copies, sender, self._sender_packet_id)
+        cause = None if sender is None else (sender.number, self._sender_packet_id)
+        record = message_record(publication, self.clock, copies, cause, place)
+        if len(record) > JOURNAL_RECORD_BYTES_MAX:
+            record = message_record(publication, self.clock, copies, cause, place, is_brief=True)
         self._append(record, waits, patience_us, now)
 
     def next_record(self) -> int:
         """The LSN of the record that is appended next."""
-        return 0 if self.journal is None else self.journal.lsn + 1
+        return 0 if self.journal is None else self.journal.lsn + (2 if self._gathers else 1)
 
     def sent(self, session: Session, entry: Entry, now: Instant) -> None:
         """A copy that waited got a packet identifier. At QoS 2 it leaves only when that is on disk."""
@@ -176,9 +241,16 @@ class Keeping:
             self._tell(session, COPY.pack(Kind.RELEASED, session.number, entry.number), session.waits, now)
 
     def settled(self, session: Session, entry: Entry, now: Instant) -> None:
-        """A copy has its fate. Nobody waits: after a crash it is merely sent again."""
+        """A copy has its fate. Nobody waits: after a crash it is merely sent again. It is said at the end of a commit,
+        for all of them in one record, and behind what took its place in a queue.
+        """
         if session.number and entry.number:
-            self._tell(session, COPY.pack(Kind.SETTLED, session.number, entry.number), False, now)
+            self._settled.append((session.number, entry.number))
+            by = now + session.patience_us
+            if by < self._settled_by:
+                self._settled_by = by
+                if by < self._planned:
+                    self._plan()
         entry.number = 0
 
     def forgotten(self, session: Session, packet_id: int, now: Instant) -> None:
@@ -194,18 +266,33 @@ class Keeping:
             )
             self._append(record, publication.qos > 0, SYNC.patience_us, now)
 
-    # -- the clock ----------------------------------------------------------------------------------------------
+    def append(self, record: bytes, waits: bool, now: Instant) -> int:
+        """Take a record of somebody else's; its LSN."""
+        self._append(record, waits, SYNC.patience_us, now)
+        return self.next_record() - 1
+
+    def begin_together(self) -> None:
+        """What is appended until `end_together` counts together or not at all."""
+        self._gathers = self.journal is not None
+
+    def open_together(self, now: Instant) -> None:
+        """The group begins, whatever is appended."""
+        if self._gathers and self.journal is not None:
+            self._gathers, self.is_together = False, True
+            self._groups.begin(self.journal.append(bytes((Kind.TOGETHER,)), now, now + SYNC.patience_us))
+
+    def end_together(self, now: Instant) -> None:
+        """That was all."""
+        self._gathers = False
+        if self.is_together:
+            self.is_together = False
+            self._append(bytes((Kind.WHOLE,)), True, SYNC.patience_us, now)
+            self._groups.end(self.next_record() - 1)
 
     def tell_time(self, now: Instant) -> None:
         """Keep the stored clock: without it a gateway that has no clock of its own would wake up in the past."""
         if self.journal is not None and self.journal.lsn:
             self._append(CLOCK.pack(Kind.CLOCK, now + self.clock), False, SYNC.patience_us, now)
-
-    # -- snapshots ----------------------------------------------------------------------------------------------
-
-    def append_again(self, record: bytes, now: Instant) -> None:
-        """A record of a snapshot: nobody waits for it."""
-        self._append(record, False, SYNC.patience_us, now)
 
     def end_snapshot(self, now: Instant) -> None:
         """All was said."""
@@ -240,6 +327,7 @@ class Keeping:
         if journal is None:
             return None
         self._planned = NEVER
+        self.settle_up(now)
         work = journal.take(now)
         if work is None:
             self._plan()
@@ -253,7 +341,7 @@ class Keeping:
         assert self.journal is not None
         self.journal.done(work, now)
         self.is_refusing = self.journal.is_refusing
-        self.synced = self.journal.synced
+        self.synced = self._groups.whole(self.journal.synced)
         held, self._held = self._held, []
         for connection in held:
             gates = connection.gates
@@ -277,9 +365,19 @@ class Keeping:
         held, self._held = self._held, []
         return held
 
+    def settle_up(self, now: Instant) -> None:
+        """Say what was settled: a commit begins, or the run ends."""
+        if self._settled:
+            assert self.journal is not None
+            self.journal.append(settled_record(self._settled), now, self._settled_by)
+            self._settled = []
+            self._settled_by = NEVER
+
     def _plan(self) -> None:
         assert self.journal is not None
         due = self.journal.due()
+        if self._settled_by < NEVER and (due is None or self._settled_by < due):
+            due = self._settled_by
         if due is not None:
             self._planned = due
             self._timers.set(COMMIT, due)
@@ -290,6 +388,8 @@ class Keeping:
     def _append(self, record: bytes, waits: bool, patience_us: Duration, now: Instant) -> None:
         journal = self.journal
         assert journal is not None
+        if self._gathers:
+            self.open_together(now)
         if waits:
             by = max(now, self._committed_at + journal.options.commit_us)
             self.awaited = journal.append(record, now, by)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from edgebridge.frontend.connecting import Connecting
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
+from edgebridge.frontend.keeping import Keeping
 from edgebridge.session.retained import Retained
 from edgebridge.session.session import Session
 from edgebridge.wire.reasons import ReasonCode
@@ -22,12 +23,16 @@ STEP_BYTES = 1 * MIB
 """Measured no more often than so many bytes are read: to look at 10,000 clients takes 5 ms."""
 CHECKED_EVERY = 100 * MILLISECOND
 """While it is tight, and clients knock."""
+KEPT_SHARE = 0.75
+"""What may wait for kept sessions, of all that is allowed. The rest is always there for who is connected."""
 RELIEF = 0.9
 """What is left after relief, of what is allowed: or the next message would need it again."""
 
 
 class Memory:
-    """Watches over `bytes_max`."""
+    """Watches over `bytes_max`. What waits for kept sessions was acknowledged, and is never dropped for it: when it
+    fills KEPT_SHARE, messages for readers that are away or behind are refused instead (P2).
+    """
 
     def __init__(
         self,
@@ -36,14 +41,17 @@ class Memory:
         connecting: Connecting,
         retained: Retained,
         delivery: Delivery,
+        keeping: Keeping,
     ) -> None:
         self.bytes_max = bytes_max
+        self._keeping = keeping
         self._connections = connections
         self._connecting = connecting
         self._retained = retained
         self._delivery = delivery
         self.held = 0
         """Bytes, when it was last measured."""
+        self._is_tight = False
         self.cut = 0
         """Clients that were cut off or lost their queue for it."""
         self.unmeasured = 0
@@ -54,30 +62,42 @@ class Memory:
 
     def is_tight(self, now: Instant) -> bool:
         """Whether nobody new should come in."""
-        if self.held > self.bytes_max * RELIEF and now - self._checked_at >= CHECKED_EVERY:
+        if self._is_tight and now - self._checked_at >= CHECKED_EVERY:
             self.check(now)  # meanwhile somebody may have read
-        return self.held > self.bytes_max * RELIEF
+        return self._is_tight
+
+    def is_full(self, now: Instant) -> bool:
+        """Whether nothing more should wait for kept sessions."""
+        if self._keeping.is_full and now - self._checked_at >= CHECKED_EVERY:
+            self.check(now)
+        return self._keeping.is_full
 
     def check(self, now: Instant) -> None:
         """Measure, and relieve if it is too much."""
         holders: list[tuple[int, int, Connection | Session]] = []
+        kept = 0
         total = self._retained.held_bytes
         for connection in self._connections.values():
-            octets = connection.pending_bytes + connection.out_bytes
+            octets = connection.pending_bytes + connection.errand_bytes + connection.out_bytes
             if octets and not connection.closing:
                 total += octets
                 holders.append((octets, connection.number, connection))
         for number, session in enumerate(self._connecting.sessions.values()):
             octets = session.outbox.held_bytes + session.inflight.held_bytes
-            if octets:
+            if session.number:
+                kept += octets
+            elif octets:
                 total += octets
                 holders.append((octets, -number, session))
-        if total > self.bytes_max:
+        self._keeping.is_full = kept > self.bytes_max * KEPT_SHARE
+        left = self.bytes_max - min(kept, int(self.bytes_max * KEPT_SHARE))
+        if total > left:
             holders.sort(key=lambda holder: holder[:2])
-            while holders and total > self.bytes_max * RELIEF:
+            while holders and total > left * RELIEF:
                 octets, _, holder = holders.pop()
                 total -= self._relieve(holder, octets, now)
-        self.held = total
+        self._is_tight = total > left * RELIEF
+        self.held = total + kept
         self._checked_at = now
         self.unmeasured = 0
         self.due = self._distance()

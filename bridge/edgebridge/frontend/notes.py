@@ -47,7 +47,7 @@ class Notes:
             self.missed += 1
             return
         session = connection.session
-        who = client if session is None else session.client_id
+        who = client[:TEXT_MAX] if session is None else session.client_id
         self._notes.append(Note(code, who, connection.peer, int(reason), text[:TEXT_MAX]))
 
     def take(self) -> tuple[list[Note], int]:

@@ -3,7 +3,7 @@ from edgebroker.node.routes cimport Route, Routes
 
 
 cdef class Plan:
-    cdef public bint is_quick, is_system
+    cdef public bint is_quick, takes_long
     cdef public list readers, texts
     cdef public Py_ssize_t readers_v311
     cdef public Route route
@@ -13,6 +13,7 @@ cdef class Plan:
 cdef class Plans:
     cdef Routes _routes
     cdef long long _epoch
+    cdef public bint is_joined
     cdef public dict known
     cpdef forget(self)
     cpdef refresh(self)

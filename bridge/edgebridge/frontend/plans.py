@@ -15,15 +15,16 @@ class Plan:
     `readers` and `texts` go together; the first `readers_v311` of them speak 3.1.1, the rest version 5.
     """
 
-    __slots__ = ("is_quick", "is_system", "readers", "readers_v311", "route", "texts", "topic")
+    __slots__ = ("is_quick", "readers", "readers_v311", "route", "takes_long", "texts", "topic")
 
-    def __init__(self, topic: str, route: Route) -> None:
+    def __init__(self, topic: str, route: Route, is_joined: bool) -> None:
         self.topic = topic
         self.route = route
-        self.is_system = topic.startswith("$")
+        self.takes_long = is_joined or topic.startswith("$")
+        """Its publications may be for somebody else than readers here, or for nobody."""
         self.readers: list[Connection] = []
         self.texts: list[str] = []
-        self.is_quick = route.extractor is None and not self.is_system and not route.groups
+        self.is_quick = route.extractor is None and not self.takes_long and not route.groups
         by_dialect: dict[bool, list[tuple[Connection, str]]] = {False: [], True: []}
         for copy in route.copies:
             connection: Connection | None = copy.receiver.connection
@@ -40,11 +41,13 @@ class Plan:
 class Plans:
     """The plans of the topics seen lately, by the topic's bytes as they come off the wire."""
 
-    __slots__ = ("_epoch", "_routes", "known")
+    __slots__ = ("_epoch", "_routes", "is_joined", "known")
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
         self._epoch = -1
+        self.is_joined = False
+        """There are other gateways, who may want any publication."""
         self.known: dict[bytes, Plan] = {}
 
     def forget(self) -> None:
@@ -65,7 +68,7 @@ class Plans:
             topic = _topic_of(octets)
             route = self._routes.route(topic)
             self.refresh()  # a full route cache starts anew, and so do we: there are never more plans than routes
-            plan = self.known[octets] = Plan(topic, route)
+            plan = self.known[octets] = Plan(topic, route, self.is_joined)
         return plan
 
 

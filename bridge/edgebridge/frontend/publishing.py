@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from edgebridge.frontend.answers import UNKNOWN, answer
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
-from edgebridge.frontend.keeping import Keeping
+from edgebridge.frontend.keeping import KEPT_BYTES_MAX, Keeping
 from edgebridge.frontend.notes import TRACED, Notes
 from edgebridge.session.retained import Retained
 from edgebridge.session.session import Session
@@ -22,8 +23,12 @@ from edgebroker.errors import TopicInvalid
 from edgebroker.instants import SECOND, Instant
 from edgebroker.node.node import Node
 from edgebroker.node.routes import Route
+from edgebroker.node.subscriptions import Copy
 from edgebroker.publication import Publication
 from edgebroker.topics import parse_topic_name
+
+if TYPE_CHECKING:
+    from edgebridge.frontend.overlay import Overlay
 
 FORWARDED: Final = (
     Property.PAYLOAD_FORMAT_INDICATOR,
@@ -77,6 +82,10 @@ class QueueRefuses(ProtocolError):
     reason = ReasonCode.QUOTA_EXCEEDED
 
 
+class MemoryRefuses(QueueRefuses):
+    """What waits for kept sessions fills its part of memory, and a reader that is away or behind would get more."""
+
+
 class Publishing:
     """Messages in, whoever they come from."""
 
@@ -100,7 +109,10 @@ class Publishing:
         self.checks_format = False
         """Whether a payload that is said to be UTF-8 must be."""
         self._asks_for_room = asks_for_room
+        self.overlay: Overlay | None = None
         self.notes = Notes()
+        self.is_memory_full: Callable[[Instant], bool] = lambda now: False
+        """Whether what waits for kept sessions still fills its part of memory: asked if `keeping.is_full`."""
         self.refused = 0
         """Messages not accepted: to topics that start with "$", with a payload that is not what it is said to be, or
         to be retained beyond the store's bounds."""
@@ -138,8 +150,8 @@ class Publishing:
             if not connection.is_v5:  # who cannot be told must not believe it was taken
                 raise
             reason = ReasonCode.QUOTA_EXCEEDED
-        if publication.user and publication.number and (context := sampled(publication.user)) is not None:
-            self.notes.add(TRACED, connection, 0, f"{context.trace_id} {publication.number} {topic}")
+        if publication.trace is not None and publication.number:
+            self.notes.add(TRACED, connection, 0, f"{publication.trace.trace_id} {publication.number} {topic}")
         if publish.qos == 2:
             if reason == ReasonCode.SUCCESS or not connection.is_v5:
                 session.received.add(publish.packet_id)
@@ -189,8 +201,14 @@ class Publishing:
     def publish_will(self, session: Session, will: Will, now: Instant) -> None:
         """Publish *will* for the client that is gone, if it may say that. Nobody hears a refusal; it is counted."""
         publish = Publish(will.topic, will.payload, will.qos, will.retain, properties=will.properties)
+        keeping = self._keeping
+        keeping.taking_will(session, will.qos)
         with suppress(DiskRefuses, QueueRefuses):
             self._offered(session, self._publication(session.client_id, will.topic, publish, now), now)
+        if keeping.is_taking:
+            keeping.taken(now)
+        else:
+            keeping.not_taken()
 
     def _offered(self, session: Session, publication: Publication, now: Instant) -> ReasonCode:
         """As `accept`, if the client may publish that."""
@@ -215,6 +233,12 @@ class Publishing:
         if self._keeping.is_refusing and self._must_be_kept(publication, route):
             self.refused += 1
             raise DiskRefuses(f"the disk takes nothing: {self._keeping.trouble}")
+        if publication.held_bytes() > KEPT_BYTES_MAX and self._must_be_kept(publication, route):
+            self.refused += 1
+            raise DiskRefuses(f"a message of more than {KEPT_BYTES_MAX:,} bytes cannot be kept")
+        if self._keeping.is_full and self._would_wait(publication, route) and self.is_memory_full(now):
+            self.refused += 1
+            raise MemoryRefuses("memory is full of messages that wait for readers")
         if self._asks_for_room and not (
             self._delivery.has_room(publication, route.copies_for(publication))
             and self._delivery.has_room_in(route.wanting(), publication)
@@ -235,13 +259,26 @@ class Publishing:
         """Whether somebody is promised that *publication* is on disk."""
         if not publication.qos:
             return False
+        if self.overlay is not None:  # somebody elsewhere may be promised it
+            return True
         copies = route.copies_for(publication)
         members = [member.alone() for group in route.wanting() for member in group.members]
         return publication.retain or any(copy.qos and copy.receiver.number for copy in (*copies, *members))
 
+    def _would_wait(self, publication: Publication, route: Route) -> bool:
+        """Whether *publication* would be kept for a reader that is away or behind."""
+        return publication.qos > 0 and (
+            any(_is_late(copy) for copy in route.copies_for(publication))
+            or any(all(_is_late(member.alone()) for member in group.members) for group in route.wanting())
+        )
+
     def route(self, publication: Publication, route: Route, now: Instant) -> None:
         """Hand *publication* to the node, which numbers it, and its copies to their readers."""
-        self._delivery.deliver(publication, route.accept(publication, self._node.ledger, now), now)
+        if self.overlay is None:
+            copies = route.accept(publication, self._node.ledger, now)
+        else:
+            copies = self.overlay.accept(publication, route, now)
+        self._delivery.deliver(publication, copies, now)
 
     def has_right_format(self, payload: bytes, properties: Properties) -> bool:
         """Whether *payload* is what its format indicator says, if that matters here (section 3.3.2.3.2)."""
@@ -276,6 +313,7 @@ class Publishing:
         if not properties:
             return Publication(client, topic, publish.payload, publish.qos, publish.retain, now)
         expiry_s = number(properties, Property.MESSAGE_EXPIRY_INTERVAL, -1)
+        user = user_properties(properties)
         forwarded: Properties = {name: properties[name] for name in FORWARDED if name in properties}
         return Publication(
             client,
@@ -286,10 +324,16 @@ class Publishing:
             now,
             properties=forwarded or None,
             expires_at=now + expiry_s * SECOND if expiry_s >= 0 else None,
-            user=user_properties(properties),
+            user=user,
             content_type=text(properties, Property.CONTENT_TYPE, "") or None,
             properties_bytes=len(encode_properties(forwarded)),
+            trace=sampled(user),
         )
+
+
+def _is_late(copy: Copy) -> bool:
+    session: Session = copy.receiver
+    return copy.qos > 0 and session.number > 0 and session.is_behind
 
 
 def _is_own_state(publication: Publication) -> bool:

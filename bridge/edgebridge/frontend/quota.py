@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgebridge.session.tokenbucket import Meter
 from edgebroker import limits
 from edgebroker.instants import Instant
+from edgebroker.tokenbucket import Meter
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,13 @@ class Quota:
     publish_bytes_per_s: int = 0
     """Per client; 0: no bound."""
     filter_tests_max: int = limits.FILTER_TESTS_PER_CLIENT_MAX
-    """Elementary tests in all content filters of one client."""
+    """Elementary tests in all content filters of one client; `session.filterbill` says how they are counted."""
+    filter_patterns_max: int = limits.FILTER_PATTERNS_PER_CLIENT_MAX
+    """`LIKE` patterns in them that are no plain prefix."""
+    filter_attributes_max: int = limits.FILTER_ATTRIBUTES_PER_CLIENT_MAX
+    """Different attributes that they ask for."""
+    filter_clients_max: int = limits.FILTER_CLIENTS_MAX
+    """All clients of one user, or of one address if nobody is asked who he is, have so many times that together."""
     subscriptions_max: int = limits.SUBSCRIPTIONS_PER_CLIENT_MAX
     """Of one client."""
     memory_bytes_max: int = limits.MEMORY_BYTES_MAX

@@ -17,7 +17,7 @@ def change_quota(frontend: Frontend, quota: Quota, now: Instant) -> None:
     frontend.admission = Admission(quota, now)
     frontend.admission.turned_away = turned_away
     frontend.input.connect_bytes_max = quota.connect_bytes_max
-    frontend.subscribing.filter_tests_max = quota.filter_tests_max
+    frontend.subscribing.filters.quota = quota
     frontend.node.subscriptions_per_client_max = quota.subscriptions_max
     frontend.memory.bytes_max = quota.memory_bytes_max
     frontend.memory.check(now)

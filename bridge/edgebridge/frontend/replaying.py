@@ -8,16 +8,16 @@ others, as fast as its client reads. While a client has REPLAYS_MAX such subscri
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.session.carriers import SubscriptionRequest
 from edgebridge.session.retained import Retained
 from edgebridge.session.session import Session
+from edgebroker.event import Attributes
 from edgebroker.filters import Extractor
 from edgebroker.instants import Instant
-from edgebroker.names import ClientId
 from edgebroker.node.node import Node
 from edgebroker.node.subscriptions import Copy, Subscription
 from edgebroker.publication import Publication
@@ -60,16 +60,20 @@ class Replay:
         if wanted is None:
             return True
         self._extractor = self._extractor or Extractor(wanted.attributes)
-        attributes = self._extractor.extract(
-            kept.payload,
-            topic=kept.topic,
-            qos=kept.qos,
-            retain=True,
-            client=kept.publisher,
-            user=kept.user,
-            content_type=kept.content_type,
-        )
-        return wanted.accepts(attributes)
+        return wanted.accepts(attributes_of(kept, self._extractor))
+
+
+def attributes_of(kept: Publication, extractor: Extractor) -> Attributes:
+    """What filters may ask of a retained message."""
+    return extractor.extract(
+        kept.payload,
+        topic=kept.topic,
+        qos=kept.qos,
+        retain=True,
+        client=kept.publisher,
+        user=kept.user,
+        content_type=kept.content_type,
+    )
 
 
 class Replaying:
@@ -79,6 +83,10 @@ class Replaying:
         self._node = node
         self._delivery = delivery
         self._retained = retained
+        self.looked = 0
+        """Places looked at so far."""
+        self.is_elsewhere: Callable[[str], bool] | None = None
+        """Whether what is kept of a topic is a copy, and its original can be asked for; None: everything is ours."""
 
     def begin(self, subscription: Subscription, request: SubscriptionRequest, skips_own: bool, now: Instant) -> bool:
         """Send what matches a new subscription, with *skips_own* but the client's own. False if some has to wait."""
@@ -90,6 +98,24 @@ class Replaying:
             session.replays = deque()
         session.replays.append(replay)
         return False
+
+    def hand_over(
+        self,
+        subscription: Subscription,
+        request: SubscriptionRequest,
+        skips_own: bool,
+        kept: Publication,
+        now: Instant,
+    ) -> None:
+        """Send a message that is kept elsewhere, if a new subscription wants it."""
+        replay = Replay(subscription, request, skips_own, iter(()))
+        if self._holds(subscription) and replay.wants(kept):
+            self._send(kept, replay.copy, now)
+
+    def _holds(self, subscription: Subscription) -> bool:
+        """Whether it has neither ended nor been replaced by another, which has its own replay."""
+        own = self._node.subscriptions.of(subscription.client)
+        return own.get(subscription.text) is subscription
 
     def go_on(self, session: Session, now: Instant) -> None:
         """Send some more of what waits, if there is room."""
@@ -111,15 +137,18 @@ class Replaying:
         """Look at REPLAY_AT_ONCE places, or until there is no room. True if there is nothing left."""
         subscription = replay.subscription
         session: Session = subscription.receiver
-        if self._node.subscriptions.of(ClientId(session.client_id)).get(subscription.text) is not subscription:
-            return True  # ended, or replaced by another that has its own
+        if not self._holds(subscription):
+            return True
         for _ in range(REPLAY_AT_ONCE):
             if not self.has_room(session):
                 return False
             kept = next(replay.matches, _END)
+            self.looked += 1
             if kept is _END:
                 return True
             if kept is None or kept.has_expired(now) or not replay.wants(kept):
+                continue
+            if self.is_elsewhere is not None and self.is_elsewhere(kept.topic):
                 continue
             self._send(kept, replay.copy, now)
         return False
@@ -137,9 +166,10 @@ class Replaying:
             user=kept.user,
             content_type=kept.content_type,
             properties_bytes=kept.properties_bytes,
+            trace=kept.trace,
         )
         again.number = self._node.ledger.accept(
-            now, kept.publisher, 1, kept.topic, kept.qos, len(kept.payload), 1, Cause.NONE
+            now, kept.publisher, 1, kept.topic, kept.qos, len(kept.payload), 1, Cause.NONE, kept.trace
         )
         self._delivery.deliver_retained(again, copy, now)
 

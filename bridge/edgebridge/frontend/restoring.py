@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from edgebridge.frontend.connecting import Connecting
+from edgebridge.frontend.entitling import Entitling
 from edgebridge.frontend.keeping import Keeping
 from edgebridge.frontend.subscribing import Subscribing
 from edgebridge.session.acl import Acl, Rule, read_rule
@@ -31,6 +32,9 @@ from edgebroker.names import ClientId
 from edgebroker.node.node import Node
 from edgebroker.publication import Publication
 
+if TYPE_CHECKING:
+    from edgebridge.frontend.overlay import Overlay
+
 RESTATE: Final = ("restate",)
 """The deadline at which a snapshot goes on."""
 AT_ONCE: Final = 64
@@ -47,6 +51,7 @@ class Restoring:
         node: Node,
         keeping: Keeping,
         connecting: Connecting,
+        entitling: Entitling,
         subscribing: Subscribing,
         retained: Retained,
         durability: Durability,
@@ -56,9 +61,11 @@ class Restoring:
         self._node = node
         self._keeping = keeping
         self._connecting = connecting
+        self._entitling = entitling
         self._subscribing = subscribing
         self._retained = retained
         self._restating: Iterator[bytes] | None = None
+        self.overlay: Overlay | None = None
         self.complaints: list[str] = []
         """What could not be taken back, in words for the operator."""
 
@@ -66,6 +73,8 @@ class Restoring:
 
     def restore(self, stored: Stored, now: Instant) -> None:
         """Take back what *stored* says; `keeping.clock` must be set. To be called before anything else happens."""
+        if stored.is_undone:
+            self._keeping.append(bytes((Kind.UNDONE,)), False, now)
         self._keeping.last_session = stored.last_session
         for publication in stored.retained.values():
             publication.accepted_at -= self._keeping.clock
@@ -78,6 +87,8 @@ class Restoring:
         for message in messages.values():
             self._node.ledger.take_up(now, message.publication, message.copies)
         for session in self._connecting.sessions.values():
+            if not stored.sessions[session.number].gone_at:
+                self._keeping.gone(session, now)  # or a gateway that is often off would let no session expire
             for entry in [*session.inflight, *session.outbox]:
                 publication = entry.publication
                 self._node.ledger.made(now, publication.publisher, session.client_id, publication.number, 1, entry.qos)
@@ -90,7 +101,7 @@ class Restoring:
         session.expiry_s, session.gone_at = kept.expiry_s, gone_at
         session.waits, session.patience_us = self._durability.waits, self._durability.patience_us
         session.claims = None if kept.claims is None else Acl({}, tuple(self._rules(kept)))
-        self._connecting.entitle(session)
+        self._entitling.entitle(session)
         session.will = kept.will
         session.received = kept.received
         for asked in kept.subscriptions.values():
@@ -105,7 +116,7 @@ class Restoring:
                 stored.accepted_at -= self._keeping.clock
                 stored.expires_at = self._instant(stored.expires_at)
             messages[stored.stored].copies += 1
-            entry = Entry(stored, copy.qos, copy.retain, copy.identifiers, copy.label or stored.topic)
+            entry = Entry(stored, copy.qos, copy.retain, copy.identifiers, copy.text)
             entry.number = session.last_copy = number_
             entry.released = copy.released
             if copy.packet_id:
@@ -150,7 +161,7 @@ class Restoring:
                 self._restating = None
                 self._keeping.end_snapshot(now)
                 return
-            self._keeping.append_again(record, now)
+            self._keeping.append(record, False, now)
         self._node.timers.set(RESTATE, now + 1)
 
     def _state(self, begun: int, now: Instant) -> Iterator[bytes]:
@@ -161,7 +172,8 @@ class Restoring:
         for session in list(self._connecting.sessions.values()):
             if not session.number:
                 continue
-            yield session_record(session)
+            is_away = session.connection is None
+            yield session_record(session, is_away)
             for text in list(session.asked):
                 if session.number and text in session.asked:
                     yield session.asked[text]
@@ -177,6 +189,8 @@ class Restoring:
             publication = self._retained.find(topic)
             if publication is not None and not topic.startswith(SYSTEM_TOPICS):
                 yield retained_record(publication, self._keeping.clock)
+        if self.overlay is not None:
+            yield from self.overlay.records()
 
     def _copy(self, session: Session, entry: Entry, begun: int) -> bytes:
         """A copy; the first of its message says the message too."""

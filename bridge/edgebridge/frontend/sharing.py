@@ -36,8 +36,9 @@ class Sharing:
 
     def left(self, session: Session, now: Instant) -> None:
         """A client is away and its session waits: what was never sent goes to members that are there."""
-        if len(self._node.groups) and session.outbox:
-            for entry in session.outbox.pick(lambda entry: self._has_heir(entry, must_be_present=True)):
+        heirs = {name for name in session.outbox.groups if self._is_anybody_present(name)}
+        if heirs:  # else nobody looks at what waits, which may be much
+            for entry in session.outbox.pick(lambda entry: entry.text in heirs and self._has_heir(entry, True)):
                 self._hand_over(session, entry, now)
 
     def ended(self, session: Session, now: Instant) -> None:
@@ -47,8 +48,13 @@ class Sharing:
         for entry in [entry for entry in session.inflight if entry.qos == 1 and self._has_heir(entry)]:
             session.inflight.settle(entry.packet_id, 1)
             self._hand_over(session, entry, now)
-        for entry in session.outbox.pick(self._has_heir):
-            self._hand_over(session, entry, now)
+        if session.outbox.groups:
+            for entry in session.outbox.pick(self._has_heir):
+                self._hand_over(session, entry, now)
+
+    def _is_anybody_present(self, name: str) -> bool:
+        group = self._node.groups.find(name)
+        return group is not None and any(member.receiver.is_present for member in group.members)
 
     def _group(self, entry: Entry) -> Group | None:
         """Copies of groups bear the group's name."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
+from edgebridge.frontend.errands import WORK_AT_ONCE, Errand, begin
+from edgebridge.frontend.filterquota import FilterQuota, FiltersTooCostly
 from edgebridge.frontend.keeping import Keeping
-from edgebridge.frontend.replaying import Replaying
+from edgebridge.frontend.replaying import REPLAYS_MAX, Replaying
 from edgebridge.frontend.sharing import Sharing
 from edgebridge.session.carriers import (
     FILTER_PREFIX,
@@ -18,6 +21,7 @@ from edgebridge.session.carriers import (
     filter_topic,
     parse_subscription,
 )
+from edgebridge.session.filterbill import Weight
 from edgebridge.session.records import subscription_record
 from edgebridge.session.session import Session
 from edgebridge.session.stored import StoredSubscription
@@ -27,125 +31,210 @@ from edgebridge.wire.packets import SubAck, Subscribe, SubscriptionOption, Unsub
 from edgebridge.wire.properties import Properties, Property, subscription_identifiers, user_properties
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.errors import EdgebrokerError, FilterInvalid, FilterTooComplex, TopicInvalid
-from edgebroker.filters import Filter
 from edgebroker.instants import Instant
-from edgebroker.limits import FILTER_TESTS_PER_CLIENT_MAX
 from edgebroker.node.effects import Granted, Refused
 from edgebroker.node.events import Subscribed, Unsubscribed
 from edgebroker.node.node import Node
 from edgebroker.node.subscriptions import Subscription
 
+if TYPE_CHECKING:
+    from edgebridge.frontend.overlay import Overlay
+
 REASON_STRING_MAX: Final = 1_024  # characters; enough for the longest refusal of a filter with what is wrong in it
+ENTRY_BYTES: Final = 256  # what an entry of a packet takes until all are done, with its answer
+
+# Work in units of `errands.WORK_AT_ONCE`, about a microsecond. Of text each counts a quarter of its characters too.
+READ_WORK: Final = 2  # to read an entry of the packet, which is done when its errand begins
+ENTRY_WORK: Final = 16  # a subscription that comes or goes
+TEST_WORK: Final = 4  # an elementary test that is put into the matching tree, or taken out
+REPLAY_WORK: Final = 8  # to begin with retained messages
+LOOK_WORK: Final = 8  # to look at a retained message, and to send it
 
 
 class StoreRefuses(EdgebrokerError):
     """What is asked for would have to be kept, and the disk takes nothing."""
 
 
-_REASONS: Final[tuple[tuple[type[EdgebrokerError], ReasonCode], ...]] = (
-    (FilterInvalid, ReasonCode.TOPIC_FILTER_INVALID),
-    (FilterTooComplex, ReasonCode.QUOTA_EXCEEDED),
-    (TopicInvalid, ReasonCode.TOPIC_FILTER_INVALID),
-    (StoreRefuses, ReasonCode.QUOTA_EXCEEDED),
+_REASONS: Final[tuple[tuple[type[EdgebrokerError], ReasonCode, str], ...]] = (
+    (FilterInvalid, ReasonCode.TOPIC_FILTER_INVALID, "filter_invalid"),
+    (FiltersTooCostly, ReasonCode.QUOTA_EXCEEDED, "filters_too_costly"),
+    (FilterTooComplex, ReasonCode.QUOTA_EXCEEDED, "filter_too_complex"),
+    (TopicInvalid, ReasonCode.TOPIC_FILTER_INVALID, "topic_filter_invalid"),
+    (StoreRefuses, ReasonCode.QUOTA_EXCEEDED, "disk"),
 )
+"""What the client hears, and the cause under which it is counted."""
 _SEND_IF_NEW, _SEND_NEVER = 1, 2  # retain handling (section 3.8.3.1)
+
+
+class DiskFails(ProtocolViolation):
+    """What was granted was to be kept, and the disk failed before it was answered. The client is not to blame."""
+
+    reason = ReasonCode.QUOTA_EXCEEDED
+
+
+class _Answer(NamedTuple):
+    """To one entry of a SUBSCRIBE, and the work it was."""
+
+    reason: int
+    work: int
+    why: str
+    granted: Granted | None = None
+    request: SubscriptionRequest | None = None
 
 
 class Subscribing:
     """What clients ask for, and what they get at once: the answer, then the retained messages that match."""
 
     def __init__(
-        self, node: Node, delivery: Delivery, keeping: Keeping, sharing: Sharing, replaying: Replaying
+        self,
+        node: Node,
+        delivery: Delivery,
+        keeping: Keeping,
+        sharing: Sharing,
+        replaying: Replaying,
+        filters: FilterQuota,
     ) -> None:
         self._node = node
         self._delivery = delivery
         self._keeping = keeping
         self._sharing = sharing
         self.replaying = replaying
-        self.filter_tests_max = FILTER_TESTS_PER_CLIENT_MAX
-        """Elementary tests in all content filters of one client."""
+        self.overlay: Overlay | None = None
+        self.filters = filters
+        self.refused: Counter[str] = Counter()
+        """Entries of SUBSCRIBE that were not granted, by cause."""
 
     def on_subscribe(self, connection: Connection, subscribe: Subscribe, now: Instant) -> None:
-        """Grant or refuse each entry on its own. Raises ProtocolViolation for what the standard forbids."""
+        """Grant or refuse each entry on its own, in as many turns as it takes. Raises PacketTooLarge."""
+        count = len(subscribe.subscriptions)
+        _check_answer(connection, SubAck(subscribe.packet_id, [0] * count))
+        begin(connection, self._subscribe(connection, subscribe), count * ENTRY_BYTES)
+
+    def _subscribe(self, connection: Connection, subscribe: Subscribe) -> Errand:
         session = connection.session
         assert session is not None
-        _check_answer(connection, SubAck(subscribe.packet_id, [0] * len(subscribe.subscriptions)))
-        awaited = self._keeping.awaited
         identifiers = subscription_identifiers(subscribe.properties)
         identifier = identifiers[0] if identifiers else 0
         wheres = [value for name, value in user_properties(subscribe.properties) if name == WHERE_PROPERTY]
+        awaited = 0
         reasons: list[int] = []
-        complaints: list[str] = []
-        granted: list[tuple[Granted, SubscriptionOption, SubscriptionRequest]] = []
-        for option in subscribe.subscriptions:
-            if connection.dialect.is_bridge:
-                no_local = not option.topic_filter.startswith(SHARE_PREFIX)
-                option = replace(option, no_local=no_local, retain_as_published=True)
-            try:
-                request = _request(option, wheres)
-                self._check_disk(session)
-                self._check_tests(session, request)
-            except (TopicInvalid, FilterInvalid, FilterTooComplex, StoreRefuses) as error:
-                reasons.append(_reason_of(error))
-                complaints.append(_complaint(error, option.topic_filter, len(subscribe.subscriptions)))
-                continue
-            if session.rights is not None and not session.rights.subscribe(request.topic_filter):
-                reasons.append(ReasonCode.NOT_AUTHORIZED)
-                complaints.append(f"{request.topic_filter.text[:80]}: nothing of this may be read")
-                continue
-            for effect in self._node.handle(_wanted(session, option, request, identifier), now):
-                if isinstance(effect, Granted):
-                    reasons.append(option.qos)
-                    granted.append((effect, option, request))
-                    session.subscribed += effect.is_new
-                    _charge(session, request)
-                    self._keep(session, option, wheres, identifier, now)
-                elif isinstance(effect, Refused):
-                    reasons.append(ReasonCode.QUOTA_EXCEEDED)
-                    complaints.append(effect.reason)
-        answer = encode_packet(SubAck(subscribe.packet_id, reasons), connection.dialect)
-        if complaints and connection.has_problem_information:
-            why: Properties = {Property.REASON_STRING: "; ".join(complaints)[:REASON_STRING_MAX]}
-            explained = encode_packet(SubAck(subscribe.packet_id, reasons, why), connection.dialect)
-            if connection.fits(explained):  # [MQTT-3.9.2-1]
-                answer = explained
-        if self._keeping.awaited != awaited:
-            self._keeping.hold(connection, self._keeping.awaited)
-        connection.send(answer)
+        is_alone, why = len(subscribe.subscriptions) == 1, ""
         shares = False
         # The same filter again in one packet: what the first is owed, the last gets [5: MQTT-3.8.4-5].
         replays: dict[str, tuple[Subscription, SubscriptionRequest]] = {}
         skips_own: dict[str, bool] = {}
-        for effect, option, request in granted:
-            if request.share is not None:  # retained messages are for each subscriber, so not for one of a group
-                shares = True
-                continue
-            is_owed = option.retain_handling < _SEND_IF_NEW
-            if is_owed or (option.retain_handling < _SEND_NEVER and effect.is_new):
-                skips_own[request.text] = skips_own.get(request.text, True) and option.no_local
-            if request.text in skips_own:
-                replays[request.text] = effect.subscription, request
+        yield 0
+        now = yield READ_WORK * len(subscribe.subscriptions)
+        work = 0
+        for option in subscribe.subscriptions:
+            if reasons:  # who asks for one thing is answered in the same turn, however hard it was
+                now = yield work
+                self._check_promise(awaited)
+            if connection.dialect.is_bridge:
+                no_local = not option.topic_filter.startswith(SHARE_PREFIX)
+                option = replace(option, no_local=no_local, retain_as_published=True)
+            before = self._keeping.awaited
+            answer = self._ask(session, option, wheres, identifier, now)
+            if self._keeping.awaited != before:
+                awaited = self._keeping.awaited
+            reasons.append(answer.reason)
+            if answer.why and len(why) < REASON_STRING_MAX:
+                why += "; " * bool(why) + (answer.why if is_alone else f"{option.topic_filter[:80]}: {answer.why}")
+            granted, request = answer.granted, answer.request
+            if granted is not None and request is not None:
+                if request.share is not None:  # retained messages are for each subscriber, so not for one of a group
+                    shares = True
+                else:
+                    is_owed = option.retain_handling < _SEND_IF_NEW
+                    if is_owed or (option.retain_handling < _SEND_NEVER and granted.is_new):
+                        skips_own[request.text] = skips_own.get(request.text, True) and option.no_local
+                    if request.text in skips_own:
+                        replays[request.text] = granted.subscription, request
+            work = answer.work
+        suback = encode_packet(SubAck(subscribe.packet_id, reasons), connection.dialect)
+        if why and connection.has_problem_information:
+            properties: Properties = {Property.REASON_STRING: why[:REASON_STRING_MAX]}
+            explained = encode_packet(SubAck(subscribe.packet_id, reasons, properties), connection.dialect)
+            if connection.fits(explained):  # [MQTT-3.9.2-1]
+                suback = explained
+        self._keeping.hold(connection, awaited)
+        connection.send(suback)
+        now = yield work
         for text, (subscription, request) in replays.items():
+            while session.replays and len(session.replays) >= REPLAYS_MAX:
+                now = yield WORK_AT_ONCE
+            looked = self.replaying.looked
             self.replaying.begin(subscription, request, skips_own[text], now)
+            if self.overlay is not None:
+                self.overlay.remembering.recall(subscription, request, skips_own[text], now)
+            now = yield REPLAY_WORK + LOOK_WORK * (self.replaying.looked - looked)
         if shares:
             self._sharing.arrived(session, now)
 
     def on_unsubscribe(self, connection: Connection, unsubscribe: Unsubscribe, now: Instant) -> None:
-        """End the subscriptions with these texts. Messages on their way still arrive [MQTT-3.10.4-3]."""
+        """End the subscriptions with these texts. Messages on their way still arrive [MQTT-3.10.4-3].
+
+        Raises PacketTooLarge.
+        """
+        count = len(unsubscribe.topic_filters)
+        _check_answer(connection, UnsubAck(unsubscribe.packet_id, [0] * count))
+        begin(connection, self._unsubscribe(connection, unsubscribe), count * ENTRY_BYTES)
+
+    def _unsubscribe(self, connection: Connection, unsubscribe: Unsubscribe) -> Errand:
         session = connection.session
         assert session is not None
-        _check_answer(connection, UnsubAck(unsubscribe.packet_id, [0] * len(unsubscribe.topic_filters)))
-        awaited = self._keeping.awaited
+        awaited = 0
         reasons: list[int] = []
+        yield 0
+        now = yield READ_WORK * len(unsubscribe.topic_filters)
+        work = 0
         for text in unsubscribe.topic_filters:
+            if reasons:
+                now = yield work
+                self._check_promise(awaited)
+            before = self._keeping.awaited
             ended = self._node.handle(Unsubscribed(session.client_id, text), now)
             session.subscribed -= len(ended)
-            session.tests.pop(text, None)
+            weight = self.filters.release(session, text)
+            work = ENTRY_WORK + len(text) // 4 + TEST_WORK * (0 if weight is None else weight.tests)
             self._keeping.unsubscribed(session, text, now)
             reasons.append(ReasonCode.SUCCESS if ended else ReasonCode.NO_SUBSCRIPTION_EXISTED)
-        if self._keeping.awaited != awaited:
-            self._keeping.hold(connection, self._keeping.awaited)
+            if self._keeping.awaited != before:
+                awaited = self._keeping.awaited
+        self._keeping.hold(connection, awaited)
         connection.send(encode_packet(UnsubAck(unsubscribe.packet_id, reasons), connection.dialect))
+        yield work
+
+    def _ask(
+        self, session: Session, option: SubscriptionOption, wheres: list[str], identifier: int, now: Instant
+    ) -> _Answer:
+        """Grant or refuse one entry."""
+        work = ENTRY_WORK + len(option.topic_filter) // 4
+        try:
+            request = _request(option, wheres)
+            work += 0 if request.filter is None else request.filter.work
+            self._check_disk(session)
+            weight = self.filters.admit(session, request)
+        except (TopicInvalid, FilterInvalid, FilterTooComplex, StoreRefuses) as error:
+            reason, cause = _reason_of(error)
+            self.refused[cause] += 1
+            if cause == "filter_too_complex":  # nobody knows when that was found
+                work = WORK_AT_ONCE
+            return _Answer(reason, work + len(option.topic_filter), str(error))
+        if session.rights is not None and not session.rights.subscribe(request.topic_filter):
+            self.refused["not_authorized"] += 1
+            return _Answer(ReasonCode.NOT_AUTHORIZED, work, "nothing of this may be read")
+        if weight is not None:
+            work += TEST_WORK * weight.tests
+        [effect] = self._node.handle(_wanted(session, option, request, identifier), now)
+        if isinstance(effect, Refused):
+            self.refused["subscriptions"] += 1
+            return _Answer(ReasonCode.QUOTA_EXCEEDED, work, effect.reason)
+        assert isinstance(effect, Granted)
+        session.subscribed += effect.is_new
+        self.filters.charge(session, request.text, weight)
+        self._keep(session, option, wheres, identifier, now)
+        return _Answer(option.qos, work, "", effect, request)
 
     def restore(self, session: Session, stored: StoredSubscription, now: Instant) -> None:
         """Take back a subscription from the journal. Raises what a SUBSCRIBE would be refused for."""
@@ -155,21 +244,20 @@ class Subscribing:
         for effect in self._node.handle(_wanted(session, option, request, stored.identifier), now):
             if isinstance(effect, Granted):
                 session.subscribed += effect.is_new
-                _charge(session, request)
+                weight = None if request.filter is None else Weight.of(request.filter)
+                self.filters.charge(session, request.text, weight)
                 session.asked[stored.text] = _record(session, option, wheres, stored.identifier)
 
     def _keep(
         self, session: Session, option: SubscriptionOption, wheres: list[str], identifier: int, now: Instant
     ) -> None:
-        if session.number:
+        if session.expiry_s:
             self._keeping.subscribed(session, option.topic_filter, _record(session, option, wheres, identifier), now)
 
-    def _check_tests(self, session: Session, request: SubscriptionRequest) -> None:
-        """Raise FilterTooComplex if the content filters of the client would be too many and too large together."""
-        if request.filter is not None:
-            others = sum(session.tests.values()) - session.tests.get(request.text, 0)
-            if others + tests_in(request.filter) > self.filter_tests_max:
-                raise FilterTooComplex(f"all filters of a client have at most {self.filter_tests_max:,} tests together")
+    def _check_promise(self, awaited: int) -> None:
+        """Raise DiskFails if what was granted until *awaited* cannot be promised, and so the rest need not be done."""
+        if self._keeping.is_refusing and awaited > self._keeping.synced:
+            raise DiskFails(f"the disk takes nothing: {self._keeping.trouble}")
 
     def _check_disk(self, session: Session) -> None:
         """Raise StoreRefuses if the subscription would have to be kept on a disk that takes nothing."""
@@ -236,23 +324,5 @@ def _label(request: SubscriptionRequest) -> str:
     return f"{SHARE_PREFIX}{request.share}/{topic}"
 
 
-def _reason_of(error: EdgebrokerError) -> ReasonCode:
-    return next(reason for kind, reason in _REASONS if isinstance(error, kind))
-
-
-def _complaint(error: EdgebrokerError, topic_filter: str, entries: int) -> str:
-    return str(error) if entries == 1 else f"{topic_filter[:80]}: {error}"
-
-
-def tests_in(content_filter: Filter) -> int:
-    """The elementary tests of a filter as the matching tree holds it: what it costs in memory and, at worst, in
-    time.
-    """
-    return sum(map(len, content_filter.predicates))
-
-
-def _charge(session: Session, request: SubscriptionRequest) -> None:
-    if request.filter is None:
-        session.tests.pop(request.text, None)
-    else:
-        session.tests[request.text] = tests_in(request.filter)
+def _reason_of(error: EdgebrokerError) -> tuple[ReasonCode, str]:
+    return next((reason, cause) for kind, reason, cause in _REASONS if isinstance(error, kind))

@@ -19,9 +19,13 @@ from edgebroker.node.timers import Timers
 
 TURN: Final = ("turn",)
 QUIET: Final[Duration] = 1_000
-"""So long nobody else may have sent anything before a flood goes on. The timers of uvloop count milliseconds."""
+"""So long nobody else may have sent anything before a flood goes on. A wait for sockets counts milliseconds."""
 REST: Final[Duration] = 20_000
 """The longest it waits for that: ten times what a turn takes, so floods get a tenth of a gateway that others use."""
+
+
+REST_MAX: Final[Duration] = 1_000_000
+"""The same after a filter that was much more than a turn's part."""
 
 
 class Turns:
@@ -57,9 +61,11 @@ class Turns:
         """How many connections go on by themselves, without anything that must happen first."""
         return len(self._queue)
 
-    def hold(self, connection: Connection, now: Instant) -> None:
-        """Go on with *connection*'s input in another turn."""
+    def hold(self, connection: Connection, overdrawn: float, now: Instant) -> None:
+        """Go on with *connection*'s input in another turn. It was *overdrawn* by so many times its part of this one."""
         self.cut_short += 1
+        if overdrawn >= 1:
+            self._rested = max(self._rested, now + min(int((1 + overdrawn) * REST), REST_MAX))
         connection.is_held = True
         self.add(connection, now)
 

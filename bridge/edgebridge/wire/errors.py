@@ -68,3 +68,9 @@ class PacketTooLarge(ProtocolError):
     """A packet longer than its receiver takes."""
 
     reason = ReasonCode.PACKET_TOO_LARGE
+
+
+class TooMany(ProtocolError):
+    """A packet with more of something than its receiver takes."""
+
+    reason = ReasonCode.QUOTA_EXCEEDED

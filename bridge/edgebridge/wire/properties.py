@@ -13,6 +13,7 @@ from edgebridge.wire.errors import (
     PacketTooLarge,
     ProtocolError,
     ProtocolViolation,
+    TooMany,
     TopicAliasInvalid,
     TopicNameInvalid,
 )
@@ -58,6 +59,9 @@ Properties: TypeAlias = dict[Property, PropertyValue]
 
 PROPERTIES_BYTES_MAX: Final = 256 * 1024
 """Two fields of 64 KiB and room for user properties: an empty one takes 5 bytes here and 100 once it is read."""
+REPEATS_MAX: Final = 2_048
+"""User properties, or subscription identifiers, of one packet. 64 KiB have room for 13,000 empty ones, which take 10 ms
+to read and as long again to be written; people use ten."""
 
 
 class Carrier(IntEnum):
@@ -201,6 +205,8 @@ def read_properties(body: bytes, at: int, carrier: Carrier) -> tuple[Properties,
             if not pairs:
                 properties[Property.USER_PROPERTY] = pairs
             pairs.append(pair)
+            if len(pairs) > REPEATS_MAX:
+                raise _too_many(Property.USER_PROPERTY)
             continue
         # An identifier is a variable byte integer, but every one that exists fits one byte.
         rule = rules.get(body[at])
@@ -210,7 +216,10 @@ def read_properties(body: bytes, at: int, carrier: Carrier) -> tuple[Properties,
         if isinstance(value, int) and not rule.low <= value <= rule.high:
             raise rule.error(f"{rule.key.name} is {value}", v5=rule.clause)
         if rule.listed and carrier is not Carrier.SUBSCRIBE:
-            properties.setdefault(rule.key, []).append(value)  # type: ignore[union-attr]
+            values: list[int] = properties.setdefault(rule.key, [])  # type: ignore[assignment]
+            values.append(value)
+            if len(values) > REPEATS_MAX:
+                raise _too_many(rule.key)
         elif rule.key in properties:
             raise ProtocolViolation(f"{rule.key.name} occurs twice", v5=rule.clause)
         else:
@@ -222,6 +231,10 @@ def read_properties(body: bytes, at: int, carrier: Carrier) -> tuple[Properties,
     if Property.AUTHENTICATION_DATA in properties and Property.AUTHENTICATION_METHOD not in properties:
         raise ProtocolViolation("authentication data without a method", v5="section 3.1.2.11.10")
     return properties, at
+
+
+def _too_many(key: Property) -> TooMany:
+    return TooMany(f"{key.name} occurs more than {REPEATS_MAX:,} times", v5="section 4.13.2")
 
 
 def encode_properties(properties: Properties) -> bytes:

@@ -1,7 +1,7 @@
 """W3C Trace Context in MQTT 5: the user property `traceparent` (W3C "Trace Context: MQTT protocol").
 
 It goes from publisher to readers unaltered like every user property [5: MQTT-3.3.2-17]; the broker is no party of the
-trace and adds nothing to it. What it says is only read so that an operator can find a message that was sampled.
+trace and adds nothing to it. What it says is only read so that the logs name a message that was sampled.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
+
+from edgebroker.records import Trace
 
 TRACEPARENT: Final = "traceparent"
 _FORM: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
@@ -35,8 +37,8 @@ class TraceContext(NamedTuple):
         return cls(trace_id, parent_id, bool(int(flags, 16) & _SAMPLED))
 
 
-def sampled(user: Sequence[tuple[str, str]]) -> TraceContext | None:
-    """The context among user properties, if there is exactly one and it asks to be recorded."""
+def sampled(user: Sequence[tuple[str, str]]) -> Trace | None:
+    """The position that user properties name, if there is exactly one context and it asks to be recorded."""
     values = [value for name, value in user if name == TRACEPARENT]
     context = TraceContext.parse(values[0]) if len(values) == 1 else None
-    return context if context is not None and context.is_sampled else None
+    return Trace(context.trace_id, context.parent_id) if context is not None and context.is_sampled else None

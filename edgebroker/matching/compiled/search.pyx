@@ -14,7 +14,7 @@ from edgebroker.matching.compiled.leaves cimport Leaf, Leaves, passes
 from edgebroker.matching.compiled.members cimport LINK_WORDS_MAX, Members
 from edgebroker.matching.compiled.nodes cimport Node, maybe_at, yes_at
 
-from edgebroker.matching.reference.search import Found
+from edgebroker.matching.outcomes import Found
 
 cdef extern from *:
     int __builtin_ctzll(unsigned long long bits) noexcept

@@ -23,7 +23,7 @@ from edgebroker.matching.compiled.codes cimport (
 from edgebroker.matching.compiled.columns cimport Column, Covered, close_column, cover, open_column
 
 from edgebroker.matching.cells import high_cut, holes_of, low_cut, points_of
-from edgebroker.matching.reference.surveys import Use
+from edgebroker.matching.outcomes import Use
 from edgebroker.predicate import Kind
 
 cdef object NUMBER_KIND = Kind.NUMBER

@@ -5,7 +5,7 @@ from edgebroker.matching.reference.forks import Fork, annotate_up, count_in, gai
 from edgebroker.matching.reference.leaves import Leaves
 from edgebroker.matching.reference.nodes import Node
 from edgebroker.matching.reference.search import decide, match, route
-from edgebroker.matching.reference.surveys import Use, spread, survey
+from edgebroker.matching.reference.surveys import spread, survey
 from edgebroker.matching.reference.topictree import TopicTree
 
 KIND = "pure"
@@ -20,7 +20,6 @@ __all__ = [
     "Leaves",
     "Node",
     "TopicTree",
-    "Use",
     "annotate_up",
     "count_in",
     "decide",

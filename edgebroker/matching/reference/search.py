@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from edgebroker.event import Attributes
+from edgebroker.matching.outcomes import Found
 from edgebroker.matching.reference.buckets import Bucket
 from edgebroker.matching.reference.events import INSIDE, Event
 from edgebroker.matching.reference.forks import Fork
@@ -19,15 +20,6 @@ class Tree(Protocol):
     @property
     def root(self) -> Node:
         """The topmost node."""
-
-
-class Found(NamedTuple):
-    """The outcome of `route`."""
-
-    numbers: list[int]
-    """The local subscriptions that match."""
-    yes: int
-    """The links over which some subscription matches, one bit each."""
 
 
 def match(leaves: Leaves, trees: Sequence[Tree], attributes: Attributes) -> list[int]:

@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from edgebroker.matching.cells import Cells, high_cut, holes_of, low_cut, points_of
+from edgebroker.matching.outcomes import Use
 from edgebroker.matching.reference.buckets import Bucket, edge_of
 from edgebroker.predicate import Kind
-
-
-class Use(NamedTuple):
-    """How some leaves of a bucket use one attribute, as far as the path to the bucket does not settle it."""
-
-    tested: int
-    """Leaves that test it."""
-    cuts: list[float] | None
-    """Where their number intervals begin and end, each as often as it does; None if nobody asks for numbers."""
-    strings: list[int] | None
-    """The strings they name, in the order in which they appear; None if nobody asks for strings."""
-    booleans: bool
 
 
 def survey(bucket: Bucket) -> dict[int, Use]:

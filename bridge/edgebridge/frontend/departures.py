@@ -1,0 +1,64 @@
+"""The accounts of copies that leave for peers. A peer is a subscriber called `gateway:NAME`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from edgebridge.frontend.forwards import publication_of
+from edgebroker.instants import Instant
+from edgebroker.node.ledger import Ledger
+from edgebroker.overlay.link.lanes import event_of
+from edgebroker.overlay.messages import Forward, Message
+from edgebroker.publication import Publication
+from edgebroker.records import Cause, Fate
+
+Eid = tuple[int, int]
+
+
+class Departures:
+    """Copies on their way to peers. Without a delivery log they are only counted."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._open: dict[tuple[str, Eid], Publication] = {}  # with a log: what its rows need to say
+
+    def leaves(self, peer: str, eid: Eid, publication: Publication, now: Instant) -> None:
+        """A copy of *publication*, which is numbered and counted, is for *peer*."""
+        if self._ledger.log is not None:
+            self._ledger.made(now, publication.publisher, _subscriber(peer), publication.number, 1, publication.qos)
+            self._open[peer, eid] = publication
+
+    def take_up(self, peer: str, forward: Forward, now: Instant) -> None:
+        """A copy of an earlier run waits: it belongs to a message of this run from now on."""
+        publication = publication_of(forward, now)
+        self._ledger.take_up(now, publication, 1)
+        self.leaves(peer, forward.header.eid, publication, now)
+
+    def delivered(self, peer: str, messages: Iterable[Message], now: Instant) -> None:
+        """*peer* has them, or at QoS 0 they were written."""
+        for publication in self._ended(peer, messages, now):
+            self._ledger.deliver(now, publication, _subscriber(peer), "", publication.qos)
+
+    def dropped(self, peer: str, messages: Iterable[Message], cause: Cause, fate: Fate, now: Instant) -> None:
+        """They will not be sent: they expired, or *cause* says why."""
+        for publication in self._ended(peer, messages, now):
+            if fate is Fate.EXPIRED:
+                self._ledger.expire(now, publication, _subscriber(peer), "", publication.qos)
+            else:
+                self._ledger.drop(now, publication, _subscriber(peer), "", publication.qos, cause)
+
+    def leave(self, now: Instant) -> None:
+        """The books are closed: what is open stays queued."""
+        for (peer, _), publication in self._open.items():
+            self._ledger.leave(now, publication, _subscriber(peer), "", publication.qos)
+
+    def _ended(self, peer: str, messages: Iterable[Message], now: Instant) -> Iterable[Publication]:
+        for message in messages:
+            forward = event_of(message)
+            if forward is not None:
+                publication = self._open.pop((peer, forward.header.eid), None)
+                yield publication_of(forward, now) if publication is None else publication
+
+
+def _subscriber(peer: str) -> str:
+    return f"gateway:{peer}"

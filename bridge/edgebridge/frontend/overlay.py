@@ -1,0 +1,372 @@
+"""The front end as a gateway among others: what joins its clients, its journal and its links.
+
+How a world works with it:
+
+    overlay = joining.join(frontend, ...)         before anything is restored; then overlay.start(now)
+    stream = overlay.accepted(now, certified)     a peer's connection came in
+    stream = overlay.dialled(peer, now, certified), overlay.dial_failed(peer, now)
+    stream.feed(chunk, now), stream.lost(now)     as `overlay.link.stream` says
+    overlay.turn(now, flush)                      once per turn, before clients are flushed; *flush* writes what a
+                                                  stream has, sets `paused`, and closes its socket if it `is_over`
+    overlay.take_dials()                          whom to dial now
+    overlay.stop(now)                             says good-bye; one more `turn` writes it
+
+Deadlines are those of `frontend.fire`, and the journal is the front end's: it is on disk when that says so.
+
+An event for a peer is appended to the journal before its publisher is answered, and the answer waits for the disk with
+everything else. What one chunk of a peer leads to here goes to the disk together with the record that it was received,
+or not at all; so is a QoS 2 message with what was taken of it. So each happens once, whatever crashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from edgebridge.frontend.delivery import Delivery
+from edgebridge.frontend.departures import Departures
+from edgebridge.frontend.forwards import properties_of, publication_of
+from edgebridge.frontend.keeping import Keeping
+from edgebridge.frontend.remembering import Remembering
+from edgebroker.instants import MILLISECOND, SECOND, Instant
+from edgebroker.node.node import Node
+from edgebroker.node.peereffects import AskRetained, Effect, Hand, HandRetained, Send, Stamped
+from edgebroker.node.peers import AT_HOME, Peers
+from edgebroker.node.routes import Route
+from edgebroker.node.subscriptions import Copy
+from edgebroker.node.ways import USUAL, Ways
+from edgebroker.overlay.link.events import Delivered, Dial, Down, Dropped, LinkEvent, Received, Refused, Up
+from edgebroker.overlay.link.heartbeat import IDLE_INTERVAL, LAN_INTERVAL
+from edgebroker.overlay.link.identity import Identity
+from edgebroker.overlay.link.link import Link
+from edgebroker.overlay.link.links import Links
+from edgebroker.overlay.link.records import StoredLink, StoredLinks, run_record
+from edgebroker.overlay.link.stream import Stream
+from edgebroker.overlay.link.terms import LinkTerms
+from edgebroker.overlay.messages import Forward
+from edgebroker.overlay.topology import Topology
+from edgebroker.predicate import Predicate
+from edgebroker.publication import Publication
+from edgebroker.topics import TopicFilter
+
+OVERLAY: Final = ("overlay",)
+"""The deadline of links and routing."""
+NUMBERS_RESERVED: Final = 16_384
+"""Numbers for publishers and questions that the journal is told of ahead of need: a restart leaves out as many at most.
+While half of them are left the next are reserved; the record need not be on disk before, for one commit sees fewer."""
+NEVER: Final[Instant] = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a gateway."""
+
+    run: bytes
+    """8 random bytes."""
+    store: bytes
+    """8 bytes: of the journal's store, or random if there is none."""
+    chance: Callable[[], float]
+    """Gives numbers from 0 to 1."""
+
+
+@dataclass(slots=True)
+class _Event:
+    """One event that came or goes."""
+
+    forward: Forward
+    peers: list[str] = field(default_factory=list)
+    hand: Hand | None = None
+
+
+class Overlay:
+    """One gateway's part in a federation."""
+
+    def __init__(
+        self,
+        node: Node,
+        delivery: Delivery,
+        keeping: Keeping,
+        remembering: Remembering,
+        topology: Topology,
+        name: str,
+        run: Run,
+        now: Instant,
+        stored: StoredLinks | None = None,
+        ways: Ways = USUAL,
+    ) -> None:
+        """*stored*: what an earlier run left; `keeping.clock` must be set. Raises TopologyInvalid for the *name*."""
+        stored = StoredLinks() if stored is None else stored
+        self.topology = topology
+        self.name = name
+        self.told: list[Up | Down | Refused] = []
+        """What an operator may want to know of; whoever tells it empties the list."""
+        self.streams: list[Stream] = []
+        """Every connection with a peer, or with somebody who may turn out to be one."""
+        self._node = node
+        self._delivery = delivery
+        self._keeping = keeping
+        self._dials: list[str] = []
+        self._now = now
+        self._planned = NEVER
+        self.boot = max(stored.run + 1, (now + keeping.clock) // SECOND)
+        """Grows with every run."""
+        first = stored.numbers or self.boot * NUMBERS_RESERVED  # without a journal the clock has to do
+        self._reserved = 0
+        self.remembering = remembering
+        self.peers = Peers(topology, name, ways, boot=self.boot, first=first, keeps_retained=remembering.keeps_own)
+        self.peers.unix_offset_ms = keeping.clock // MILLISECOND
+        gateway = self.peers.gateway
+        numbers = {peer: topology.gateway(peer).number for peer in gateway.peers()}
+        identity = Identity(topology.federation, name, gateway.number, _sections(topology), numbers, run.run, run.store)
+        storage = None if keeping.journal is None else self
+        self.links = Links(
+            identity,
+            [
+                Link(
+                    peer,
+                    identity,
+                    now,
+                    run.chance,
+                    terms_of(topology, name, peer),
+                    storage,
+                    stored.links.get(peer, StoredLink()),
+                    keeping.clock,
+                )
+                for peer in numbers
+            ],
+        )
+        self.departures = Departures(node.ledger)
+        remembering.attach(self.peers, self._perform, stored)
+
+    # -- the run --------------------------------------------------------------------------------------------------
+
+    def start(self, now: Instant) -> None:
+        """Begin to dial. The front end's state is restored."""
+        self._now = now
+        self.peers.start(now)
+        self._reserve(now)
+        for link in self.links:
+            for forward in link.outbox.events():
+                self.departures.take_up(link.peer, forward, now)
+            link.start(now)
+        self.remembering.advertise(now)
+        self._node.timers.set(OVERLAY, now)
+
+    def stop(self, now: Instant) -> None:
+        """Say good-bye to all peers."""
+        for link in self.links:
+            link.stop(now)
+
+    def close_books(self, now: Instant) -> None:
+        """What waits for peers stays queued."""
+        self.departures.leave(now)
+
+    # -- connections ----------------------------------------------------------------------------------------------
+
+    def accepted(self, now: Instant, certified: str | None = None) -> Stream:
+        """A connection came in; *certified* is the name in the peer's certificate, if it showed one."""
+        return self._opened(self.links.accepted(now, certified))
+
+    def dialled(self, peer: str, now: Instant, certified: str | None = None) -> Stream:
+        """The connection to *peer* is there."""
+        return self._opened(self.links[peer].dialled(now, certified))
+
+    def dial_failed(self, peer: str, now: Instant) -> None:
+        """The connection to *peer* could not be had."""
+        self.links[peer].dial_failed(now)
+
+    def take_dials(self) -> list[str]:
+        """The peers to dial now. To each, `dialled` or `dial_failed` is the answer."""
+        dials, self._dials = self._dials, []
+        return dials
+
+    def _opened(self, stream: Stream) -> Stream:
+        self.streams.append(stream)
+        return stream
+
+    # -- turns ----------------------------------------------------------------------------------------------------
+
+    def turn(self, now: Instant, flush: Callable[[Stream], None]) -> None:
+        """Do what has come up, and let *flush* write what each connection has."""
+        self._now = now
+        while True:
+            for link in self.links:
+                for event in link.take_events():
+                    self._take(link, event, now)
+            for stream in self.streams:
+                flush(stream)
+            self.streams = [stream for stream in self.streams if not stream.is_over or stream.out]
+            if not any(link.has_events for link in self.links):
+                break
+        self._reserve(now)
+        self._plan()
+
+    def fire(self, now: Instant) -> None:
+        """The deadline OVERLAY has come."""
+        self._now = now
+        self._planned = NEVER
+        for link in self.links:
+            link.fire(now)
+        for stream in self.streams:
+            stream.fire(now)
+        self._perform(self.peers.due(now), now)
+        self.remembering.go_on(now)
+
+    def synced(self, now: Instant) -> None:
+        """The journal is on disk as far as `keeping.synced` says."""
+        for link in self.links:
+            link.synced(self._keeping.synced, now)
+
+    def _plan(self) -> None:
+        dues = [link.due() for link in self.links]
+        dues += [stream.due() for stream in self.streams]
+        dues += [self.peers.timers.next_due(), self.remembering.due(self._now)]
+        due = min((due for due in dues if due is not None), default=NEVER)
+        due = max(due, self._now + 1)  # what waits in the world's queues comes first
+        if due != self._planned and due < NEVER:
+            self._planned = due
+            self._node.timers.set(OVERLAY, due)
+
+    def _reserve(self, now: Instant) -> None:
+        """See that the journal knows of the numbers that are given next."""
+        given = self.peers.numbers.given
+        if self._keeping.journal is not None and given + NUMBERS_RESERVED // 2 > self._reserved:
+            self._reserved = given + NUMBERS_RESERVED
+            self._keeping.append(run_record(self.boot, self._reserved), False, now)
+
+    # -- the journal of the links ---------------------------------------------------------------------------------
+
+    def append(self, record: bytes, waits: bool) -> int:
+        """Take a record of a link."""
+        return self._keeping.append(record, waits, self._now)
+
+    def records(self) -> Iterator[bytes]:
+        """All that the journal has to know, said again for a snapshot."""
+        yield run_record(self.boot, self._reserved)
+        for link in self.links:
+            yield from link.records()
+        yield from self.remembering.records()
+
+    # -- local clients --------------------------------------------------------------------------------------------
+
+    def subscribed(
+        self, number: int, topic_filter: TopicFilter, predicates: tuple[Predicate, ...], now: Instant
+    ) -> None:
+        """A subscription holds."""
+        self._perform(self.peers.subscribed(number, topic_filter, predicates, now), now)
+
+    def unsubscribed(self, number: int, now: Instant) -> None:
+        """It ended."""
+        self.remembering.ended(number)
+        self._perform(self.peers.unsubscribed(number, now), now)
+
+    def accept(self, publication: Publication, route: Route, now: Instant) -> tuple[Copy, ...]:
+        """As `route.accept`; and what peers want of *publication*, by a local client, is on its way to them."""
+        ledger = self._node.ledger
+        if publication.topic.startswith(AT_HOME):
+            return route.accept(publication, ledger, now)
+        effects = self.peers.published(publication, now, properties_of(publication), not publication.qos)
+        for effect in effects:
+            if isinstance(effect, Stamped):
+                self.remembering.stamped(effect.header, publication, now)
+        peers = self._perform(effects, now, self.peers.last)
+        copies = route.accept(publication, ledger, now, len(peers))
+        for peer in peers:
+            self.departures.leaves(peer, self.peers.last, publication, now)
+        return copies
+
+    # -- peers ----------------------------------------------------------------------------------------------------
+
+    def _take(self, link: Link, event: LinkEvent, now: Instant) -> None:
+        match event:
+            case Received(peer, messages):
+                self._keeping.begin_together()
+                for message in messages:
+                    self._perform(self.peers.received(peer, message, now), now)
+                if self._keeping.is_together:
+                    link.handled(now)
+                    self._keeping.end_together(now)
+                else:  # there is nothing but the record that says so
+                    self._keeping.end_together(now)
+                    link.handled(now)
+            case Dial(peer):
+                self._dials.append(peer)
+            case Up(peer):
+                self.told.append(event)
+                self._perform(self.peers.link_up(peer, now), now)
+            case Down(peer):
+                self.told.append(event)
+                self._perform(self.peers.link_down(peer, now), now)
+            case Refused():
+                self.told.append(event)
+            case Delivered(peer, events):
+                self.departures.delivered(peer, events, now)
+            case Dropped(peer, messages, cause, fate):
+                self.departures.dropped(peer, messages, cause, fate, now)
+
+    def _perform(self, effects: Iterable[Effect], now: Instant, own: tuple[int, int] | None = None) -> list[str]:
+        """Do what routing wants done. Returns the peers that get the event *own*, which is not in the books yet.
+
+        What leaves goes first: if the gateway crashes in between, what comes again must not be taken for known.
+        """
+        self._now = now
+        events: dict[tuple[int, int], _Event] = {}
+        for effect in effects:
+            match effect:
+                case Send(peer, message, service):
+                    self.links[peer].send(message, service, now)
+                    if isinstance(message, Forward):
+                        events.setdefault(message.header.eid, _Event(message)).peers.append(peer)
+                case Hand(forward):
+                    events.setdefault(forward.header.eid, _Event(forward)).hand = effect
+                case Stamped():
+                    pass
+                case AskRetained(request, interest):
+                    self.remembering.asked(request, interest, now)
+                case HandRetained(number, forward):
+                    self.remembering.answered(number, publication_of(forward, now), now)
+        mine = events.pop(own, None) if own is not None else None
+        for event in events.values():
+            self._enter(event, now)
+        return [] if mine is None else mine.peers
+
+    def _enter(self, event: _Event, now: Instant) -> None:
+        """An event of another gateway, or one that had to wait: it is in the books from now on, with its copies."""
+        forward, ledger = event.forward, self._node.ledger
+        publication = publication_of(forward, now)
+        if event.hand is not None and not forward.topic.startswith(AT_HOME):
+            if forward.retain and event.hand.is_entry:
+                self.remembering.keep(publication, forward.header, now)
+            keeping = self._keeping
+            if forward.qos == 2:  # no reader may have it before that is on disk
+                keeping.open_together(now)
+                keeping.is_taking = True
+            route = self._node.routes.route(forward.topic)
+            self._delivery.deliver(publication, route.accept(publication, ledger, now, len(event.peers)), now)
+            keeping.is_taking = False
+        elif event.peers:
+            publication.number = ledger.accept(
+                now, forward.client, 1, forward.topic, forward.qos, len(forward.payload), len(event.peers)
+            )
+        for peer in event.peers:
+            self.departures.leaves(peer, forward.header.eid, publication, now)
+
+
+def terms_of(topology: Topology, name: str, peer: str) -> LinkTerms:
+    """On what terms gateway *name* keeps up the link to *peer*."""
+    connection = topology.connection(name, peer)
+    uplink = connection.uplink
+    return LinkTerms(
+        dials=connection.dial.dialler == name,
+        heartbeat=IDLE_INTERVAL if uplink.kind == "metered" else LAN_INTERVAL,
+        batch=uplink.batch_ms * MILLISECOND,
+        deflates=uplink.kind == "metered",
+        bytes_per_s=uplink.bytes_per_s or 0,
+        bytes_per_day=uplink.bytes_per_day or 0,
+    )
+
+
+def _sections(topology: Topology) -> dict[str, bytes]:
+    """A digest of each part of a topology, so that a difference has a name."""
+    return {"topology": bytes.fromhex(topology.digest)}

@@ -1,0 +1,198 @@
+"""Retained messages of a federation: kept where they are published and where they enter a site, asked for elsewhere.
+
+A kept message has a *stamp*, the header with which it went out: it says whose gateway has the original, and which of
+two is newer. A copy whose original can be asked for is not given to a new subscriber: the answer is never older.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from edgebridge.frontend.forwards import forward_of
+from edgebridge.frontend.keeping import Keeping
+from edgebridge.frontend.replaying import Replaying, attributes_of
+from edgebridge.session.carriers import SubscriptionRequest
+from edgebridge.session.retained import Retained
+from edgebroker.filters import Extractor
+from edgebroker.header import Header, host_of
+from edgebroker.instants import MILLISECOND, Instant
+from edgebroker.interest import Interest
+from edgebroker.node.peereffects import Effect
+from edgebroker.node.peers import AT_HOME, Peers
+from edgebroker.node.subscriptions import Subscription
+from edgebroker.overlay.link.records import StoredLinks, stamp_record
+from edgebroker.publication import Publication
+from edgebroker.topics import TopicFilter
+
+ANSWERED_AT_ONCE: Final = 100
+"""Places in the store looked at for one question in one go: 1 ms."""
+PACE: Final = 5 * MILLISECOND
+QUESTIONS_MAX: Final = 1_000
+"""Questions that wait here for their answers; more are not answered."""
+PENDING_MAX: Final = 10_000
+"""Subscriptions that wait for answers of others; the oldest is forgotten first."""
+
+
+class _Question:
+    """What a peer asks for, as far as it was answered."""
+
+    def __init__(self, request: int, interest: Interest, matches: Iterator[Publication | None]) -> None:
+        self.request = request
+        self.matches = matches
+        self._interest = interest
+        self._extractor = Extractor(sorted({test.attribute for test in interest.predicate}))
+
+    def means(self, kept: Publication) -> bool:
+        """Whether *kept* is asked for."""
+        return self._interest.accepts(kept.topic, attributes_of(kept, self._extractor))
+
+
+class Remembering:
+    """The front end's retained messages as the federation sees them."""
+
+    def __init__(self, keeping: Keeping, retained: Retained, replaying: Replaying) -> None:
+        self._keeping = keeping
+        self._retained = retained
+        self._replaying = replaying
+        self._stamps: dict[str, Header] = {}
+        self._questions: deque[_Question] = deque()
+        self._asking: dict[int, tuple[Subscription, SubscriptionRequest, bool]] = {}
+        self._peers: Peers | None = None
+        self._perform: Callable[[Iterable[Effect], Instant], object] = lambda effects, now: None
+
+    def __len__(self) -> int:
+        """Stamps, of which some may have lost their message."""
+        return len(self._stamps)
+
+    def attach(self, peers: Peers, perform: Callable[[Iterable[Effect], Instant], object], stored: StoredLinks) -> None:
+        """Ask and answer through *peers*."""
+        self._peers = peers
+        self._perform = perform
+        self._stamps = dict(stored.stamps)
+        self._replaying.is_elsewhere = self.is_elsewhere
+
+    def advertise(self, now: Instant) -> None:
+        """Show others what an earlier run kept for its own clients."""
+        assert self._peers is not None
+        for topic in list(self._stamps):
+            kept = self._retained.find(topic)
+            if kept is None:
+                del self._stamps[topic]
+            elif self._is_own(topic):
+                self._perform(self._peers.advertise(kept.publisher, topic, now), now)
+
+    # -- what is kept ---------------------------------------------------------------------------------------------
+
+    def stamped(self, header: Header, publication: Publication, now: Instant) -> None:
+        """A local client's *publication* went out with *header*, and is kept if anything of its topic is."""
+        if publication.payload and self._retained.find(publication.topic) is publication:
+            self._stamp(publication.topic, header, now)
+        else:
+            self._stamps.pop(publication.topic, None)
+
+    def keep(self, publication: Publication, header: Header, now: Instant) -> None:
+        """A message to be retained entered the site here. It is kept unless a newer one is."""
+        topic = publication.topic
+        before = self._stamps.get(topic)
+        if before is not None and _age(before) > _age(header) and self._retained.find(topic) is not None:
+            return
+        if not self._retained.messages_max or not self._retained.keep(publication):
+            return
+        if publication.payload:
+            self._stamp(topic, header, now)
+        else:
+            self._stamps.pop(topic, None)
+        self._keeping.retained(publication, now)
+
+    def keeps_own(self, topic_filter: TopicFilter) -> bool:
+        """Whether a message of a local client is kept under *topic_filter*."""
+        return any(kept is not None and self._is_own(kept.topic) for kept in self._retained.walk(topic_filter))
+
+    def is_elsewhere(self, topic: str) -> bool:
+        """Whether what is kept of *topic* is a copy whose original can be asked for."""
+        stamp = self._stamps.get(topic)
+        return stamp is not None and self._peers is not None and self._peers.is_asked(stamp)
+
+    def records(self) -> Iterator[bytes]:
+        """All that the journal has to know, said again."""
+        for topic, header in list(self._stamps.items()):
+            if topic in self._stamps and self._retained.find(topic) is not None:
+                yield stamp_record(topic, header)
+
+    # -- late subscribers -----------------------------------------------------------------------------------------
+
+    def recall(self, subscription: Subscription, request: SubscriptionRequest, skips_own: bool, now: Instant) -> None:
+        """Ask others for what a new subscription wants."""
+        if request.topic_filter.text.startswith(AT_HOME):
+            return
+        assert self._peers is not None
+        while len(self._asking) >= PENDING_MAX:
+            del self._asking[next(iter(self._asking))]
+        self._asking[subscription.number] = (subscription, request, skips_own)
+        predicates = ((),) if request.filter is None else request.filter.predicates
+        self._perform(self._peers.recall(subscription.number, request.topic_filter, predicates, now), now)
+
+    def answered(self, number: int, publication: Publication, now: Instant) -> None:
+        """One message for the local subscription *number*."""
+        asking = self._asking.get(number)
+        if asking is not None:
+            self._replaying.hand_over(*asking, publication, now)
+
+    def ended(self, number: int) -> None:
+        """The subscription is no more."""
+        self._asking.pop(number, None)
+
+    # -- questions of peers ---------------------------------------------------------------------------------------
+
+    def asked(self, request: int, interest: Interest, now: Instant) -> None:
+        """A peer asks."""
+        if len(self._questions) < QUESTIONS_MAX:
+            self._questions.append(_Question(request, interest, self._retained.walk(interest.topic_filter)))
+            self.go_on(now)
+
+    def due(self, now: Instant) -> Instant | None:
+        """When to go on."""
+        return now + PACE if self._questions else None
+
+    def go_on(self, now: Instant) -> None:
+        """Answer some more."""
+        if not self._questions:
+            return
+        question = self._questions[0]
+        for _ in range(ANSWERED_AT_ONCE):
+            try:
+                kept = next(question.matches)
+            except StopIteration:
+                self._questions.popleft()
+                return
+            if kept is not None and not kept.has_expired(now):
+                self._answer(question, kept, now)
+        self._questions.rotate(-1)
+
+    def _answer(self, question: _Question, kept: Publication, now: Instant) -> None:
+        assert self._peers is not None
+        header = self._stamps.get(kept.topic)
+        if header is not None and question.means(kept):
+            self._perform(self._peers.retained(question.request, forward_of(kept, header, now), now), now)
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _stamp(self, topic: str, header: Header, now: Instant) -> None:
+        for _ in range(min(2, len(self._stamps))):  # messages expire, and nobody tells us: two are looked at for each
+            known = next(iter(self._stamps))
+            stamp = self._stamps.pop(known)
+            if self._retained.find(known) is not None:
+                self._stamps[known] = stamp
+        self._stamps[topic] = header
+        if self._keeping.journal is not None:
+            self._keeping.append(stamp_record(topic, header), False, now)
+
+    def _is_own(self, topic: str) -> bool:
+        stamp = self._stamps.get(topic)
+        return stamp is not None and self._peers is not None and host_of(stamp.publisher) == self._peers.gateway.number
+
+
+def _age(header: Header) -> tuple[int, int, int]:
+    return (header.published_ms, *header.eid)

@@ -1,0 +1,179 @@
+"""What settings say of peers, and how they are dialled: what is taken, what is refused, and in which words."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from edgebroker.cli.check import command as check
+from edgebroker.cli.links import shown
+from edgebroker.overlay.address import Address
+from edgebroker.world.peering.change import prepare_change
+from edgebroker.world.peering.dialler import NoAnswer, dial
+from edgebroker.world.peering.membership import load_membership
+from edgebroker.world.settings import Settings, SettingsRefused
+
+TOPOLOGY = """
+[federation]
+name = "plant"
+[factor]
+tree = "a"
+[[site]]
+name = "here"
+[[site]]
+name = "there"
+[[gateway]]
+name = "gw-here"
+site = "here"
+address = "127.0.0.1:7884"
+[[gateway]]
+name = "gw-there"
+site = "there"
+address = "127.0.0.1:7885"
+"""
+NEW_SITE = """
+[[site]]
+name = "yonder"
+[[gateway]]
+name = "gw-yonder"
+site = "yonder"
+address = "127.0.0.1:7886"
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Of gw-here."""
+    path = tmp_path / "topology.toml"
+    path.write_text(TOPOLOGY)
+    return Settings.defaults().overridden(topology=path, name="gw-here")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("port = 7884", "overlay.port: does nothing without topology; name the topology file, or leave the line out"),
+        (
+            'topology = "t"\ntls_key = "k"',
+            "overlay.tls_key: stands without tls_certificate; tls_certificate, tls_key, tls_ca go together",
+        ),
+        (
+            'topology = "t"\ntls_certificate = "c"\ntls_key = "k"',
+            "stands without tls_ca; tls_certificate, tls_key, tls_ca go together",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(text: str, told: str) -> None:
+    with pytest.raises(SettingsRefused) as refused:
+        Settings.parse(f"[overlay]\n{text}\n", "f.toml", Path())
+    assert told in str(refused.value)
+
+
+def test_check_looks_into_the_topology_and_the_certificates(tmp_path: Path, settings: Settings) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text('[node]\nname = "gw-nowhere"\n[overlay]\ntopology = "topology.toml"\n')
+    assert "none is called 'gw-nowhere'" in CliRunner().invoke(check, [str(file)]).output
+    file.write_text(
+        '[node]\nname = "gw-here"\n[overlay]\ntopology = "topology.toml"\n'
+        'tls_certificate = "c.crt"\ntls_key = "c.key"\ntls_ca = "ca.crt"\n'
+    )
+    refused = CliRunner().invoke(check, [str(file)])
+    assert refused.exit_code == 2
+    assert "overlay.tls_certificate: " in refused.output
+    assert "c.crt cannot be read: No such file" in refused.output
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (
+            TOPOLOGY.replace("7885", "7999"),
+            ["topology: gateway gw-there has address 127.0.0.1:7999, had 127.0.0.1:7885"],
+        ),
+        (
+            TOPOLOGY.replace('name = "there"\n', 'name = "there"\nuplink = "metered"\n'),
+            ["topology: the link to gw-there has other terms in FILE: they hold after a restart of this gateway"],
+        ),
+        (
+            TOPOLOGY + NEW_SITE,
+            ["topology: FILE has other sites or gateways than before: it holds after a restart of this gateway"],
+        ),
+    ],
+)
+def test_a_new_topology_holds_as_far_as_it_can(settings: Settings, text: str, lines: list[str]) -> None:
+    path = settings.overlay.topology
+    assert path is not None
+    before = load_membership(settings)
+    path.write_text(text)
+    change = prepare_change(before, settings)
+    assert list(change.lines) == [line.replace("FILE", str(path)) for line in lines]
+    assert (change.membership.topology is before.topology) == any("restart" in line for line in lines)
+
+
+def test_what_running_gateways_cannot_take_is_refused(settings: Settings) -> None:
+    before = load_membership(settings)
+    assert settings.overlay.topology is not None
+    settings.overlay.topology.write_text(TOPOLOGY.replace('name = "gw-there"', 'name = "gw-there"\nnumber = 7'))
+    with pytest.raises(SettingsRefused, match="gateway gw-there has number 7, had 1; a federation takes that only if"):
+        prepare_change(before, settings)
+
+
+class Caller(asyncio.Protocol):
+    """Somebody who dials."""
+
+
+@pytest.fixture
+def closed() -> Iterator[Address]:
+    """Where nobody listens: the port is taken, and stays silent."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield Address("127.0.0.1", taken.getsockname()[1])
+
+
+def test_addresses_are_dialled_one_after_the_other(closed: Address) -> None:
+    async def reach() -> int:
+        came = asyncio.Event()
+        server = await asyncio.get_running_loop().create_server(lambda: Answerer(came), "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        await dial([closed, Address("127.0.0.1", port)], Caller, None)
+        await came.wait()
+        server.close()
+        return 1
+
+    assert asyncio.run(reach())
+
+
+class Answerer(asyncio.Protocol):
+    """Somebody who is dialled."""
+
+    def __init__(self, came: asyncio.Event) -> None:
+        self._came = came
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._came.set()
+
+
+def test_if_nobody_answers_it_is_said_of_each_address_why(closed: Address) -> None:
+    with pytest.raises(NoAnswer) as no_answer:
+        asyncio.run(dial([closed, Address("no-such-host.invalid", 1)], Caller, None))
+    first, second = str(no_answer.value).split("; ")
+    assert first.startswith(f"{closed}: ")
+    assert second.startswith("no-such-host.invalid:1: ")
+
+
+def test_links_are_shown_with_the_reason_of_those_that_are_down() -> None:
+    row = {
+        "peer": "gw-there", "up": False, "refused": True, "reason": "the topologies differ", "congested": False,
+        "links": ["aLink", "iLink a"], "round_trip_ms": None, "offset_ms": None, "waiting": 12, "waiting_bytes": 2048,
+        "dropped": {"queue_full": 3},
+    }  # fmt: skip
+    found = {"name": "gw-here", "federation": "plant", "tls": True, "links": [row]}
+    *_, line, reason = shown(json.loads(json.dumps(found)))
+    assert line.split() == "gw-there refused aLink, iLink a - - 12 2.0 KiB 3 queue_full".split()
+    assert reason == "gw-there: the topologies differ"

@@ -1,0 +1,81 @@
+"""P6: what is remembered for each topic is bounded in bytes too, for a client may make up topics of 64 KiB."""
+
+from __future__ import annotations
+
+from edgebridge.session.access import Access
+from edgebridge.session.acl import Acl, read_rule
+from edgebridge.session.rights import DECISIONS_MAX, Rights
+from edgebridge.session.rulebook import RuleBook
+from edgebroker.limits import MIB, ROUTES_MAX, TOPIC_BYTES_MAX
+from edgebroker.names import ClientId
+from edgebroker.node.effects import Effect, Granted, Refused
+from edgebroker.node.events import ClientGone, Subscribed, Unsubscribed
+from edgebroker.node.ledger import Ledger
+from edgebroker.node.node import Node
+from edgebroker.topics import USUAL_CHARS, TopicFilter
+
+LONG = "x" * 60_000
+
+
+def remembered(*rights: Rights) -> list[str]:
+    return [topic for one in rights for topic in (*one._reads, *one._writes)]
+
+
+def test_decisions_about_long_topics_do_not_fill_memory() -> None:
+    rights = RuleBook(Acl.parse("topic #")).rights("", "client")
+    for number in range(1_000):
+        assert rights.writes(f"{number}/{LONG}")
+        assert rights.read(f"{number}/{LONG}").is_always
+    count = len(remembered(rights))
+    assert 1 <= count < 8 * MIB // len(LONG)
+
+
+def test_clients_with_claims_share_one_bound() -> None:
+    access = Access()
+    claims = Acl({}, (read_rule("write own/#"),))
+    several = [access.rights("pump", f"client-{number}", claims) for number in range(5)]
+    own = [rights for rights in several if rights is not None]
+    assert len(own) == 5
+    for rights in own:
+        for number in range(DECISIONS_MAX // 2):
+            assert rights.writes(f"own/{number}")
+    count = len(remembered(*own))
+    assert 1 <= count <= DECISIONS_MAX
+
+
+def test_routes_of_long_topics_do_not_fill_memory() -> None:
+    routes = Node(Ledger()).routes
+    for number in range(1_000):
+        routes.route(f"{number}/{LONG}")
+    assert 1 <= len(routes) < 8 * MIB // len(LONG)
+    routes.forget()
+    for number in range(ROUTES_MAX):
+        routes.route(f"short/{number}")
+    assert len(routes) == ROUTES_MAX
+
+
+def test_subscriptions_of_one_client_do_not_fill_memory() -> None:
+    node = Node(Ledger(), subscriptions_per_client_max=1_000)
+    client = ClientId("client")
+
+    def ask(text: str) -> Effect:
+        [effect] = node.handle(Subscribed(client, text, TopicFilter.parse(text), None, 0, False, None), 0)
+        return effect
+
+    most = 1_000 * USUAL_CHARS
+    granted = [text for number in range(50) if isinstance(ask(text := f"{number}/{LONG}"), Granted)]
+    assert len(granted) == most // len(f"0/{LONG}") == 4
+    assert ask("5/" + LONG) == Refused("5/" + LONG, "all subscriptions of a client have at most 256,000 characters")
+    assert isinstance(ask(granted[0]), Granted), "the same again takes no more room"
+    assert isinstance(ask("short"), Granted)
+    node.handle(Unsubscribed(client, granted[0]), 0)
+    assert isinstance(ask("5/" + LONG), Granted)
+    node.handle(ClientGone(client), 0)
+    assert [isinstance(ask(text), Granted) for text in granted] == [True] * 4
+
+
+def test_one_longest_subscription_is_always_allowed() -> None:
+    node = Node(Ledger(), subscriptions_per_client_max=1)
+    longest = "x" * TOPIC_BYTES_MAX
+    [effect] = node.handle(Subscribed(ClientId("c"), longest, TopicFilter.parse(longest), None, 0, False, None), 0)
+    assert isinstance(effect, Granted)

@@ -1,0 +1,63 @@
+"""Checking passwords beside the loop: nobody is kept waiting by those who did not wait for their answer."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from edgebridge.frontend.authenticating import Verification
+from edgebridge.frontend.connection import Connection
+from edgebridge.session.lifecycle import State
+from edgebridge.session.verdict import ANYBODY, Verdict
+from edgebroker.world.verifying import Verifying
+
+
+@dataclass
+class Slow:
+    """A question that waits until it may be answered."""
+
+    may_answer: threading.Event
+    answered: list[int] = field(default_factory=list)
+    is_slow: bool = True
+
+    def answer(self, unix_s: int) -> Verdict:
+        assert self.may_answer.wait(10)
+        self.answered.append(unix_s)
+        return ANYBODY
+
+
+def asked(number: int, question: Slow) -> Verification:
+    connection = Connection(number, "192.0.2.1:1", [], 1_000, 0)
+    connection.state = State.AUTHENTICATING
+    return Verification(connection, cast(Any, question))
+
+
+def test_who_left_before_it_was_its_turn_is_not_hashed_for() -> None:
+    async def story() -> None:
+        done: list[int] = []
+        last = asyncio.Event()
+
+        def told(verification: Verification, verdict: Verdict) -> None:
+            done.append(verification.connection.number)
+            if verification.connection.number == 1_000:
+                last.set()
+
+        verifying = Verifying(asyncio.get_running_loop(), told)
+        may_answer = threading.Event()
+        question = Slow(may_answer)
+        stormed = [asked(number, question) for number in range(100)]
+        for verification in stormed:
+            verifying.run(verification)
+        for verification in stormed:  # all of them hang up at once
+            verification.connection.state = State.CLOSED
+        verifying.run(asked(1_000, question))
+        may_answer.set()
+        await asyncio.wait_for(last.wait(), 10)
+        verifying.stop()
+        # Two threads had begun with one each; the last is the one that waits.
+        assert len(question.answered) <= 3
+        assert len(done) == len(question.answered)
+
+    asyncio.run(story())

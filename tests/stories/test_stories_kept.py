@@ -1,0 +1,110 @@
+"""What is kept when memory is short, and when another mode holds (P1, P2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgebridge.frontend.quota import Quota
+from edgebridge.frontend.terms import Terms
+from edgebridge.session.durability import MEMORY
+from edgebridge.wire.packets import Connect, PubAck, Publish
+from edgebridge.wire.properties import Property
+from edgebroker.instants import SECOND
+from edgebroker.records import Cause
+
+
+def full(play: Any, script: str) -> Any:
+    """A front end after *script*, when what waits for a kept session has filled its part of memory."""
+    play(script, quota=Quota(memory_bytes_max=10_000), is_stored=True)
+    for _ in range(15):
+        play(f'p > PUBLISH some qos=1 "{"x" * 600}"    p < PUBACK')
+    frontend = play.broker.frontend
+    frontend.memory.check(play.broker.simulation.now)
+    assert frontend.keeping.is_full
+    return frontend
+
+
+def test_what_was_acknowledged_is_kept_and_what_comes_is_refused(play_v5: Any) -> None:
+    """P2: a kept queue is never shed. Its reader may come and fetch it; then there is room again."""
+    frontend = full(
+        play_v5,
+        """
+        away > CONNECT clean=0 session=3600       away < CONNACK
+        away > SUBSCRIBE some qos=1               away < SUBACK granted=1
+        away cut
+        here > CONNECT clean=0 session=3600       here < CONNACK
+        here > SUBSCRIBE other qos=1              here < SUBACK granted=1
+        p > CONNECT                               p < CONNACK
+    """,
+    )
+    play_v5("""
+        p > PUBLISH some qos=1 "refused"    p < PUBACK reason=0x97 why~"memory is full"
+        p > PUBLISH some qos=2 "refused"    p < PUBREC reason=0x97
+        p > PUBLISH some "nobody there"
+        p > PUBLISH other qos=1 "taken"     p < PUBACK    here < PUBLISH other qos=1 "taken"
+        here > PUBACK
+    """)
+    assert Cause.MEMORY_FULL not in play_v5.broker.ledger.dropped
+    assert len(frontend.connecting.sessions["away"].outbox) == 15
+    away = play_v5.client("away")
+    away.send(Connect("away", False, properties={Property.SESSION_EXPIRY_INTERVAL: 3_600}))
+    for _ in range(30):
+        play_v5.broker.simulation.run_until(play_v5.broker.simulation.now + SECOND)
+        for packet in away.take():
+            if isinstance(packet, Publish):
+                away.send(PubAck(packet.packet_id))
+    play_v5("""
+        p > PUBLISH some qos=1 "taken"    p < PUBACK    away < PUBLISH some qos=1 "taken"
+    """)
+    assert not frontend.memory.is_full(play_v5.broker.simulation.now)
+
+
+def test_a_group_is_refused_only_if_all_of_its_members_are_behind(play_v5: Any) -> None:
+    full(
+        play_v5,
+        """
+        away > CONNECT clean=0 session=3600     away < CONNACK
+        away > SUBSCRIBE $share/g/job qos=1     away < SUBACK granted=1
+        away > SUBSCRIBE some qos=1             away < SUBACK granted=1
+        away cut
+        here > CONNECT clean=0 session=3600     here < CONNACK
+        here > SUBSCRIBE $share/g/job qos=1     here < SUBACK granted=1
+        p > CONNECT                             p < CONNACK
+    """,
+    )
+    play_v5("""
+        p > PUBLISH job qos=1 "one"    p < PUBACK    here < PUBLISH job qos=1 "one"
+        here > PUBACK
+        here cut
+        p > PUBLISH job qos=1 "two"    p < PUBACK reason=0x97
+    """)
+
+
+def test_a_session_follows_the_mode_that_holds_when_its_client_comes(play_v5: Any) -> None:
+    """What it held in memory is on disk before CONNACK says so."""
+    play_v5("bob > CONNECT    bob < CONNACK", Terms(durability=MEMORY), is_stored=True)
+    play_v5("""
+    alice > CONNECT clean=0 session=3600
+    alice < CONNACK present=0 user.filter=1 user.durability=memory
+    alice > SUBSCRIBE t/# qos=2          alice < SUBACK granted=2
+    alice > SUBSCRIBE x qos=1            alice < SUBACK granted=1
+    alice > UNSUBSCRIBE x                alice < UNSUBACK
+    alice > PUBLISH u qos=2 id=9 "mine"  alice < PUBREC
+    bob > PUBLISH t/1 qos=1 "one"        bob < PUBACK    alice < PUBLISH t/1 qos=1 "one" id=1
+    alice cut
+    bob > PUBLISH t/1 qos=2 "two"        bob < PUBREC
+    """)
+    broker = play_v5.broker
+    assert broker.frontend.keeping.journal.lsn == 0
+    broker.frontend.connecting._terms = Terms()
+    play_v5("""
+    alice > CONNECT clean=0 session=3600
+    alice < CONNACK present=1 user.filter=1 user.durability=sync
+    alice < PUBLISH t/1 qos=1 "one" id=1 dup=1
+    alice < PUBLISH t/1 qos=2 "two" id=2
+    broker crashes                       alice < CLOSED    bob < CLOSED
+    """)
+    kept = broker.frontend.connecting.sessions["alice"]
+    assert list(kept.asked) == ["t/#"]
+    assert kept.received == {9}
+    assert [(entry.publication.payload, entry.packet_id) for entry in kept.inflight] == [(b"one", 1), (b"two", 2)]

@@ -1,0 +1,217 @@
+"""Clients of gateways at several sites, who do not know that there are several."""
+
+from __future__ import annotations
+
+from edgebridge.frontend.overlay import NUMBERS_RESERVED
+from edgebroker.overlay.factor import Factor
+from edgebroker.overlay.scot import Scot
+from edgebroker.overlay.topology import Topology
+from edgebroker.simworld.federated import Federated
+from edgebroker.simworld.gateways import Gateways
+from edgebroker.simworld.simulation import Simulation
+
+HOMES = {"ann": "a.0", "bob": "b.0", "cem": "a.1", "dee": "b.1", "eva": "b.2"}
+
+
+def federation(is_stored: bool = False) -> Federated:
+    gateways = Gateways(Simulation(7), Topology.product(Scot(Factor.parse("a-b"), 3)), is_stored=is_stored)
+    gateways.meet()
+    return Federated(gateways, HOMES)
+
+
+def all_balanced(sites: Federated) -> None:
+    for gateway in sites.gateways:
+        ledger = gateway.ledger
+        ended = ledger.delivered + ledger.expired + sum(ledger.dropped.values())
+        assert ledger.matched == ended + ledger.queued
+        assert ledger.queued == gateway.waiting, gateway.name
+
+
+def test_a_filter_at_another_site_gets_what_it_asks_for() -> None:
+    sites = federation()
+    sites.play("""
+    dee > CONNECT                                   dee < CONNACK
+    dee > SUBSCRIBE $filter/temp%3E30/+/climate     dee < SUBACK granted=0
+    ann > CONNECT                                   ann < CONNACK
+    ann > PUBLISH hall/climate '{"temp":31}'        dee < PUBLISH hall/climate '{"temp":31}'
+    ann > PUBLISH hall/climate '{"temp":29}'
+    ann > PUBLISH hall/door '{"temp":31}'
+    dee > UNSUBSCRIBE $filter/temp%3E30/+/climate   dee < UNSUBACK
+    ann > PUBLISH hall/climate '{"temp":31}'
+    """)
+    all_balanced(sites)
+
+
+def test_qos_is_kept_across_sites_and_order_too() -> None:
+    sites = federation(is_stored=True)
+    sites.play("""
+    dee > CONNECT                   dee < CONNACK
+    dee > SUBSCRIBE t qos=2         dee < SUBACK granted=2
+    ann > CONNECT                   ann < CONNACK
+    ann > PUBLISH t qos=1 "one"     ann < PUBACK         dee < PUBLISH t qos=1 "one"
+    dee > PUBACK
+    ann > PUBLISH t qos=2 "two"     ann < PUBREC         dee < PUBLISH t qos=2 "two"
+    ann > PUBREL                    ann < PUBCOMP
+    dee > PUBREC                    dee < PUBREL
+    dee > PUBCOMP
+    ann > PUBLISH t "three"         dee < PUBLISH t "three"
+    """)
+    all_balanced(sites)
+
+
+def test_what_mqtt_knows_of_a_message_crosses_with_it() -> None:
+    sites = federation()
+    said = 't "x" type="a/b" response="r" correlation="c" format=1 user.k="v" user.l="w"'
+    sites.play(f"""
+    dee > CONNECT          dee < CONNACK
+    dee > SUBSCRIBE t      dee < SUBACK granted=0
+    ann > CONNECT          ann < CONNACK
+    ann > PUBLISH {said}   dee < PUBLISH {said}
+    """)
+
+
+def test_a_will_is_heard_at_other_sites() -> None:
+    sites = federation()
+    sites.play("""
+    dee > CONNECT              dee < CONNACK
+    dee > SUBSCRIBE gone/#     dee < SUBACK granted=0
+    ann > CONNECT will=gone/ann will-payload="ann"    ann < CONNACK
+    ann cut                    dee < PUBLISH gone/ann "ann"
+    """)
+    all_balanced(sites)
+
+
+def test_late_subscribers_anywhere_get_the_newest_retained_message() -> None:
+    sites = federation()
+    sites.play("""
+    ann > CONNECT                     ann < CONNACK
+    ann > PUBLISH t retain=1 "old"
+    dee > CONNECT                     dee < CONNACK
+    dee > SUBSCRIBE t                 dee < SUBACK granted=0    dee < PUBLISH t retain=1 "old"
+    ann > PUBLISH t retain=1 "new"    dee < PUBLISH t "new"
+    bob > CONNECT                     bob < CONNACK
+    bob > SUBSCRIBE t                 bob < SUBACK granted=0    bob < PUBLISH t retain=1 "new"
+    cem > CONNECT                     cem < CONNACK
+    cem > SUBSCRIBE $filter/value%3D'new'/#   cem < SUBACK granted=0    cem < PUBLISH t retain=1 "new"
+    ann > PUBLISH t retain=1 ""       dee < PUBLISH t ""        bob < PUBLISH t ""
+    eva > CONNECT                     eva < CONNACK
+    eva > SUBSCRIBE t                 eva < SUBACK granted=0
+    """)
+    all_balanced(sites)
+
+
+def test_the_copy_of_a_retained_message_serves_while_its_gateway_is_away() -> None:
+    sites = federation()
+    gateways = sites.gateways
+    sites.play("""
+    dee > CONNECT                      dee < CONNACK
+    dee > SUBSCRIBE t                  dee < SUBACK granted=0
+    ann > CONNECT                      ann < CONNACK
+    ann > PUBLISH t retain=1 "kept"    dee < PUBLISH t "kept"
+    """)
+    for peer in gateways["a.0"].roads:
+        gateways.road("a.0", peer).cut()
+    sites.play("""
+    wait 1s
+    cem > CONNECT         cem < CONNACK
+    cem > SUBSCRIBE t     cem < SUBACK granted=0    cem < PUBLISH t retain=1 "kept"
+    """)
+
+
+def test_retained_messages_are_found_after_their_gateway_started_anew() -> None:
+    sites = federation(is_stored=True)
+    sites.play("""
+    ann > CONNECT                               ann < CONNACK
+    ann > PUBLISH t retain=1 qos=1 "kept"       ann < PUBACK
+    broker crashes                              ann < CLOSED
+    wait 20s
+    dee > CONNECT                               dee < CONNACK
+    dee > SUBSCRIBE t                           dee < SUBACK granted=0    dee < PUBLISH t retain=1 "kept"
+    """)
+
+
+def test_each_gateway_gives_a_shared_message_to_one_member() -> None:
+    sites = federation()
+    sites.play("""
+    dee > CONNECT                 dee < CONNACK
+    dee > SUBSCRIBE $share/g/t    dee < SUBACK granted=0
+    cem > CONNECT                 cem < CONNACK
+    cem > SUBSCRIBE t             cem < SUBACK granted=0
+    ann > CONNECT                 ann < CONNACK
+    ann > PUBLISH t "x"           dee < PUBLISH t "x"    cem < PUBLISH t "x"
+    """)
+
+
+def test_a_session_that_is_away_at_another_site_gets_what_came() -> None:
+    sites = federation(is_stored=True)
+    sites.play("""
+    dee > CONNECT clean=0 session=3600    dee < CONNACK present=0
+    dee > SUBSCRIBE t qos=1               dee < SUBACK granted=1
+    dee cut
+    ann > CONNECT                         ann < CONNACK
+    ann > PUBLISH t qos=1 "x"             ann < PUBACK
+    """)
+    sites.gateways["b.1"].crash()
+    sites.play("""
+    wait 20s
+    ann > PUBLISH t qos=1 "y"             ann < PUBACK
+    dee > CONNECT clean=0 session=3600    dee < CONNACK present=1
+    dee < PUBLISH t qos=1 "x"             dee < PUBLISH t qos=1 "y"
+    """)
+
+
+def test_nothing_acknowledged_is_lost_while_the_way_is_cut() -> None:
+    sites = federation(is_stored=True)
+    sites.play("""
+    dee > CONNECT                dee < CONNACK
+    dee > SUBSCRIBE t qos=1      dee < SUBACK granted=1
+    ann > CONNECT                ann < CONNACK
+    """)
+    for road in sites.gateways.roads.values():
+        road.cut()
+    sites.play("""
+    ann > PUBLISH t qos=1 "x"    ann < PUBACK
+    broker crashes               ann < CLOSED
+    """)
+    for road in sites.gateways.roads.values():
+        road.mend()
+    sites.play('wait 60s    dee < PUBLISH t qos=1 "x"    dee > PUBACK')
+    all_balanced(sites)
+
+
+def test_topics_of_one_gateway_stay_there() -> None:
+    sites = federation()
+    sites.play("""
+    dee > CONNECT                 dee < CONNACK
+    dee > SUBSCRIBE $SYS/broker/connection/#    dee < SUBACK granted=0
+    ann > CONNECT                 ann < CONNACK
+    ann > PUBLISH $SYS/broker/connection/ann/state "1"
+    """)
+
+
+def test_stamps_of_messages_that_expired_go() -> None:
+    sites = federation()
+    short = "\n".join(f'ann > PUBLISH short/{number} retain=1 expiry=1 "x"' for number in range(40))
+    long = "\n".join(f'ann > PUBLISH long/{number} retain=1 "x"' for number in range(40))
+    sites.play(f"ann > CONNECT    ann < CONNACK\n{short}\nwait 1s")
+    remembering = sites.gateways["a.0"].overlay.remembering
+    assert len(remembering) == 40
+    sites.play(f"wait 120s\n{long}\nwait 1s")
+    assert len(remembering) == 40
+
+
+def test_numbers_of_publishers_do_not_come_again_after_a_power_cut() -> None:
+    sites = federation(is_stored=True)
+    gateway = sites.gateways["a.0"]
+    given = 0
+    for _ in range(3):
+        before = gateway.overlay.peers.numbers
+        assert before.given >= given
+        for _ in range(10):
+            before.given += 4 * NUMBERS_RESERVED  # more than the clock would allow for
+            sites.play("wait 1s")
+        given = before.given
+        gateway.crash()
+        sites.gateways.meet()
+        assert gateway.overlay.peers.numbers is not before
+    assert gateway.overlay.peers.numbers.given >= given
