@@ -5,7 +5,6 @@ Exit codes: 0 done, 1 done and the answer is bad, 2 refused (usage, settings, or
 
 from __future__ import annotations
 
-import difflib
 import sys
 from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -23,9 +22,11 @@ COMMANDS = {
     "sub": "Subscribe by topic and content, and print what arrives.",
     "explain": "Show how a filter is understood and found.",
     "status": "Show how a running gateway is.",
+    "links": "Show how a running gateway stands with its peers.",
     "top": "Watch a running gateway.",
     "trace": "Watch packets and fates of some clients or topics.",
     "check": "Check a settings file, or a running gateway.",
+    "topology": "Check, draw and plan how sites and gateways are joined.",
     "token": "Make and check signed tokens, and keys for them.",
     "acl": "Check an access-control file, and ask what it allows.",
     "certificate": "Make more certificates, and new ones in time.",
@@ -34,7 +35,7 @@ COMMANDS = {
     "journal": "Check and read what a gateway keeps.",
     "log": "Read, sum up and export delivery logs.",
     "bench": "Measure this broker, side by side with another.",
-    "simulate": "Repeat published experiments.",
+    "experiment": "Repeat published experiments.",
     "demo": "A gateway, devices, subscribers and a report, in one go.",
 }
 """Name -> one line for --help. Each is `command` in the module of that name in this folder, or in the one below."""
@@ -69,6 +70,8 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if not args[0].startswith("-") and args[0] not in COMMANDS:
+            import difflib  # 0.2 MiB that only a slip costs
+
             nearest = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"Did you mean '{nearest[0]}'?" if nearest else f"There are: {', '.join(COMMANDS)}."
             ctx.fail(f"No such command '{args[0]}'. {hint}")

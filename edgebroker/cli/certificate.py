@@ -1,9 +1,10 @@
-"""`edgebroker certificate client|server`: more certificates of the authority that `init` made, and new ones in time."""
+"""`edgebroker certificate`: more certificates of the authority that `init` made, new ones in time, and some revoked."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -38,18 +39,19 @@ def client(names: tuple[str, ...], directory: Path, days: int) -> None:
 
     Where `certificate_user = "common name"` is set, whoever shows it is the user NAME.
     """
-    for name in names:
-        if not NAME.fullmatch(name):
-            raise click.UsageError(f"{name!r}: 1 to 64 letters, digits, '.', '_' or '-'")
-    authority = _authority(directory)
-    folder = directory / "clients"
-    taken = [path for name in names for path in (folder / f"{name}.crt", folder / f"{name}.key") if path.exists()]
-    if taken:
-        raise Refused(f"{', '.join(map(str, taken))}: there already; nothing is overwritten")
-    folder.mkdir(exist_ok=True)
-    for name in names:
-        pair = authority.client(folder, name, days)
-        click.echo(f"{pair.certificate}, {pair.key}")
+    _issue(names, directory, "clients", Authority.client, days)
+
+
+@command.command()
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@_directory
+@_days
+def gateway(names: tuple[str, ...], directory: Path, days: int) -> None:
+    """A certificate for each gateway NAME of a federation, in DIR/gateways. None is overwritten.
+
+    By it and by ca.crt its peers know it: `tls_certificate`, `tls_key` and `tls_ca` under [overlay].
+    """
+    _issue(names, directory, "gateways", Authority.gateway, days)
 
 
 @command.command()
@@ -72,6 +74,40 @@ def server(hosts: tuple[str, ...], directory: Path, days: int) -> None:
             os.replace(path, directory / path.name)
     click.echo(f"{directory / 'server.crt'}, for {days} days, as {', '.join(named)}")
     click.echo("a running gateway shows it after SIGHUP: systemctl reload edgebroker")
+
+
+@command.command()
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@_directory
+def revoke(names: tuple[str, ...], directory: Path) -> None:
+    """Let the certificates of the clients NAME hold no longer: they are added to the list DIR/ca.crl.
+
+    A gateway looks into it where `tls_client_crl = "ca.crl"` stands, and reads it again on SIGHUP.
+    """
+    authority = _authority(directory)
+    certificates = [directory / "clients" / f"{name}.crt" for name in names]
+    if missing := [str(path) for path in certificates if not path.is_file()]:
+        raise Refused(f"{', '.join(missing)}: not there, so it cannot be revoked")
+    revoked = authority.revoke(directory, certificates)
+    click.echo(f"{revoked} has {', '.join(names)} now: name it as tls_client_crl, and systemctl reload edgebroker")
+
+
+def _issue(
+    names: tuple[str, ...], directory: Path, place: str, make: Callable[[Authority, Path, str, int], Pair], days: int
+) -> None:
+    """Make a certificate for each name in the folder *place*. Raises Refused."""
+    for name in names:
+        if not NAME.fullmatch(name):
+            raise click.UsageError(f"{name!r}: 1 to 64 letters, digits, '.', '_' or '-'")
+    authority = _authority(directory)
+    folder = directory / place
+    taken = [path for name in names for path in (folder / f"{name}.crt", folder / f"{name}.key") if path.exists()]
+    if taken:
+        raise Refused(f"{', '.join(map(str, taken))}: there already; nothing is overwritten")
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        pair = make(authority, folder, name, days)
+        click.echo(f"{pair.certificate}, {pair.key}")
 
 
 def _authority(directory: Path) -> Authority:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 
+from edgebroker.cli.fileproblems import refuse
 from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
-from edgebroker.cli.inquiry import BadAnswer, NoAnswer, ask
+from edgebroker.cli.inquiry import BadAnswer, Inquiree, NoAnswer, ask, inquiree, token_file_option
 from edgebroker.cli.verdictline import State, Thresholds, judge, line
 from edgebroker.world.accessfiles import load_access
 from edgebroker.world.doors.listeners import expiries, load_all
+from edgebroker.world.httpaccess import load_http_access
 from edgebroker.world.settings import Settings, SettingsRefused, default_of
 
 _bound = click.FloatRange(min=0)
@@ -24,6 +25,7 @@ _bound = click.FloatRange(min=0)
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object.")
 @click.option("--http", type=HttpAddressType(), help="Check the gateway that answers there, for Nagios and its kin.")
+@token_file_option
 @click.option("--warn-lag-ms", type=_bound, default=100.0, show_default=True, help="How late the loop may be (99 %).")
 @click.option("--crit-lag-ms", type=_bound, default=500.0, show_default=True, help="The same, for CRITICAL.")
 @click.option("--warn-queue", type=click.IntRange(0), help="Messages that may wait in all sessions.")
@@ -32,6 +34,7 @@ def command(
     file: Path | None,
     as_json: bool,
     http: HttpAddress | None,
+    token_file: Path | None,
     warn_lag_ms: float,
     crit_lag_ms: float,
     warn_queue: int | None,
@@ -46,7 +49,9 @@ def command(
     if http is not None:
         if file is not None:
             raise click.UsageError("either FILE or --http")
-        state, said = _ask(http, Thresholds(warn_lag_ms, crit_lag_ms, warn_queue, crit_queue))
+        state, said = _ask(
+            inquiree(http, None, token_file), Thresholds(warn_lag_ms, crit_lag_ms, warn_queue, crit_queue)
+        )
         click.echo(json.dumps({"state": state.name, "line": said}) if as_json else said)
         sys.exit(state)
     if file is None:
@@ -54,15 +59,15 @@ def command(
     _check_file(file, as_json)
 
 
-def _ask(http: HttpAddress, thresholds: Thresholds) -> tuple[State, str]:
+def _ask(asked: Inquiree, thresholds: Thresholds) -> tuple[State, str]:
     try:
-        return judge(ask(http, "/status", limit=0), thresholds)
+        return judge(ask(asked, "/status", limit=0), thresholds)
     except NoAnswer as error:
         return State.CRITICAL, line(State.CRITICAL, str(error))
     except BadAnswer as error:
         return State.UNKNOWN, line(State.UNKNOWN, str(error))
     except (KeyError, TypeError) as error:
-        return State.UNKNOWN, line(State.UNKNOWN, f"{http} is a gateway of another version: {error} is missing")
+        return State.UNKNOWN, line(State.UNKNOWN, f"{asked} is a gateway of another version: {error} is missing")
 
 
 def _check_file(file: Path, as_json: bool) -> None:
@@ -71,13 +76,13 @@ def _check_file(file: Path, as_json: bool) -> None:
         loaded = load_all(settings.listeners)
         notes: list[str] = []
         load_access(settings.access, notes.append)
+        load_http_access(settings.http, notes.append)
+        if settings.overlay.topology is not None:
+            from edgebroker.world.peering.membership import load_membership  # who has peers pays for the overlay
+
+            load_membership(settings)
     except SettingsRefused as refused:
-        if as_json:
-            problems = [asdict(problem) for problem in refused.problems]
-            click.echo(json.dumps({"ok": False, "file": str(file), "problems": problems}))
-        else:
-            click.echo(str(refused), err=True)
-        sys.exit(2)
+        refuse(file, refused, as_json)
     if as_json:
         certificates = [
             {"listener": one.label, "file": str(one.tls_certificate), "expires": tls.validity.end.isoformat()}

@@ -8,17 +8,24 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
+
+import click
 
 from edgebroker.cli import Refused
 from edgebroker.cli.httpaddress import LOCAL, HttpAddress
+from edgebroker.world.httpaccess import tokens_of
 from edgebroker.world.settings import Settings
 
 USUAL_PORT = 9883
 """Where a gateway is asked if nothing else is said; docs/operations.md sets it there."""
 PATIENCE_S = 10.0
 BODY_BYTES_MAX = 16 * 1024 * 1024  # ours has at most 400 KiB; more comes from something else
+
+token_file_option = click.option(
+    "--token-file", type=click.Path(path_type=Path, dir_okay=False), help="Where the token is that its door wants."
+)
 
 
 class NoAnswer(Refused):
@@ -29,41 +36,58 @@ class BadAnswer(Refused):
     """Somebody answers, who is no gateway or refuses the question."""
 
 
-def address_from(given: HttpAddress | None, config: Path | None) -> HttpAddress:
-    """Where to ask: what the command line says, else the settings file, else the usual port of this machine."""
+class Inquiree(NamedTuple):
+    """Whom to ask, and the token that its door may want."""
+
+    address: HttpAddress
+    token: str = ""
+
+    def __str__(self) -> str:
+        return str(self.address)
+
+
+def inquiree(given: HttpAddress | None, config: Path | None, token_file: Path | None) -> Inquiree:
+    """Whom to ask: what the command line says, else the settings file, else the usual port of this machine.
+
+    Of several tokens in a file the first is shown.
+    """
+    settings = None if config is None else Settings.load(config).http
+    token_file = token_file or (None if settings is None else settings.token_file)
+    token = "" if token_file is None else tokens_of(token_file)[0]
     if given is not None:
-        return given
-    if config is None:
-        return HttpAddress(LOCAL, USUAL_PORT)
-    settings = Settings.load(config).http
+        return Inquiree(given, token)
+    if settings is None:
+        return Inquiree(HttpAddress(LOCAL, USUAL_PORT), token)
     if settings.port is None:
         raise Refused(f"{config}: a gateway with these settings answers no questions; set port in [http]")
     host = LOCAL if settings.host in ("0.0.0.0", "::", "") else settings.host
-    return HttpAddress(host, settings.port)
+    return Inquiree(HttpAddress(host, settings.port), token)
 
 
-def ask(address: HttpAddress, path: str, **query: str | int) -> dict[str, Any]:
+def ask(asked: Inquiree, path: str, **query: str | int) -> dict[str, Any]:
     """The JSON object that *path* answers. Raises NoAnswer, BadAnswer."""
-    with asking(address, path, query) as answer:
+    with asking(asked, path, query) as answer:
         body = answer.read(BODY_BYTES_MAX)
     try:
         found = json.loads(body)
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise BadAnswer(f"{address} does not answer as a gateway does")
+        raise BadAnswer(f"{asked} does not answer as a gateway does")
     return found
 
 
 @contextmanager
 def asking(
-    address: HttpAddress, path: str, query: Mapping[str, str | int], patience_s: float = PATIENCE_S
+    asked: Inquiree, path: str, query: Mapping[str, str | int], patience_s: float = PATIENCE_S
 ) -> Iterator[http.client.HTTPResponse]:
     """The answer of *path*, to be read. Raises NoAnswer, BadAnswer."""
+    address, token = asked
     line = http.client.HTTPConnection(*address, timeout=patience_s)
+    headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     target = f"{path}?{urlencode(query)}" if query else path
     try:
-        line.request("GET", target, headers={"Accept": "application/json"})
+        line.request("GET", target, headers=headers)
         answer = line.getresponse()
         # A gateway that is not well says so with 503, and in JSON.
         if answer.status != 200 and answer.getheader("Content-Type") != "application/json":

@@ -6,6 +6,7 @@ import difflib
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from edgebroker.errors import JournalDamaged
 from edgebroker.storage.journal.found import Found
 from edgebroker.storage.journal.recovery import Apply, recover
 from edgebroker.world.journalfiles import JournalFiles
-from edgebroker.world.wear import CARD_BYTES, CARD_CYCLES, Written, read_wear
+from edgebroker.world.wear import Card, Written, read_wear
 
 JOURNAL = "journal"
 TRIES = 3  # while a gateway writes, a file may be used again between two looks at it
@@ -74,19 +75,15 @@ def refuse(reason: str) -> None:
 
 @command.command()
 @folder_argument
-@click.option("--card-gb", type=click.FloatRange(0.001), default=CARD_BYTES / 1e9, show_default=True, help="Its size.")
-@click.option(
-    "--card-cycles",
-    type=click.IntRange(1),
-    default=CARD_CYCLES,
-    show_default=True,
-    help="How many times over the card may be written.",
-)
+@click.option("--card-gb", type=click.FloatRange(0.001), help="The card's size, if it is not data.card_gb.")
+@click.option("--card-cycles", type=click.IntRange(1), help="How many times over it may be written.")
 @json_flag
-def check(folder: Path, card_gb: float, card_cycles: int, as_json: bool) -> None:
+def check(folder: Path, card_gb: float | None, card_cycles: int | None, as_json: bool) -> None:
     """Read everything, and say whether it is whole. Exit code 0: it is, 1: there is damage, 2: there is no journal."""
     files, found = look(folder, lambda: lambda lsn, record: None)
-    report = summary(files, found, read_wear(files.path), int(card_gb * 1e9), card_cycles)
+    written = read_wear(files.path)
+    card = Card(card_gb or written.card.gb, card_cycles or written.card.cycles)
+    report = summary(files, found, replace(written, card=card))
     if as_json:
         click.echo(json.dumps(report, ensure_ascii=False))
     else:
@@ -95,7 +92,7 @@ def check(folder: Path, card_gb: float, card_cycles: int, as_json: bool) -> None
     sys.exit(1 if found.damage else 0)
 
 
-def summary(files: JournalFiles, found: Found, written: Written, card_bytes: int, cycles: int) -> dict[str, Any]:
+def summary(files: JournalFiles, found: Found, written: Written) -> dict[str, Any]:
     """What `check` says."""
     behind = [segment.first_lsn for segment in found.segments[1:]]
     segments = [
@@ -110,7 +107,6 @@ def summary(files: JournalFiles, found: Found, written: Written, card_bytes: int
         }
         for segment, following in zip(found.segments, [*behind, None], strict=True)
     ]
-    per_day, years = written.bytes_per_day, written.years(card_bytes, cycles)
     torn = found.torn
     return {
         "folder": str(files.path),
@@ -129,8 +125,7 @@ def summary(files: JournalFiles, found: Found, written: Written, card_bytes: int
             for one in found.damage
         ],
         "quarantine": files.quarantined(),
-        "bytes_per_day": None if per_day is None else round(per_day),
-        "card_years": None if years is None else round(years, 1),
+        **written.described(),
     }
 
 
@@ -184,7 +179,7 @@ def show(folder: Path, first: int, kind: str | None, limit: int | None, as_json:
         if shown == limit:
             raise Enough
         shown += 1
-        said = words.of(record)
+        said = words.of(lsn, record)
         if as_json:
             click.echo(json.dumps({"lsn": lsn, **said}, ensure_ascii=False))
         else:
@@ -216,9 +211,9 @@ class Words:
         self._describe = describe
         self._numbers = {kind.name.lower(): int(kind) for kind in Kind}
 
-    def of(self, record: bytes) -> dict[str, Any]:
-        """*record* in words."""
-        said = self._describe(record)
+    def of(self, lsn: int, record: bytes) -> dict[str, Any]:
+        """The record *lsn* in words."""
+        said = self._describe(record, lsn)
         if said["kind"] == "unknown":
             return {"kind": record[0], "hex": record.hex() if len(record) <= 64 else record[:64].hex() + "..."}
         return said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -14,7 +15,8 @@ from typing import Any, TextIO
 import click
 
 from edgebroker.errors import LogDamaged
-from edgebroker.records import TABLES, Cause, Fate
+from edgebroker.records import DELIVERY, TABLES, Cause, Fate
+from edgebroker.storage.deliverylog.columns import default
 from edgebroker.storage.deliverylog.format import Header
 from edgebroker.storage.deliverylog.reader import Block, Damage, is_final, iter_blocks, read_header
 from edgebroker.world.logdir import segments
@@ -22,6 +24,7 @@ from edgebroker.world.logdir import segments
 TABLE_NAMES = [table.name for table in TABLES]
 FILE_BYTES_MAX = 256 * 1024 * 1024  # a segment has 4 MiB; a larger file would be read into memory whole
 SQL_TYPES = {"int": int, "text": str}
+TRACE_ID = re.compile(r"(?:[0-9a-f]{2}-)?([0-9a-f]{32})(?:-[0-9a-f]{16}-.*)?")
 
 paths_argument = click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 table_option = click.option(
@@ -134,15 +137,30 @@ def rows_of(header: Header, block: Block) -> Iterator[dict[str, Any]]:
         yield {"node": header.node, "boot": header.boot, **dict(zip(names, values, strict=True))}
 
 
+def trace_id_of(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
+    """The trace id that *text* gives, alone or in a whole `traceparent`."""
+    if text is None:
+        return None
+    found = TRACE_ID.fullmatch(text.lower())
+    if found is None:
+        raise click.BadParameter(f"{text!r} is neither a trace id, 32 hexadecimal digits, nor a traceparent")
+    return found[1]
+
+
 @command.command()
 @paths_argument
 @table_option
+@click.option("--trace-id", callback=trace_id_of, help="Only delivery records of this trace; a traceparent will do.")
 @json_flag
-def cat(paths: tuple[Path, ...], table: str, as_json: bool) -> None:
+def cat(paths: tuple[Path, ...], table: str, trace_id: str | None, as_json: bool) -> None:
     """Print records, one per line: name=value, or JSON objects with --json."""
+    if trace_id is not None and table != DELIVERY.name:
+        raise click.UsageError(f"--trace-id is for --table {DELIVERY.name}: records of {table} have no trace")
     reading = Reading(paths)
     for header, block in reading.blocks([table]):
         for row in rows_of(header, block):
+            if trace_id is not None and row["trace_id"] != trace_id:
+                continue
             if as_json:
                 line = json.dumps(row, ensure_ascii=False)
             else:
@@ -241,7 +259,11 @@ def export_sqlite(reading: Reading, path: Path) -> None:
     database = sqlite_utils.Database(path)
     for table in TABLES:
         kinds = {column.name: SQL_TYPES[column.type.value] for column in table.columns}
-        database.table(table.name).create({"node": str, "boot": str, **kinds}, if_not_exists=True)
+        stored = database.table(table.name)
+        stored.create({"node": str, "boot": str, **kinds}, if_not_exists=True)
+        for column in table.columns:  # one that an older program made has not those that came since
+            if column.name not in stored.columns_dict:
+                stored.add_column(column.name, kinds[column.name], not_null_default=default(column))
     for header, block in reading.blocks(TABLE_NAMES):
         if block.columns:
             database.table(block.table).insert_all(rows_of(header, block))

@@ -77,9 +77,11 @@ def _disk(now: Status) -> list[str]:
     if journal is None:
         return []
     trouble = f"; {journal['trouble']}" if journal["trouble"] else ""
+    years = journal.get("card_years")
+    lasts = "" if years is None else f", {octets(journal['bytes_per_day'])} a day: the card lasts {years:,} years"
     return [
         f"disk      {count(journal['waiting'])} records wait, syncs take {journal['sync_p50_ms']:.1f} ms"
-        f" (99 %: {journal['sync_p99_ms']:.1f}), {octets(journal['card_bytes'])} written{trouble}"
+        f" (99 %: {journal['sync_p99_ms']:.1f}), {octets(journal['card_bytes'])} written{lasts}{trouble}"
     ]
 
 

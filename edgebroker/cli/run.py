@@ -8,9 +8,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -18,6 +17,7 @@ from edgebroker.cli import Refused
 from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
 from edgebroker.errors import SettingsInvalid
 from edgebroker.world.gateway import Gateway
+from edgebroker.world.loop import run
 from edgebroker.world.operatorlog import Level, OperatorLog, as_journal, as_text
 from edgebroker.world.operatorlog import as_json as as_json_lines
 from edgebroker.world.outlet import Outlet, is_journal
@@ -40,6 +40,13 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
     help="Keep sessions, queues and retained messages there.  [default: a folder of this user's state]",
 )
 @click.option("--memory", is_flag=True, help="Keep nothing between runs.")
+@click.option(
+    "--topology",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Be a gateway of the federation in this file; see `topology`.",
+)
+@click.option("--name", help="What this gateway is called, in the topology too.  [default: gateway]")
 @click.option("--http", type=HttpAddressType(), help="Answer /metrics, /health and /status there; 0: a free port.")
 @click.option(
     "--log-level", metavar="LEVEL", help="Tell this and worse: error, warning, info, debug.  [default: warning]"
@@ -53,6 +60,8 @@ def command(
     log_dir: Path | None,
     data: Path | None,
     memory: bool,
+    topology: Path | None,
+    name: str | None,
     http: HttpAddress | None,
     log_level: str | None,
     log_format: str | None,
@@ -77,23 +86,15 @@ def command(
             http=http,
             log_level=log_level,
             log_format=log_format,
+            name=name,
+            topology=topology,
         )
 
     settings = read()
     for directory in (settings.log.dir, settings.data.dir):
         if directory is not None:
             _must_be_usable(directory)
-    _run(_serve(settings, read, as_json))
-
-
-def _run(serving: Coroutine[Any, Any, None]) -> None:
-    """On uvloop where it is installed (extra `fast`), else on asyncio."""
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(serving)
-    else:
-        uvloop.run(serving)
+    run(_serve(settings, read, as_json))
 
 
 async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool) -> None:
@@ -121,12 +122,16 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
         said = {"event": "listening", **described[0], "pid": os.getpid(), "listeners": described}
         if gateway.store is not None:
             said["data"] = str(gateway.store.folder)
+        if gateway.peering is not None:
+            said["overlay"] = gateway.peering.described()
         if gateway.http_address is not None:
             said["http"] = HttpAddress(*gateway.http_address)._asdict()
         _say(json.dumps(said))
     else:
         for listener in listeners:
             _say(f"edgebroker listens on {listener}")
+        if gateway.peering is not None:
+            _say(f"gateway {gateway.peering}")
         if gateway.http_address is not None:
             _say(f"metrics, health and status: http://{HttpAddress(*gateway.http_address)}")
         if hint := next((listener.hint for listener in listeners if listener.hint), ""):

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
-from edgebroker.cli.inquiry import NoAnswer, address_from, ask
+from edgebroker.cli.inquiry import NoAnswer, ask, inquiree, token_file_option
 from edgebroker.cli.overview import SORTS, Status, overview, table
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # the other screen without a cursor, and back
@@ -24,6 +24,7 @@ ROWS_MAX = 100
 @click.command("top")
 @click.option("--http", type=HttpAddressType(), help="Where the gateway is asked.  [default: 127.0.0.1:9883]")
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Or: the gateway's settings.")
+@token_file_option
 @click.option("--sort", type=click.Choice(list(SORTS)), default="queue", show_default=True, help="Clients by this.")
 @click.option("--interval", type=click.FloatRange(0.1, 3_600), default=2.0, show_default=True, help="Seconds between.")
 @click.option("--count", type=click.IntRange(1), help="End after so many pictures.")
@@ -32,6 +33,7 @@ ROWS_MAX = 100
 def command(
     http: HttpAddress | None,
     config: Path | None,
+    token_file: Path | None,
     sort: str,
     interval: float,
     count: int | None,
@@ -42,18 +44,18 @@ def command(
 
     On a terminal the picture is drawn anew; elsewhere pictures follow each other. Exit code 2 if nobody answers.
     """
-    address = address_from(http, config)
+    asked = inquiree(http, config, token_file)
     is_screen = sys.stdout.isatty() and not once and not as_json
     drawn, before = 0, None
     if once:
-        before = ask(address, "/status", sort=sort, limit=0)
+        before = ask(asked, "/status", sort=sort, limit=0)
         time.sleep(interval)
         count = 1
     with _screen(is_screen):
         while True:
             width, height = shutil.get_terminal_size()
             try:
-                now = ask(address, "/status", sort=sort, limit=ROWS_MAX)
+                now = ask(asked, "/status", sort=sort, limit=ROWS_MAX)
             except NoAnswer as gone:
                 if not is_screen or before is None:
                     raise

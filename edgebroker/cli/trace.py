@@ -12,7 +12,7 @@ import click
 
 from edgebroker.cli import Refused
 from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
-from edgebroker.cli.inquiry import address_from, asking
+from edgebroker.cli.inquiry import asking, inquiree, token_file_option
 
 PATIENCE_S = 15.0  # an empty line comes every 5 s, however quiet it is
 ARROWS = {"in": "->", "out": "<-", "fate": "=="}
@@ -27,9 +27,16 @@ HIDDEN = frozenset({"time", "way", "peer", *FIRST})
 @click.option("--seconds", type=click.IntRange(1, 86_400), default=60, show_default=True, help="End after this long.")
 @click.option("--http", type=HttpAddressType(), help="Where the gateway is asked.  [default: 127.0.0.1:9883]")
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Or: the gateway's settings.")
+@token_file_option
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object a line.")
 def command(
-    client: str | None, topic: str | None, seconds: int, http: HttpAddress | None, config: Path | None, as_json: bool
+    client: str | None,
+    topic: str | None,
+    seconds: int,
+    http: HttpAddress | None,
+    config: Path | None,
+    token_file: Path | None,
+    as_json: bool,
 ) -> None:
     """Watch packets and fates as they happen.
 
@@ -38,9 +45,9 @@ def command(
     """
     query: dict[str, str | int] = {"seconds": seconds}
     query |= {name: value for name, value in (("client", client), ("topic", topic)) if value is not None}
-    address = address_from(http, config)
+    asked = inquiree(http, config, token_file)
     try:
-        with asking(address, "/trace", query, PATIENCE_S) as answer:
+        with asking(asked, "/trace", query, PATIENCE_S) as answer:
             for line in _lines(answer):
                 click.echo(json.dumps(line) if as_json else shown(line))
     except KeyboardInterrupt:

@@ -8,9 +8,7 @@ from pathlib import Path
 from edgebridge.session.access import Access, CertificateUser
 from edgebridge.session.acl import Acl, AclInvalid
 from edgebridge.session.lineproblem import LineProblem
-from edgebridge.session.passwordfile import PasswordFile
 from edgebridge.session.rulebook import RuleBook
-from edgebridge.session.token import TokenKeys
 from edgebroker.world.privatefile import FileRefused, is_open_to_others, read_private
 from edgebroker.world.settings.access import AccessSettings
 from edgebroker.world.settings.problems import Problem, SettingsRefused
@@ -23,9 +21,13 @@ def load_access(settings: AccessSettings, tell: Callable[[str], None]) -> Access
     """
     passwords = tokens = rules = None
     if settings.password_file is not None:
+        from edgebridge.session.passwordfile import PasswordFile  # 1 MiB of hashes, as those of tokens
+
         passwords = PasswordFile.parse(_text(settings.password_file, "password_file"))
         _tell_trouble(settings.password_file, passwords.problems, tell)
     if settings.token_keys is not None:
+        from edgebridge.session.token import TokenKeys
+
         tokens = TokenKeys.parse(_text(settings.token_keys, "token_keys"))
         _tell_trouble(settings.token_keys, tokens.problems, tell)
     if settings.acl_file is not None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
+import os
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,17 +17,15 @@ from edgebridge.frontend.quota import Quota
 from edgebridge.frontend.quotachange import change_quota
 from edgebridge.frontend.redirect import Redirect
 from edgebridge.frontend.terms import Terms
+from edgebridge.session.stored import Stored
 from edgebridge.wire.reasons import ReasonCode
-from edgebroker.instants import MINUTE, SECOND, Duration
+from edgebroker.instants import MINUTE, SECOND, Duration, Instant
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
 from edgebroker.records import Cause
-from edgebroker.storage.deliverylog.writer import DeliveryLog
 from edgebroker.world.accessfiles import load_access
 from edgebroker.world.doors.listener import Listener
 from edgebroker.world.doors.listeners import Listeners
-from edgebroker.world.insight import Insight
-from edgebroker.world.logdir import LogDir
 from edgebroker.world.operatorlog import Level, OperatorLog
 from edgebroker.world.process import Process
 from edgebroker.world.pulse import Pulse
@@ -37,10 +35,14 @@ from edgebroker.world.scribe import Scribe
 from edgebroker.world.settings import Settings
 from edgebroker.world.settings.redirect import RedirectSettings
 from edgebroker.world.store import Store, data_folder
-from edgebroker.world.tracing import Tracing
 
 if TYPE_CHECKING:
+    from edgebroker.storage.deliverylog.writer import DeliveryLog
     from edgebroker.world.http import HttpServer
+    from edgebroker.world.insight import Insight
+    from edgebroker.world.logdir import LogDir
+    from edgebroker.world.peering.membership import Membership
+    from edgebroker.world.peering.peering import Peering
 
 LOG_EVERY_S = 1.0  # what a power cut may take of the log, at most, and how often the disk is asked
 ANCHOR_EVERY: Duration = MINUTE  # so soon it is noticed that the wall clock was set
@@ -59,7 +61,10 @@ class Gateway:
         self._log: DeliveryLog | None = None
         self._log_dir: LogDir | None = None
         if settings.log.dir is not None:
-            log = DeliveryLog(settings.node.name, uuid.uuid4().hex[:12], settings.log.sample_qos0)
+            from edgebroker.storage.deliverylog.writer import DeliveryLog  # 1 MiB with what they bring
+            from edgebroker.world.logdir import LogDir
+
+            log = DeliveryLog(settings.node.name, os.urandom(6).hex(), settings.log.sample_qos0)
             self._log = log
             self._log_dir = LogDir(
                 settings.log.dir,
@@ -81,20 +86,28 @@ class Gateway:
         self.frontend = Frontend(
             Node(self.ledger, settings.quota.subscriptions_max),
             Terms(**granted),
-            new_client_id=lambda: f"auto-{uuid.uuid4().hex}",
+            new_client_id=lambda: f"auto-{os.urandom(16).hex()}",
             access=access,
-            secret=secrets.token_bytes(32),
+            secret=os.urandom(32),
             journal=None if self.store is None else self.store.journal,
             quota=_quota(settings),
         )
         self.frontend.send_elsewhere(_redirect(settings.redirect))
         self.frontend.sys_topics.facts = self._facts
         self._heap_max = 0
+        self._membership: Membership | None = None
+        if settings.overlay.topology is not None:
+            from edgebroker.world.peering.membership import load_membership  # 3 MiB that a gateway alone need not hold
+
+            self._membership = load_membership(settings)
         self.pulse = Pulse()
         self._reactor: Reactor | None = None
         self._listeners: Listeners | None = None
-        self._insight: Insight | None = None
+        self._started_at: Instant = 0
+        self._started_unix_s = 0.0
         self.reloading: Reloading | None = None
+        self.peering: Peering | None = None
+        """The sockets of peers; None if the gateway stands alone, or has not started."""
         self._scribe: Scribe | None = None
         self._http: HttpServer | None = None
         self.http_address: tuple[str, int] | None = None
@@ -104,50 +117,68 @@ class Gateway:
         """Begin to listen; the listeners. Raises CannotListen, SettingsInvalid."""
         reactor = self._reactor = Reactor(self.frontend)
         if self.store is not None:
-            for line in self.store.restore(self.frontend, self._turn):
+            for line in self.store.restore(self.frontend, self._turn, self._join):
                 self._tell(line)
+        else:
+            self._join(None)
         reactor.start()
         self._listeners = Listeners(reactor, self._notices)
         journal = None if self.store is None else self.store.journal
         self._scribe = Scribe(self.frontend, self._notices, clock, journal)
-        self._insight = Insight(
-            self._settings.node.name,
-            self.frontend,
-            reactor,
-            self._listeners,
-            self.pulse,
-            self._log,
-            self._log_dir,
-            self._folders(),
-            self._notices,
-            self._scribe,
-            Tracing(reactor, self.ledger),
-            self.store,
-            clock(),
-            time.time(),
-        )
+        self._started_at, self._started_unix_s = clock(), time.time()
         self.pulse.each_beat(self._scribe.write)
         self.pulse.start()
-        await self._open_http(self._insight)  # first: who finds a client's door open finds this one open too
+        if self._membership is not None:
+            from edgebroker.world.peering.peering import Peering
+
+            self.peering = Peering(self._membership, self._settings.overlay, reactor, self._notices)
+        await self._open_http()  # first: who finds a client's door open finds this one open too
         await self._listeners.open(self._settings.listeners)
+        if self.peering is not None:
+            await self.peering.open()
         preparers: dict[str, Preparer] = {
             "access": self._prepare_access,
             "quota": self._prepare_quota,
             "redirect": self._prepare_redirect,
             "notices": self._prepare_notices,
+            "http": self._prepare_http,
             "listener": self._listeners.prepare,
         }
+        if self.peering is not None:
+            preparers["overlay"] = self.peering.prepare
         self.reloading = Reloading(self._settings, preparers)
         if self._log_dir is not None:
             self._log_dir.start()
             self._writing = asyncio.create_task(self._write_log())
         return list(self._listeners)
 
-    @property
+    @cached_property
     def insight(self) -> Insight:
-        """What may be looked at, once the gateway has started."""
-        assert self._insight is not None
-        return self._insight
+        """What may be looked at, once the gateway has started. Made when somebody first looks."""
+        from edgebroker.world.insight import Insight
+        from edgebroker.world.tracing import Tracing
+
+        reactor, listeners, scribe = self._reactor, self._listeners, self._scribe
+        assert reactor is not None
+        assert listeners is not None
+        assert scribe is not None
+        return Insight(
+            self._settings.node.name,
+            self.frontend,
+            reactor,
+            listeners,
+            self.pulse,
+            self._log,
+            self._log_dir,
+            self._folders(),
+            self._notices,
+            scribe,
+            Tracing(reactor, self.ledger),
+            self.store,
+            self.peering,
+            self._started_at,
+            self._started_unix_s,
+        )
 
     async def stop(self) -> None:
         """Say good-bye to all clients and finish the log."""
@@ -157,6 +188,8 @@ class Gateway:
         try:
             if self._listeners is not None:
                 self._listeners.close()
+            if self.peering is not None:
+                await self.peering.stop()
             if self._reactor is not None:
                 await self._reactor.stop()
         finally:
@@ -221,6 +254,18 @@ class Gateway:
 
         return Prepared(commit)
 
+    async def _prepare_http(self, settings: Settings) -> Prepared:
+        from edgebroker.world.httpaccess import load_http_access
+
+        access = load_http_access(settings.http, self._tell)
+
+        def commit() -> Iterator[str]:
+            if self._http is not None:
+                self._http.access = access
+            yield from ()
+
+        return Prepared(commit)
+
     def _turn(self) -> None:
         if self._reactor is not None:
             self._reactor.turn()
@@ -250,16 +295,27 @@ class Gateway:
             "refused": self.frontend.publishing.refused,
         }
 
-    async def _open_http(self, insight: Insight) -> None:
+    async def _open_http(self) -> None:
         """Answer questions, if the settings say where. Raises CannotListen."""
         host, port = self._settings.http.host, self._settings.http.port
         if port is None:
             return
         from edgebroker.world.http import HttpServer  # 1 MiB that a gateway without this door need not hold
+        from edgebroker.world.httpaccess import load_http_access
         from edgebroker.world.pages import Pages
 
-        self._http = HttpServer(Pages(insight))
+        access = load_http_access(self._settings.http, self._tell)
+        self._http = HttpServer(Pages(self.insight), access=access)
         self.http_address = await self._http.listen(host, port)
+
+    def _join(self, stored: Stored | None) -> None:
+        """Be one of a federation, if the settings name one. *stored*: what was kept."""
+        if self._membership is None:
+            return
+        keeping, now = self.frontend.keeping, clock()
+        if keeping.journal is None:
+            keeping.clock = _wall_clock() - now
+        self._membership.join(self.frontend, now, None if stored is None else stored.links)
 
     def _finish_segment(self, finish: Callable[[], None]) -> None:
         """Run *finish* beside the loop; one after the other. What it does not expect is told like other trouble."""

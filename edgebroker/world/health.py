@@ -30,7 +30,7 @@ class Check:
 
 def checks(insight: Insight) -> list[Check]:
     """Look at everything. Takes about 30 us, half of it to sort a minute of beats."""
-    return [_listening(insight), _loop(insight), *_journal(insight), *_disks(insight)]
+    return [_listening(insight), _loop(insight), *_journal(insight), *_links(insight), *_disks(insight)]
 
 
 def report(insight: Insight) -> dict[str, Any]:
@@ -64,6 +64,15 @@ def _journal(insight: Insight) -> Iterator[Check]:
         journal = insight.store.journal
         reason = f"the journal takes nothing: {journal.trouble}" if journal.is_refusing else ""
         yield Check("journal", reason, {"waiting": journal.lsn - journal.synced, "warning": journal.warning})
+
+
+def _links(insight: Insight) -> Iterator[Check]:
+    """A link that is down is no reason to restart a gateway, which works on; one that is refused needs somebody."""
+    if insight.peering is not None:
+        trouble = insight.peering.trouble
+        refused = [f"{peer}: {trouble.get(peer, '')}" for peer in sorted(insight.peering.refused)]
+        down = [link.peer for link in insight.peering.overlay.links if link.stream is None]
+        yield Check("links", f"refused: {'; '.join(refused)}" if refused else "", {"down": down})
 
 
 def _disks(insight: Insight) -> Iterator[Check]:

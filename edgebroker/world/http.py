@@ -19,6 +19,8 @@ import h11
 
 from edgebroker.errors import CannotListen
 from edgebroker.world.doors.nolistener import no_listener
+from edgebroker.world.doors.thismachine import names_this_machine
+from edgebroker.world.httpaccess import CHALLENGE, HttpAccess
 
 CONNECTIONS_MAX: Final = 32
 """Scrapers, people, and traces: each waits for its answer alone. More are refused with 503."""
@@ -58,8 +60,16 @@ Pages = Callable[[str], Awaitable[Answer]]
 class HttpServer:
     """The listening socket, and the connections it accepted."""
 
-    def __init__(self, pages: Pages, request_s: float = REQUEST_S, answer_s: float = ANSWER_S) -> None:
+    def __init__(
+        self,
+        pages: Pages,
+        request_s: float = REQUEST_S,
+        answer_s: float = ANSWER_S,
+        access: HttpAccess | None = None,
+    ) -> None:
         self.pages = pages
+        self.access = access
+        """Who may ask; None: everybody."""
         self.request_s = request_s
         self.answer_s = answer_s
         self.visits: set[Visit] = set()
@@ -72,7 +82,7 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(lambda: Visit(self), host, port, backlog=CONNECTIONS_MAX)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise CannotListen(no_listener(f"{host}:{port}", error, "[http] port")) from error
         addresses = [server.getsockname() for server in self._server.sockets]
         self.is_local = all(ipaddress.ip_address(address[0]).is_loopback for address in addresses)
@@ -87,11 +97,7 @@ class HttpServer:
 
 
 class Visit(asyncio.Protocol):
-    """One connection: one request, one answer.
-
-    A web page in somebody's browser can make requests to the browser's own machine under a name that it made point
-    there (DNS rebinding), and read the answers. So where only this machine can reach us, Host must say so.
-    """
+    """One connection: one request, one answer. Where only this machine can reach us, Host must say so."""
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
@@ -110,7 +116,9 @@ class Visit(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=BUFFER_BYTES)
         self._server.visits.add(self)
         self._within(self._server.request_s)
-        if len(self._server.visits) > CONNECTIONS_MAX:
+        if len(self._server.visits) > 2 * CONNECTIONS_MAX:
+            self.end()  # no word even of that: each who hears it holds a descriptor until it hangs up
+        elif len(self._server.visits) > CONNECTIONS_MAX:
             self._say(plain(HTTPStatus.SERVICE_UNAVAILABLE, f"at most {CONNECTIONS_MAX} connections at one time"))
 
     def data_received(self, data: bytes) -> None:
@@ -157,14 +165,20 @@ class Visit(asyncio.Protocol):
             answer = plain(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.0 and 1.1 are spoken here")
         elif request.method not in METHODS:
             answer = plain(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are answered")
-        elif self._server.is_local and not _names_this_machine(_host_of(request)):
+        elif self._server.is_local and not names_this_machine(_header(request, b"host")):
             answer = plain(HTTPStatus.FORBIDDEN, "only requests to localhost, 127.0.0.1 or [::1] are answered here")
+        elif not self._is_admitted(request):
+            answer = plain(HTTPStatus.UNAUTHORIZED, "this door wants a token: Authorization: Bearer TOKEN")
         else:
-            answer = await self._server.pages(request.target.decode("ascii", "replace"))
+            answer = await self._server.pages(_target_of(request))
         if isinstance(answer.body, bytes):
             self._say(answer)
         else:
             await self._stream(answer, answer.body)
+
+    def _is_admitted(self, request: h11.Request) -> bool:
+        access = self._server.access
+        return access is None or access.admits(_target_of(request), _header(request, b"authorization"))
 
     async def _stream(self, answer: Answer, parts: AsyncGenerator[bytes, None]) -> None:
         # From here on the reader may say nothing but good-bye; only by reading do we hear that.
@@ -209,6 +223,8 @@ class Visit(asyncio.Protocol):
 
     def _begin(self, answer: Answer, headers: list[tuple[str, str]]) -> None:
         headers = [("Content-Type", answer.content_type), *headers, *HEADERS]
+        if answer.status is HTTPStatus.UNAUTHORIZED:
+            headers.append(CHALLENGE)
         reason = answer.status.phrase.encode()
         self._send(h11.Response(status_code=answer.status, headers=headers, reason=reason))
 
@@ -224,16 +240,9 @@ class Visit(asyncio.Protocol):
         self._deadline = asyncio.get_running_loop().call_later(seconds, self.end)
 
 
-def _host_of(request: h11.Request) -> str:
-    return next((value.decode("ascii", "replace") for name, value in request.headers if name == b"host"), "")
+def _header(request: h11.Request, wanted: bytes) -> str:
+    return next((value.decode("latin-1") for name, value in request.headers if name == wanted), "")
 
 
-def _names_this_machine(host: str) -> bool:
-    """Whether a Host header, `name`, `name:port` or `[IPv6]:port`, means this machine. Browsers always send one."""
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    if not name or name.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
+def _target_of(request: h11.Request) -> str:
+    return request.target.decode("ascii", "replace")

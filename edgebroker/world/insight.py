@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgebridge.frontend.frontend import Frontend
 from edgebroker.instants import Instant
-from edgebroker.storage.deliverylog.writer import DeliveryLog
 from edgebroker.world.doors.listeners import Listeners
-from edgebroker.world.logdir import LogDir
 from edgebroker.world.operatorlog import OperatorLog
 from edgebroker.world.pulse import Pulse
 from edgebroker.world.reactor import Reactor
 from edgebroker.world.scribe import Scribe
 from edgebroker.world.store import Store
-from edgebroker.world.tracing import Tracing
+
+if TYPE_CHECKING:
+    from edgebroker.storage.deliverylog.writer import DeliveryLog
+    from edgebroker.world.logdir import LogDir
+    from edgebroker.world.peering.peering import Peering
+    from edgebroker.world.tracing import Tracing
 
 
 @dataclass(slots=True)
@@ -38,6 +42,8 @@ class Insight:
     tracing: Tracing
     store: Store | None
     """What is kept on disk; None where everything is in memory."""
+    peering: Peering | None
+    """The sockets of peers; None where there are none."""
     started_at: Instant
     started_unix_s: float
     """What the wall clock said then; it may have been wrong."""

@@ -17,7 +17,7 @@ from edgebroker.storage.journal.options import JournalOptions
 from edgebroker.storage.journal.recovery import Apply, recover
 from edgebroker.storage.journal.work import Work
 from edgebroker.world.journalfiles import JournalFiles
-from edgebroker.world.wear import Wear
+from edgebroker.world.wear import CARD, Card, Wear
 
 SKIP_BITS = 16
 Ended = Callable[[Work, str], None]
@@ -27,11 +27,11 @@ Ended = Callable[[Work, str], None]
 class JournalWorker:
     """The journal of the folder *path*, recovered and ready. Nobody else may use the folder until `close`.
 
-    Every record that is intact is given to *apply* first. Raises JournalInUse, JournalDamaged (a version of the
-    future), OSError.
+    Every record that is intact is given to *apply* first. Raises JournalInUse, JournalDamaged (another version),
+    OSError.
     """
 
-    def __init__(self, path: Path, options: JournalOptions, apply: Apply) -> None:
+    def __init__(self, path: Path, options: JournalOptions, apply: Apply, card: Card = CARD) -> None:
         self.files = JournalFiles(path)
         self.files.lock()
         try:
@@ -39,7 +39,7 @@ class JournalWorker:
             """What recovery has to report; None if there was no journal."""
             if self.found is not None:
                 self.found.quarantined = len(self.files.quarantined())
-            self.wear = Wear(path)
+            self.wear = Wear(path, card)
         except BaseException:
             self.files.close()
             raise

@@ -11,13 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from edgebroker.instants import HOUR, Instant
-from edgebroker.limits import MIB
+from edgebroker.instants import SECOND, Instant
+from edgebroker.limits import LOG_SEGMENT_AGE_S_MAX, LOG_SEGMENT_BYTES_MAX
 
 from .logsegment import OpenSegment, salvage
-
-SEGMENT_BYTES_MAX = 4 * MIB  # about 600,000 records: a reader holds one in memory, an uplink repeats one at most
-SEGMENT_AGE_US_MAX = HOUR  # what the analytics see is at most this old
 
 
 def segments(path: Path) -> list[Path]:
@@ -42,8 +39,8 @@ class LogDir:
         header: Callable[[Instant, int], bytes],
         tell: Callable[[str], None],
         *,
-        segment_bytes_max: int = SEGMENT_BYTES_MAX,
-        segment_age_us_max: int = SEGMENT_AGE_US_MAX,
+        segment_bytes_max: int = LOG_SEGMENT_BYTES_MAX,
+        segment_age_us_max: int = LOG_SEGMENT_AGE_S_MAX * SECOND,
         background: Callable[[Callable[[], None]], object] = lambda work: work(),
     ) -> None:
         self.path = path

@@ -28,6 +28,18 @@ SYNC_BOUND_US_MIN, SYNC_BOUND_US_MAX = 128, 8 * SECOND
 """Sixteen bounds, each twice the one before: from a disk that lies about its syncs to a card that is about to die."""
 
 
+LINK_TIMES: Final = (
+    ("round_trip_ms", "edgebroker_link_round_trip_seconds", "To the peer and back, smoothed."),
+    ("offset_ms", "edgebroker_link_clock_offset_seconds", "By how much the peer's clock is ahead of ours."),
+)
+LINK_QUEUES: Final = (
+    ("waiting", "edgebroker_link_waiting_messages", "", "Messages that wait to be sent, by peer and class."),
+    ("unacknowledged", "edgebroker_link_unacknowledged_messages", "", "Sent, and not acknowledged by the peer."),
+    ("bytes", "edgebroker_link_held_bytes", "bytes", "What both hold."),
+)
+"""(Key of a row, name, unit, meaning)."""
+
+
 async def metrics(insight: Insight) -> bytes:
     """The whole page. The sessions are looked at in slices; everything else is as of one moment."""
     census = await take_census(insight.frontend, "queue", NAMED_SESSIONS)
@@ -39,6 +51,7 @@ async def metrics(insight: Insight) -> bytes:
     _matching(page, insight)
     _delivery_log(page, insight)
     _journal(page, insight)
+    _links(page, insight)
     _machine(page, insight)
     return page.text()
 
@@ -97,8 +110,13 @@ def _clients(page: Exposition, insight: Insight, census: Census) -> None:
     page.gauge("edgebroker_connections", "Transports open now.", len(frontend.connections))
     page.gauge("edgebroker_connections_paused", "Of these, those whose peer reads too slowly.", census.paused)
     page.family("edgebroker_refusals", "counter", "Connections refused or closed for what the client did, by reason.")
-    for reason, count in sorted((Counter(frontend.refusals) + Counter(frontend.authenticating.refused)).items()):
+    for reason, count in sorted(
+        (Counter(frontend.expelling.counts) + Counter(frontend.authenticating.refused)).items()
+    ):
         page.sample("_total", count, reason=reason.name.lower())
+    page.family("edgebroker_subscriptions_refused", "counter", "Entries of SUBSCRIBE that were not granted, by cause.")
+    for cause, count in sorted(frontend.subscribing.refused.items()):
+        page.sample("_total", count, cause=cause)
     page.gauge("edgebroker_clients_verified_now", "Clients whose proof is being checked.", len(frontend.authenticating))
     turns, memory = frontend.turns, frontend.memory
     page.counter("edgebroker_input_cut_short", "Inputs that were too much for one turn and went on.", turns.cut_short)
@@ -155,6 +173,11 @@ def _journal(page: Exposition, insight: Insight) -> None:
     page.counter("edgebroker_journal_written_bytes", "Bytes handed to the operating system.", written, "bytes")
     card = files.card_bytes_written
     page.counter("edgebroker_journal_card_bytes", "Bytes that went to the card, in sectors or pages.", card, "bytes")
+    wear = insight.store.worker.wear.written
+    daily, years = wear.bytes_per_day, wear.years
+    if daily is not None and years is not None:  # after an hour
+        page.gauge("edgebroker_journal_card_daily_bytes", "What goes to the card in a day of work.", daily, "bytes")
+        page.gauge("edgebroker_journal_card_years", "How long the card lasts so.", years)
     times = files.sync_us
     page.family("edgebroker_journal_sync_seconds", "histogram", "How long syncs took.", "seconds")
     for bound_us, count in times.buckets():
@@ -164,6 +187,40 @@ def _journal(page: Exposition, insight: Insight) -> None:
     page.sample("_sum", times.total_us / SECOND)
     page.sample("_count", times.count)
     page.gauge("edgebroker_journal_recovery_seconds", "What recovery took.", insight.store.recovery_s, "seconds")
+
+
+def _links(page: Exposition, insight: Insight) -> None:
+    if insight.peering is None:
+        return
+    from edgebroker.world.peering.rows import rows
+
+    found = list(rows(insight.peering))
+    page.counter("edgebroker_peers_received_bytes", "Bytes from peers.", insight.peering.received_bytes, "bytes")
+    page.counter("edgebroker_peers_sent_bytes", "Bytes handed to their sockets.", insight.peering.sent_bytes, "bytes")
+    page.family("edgebroker_link_up", "gauge", "Whether there is a connection, by peer.")
+    for row in found:
+        page.sample("", int(row["up"]), peer=row["peer"])
+    page.family("edgebroker_link_congested", "gauge", "Whether its queue was congested when it was last looked at.")
+    for row in found:
+        page.sample("", int(row["congested"]), peer=row["peer"])
+    for key, name, meaning in LINK_TIMES:
+        page.family(name, "gauge", meaning, "seconds")
+        for row in found:
+            if row[key] is not None:
+                page.sample("", row[key] / 1_000, peer=row["peer"])
+    for key, name, unit, meaning in LINK_QUEUES:
+        page.family(name, "gauge", meaning, unit)
+        for row in found:
+            for service, queue in row["queues"].items():
+                page.sample("", queue[key], peer=row["peer"], service=service)
+    page.family("edgebroker_link_messages_sent", "counter", "Messages that left the queue, by peer and class.")
+    for row in found:
+        for service, queue in row["queues"].items():
+            page.sample("_total", queue["sent"], peer=row["peer"], service=service)
+    page.family("edgebroker_link_dropped", "counter", "Messages for the peer that were given up, by cause.")
+    for row in found:
+        for cause, count in row["dropped"].items():
+            page.sample("_total", count, peer=row["peer"], cause=cause)
 
 
 def _machine(page: Exposition, insight: Insight) -> None:

@@ -1,4 +1,4 @@
-"""The pages of the HTTP door: `/metrics` in OpenMetrics, `/health`, `/status`, `/clients` and `/trace` in JSON."""
+"""The pages of the HTTP door: `/metrics` in OpenMetrics, all others in JSON."""
 
 from __future__ import annotations
 
@@ -64,6 +64,7 @@ class Pages:
             "/health": (self._health, frozenset()),
             "/status": (self._status, frozenset({"sort", "limit"})),
             "/clients": (self._clients, frozenset({"sort", "limit"})),
+            "/links": (self._links, frozenset()),
             "/trace": (self._trace, frozenset({"client", "topic", "seconds"})),
         }
         """Path -> (page, names of what may be asked for)."""
@@ -113,6 +114,13 @@ class Pages:
                 await asyncio.sleep(0)
             rows += map(json.dumps, _rows(self._insight, ranked[start : start + ROWS_AT_ONCE]))
         return Answer(HTTPStatus.OK, JSON, f'{about[:-1]}, "clients": [{", ".join(rows)}]}}\n'.encode())
+
+    async def _links(self, _: Query) -> Answer:
+        if self._insight.peering is None:
+            return plain(HTTPStatus.NOT_FOUND, "this gateway has no peers: its settings name no topology")
+        from edgebroker.world.peering.rows import links
+
+        return _json(links(self._insight.peering))
 
     async def _trace(self, query: Query) -> Answer:
         seconds = _whole(query, "seconds", TRACE_S, 1, TRACE_S_MAX)
@@ -173,12 +181,13 @@ def status(insight: Insight, census: Census) -> dict[str, Any]:
             "open": len(frontend.connections),
             "accepted": frontend.accepted,
             "paused": census.paused,
-            "refusals": {reason.name.lower(): count for reason, count in sorted(frontend.refusals.items())},
+            "refusals": {reason.name.lower(): count for reason, count in sorted(frontend.expelling.counts.items())},
         },
         "listeners": [_listener(listener) for listener in insight.listeners],
         "held": {"bytes": frontend.memory.held, "bytes_max": frontend.memory.bytes_max},
         "sessions": {"connected": census.connected, "away": census.sessions - census.connected},
         "subscriptions": len(frontend.node.subscriptions),
+        "subscriptions_refused": dict(sorted(frontend.subscribing.refused.items())),
         "retained": {"messages": len(frontend.retained), "bytes": frontend.retained.held_bytes},
         "queue": {
             "messages": census.queue_messages,
@@ -221,6 +230,7 @@ def _journal(store: Store) -> dict[str, Any]:
         "sync_p99_ms": times.quantile(0.99) / MILLISECOND,
         "written_bytes": files.bytes_written,
         "card_bytes": files.card_bytes_written,
+        **store.worker.wear.written.described(),
         "recovery_s": round(store.recovery_s, 3),
     }
 

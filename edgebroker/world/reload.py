@@ -100,10 +100,12 @@ class Reloading:
         try:
             for prepare in self._preparers.values():
                 prepared.append(await prepare(settings))
-        except EdgebrokerError as error:
+        except BaseException as error:
             for one in prepared:
                 one.abandon()
-            return rejected(error)
+            if isinstance(error, EdgebrokerError):
+                return rejected(error)
+            raise
         changes = list(differences(self.settings, settings))
         notes = [note for one in prepared for note in one.commit()]
         self.settings = self._merged(settings)

@@ -16,6 +16,7 @@ from edgebroker.storage.journal.work import Work
 from edgebroker.world.journalworker import JournalWorker
 from edgebroker.world.reactor import clock
 from edgebroker.world.settings import Settings
+from edgebroker.world.wear import Card
 
 JOURNAL = "journal"
 """The journal's folder in the data folder."""
@@ -59,7 +60,8 @@ class Store:
         options = JournalOptions(commit_us=settings.data.commit_ms * MILLISECOND, bytes_max=settings.data.bytes_max)
         began = time.monotonic()
         try:
-            self.worker = JournalWorker(folder / JOURNAL, options, self._stored.apply_numbered)
+            card = Card(settings.data.card_gb, settings.data.card_cycles)
+            self.worker = JournalWorker(folder / JOURNAL, options, self._stored.apply_numbered, card)
         except OSError as error:
             raise StoreUnusable(f"cannot keep anything in {folder}: {error.strerror}; give --data DIR") from error
         self._stored.finish()
@@ -68,14 +70,16 @@ class Store:
         self._turned: Callable[[], None] = lambda: None
         self._frontend: Frontend | None = None
 
-    def restore(self, frontend: Frontend, turned: Callable[[], None]) -> Iterator[str]:
-        """Give *frontend* what was kept, and serve it from now on; *turned* is called whenever the disk was done.
+    def restore(self, frontend: Frontend, turned: Callable[[], None], join: Callable[[Stored], None]) -> Iterator[str]:
+        """Give *frontend* what was kept, and serve it from now on; *turned* is called whenever the disk was done,
+        *join* once, before anything is given back.
 
         Lines for the operator: what is damaged, and what cannot be taken back.
         """
         now, stored = clock(), self._stored
         wall = time.time_ns() // 1_000
         frontend.keeping.clock = max(wall, stored.clock) - now
+        join(stored)
         frontend.restoring.restore(stored, now)
         if stored.clock > wall:
             yield f"the clock is {(stored.clock - wall) // 1_000_000} s behind what was kept: expiry goes on from there"

@@ -19,7 +19,7 @@ from edgebridge.wire.properties import Property, number
 from edgebroker.instants import Instant
 from edgebroker.limits import MIB
 from edgebroker.node.ledger import Ledger
-from edgebroker.records import Cause, Fate
+from edgebroker.records import Cause, Fate, Trace
 from edgebroker.storage.deliverylog.writer import DeliveryLog
 from edgebroker.world.operatorlog import timestamp
 from edgebroker.world.packetwords import words
@@ -199,20 +199,38 @@ class Overhearing:
         self._tracing = tracing
 
     def published(
-        self, now: Instant, publisher: str, first: int, count: int, topic: str, qos: int, octets: int, copies: int
+        self,
+        now: Instant,
+        publisher: str,
+        first: int,
+        count: int,
+        topic: str,
+        qos: int,
+        octets: int,
+        copies: int,
+        trace: Trace | None = None,
     ) -> None:
         """Messages were accepted."""
         if self.log is not None:
-            self.log.published(now, publisher, first, count, topic, qos, octets, copies)
+            self.log.published(now, publisher, first, count, topic, qos, octets, copies, trace)
         said = {"fate": "published", "message": first, "count": count, "qos": qos, "copies": copies}
         self._tracing.fate(publisher, "", topic, said)
 
     def filtered(
-        self, now: Instant, publisher: str, first: int, count: int, topic: str, qos: int, cause: int, octets: int
+        self,
+        now: Instant,
+        publisher: str,
+        first: int,
+        count: int,
+        topic: str,
+        qos: int,
+        cause: int,
+        octets: int,
+        trace: Trace | None = None,
     ) -> None:
         """Nobody gets them."""
         if self.log is not None:
-            self.log.filtered(now, publisher, first, count, topic, qos, cause, octets)
+            self.log.filtered(now, publisher, first, count, topic, qos, cause, octets, trace)
         said = {"fate": "filtered", "message": first, "count": count, "cause": Cause(cause).name.lower()}
         self._tracing.fate(publisher, "", topic, said)
 
@@ -230,10 +248,13 @@ class Overhearing:
         cause: int,
         wait_us: int,
         octets: int,
+        trace: Trace | None = None,
     ) -> None:
         """Copies came to their end."""
         if self.log is not None:
-            self.log.fate(now, publisher, subscriber, first, count, topic, text, qos, fate, cause, wait_us, octets)
+            self.log.fate(
+                now, publisher, subscriber, first, count, topic, text, qos, fate, cause, wait_us, octets, trace
+            )
         said: Line = {"fate": Fate(fate).name.lower(), "message": first, "count": count, "qos": qos, "wait_us": wait_us}
         if cause:
             said["cause"] = Cause(cause).name.lower()

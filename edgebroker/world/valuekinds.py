@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import re
 from dataclasses import dataclass
@@ -117,6 +116,8 @@ class Choice:
         if not isinstance(value, str):
             raise Unusable(f"is {toml_name(value)}", f"write one of {self}")
         if value not in self.words:
+            import difflib  # 0.2 MiB that only a slip costs
+
             nearest = difflib.get_close_matches(value, self.words, n=1)
             raise Unusable(f"is {value!r}", f'did you mean "{nearest[0]}"?' if nearest else f"write one of {self}")
         return value

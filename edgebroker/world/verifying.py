@@ -41,6 +41,8 @@ class Verifying:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _run_beside(self, verification: Verification) -> None:
+        if not verification.is_awaited:
+            return
         verdict = self._verdict(verification)
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._done, verification, verdict)

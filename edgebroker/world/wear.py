@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgebroker.instants import DAY, HOUR, SECOND, Instant
@@ -19,13 +19,23 @@ YEAR_DAYS = 365.25
 
 # An ordinary card has no rating. One made for recording has: Samsung gives the PRO Endurance of 128 GB 43,800 hours of
 # Full HD, which is 26 Mbit/s: 512 TB, or 4,000 times its size. We count with an eighth of that.
-CARD_BYTES = 32 * 10**9
-CARD_CYCLES = 500
+GIGABYTE = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What the journal lies on: its size as makers count it, and how many times over it may be written."""
+
+    gb: float = 32
+    cycles: int = 500
+
+
+CARD = Card()
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was written while the gateway ran."""
+    """What was written while the gateway ran, and on which card."""
 
     bytes: int = 0
     running_us: int = 0
@@ -34,6 +44,7 @@ class Written:
     day_bytes: int = 0
     """The day that is not over."""
     day_us: int = 0
+    card: Card = CARD
 
     @property
     def bytes_per_day(self) -> float | None:
@@ -41,10 +52,19 @@ class Written:
         span, total = len(self.days) * DAY + self.day_us, sum(self.days) + self.day_bytes
         return total * DAY / span if span >= HOUR else None
 
-    def years(self, card_bytes: int, cycles: int) -> float | None:
-        """How long a card lasts that may be written *cycles* times over; None if nothing is known yet."""
+    @property
+    def years(self) -> float | None:
+        """How long the card lasts if it goes on like this; None if nothing is known yet."""
         per_day = self.bytes_per_day
-        return card_bytes * cycles / (per_day * YEAR_DAYS) if per_day else None
+        return self.card.gb * GIGABYTE * self.card.cycles / (per_day * YEAR_DAYS) if per_day else None
+
+    def described(self) -> dict[str, float | None]:
+        """Both in numbers that may be shown; None if nothing is known yet."""
+        per_day, years = self.bytes_per_day, self.years
+        return {
+            "bytes_per_day": None if per_day is None else round(per_day),
+            "card_years": None if years is None else round(years, 1),
+        }
 
     def more(self, size: int, span_us: int) -> Written:
         """*size* bytes were written in the next *span_us*."""
@@ -52,7 +72,7 @@ class Written:
         if day_us >= DAY:
             days = (*days, day_bytes * DAY // day_us)[-DAYS_KEPT:]
             day_bytes = day_us = 0
-        return Written(self.bytes + size, self.running_us + span_us, days, day_bytes, day_us)
+        return Written(self.bytes + size, self.running_us + span_us, days, day_bytes, day_us, self.card)
 
 
 def read_wear(folder: Path) -> Written:
@@ -66,6 +86,7 @@ def read_wear(folder: Path) -> Written:
             days,
             int(said["day_bytes"]),
             int(said["day_s"]) * SECOND,
+            Card(float(said.get("card_gb", CARD.gb)), int(said.get("card_cycles", CARD.cycles))),
         )
     return Written()
 
@@ -73,8 +94,8 @@ def read_wear(folder: Path) -> Written:
 class Wear:
     """Adds up what a run writes, and keeps it in a small file, once an hour and at the end."""
 
-    def __init__(self, folder: Path) -> None:
-        self.written = read_wear(folder)
+    def __init__(self, folder: Path, card: Card = CARD) -> None:
+        self.written = replace(read_wear(folder), card=card)
         self._folder = folder
         self._noted: Instant | None = None
         self._noted_bytes = 0
@@ -93,6 +114,8 @@ class Wear:
             "days": list(self.written.days),
             "day_bytes": self.written.day_bytes,
             "day_s": self.written.day_us // SECOND,
+            "card_gb": self.written.card.gb,
+            "card_cycles": self.written.card.cycles,
         }
         with suppress(OSError):
             part = self._folder / f"{WEAR}.part"

@@ -10,9 +10,10 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from edgeanalytics import figures, reference
+from edgebroker.limits import LOG_SEGMENT_BYTES_MAX
 from edgebroker.records import Cause, Fate
 from edgebroker.storage.deliverylog.writer import DeliveryLog
-from edgebroker.world.logdir import SEGMENT_BYTES_MAX, LogDir
+from edgebroker.world.logdir import LogDir
 
 UNIX_US = 1_760_000_000_000_000
 JUDGEMENTS = {
@@ -27,7 +28,7 @@ JUDGEMENTS = {
 class Broker:
     """A broker's log, through the log directory that a gateway uses."""
 
-    def __init__(self, folder: Path, boot: str, segment_bytes_max: int = SEGMENT_BYTES_MAX) -> None:
+    def __init__(self, folder: Path, boot: str, segment_bytes_max: int = LOG_SEGMENT_BYTES_MAX) -> None:
         self.log = DeliveryLog("gw", boot)
         self.dir = LogDir(folder / boot, self.log.header, lambda _: None, segment_bytes_max=segment_bytes_max)
         self.dir.start()
@@ -59,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four runs with message 2 in flight: one died, one runs on, one ended and told of it, one ended and forgot it."""
     folder = tmp_path_factory.mktemp("runs")
     for boot in JUDGEMENTS:
-        broker = Broker(folder, boot, 1 if boot == "running" else SEGMENT_BYTES_MAX)
+        broker = Broker(folder, boot, 1 if boot == "running" else LOG_SEGMENT_BYTES_MAX)
         broker.copy(1, ended=True)
         broker.copy(2, ended=False)
         if boot == "died":

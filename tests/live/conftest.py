@@ -63,6 +63,15 @@ class Gateway:
         assert accounts["copies"] == fates, accounts
         return accounts
 
+    def reload(self) -> dict[str, Any]:
+        """What it says to SIGHUP."""
+        self.process.send_signal(signal.SIGHUP)
+        assert self.process.stdout is not None
+        assert select.select([self.process.stdout], [], [], PATIENCE_S)[0], "nothing is said"
+        said: dict[str, Any] = json.loads(self.process.stdout.readline())
+        assert said["event"] == "reloaded"
+        return said
+
     def kill(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
@@ -151,6 +160,25 @@ class Guest:
     def _end(self) -> None:
         assert self._gone.wait(PATIENCE_S)
         self.client.loop_stop()
+
+
+def leave_for_a_sleeper(port: int, *messages: bytes) -> None:
+    """A reader whose session lasts asks for "t" and goes; then a writer leaves *messages* for it."""
+    reader, writer = Guest(port, V5, "reader", keep=True), Guest(port, V5, "writer")
+    reader.connect()
+    reader.subscribe("t", 1)
+    reader.leave()
+    writer.connect()
+    for message in messages:
+        writer.publish("t", message)
+    writer.leave()
+
+
+def command_line(*arguments: str) -> tuple[int, str]:
+    """(exit code, all it said) of `edgebroker`."""
+    command = [sys.executable, "-m", "edgebroker", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=ENVIRONMENT)
+    return done.returncode, done.stdout + done.stderr
 
 
 @pytest.fixture

@@ -18,7 +18,10 @@ from click.testing import CliRunner
 from edgebroker.cli.certificate import command as certificate
 from edgebroker.cli.init import command as init
 from edgebroker.cli.init import own_names
+from edgebroker.cli.init.template import unit_file
 from edgebroker.world.settings import Settings
+
+from .conftest import command_line
 
 pytestmark = [
     pytest.mark.live,
@@ -34,12 +37,6 @@ def made(folder: Path, *options: str) -> dict[str, Any]:
     return answer
 
 
-def edgebroker(*arguments: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "edgebroker", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    return done.returncode, done.stdout + done.stderr
-
-
 def test_the_gateway_runs_and_who_has_the_password_or_the_certificate_comes_in(
     start_gateway: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -47,7 +44,7 @@ def test_the_gateway_runs_and_who_has_the_password_or_the_certificate_comes_in(
     answer = made(folder, "--host", "localhost", "--host", "127.0.0.1", "--user", "anna", "--client", "pump-3")
     settings = folder / "gateway.toml"
     settings.write_text(settings.read_text().replace("port = 8883", "port = 0"))
-    code, said = edgebroker("check", str(settings))
+    code, said = command_line("check", str(settings))
     assert code == 0
     assert f"listener devices: the certificate {folder / 'server.crt'} is valid until 20" in said
     gateway = start_gateway("--config", str(settings))
@@ -55,11 +52,11 @@ def test_the_gateway_runs_and_who_has_the_password_or_the_certificate_comes_in(
     way = ["-h", "localhost", "-p", port, "--cafile", str(folder / "ca.crt"), "-t", "a", "-q", "1"]
     publish = ["pub", *way, "-r", "-m", "hello"]
     pair = ["--cert", str(folder / "clients/pump-3.crt"), "--key", str(folder / "clients/pump-3.key")]
-    assert edgebroker(*publish)[0] == 1, "who says nothing stays outside"
-    assert edgebroker(*publish, "-u", "anna", "-P", "wrong")[0] == 1
-    assert edgebroker(*publish, *pair) == (0, "")
+    assert command_line(*publish)[0] == 1, "who says nothing stays outside"
+    assert command_line(*publish, "-u", "anna", "-P", "wrong")[0] == 1
+    assert command_line(*publish, *pair) == (0, "")
     receive = ["sub", *way, "-C", "1", "-W", "20"]
-    assert edgebroker(*receive, "-u", "anna", "-P", answer["password"]) == (0, "hello\n")
+    assert command_line(*receive, "-u", "anna", "-P", answer["password"]) == (0, "hello\n")
     gateway.process.terminate()
     assert gateway.process.wait(PATIENCE_S) == 0
 
@@ -122,7 +119,12 @@ def test_more_certificates_come_from_the_same_authority(tmp_path: Path) -> None:
     assert run(certificate, ["client", "pump-3", "pump-4", "--dir", str(tmp_path)]).exit_code == 0
     assert run(certificate, ["server", "--host", "edge.example", "--dir", str(tmp_path)]).exit_code == 0
     assert (tmp_path / "server.crt").read_bytes() != old
-    made_now = [str(tmp_path / name) for name in ("server.crt", "clients/pump-3.crt", "clients/pump-4.crt")]
+    assert run(certificate, ["gateway", "gw-1", "--dir", str(tmp_path)]).exit_code == 0
+    names = ("server.crt", "clients/pump-3.crt", "clients/pump-4.crt", "gateways/gw-1.crt")
+    made_now = [str(tmp_path / name) for name in names]
+    for purpose in ("sslserver", "sslclient"):  # a gateway dials, and is dialled
+        check = ["openssl", "verify", "-CAfile", ca, "-purpose", purpose, made_now[-1]]
+        subprocess.run(check, check=True, stdout=subprocess.DEVNULL)
     subprocess.run(["openssl", "verify", "-CAfile", ca, *made_now], check=True, stdout=subprocess.DEVNULL)
     ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
     again = run(certificate, ["client", "pump-5", "pump-3", "--dir", str(tmp_path)])
@@ -142,3 +144,33 @@ def test_without_openssl_nothing_is_made(tmp_path: Path, monkeypatch: pytest.Mon
     assert done.returncode == 2
     assert "apt install openssl" in done.stderr
     assert list((tmp_path / "d").iterdir()) == []
+
+
+def test_certificates_are_revoked_in_one_list(tmp_path: Path) -> None:
+    made(tmp_path)
+    run = CliRunner().invoke
+    assert run(certificate, ["client", "pump-3", "pump-4", "--dir", str(tmp_path)]).exit_code == 0
+    for name in ("pump-3", "pump-4"):
+        said = run(certificate, ["revoke", name, "--dir", str(tmp_path)])
+        assert (said.exit_code, said.output.split()[:3]) == (0, [str(tmp_path / "ca.crl"), "has", name])
+    listed = subprocess.check_output(["openssl", "crl", "-in", tmp_path / "ca.crl", "-noout", "-text"], text=True)
+    assert listed.count("Serial Number:") == 2
+    code, told = command_line("certificate", "revoke", "pump-3", "--dir", str(tmp_path))
+    assert (code, "revoked" in told) == (2, True), told
+    code, told = command_line("certificate", "revoke", "pump-9", "--dir", str(tmp_path))
+    assert (code, "pump-9.crt: not there" in told) == (2, True), told
+
+
+@pytest.mark.parametrize(
+    ("folder", "settings", "writable"),
+    [
+        ("/srv/site", "/srv/site/gateway.toml", "/srv/site"),
+        ("/home/pi/my site", '"/home/pi/my site/gateway.toml"', '"/home/pi/my site"'),
+        ("/a%i/$b", '"/a%%i/$$b/gateway.toml"', '"/a%%i/$b"'),
+        ('/a"\\', '"/a\\"\\\\/gateway.toml"', '"/a\\"\\\\"'),
+    ],
+)
+def test_a_unit_finds_folders_of_any_name(folder: str, settings: str, writable: str) -> None:
+    lines = unit_file("edgebroker", folder, "pi").splitlines()
+    assert f"ExecStart=edgebroker run --config {settings}" in lines
+    assert f"ReadWritePaths={writable}" in lines

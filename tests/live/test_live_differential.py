@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -41,6 +43,21 @@ def test_every_difference_is_explained(players: tuple[Player, Player], first: in
             short = shrunk(drawn, lambda lines: bool(play(lines, *players).unexplained))
             command = f"python tools/differential.py --seed {SEED} --first {number} --scripts 1"
             pytest.fail("\n".join([command, *short, play(short, *players).unexplained or found.unexplained]))
+
+
+def test_the_command_of_the_page_compares_them_too() -> None:
+    """Three scripts where it says 2,000."""
+    [command] = re.findall(r"`python (tools/differential\.py [^`]+)`", PAGE.read_text(encoding="utf-8"))
+    few = re.sub(r"--scripts \d+", "--scripts 3", command)
+    assert few != command
+    done = subprocess.run(
+        [sys.executable, *few.split()], cwd=PAGE.parents[1], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    counts = re.findall(r"^ *[\d,]+ in +[\d,]+ scripts  (\w+)$", done.stdout, re.M)
+    assert counts == list(CLASSES)
+    last = done.stdout.splitlines()[-1]
+    assert re.fullmatch(r"3 scripts with \d+ lines, seed 1, in \d+ s: no unexplained differences", last)
 
 
 # -- the comparison notices ----------------------------------------------------------------------------------------

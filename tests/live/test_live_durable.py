@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import ENVIRONMENT, PATIENCE_S, V5, Gateway, Guest
+from .conftest import ENVIRONMENT, PATIENCE_S, V5, Gateway, Guest, leave_for_a_sleeper
 
 pytestmark = pytest.mark.live
 RUN = [sys.executable, "-m", "edgebroker", "run"]
@@ -47,14 +47,7 @@ def test_what_was_acknowledged_to_a_sleeping_client_survives_a_kill(
 
 def test_a_clean_end_keeps_everything_too(start_gateway: Callable[..., Gateway], tmp_path: Path) -> None:
     first = start_gateway("--data", str(tmp_path))
-    reader = Guest(first.port, V5, "reader", keep=True)
-    reader.connect()
-    reader.subscribe("t", 1)
-    reader.leave()
-    writer = Guest(first.port, V5, "writer")
-    writer.connect()
-    writer.publish("t", b"kept")
-    writer.leave()
+    leave_for_a_sleeper(first.port, b"kept")
     assert first.stop()["queued"] == 1
     second = start_gateway("--data", str(tmp_path))
     again = Guest(second.port, V5, "reader", keep=True)
@@ -99,15 +92,7 @@ def test_a_damaged_journal_is_told_and_everything_else_is_served(
     start_gateway: Callable[..., Gateway], tmp_path: Path
 ) -> None:
     first = start_gateway("--data", str(tmp_path))
-    reader = Guest(first.port, V5, "reader", keep=True)
-    reader.connect()
-    reader.subscribe("t", 1)
-    reader.leave()
-    writer = Guest(first.port, V5, "writer")
-    writer.connect()
-    for number in range(20):
-        writer.publish("t", f"message {number:02d}".encode())
-    writer.leave()
+    leave_for_a_sleeper(first.port, *(f"message {number:02d}".encode() for number in range(20)))
     first.stop()
     [segment] = (tmp_path / "journal").glob("*.ebj")
     data = bytearray(segment.read_bytes())

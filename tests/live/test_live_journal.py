@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import ENVIRONMENT, PATIENCE_S, V5, Gateway, Guest
+from .conftest import ENVIRONMENT, PATIENCE_S, V5, Gateway, Guest, leave_for_a_sleeper
 
 pytestmark = pytest.mark.live
 MESSAGES = 20
@@ -30,15 +30,7 @@ def checked(data: Path) -> tuple[int, dict]:
 def filled(start_gateway: Callable[..., Gateway], data: Path) -> Gateway:
     """A gateway that keeps messages for a sleeping reader."""
     gateway = start_gateway("--data", str(data))
-    reader = Guest(gateway.port, V5, "reader", keep=True)
-    reader.connect()
-    reader.subscribe("t", 1)
-    reader.leave()
-    writer = Guest(gateway.port, V5, "writer")
-    writer.connect()
-    for number in range(MESSAGES):
-        writer.publish("t", f"message {number:02d}".encode())
-    writer.leave()
+    leave_for_a_sleeper(gateway.port, *(f"message {number:02d}".encode() for number in range(MESSAGES)))
     return gateway
 
 

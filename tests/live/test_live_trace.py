@@ -10,9 +10,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from paho.mqtt.enums import MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
@@ -21,6 +23,9 @@ from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Connect, Publish
 from edgebridge.wire.properties import Property
 from edgebroker.cli.httpaddress import HttpAddress
+from edgebroker.records import Fate
+
+from .conftest import Guest, command_line
 
 pytestmark = pytest.mark.live
 
@@ -197,3 +202,36 @@ def test_a_sampled_message_is_told_with_its_number(start_gateway: Callable[..., 
         ("4bf92f3577b34da6a3ce929d0e0e4736", 1, "a/b", "writer")
     ]
     assert b"secret" not in told
+
+
+def test_a_sampled_message_has_rows_in_the_delivery_log(start_gateway: Callable[..., Any], tmp_path: Path) -> None:
+    settings = tmp_path / "gateway.toml"
+    settings.write_text(f'[log]\ndir = "{tmp_path / "log"}"\nsample_qos0 = 1_000_000\n')
+    gateway = start_gateway("--config", str(settings))
+    reader, writer = (
+        Guest(gateway.port, MQTTProtocolVersion.MQTTv5, "reader"),
+        Guest(gateway.port, MQTTProtocolVersion.MQTTv5, "writer"),
+    )
+    for guest in (reader, writer):
+        guest.connect()
+    reader.subscribe("a/#", 1)
+    said = Properties(PacketTypes.PUBLISH)
+    said.UserProperty = ("traceparent", TRACEPARENT)
+    for qos in (0, 1):
+        writer.publish(f"a/{qos}", b"x", qos, properties=said)
+        writer.publish(f"a/{qos}", b"x", qos)
+    for _ in range(4):
+        reader.next()
+    reader.leave()
+    writer.leave()
+    gateway.stop()
+    code, shown = command_line("log", "cat", str(tmp_path / "log"), "--json", "--trace-id", TRACEPARENT)
+    assert code == 0, shown
+    rows = [json.loads(line) for line in shown.splitlines()]
+    assert {row["trace_id"] for row in rows} == {"4bf92f3577b34da6a3ce929d0e0e4736"}
+    assert sorted((row["topic"], row["subscriber"], Fate(row["fate"])) for row in rows) == [
+        ("a/0", "", Fate.PUBLISHED),
+        ("a/0", "reader", Fate.DELIVERED),
+        ("a/1", "", Fate.PUBLISHED),
+        ("a/1", "reader", Fate.DELIVERED),
+    ]

@@ -43,9 +43,9 @@ def facts(tables: Tables) -> DataFrame:
         one_if(F.col("fate") == int(Fate.PUBLISHED)).alias("published"),
         one_if(F.col("fate") == int(Fate.FILTERED)).alias("filtered"),
         "copies",
-        one_if(
-            F.col("fate").isin([int(fate) for fate in ENDS]) & (F.col("cause") != int(Cause.HANDED_OVER))
-        ).alias("ends"),
+        one_if(F.col("fate").isin([int(fate) for fate in ENDS]) & (F.col("cause") != int(Cause.HANDED_OVER))).alias(
+            "ends"
+        ),
     )
 
 

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from edgebroker import __version__
@@ -98,6 +98,17 @@ def runner(python: list[str]) -> Callable[[int, Path], list[str]]:
         return [*python, "-m", "edgebroker", "run", *where]
 
     return command
+
+
+def with_settings(subject: Subject, text: str) -> Subject:
+    """*subject*, one of ours, with *text* as its settings file."""
+
+    def command(port: int, directory: Path) -> list[str]:
+        settings = directory / "gateway.toml"
+        settings.write_text(text)
+        return [*subject.command(port, directory), "--config", str(settings)]
+
+    return replace(subject, command=command)
 
 
 def version_of(python: list[str], environment: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ Python's standard library can use certificates but not make them. `openssl` is o
 from __future__ import annotations
 
 import ipaddress
+import os
 import secrets
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 from edgebroker.errors import EdgebrokerError
 
 AUTHORITY_DAYS = 3_650  # nobody visits a site for a new root sooner
+REVOCATION_DAYS = 3_650  # a list that has run out keeps all clients out, and nobody visits a site for a new one
 CERTIFICATE_DAYS = 825  # what phones and browsers accept of a private authority (Apple, HT210176)
 
 REQUEST = """\
@@ -34,11 +36,25 @@ basicConstraints = critical, CA:FALSE
 keyUsage = critical, digitalSignature
 extendedKeyUsage = serverAuth
 subjectAltName = {alternatives}
+[gateway]
+basicConstraints = critical, CA:FALSE
+keyUsage = critical, digitalSignature
+extendedKeyUsage = serverAuth, clientAuth
+subjectAltName = {alternatives}
 [client]
 basicConstraints = critical, CA:FALSE
 keyUsage = critical, digitalSignature
 extendedKeyUsage = clientAuth
 subjectAltName = {alternatives}
+"""
+REVOCATION = """\
+[ca]
+default_ca = all
+[all]
+database = {index}
+crlnumber = {number}
+default_md = sha256
+default_crl_days = {days}
 """
 NEW_KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-sha256"]
 """P-256: a handshake costs 0.1 ms where RSA with 2,048 bits costs 1 ms, and every device knows it."""
@@ -58,7 +74,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """Signs certificates for servers and clients."""
+    """Signs certificates for servers, clients and gateways."""
 
     pair: Pair
 
@@ -83,6 +99,29 @@ class Authority:
     def client(self, folder: Path, name: str, days: int = CERTIFICATE_DAYS) -> Pair:
         """A certificate for the client *name*: letters, digits, '.', '_' and '-'. Raises CannotMake."""
         return self._issue(folder, name, name, "client", [f"DNS:{name}"], days)
+
+    def gateway(self, folder: Path, name: str, days: int = CERTIFICATE_DAYS) -> Pair:
+        """A certificate for the gateway *name*, which dials its peers and is dialled by them. Raises CannotMake."""
+        return self._issue(folder, name, name, "gateway", [f"DNS:{name}"], days)
+
+    def revoke(self, folder: Path, certificates: list[Path]) -> Path:
+        """A new `ca.crl` in *folder*, with *certificates* and all that were revoked before. Raises CannotMake.
+
+        What was revoked is kept in `revoked.txt` beside it, the list's number in `revoked.number`, as `openssl` does.
+        """
+        index, number, revoked = (folder / name for name in ("revoked.txt", "revoked.number", "ca.crl"))
+        index.touch(exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".revoke-", dir=folder) as scratch:
+            config, made = Path(scratch, "config"), Path(scratch, "crl")
+            if not number.exists():
+                number.write_text("01\n")
+            config.write_text(REVOCATION.format(index=index.resolve(), number=number.resolve(), days=REVOCATION_DAYS))
+            ours = ["-config", str(config), "-cert", str(self.pair.certificate), "-keyfile", str(self.pair.key)]
+            for certificate in certificates:
+                _openssl(["ca", *ours, "-revoke", str(certificate)])
+            _openssl(["ca", *ours, "-gencrl", "-out", str(made)])
+            os.replace(made, revoked)
+        return revoked
 
     def _issue(self, folder: Path, stem: str, name: str, kind: str, alternatives: list[str], days: int) -> Pair:
         pair = Pair(folder / f"{stem}.crt", folder / f"{stem}.key")

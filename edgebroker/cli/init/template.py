@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9/._-]+")
+
 SETTINGS = """\
 # Settings of this gateway. Every key is optional; docs/settings.md explains them all.
 # `edgebroker check gateway.toml` says whether the file is in order and what then holds.
@@ -64,7 +69,7 @@ After=network-online.target
 
 [Service]
 Type=notify
-ExecStart={program} run --config {folder}/gateway.toml
+ExecStart={program} run --config {settings}
 ExecReload=/bin/kill -HUP $MAINPID
 {user}
 Restart=on-failure
@@ -73,7 +78,7 @@ TimeoutStopSec=20
 LimitNOFILE=10240
 NoNewPrivileges=yes
 ProtectSystem=strict
-ReadWritePaths={folder}
+ReadWritePaths={writable}
 PrivateTmp=yes
 
 [Install]
@@ -93,4 +98,11 @@ def unit_file(program: str, folder: str, user: str) -> str:
         if user != "root"
         else f"# User=edgebroker   # make one: useradd -r edgebroker; chown -R edgebroker {folder}"
     )
-    return UNIT.format(program=program, folder=folder, user=line)
+    settings, writable = _word(f"{folder}/gateway.toml").replace("$", "$$"), _word(folder)
+    return UNIT.format(program=program, folder=folder, settings=settings, writable=writable, user=line)
+
+
+def _word(path: str) -> str:
+    """One word of a unit, whatever the user calls his folders (systemd.syntax(7), "Quoting")."""
+    escaped = path.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return escaped if _PLAIN.fullmatch(path) else f'"{escaped}"'

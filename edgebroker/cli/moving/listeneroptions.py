@@ -14,6 +14,7 @@ from .findings import Finding, Verdict
 from .rules import Rule, missing, needless, one_of, text, truth, whole
 
 EVERYWHERE: Final = {"": "0.0.0.0", "ipv4": "0.0.0.0", "ipv6": "::"}
+NOBODY_ASKED: Final = "without require_certificate nobody is asked for a certificate"
 _TLS_VERSIONS: Final = {"tlsv1.3": "1.3", "tlsv1.2": "1.2", "tlsv1.1": "1.2", "tlsv1": "1.2"}
 
 
@@ -175,7 +176,13 @@ class Settling:
                 key = self._set("tls_client_ca", self._draft.path(line), line)
                 yield Finding(line, Verdict.TRANSLATED, "", (key,))
             else:
-                yield Finding(line, Verdict.NEEDLESS, "without require_certificate nobody is asked for a certificate")
+                yield Finding(line, Verdict.NEEDLESS, NOBODY_ASKED)
+        if (line := lines.get("crlfile")) is not None:
+            if "tls_client_ca" in self._one.keys:
+                key = self._set("tls_client_crl", self._draft.path(line), line)
+                yield Finding(line, Verdict.TRANSLATED, "", (key,))
+            else:
+                yield Finding(line, Verdict.NEEDLESS, NOBODY_ASKED)
         if (line := lines.get("tls_version")) is not None:
             if not has_tls:
                 yield Finding(line, Verdict.NEEDLESS, "without certificates there is no TLS")
@@ -208,6 +215,7 @@ OPTIONS: Final[dict[str, Rule]] = {
     "socket_domain": socket_domain,
     "cafile": _A_PATH,
     "certfile": _A_PATH,
+    "crlfile": _A_PATH,
     "keyfile": _A_PATH,
     "max_connections": kept(lambda draft, line: whole(line, -1)),
     "protocol": kept(lambda draft, line: one_of(line, "mqtt", "mqttsn", "websockets", "http_api")),
@@ -226,7 +234,6 @@ OPTIONS: Final[dict[str, Rule]] = {
     "capath": missing("put the certificates of the folder into one file, and name that as listener.tls_client_ca"),
     "ciphers": needless("what Python's ssl module chooses for a server: no weak ciphers"),
     "ciphers_tls1.3": needless("what Python's ssl module chooses for a server: no weak ciphers"),
-    "crlfile": missing("revoked certificates are not looked up: let certificates be short-lived"),
     "dhparamfile": needless("keys are agreed on with elliptic curves"),
     "disable_client_cert_date_checks": missing("a client's certificate must be in date"),
     "http_dir": missing("files are not served: let a web server do that"),

@@ -21,3 +21,5 @@ class DataSettings:
     clients: tuple[ClientDurability, ...] = key((), Several(ClientDurabilityKind(), 256))
     commit_ms: int = key(15, Whole(1, 1_000))
     bytes_max: int = key(JOURNAL_BYTES_MAX, Whole(32 * MIB, 64 * 1_024 * MIB))
+    card_gb: int = key(32, Whole(1, 16_384))
+    card_cycles: int = key(500, Whole(1, 1_000_000))

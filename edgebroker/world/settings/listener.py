@@ -38,6 +38,7 @@ class ListenerSettings:
     tls_key: Path | None = key(None, File(), LIVE)
     tls_client: str = key("none", Choice(("none", "optional", "required")), LIVE)
     tls_client_ca: Path | None = key(None, File(), LIVE)
+    tls_client_crl: Path | None = key(None, File(), LIVE)
     tls_minimum: str = key("1.2", Choice(("1.2", "1.3")), LIVE)
     proxy_protocol: bool = key(False, Switch(), LIVE)
     proxy_sources: tuple[Network_, ...] = key(
@@ -72,7 +73,7 @@ class ListenerSettings:
         if self.protocol != "websocket":
             yield from ("websocket_path", "websocket_origins")
         if not self.is_tls:
-            yield from ("tls_key", "tls_client", "tls_client_ca", "tls_minimum")
+            yield from ("tls_key", "tls_client", "tls_client_ca", "tls_client_crl", "tls_minimum")
         if not self.proxy_protocol or self.path is not None:
             yield "proxy_sources"
 
@@ -90,6 +91,7 @@ class ListenerSettings:
             "tls_key": (self.is_tls, "tls_certificate"),
             "tls_client": (self.is_tls, "tls_certificate"),
             "tls_client_ca": (self.is_tls, "tls_certificate"),
+            "tls_client_crl": (self.tls_client_ca is not None, "tls_client_ca"),
             "tls_minimum": (self.is_tls, "tls_certificate"),
             "proxy_sources": (self.proxy_protocol and self.path is None, "proxy_protocol = true and a port"),
         }

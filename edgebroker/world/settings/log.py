@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgebroker import limits
-from edgebroker.instants import SECOND
-from edgebroker.world.logdir import SEGMENT_AGE_US_MAX, SEGMENT_BYTES_MAX
 from edgebroker.world.settings.section import key
 from edgebroker.world.valuekinds import Folder, Whole
 
@@ -18,5 +16,5 @@ class LogSettings:
 
     dir: Path | None = key(None, Folder())
     sample_qos0: int = key(1, Whole(1, 1_000_000))
-    segment_bytes_max: int = key(SEGMENT_BYTES_MAX, Whole(64 * limits.KIB, 64 * limits.MIB))
-    segment_age_s_max: int = key(SEGMENT_AGE_US_MAX // SECOND, Whole(1, 7 * 24 * 3_600))
+    segment_bytes_max: int = key(limits.LOG_SEGMENT_BYTES_MAX, Whole(64 * limits.KIB, 64 * limits.MIB))
+    segment_age_s_max: int = key(limits.LOG_SEGMENT_AGE_S_MAX, Whole(1, 7 * 24 * 3_600))

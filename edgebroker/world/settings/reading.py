@@ -5,24 +5,20 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from edgebroker import limits
 from edgebroker.world.settings.problems import Problem, SettingsRefused
-from edgebroker.world.settings.section import Section
+from edgebroker.world.settings.section import Section, Sections, read_value, sections_with
 from edgebroker.world.tomllines import KeyLines, line_of_error
-from edgebroker.world.valuekinds import Kind, Unusable
+from edgebroker.world.valuekinds import Unusable
 
 FILE_BYTES_MAX = 1 * limits.MIB  # ours has about 1 KiB; a larger file is something else, given by mistake
-TABLES_MAX = 64  # of one list, as of listeners: each is a socket; more is a file that a program wrote by mistake
 PROBLEMS_MAX = 20  # told at once; a file of another kind has one in each line, and a hint for each takes its time
 PARTS_MAX = 16  # of a dotted name: what tomllib takes for one grows with their square, 32,000 of them keep it minutes
 _PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
 _DEEP = re.compile(rf"(?<![A-Za-z0-9_-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{PARTS_MAX}}}")
-
-Sections = Mapping[str, Section]
 
 
 def text_of(path: Path) -> str:
@@ -66,15 +62,6 @@ def read(known: Sections, text: str, file: str, folder: Path) -> dict[str, Any]:
     return sections
 
 
-def read_value(known: Sections, section: Section, name: str, value: object, folder: Path) -> object:
-    """The checked value of a key. Raises Unusable(reason, mend)."""
-    declared = section.keys.get(name)
-    if declared is None:
-        raise Unusable("unknown key", _nearest_key(known, section, name))
-    kind: Kind = declared.metadata["kind"]
-    return kind.read(value, folder)
-
-
 class _Reader:
     """One reading of one file. What is wrong is collected in `problems`."""
 
@@ -95,8 +82,8 @@ class _Reader:
             return (made,) if section.is_list else made
         elif not (section.is_list and isinstance(values, list) and all(isinstance(one, dict) for one in values)):
             self._problem((name,), name, "is a section", f"write {_header(section)} on a line")
-        elif not 1 <= len(values) <= TABLES_MAX:
-            self._problem((name,), name, f"has {len(values)} entries", f"write 1 to {TABLES_MAX}")
+        elif not 1 <= len(values) <= section.tables_max:
+            self._problem((name,), name, f"has {len(values)} entries", f"write 1 to {section.tables_max}")
         else:
             tables = tuple(self._table(section, one, (name, index)) for index, one in enumerate(values))
             if None not in tables:
@@ -139,20 +126,9 @@ def _not_toml(known: Sections, message: str, text: str, file: str) -> Problem:
     return Problem(file, line, "", f"not TOML: {reason}", mend)
 
 
-def _nearest_key(known: Sections, section: Section, name: str) -> str:
-    if elsewhere := list(_sections_with(known, name)):
-        return f"it belongs in [{'] or ['.join(elsewhere)}]"
-    nearest = difflib.get_close_matches(name, section.keys, n=1)
-    return f"did you mean {nearest[0]}?" if nearest else f"[{section.name}] has {', '.join(section.keys)}"
-
-
 def _unknown_section(known: Sections, name: str) -> tuple[str, str]:
     """(reason, mend) for a name at the top of the file that is no section."""
-    if belongs := list(_sections_with(known, name)):
+    if belongs := list(sections_with(known, name)):
         return "stands outside any section", f"put it under [{'] or ['.join(belongs)}]"
     nearest = difflib.get_close_matches(name, known, n=1)
     return "unknown section", f"did you mean [{nearest[0]}]?" if nearest else f"there are {', '.join(known)}"
-
-
-def _sections_with(known: Sections, name: str) -> Iterator[str]:
-    return (section.name for section in known.values() if name in section.keys)

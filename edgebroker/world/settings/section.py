@@ -17,9 +17,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import Field, dataclass, field, fields
 from enum import Enum
-from typing import Any
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
-from edgebroker.world.valuekinds import Kind
+from edgebroker.world.valuekinds import Kind, Unusable
+
+TABLES_MAX: Final = 64
+"""Of one list, as of listeners: each is a socket; more is a file that a program wrote by mistake."""
 
 Conflict = tuple[str, str, str]
 """(key, reason, mend)."""
@@ -47,16 +51,21 @@ class Section:
     made: type[Any]
     is_list: bool
     keys: Mapping[str, Field[Any]]
+    tables_max: int
 
     @classmethod
     def of(cls, declared: Field[Any]) -> Section:
-        """The section behind a field of `Settings`, by the field's default: one section, or a tuple of them."""
+        """The section behind a field of `Settings`, by the field's default: one section, or a tuple of them.
+
+        The field's metadata may say otherwise what a file calls it, `section`, and how many there may be, `most`.
+        """
         assert callable(declared.default_factory)
         default = declared.default_factory()
         is_list = isinstance(default, tuple)
         made = type(default[0] if is_list else default)
         keys = {one.name: one for one in fields(made)}
-        return cls(declared.metadata.get("section", declared.name), declared.name, made, is_list, keys)
+        name, most = declared.metadata.get("section", declared.name), declared.metadata.get("most", TABLES_MAX)
+        return cls(name, declared.name, made, is_list, keys, most)
 
     def conflicts(self, values: object, given: Set[str]) -> Iterator[Conflict]:
         """What does not go together in the section *values*."""
@@ -83,3 +92,30 @@ def plain(value: object) -> object:
     if isinstance(value, tuple):
         return [plain(one) for one in value]
     return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+Sections: TypeAlias = Mapping[str, Section]
+"""By the name that a file gives them."""
+
+
+def read_value(known: Sections, section: Section, name: str, value: object, folder: Path) -> object:
+    """The checked value of a key. Raises Unusable(reason, mend)."""
+    declared = section.keys.get(name)
+    if declared is None:
+        raise Unusable("unknown key", _nearest_key(known, section, name))
+    kind: Kind = declared.metadata["kind"]
+    return kind.read(value, folder)
+
+
+def _nearest_key(known: Sections, section: Section, name: str) -> str:
+    if elsewhere := list(sections_with(known, name)):
+        return f"it belongs in [{'] or ['.join(elsewhere)}]"
+    import difflib  # 0.2 MiB that only a slip costs
+
+    nearest = difflib.get_close_matches(name, section.keys, n=1)
+    return f"did you mean {nearest[0]}?" if nearest else f"[{section.name}] has {', '.join(section.keys)}"
+
+
+def sections_with(known: Sections, name: str) -> Iterator[str]:
+    """The names of the sections that have a key of this name."""
+    return (section.name for section in known.values() if name in section.keys)

@@ -16,11 +16,11 @@ from edgebroker.world.settings.log import LogSettings
 from edgebroker.world.settings.mqtt import MqttSettings
 from edgebroker.world.settings.node import NodeSettings
 from edgebroker.world.settings.notices import NoticeSettings
+from edgebroker.world.settings.overlay import OverlaySettings
 from edgebroker.world.settings.problems import Problem, SettingsRefused
 from edgebroker.world.settings.quota import QuotaSettings
-from edgebroker.world.settings.reading import read, read_value, text_of
 from edgebroker.world.settings.redirect import RedirectSettings
-from edgebroker.world.settings.section import Section, plain
+from edgebroker.world.settings.section import Section, plain, read_value
 from edgebroker.world.valuekinds import Unusable
 
 COMMAND_LINE = "command line"
@@ -41,6 +41,7 @@ class Settings:
     redirect: RedirectSettings = field(default_factory=RedirectSettings)
     access: AccessSettings = field(default_factory=AccessSettings)
     quota: QuotaSettings = field(default_factory=QuotaSettings)
+    overlay: OverlaySettings = field(default_factory=OverlaySettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     notices: NoticeSettings = field(default_factory=NoticeSettings)
 
@@ -52,11 +53,15 @@ class Settings:
     @classmethod
     def load(cls, path: Path) -> Settings:
         """Read a settings file. Paths in it are relative to the file's own folder. Raises SettingsRefused."""
+        from edgebroker.world.settings.reading import text_of
+
         return cls.parse(text_of(path), str(path), path.parent)
 
     @classmethod
     def parse(cls, text: str, file: str, folder: Path) -> Settings:
         """Settings from TOML text. `file` names it in problems; paths are relative to `folder`."""
+        from edgebroker.world.settings.reading import read  # TOML: 0.4 MiB that a gateway without a file need not hold
+
         return cls(**{SECTIONS[name].attribute: values for name, values in read(SECTIONS, text, file, folder).items()})
 
     def overridden(
@@ -69,6 +74,8 @@ class Settings:
         http: tuple[str, int] | None = None,
         log_level: str | None = None,
         log_format: str | None = None,
+        name: str | None = None,
+        topology: Path | None = None,
     ) -> Settings:
         """These settings with what the command line says instead; None leaves a value. Raises SettingsRefused.
 
@@ -84,6 +91,8 @@ class Settings:
             ("http", "port"): http[1] if http else None,
             ("notices", "level"): log_level,
             ("notices", "format"): log_format,
+            ("node", "name"): name,
+            ("overlay", "topology"): topology,
         }
         problems: list[Problem] = []
         settings = self

@@ -10,19 +10,29 @@ import click
 from edgebroker.cli import Refused
 
 from ..mqtt import pinned, stopped_by_sigterm
+from ..report import machine
 from ..subjects import version_of
+from ..trial import BrokerFailed
 from .attacker import ATTACKS
+from .child import HelperFailed
 from .report import as_json as report_json
 from .report import as_table, is_met
-from .trial import Plan, run
+from .trial import Plan, calibrated, run
 
 QUICK_S, QUICK_SCALE = 0.3, 0.05
 
 
 @click.command(name="abuse")
 @click.option("--only", multiple=True, type=click.Choice(list(ATTACKS)), help="Only this attack; may be repeated.")
-@click.option("--rounds", type=click.IntRange(1, 99), default=3, show_default=True)
-@click.option("--seconds", type=click.FloatRange(0.1, 600), default=2.0, show_default=True, help="Of each half round.")
+@click.option("--rounds", type=click.IntRange(1, 99), default=2, show_default=True)
+@click.option("--seconds", type=click.FloatRange(0.1, 600), default=1.2, show_default=True, help="Of each measurement.")
+@click.option(
+    "--share",
+    type=click.FloatRange(0.05, 0.9),
+    default=0.5,
+    show_default=True,
+    help="Of the gateway's core, for the well-behaved at a fixed rate.",
+)
 @click.option(
     "--cap-mib", type=click.IntRange(16, 1 << 20), default=256, show_default=True, help="Memory to stay below."
 )
@@ -30,13 +40,21 @@ QUICK_S, QUICK_SCALE = 0.3, 0.05
 @click.option("--quick", is_flag=True, help="One short round of small attacks: shows that it works, measures nothing.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def command(
-    only: tuple[str, ...], rounds: int, seconds: float, cap_mib: int, config: Path | None, quick: bool, as_json: bool
+    only: tuple[str, ...],
+    rounds: int,
+    seconds: float,
+    share: float,
+    cap_mib: int,
+    config: Path | None,
+    quick: bool,
+    as_json: bool,
 ) -> None:
     """Attack a gateway while well-behaved clients use it, and show what they lose.
 
-    Two well-behaved pairs run beside every attack: one publishes 500 messages a second, one as fast as the gateway
-    goes. They are measured without and with the attack, in turn, on the same gateway process; each attack has a fresh
-    one. The gateway has a core of its own, attacker and well-behaved clients share another.
+    Ten pairs of well-behaved clients run beside every attack, first at a fixed rate that takes a share of the gateway's
+    core, found at the start; then with as many messages as it carries. Each is measured without the attack, with it,
+    and without it again, on the same gateway process; each attack has a fresh one. The gateway has a core of its own;
+    the well-behaved have the other before the attacker, who has what they leave.
 
     Exit code 0 if all attacks were withstood, 1 if not.
     """
@@ -44,15 +62,20 @@ def command(
         raise Refused("this benchmark needs Linux: it pins processes to cores and reads /proc")
     with stopped_by_sigterm(), pinned() as cores:
         settings = "" if config is None else str(config.absolute())
-        plan = Plan(cores, rounds, seconds, settings=settings)
+        plan = Plan(cores, rounds, seconds, settings=settings, share=share)
         if quick:
-            plan = Plan(cores, 1, QUICK_S, QUICK_SCALE, settings)
+            plan = Plan(cores, 1, QUICK_S, QUICK_SCALE, settings, share)
+        about = {"version": version_of([sys.executable], {}), "machine": machine(cores)}
+        try:
+            load = calibrated(plan)
+        except (BrokerFailed, HelperFailed) as failure:
+            raise Refused(str(failure)) from None
+        plan.rate = load["rate"]
         outcomes = []
         for name in only or ATTACKS:
             click.echo(f"{name}: {ATTACKS[name].about}", err=True)
             outcomes.append(run(name, plan))
-    version = version_of([sys.executable], {})
-    click.echo((report_json if as_json else as_table)(outcomes, cap_mib, version))
+    click.echo((report_json if as_json else as_table)(outcomes, cap_mib, {**about, "load": load}))
     if not all(is_met(outcome, cap_mib) for outcome in outcomes):
         raise SystemExit(1)
 

@@ -1,5 +1,7 @@
 """The attacker, a process of its own. Started as `python -m edgebroker.cli.bench.abuse.attacker PORT NAME SCALE`.
 
+It has the core only while the well-behaved clients do not want it: what they lose is the gateway's fault.
+
 A word a line on standard input: `prepare`, `go`, `halt`. Each is answered by one JSON object on standard output when
 it is done; that of `halt` says what was done since `go`.
 """
@@ -7,6 +9,7 @@ it is done; that of `halt` says what was done since `go`.
 from __future__ import annotations
 
 import json
+import os
 import select
 import sys
 import time
@@ -24,6 +27,7 @@ REST_S: Final = 0.01
 
 def main(port: int, name: str, scale: float) -> None:
     """Do as told until standard input ends."""
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     attack = ATTACKS[name](port, scale)
     done = 0
     for line in iter(sys.stdin.readline, ""):

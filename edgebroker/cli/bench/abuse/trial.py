@@ -1,31 +1,40 @@
-"""One attack on one gateway: well-behaved clients without it and with it, in turn; what the gateway held."""
+"""One attack on one gateway: well-behaved clients without it, with it, and without it again; what the gateway held."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import re
-import subprocess
-import sys
-import tempfile
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import IO, Any, Final
+from typing import Final
 
 from ..client import HOST
-from ..processes import CpuClock, child, kib_of
-from ..subjects import Subject, version_of
-from ..trial import BrokerFailed, Cores, free_port, running
+from ..processes import CpuClock, kib_of
+from ..subjects import Subject, edgebroker
+from ..trial import BrokerFailed, Cores, Running, free_port, running
 from .attacker import ATTACKS
+from .child import ANSWER_S, Helper, HelperFailed, helper
+from .wellbehaved import RATE_MAX
 
 MIB: Final = 1024 * 1024
-ANSWER_S: Final = 30  # the slowest preparation takes 5 s; after this a child counts as hung
-COUNTER: Final = re.compile(r"^(edgebroker_\S*(?:refus|drop|reject|shed)\S*_total(?:\{[^}]*\})?) ([0-9.e+]+)$", re.M)
+COUNTER: Final = re.compile(
+    r"^(edgebroker_\S*(?:refus|dropped|turned_away|cut_short|slowed|relieved)\S*_total(?:\{[^}]*\})?) ([0-9.e+]+)$",
+    re.MULTILINE,
+)
+SETTLE_S: Final = 0.3
+"""After an attack, before the well-behaved are measured without it: what it left is cleared away."""
+PROBE_PER_S, PROBE_S, CALIBRATIONS = 2_000, 0.5, 8
+"""A message costs less the more there are of them, so the rate is approached in steps."""
+CARRIED_MIN: Final = 0.99
+"""At a rate of which less comes in time without any attack the machine has other work: half of what came is taken."""
+GENERATOR_SHARE_MAX: Final = 0.5
+"""Of its core; a generator that needs more would measure itself."""
 
 
 @dataclass(slots=True)
@@ -33,11 +42,15 @@ class Plan:
     """How long and how often."""
 
     cores: Cores
-    rounds: int = 3
-    seconds: float = 2.0
+    rounds: int = 2
+    seconds: float = 1.2
     scale: float = 1.0
     settings: str = ""
     """A settings file for the gateway; none: its defaults."""
+    share: float = 0.5
+    """Of the gateway's core, for the well-behaved at a fixed rate."""
+    rate: float = 0.0
+    """What that is, in messages a second."""
 
 
 @dataclass(slots=True)
@@ -47,8 +60,11 @@ class Outcome:
     name: str
     about: str
     unit: str
-    calm: list[dict[str, float]] = field(default_factory=list)
-    attacked: list[dict[str, float]] = field(default_factory=list)
+    fixed_calm: list[dict[str, float]] = field(default_factory=list)
+    """Before the first attack and after each: one more than `fixed_hit`."""
+    fixed_hit: list[dict[str, float]] = field(default_factory=list)
+    full_calm: list[dict[str, float]] = field(default_factory=list)
+    full_hit: list[dict[str, float]] = field(default_factory=list)
     done: int = 0
     rebuffs: int = 0
     rss_mib: dict[str, float] = field(default_factory=dict)
@@ -58,34 +74,73 @@ class Outcome:
     failure: str = ""
 
     def loss(self) -> float | None:
-        """The share of the fast pair's throughput that is gone, the median of the rounds; None if all failed.
+        """The share of the fixed rate that did not come in time, beyond what did not without the attack."""
+        return lost_share(self.fixed_calm, self.fixed_hit, "share")
 
-        A gateway that has not recovered when the next round begins, and carries nothing then either, has lost all.
-        """
-        rates = [(calm["fast_per_s"], hit["fast_per_s"]) for calm, hit in zip(self.calm, self.attacked, strict=False)]
-        return median(1 - hit / calm if calm else 1.0 for calm, hit in rates) if rates else None
+    def full_loss(self) -> float | None:
+        """The share of what the gateway carries when it has nothing else to do."""
+        return lost_share(self.full_calm, self.full_hit, "per_s")
 
-    def middle(self, key: str, attacked: bool) -> float:
-        """The median over the rounds."""
-        found = [sample[key] for sample in (self.attacked if attacked else self.calm)]
-        return median(found) if found else 0.0
+    @property
+    def drift(self) -> float:
+        """By how much the well-behaved alone fell or rose, at most, from one measurement to the next (full load)."""
+        rates = [sample["per_s"] for sample in self.full_calm]
+        return max([abs(1 - b / a) for a, b in pairwise(rates) if a], default=0.0)
 
     @property
     def lost(self) -> float:
         """Messages of the well-behaved that never came."""
-        return sum(sample["lost"] for sample in (*self.calm, *self.attacked))
+        return sum(sample["lost"] for sample in (*self.fixed_calm, *self.fixed_hit, *self.full_calm, *self.full_hit))
+
+
+def lost_share(calm: list[dict[str, float]], hit: list[dict[str, float]], key: str) -> float | None:
+    """How much smaller *hit* is than the mean of what was there before and after, the median of the rounds.
+
+    A gateway that carries nothing before and after either has not recovered, and has lost all. None without rounds.
+    """
+    means = [(before[key] + after[key]) / 2 for before, after in pairwise(calm)]
+    rounds = list(zip(means, hit, strict=False))
+    return median(1 - sample[key] / mean if mean else 1.0 for mean, sample in rounds) if rounds else None
+
+
+def middle(samples: list[dict[str, float]], key: str) -> float:
+    """The median."""
+    return median([sample[key] for sample in samples]) if samples else 0.0
 
 
 def gateway(http_port: int, settings: str) -> Subject:
     """The broker as it is installed, with its counters at *http_port*."""
-    python = [sys.executable]
-    options = ["--config", settings] if settings else []
+    installed = edgebroker()
+    options = ["--http", str(http_port), *(["--config", settings] if settings else [])]
+    return replace(installed, command=lambda port, directory: [*installed.command(port, directory), *options])
 
-    def command(port: int, _: Path) -> list[str]:
-        place = ["--host", HOST, "--port", str(port), "--http", str(http_port)]
-        return [*python, "-m", "edgebroker", "run", *options, *place]
 
-    return Subject("edgebroker", version_of(python, {}), command)
+@contextlib.contextmanager
+def visited(plan: Plan, http_port: int) -> Iterator[tuple[Running, Helper]]:
+    """A gateway and its well-behaved clients."""
+    with (
+        running(gateway(http_port, plan.settings), plan.cores) as broker,
+        helper(plan.cores.generator, "wellbehaved", str(broker.port)) as calm,
+    ):
+        calm.answer()
+        yield broker, calm
+
+
+def calibrated(plan: Plan) -> dict[str, float]:
+    """Find the rate at which the well-behaved alone take the share of the gateway's core that *plan* wants.
+
+    `rate`, and the shares of their cores that the gateway (`busy`) and the generator used at it. Raises BrokerFailed,
+    HelperFailed.
+    """
+    with visited(plan, free_port()) as (broker, calm):
+        rate = float(PROBE_PER_S)
+        for _ in range(CALIBRATIONS):
+            sample = measured(calm, f"fixed {rate} {PROBE_S}", broker.pid)
+            carried = max(sample["carried"], 1)
+            wanted = carried * min(plan.share / sample["used_s"], GENERATOR_SHARE_MAX / sample["generator_s"])
+            rate = min(wanted, 2 * rate, RATE_MAX) if sample["share"] >= CARRIED_MIN else carried / PROBE_S / 2
+        sample = measured(calm, f"fixed {rate} {PROBE_S}", broker.pid)
+    return {"rate": rate, **{key: sample[key] for key in ("busy", "generator_busy", "kept_waiting")}}
 
 
 def run(name: str, plan: Plan) -> Outcome:
@@ -93,96 +148,57 @@ def run(name: str, plan: Plan) -> Outcome:
     attack = ATTACKS[name]
     outcome = Outcome(name, attack.about, attack.unit)
     http_port = free_port()
-    with contextlib.ExitStack() as stack:
-        try:
-            broker = stack.enter_context(running(gateway(http_port, plan.settings), plan.cores))
-            calm = stack.enter_context(helper(plan, "wellbehaved", str(broker.port)))
-            hostile = stack.enter_context(helper(plan, "attacker", str(broker.port), name, str(plan.scale)))
-            calm.answer()
+    fixed, full = f"fixed {plan.rate} {plan.seconds}", f"full {plan.seconds}"
+    try:
+        with (
+            visited(plan, http_port) as (broker, calm),
+            helper(plan.cores.generator, "attacker", str(broker.port), name, str(plan.scale)) as hostile,
+        ):
             hostile.ask("prepare")
-            calm.ask(str(plan.seconds / 4))  # warm
+            calm.ask(f"fixed {plan.rate} {plan.seconds / 4}")  # warm
             outcome.rss_mib["before"] = memory(broker.pid, "VmRSS:")
             before = counters(http_port)
-            for _ in range(plan.rounds):
-                play(outcome, calm, hostile, plan.seconds, broker.pid)
+            for load, quiet, hit in (
+                (fixed, outcome.fixed_calm, outcome.fixed_hit),
+                (full, outcome.full_calm, outcome.full_hit),
+            ):
+                quiet.append(measured(calm, load, broker.pid))
+                for _ in range(plan.rounds):
+                    hit.append(attacked(outcome, hostile, calm, load, broker.pid))
+                    time.sleep(SETTLE_S)
+                    quiet.append(measured(calm, load, broker.pid))
             outcome.rss_mib["peak"] = memory(broker.pid, "VmHWM:")
             outcome.rss_mib["after"] = memory(broker.pid, "VmRSS:")
             after = counters(http_port)
             moved = {key: after[key] - before.get(key, 0) for key in after}
             outcome.counted = {key: count for key, count in moved.items() if count}
-        except (BrokerFailed, HelperFailed) as failure:
-            outcome.failure = str(failure)
+    except (BrokerFailed, HelperFailed) as failure:
+        outcome.failure = str(failure)
     return outcome
 
 
-def play(outcome: Outcome, calm: Helper, hostile: Helper, seconds: float, pid: int) -> None:
-    """One round: without, then with."""
-    outcome.calm.append(measured(calm, seconds, pid))
+def attacked(outcome: Outcome, hostile: Helper, calm: Helper, load: str, pid: int) -> dict[str, float]:
+    """A sample under attack."""
     hostile.ask("go")
     try:
-        outcome.attacked.append(measured(calm, seconds, pid))
+        return measured(calm, load, pid)
     finally:
         told = hostile.ask("halt")
         outcome.done += int(told["done"])
         outcome.rebuffs = int(told["rebuffs"])
 
 
-def measured(calm: Helper, seconds: float, pid: int) -> dict[str, float]:
+def measured(calm: Helper, load: str, pid: int) -> dict[str, float]:
     """A sample, and what the gateway used of its core (`busy`) or wanted and did not get (`kept_waiting`)."""
     clock, began = CpuClock.read(pid), time.perf_counter()
-    sample: dict[str, float] = calm.ask(str(seconds))
+    sample: dict[str, float] = calm.ask(load)
     spent, elapsed = CpuClock.read(pid) - clock, time.perf_counter() - began
-    return {**sample, "busy": spent.used_s / elapsed, "kept_waiting": spent.waited_s / elapsed}
-
-
-class HelperFailed(Exception):
-    """A child ended, hung, or had its clients thrown out."""
-
-
-class Helper:
-    """A child that answers every line with a line."""
-
-    def __init__(self, name: str, process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._name, self._process, self._errors = name, process, errors
-        self._in, self._out = process.stdin, process.stdout
-
-    def ask(self, line: str) -> dict[str, Any]:
-        """Say *line*; the answer."""
-        try:
-            self._in.write(line.encode() + b"\n")
-            self._in.flush()
-        except BrokenPipeError:
-            raise HelperFailed(f"the {self._name} ended: {self._last_words()}") from None
-        return self.answer()
-
-    def answer(self) -> dict[str, Any]:
-        """The next answer. Raises HelperFailed."""
-        line = self._out.readline()
-        if not line:
-            raise HelperFailed(f"the {self._name} ended: {self._last_words()}")
-        answer: dict[str, Any] = json.loads(line)
-        if "failure" in answer:
-            raise HelperFailed(f"the {self._name}: {answer['failure']}")
-        return answer
-
-    def _last_words(self) -> str:
-        self._process.wait(ANSWER_S)
-        self._errors.seek(0)
-        return (self._errors.read().decode(errors="replace").strip().splitlines() or ["without a word"])[-1]
-
-
-@contextlib.contextmanager
-def helper(plan: Plan, module: str, *arguments: str) -> Iterator[Helper]:
-    """A child on the generator's core."""
-    command = [sys.executable, "-m", f"{__package__}.{module}", *arguments]
-    pipe = subprocess.PIPE
-    with (
-        tempfile.TemporaryFile() as errors,
-        child(command, plan.cores.generator, {}, pipe, pipe, errors) as process,
-    ):
-        yield Helper(module, process, errors)
+    return {
+        **sample,
+        "used_s": spent.used_s,
+        "busy": spent.used_s / elapsed,
+        "kept_waiting": spent.waited_s / elapsed,
+    }
 
 
 def memory(pid: int, label: str) -> float:

@@ -1,9 +1,12 @@
-"""Two pairs of well-behaved clients, in a process of their own: one at a fixed rate, one as fast as the gateway goes.
+"""Well-behaved clients, in a process of their own: ten publishers, each with a reader of its own, QoS 0.
 
-Started as `python -m edgebroker.cli.bench.abuse.wellbehaved PORT`. A number of seconds a line on standard input; each
-is answered by one JSON object on standard output when they are over and all that was sent has come, or 5 s after.
+Started as `python -m edgebroker.cli.bench.abuse.wellbehaved PORT`. One line on standard input asks for one measurement;
+each is answered by one JSON object on standard output when all that was sent has come, or 5 s after the end.
 
-It sleeps while it waits, because it shares its core with the attacker. So its figures are good for ratios only.
+    fixed RATE SECONDS   so many messages a second in all, whatever the gateway does: devices in the field
+    full SECONDS         as many as the gateway carries, with 10 of each publisher on their way
+
+Every message is a write of its own and carries when it was sent, or at a fixed rate when it should have been.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Callable
 from typing import Final
 
 from .. import packets
@@ -23,19 +27,27 @@ from ..paced import percentile
 from ..processes import CpuClock
 from ..stream import READ_BYTES
 
-RATE_PER_S: Final = 500
-BATCH, WINDOW = 100, 2_000  # of the fast pair: messages in a write, and on their way; 170 KiB, no reason to drop any
+PAIRS: Final = 10
+WINDOW: Final = 10
+"""Messages of one publisher on their way when it sends as many as the gateway carries: 100 in all."""
+GRACE_S: Final = 0.1
+"""A message that came so long after the end of a measurement was carried in time: it may have been sent at the end."""
+REST_MIN_S: Final = 200e-6
+"""At a fixed rate: it sleeps, or there would be nothing left of its core for the attacker."""
+RATE_MAX: Final = PAIRS / (2 * REST_MIN_S)
+"""So a publisher sends one message at a time: of two in one write the second costs the gateway next to nothing."""
 STAMP: Final = struct.Struct("<QQ")  # sent at, ns of the monotonic clock; number
-STEADY, FAST = "calm/steady", "calm/fast"
+NANO: Final = 1_000_000_000
 
 
-class Steady:
-    """A publisher at a fixed rate and its subscriber; every message carries when it was sent."""
+class Pair:
+    """A publisher and its reader."""
 
-    def __init__(self, port: int) -> None:
-        self.reader, self.writer = Client(port, "calm-steady-sub"), Client(port, "calm-steady-pub")
-        self.reader.subscribe([STEADY])
-        self.packet = bytearray(packets.publish(STEADY, bytes(packets.PAYLOAD_BYTES)))
+    def __init__(self, port: int, number: int) -> None:
+        topic = f"calm/{number}"
+        self.reader, self.writer = Client(port, f"calm-sub-{number}"), Client(port, f"calm-pub-{number}")
+        self.reader.subscribe([topic])
+        self.packet = bytearray(packets.publish(topic, bytes(packets.PAYLOAD_BYTES)))
         self.stamp_at = len(self.packet) - packets.PAYLOAD_BYTES
         self.kept = b""
         self.began_with = self.sent = 0
@@ -45,18 +57,24 @@ class Steady:
         """Count anew."""
         self.began_with, self.latencies_ns = self.sent, []
 
-    def send(self) -> None:
-        """One message."""
-        STAMP.pack_into(self.packet, self.stamp_at, time.monotonic_ns(), self.sent)
-        self.writer.socket.sendall(self.packet)
+    def send(self, stamp_ns: int) -> bool:
+        """One message; False if the gateway has not read enough of what it was sent to take it."""
+        STAMP.pack_into(self.packet, self.stamp_at, stamp_ns, self.sent)
+        try:
+            written = self.writer.socket.send(self.packet, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        if written < len(self.packet):
+            self.writer.socket.sendall(self.packet[written:])
         self.sent += 1
+        return True
 
     def receive(self) -> None:
         """Whatever has come. Raises ConnectionError."""
         came = self.reader.socket.recv(READ_BYTES, socket.MSG_DONTWAIT)
         now = time.monotonic_ns()
         if not came:
-            raise ConnectionError("the gateway closed the steady reader")
+            raise ConnectionError("the gateway closed a well-behaved reader")
         data = self.kept + came
         size = len(self.packet)
         whole = len(data) - len(data) % size
@@ -71,83 +89,92 @@ class Steady:
         return self.sent - self.began_with - len(self.latencies_ns)
 
 
-class Fast:
-    """A publisher that sends as long as fewer than WINDOW messages are on their way."""
-
-    def __init__(self, port: int) -> None:
-        self.reader, self.writer = Client(port, "calm-fast-sub"), Client(port, "calm-fast-pub")
-        self.reader.subscribe([FAST])
-        one = packets.publish(FAST, packets.numbered_payload(0))
-        self.size, self.chunk = len(one), one * BATCH
-        self.sent = self.came_bytes = 0
-
-    def begin(self) -> None:
-        """Count anew."""
-        self.sent = self.came_bytes = 0
-
-    def fill(self) -> None:
-        """Send while there is room. Once the window is full, half of it must have come: no tiny writes."""
-        if self.missing > WINDOW // 2:
-            return
-        while self.missing <= WINDOW - BATCH:
-            self.writer.socket.sendall(self.chunk)
-            self.sent += BATCH
-
-    def receive(self) -> None:
-        """Whatever has come. Raises ConnectionError."""
-        came = len(self.reader.socket.recv(READ_BYTES, socket.MSG_DONTWAIT))
-        if not came:
-            raise ConnectionError("the gateway closed the fast reader")
-        self.came_bytes += came
-
-    @property
-    def missing(self) -> int:
-        return self.sent - self.came_bytes // self.size
-
-
 class Pairs:
-    """Both, driven by one loop."""
+    """All of them, driven by one loop."""
 
     def __init__(self, port: int) -> None:
-        self.steady, self.fast = Steady(port), Fast(port)
+        self.pairs = [Pair(port, number) for number in range(PAIRS)]
         self.ready = select.epoll()
-        self.handlers = {pair.reader.socket.fileno(): pair.receive for pair in (self.steady, self.fast)}
-        for descriptor in self.handlers:
+        self.by_descriptor = {pair.reader.socket.fileno(): pair for pair in self.pairs}
+        for descriptor in self.by_descriptor:
             self.ready.register(descriptor, select.EPOLLIN)
 
-    def measure(self, seconds: float) -> dict[str, float]:
-        """Both pairs for so long; what came, how late, and what did not come at all."""
-        self.steady.begin()
-        self.fast.begin()
-        clock = CpuClock.read(os.getpid())
-        began = due = time.monotonic()
-        until = began + seconds
-        while (now := time.monotonic()) < until:
-            while due <= now:
-                self.steady.send()
-                due += 1 / RATE_PER_S
-            self.fast.fill()
-            self.wait(max(0.0, min(due, until) - now))
-        fast_per_s = (self.fast.sent - self.fast.missing) / (time.monotonic() - began)
-        spent = CpuClock.read(os.getpid()) - clock
-        give_up = time.monotonic() + STALL_S
-        while (self.steady.missing or self.fast.missing) and time.monotonic() < give_up:
-            self.wait(0.1)
-        latencies = sorted(self.steady.latencies_ns) or [0]
+    def fixed(self, rate: float, seconds: float) -> dict[str, float]:
+        """Offer *rate* messages a second for so long. What there is no room for yet is sent as soon as there is."""
+        total, step_ns = int(rate * seconds), int(NANO / rate)
+        began = time.monotonic_ns()
+        offered = 0
+
+        def offer() -> None:
+            nonlocal offered
+            now = time.monotonic_ns()
+            while offered < total and (due := began + offered * step_ns) <= now:
+                if not self.pairs[offered % PAIRS].send(due):
+                    break
+                offered += 1
+
+        def rest() -> None:
+            self._wait(0)
+            time.sleep(max(REST_MIN_S, (began + offered * step_ns - time.monotonic_ns()) / NANO))
+
+        sample = self._measured(seconds, offer, rest, offer)
         return {
-            "fast_per_s": fast_per_s,
+            **sample,
+            "offered": total,
+            "share": sample["carried"] / total,
+            "lost": sample["lost"] + total - offered,
+        }
+
+    def full(self, seconds: float) -> dict[str, float]:
+        """As many as the gateway carries."""
+
+        def offer() -> None:
+            now = time.monotonic_ns()
+            for pair in self.pairs:
+                while pair.missing < WINDOW and pair.send(now):
+                    pass
+
+        sample = self._measured(seconds, offer, lambda: self._wait(GRACE_S / 100), lambda: None)
+        return {**sample, "per_s": sample["carried"] / seconds}
+
+    def _measured(
+        self, seconds: float, offer: Callable[[], None], rest: Callable[[], None], finish: Callable[[], None]
+    ) -> dict[str, float]:
+        for pair in self.pairs:
+            pair.begin()
+        clock = CpuClock.read(os.getpid())
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            offer()
+            rest()
+        spent = CpuClock.read(os.getpid()) - clock
+        finish()
+        while self.missing and time.monotonic() < until + GRACE_S:
+            self._wait(GRACE_S / 10)
+            finish()
+        carried = sum(len(pair.latencies_ns) for pair in self.pairs)
+        while self.missing and time.monotonic() < until + STALL_S:
+            self._wait(GRACE_S)
+            finish()
+        latencies = sorted(latency for pair in self.pairs for latency in pair.latencies_ns) or [0]
+        return {
+            "carried": carried,
             "p50_ms": percentile(latencies, 0.5) / 1e6,
             "p99_ms": percentile(latencies, 0.99) / 1e6,
             "max_ms": latencies[-1] / 1e6,
-            "lost": self.steady.missing + self.fast.missing,
-            "sent": self.steady.sent - self.steady.began_with + self.fast.sent,
-            "waited": spent.waited_s / seconds,
+            "lost": self.missing,
+            "generator_s": spent.used_s,
+            "generator_busy": spent.used_s / seconds,
+            "generator_waited": spent.waited_s / seconds,
         }
 
-    def wait(self, seconds: float) -> None:
-        """Until something comes, or for so long."""
+    @property
+    def missing(self) -> int:
+        return sum(pair.missing for pair in self.pairs)
+
+    def _wait(self, seconds: float) -> None:
         for descriptor, _ in self.ready.poll(seconds):
-            self.handlers[descriptor]()
+            self.by_descriptor[descriptor].receive()
 
 
 def main(port: int) -> None:
@@ -155,8 +182,10 @@ def main(port: int) -> None:
     pairs = Pairs(port)
     print("{}", flush=True)
     for line in iter(sys.stdin.readline, ""):
+        load, *numbers = line.split()
         try:
-            print(json.dumps(pairs.measure(float(line))), flush=True)
+            sample = pairs.full(float(numbers[0])) if load == "full" else pairs.fixed(*map(float, numbers))
+            print(json.dumps(sample), flush=True)
         except OSError as error:
             print(json.dumps({"failure": str(error) or type(error).__name__}), flush=True)
             return

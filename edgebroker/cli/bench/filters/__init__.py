@@ -15,12 +15,14 @@ from .. import rounds
 from ..job import Job, Sample
 from ..mqtt import RUN_FAILED, check_that_it_starts, pinned, stopped_by_sigterm
 from ..report import machine
-from ..subjects import edgebroker, pure_edgebroker
+from ..subjects import edgebroker, pure_edgebroker, with_settings
 from . import report
 from .load import BY_CONTENT, BY_TOPIC
 from .readings import DEVICES, Readings
 
 PUBLISHERS = 10
+ONE_ADDRESS = "[quota]\nfilter_clients_max = 100_000\n"
+"""All clients come from here; nobody says who he is, so they would have the bounds of an address together."""
 
 
 @click.command(name="filters")
@@ -45,9 +47,9 @@ def command(
         raise Refused("this benchmark needs Linux: it pins processes to cores and reads /proc")
     job = Job("readings", subscriptions=subscriptions, publishers=PUBLISHERS, rate=rate, seconds=seconds)
     with stopped_by_sigterm(), tempfile.TemporaryDirectory(prefix="edgebroker-pure-") as folder, pinned() as cores:
-        builds = {rounds.OURS: edgebroker()}
+        builds = {rounds.OURS: with_settings(edgebroker(), ONE_ADDRESS)}
         if pure:
-            builds[rounds.PURE] = pure_edgebroker(Path(folder))
+            builds[rounds.PURE] = with_settings(pure_edgebroker(Path(folder)), ONE_ADDRESS)
         about = machine(cores)
         for build in builds.values():
             check_that_it_starts(build, cores)

@@ -1,0 +1,58 @@
+"""`edgebroker links`: how a running gateway stands with its peers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edgebroker.cli.figures import count, octets
+from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
+from edgebroker.cli.inquiry import ask, inquiree, token_file_option
+
+HEADING = ("PEER", "STATE", "LINKS", "ROUND TRIP", "CLOCK", "WAITING", "BYTES", "DROPPED")
+
+
+@click.command("links")
+@click.option("--http", type=HttpAddressType(), help="Where the gateway is asked.  [default: 127.0.0.1:9883]")
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Or: the gateway's settings.")
+@token_file_option
+@click.option("--json", "as_json", is_flag=True, help="For programs: the answer of /links as it is.")
+def command(http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
+    """Show the links of a running gateway to its peers: which are up, what waits for each, and what was dropped.
+
+    Exit code 0 if all are up, 1 if one is not, 2 if the gateway does not answer or has no peers.
+    """
+    found = ask(inquiree(http, config, token_file), "/links")
+    click.echo(json.dumps(found) if as_json else "\n".join(shown(found)))
+    sys.exit(0 if all(row["up"] for row in found["links"]) else 1)
+
+
+def shown(found: dict[str, Any]) -> list[str]:
+    """For people: who it is, a line for each peer, and why those that are down are."""
+    cells = [HEADING, *map(_cells, found["links"])]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(HEADING))]
+    lines = [f"{found['name']} of {found['federation']}, {'with' if found['tls'] else 'without'} TLS", ""]
+    lines += ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    lines += [f"{row['peer']}: {row['reason']}" for row in found["links"] if not row["up"] and row["reason"]]
+    return lines
+
+
+def _cells(row: dict[str, Any]) -> Sequence[str]:
+    state = "refused" if row["refused"] else "down" if not row["up"] else "congested" if row["congested"] else "up"
+    dropped = ", ".join(f"{number} {cause}" for cause, number in row["dropped"].items())
+    trip, offset = row["round_trip_ms"], row["offset_ms"]
+    return (
+        row["peer"],
+        state,
+        ", ".join(row["links"]),
+        "-" if trip is None else f"{trip:.1f} ms",
+        "-" if offset is None else f"{offset:+.1f} ms",
+        count(row["waiting"]),
+        octets(row["waiting_bytes"]),
+        dropped or "-",
+    )

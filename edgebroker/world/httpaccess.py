@@ -1,0 +1,85 @@
+"""Who may ask at the HTTP door: whoever has a token of a file, which has one a line; comments begin with #.
+
+Authorization: Bearer TOKEN             programs
+Authorization: Basic base64(name:TOKEN)     browsers, which ask for a password; the name is of no interest
+"""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import hmac
+from base64 import b64decode
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from edgebroker.world.privatefile import FileRefused, is_open_to_others, read_private
+from edgebroker.world.settings.http import HttpSettings
+from edgebroker.world.settings.problems import Problem, SettingsRefused
+
+TOKEN_CHARS_MIN: Final = 16
+"""A door that anybody may try as often as they like wants more than a word: 16 letters by chance are 95 bits."""
+HEALTH: Final = "/health"
+CHALLENGE: Final = ("WWW-Authenticate", 'Bearer realm="edgebroker", Basic realm="edgebroker"')
+"""A header of 401 (RFC 9110 section 11.6.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAccess:
+    """`digests` of the tokens that open the door. `open_paths` need none."""
+
+    digests: tuple[bytes, ...]
+    open_paths: frozenset[str] = frozenset()
+
+    def admits(self, target: str, authorization: str) -> bool:
+        """Whether *target* (path and query) is answered to who sends the header *authorization*."""
+        if target.partition("?")[0] in self.open_paths:
+            return True
+        given = hashlib.sha256(_token(authorization)).digest()
+        return any(hmac.compare_digest(given, digest) for digest in self.digests)
+
+
+def _token(authorization: str) -> bytes:
+    scheme, _, said = authorization.strip().partition(" ")
+    if scheme.lower() == "bearer":
+        return said.strip().encode()
+    if scheme.lower() == "basic":
+        try:
+            return b64decode(said.strip(), validate=True).partition(b":")[2]
+        except (binascii.Error, ValueError):
+            pass
+    return b""
+
+
+def load_http_access(settings: HttpSettings, tell: Callable[[str], None]) -> HttpAccess | None:
+    """What the settings and their file say; None: everybody may ask. Raises SettingsRefused."""
+    if settings.token_file is None:
+        return None
+    tokens = tokens_of(settings.token_file)
+    if is_open_to_others(settings.token_file):
+        tell(f"{settings.token_file}: everybody on this machine may read it; chmod o-r mends that")
+    digests = tuple(hashlib.sha256(token.encode()).digest() for token in tokens)
+    return HttpAccess(digests, frozenset({HEALTH} if settings.health_open else ()))
+
+
+def tokens_of(file: Path) -> list[str]:
+    """The tokens in *file*, at least one. Raises SettingsRefused."""
+    try:
+        lines = read_private(file).split("\n")
+    except FileRefused as error:
+        reason = str(error).removeprefix(f"{file}:").strip()
+        raise SettingsRefused([Problem(str(file), 0, "http.token_file", reason)]) from error
+    tokens: list[str] = []
+    for number, line in enumerate(lines, 1):
+        token = line.strip()
+        if not token or token.startswith("#"):
+            continue
+        if len(token) < TOKEN_CHARS_MIN or not (token.isascii() and token.isprintable()) or " " in token:
+            reason = f"a token has at least {TOKEN_CHARS_MIN} ASCII characters without blanks"
+            raise SettingsRefused([Problem(str(file), number, "http.token_file", reason, "openssl rand -hex 24")])
+        tokens.append(token)
+    if not tokens:
+        raise SettingsRefused([Problem(str(file), 0, "http.token_file", "has no token", "openssl rand -hex 24")])
+    return tokens

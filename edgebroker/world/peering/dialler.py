@@ -1,0 +1,52 @@
+"""Opens connections to peers: their addresses one after the other, each for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from edgebroker.overlay.address import Address
+
+DIAL_S: Final = 10.0
+"""For one address, with TLS: a satellite takes 2 s, and three lost SYNs are repeated within 7 s (RFC 6298)."""
+
+
+class NoAnswer(Exception):
+    """Nobody could be reached; the text says why at each address."""
+
+
+async def dial(
+    addresses: Iterable[Address],
+    line: Callable[[], asyncio.Protocol],
+    context: ssl.SSLContext | None,
+    patience_s: float = DIAL_S,
+) -> None:
+    """Connect *line* to the first of *addresses* that answers. Raises NoAnswer."""
+    loop = asyncio.get_running_loop()
+    reasons: list[str] = []
+    for address in addresses:
+        try:
+            # The name in the certificate is that of the gateway, wherever it is reached; the link looks at it.
+            name = None if context is None else ""
+            dialling = loop.create_connection(line, address.host, address.port, ssl=context, server_hostname=name)
+            await asyncio.wait_for(dialling, patience_s)
+        except TimeoutError:
+            reasons.append(f"{address}: no answer within {patience_s:g} s")
+        except ssl.SSLCertVerificationError as error:
+            reasons.append(f"{address}: its certificate is not accepted: {error.verify_message}")
+        except (OSError, UnicodeError) as error:
+            reasons.append(f"{address}: {reason_of(error)}")
+        else:
+            return
+    raise NoAnswer("; ".join(reasons) or "the topology has no address for it")
+
+
+def reason_of(error: Exception) -> str:
+    """Why a connection came to nothing, or ended, in words."""
+    if isinstance(error, ssl.SSLError):
+        return f"TLS: {(error.reason or str(error)).replace('_', ' ').lower()}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__

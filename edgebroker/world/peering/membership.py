@@ -1,0 +1,50 @@
+"""What settings say of the federation: its topology, this gateway's place in it, and how peers prove themselves."""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import dataclass
+
+from edgebridge.frontend.frontend import Frontend
+from edgebridge.frontend.joining import join
+from edgebridge.frontend.overlay import Run
+from edgebroker.instants import Instant
+from edgebroker.overlay.link.hello import RUN_BYTES
+from edgebroker.overlay.link.records import StoredLinks
+from edgebroker.overlay.mistake import TopologyInvalid
+from edgebroker.overlay.topology import Topology
+from edgebroker.world.peering.proofs import Proofs, load_proofs
+from edgebroker.world.settings import Problem, Settings, SettingsRefused
+from edgebroker.world.topology import load_topology
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """One gateway of one federation."""
+
+    topology: Topology
+    name: str
+    proofs: Proofs | None
+    """None: nobody proves anything."""
+
+    def join(self, frontend: Frontend, now: Instant, stored: StoredLinks | None) -> None:
+        """Let *frontend*, whose clock is set, be that gateway. *stored*: what its journal says of links."""
+        journal = frontend.keeping.journal
+        run = os.urandom(RUN_BYTES)
+        store = run if journal is None else journal.store[:RUN_BYTES]
+        join(frontend, self.topology, self.name, Run(run, store, random.random), now, stored)
+
+
+def load_membership(settings: Settings) -> Membership:
+    """Read the files of *settings*, which name a topology. Raises SettingsRefused."""
+    path, name = settings.overlay.topology, settings.node.name
+    assert path is not None
+    topology = load_topology(path)
+    try:
+        topology.gateway(name)
+    except TopologyInvalid as invalid:
+        found = invalid.mistakes[0]
+        problem = Problem(str(path), 0, "gateway", found.reason, f"{found.mend}; --name or node.name says who this is")
+        raise SettingsRefused([problem]) from invalid
+    return Membership(topology, name, load_proofs(settings.overlay))

@@ -1,0 +1,274 @@
+"""All sockets of peers: connections that come in and go out, and what an operator is told of them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+from edgebridge.frontend.overlay import Overlay
+from edgebroker.errors import CannotListen
+from edgebroker.overlay.address import Address
+from edgebroker.overlay.link.events import Down, Refused, Up
+from edgebroker.overlay.link.hello import Refusal
+from edgebroker.overlay.link.stream import Stream
+from edgebroker.world.doors.nolistener import no_listener
+from edgebroker.world.operatorlog import Level, OperatorLog
+from edgebroker.world.peering.change import prepare_change
+from edgebroker.world.peering.dialler import NoAnswer, dial, reason_of
+from edgebroker.world.peering.line import Line
+from edgebroker.world.peering.membership import Membership
+from edgebroker.world.reactor import GOODBYE_S, Reactor, clock
+from edgebroker.world.reload import Prepared
+from edgebroker.world.settings import Settings
+from edgebroker.world.settings.overlay import OverlaySettings
+
+STRANGERS_MAX: Final = 64
+"""Connections beside one for each peer: whoever dials is a stranger until its hello comes, for 10 s at most."""
+BACKLOG: Final = 64  # connections the kernel holds while we are busy: every gateway of a federation that lost power
+ELSEWHERE: Final = (errno.EADDRNOTAVAIL,)
+
+
+class Peering:
+    """Runs the links of a gateway on real sockets."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        settings: OverlaySettings,
+        reactor: Reactor,
+        notices: OperatorLog,
+    ) -> None:
+        overlay = reactor.frontend.overlay
+        assert overlay is not None, "the front end has joined"
+        self.overlay: Overlay = overlay
+        self.membership = membership
+        self.trouble: dict[str, str] = {}
+        """Peer -> why there is no connection, where the reason is known."""
+        self.refused: set[str] = set()
+        """Peers with whom there is none until somebody changes something."""
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self.addresses: list[Address] = []
+        """Where peers are awaited."""
+        self._settings = settings
+        self._reactor = reactor
+        self._notices = notices
+        self._loop = asyncio.get_running_loop()
+        self._peers = membership.topology.gateway(membership.name).peers()
+        self._servers: list[asyncio.Server] = []
+        self._lines: dict[Stream, Line] = {}
+        self._dials: set[asyncio.Task[None]] = set()
+
+    def __str__(self) -> str:
+        membership, where = self.membership, ", ".join(map(str, self.addresses))
+        how = "without TLS" if membership.proofs is None else "with TLS"
+        awaited = f"; they find it at {where}" if where else ""
+        return f"{membership.name} of {membership.topology.federation} has {len(self._peers)} peers, {how}{awaited}"
+
+    def described(self) -> dict[str, Any]:
+        """Who and where, for programs."""
+        membership = self.membership
+        return {
+            "federation": membership.topology.federation,
+            "name": membership.name,
+            "peers": list(self._peers),
+            "addresses": [str(address) for address in self.addresses],
+            "tls": membership.proofs is not None,
+        }
+
+    async def open(self) -> None:
+        """Listen, and begin to dial. Raises CannotListen."""
+        wanted = list(self._wanted())
+        absent: list[str] = []
+        for address in wanted:
+            try:
+                await self._listen(address)
+            except (OSError, UnicodeError) as error:
+                why = no_listener(str(address), error, "overlay.port")
+                if getattr(error, "errno", None) not in ELSEWHERE or (address == wanted[-1] and not self.addresses):
+                    await self._close_servers()
+                    raise CannotListen(f"{why}; overlay.host says where peers are awaited") from error
+                absent.append(why)
+        for why in absent:  # the address of a router that passes peers on to one of the others
+            self._notices.tell(Level.INFO, "overlay", why)
+        if self.membership.proofs is None and not all(_is_local(address.host) for address in self.addresses):
+            text = "peers are believed without certificates; set overlay.tls_certificate, tls_key and tls_ca"
+            self._notices.tell(Level.WARNING, "overlay-no-tls", text)
+        self._reactor.each_turn = self._turn
+        self.overlay.start(clock())
+        self._reactor.turn()
+
+    async def stop(self) -> None:
+        """Say good-bye to all peers, and return when that is written or they do not take it."""
+        await self._close_servers()
+        for task in self._dials:
+            task.cancel()
+        self.overlay.stop(clock())
+        self._turn()
+        deadline = self._loop.time() + GOODBYE_S
+        while self._lines and self._loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        for line in list(self._lines.values()):
+            line.transport.abort()
+
+    async def prepare(self, settings: Settings) -> Prepared:
+        """Read topology and certificates again. Raises SettingsRefused."""
+        before = self.membership
+        if settings.overlay != self._settings or settings.node.name != before.name:
+            return Prepared(lambda: ())  # other files: they are read at the next start
+        change = prepare_change(before, settings)
+
+        def commit() -> Iterator[str]:
+            if before.proofs is not None:  # the contexts are those that listen
+                before.proofs.renew(self._settings)
+            self.membership = replace(change.membership, proofs=before.proofs)
+            yield from change.lines
+
+        return Prepared(commit)
+
+    # -- for lines ------------------------------------------------------------------------------------------------
+
+    def came(self, line: Line, certified: str | None) -> None:
+        """The connection is there; *certified* is the name in the certificate that was shown."""
+        overlay, now = self.overlay, clock()
+        if line.peer is not None:
+            stream = overlay.dialled(line.peer, now, certified)
+        elif len(self._lines) < len(self._peers) + STRANGERS_MAX:
+            stream = overlay.accepted(now, certified)
+        else:
+            self._notices.tell(Level.WARNING, "overlay-full", "too many strangers dial", peer=line.address)
+            line.transport.abort()
+            return
+        line.stream = stream
+        self._lines[stream] = line
+        self._reactor.turn()
+
+    def heard(self, stream: Stream, data: bytes) -> None:
+        """*data* came."""
+        self.received_bytes += len(data)
+        stream.feed(data, clock())
+        self._reactor.turn()
+
+    def flows(self) -> None:
+        """A socket takes bytes again."""
+        self._reactor.turn()
+
+    def gone(self, line: Line, error: Exception | None) -> None:
+        """The socket of *line* is closed."""
+        stream, line.stream = line.stream, None
+        if stream is None:
+            return
+        del self._lines[stream]
+        if error is None:
+            stream.lost(clock())
+        else:
+            stream.end(f"the connection was lost: {reason_of(error)}", clock())
+        if line.peer is not None and not stream.is_open and line.peer not in self.refused:
+            # With TLS 1.3 the other end looks at our certificate when for us all is done; then it hangs up.
+            hint = "" if self.membership.proofs is None else "; does it accept our certificate?"
+            self._note_no_answer(line.peer, f"{line.address}: {stream.reason}{hint}")
+        self._reactor.turn()
+
+    # -- turns ----------------------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        overlay = self.overlay
+        try:
+            overlay.turn(clock(), self._flush)
+        except Exception as error:  # the peers are not worth the clients
+            self._loop.call_exception_handler({"message": "edgebroker: the overlay stumbles", "exception": error})
+        for peer in overlay.take_dials():
+            task = self._loop.create_task(self._dial(peer))
+            self._dials.add(task)
+            task.add_done_callback(self._dials.discard)
+        if overlay.told:
+            told, overlay.told = overlay.told, []
+            for event in told:
+                self._tell(event)
+
+    def _flush(self, stream: Stream) -> None:
+        line = self._lines.get(stream)
+        if line is None:
+            stream.out.clear()  # nobody is there to read it
+        else:
+            self.sent_bytes += line.flush()
+            if stream.is_over:
+                self._loop.call_later(GOODBYE_S, line.transport.abort)
+
+    def _tell(self, event: Up | Down | Refused) -> None:
+        peer = event.peer
+        match event:
+            case Up():
+                self.trouble.pop(peer, None)
+                self.refused.discard(peer)
+                self._notices.tell(Level.INFO, "link-up", "a peer is there", peer, peer=peer)
+            case Down(reason=reason):
+                self.trouble[peer] = reason
+                self._notices.tell(Level.WARNING, "link-down", reason, peer, peer=peer)
+            case Refused(code=code, reason=reason):
+                if code < Refusal.CROSSED:
+                    self.trouble[peer] = reason
+                    self.refused.add(peer)
+                    self._notices.tell(Level.WARNING, "link-refused", reason, peer, peer=peer)
+
+    # -- dialling -------------------------------------------------------------------------------------------------
+
+    async def _dial(self, peer: str) -> None:
+        membership = self.membership
+        addresses = membership.topology.connection(membership.name, peer).dial.addresses
+        context = None if membership.proofs is None else membership.proofs.dialling
+        try:
+            await dial(addresses, lambda: Line(self, peer), context)
+        except NoAnswer as error:
+            self._note_no_answer(peer, str(error))
+            self.overlay.dial_failed(peer, clock())
+            self._reactor.turn()
+
+    def _note_no_answer(self, peer: str, reason: str) -> None:
+        if self.trouble.get(peer) != reason:  # what goes on for days is told once
+            self.trouble[peer] = reason
+            self._notices.tell(Level.WARNING, "link-no-answer", reason, peer, peer=peer)
+
+    # -- listening ------------------------------------------------------------------------------------------------
+
+    def _wanted(self) -> Iterator[Address]:
+        """Where to listen: nowhere if nobody dials us."""
+        topology, name, settings = self.membership.topology, self.membership.name, self._settings
+        if all(topology.connection(name, peer).dial.dialler == name for peer in self._peers):
+            return
+        own = next(one for one in topology.draft.gateways if one.name == name)
+        known = (*own.lan, *own.address)
+        hosts = [settings.host] if settings.host is not None else [address.host for address in known]
+        ports = [settings.port] if settings.port is not None else [address.port for address in known]
+        if settings.host is None and settings.port is None:
+            yield from dict.fromkeys(known)
+        else:
+            yield from dict.fromkeys(Address(host, port) for host in hosts for port in ports)
+
+    async def _listen(self, address: Address) -> None:
+        proofs = self.membership.proofs
+        server = await self._loop.create_server(
+            lambda: Line(self, None),
+            address.host,
+            address.port,
+            backlog=BACKLOG,
+            ssl=None if proofs is None else proofs.accepting,
+        )
+        self._servers.append(server)
+        self.addresses.append(address)
+
+    async def _close_servers(self) -> None:
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+
+
+def _is_local(host: str) -> bool:
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"

@@ -1,0 +1,66 @@
+"""The links of a gateway as others may see them: what `/links` answers, with a row for each peer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from edgebroker.instants import MILLISECOND
+from edgebroker.overlay.classes import Service
+from edgebroker.overlay.link.link import Link
+from edgebroker.world.peering.peering import Peering
+
+
+def links(peering: Peering) -> dict[str, Any]:
+    """Who we are, and how it stands with each peer."""
+    return {
+        **peering.described(),
+        "received_bytes": peering.received_bytes,
+        "sent_bytes": peering.sent_bytes,
+        "strangers_refused": peering.overlay.links.strangers,
+        "links": list(rows(peering)),
+    }
+
+
+def rows(peering: Peering) -> Iterator[dict[str, Any]]:
+    """One for each peer, those of the own site first."""
+    gateway, status = peering.overlay.peers.gateway, peering.overlay.peers.status
+    for link in peering.overlay.links:
+        peer, outbox = link.peer, link.outbox
+        is_up = link.stream is not None
+        across = [position for region in gateway.across.values() for position, who in region.items() if who == peer]
+        yield {
+            "peer": peer,
+            "up": is_up,
+            "refused": peer in peering.refused,
+            "reason": peering.trouble.get(peer, ""),
+            "dials": link.terms.dials,
+            "links": (["aLink"] if peer in gateway.neighbours else []) + [f"iLink {position}" for position in across],
+            "round_trip_ms": link.heartbeat.round_trip / MILLISECOND if is_up and link.heartbeat.round_trip else None,
+            "offset_ms": _offset_ms(link) if is_up else None,
+            "congested": is_up and status.is_congested(peer),
+            "waiting": sum(len(lane) for lane in outbox.lanes.values()),
+            "waiting_bytes": sum(lane.bytes for lane in outbox.lanes.values()),
+            "queues": {service.name.lower(): _queue(link, service) for service in Service},
+            "dropped": {cause.name.lower(): count for cause, count in sorted(outbox.dropped.items())},
+            "day_bytes": link.budget.spent,
+            "day_bytes_max": link.budget.bytes_per_day or None,
+        }
+
+
+def _offset_ms(link: Link) -> float | None:
+    offset = link.heartbeat.offset
+    return None if offset is None else offset / MILLISECOND
+
+
+def _queue(link: Link, service: Service) -> dict[str, int]:
+    """Messages of one class: `taken` and `sent` since the start; waiting and sent but not acknowledged now."""
+    lane = link.outbox.lanes[service]
+    figures = lane.figures
+    return {
+        "taken": figures.entered,
+        "sent": figures.left,
+        "waiting": figures.waiting,
+        "unacknowledged": len(lane.unacked),
+        "bytes": lane.bytes,
+    }
