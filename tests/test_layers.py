@@ -25,6 +25,7 @@ FLOORS = {
     "edgebridge": 0,
     "edgebroker.filters": 1,
     "edgebroker.matching": 1,
+    "edgebroker.overlay": 1,
     "edgebridge.wire": 1,
     "edgebroker.storage": 2,
     "edgebridge.session": 2,
@@ -55,7 +56,7 @@ WORLDLY_CALLS = DYNAMIC_IMPORTS | {"open", "print", "input", "exec", "eval", "br
 REQUIRED = frozenset({"cbor2", "click", "h11", "wsproto"})
 COMPILING = frozenset({"cpython", "cython", "libc"})
 """What only compiling needs."""
-OPTIONAL = frozenset({"orjson", "uvloop", "rich", "sqlite_utils", "psutil", "paho", "aiomqtt"})
+OPTIONAL = frozenset({"orjson", "rich", "sqlite_utils", "psutil", "paho", "aiomqtt"})
 
 LINES_MAX = 400
 LONG_FILES: dict[str, str] = {}
@@ -294,7 +295,7 @@ def test_the_checker_accepts_what_the_rule_allows() -> None:
         "edgebroker/node/__init__.py": "from .node import Node",
         "edgebroker/node/node.py": "from edgebroker.matching.pst import Pst\nfrom ..limits import X",
         "bridge/edgebridge/frontend/a.py": "import edgebroker.node\nfrom edgebridge.wire import b",
-        "edgebroker/world/a.py": "import asyncio\ntry:\n    import uvloop\nexcept ImportError:\n    uvloop = None",
+        "edgebroker/world/a.py": "import asyncio\ntry:\n    import orjson\nexcept ImportError:\n    orjson = None",
         "edgebroker/cli/__init__.py": "import click\nimportlib.import_module(name)",
         "edgebroker/cli/log.py": "def f():\n    import rich.table",
         "edgebroker/__main__.py": "from edgebroker.cli import main",

@@ -15,19 +15,21 @@ import cbor2
 import pytest
 
 from edgebroker.errors import LogDamaged
-from edgebroker.records import Fate
+from edgebroker.limits import KIB
+from edgebroker.records import Fate, Trace
 from edgebroker.storage.deliverylog.format import (
     BLOCK_HEAD,
     BLOCK_MARK,
     CRC,
     RAW_BYTES_MAX,
+    ROWS_MAX,
     Header,
     decode_head,
     encode_footer,
     encode_header,
     frame,
 )
-from edgebroker.storage.deliverylog.reader import Segment, read_segment
+from edgebroker.storage.deliverylog.reader import ROWS_AT_ONCE_MAX, Block, Segment, iter_blocks, read_segment
 from edgebroker.storage.deliverylog.writer import DeliveryLog
 
 SEED = 20_26
@@ -49,7 +51,8 @@ def small_file(blocks: int = 4) -> tuple[bytes, list[int]]:
 def some_blocks(count: int) -> list[bytes]:
     log = DeliveryLog("n", "b", block_rows=1)
     for number in range(count):
-        log.fate(number, f"p{number}", "s", 10 + number, 1, "t", "t", 1, Fate.DELIVERED, 0, 5, 6)
+        trace = Trace(f"{number:032x}", "7" * 16) if number % 2 else None
+        log.fate(number, f"p{number}", "s", 10 + number, 1, "t", "t", 1, Fate.DELIVERED, 0, 5, 6, trace)
     return [block for block in log.take(0) if block[4] == 0]
 
 
@@ -237,3 +240,14 @@ def test_hostile_lengths_cost_no_memory(block: bytes) -> None:
     assert segment.rows("anchor") == 0
     assert "no block can be read" in str(segment.damage[0]) or segment.damage[0].rows_lost == 1
     assert peak < 4 * RAW_BYTES_MAX
+
+
+def test_a_file_of_too_many_rows_is_not_read_as_a_whole() -> None:
+    """A block of a hundred bytes may have 16,384 rows; who reads block by block holds one block."""
+    rows = ROWS_AT_ONCE_MAX // ROWS_MAX + 1
+    data = encode_header(Header("n", "b")) + b"".join(frame(0, n, ROWS_MAX, b"\xa0", 0, 0) for n in range(rows))
+    assert len(data) < 8 * KIB
+    read = sum(block.head.rows for block in iter_blocks(data, growing=True) if isinstance(block, Block))
+    assert read == rows * ROWS_MAX > ROWS_AT_ONCE_MAX
+    with pytest.raises(LogDamaged, match="read block by block"):
+        read_segment(data, growing=True)

@@ -366,4 +366,4 @@ def attack(world: World, chance: Random, kind: str, inputs: int) -> None:
     assert world.alice.connection.state is State.CONNECTED
     assert world.bob.connection.state is State.CONNECTED
     assert refused > inputs // 20
-    print(f"{inputs} inputs, {refused} connections closed for them: {world.frontend.refusals}")
+    print(f"{inputs} inputs, {refused} connections closed for them: {world.frontend.expelling.counts}")

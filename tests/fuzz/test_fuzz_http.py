@@ -115,6 +115,24 @@ def test_a_request_that_does_not_come_is_given_up(said: bytes) -> None:
     asyncio.run(asyncio.wait_for(story(), 30))
 
 
+def test_a_storm_of_connections_holds_few_of_them() -> None:
+    """Each that is told that there are too many is open until it hangs up; so from the 65th on nothing is said."""
+
+    async def story() -> None:
+        server, lines = HttpServer(answer), [Line() for _ in range(100)]
+        for line in lines:
+            visit = Visit(server)
+            visit.connection_made(line)
+            if line.is_over and not line.said:
+                visit.connection_lost(None)
+        assert [bool(line.said) for line in lines] == [32 <= number < 64 for number in range(100)]
+        assert len(server.visits) == 64
+        for visit in list(server.visits):
+            visit.connection_lost(None)
+
+    asyncio.run(story())
+
+
 def test_an_answer_that_is_not_taken_is_given_up() -> None:
     async def slow(_: str) -> Answer:
         await asyncio.sleep(600)

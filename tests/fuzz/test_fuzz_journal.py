@@ -41,7 +41,7 @@ NUMBERS = (0, 1, 2, 7, 255, 512, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1)
 
 
 def recovered(files: dict[str, bytes]) -> tuple[Found | None, list[int]]:
-    """What recovery says of *files*; None too for a version of the future. What it says makes sense."""
+    """What recovery says of *files*; None too for another version. What it says makes sense."""
     disk = Disk(Random(0))
     disk.files = {name: File(bytearray(data), bytearray(data)) for name, data in files.items()}
     given: list[int] = []

@@ -1,6 +1,6 @@
 """Every reader of bytes, by the frame in tests/fuzz/frame: any bytes are taken or refused, at a bounded price.
 
-EDGEBROKER_FUZZ_SECONDS=120 gives each target two minutes.
+EDGEBROKER_FUZZ_SECONDS=120 gives each kind of target two minutes.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -16,11 +17,14 @@ import pytest
 
 from tests.fuzz.frame.bounds import costs_of
 from tests.fuzz.frame.finding import LOOK_S, TooSlow, finding_of, shrunk
-from tests.fuzz.frame.run import Report, run
+from tests.fuzz.frame.run import Report, cost_us, run, steps_us
 from tests.fuzz.frame.target import Target
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.targets import KINDS, TARGETS, kind_of, share_of
 
-SECONDS = float(os.environ.get("EDGEBROKER_FUZZ_SECONDS", "5"))
+SECONDS = 5.0
+"""For each target."""
+SECONDS_PER_KIND = float(os.environ.get("EDGEBROKER_FUZZ_SECONDS", "0"))
+"""Instead, for all targets of a kind together, and for others OTHERS_SECONDS at most."""
 BRIEF = 300
 """Inputs in the runs that are not about time: the seeds and some more."""
 GENEROUS = 10
@@ -41,8 +45,9 @@ def test_some_bytes_are_taken_or_refused(name: str, seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
-def test_any_bytes_are_taken_or_refused(name: str, seed: int) -> None:
-    report = run(TARGETS[name], seed, seconds=SECONDS)
+def test_any_bytes_are_taken_or_refused(name: str, seed: int, record_property: Callable[[str, object], None]) -> None:
+    report = run(TARGETS[name], seed, seconds=share_of(name, SECONDS_PER_KIND) if SECONDS_PER_KIND else SECONDS)
+    record_property("fuzzed", [kind_of(name), report.inputs, report.seconds, int(report.finding is not None)])
     judge(report)
     assert report.inputs > len(TARGETS[name].seeds)
 
@@ -52,10 +57,19 @@ def test_any_bytes_are_taken_or_refused(name: str, seed: int) -> None:
 def test_no_input_of_64_kib_costs_much(name: str) -> None:
     target = TARGETS[name]
     assert target.bombs
+    print(f"{sys.executable} -m tests.fuzz.frame {name} --bounds")
     for cost in costs_of(target):
         print(cost)
         assert cost.mib <= target.bound_mib, cost
         assert cost.ms <= GENEROUS * target.bound_ms, cost
+
+
+def test_every_target_of_a_kind_exists() -> None:
+    named = [name for names in KINDS.values() for name in names]
+    assert len(named) == len(set(named))
+    assert set(named) < set(TARGETS)
+    assert sum(share_of(name, 120.0) for name in named) == pytest.approx(120.0 * len(KINDS))
+    assert all(share_of(name, 120.0) == 10.0 for name in TARGETS if name not in named)
 
 
 # -- the frame itself --------------------------------------------------------------------------------------------------
@@ -105,6 +119,24 @@ def test_an_input_that_takes_no_end_is_a_finding(monkeypatch: pytest.MonkeyPatch
     assert finding is not None
     assert isinstance(finding.error, TooSlow)
     assert finding_of(Target("endless", endless, ()), b"?") is None
+
+
+def test_the_longest_step_is_what_counts() -> None:
+    """What is done in steps, between which others come, is not added up; what comes before the first is no cost."""
+
+    def steps(data: bytes) -> Iterator[None]:
+        sum(range(1_000_000))
+        for size in data:
+            yield
+            sum(range(10_000 * size))
+        if not data:
+            raise ValueError
+
+    stepping = Target("stepping", len, (b"x",), (ValueError,), steps=steps)
+    once, twice, more = (steps_us(stepping, data, 5) for data in (b"\x01", b"\x01\x01", b"\x01\x08\x01"))
+    assert [len(found) for found in (once, twice, more)] == [1, 2, 3]
+    assert max(more) == more[1] > 2 * more[0]
+    assert cost_us(stepping, b"", 1) == 0
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .run import cost_us, peak_bytes
+from .run import peak_bytes, steps_us
 from .target import Target
 
 REPETITIONS = 3
@@ -13,22 +13,27 @@ REPETITIONS = 3
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one bomb: processor time and memory."""
+    """Of one bomb: processor time of its longest step, of all steps, and memory."""
 
     target: Target
     bomb: str
     size: int
     ms: float
+    steps: int
+    all_ms: float
     mib: float
 
     def __str__(self) -> str:
         over = "  over" if self.ms > self.target.bound_ms or self.mib > self.target.bound_mib else ""
-        return f"{self.target.name:<18} {self.bomb:<44} {self.size:>7,} {self.ms:>8.2f} ms {self.mib:>6.2f} MiB{over}"
+        steps = f"  {self.steps} steps, {self.all_ms:,.0f} ms" if self.steps > 1 else ""
+        cost = f"{self.ms:>8.2f} ms {self.mib:>6.2f} MiB{over}{steps}"
+        return f"{self.target.name:<18} {self.bomb:<44} {self.size:>7,} {cost}"
 
 
 def costs_of(target: Target) -> Iterator[Cost]:
     """Each bomb of *target* once."""
     for name, make in target.bombs.items():
         data = make()
-        ms = cost_us(target, data, REPETITIONS) / 1_000
-        yield Cost(target, name, len(data), ms, peak_bytes(target, data) / 2**20)
+        steps_ms = [step / 1_000 for step in steps_us(target, data, REPETITIONS)]
+        peak = peak_bytes(target, data) / 2**20
+        yield Cost(target, name, len(data), max(steps_ms), len(steps_ms), sum(steps_ms), peak)

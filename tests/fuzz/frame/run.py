@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
@@ -105,16 +105,38 @@ def _made(target: Target, chance: Random, mutation: Mutation, kept: list[bytes])
 
 
 def cost_us(target: Target, data: bytes, times: int) -> float:
-    """Processor time of one reading in microseconds: the least of *times*, so that others do not count."""
-    return min(_measured(target, data, time.thread_time_ns) for _ in range(times)) / 1_000
+    """Processor time in microseconds of the longest step of reading *data*: the least of *times*."""
+    return max(steps_us(target, data, times), default=0.0)
 
 
-def _measured(target: Target, data: bytes, clock: Callable[[], int]) -> int:
-    read, refusals = target.plain or target.read, target.refusals + target.plain_refusals
-    begun = clock()
-    with suppress(*refusals):
-        read(data)
-    return clock() - begun
+def steps_us(target: Target, data: bytes, times: int) -> list[float]:
+    """Processor time of each step in microseconds: the least of *times*, so that others do not count."""
+    runs = [_took(target, data, time.thread_time_ns) for _ in range(times)]
+    return [min(step) / 1_000 for step in zip(*runs, strict=False)]
+
+
+def _took(target: Target, data: bytes, clock: Callable[[], int]) -> list[int]:
+    """What each step took by *clock*."""
+    took: list[int] = []
+    steps = _stepping(target, data)
+    with suppress(StopIteration, *target.refusals, *target.plain_refusals):
+        next(steps)
+        while True:
+            begun = clock()
+            try:
+                next(steps)
+            finally:
+                took.append(clock() - begun)
+    return took
+
+
+def _stepping(target: Target, data: bytes) -> Iterator[object]:
+    """A reader without steps does all in one."""
+    if target.steps is not None:
+        yield from target.steps(data)
+    else:
+        yield
+        (target.plain or target.read)(data)
 
 
 def peak_bytes(target: Target, data: bytes) -> int:
@@ -122,7 +144,7 @@ def peak_bytes(target: Target, data: bytes) -> int:
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        _measured(target, data, time.perf_counter_ns)
+        _took(target, data, time.perf_counter_ns)
         return tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
@@ -32,8 +32,12 @@ class Target:
     """The reader alone, where `read` does more than reading; costs are measured of it."""
     plain_refusals: tuple[type[Exception], ...] = ()
     """How it says no beyond `refusals`."""
+    steps: Callable[[bytes], Iterator[object]] | None = None
+    """The same in steps, between which a gateway looks after others: the longest is what an input costs. What is done
+    before the first is prepared, and costs nothing."""
     bound_ms: float = 10.0
-    """Processor time that any input of BOMB_BYTES may cost, on a PC; more only with a reason, in docs/fuzzing.md."""
+    """Processor time that any step of reading any input of BOMB_BYTES may cost, on a PC; more only with a reason, in
+    docs/fuzzing.md."""
     bound_mib: float = 8.0
     """Memory that any input of BOMB_BYTES may take while it is read."""
 

@@ -4,10 +4,48 @@ from __future__ import annotations
 
 from tests.fuzz.frame.target import Target
 
-from . import accounts, broker, configuration, deliverylog, doors, filters, packets, payloads, records, segments
+from . import accounts, broker, configuration, deliverylog, doors, filters, links, packets, payloads, records, segments
 
 TARGETS: dict[str, Target] = {
     target.name: target
-    for module in (packets, broker, doors, payloads, filters, configuration, accounts, segments, records, deliverylog)
+    for module in (
+        packets,
+        broker,
+        doors,
+        payloads,
+        filters,
+        configuration,
+        accounts,
+        segments,
+        records,
+        deliverylog,
+        links,
+    )
     for target in module.TARGETS
 }
+
+KINDS: dict[str, tuple[str, ...]] = {
+    "MQTT packets": ("packets", "frontend"),
+    "WebSocket frames": ("websocket", "websocket-frames"),
+    "CBOR": ("cbor", "cbor-plainly"),
+    "filter language": ("filter", "subscription"),
+    "settings": ("settings", "mosquitto-conf"),
+    "journal": ("journal", "records"),
+    ".edl readers": ("delivery-log",),
+    "links": ("link", "link-hello", "link-frames", "link-deflated", "link-records"),
+}
+"""What strangers reach, or what must be right after a crash: those targets share the time that a kind gets."""
+OTHERS = "all others"
+OTHERS_SECONDS = 10.0
+"""For each target of no kind, where kinds get more."""
+
+
+def kind_of(target: str) -> str:
+    """The kind of *target*, or OTHERS."""
+    return next((kind for kind, names in KINDS.items() if target in names), OTHERS)
+
+
+def share_of(target: str, seconds: float) -> float:
+    """The seconds that *target* gets if every kind gets so many *seconds*."""
+    kind = kind_of(target)
+    return min(seconds, OTHERS_SECONDS) if kind == OTHERS else seconds / len(KINDS[kind])

@@ -1,4 +1,4 @@
-"""Files of an operator: the settings, and Mosquitto's configuration, which is translated into them."""
+"""Files of an operator: settings, topologies, and Mosquitto's configuration, which is translated into settings."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from edgebroker.cli.moving.conffile import ConfUnreadable
 from edgebroker.cli.moving.translation import translate
 from edgebroker.world.settings import Settings, SettingsRefused
 from edgebroker.world.settings.settings import KEYS
+from edgebroker.world.topology import load_topology
+from edgebroker.world.topology.sections import SECTIONS
 from tests.fuzz.frame.target import Target, filled
 
 FOLDER = Path("/nowhere")
@@ -54,6 +56,42 @@ queue_messages_max = 1_000
 [http]
 port = 9100
 """
+TOPOLOGY = """\
+[federation]
+name = "plant"
+[factor]
+tree = ["a-b-c", "b-d"]
+[[site]]
+name = "north"
+uplink = "metered"
+batch_ms = 500
+[[site]]
+name = "south"
+index = 1
+[[gateway]]
+name = "n1"
+number = 7
+site = "north"
+positions = ["b", "a"]
+address = ["n1:1", "[::1]:2"]
+lan = "10.0.0.1:3"
+[[gateway]]
+name = "n2"
+site = "north"
+positions = ["c"]
+dials = "always"
+[[gateway]]
+name = "n3"
+site = "north"
+positions = ["d"]
+[[gateway]]
+name = "s1"
+site = "south"
+address = "s1:1"
+[[link]]
+between = ["n1", "s1"]
+dials = "s1"
+"""
 CONF = """\
 # a comment
 per_listener_settings false
@@ -95,6 +133,19 @@ def read_settings(data: bytes) -> None:
     settings.values()
 
 
+def read_topology(data: bytes) -> None:
+    """A topology in which everybody is joined, or problems that say where and why."""
+    try:
+        topology = load_topology(held(data))
+    except SettingsRefused as refused:
+        check_told(refused, len(data.decode("utf-8", "replace").splitlines()) + 1)
+        raise
+    for gateway in topology.gateways:
+        for peer in gateway.peers():
+            assert gateway.name in topology.gateway(peer).peers()
+            assert topology.connection(gateway.name, peer).dial.addresses
+
+
 def load(data: bytes) -> None:
     """The reading alone."""
     Settings.load(held(data))
@@ -128,6 +179,17 @@ SETTINGS_WORDS = (
     b'""',
     b"\n",
 )
+TOPOLOGY_WORDS = (
+    *(name.encode() for section in SECTIONS.values() for name in section.keys),
+    *(b"[[%s]]\n" % name.encode() for name in SECTIONS),
+    b'"a-b"',
+    b'["a", "b", "c", "d"]',
+    b'"north"',
+    b'"n1"',
+    b'"never"',
+    b"1023",
+    b"\n",
+)
 CONF_WORDS = (
     b"\nlistener ",
     b"\nbind_address ",
@@ -151,6 +213,9 @@ CONF_WORDS = (
     b"\t",
     b"65536",
 )
+
+HEAD = b'[federation]\nname = "f"\n[factor]\n'
+PLAIN = HEAD + b'tree = "a-b"\n[[site]]\nname = "s"\n[[gateway]]\nname = "g"\nsite = "s"\n'
 
 TARGETS = (
     Target(
@@ -189,6 +254,34 @@ TARGETS = (
         },
         plain=load,
         bound_ms=100,  # tomllib takes 0.7 us a byte; the operator's own file, read at the start and on SIGHUP
+        bound_mib=12,
+    ),
+    Target(
+        "topology",
+        read_topology,
+        (TOPOLOGY.encode(), b"", TOPOLOGY.replace('"d"', '"c"').encode()),
+        (SettingsRefused,),
+        TOPOLOGY_WORDS,
+        bombs={
+            "a long path": lambda: HEAD + filled(b"-a", b'tree = "a', b'"'),
+            "positions": lambda: HEAD + b'tree = "' + b"-".join(b"p%d" % n for n in range(9_000)) + b'"',
+            "paths": lambda: HEAD + b"tree = [" + b",".join(b'"a-b%d"' % n for n in range(6_000)) + b"]",
+            "sites": lambda: PLAIN + b"".join(b'[[site]]\nname="s%d"\n' % n for n in range(64)),
+            "gateways of one site": lambda: (
+                PLAIN + b"".join(b'[[gateway]]\nname="g%d"\nsite="s"\n' % n for n in range(1_024))
+            ),
+            "gateways of no site": lambda: (
+                PLAIN + b"".join(b'[[gateway]]\nname="g%d"\nsite="x%d"\n' % (n, n) for n in range(1_024))
+            ),
+            "links": lambda: PLAIN + b"".join(b'[[link]]\nbetween=["g","h%d"]\ndials="g"\n' % n for n in range(1_024)),
+            "links of no gateways": lambda: (
+                PLAIN
+                + b"".join(b'[[gateway]]\nname="g%d"\nsite="s"\npositions=["a"]\n' % n for n in range(700))
+                + b"".join(b'[[link]]\nbetween=["h%d","g"]\ndials="g"\n' % n for n in range(700))
+            ),
+            "addresses": lambda: PLAIN + filled(b'"a:1",', b"address = [", b"]"),
+        },
+        bound_ms=100,  # the operator's own file, read at the start and when it has changed
         bound_mib=12,
     ),
     Target(

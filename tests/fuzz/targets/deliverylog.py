@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from random import Random
 
 import cbor2
 
 from edgebroker.errors import LogDamaged
-from edgebroker.records import Fate
+from edgebroker.records import Fate, Trace
 from edgebroker.storage.deliverylog import format as edl
-from edgebroker.storage.deliverylog.reader import read_segment
+from edgebroker.storage.deliverylog.reader import Damage, iter_blocks, read_header, read_segment
 from edgebroker.storage.deliverylog.writer import DeliveryLog
 from tests.fuzz.frame.target import BOMB_BYTES, Target, filled
 
+TRACES = (None, Trace("4" * 32, "7" * 16), None, None)
+
 
 def log_file() -> bytes:
-    """A closed file with blocks of one row."""
+    """A closed file with blocks of one row, one of them with a trace."""
     log = DeliveryLog("n", "b", block_rows=1)
     for number in range(4):
-        log.fate(number, f"p{number}", "s", 10 + number, 1, "t", "t", 1, Fate.DELIVERED, 0, 5, 6)
+        log.fate(number, f"p{number}", "s", 10 + number, 1, "t", "t", 1, Fate.DELIVERED, 0, 5, 6, TRACES[number])
     header = edl.Header("n", "b", 1, 0, 0)
     data, index = edl.encode_header(header), []
     for block in [block for block in log.take(0) if block[4] == 0]:
@@ -39,6 +42,17 @@ def read_log(data: bytes) -> None:
         assert len({len(values) for values in columns.values()}) == 1
         assert growing.rows(name) <= segment.rows(name)
     assert all(str(damage) for damage in segment.damage)
+
+
+def blocks_of(data: bytes) -> Iterator[None]:
+    """Block by block, as commands and the analytics read: each holds one at a time."""
+    yield
+    read_header(data)
+    for item in iter_blocks(data):
+        if isinstance(item, Damage):
+            str(item)
+        del item
+        yield
 
 
 def sealed_log(data: bytes) -> bytes:
@@ -72,7 +86,20 @@ def make_log(chance: Random) -> bytes:
             ([first, planes], [first, 0, planes], [first, chance.randrange(-300, 300), planes], first, [])
         )
 
-    names = ("t_us", "unix_us", "publisher", "subscriber", "message", "fate", "count", "sum", "xor", "minute", "topic")
+    names = (
+        "t_us",
+        "unix_us",
+        "publisher",
+        "subscriber",
+        "message",
+        "fate",
+        "count",
+        "sum",
+        "xor",
+        "minute",
+        "topic",
+        "trace_id",
+    )
     data = edl.encode_header(edl.Header("n", "b"))
     for sequence in range(chance.randrange(1, 4)):
         content = cbor2.dumps({chance.choice(names): column() for _ in range(chance.randrange(5))})
@@ -117,8 +144,8 @@ TARGETS = (
         make_log,
         sealed_log,
         bombs=LOG_BOMBS,
-        plain=read_segment,
-        bound_ms=1_000,  # files that a gateway wrote, read by commands: 64 KiB may unfold to 8 MiB in every block
+        steps=blocks_of,
+        bound_ms=500,  # files that a gateway wrote, read by commands: any block may unfold to 8 MiB
         bound_mib=100,
     ),
 )

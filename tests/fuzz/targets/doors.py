@@ -71,6 +71,8 @@ class Door:
 
     def connection_made(self, transport: object) -> None: ...
 
+    def resume_writing(self) -> None: ...
+
 
 class Socket(asyncio.Transport):
     """Below a layer: keeps what is said, and says nothing after it was closed."""
@@ -78,6 +80,8 @@ class Socket(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.said = bytearray()
+        self.unread = 0
+        """Bytes that the peer does not take."""
         self.is_over = False
 
     def write(self, data: Any) -> None:
@@ -95,6 +99,9 @@ class Socket(asyncio.Transport):
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
 
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
@@ -107,10 +114,10 @@ class Turnings:
         assert len(why) < 10_000
 
 
-def opened() -> tuple[WebSocketLayer, Door, Socket]:
+def opened(is_local: bool = False) -> tuple[WebSocketLayer, Door, Socket]:
     """A layer between a door and a socket."""
     door, socket = Door(), Socket()
-    layer = WebSocketLayer(cast(Any, door), ListenerSettings(), cast(Any, Turnings()))
+    layer = WebSocketLayer(cast(Any, door), ListenerSettings(), cast(Any, Turnings()), is_local)
     layer.connection_made(socket)
     return layer, door, socket
 

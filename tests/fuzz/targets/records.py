@@ -6,17 +6,27 @@ from random import Random
 
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.session.records import (
+    CAUSED,
     CLOCK,
     COPY,
     COPY_OF,
+    EXPIRES,
     GONE,
+    IDENTIFIED,
+    INSTEAD,
+    LABELLED,
     MESSAGE,
+    NUMBERED,
     ONE,
     ONE_COPY,
     PACKET,
+    PROPERTIES,
+    ROW,
     SENT,
+    SENT_AS,
     SESSION,
     Kind,
+    settled_record,
     subscription_record,
     unsubscription_record,
 )
@@ -53,7 +63,7 @@ def read_records(data: bytes) -> None:
     stored = Stored()
     for lsn, record in enumerate(records_of(data), data[0] if data else 1):
         stored.apply_numbered(lsn, record)
-        assert describe(record) is not None
+        assert describe(record, lsn) is not None
     stored.finish()
     ledger = Ledger()
     journal = Journal(b"fuzz" * 4, JournalOptions())
@@ -76,15 +86,18 @@ def apply_alone(data: bytes) -> None:
     stored.finish()
 
 
-def body(topic: str, payload: bytes, properties: bytes = b"\0") -> bytes:
+def body(topic: str, payload: bytes, properties: bytes = b"") -> bytes:
     """The end of MESSAGE and RETAINED."""
     return write_text("publisher") + write_text(topic) + properties + payload
 
 
 def one_copy(session: int, copy: int, flags: int = 1, packet_id: int = 0, identifiers: tuple[int, ...] = ()) -> bytes:
     """A copy inside MESSAGE and COPY."""
-    head = ONE_COPY.pack(session, copy, flags, packet_id, len(identifiers)) + write_text("a/#")
-    return head + b"".join(one.to_bytes(4) for one in identifiers)
+    flags |= LABELLED | (SENT_AS if packet_id else 0) | (IDENTIFIED if identifiers else 0)
+    said = packet_id.to_bytes(2) if packet_id else b""
+    said += b"\0\2" + write_text("#")
+    said += len(identifiers).to_bytes(2) if identifiers else b""
+    return ONE_COPY.pack(session, copy, flags) + said + b"".join(one.to_bytes(4) for one in identifiers)
 
 
 ALICE = SESSION.pack(Kind.SESSION, 1, 3_600, 0) + write_text("alice") + write_text("anna")
@@ -100,10 +113,15 @@ BOB = (
     + write_text("read a/# where x > 1")
 )
 MESSAGE_1 = (
-    MESSAGE.pack(Kind.MESSAGE, 1, 7, 1_000, 9_000_000_000, 2, 5, 2)
+    MESSAGE.pack(Kind.MESSAGE, 1 | NUMBERED | EXPIRES | CAUSED | PROPERTIES, 1_000, 2)
+    + (7).to_bytes(8)
+    + (9_000_000_000).to_bytes(8)
+    + (2).to_bytes(4)
+    + (5).to_bytes(2)
     + one_copy(1, 1, 1, 0, (1, 9))
     + one_copy(2, 1, 2, 4)
 )
+MESSAGE_2 = MESSAGE.pack(Kind.MESSAGE, 2 | INSTEAD, 1_500, 1) + (1).to_bytes(4) + (1).to_bytes(4) + one_copy(2, 3, 2)
 HISTORY = (
     ALICE,
     BOB,
@@ -114,11 +132,13 @@ HISTORY = (
     SENT.pack(Kind.SENT, 1, 1, 3),
     COPY.pack(Kind.RELEASED, 2, 1),
     PACKET.pack(Kind.RECEIVED, 1, 8),
-    MESSAGE.pack(Kind.RETAINED, 5, 0, 2_000, 0, 0, 0, 0) + body("r", b"kept"),
+    MESSAGE_2 + body("a/c", b"moved"),
+    MESSAGE.pack(Kind.MESSAGE, 1 | CAUSED, 1_600, 1) + bytes((0, 0, 0, 2, 0, 0)) + one_copy(1, 4) + body("will", b""),
+    MESSAGE.pack(Kind.RETAINED, 5, 2_000, 0) + body("r", b"kept"),
     GONE.pack(Kind.GONE, 2, 60, 1, 5_000),
     CLOCK.pack(Kind.CLOCK, 6_000),
     bytes((Kind.STATED,)),
-    COPY.pack(Kind.SETTLED, 1, 1),
+    settled_record([(1, 1), (1, 2), (2, 3)]),
     PACKET.pack(Kind.FORGOTTEN, 1, 8),
     unsubscription_record(1, "a/#"),
     bytes((Kind.CLEARED,)) + write_text("r"),
@@ -134,17 +154,24 @@ def shuffled(chance: Random) -> bytes:
 RECORD_BOMBS = {
     "a message with many copies": lambda: packed(
         ALICE,
-        MESSAGE.pack(Kind.MESSAGE, 1, 7, 1, 0, 0, 0, 3_800)
-        + b"".join(one_copy(1, n, 1)[:13] + b"\0\0" for n in range(3_800))
+        MESSAGE.pack(Kind.MESSAGE, 1, 1, 6_500)
+        + b"".join(ONE_COPY.pack(1, n, 1) for n in range(6_500))
         + body("a", b""),
     ),
     "many identifiers of a copy": lambda: packed(
         ALICE,
-        MESSAGE.pack(Kind.MESSAGE, 1, 7, 1, 0, 0, 0, 1) + one_copy(1, 1, 1, 0, tuple(range(16_000))) + body("a", b""),
+        MESSAGE.pack(Kind.MESSAGE, 1, 1, 1) + one_copy(1, 1, 1, 0, tuple(range(16_000))) + body("a", b""),
     ),
     "a message with many properties": lambda: packed(
-        MESSAGE.pack(Kind.RETAINED, 1, 0, 1, 0, 0, 0, 0)
+        MESSAGE.pack(Kind.RETAINED, 1 | PROPERTIES, 1, 0)
         + body("a", b"", b"\xe8\x7f" + filled(b"\x26\0\0\0\0", size=16_360).ljust(16_360, b"\0"))
+    ),
+    "rows of copies that are not there": lambda: packed(
+        ALICE,
+        MESSAGE.pack(Kind.MESSAGE, 1, 1, 3_000)
+        + b"".join(ONE_COPY.pack(1, n, 1) for n in range(3_000))
+        + body("a", b""),
+        bytes((Kind.SETTLED,)) + b"".join(ROW.pack(1, 5_000, 255) for _ in range(3_400)),
     ),
     "sessions": lambda: packed(
         *(SESSION.pack(Kind.SESSION, n, 0, 0) + write_text(str(n)) + b"\0\0" for n in range(3_000))
@@ -170,6 +197,6 @@ TARGETS = (
         shuffled,
         bombs=RECORD_BOMBS,
         plain=apply_alone,
-        bound_ms=30,  # 30,000 records of a byte; the gateway's own disk, once at the start
+        bound_ms=60,  # 30,000 records of a byte, or rows of copies; the gateway's own disk, once at the start
     ),
 )
