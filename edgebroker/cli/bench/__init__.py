@@ -18,6 +18,7 @@ BENCHMARKS = {
     "filters": "filters",
     "match": "match",
     "mqtt": "mqtt",
+    "overlay": "overlay",
 }
 
 

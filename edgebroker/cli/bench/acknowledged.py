@@ -12,7 +12,7 @@ import socket
 import time
 
 from . import packets
-from .client import STALL_S, Client
+from .client import STALL_S, Client, DurableClient
 from .job import Job, LoadFailed, Sample
 from .stream import EXCESS_WAIT_S, READ_BYTES, measured
 
@@ -24,11 +24,14 @@ UNDELIVERED_MAX = 500  # a subscriber may lag behind its publisher's acknowledge
 class Pair:
     """A publisher and the one subscriber of its topic."""
 
-    def __init__(self, port: int, number: int, window: int, is_tls: bool = False) -> None:
+    def __init__(self, job: Job, number: int) -> None:
         topic = f"bench/qos1/{number:02d}"
-        self.window = window
-        self.subscriber = Client(port, f"bench-sub-{number}", is_tls)
-        self.publisher = Client(port, f"bench-pub-{number}", is_tls)
+        self.window = job.window
+        name = f"bench-sub-{number}"
+        self.subscriber = (
+            DurableClient(job.reading_port, name) if job.is_durable else Client(job.reading_port, name, job.is_tls)
+        )
+        self.publisher = Client(job.port, f"bench-pub-{number}", job.is_tls)
         self.subscriber.subscribe([topic], qos=1)
         ring = [packets.publish(topic, packets.numbered_payload(n), n + 1) for n in range(RING_PACKETS)]
         self.size = len(ring[0])
@@ -102,7 +105,7 @@ class Exchange:
     """All pairs of one run."""
 
     def __init__(self, job: Job) -> None:
-        self.pairs = [Pair(job.port, number, job.window, job.is_tls) for number in range(job.publishers)]
+        self.pairs = [Pair(job, number) for number in range(job.publishers)]
         self.ready = select.epoll()
         self.handlers = {}
         for pair in self.pairs:

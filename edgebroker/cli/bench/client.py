@@ -71,3 +71,16 @@ class Client:
         with contextlib.suppress(OSError):  # a broker that is gone has been reported by whoever noticed first
             self.socket.sendall(packets.DISCONNECT)
         self.socket.close()
+
+
+class DurableClient(Client):
+    """A client whose session outlives its connection (MQTT 3.1.1, clean session 0)."""
+
+    def __init__(self, port: int, name: str) -> None:
+        self.socket = socket.create_connection((HOST, port), timeout=STALL_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.sendall(packets.packet(0x10, packets.text("MQTT") + b"\x04\x00\x00\x00" + packets.text(name)))
+        if (answer := self.receive_exactly(4))[:2] != b"\x20\x02" or answer[3]:
+            raise LoadFailed(f"{name}: refused, CONNACK is {answer.hex()}")
+        self.was_present = bool(answer[2] & 1)
+        """Whether the broker knew its session (section 3.2.2.2)."""

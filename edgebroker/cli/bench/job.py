@@ -10,13 +10,17 @@ from dataclasses import asdict, dataclass, field
 class Job:
     """One run of one load against one broker on 127.0.0.1.
 
-    load: `stream`, `acknowledged`, `paced`, `idle` or `readings`.  window: published messages that may be under way at
-    once; it keeps every broker below the point where it drops QoS 0 messages.  rate: messages per second, open loop.
+    load: `stream`, `acknowledged`, `paced`, `idle`, `readings` or `killed`.  window: published messages that may be
+    under way at once; it keeps every broker below the point where it drops QoS 0 messages.  rate: messages per second,
+    open loop.  subscriber_port, further_pid: of the broker where subscribers are, if that is another one.  is_durable:
+    subscribers have sessions that last.
     """
 
     load: str
     port: int = 0
+    subscriber_port: int = 0
     broker_pid: int = 0
+    further_pid: int = 0
     seconds: float = 2.0
     warmup_s: float = 0.3
     messages_max: int = 100_000_000
@@ -28,6 +32,17 @@ class Job:
     window: int = 1
     rate: int = 0
     is_tls: bool = False
+    is_durable: bool = False
+
+    @property
+    def reading_port(self) -> int:
+        """Where subscribers connect."""
+        return self.subscriber_port or self.port
+
+    @property
+    def broker_pids(self) -> tuple[int, ...]:
+        """The processes of the broker, or of both."""
+        return (self.broker_pid, self.further_pid) if self.further_pid else (self.broker_pid,)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -93,6 +93,9 @@ class CpuClock:
             return cls((int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), 0.0)
         return cls(sum(int(used) for used, _, _ in threads) / 1e9, sum(int(waited) for _, waited, _ in threads) / 1e9)
 
+    def __add__(self, other: CpuClock) -> CpuClock:
+        return CpuClock(self.used_s + other.used_s, self.waited_s + other.waited_s)
+
     def __sub__(self, earlier: CpuClock) -> CpuClock:
         return CpuClock(self.used_s - earlier.used_s, self.waited_s - earlier.waited_s)
 
@@ -100,19 +103,27 @@ class CpuClock:
 class CpuClocks:
     """The clocks of broker and generator over the timed part of a run, from its creation on."""
 
-    def __init__(self, broker_pid: int) -> None:
-        self.pids = {"broker": broker_pid, "generator": os.getpid()}
-        self.started = {who: CpuClock.read(pid) for who, pid in self.pids.items()}
+    def __init__(self, *broker_pids: int) -> None:
+        self.pids = {"broker": broker_pids, "generator": (os.getpid(),)}
+        self.started = self.read()
         self.started_at = time.perf_counter()
 
+    def read(self) -> dict[str, CpuClock]:
+        """The clocks of broker and generator now; two brokers have one together."""
+        return {who: sum(map(CpuClock.read, pids), CpuClock(0.0, 0.0)) for who, pids in self.pids.items()}
+
     def shares(self, messages: int) -> dict[str, float]:
-        """What each used of its core and waited for it (1.0: all the time), and the broker's CPU time per message."""
+        """What each used of its core and waited for it (1.0: all the time), and the broker's CPU time per message.
+
+        Two brokers on one core wait for each other: that is not told.
+        """
         elapsed = time.perf_counter() - self.started_at
-        spent = {who: CpuClock.read(pid) - self.started[who] for who, pid in self.pids.items()}
+        spent = {who: clock - self.started[who] for who, clock in self.read().items()}
         values = {"cpu_us": spent["broker"].used_s / messages * 1e6}
         for who, clock in spent.items():
             values[f"{who}_busy"] = clock.used_s / elapsed
-            values[f"{who}_waited"] = clock.waited_s / elapsed
+            if len(self.pids[who]) == 1:
+                values[f"{who}_waited"] = clock.waited_s / elapsed
         return values
 
 

@@ -38,6 +38,8 @@ class Plan:
     rounds: int
     seconds: float
     quick: bool = False
+    measure: Callable[[Subject, Job | None, Cores], Sample] | None = None
+    """Another way to do one run than `trial.measure`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ def run(plan: Plan, workload: Workload, say: Callable[[str], None]) -> Iterator[
 def undisturbed(subject: Subject, job: Job | None, plan: Plan) -> Sample:
     """One run. If other programs took the cores meanwhile it is repeated; what it measured plays no part in that."""
     for _ in range(1 if plan.quick else ATTEMPTS):
-        sample = measure(subject, job, plan.cores)
+        sample = (plan.measure or measure)(subject, job, plan.cores)
         if sample.failure is not None or disturbance(sample) <= DISTURBANCE_MAX:
             break
     return sample
@@ -131,8 +133,8 @@ def failed_rows(workload: Workload, why: str) -> list[Row]:
 
 
 def pairwise(ours: Sequence[float] | None, peer: Sequence[float] | None) -> list[float]:
-    """The ratio of each round."""
-    return [a / b for a, b in zip(ours or (), peer or (), strict=False)] if ours and peer else []
+    """The ratio of each round; there is none to nothing."""
+    return [a / b for a, b in zip(ours or (), peer or (), strict=False) if b]
 
 
 def busy_shares(samples: Sequence[Sample]) -> dict[str, float]:

@@ -29,7 +29,7 @@ class Stream:
 
     def __init__(self, job: Job) -> None:
         self.shape = shape = SHAPES[job.shape](job)
-        self.subscribers = [Client(job.port, f"bench-sub-{n}", job.is_tls) for n in range(len(shape.filters))]
+        self.subscribers = [Client(job.reading_port, f"bench-sub-{n}", job.is_tls) for n in range(len(shape.filters))]
         self.publishers = [Client(job.port, f"bench-pub-{n}", job.is_tls) for n in range(job.publishers)]
         for client, filters in zip(self.subscribers, shape.filters, strict=True):
             client.subscribe(filters)
@@ -145,7 +145,7 @@ def run(job: Job) -> Sample:
 
 def measured(job: Job, timed: Callable[[], tuple[int, float]], *afterwards: Callable[[], None]) -> Sample:
     """Run the timed part between two readings of the processor clocks, then the closing checks."""
-    clocks = CpuClocks(job.broker_pid)
+    clocks = CpuClocks(*job.broker_pids)
     deliveries, elapsed = timed()
     values = {"deliveries_per_s": deliveries / elapsed, **clocks.shares(deliveries)}
     for check in afterwards:

@@ -18,6 +18,7 @@ class Against(Enum):
     PEER = "x peer"
     MIB = "MiB"
     MS = "ms"
+    MESSAGES = "messages"
 
 
 @dataclass(frozen=True, slots=True)

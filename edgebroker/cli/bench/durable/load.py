@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import select
-import socket
 import time
 from array import array
 from collections import deque
@@ -12,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from .. import packets
-from ..client import STALL_S, Client
+from ..client import STALL_S, Client, DurableClient
 from ..job import LoadFailed
 
 READ_BYTES = 65_536
@@ -20,17 +19,6 @@ RING_PACKETS = 1_000
 PUBLISH_QOS1 = (0x32, 0x3A)
 """First bytes of a delivery: for the first time, and again."""
 DURABLE = "bench-durable"
-
-
-class DurableClient(Client):
-    """A client whose session outlives its connection (MQTT 3.1.1, clean session 0)."""
-
-    def __init__(self, port: int, name: str) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=STALL_S)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.sendall(packets.packet(0x10, packets.text("MQTT") + b"\x04\x00\x00\x00" + packets.text(name)))
-        if (answer := self.receive_exactly(4))[:2] != b"\x20\x02" or answer[3]:
-            raise LoadFailed(f"{name}: refused, CONNACK is {answer.hex()}")
 
 
 class Publisher:

@@ -16,14 +16,14 @@ from edgebridge.session.stored import Stored
 from edgebroker.storage.journal.recovery import recover
 from edgebroker.world.journalfiles import JournalFiles
 
-from ..client import HOST
+from ..client import HOST, DurableClient
 from ..job import LoadFailed
 from ..processes import child
 from ..subjects import Subject
 from ..trial import BrokerFailed, Cores, Running, free_port, wait_until_accepting
 from .baseline import sqlite_per_message
 from .disk import written_by
-from .load import DURABLE, DurableClient, Load, Outcome
+from .load import DURABLE, Load, Outcome
 
 RATE = 1_000  # messages a second of the open loop: what the targets speak of
 REPLAYS = 3
@@ -174,16 +174,9 @@ def _recovery(subject: Subject, folder: Path, plan: Plan) -> dict[str, float]:
 
 def _is_kept(port: int) -> bool:
     """Whether the durable session lived: its client is told "session present" (MQTT 3.1.1 section 3.2.2.2)."""
-    present: list[bool] = []
-
-    class Asking(DurableClient):
-        def receive_exactly(self, length: int) -> bytes:
-            answer = super().receive_exactly(length)
-            present.append(bool(answer[2] & 1))
-            return answer
-
-    Asking(port, DURABLE).close()
-    return present[0]
+    client = DurableClient(port, DURABLE)
+    client.close()
+    return client.was_present
 
 
 def measure_sqlite(plan: Plan) -> Figures:
