@@ -42,6 +42,7 @@ class SimulatedGateway(SimulatedBroker):
         self.others: dict[str, SimulatedGateway] = {}
         self.plugs: dict[Plug, None] = {}
         self.records_sent = 0
+        self.bytes_sent = 0
         self._topology = topology
         self._ways = ways
         super().__init__(simulation, store=store, **others)

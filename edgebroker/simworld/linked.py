@@ -49,6 +49,7 @@ class Holder(Protocol):
     simulation: Simulation
     plugs: dict[Plug, None]
     records_sent: int
+    bytes_sent: int
 
     def turn(self) -> None:
         """Something came."""
@@ -86,6 +87,7 @@ class Plug:
         now = self._gateway.simulation.now
         while lane.room > 0 and (data := self.stream.flush(now, lane.room)):
             self._gateway.records_sent += 1
+            self._gateway.bytes_sent += len(data)
             lane.write(data)
         self.stream.paused = lane.room <= 0
         if self.stream.is_over and not self.stream.out:
@@ -118,6 +120,7 @@ class LinkedGateway:
         self.promised: set[Eid] = set()
         """Events given to it by publishers that it has acknowledged: they are on disk."""
         self.records_sent = 0
+        self.bytes_sent = 0
         self.is_off = False
         self.watch: Callable[[LinkedGateway], None] | None = None
         """Called after each turn: a checker."""
@@ -145,6 +148,9 @@ class LinkedGateway:
         self.known = set(kept)
         self.safe = set(kept)
         """Those of `kept` that are on disk."""
+        self.again: list[Eid] = []
+        """Numbered events that its links gave it twice in this run."""
+        self._met: set[Eid] = set()
         self._keeping: list[tuple[int, Eid]] = []
         self.events = []
         self.plugs: dict[Plug, None] = {}
@@ -183,13 +189,20 @@ class LinkedGateway:
         """The process dies, or the machine does. Its peers may hear nothing of it: what to wires does is the road's."""
         self.is_off = True
         self.worker.is_stopped = True
-        self.disk = self.disk.crash() if is_power_cut else self.disk.killed()
+        before = self.disk
+        self.disk = before.crash() if is_power_cut else before.killed()
+        self.disk.sync_fails = before.sync_fails
         for plug in list(self.plugs):
             plug.pull_out(is_power_cut)
 
     def append(self, record: bytes, waits: bool) -> int:
         """The journal port of its links."""
         return self.journal.append(record, self.simulation.now)
+
+    def lose_disk(self) -> None:
+        """While it is off it gets another disk, an empty one."""
+        before, self.disk = self.disk, Disk(self.simulation.random)
+        self.disk.sync_us, self.disk.sync_fails = before.sync_us, before.sync_fails
 
     # -- publishers and readers -----------------------------------------------------------------------------------
 
@@ -206,6 +219,9 @@ class LinkedGateway:
         for message in messages:
             event = event_of(message)
             if event is not None and event.qos:
+                if event.header.eid in self._met:
+                    self.again.append(event.header.eid)
+                self._met.add(event.header.eid)
                 if event.header.eid in self.known:
                     continue
                 self.known.add(event.header.eid)

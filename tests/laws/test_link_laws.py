@@ -20,7 +20,7 @@ HERE = "tests/laws/test_link_laws.py"
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_what_a_link_was_given_arrives_once_and_in_order(shard: int, seed: int) -> None:
-    kept = words = crashes = cuts = silences = duplicates = 0
+    kept = words = crashes = cuts = silences = disks = duplicates = 0
     for number in range(shard, TRIALS, SHARDS):
         trial = Trial(seed + number)
         try:
@@ -32,8 +32,10 @@ def test_what_a_link_was_given_arrives_once_and_in_order(shard: int, seed: int) 
         crashes += trial.crashes
         cuts += trial.cuts
         silences += trial.silences
+        disks += trial.disks
         duplicates += sum(link.receipts.positions.duplicates for gateway in trial.gateways for link in gateway.links)
-    print(f"{kept} events, {words} words, {crashes} crashes, {cuts} cuts, {silences} silences, {duplicates} duplicates")
+    print(f"{kept} events, {words} words, {crashes} crashes, {disks} lost disks, {cuts} cuts, {silences} silences")
+    print(f"{duplicates} duplicates")
     assert min(kept / 10, words, crashes, cuts, silences) >= TRIALS / SHARDS / 2
 
 

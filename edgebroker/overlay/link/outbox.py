@@ -9,7 +9,7 @@ topic) is in the BACKLOG, all later ones of that flow are too, until the peer ha
 was lost, or when a flow goes over to the BACKLOG, what is LIVE then may be older: BACKLOG waits until that is sent.
 
 **Numbers over restarts.** A number may have reached the peer although the journal lost it in a power cut, and must not
-be given again. So numbers are reserved in the journal, NUMBERS_RESERVED at a time; none is sent before its reservation
+be given again. So numbers are reserved in the journal, `Bounds.numbers` at a time; none is sent before its reservation
 is on disk, and a new run begins behind all that was reserved.
 """
 
@@ -29,10 +29,6 @@ from .bodies import alone, read_alone
 from .broken import FrameBroken
 from .lanes import Entry, Lane, event_of
 from .records import StoredLink, entry_record, reserved_record, settled_record
-
-NUMBERS_RESERVED: Final = 1 << 20
-"""A restart leaves out as many at most. While half of them are left the next are reserved: a minute at 10,000 a
-second."""
 
 
 class Storage(Protocol):
@@ -57,6 +53,9 @@ class Bounds:
     """What waits in any other class without a number."""
     control_messages: int = 10_000
     """Messages of CONTROL; when there are more, the link begins anew and routing state is compared instead."""
+    numbers: int = 1 << 20
+    """Reserved at a time. A restart leaves out as many at most; while half of them are left the next are reserved: a
+    minute at 10,000 a second."""
 
 
 BOUNDS: Final = Bounds()
@@ -145,8 +144,8 @@ class Outbox:
 
     def _reserve(self, number: int, storage: Storage) -> None:
         """See that *number* is, or will be, reserved on disk."""
-        if number + NUMBERS_RESERVED // 2 > self._asked:
-            self._asked = max(self._asked, number) + NUMBERS_RESERVED
+        if number + self._bounds.numbers // 2 > self._asked:
+            self._asked = max(self._asked, number) + self._bounds.numbers
             self._asked_lsn = storage.append(reserved_record(self.peer, self._asked), waits=True)
 
     def _take_bare(self, entry: Entry, service: Service) -> Cause:

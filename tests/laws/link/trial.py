@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from edgebroker.header import Header
-from edgebroker.instants import MILLISECOND, SECOND
+from edgebroker.instants import MILLISECOND, SECOND, Duration
 from edgebroker.limits import KIB
 from edgebroker.overlay.classes import Service
 from edgebroker.overlay.link.events import Dropped, Up
@@ -19,6 +19,8 @@ from edgebroker.simworld.roads import Road, Surface
 from edgebroker.simworld.simulation import Simulation
 
 NAMES = {"east": 0, "west": 1}
+OVERSHOOT = 32 * KIB
+"""What a budget may be passed by: a quarter of a second, a message in parts, and what CONTROL says besides."""
 
 
 class Broken(Exception):
@@ -36,12 +38,18 @@ class Trial:
     def __init__(self, seed: int) -> None:
         self.simulation = Simulation(seed)
         self.chance = chance = Random(seed)
+        self.per_s = [chance.choice([0, 0, 16_000]) for _ in NAMES]
         surface = Surface(
             chance.choice([(MILLISECOND, MILLISECOND), (10 * MILLISECOND, 80 * MILLISECOND), (300_000, 310_000)]),
             chance.choice([0, 0, 20_000, 200_000]),
             chance.choice([2 * KIB, 64 * KIB]),
         )
-        self.bounds = Bounds(messages=chance.choice([40, 2_000]), live_bytes=chance.choice([4 * KIB, 1 << 20]))
+        self.bounds = Bounds(
+            messages=chance.choice([40, 2_000]),
+            live_bytes=chance.choice([4 * KIB, 1 << 20]),
+            numbers=chance.choice([4, 64, 1 << 20]),
+        )
+        self.pace = chance.choice([100 * MILLISECOND, 500 * MILLISECOND])  # between steps
         self.road = Road(self.simulation, surface)
         self.gateways = [self._gateway(name) for name in NAMES]
         for one, other in (self.gateways, reversed(self.gateways)):
@@ -57,8 +65,13 @@ class Trial:
         self.bare_lost: set[Eid] = set()
         self.dropped: set[Eid] = set()
         self.outstanding: list[set[Eid]] = [set(), set()]
+        self.perished: set[Eid] = set()  # what was on a disk that is no more
+        self.restored: set[Eid] = set()  # what a run found in its journal, promised or not
+        self.begun = [0, 0]  # when the present run of each began
+        self.sent_before = [0, 0]  # the bytes of earlier runs
+        self.seen = [0, 0]  # of what reached each gateway
         self.words_reached = 0
-        self.crashes = self.cuts = self.silences = 0
+        self.crashes = self.cuts = self.silences = self.disks = 0
 
     def _gateway(self, name: str) -> LinkedGateway:
         chance = self.chance
@@ -67,7 +80,7 @@ class Trial:
             heartbeat=chance.choice([5, 30]) * SECOND,
             batch=chance.choice([0, 200 * MILLISECOND]),
             deflates=chance.random() < 0.5,
-            bytes_per_s=chance.choice([0, 0, 16_000]),
+            bytes_per_s=self.per_s[NAMES[name]],
             bounds=self.bounds,
         )
         gateway = LinkedGateway(self.simulation, name, NAMES, terms)
@@ -81,7 +94,7 @@ class Trial:
         for gateway in self.gateways:
             gateway.start()
         for _ in range(steps):
-            self.simulation.run_until(self.simulation.now + int(self.chance.expovariate(1 / (200 * MILLISECOND))))
+            self.simulation.run_until(self.simulation.now + int(self.chance.expovariate(1 / self.pace)))
             self._something()
         self._end()
 
@@ -97,13 +110,17 @@ class Trial:
         elif kind < 0.93:
             road.cut()
             self.cuts += 1
-            self.simulation.after(chance.randrange(20 * SECOND), road.mend)
+            self.simulation.after(self._outage(20 * SECOND), road.mend)
         elif kind < 0.95:
             road.is_silent = True
             self.silences += 1
-            self.simulation.after(chance.randrange(60 * SECOND), road.mend)
+            self.simulation.after(self._outage(60 * SECOND), road.mend)
         else:
             self._crash(chance.randrange(2))
+
+    def _outage(self, longest: Duration) -> Duration:
+        """Half of all last an eighth of the longest: so there is time for what comes after."""
+        return int(longest * self.chance.random() ** 3)
 
     def _crash(self, index: int) -> None:
         gateway = self.gateways[index]
@@ -111,14 +128,23 @@ class Trial:
             return
         self.crashes += 1
         gateway.crash(self.chance.random() < 0.7)
+        if self.chance.random() < 0.2:
+            self.disks += 1
+            self.perished |= gateway.safe | self.outstanding[index]
+            gateway.lose_disk()
 
         def back() -> None:
             gateway.boot()
             self.outstanding[index] = self._held(gateway)
+            self.restored |= self.outstanding[index]
             self.told[index] = []
+            self.begun[index] = self.simulation.now
+            self.sent_before[index] = gateway.bytes_sent
             gateway.start()
+            for _ in range(self.chance.choice([0, 1, 5, 30])):  # devices are back before the uplink is
+                self._publish(index)
 
-        self.simulation.after(self.chance.randrange(20 * SECOND), back)
+        self.simulation.after(self._outage(20 * SECOND), back)
 
     def _publish(self, index: int) -> None:
         chance, gateway = self.chance, self.gateways[index]
@@ -138,7 +164,7 @@ class Trial:
         publisher = index << 22 | chance.randrange(3)
         self.sequences[index] += 1
         header = Header(publisher, self.sequences[index], 0, 0, published_ms=self.simulation.now // 1_000)
-        service = chance.choice([Service.LIVE] * 6 + [Service.BULK])
+        service = chance.choice([Service.LIVE] * 3 + [Service.BULK])
         event = Forward(
             header,
             f"{service.name}/{publisher}/{chance.randrange(2)}",
@@ -194,9 +220,31 @@ class Trial:
                 "the bytes of a lane are wrong",
             )
         held = self._held(gateway)
-        for eid in self.outstanding[index] - held - self.dropped:
+        for eid in self.outstanding[index] - held - self.dropped - self.perished:
             check(eid in other.safe, f"{eid} left the outbox and is not on the other disk")
+        check(not gateway.again, f"{gateway.again} came again to {gateway.name} while it ran")
         self.outstanding[index] = held
+        self._check_stored(index)
+        self._check_budget(index)
+
+    def _check_stored(self, index: int) -> None:
+        """What reached a gateway at QoS 2 is on the disk of the one that sent it: it is never published again."""
+        reached = self.gateways[index].reached
+        for message in reached[self.seen[index] :]:
+            event = event_of(message)
+            if event is not None and event.qos == 2:
+                eid = event.header.eid
+                is_stored = eid in self.gateways[1 - index].promised or eid in self.restored
+                check(is_stored, f"{eid} of QoS 2 was sent before it was on disk")
+        self.seen[index] = len(reached)
+
+    def _check_budget(self, index: int) -> None:
+        gateway = self.gateways[index]
+        per_s = self.per_s[index]
+        if per_s:
+            seconds = (self.simulation.now - self.begun[index]) / SECOND
+            sent = gateway.bytes_sent - self.sent_before[index]
+            check(sent <= per_s * (seconds + 1) + OVERSHOOT, f"{sent} bytes in {seconds:.1f} s at {per_s} a second")
 
     def _end(self) -> None:
         """Everything is well again: what was promised arrives."""
@@ -208,7 +256,7 @@ class Trial:
             other = self.gateways[1 - index]
             check(gateway.links[other.name].stream is not None, "the link is not up")
             check(not self._held(gateway), f"{len(self._held(gateway))} events still wait at {gateway.name}")
-            missing = {eid for eid in gateway.promised - self.dropped if eid not in other.known}
+            missing = gateway.promised - self.dropped - self.perished - other.known
             check(not missing, f"{missing} was promised by {gateway.name} and did not arrive")
             check(len(other.kept) == len(set(other.kept)), "an event was kept twice")
             self._check_order(other)
