@@ -19,6 +19,7 @@ def _request(text: str) -> SubscriptionRequest:
     return parse_subscription(text)
 
 
+@lru_cache(maxsize=20_000)
 def wants(text: str, said: Said) -> bool:
     """Whether the subscription *text* asks for *said*: by looking at both, without tree or cache."""
     request = _request(text)
@@ -33,8 +34,8 @@ def wants(text: str, said: Said) -> bool:
 
 
 def all_said(participants: Iterable[Participant]) -> dict[bytes, Said]:
-    """Every message by its payload, which is unique in a workload."""
-    return {said.payload: said for participant in participants for said in participant.said}
+    """Every message and every will by its payload, which is unique in a workload."""
+    return {said.payload: said for participant in participants for said in (*participant.said, *participant.wills)}
 
 
 def unwanted(participants: list[Participant]) -> Iterator[str]:
@@ -67,7 +68,7 @@ def doubled(participants: list[Participant]) -> Iterator[str]:
     """P3: QoS 2 exactly once, QoS 0 at most once."""
     known = all_said(participants)
     for participant in participants:
-        for payload, count in Counter(heard.payload for heard in participant.heard).items():
+        for payload, count in Counter(one.payload for one in participant.heard if not one.is_kept).items():
             # A message said at QoS 1 may be accepted twice, whatever the reader's QoS (MQTT 5.0 section 4.3.2).
             if count > 1 and known[payload].qos != 1 and not _may_repeat(participant, payload):
                 yield f"{participant.name} heard {known[payload]} {count} times"
@@ -90,7 +91,7 @@ def disordered(participants: list[Participant], steady: list[Participant]) -> It
         latest: dict[tuple[str, str, int, int], Heard] = {}
         seen: set[bytes] = set()
         for heard in participant.heard:
-            if heard.payload in seen:
+            if heard.is_kept or heard.payload in seen:
                 continue
             seen.add(heard.payload)
             said = known[heard.payload]

@@ -11,7 +11,8 @@ from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.framing import Framer
 from edgebridge.wire.packets import Connect, Disconnect, Packet
 from edgebroker.limits import MIB
-from edgebroker.simworld.network import FAIR, Line, SimulatedBroker, Weather
+from edgebroker.simworld.network import Line, SimulatedBroker
+from edgebroker.simworld.weather import FAIR, Weather
 
 PACKET_BYTES_MAX: Final = 256 * MIB
 """A client takes whatever the standard allows; a smaller maximum is announced, and its being kept is what we test."""

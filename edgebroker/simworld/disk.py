@@ -8,8 +8,10 @@ again: that is what Linux does. Names behave in the same way, and are made sure 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import Final, TypeAlias
 
 from edgebroker.instants import Duration
 from edgebroker.storage.journal.format import FRAMES_AT, SECTOR_BYTES
@@ -17,6 +19,11 @@ from edgebroker.storage.journal.work import Create, Fill, Operation, Remove, Set
 
 NO_ROOM = "No space left on device"
 BAD = "Input/output error"
+
+
+Watch: TypeAlias = Callable[[bytes], None]
+"""Sees what a sync has brought to the platter, and a little around it."""
+AROUND: Final = 2 * SECTOR_BYTES
 
 
 class DiskFailed(Exception):
@@ -79,6 +86,7 @@ class Disk:
         self.aside: dict[str, File] = {}
         self.bytes_written = 0
         self.syncs = 0
+        self.watch: Watch | None = None
         self._sure: dict[str, File] = {}  # the names on the platter
 
     # -- what a journal wants -------------------------------------------------------------------------------------
@@ -125,7 +133,10 @@ class Disk:
         if self.random.random() < self.sync_fails:
             file.settle(self.random)
             raise DiskFailed(BAD)
+        places = [at for at, _ in file.dirty]
         file.settle()
+        if self.watch is not None and places:
+            self.watch(bytes(file.platter[max(0, min(places) - AROUND) : max(places) + AROUND]))
 
     def _file(self, name: str) -> File:
         if name not in self.files:
@@ -191,5 +202,6 @@ class Disk:
     def _empty(self) -> Disk:
         image = Disk(self.random, self.bytes_max)
         image.sync_us = self.sync_us
+        image.watch = self.watch
         image.aside = dict(self.aside)
         return image

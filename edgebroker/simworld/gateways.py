@@ -16,7 +16,7 @@ from edgebroker.overlay.topology import Topology
 
 from .linked import Plug
 from .network import SimulatedBroker
-from .roads import Road, Surface, Wire
+from .roads import NOBODY, End, Road, Surface, Wire
 from .simulation import Simulation
 from .store import SimulatedStore
 
@@ -62,12 +62,12 @@ class SimulatedGateway(SimulatedBroker):
         self.overlay.start(self.simulation.now)
         self._plan_turn()
 
-    def crash(self, is_power_cut: bool = True) -> None:
-        """The power fails, or the process dies, and comes back. With a power cut, peers hear nothing of it."""
+    def fall(self, is_power_cut: bool = True) -> None:
+        """The power fails, or the process dies. With a power cut, peers hear nothing of it."""
         for plug in list(self.plugs):
             plug.pull_out(is_power_cut)
         self.plugs.clear()
-        super().crash(is_power_cut)
+        super().fall(is_power_cut)
 
     @property
     def waiting(self) -> int:
@@ -100,18 +100,20 @@ class SimulatedGateway(SimulatedBroker):
         self._plan_turn()
         return plug
 
-    def _dialled(self, peer: str, run: int, wire: Wire) -> Plug:
-        stream = self.overlay.dialled(peer, self.simulation.now)
-        if run != self.runs:  # who dialled is no more
-            stream.end("too late", self.simulation.now)
-        return self._plug(wire, 0, stream)
+    def _dialled(self, peer: str, run: int, wire: Wire) -> End:
+        if run != self.runs or self.is_off:  # who dialled is no more
+            wire.close(0)
+            return NOBODY
+        return self._plug(wire, 0, self.overlay.dialled(peer, self.simulation.now))
 
     def answer(self, wire: Wire) -> Plug | None:
-        """A peer dials."""
+        """A peer dials. None: nobody is there."""
+        if self.is_off:
+            return None
         return self._plug(wire, 1, self.overlay.accepted(self.simulation.now))
 
     def _dial_failed(self, peer: str, run: int) -> None:
-        if run == self.runs:
+        if run == self.runs and not self.is_off:
             self.overlay.dial_failed(peer, self.simulation.now)
             self._plan_turn()
 

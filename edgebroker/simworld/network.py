@@ -1,4 +1,4 @@
-"""The simulated network: lines between clients and one broker, with delay, cuts, and chunks cut anywhere.
+"""The simulated network: lines between clients and one broker, which runs on virtual time.
 
 A line is what TCP is: within one direction bytes arrive in order and none is missing until the line ends; nothing is
 promised about how they are grouped, or about the order between two lines.
@@ -6,12 +6,9 @@ promised about how they are grouped, or about the order between two lines.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
-from random import Random
 from typing import TypeAlias
 
 from edgebridge.frontend.authenticating import Verification
@@ -22,105 +19,16 @@ from edgebridge.frontend.quota import QUOTA, Quota
 from edgebridge.frontend.terms import Terms
 from edgebridge.session.access import OPEN, Access
 from edgebridge.session.stored import Stored
-from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
-from edgebroker.limits import KIB
+from edgebroker.instants import SECOND, Duration, Instant
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
 from edgebroker.simworld.simulation import Simulation
 from edgebroker.simworld.store import WALL, SimulatedStore
+from edgebroker.simworld.weather import FAIR, Direction, Weather
 from edgebroker.storage.deliverylog.writer import DeliveryLog
 
-Chopper: TypeAlias = Callable[[bytes, Random], Iterable[bytes]]
-"""How a written chunk is cut into the pieces that arrive."""
-
-
-def whole(chunk: bytes, _: Random) -> Iterable[bytes]:
-    """Every chunk arrives as it was written."""
-    return (chunk,)
-
-
-def bytewise(chunk: bytes, _: Random) -> Iterable[bytes]:
-    """Every byte arrives alone."""
-    return (chunk[at : at + 1] for at in range(len(chunk)))
-
-
-def anywhere(chunk: bytes, chance: Random) -> Iterable[bytes]:
-    """Cut at up to three places, not necessarily different ones."""
-    places = sorted(chance.randrange(len(chunk) + 1) for _ in range(chance.randrange(4)))
-    return filter(None, (chunk[low:high] for low, high in zip([0, *places], [*places, len(chunk)], strict=True)))
-
-
-@dataclass(frozen=True, slots=True)
-class Weather:
-    """How a line behaves. The bounds of a delay are the fastest and the slowest a piece travels, inclusive."""
-
-    delay: tuple[Duration, Duration] = (MILLISECOND, MILLISECOND)
-    chop: Chopper = whole
-    buffer_bytes: int = 64 * KIB
-    """What the transport takes from the broker before it calls the client slow."""
-
-
-FAIR = Weather()
-
-
-class Direction:
-    """One direction of a line: pieces on their way, in order."""
-
-    def __init__(
-        self, simulation: Simulation, weather: Weather, arrive: Callable[[bytes], None], finish: Callable[[], None]
-    ) -> None:
-        self._simulation = simulation
-        self._weather = weather
-        self._arrive = arrive
-        self._finish = finish
-        self._pieces: deque[tuple[Instant, bytes]] = deque()
-        self._latest: Instant = 0
-        self.stalled = False
-        self.bytes = 0
-        """Written and not yet arrived."""
-
-    @property
-    def is_moving(self) -> bool:
-        """Whether something is going to arrive by itself."""
-        return bool(self._pieces) and not self.stalled
-
-    def write(self, chunk: bytes) -> None:
-        """Send *chunk* on its way. Pieces that arrive at the same instant arrive as one: so chunks are merged."""
-        if not chunk:
-            return
-        chance = self._simulation.random
-        for piece in self._weather.chop(chunk, chance):
-            # No piece overtakes another: each arrives when the one before it does, at the earliest.
-            self._latest = max(self._latest, self._simulation.now + chance.randint(*self._weather.delay))
-            self._pieces.append((self._latest, piece))
-            self._simulation.at(self._latest, self.deliver)
-        self.bytes += len(chunk)
-
-    def close(self) -> None:
-        """Send the end of the line on its way, behind everything written before."""
-        self._latest = max(self._latest, self._simulation.now)
-        self._pieces.append((self._latest, b""))
-        self._simulation.at(self._latest, self.deliver)
-
-    def deliver(self) -> None:
-        """Let arrive what is due, unless the reader has stopped reading."""
-        if self.stalled:
-            return
-        due: list[bytes] = []
-        while self._pieces and self._pieces[0][0] <= self._simulation.now:
-            due.append(self._pieces.popleft()[1])
-        self.bytes -= sum(map(len, due))
-        is_over = bool(due) and not due[-1]
-        for chunk in due if self._weather.chop is bytewise else (b"".join(due),):
-            if chunk:
-                self._arrive(chunk)
-        if is_over:
-            self._finish()
-
-    def lose_all(self) -> None:
-        """What was on its way never arrives."""
-        self._pieces.clear()
-        self.bytes = 0
+Watch: TypeAlias = Callable[["Line", bytes], None]
+"""Sees what a broker writes to a line, at the instant when it does."""
 
 
 class Line:
@@ -134,6 +42,7 @@ class Line:
         read: Callable[[bytes], None],
         ended: Callable[[], None],
     ) -> None:
+        self.peer = peer
         self._broker = broker
         self._ended = ended
         self.is_open = True
@@ -231,6 +140,9 @@ class SimulatedBroker:
         """Every line that has not ended for its client, oldest first."""
         self.runs = 0
         """How many times the broker was started."""
+        self.is_off = False
+        """It lies there, until `rise`; nobody may connect."""
+        self.watch: Watch | None = None
         self._terms = terms or Terms()
         self._log = log
         self._quota = quota
@@ -259,7 +171,13 @@ class SimulatedBroker:
     def _join(self, stored: Stored | None) -> None: ...
 
     def crash(self, is_power_cut: bool = True) -> None:
-        """The power fails, or the process dies, and comes back: what was written to the lines still arrives."""
+        """The power fails, or the process dies, and comes back at once."""
+        self.fall(is_power_cut)
+        self.rise()
+
+    def fall(self, is_power_cut: bool = True) -> None:
+        """The power fails, or the process dies: what was written to the lines still arrives. Until `rise` it is off."""
+        self.is_off = True
         for line in list(self.lines):
             if line.is_accepted:
                 line.is_accepted = False
@@ -267,6 +185,10 @@ class SimulatedBroker:
         if self.store is not None:
             self.store.crash(is_power_cut)
         self._wake = None
+
+    def rise(self) -> None:
+        """A new run begins with what is on the disk."""
+        self.is_off = False
         self._start()
         self._plan_turn()
 
@@ -330,6 +252,8 @@ class SimulatedBroker:
         return self.frontend.replace_access(access, self.simulation.now)
 
     def _verify(self, verification: Verification) -> None:
+        if self.is_off:
+            return
         verdict = verification.run(self.unix_s)
         self.frontend.verified(verification.connection, verdict, self.simulation.now)
         self.frontend.readable.clear()
@@ -363,6 +287,8 @@ class SimulatedBroker:
 
     def _turn(self) -> None:
         self._turn_planned = False
+        if self.is_off:
+            return
         self._flush()
         due = self.frontend.node.timers.next_due()
         if due is not None and (self._wake is None or due < self._wake or self._wake <= self.simulation.now):
@@ -370,6 +296,8 @@ class SimulatedBroker:
             self.simulation.at(due, self._fire)
 
     def _fire(self) -> None:
+        if self.is_off:
+            return
         self.frontend.fire(self.simulation.now)
         self.frontend.readable.clear()  # lines go on reading all the time
         self._plan_turn()
@@ -392,6 +320,8 @@ class SimulatedBroker:
         if not connection.paused:
             written = b"".join(self.frontend.take_output(connection, now))
             self._trace(b">", line, written)
+            if self.watch is not None:
+                self.watch(line, written)
             line.to_client.write(written)
             connection.paused = line.to_client.stalled and line.to_client.bytes >= line.weather.buffer_bytes
         if connection.closing:

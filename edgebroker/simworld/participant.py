@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -19,12 +20,14 @@ from edgebridge.wire.packets import (
     Subscribe,
     SubscriptionOption,
     Unsubscribe,
+    Will,
 )
 from edgebridge.wire.properties import Property
 from edgebridge.wire.reasons import FAILURE
 from edgebroker.instants import Instant
 from edgebroker.simworld.client import Client
-from edgebroker.simworld.network import SimulatedBroker, Weather
+from edgebroker.simworld.network import SimulatedBroker
+from edgebroker.simworld.weather import Weather
 
 WINDOW: Final = 20  # messages a participant has on their way at most; well below what the broker announces
 SESSION_S: Final = 24 * 3600
@@ -32,12 +35,14 @@ SESSION_S: Final = 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A message a participant handed to its client, not necessarily sent."""
+    """A message a participant handed to its client, not necessarily sent; or a will."""
 
     publisher: str
     topic: str
     payload: bytes
     qos: int
+    retain: bool = False
+    at: Instant = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,8 @@ class Heard:
     payload: bytes
     qos: int
     at: Instant
+    is_kept: bool = False
+    """It was a retained message."""
 
 
 @dataclass(slots=True)
@@ -83,6 +90,12 @@ class Participant:
         """Those that were granted, once at least."""
         self.refused: set[bytes] = set()
         """The payloads of messages that the broker refused: nobody was promised them."""
+        self.acknowledged: dict[bytes, Instant] = {}
+        """Payload -> when PUBACK or the first PUBREC came."""
+        self.wills: list[Said] = []
+        """What the broker was to publish for it, one for each connection."""
+        self.new_will: Callable[[], Will] | None = None
+        """Makes a will for each connection."""
         self._asking: dict[int, str] = {}
         self.sessions_lost = 0
         self._simulation = broker.simulation
@@ -92,6 +105,16 @@ class Participant:
         self._last_id = 0
         self._is_ready = False
         self.client = Client(name, broker, weather, self._on_packet)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the broker has let it in, and its line is open as far as it knows."""
+        return self._is_ready and self.client.is_connected
+
+    def awaits(self, packet_id: int) -> bytes | None:
+        """The payload of the message that an acknowledgement of *packet_id* would be for."""
+        unfinished = self._memory.unfinished.get(packet_id)
+        return None if unfinished is None else unfinished.publish.payload
 
     @property
     def is_settled(self) -> bool:
@@ -107,22 +130,26 @@ class Participant:
             properties[Property.RECEIVE_MAXIMUM] = self._receive_maximum
             if self.kept:
                 properties[Property.SESSION_EXPIRY_INTERVAL] = SESSION_S
-        self.client.send(Connect(self.name, not self.kept, properties=dict(properties), dialect=self._dialect))
+        will = None if self.new_will is None else self.new_will()
+        if will is not None:
+            self.wills.append(Said(self.name, will.topic, will.payload, will.qos, will.retain, self._simulation.now))
+        connect = Connect(self.name, not self.kept, will=will, properties=dict(properties), dialect=self._dialect)
+        self.client.send(connect)
 
     def cut(self) -> None:
         """Lose the line."""
         self._is_ready = False
         self.client.cut()
 
-    def publish(self, topic: str, payload: bytes, qos: int) -> bool:
+    def publish(self, topic: str, payload: bytes, qos: int, retain: bool = False) -> bool:
         """Send a message. False if there is no connection, or no room in the window."""
         if not self._is_ready or not self.client.is_connected or len(self._memory.unfinished) >= WINDOW:
             return False
-        publish = Publish(topic, payload, qos)
+        publish = Publish(topic, payload, qos, retain)
         if qos:
             publish.packet_id = self._next_id()
             self._memory.unfinished[publish.packet_id] = Unfinished(publish)
-        self.said.append(Said(self.name, topic, payload, qos))
+        self.said.append(Said(self.name, topic, payload, qos, retain, self._simulation.now))
         self.client.send(publish)
         return True
 
@@ -162,10 +189,14 @@ class Participant:
                 if packet_id in memory.unfinished:
                     self.refused.add(memory.unfinished.pop(packet_id).publish.payload)
             case PubAck(packet_id) | PubComp(packet_id):
-                memory.unfinished.pop(packet_id, None)
+                unfinished = memory.unfinished.pop(packet_id, None)
+                if unfinished is not None:
+                    self.acknowledged.setdefault(unfinished.publish.payload, self._simulation.now)
             case PubRec(packet_id):
-                if packet_id in memory.unfinished:
-                    memory.unfinished[packet_id].released = True
+                unfinished = memory.unfinished.get(packet_id)
+                if unfinished is not None:
+                    unfinished.released = True
+                    self.acknowledged.setdefault(unfinished.publish.payload, self._simulation.now)
                 self.client.send(PubRel(packet_id))
 
     def _on_connack(self, connack: ConnAck) -> None:
@@ -184,7 +215,9 @@ class Participant:
     def _on_publish(self, publish: Publish) -> None:
         packet_id = publish.packet_id
         if publish.qos < 2 or packet_id not in self._memory.received:
-            self.heard.append(Heard(self.name, publish.topic, publish.payload, publish.qos, self._simulation.now))
+            self.heard.append(
+                Heard(self.name, publish.topic, publish.payload, publish.qos, self._simulation.now, publish.retain)
+            )
         if publish.qos == 1:
             self.client.send(PubAck(packet_id))
         elif publish.qos == 2:

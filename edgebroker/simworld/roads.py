@@ -2,8 +2,8 @@
 
 A road is what lies between two gateways; a wire is one connection over it, and what TCP is: bytes arrive in order and
 none is missing until it ends. A *cut* road ends its wires, and what was on the way is lost. A *silent* one lets nothing
-pass and tells nobody: bytes wait as TCP's retransmissions do, and go on if the road speaks again while both ends still
-hold the wire.
+pass, in both directions or in one, and tells nobody: bytes wait as TCP's retransmissions do, and go on if the road
+speaks again while both ends still hold the wire.
 """
 
 from __future__ import annotations
@@ -48,6 +48,20 @@ class End(Protocol):
         """The wire ended, and it was not this end that ended it."""
 
 
+class Nobody:
+    """The end of a wire whose holder is no more."""
+
+    def arrived(self, chunk: bytes) -> None:
+        """In vain."""
+
+    def drained(self) -> None:
+        """In vain."""
+
+    def lost(self) -> None:
+        """It was lost before."""
+
+
+NOBODY: Final = Nobody()
 Plugging: TypeAlias = Callable[["Wire"], End | None]
 """Who takes an end of a new wire; None: nobody is there."""
 
@@ -90,7 +104,9 @@ class Lane:
         wire = self._wire
         due: list[bytes] = []
         is_over = False
-        while self._pieces and self._pieces[0][0] <= wire.road.simulation.now and not wire.road.is_silent:
+        while self._pieces and self._pieces[0][0] <= wire.road.simulation.now:
+            if wire.road.silent[self._number]:
+                break
             chunk = self._pieces.popleft()[1]
             is_over = is_over or not chunk
             due.append(chunk)
@@ -152,12 +168,21 @@ class Road:
         self.surface = surface
         self.is_cut = False
         """Nobody gets through, and is told so at once."""
-        self.is_silent = False
-        """Nothing gets through, and nobody is told."""
+        self.silent = [False, False]
+        """Nothing gets through that the dialling end writes, or the other; and nobody is told."""
         self.dials = 0
         self.bytes = [0, 0]
         """What arrived that the dialling end wrote, and the other."""
         self._wires: list[Wire] = []
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether no connection can be made: for that both have to hear."""
+        return any(self.silent)
+
+    @is_silent.setter
+    def is_silent(self, is_silent: bool) -> None:
+        self.silent = [is_silent, is_silent]
 
     def connect(self, dialler: Callable[[Wire], End], listener: Plugging, failed: Callable[[], None]) -> None:
         """Try to connect; both hear of the wire one delay later, or *failed* is called."""
@@ -195,9 +220,17 @@ class Road:
             for number in (0, 1):
                 wire.lose(number)
 
+    def halve(self, number: int) -> None:
+        """Of every wire one end hears that it is over; the other holds on to it, and nobody answers there."""
+        wires, self._wires = self._wires, []
+        for wire in wires:
+            wire.is_gone[number] = True
+            wire.lose(number)
+
     def mend(self) -> None:
         """Neither cut nor silent any more: what waits goes on."""
-        self.is_cut = self.is_silent = False
+        self.is_cut = False
+        self.silent = [False, False]
         self._wires = [wire for wire in self._wires if any(wire.is_open)]
         for wire in self._wires:
             for lane in wire.lanes:

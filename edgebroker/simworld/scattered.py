@@ -13,9 +13,9 @@ from edgebroker.overlay.topology import Topology
 
 from .checkers import disordered, doubled, missed, unaccounted, unwanted
 from .gateways import Gateways
-from .network import FAIR
 from .participant import Participant
 from .simulation import Simulation
+from .weather import FAIR
 
 TOPICS: Final = ("hall/climate", "hall/door", "yard/climate", "quiet")
 GRANTED: Final[dict[str, int]] = {"hall/#": 2, "+/climate": 1, "$filter/n%3E50/#": 2, "hall/door": 0}

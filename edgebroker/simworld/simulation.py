@@ -11,6 +11,8 @@ from edgebroker.instants import Duration, Instant
 
 Action: TypeAlias = Callable[[], None]
 """Something that happens at an instant."""
+Look: TypeAlias = Callable[[], bool]
+"""Looks, between any two actions, whether its time has come; then it does what it is for, and says so."""
 
 
 class Simulation:
@@ -29,6 +31,7 @@ class Simulation:
         """How many actions have happened."""
         self._heap: list[tuple[Instant, int, Action]] = []
         self._planned = 0
+        self._looking: list[Look] = []
 
     def after(self, delay: Duration, action: Action) -> None:
         """Let *action* happen *delay* from now."""
@@ -39,6 +42,10 @@ class Simulation:
         self._planned += 1
         heapq.heappush(self._heap, (max(when, self.now), self._planned, action))
 
+    def between(self, look: Look) -> None:
+        """Let *look* be asked after each action, in the same instant, until it says that its time has come."""
+        self._looking.append(look)
+
     def step(self) -> bool:
         """Let the next action happen. False if nothing is planned."""
         if not self._heap:
@@ -46,6 +53,8 @@ class Simulation:
         self.now, _, action = heapq.heappop(self._heap)
         self.steps += 1
         action()
+        if self._looking:
+            self._looking = [look for look in self._looking if not look()]
         return True
 
     def run_until(self, when: Instant) -> None:

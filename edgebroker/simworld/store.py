@@ -20,6 +20,7 @@ OPTIONS: Final = JournalOptions(segment_bytes=16 * KIB, snapshot_min_bytes=16 * 
 """Small, so that segments and snapshots change often."""
 WALL: Final = 1_800_000_000_000_000
 """The wall clock when virtual time begins, in microseconds since 1970: January 2027."""
+PPM: Final = 1_000_000
 
 
 class SimulatedStore:
@@ -30,6 +31,10 @@ class SimulatedStore:
         self._options = options
         self.disk = Disk(simulation.random)
         self.is_writing = False
+        self.wall = WALL
+        """What the machine's wall clock says when virtual time begins; it is read when a run begins."""
+        self.drift_ppm = 0
+        """How much faster than virtual time it goes, in millionths."""
         self._run = 0
 
     def boot(self) -> tuple[Journal, Stored]:
@@ -56,13 +61,15 @@ class SimulatedStore:
 
     def crash(self, is_power_cut: bool) -> None:
         """The process dies, or the machine does: then what was not synced may be lost."""
+        self._run += 1
+        self.is_writing = False
         before = self.disk
         self.disk = before.crash() if is_power_cut else before.killed()
         self.disk.sync_fails, self.disk.write_fails = before.sync_fails, before.write_fails
 
     def stored_clock(self, stored: Stored, now: Instant) -> int:
         """What to add to an instant: the wall clock's time, but never before what is stored."""
-        return max(WALL + now, stored.clock) - now
+        return max(self.wall + now + now * self.drift_ppm // PPM, stored.clock) - now
 
     def _go_on(self, frontend: Frontend, work: Work, index: int, run: int, told: Callable[[], None]) -> None:
         if run != self._run:

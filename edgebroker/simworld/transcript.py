@@ -55,7 +55,7 @@ from edgebridge.wire.properties import Property
 from edgebridge.wire.reasons import FAILURE, connect_return_code
 from edgebroker.instants import HOUR, MILLISECOND, MINUTE, SECOND
 from edgebroker.simworld.client import ENDED, Client, Ended
-from edgebroker.simworld.network import FAIR, SimulatedBroker, Weather
+from edgebroker.simworld.network import SimulatedBroker
 from edgebroker.simworld.notation import (
     FIELDS,
     PROPERTIES,
@@ -66,6 +66,7 @@ from edgebroker.simworld.notation import (
     show_packet,
     words,
 )
+from edgebroker.simworld.weather import FAIR, Weather
 
 Answerable: TypeAlias = Publish | PubRec | PubRel
 

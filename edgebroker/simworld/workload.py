@@ -9,10 +9,11 @@ from edgebridge.frontend.terms import Terms
 from edgebridge.wire.dialect import DIALECTS
 from edgebroker.instants import MILLISECOND, SECOND, Duration
 from edgebroker.simworld.checkers import disordered, doubled, missed, unaccounted, unwanted
-from edgebroker.simworld.network import SimulatedBroker, Weather, anywhere
+from edgebroker.simworld.network import SimulatedBroker
 from edgebroker.simworld.participant import Participant
 from edgebroker.simworld.simulation import Simulation
 from edgebroker.simworld.store import SimulatedStore
+from edgebroker.simworld.weather import Weather, anywhere
 from edgebroker.storage.deliverylog.writer import DeliveryLog
 
 STEADY: Final = 3

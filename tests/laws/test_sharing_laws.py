@@ -12,10 +12,11 @@ from edgebridge.wire.dialect import DIALECTS
 from edgebroker.instants import MILLISECOND, SECOND
 from edgebroker.records import Cause
 from edgebroker.simworld.checkers import unaccounted, unbalanced
-from edgebroker.simworld.network import SimulatedBroker, Weather, anywhere
+from edgebroker.simworld.network import SimulatedBroker
 from edgebroker.simworld.participant import Participant
 from edgebroker.simworld.simulation import Simulation
 from edgebroker.simworld.store import SimulatedStore
+from edgebroker.simworld.weather import Weather, anywhere
 from edgebroker.storage.deliverylog.writer import DeliveryLog
 
 MEMBERS, PUBLISHERS, ACTIONS, RUNS = 4, 2, 120, 12

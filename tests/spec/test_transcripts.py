@@ -9,10 +9,11 @@ import pytest
 from edgebridge.wire.dialect import V5, V311
 from edgebridge.wire.packets import Connect, Publish, Subscribe, SubscriptionOption, Will
 from edgebridge.wire.properties import Property as P
-from edgebroker.simworld.network import SimulatedBroker, Weather, anywhere, bytewise
+from edgebroker.simworld.network import SimulatedBroker
 from edgebroker.simworld.notation import NotationInvalid, read_packet, show_packet
 from edgebroker.simworld.simulation import Simulation
 from edgebroker.simworld.transcript import Player, TranscriptDiffers, parse
+from edgebroker.simworld.weather import Weather, anywhere, bytewise
 
 # -- packets as text ---------------------------------------------------------------------------------------------
 

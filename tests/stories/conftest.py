@@ -11,10 +11,11 @@ from edgebridge.session.access import OPEN, Access
 from edgebridge.wire.dialect import DIALECTS, V5, V311, Dialect
 from edgebroker.records import Cause
 from edgebroker.simworld.client import Client
-from edgebroker.simworld.network import SimulatedBroker, Weather, bytewise, whole
+from edgebroker.simworld.network import SimulatedBroker
 from edgebroker.simworld.simulation import Simulation
 from edgebroker.simworld.store import SimulatedStore
 from edgebroker.simworld.transcript import Player
+from edgebroker.simworld.weather import Weather, bytewise, whole
 from edgebroker.storage.deliverylog.writer import DeliveryLog
 
 

@@ -34,10 +34,11 @@ from edgebroker.instants import MILLISECOND, MINUTE, SECOND
 from edgebroker.names import ClientId
 from edgebroker.publication import Publication
 from edgebroker.simworld.client import ENDED
-from edgebroker.simworld.network import SimulatedBroker, Weather, anywhere
+from edgebroker.simworld.network import SimulatedBroker
 from edgebroker.simworld.simulation import Simulation
 from edgebroker.simworld.store import SimulatedStore
 from edgebroker.simworld.transcript import Player
+from edgebroker.simworld.weather import Weather, anywhere
 from tests.stories.conftest import Story
 
 COUNT = 600
