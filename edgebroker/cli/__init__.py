@@ -35,6 +35,7 @@ COMMANDS = {
     "journal": "Check and read what a gateway keeps.",
     "log": "Read, sum up and export delivery logs.",
     "bench": "Measure this broker, side by side with another.",
+    "simulate": "Let storms blow over simulated federations, and check the promises.",
     "experiment": "Repeat published experiments.",
     "demo": "A gateway, devices, subscribers and a report, in one go.",
 }

@@ -91,7 +91,7 @@ def disordered(participants: list[Participant], steady: list[Participant]) -> It
         latest: dict[tuple[str, str, int, int], Heard] = {}
         seen: set[bytes] = set()
         for heard in participant.heard:
-            if heard.is_kept or heard.payload in seen:
+            if heard.is_kept or heard.payload in seen or heard.payload not in place:
                 continue
             seen.add(heard.payload)
             said = known[heard.payload]

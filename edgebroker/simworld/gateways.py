@@ -13,6 +13,7 @@ from edgebroker.instants import SECOND, Duration
 from edgebroker.node.ways import USUAL, Ways
 from edgebroker.overlay.link.stream import Stream
 from edgebroker.overlay.topology import Topology
+from edgebroker.storage.deliverylog.writer import DeliveryLog
 
 from .linked import Plug
 from .network import SimulatedBroker
@@ -34,9 +35,10 @@ class SimulatedGateway(SimulatedBroker):
         *,
         store: SimulatedStore | None = None,
         ways: Ways = USUAL,
+        is_logged: bool = False,
         **others: Any,
     ) -> None:
-        """*others*: what `SimulatedBroker` takes besides."""
+        """*is_logged*: each run has a delivery log. *others*: what `SimulatedBroker` takes besides."""
         self.name = name
         self.roads: dict[str, Road] = {}
         self.others: dict[str, SimulatedGateway] = {}
@@ -45,6 +47,8 @@ class SimulatedGateway(SimulatedBroker):
         self.bytes_sent = 0
         self._topology = topology
         self._ways = ways
+        self._is_logged = is_logged
+        self._log_head = b""
         super().__init__(simulation, store=store, **others)
 
     # -- the run --------------------------------------------------------------------------------------------------
@@ -58,6 +62,9 @@ class SimulatedGateway(SimulatedBroker):
         self.overlay = join(self.frontend, self._topology, self.name, run, self.simulation.now, links, self._ways)
 
     def _start(self) -> None:
+        if self._is_logged:
+            self._log = DeliveryLog(self.name, f"run-{self.runs + 1}")
+            self._log_head = self._log.header(self.simulation.now, self.unix_s)
         super()._start()
         self.overlay.start(self.simulation.now)
         self._plan_turn()
@@ -68,6 +75,12 @@ class SimulatedGateway(SimulatedBroker):
             plug.pull_out(is_power_cut)
         self.plugs.clear()
         super().fall(is_power_cut)
+
+    def closed_log(self) -> bytes:
+        """Say good-bye to everybody and close the books: the delivery log of this run. It must be logged."""
+        self.stop()
+        assert self._log is not None
+        return self._log_head + b"".join(self._log.take(self.simulation.now, closing=True))
 
     @property
     def waiting(self) -> int:

@@ -88,6 +88,8 @@ class Participant:
         """Every topic filter it ever subscribed to, as written."""
         self.granted: set[str] = set()
         """Those that were granted, once at least."""
+        self.holding: set[str] = set()
+        """Those that were granted in this session and not given up."""
         self.refused: set[bytes] = set()
         """The payloads of messages that the broker refused: nobody was promised them."""
         self.acknowledged: dict[bytes, Instant] = {}
@@ -166,6 +168,7 @@ class Participant:
     def unsubscribe(self, topic_filter: str) -> None:
         """End a subscription."""
         if self._is_ready and self.client.is_connected:
+            self.holding.discard(topic_filter)
             self.client.send(Unsubscribe(self._next_id(), [topic_filter]))
 
     def _next_id(self) -> int:
@@ -185,6 +188,7 @@ class Participant:
             case SubAck(packet_id, [reason]):
                 if reason < FAILURE:
                     self.granted.add(self._asking[packet_id])
+                    self.holding.add(self._asking[packet_id])
             case PubAck(packet_id, reason) | PubRec(packet_id, reason) if reason >= FAILURE:
                 if packet_id in memory.unfinished:
                     self.refused.add(memory.unfinished.pop(packet_id).publish.payload)
@@ -205,6 +209,7 @@ class Participant:
         self._is_ready = True
         if not connack.session_present:
             self.sessions_lost += 1
+            self.holding.clear()
             self._memory = Memory()
         for packet_id, unfinished in self._memory.unfinished.items():
             if unfinished.released:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 
 from edgebridge.frontend.forwards import publication_of
@@ -20,13 +21,14 @@ class Departures:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._open: dict[tuple[str, Eid], Publication] = {}  # with a log: what its rows need to say
+        # With a log: what its rows need to say. An event goes to a peer more than once if links fail on its way.
+        self._open: dict[tuple[str, Eid], deque[Publication]] = {}
 
     def leaves(self, peer: str, eid: Eid, publication: Publication, now: Instant) -> None:
         """A copy of *publication*, which is numbered and counted, is for *peer*."""
         if self._ledger.log is not None:
             self._ledger.made(now, publication.publisher, _subscriber(peer), publication.number, 1, publication.qos)
-            self._open[peer, eid] = publication
+            self._open.setdefault((peer, eid), deque()).append(publication)
 
     def take_up(self, peer: str, forward: Forward, now: Instant) -> None:
         """A copy of an earlier run waits: it belongs to a message of this run from now on."""
@@ -49,15 +51,25 @@ class Departures:
 
     def leave(self, now: Instant) -> None:
         """The books are closed: what is open stays queued."""
-        for (peer, _), publication in self._open.items():
-            self._ledger.leave(now, publication, _subscriber(peer), "", publication.qos)
+        for (peer, _), publications in self._open.items():
+            for publication in publications:
+                self._ledger.leave(now, publication, _subscriber(peer), "", publication.qos)
 
     def _ended(self, peer: str, messages: Iterable[Message], now: Instant) -> Iterable[Publication]:
         for message in messages:
             forward = event_of(message)
             if forward is not None:
-                publication = self._open.pop((peer, forward.header.eid), None)
-                yield publication_of(forward, now) if publication is None else publication
+                yield self._closed((peer, forward.header.eid)) or publication_of(forward, now)
+
+    def _closed(self, copy: tuple[str, Eid]) -> Publication | None:
+        """The oldest message of which *copy* is open; None without a log."""
+        publications = self._open.get(copy)
+        if publications is None:
+            return None
+        publication = publications.popleft()
+        if not publications:
+            del self._open[copy]
+        return publication
 
 
 def _subscriber(peer: str) -> str:

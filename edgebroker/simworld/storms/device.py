@@ -1,0 +1,177 @@
+"""A device of a storm: what it is, as a value; and how it behaves while everything around it breaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from edgebridge.wire.dialect import V5, V311
+from edgebridge.wire.packets import Will
+from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
+from edgebroker.simworld.gateways import SimulatedGateway
+from edgebroker.simworld.participant import Participant
+from edgebroker.simworld.weather import Weather, anywhere
+
+GRANTED: Final[dict[str, int]] = {
+    "hall/#": 2,
+    "+/climate": 1,
+    "hall/door": 0,
+    "$filter/n%3E50/#": 2,
+    "$filter/n BETWEEN 10 AND 60/hall/+": 1,
+    "$filter/place = 'north' AND NOT n%3C20/#": 2,
+    "$filter/door IS NOT NULL OR n%3C10/+/door": 1,
+    "kept/#": 1,
+}
+"""What devices ask for, and the QoS at which they do."""
+TOPICS: Final = ("hall/climate", "hall/door", "yard/climate", "yard/door", "quiet")
+PLACES: Final = ("north", "south")
+MORE: Final = ("", ',"door":"open"', ',"door":null')
+PATIENCE: Final[Duration] = 3 * SECOND
+"""How long a device waits for CONNACK before it connects anew."""
+WINDOWS: Final = (1, 3, 20)
+QUICK_WINDOW: Final = 20
+QUICK_LINE: Final = 5 * MILLISECOND
+SLOWEST: Final = (MILLISECOND, 5 * MILLISECOND, 50 * MILLISECOND)
+PACE: Final = (80 * MILLISECOND, 300 * MILLISECOND)
+KINDS: Final = ("steady", "fickle", "talker")
+WILLS: Final = 0.3
+RETAINED: Final = 0.15
+RETAINS: Final = 0.4
+"""How many devices retain, and then RETAINED of their messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device.
+
+    A `steady` one keeps its session and its subscriptions, so what it must hear is known exactly; a `fickle` one
+    changes them, and a `talker` has none. `is_kept`: whether its session outlives the connection.
+    """
+
+    name: str
+    kind: str
+    home: str
+    """The gateway it connects to."""
+    is_v5: bool
+    is_kept: bool
+    window: int
+    """Its Receive Maximum."""
+    asks: tuple[str, ...]
+    pace: Duration
+    """How long it pauses between two things it does, on average."""
+    slowest: Duration
+    """How long a piece travels on its line, at most."""
+    has_will: bool
+    retains: bool
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether it takes messages faster than they are said, as far as it is up to its window and its line."""
+        return self.window >= QUICK_WINDOW or (self.window > 1 and self.slowest <= QUICK_LINE)
+
+    def __str__(self) -> str:
+        traits = [
+            "5" if self.is_v5 else "3.1.1",
+            "kept" if self.is_kept else "clean",
+            *(["will"] if self.has_will else []),
+            *(["retains"] if self.retains else []),
+        ]
+        return f"{self.name}@{self.home}({', '.join((*traits, *self.asks))})"
+
+    @classmethod
+    def draw(cls, kind: str, number: int, home: str, chance: Random) -> Device:
+        """A device of *kind*; its name says which and where."""
+        is_kept = kind == "steady" or chance.random() < 0.6
+        asks = () if kind == "talker" else tuple(chance.sample(list(GRANTED), chance.randint(1, 3)))
+        return cls(
+            f"{kind}-{number}",
+            kind,
+            home,
+            chance.random() < 0.5,
+            is_kept,
+            chance.choice(WINDOWS),
+            asks,
+            chance.randint(*PACE),
+            chance.choice(SLOWEST),
+            chance.random() < WILLS,
+            is_kept and chance.random() < RETAINS,
+        )
+
+
+class Acting(Participant):
+    """A device at work. It has a source of chance of its own: what others do does not change what it does."""
+
+    def __init__(self, device: Device, home: SimulatedGateway, seed: int) -> None:
+        dialect = V5 if device.is_v5 else V311
+        weather = Weather((0, device.slowest), anywhere)
+        super().__init__(device.name, home, dialect, device.is_kept, device.window, weather)
+        self.device = device
+        self.home = home
+        self.chance = Random(f"{seed} {device.name}")
+        self.is_resting = False
+        """It does nothing more by itself but stay connected."""
+        self.wanted = set(device.asks)
+        """What it subscribes to in each session."""
+        self.unsure_since: Instant | None = None
+        """When what its gateway had on disk was damaged: from then on, what it must hear is not known."""
+        self._simulation = home.simulation
+        self._connecting_since: Instant = 0
+        self._number = 0
+        if device.has_will:
+            self.new_will = self._will
+
+    def begin(self) -> None:
+        """Connect, and then do one thing after another."""
+        self.act()
+
+    def act(self) -> None:
+        """Do one thing, and plan the next."""
+        self._do()
+        self._simulation.after(round(self.chance.expovariate(1 / self.device.pace)) + 1, self.act)
+
+    def ask_again(self) -> None:
+        """Subscribe to everything it wants, once it is connected."""
+        for text in sorted(self.wanted):
+            self.subscribe(text, GRANTED[text])
+
+    def _do(self) -> None:
+        now = self._simulation.now
+        if not self.is_ready:
+            is_waiting = self.client.is_connected and now - self._connecting_since < PATIENCE
+            if not is_waiting and not self.home.is_off:
+                self._connecting_since = now
+                self.connect()
+            return
+        if self.wanted - self.holding:
+            self.ask_again()
+        if self.is_resting:
+            return
+        if self.device.kind == "fickle" and self.chance.random() < 0.25:
+            self._change()
+        elif self.device.kind != "steady" or self.chance.random() < 0.3:
+            for _ in range(self.chance.randint(1, 3)):
+                self._say()
+
+    def _change(self) -> None:
+        text = self.chance.choice(list(GRANTED))
+        if self.chance.random() < 0.6:
+            self.subscribe(text, GRANTED[text])
+        else:
+            self.wanted.discard(text)
+            self.unsubscribe(text)
+
+    def _say(self) -> None:
+        chance = self.chance
+        if self.device.retains and chance.random() < RETAINED:
+            self.publish(f"kept/{self.name}", self._payload(), chance.randint(1, 2), retain=True)
+        else:
+            self.publish(chance.choice(TOPICS), self._payload(), chance.randrange(3))
+
+    def _payload(self) -> bytes:
+        self._number += 1
+        reading = f'"n":{self.chance.randrange(100)},"place":"{self.chance.choice(PLACES)}"{self.chance.choice(MORE)}'
+        return f'{{{reading},"of":"<{self.name}/{self._number}>"}}'.encode()
+
+    def _will(self) -> Will:
+        return Will(self.chance.choice(TOPICS), self._payload(), self.chance.randrange(3))

@@ -1,0 +1,179 @@
+"""The promises P1 to P9, judged by somebody who knows everything: what was said, heard, acknowledged, and on disk when.
+
+A *sure* reader is a steady device: it had its subscriptions before the storm and keeps them, so whatever was said at
+QoS 1 or 2 and fits them must come to it. After what its gateway had on disk was damaged that is not known any more:
+what is promised then is that the damage is told (P8), which `World.damage` sees to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, TypeAlias
+
+from edgebroker.instants import SECOND, Duration
+from edgebroker.simworld.checkers import all_said, disordered, doubled, unaccounted, unbalanced, unwanted, wants
+from edgebroker.simworld.participant import Said
+
+from .device import GRANTED, Acting
+from .witness import mark_of
+from .world import TERMS, World
+
+Broken: TypeAlias = tuple[str, str]
+"""A promise and what broke it."""
+PACKET_BYTES: Final = 256
+"""The largest packet of a storm."""
+BOUND: Final[Duration] = 4 * SECOND
+"""How long a message may be under way between gateways that are connected somehow (P9), or on one gateway (P6)."""
+REROUTED: Final = frozenset({"cut"})
+"""Faults of roads between sites that traffic goes around at once, as docs/overlay.md promises it."""
+LATE_KINDS: Final = frozenset({"stalled-line", "broken-line", "abandoned-line"})
+DISKS: Final = frozenset({"full-disk", "failing-sync"})
+UNORDERED: Final = frozenset({"delay", "limited-rate", "bandwidth-cliff"})
+"""Faults of roads that leave every link up: nothing goes another way, so order is kept (P4)."""
+
+
+class Judge:
+    """Judges *world* when everything is over."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._everybody = list(world.devices.values())
+        self._readers = [one for one in self._everybody if one.device.kind == "steady"]
+        self._said = all_said(self._everybody)
+
+    def broken(self) -> Iterator[Broken]:
+        """Every promise that was not kept."""
+        yield from self._world.broken
+        yield from self._hasty()
+        yield from self._lost()
+        yield from self._sessions()
+        yield from self._doubled()
+        yield from self._disordered()
+        for text in unwanted(list(self._everybody)):
+            yield "P5", text
+        yield from self._slow()
+        yield from self._stopped()
+        for gateway in self._world.gateways:
+            for text in unaccounted(gateway, []):
+                yield "P7", f"{gateway.name}: {text}"
+        yield from self._logs()
+
+    # -- durability -----------------------------------------------------------------------------------------------
+
+    def _hasty(self) -> Iterator[Broken]:
+        """P1: acknowledged, wanted by a sure reader, and not on the platter of the publisher's gateway then."""
+        for gateway, payload, at in self._world.witness.hasty:
+            said = self._said[payload]
+            for reader in self._readers:
+                if self._is_owed(reader, said) and (reader.unsure_since is None or at < reader.unsure_since):
+                    yield "P1", f"{gateway} acknowledged {said}, which {reader.name} wants, before it was on disk"
+                    break
+
+    def _lost(self) -> Iterator[Broken]:
+        """P2, and P5 as far as a filter hid what it should have shown."""
+        excused = self._world.excused
+        for reader in self._readers:
+            heard = {one.payload for one in reader.heard}
+            for publisher in self._everybody:
+                for said in publisher.said:
+                    is_safe = said.payload in publisher.acknowledged and said.payload not in publisher.refused
+                    if not is_safe or said.payload in heard or mark_of(said.payload) in excused:
+                        continue
+                    if self._is_owed(reader, said) and reader.unsure_since is None:
+                        yield "P2", f"{reader.name} at {reader.home.name} missed {said} of {publisher.home.name}"
+
+    def _is_owed(self, reader: Acting, said: Said) -> bool:
+        return said.qos > 0 and any(GRANTED[text] and wants(text, said) for text in reader.device.asks)
+
+    def _sessions(self) -> Iterator[Broken]:
+        for one in self._everybody:
+            if one.kept and one.sessions_lost > 1 and one.home.name not in self._world.damaged:
+                yield "P2", f"{one.name} lost its session at {one.home.name}"
+
+    # -- once, and in order -----------------------------------------------------------------------------------------
+
+    def _doubled(self) -> Iterator[Broken]:
+        """P3. Where records were damaged, what was taken before may be taken once more."""
+        if not self._world.damaged:
+            for text in doubled(list(self._everybody)):
+                yield "P3", text
+
+    def _disordered(self) -> Iterator[Broken]:
+        """P4, where it is promised: on one gateway, over one road, and as long as no link was down."""
+        world = self._world
+        if any(spell.kind in DISKS for spell in world.spells) or world.damaged:
+            return  # a refusal may be lost on its way: then the client says the message again, behind later ones
+        readers: list[Acting] = self._readers
+        if len(world.roads) > 1 and any(spell.kind not in UNORDERED for spell in world.spells):
+            return
+        for text in disordered(list(self._everybody), list(readers)):
+            yield "P4", text
+
+    # -- others do not suffer ---------------------------------------------------------------------------------------
+
+    def _slow(self) -> Iterator[Broken]:
+        """P6: on a gateway that nothing happened to, who reads gets it soon, whoever else does not read."""
+        for reader in self._readers:
+            for publisher, said, at in self._first_hearings(reader):
+                if publisher.home is not reader.home or at - said.at <= BOUND:
+                    continue
+                names = {reader.name, publisher.name, reader.home.name}
+                if not self._spells(said.at - BOUND, at, names):
+                    late = (at - said.at) / SECOND
+                    yield "P6", f"{reader.name} heard {said} after {late:.1f} s; {reader.home.name} was as it should be"
+        for gateway in self._world.gateways:
+            for connection in gateway.frontend.connections.values():
+                if connection.out_bytes > TERMS.out_bytes_max + PACKET_BYTES:
+                    yield "P6", f"{gateway.name} holds {connection.out_bytes} bytes for a client that does not read"
+
+    def _stopped(self) -> Iterator[Broken]:
+        """P9: while so few roads between sites are cut that all gateways are connected, messages arrive in time."""
+        world = self._world
+        topology = world.gateways.topology
+        for reader in self._readers:
+            for publisher, said, at in self._first_hearings(reader):
+                if publisher.home is reader.home or at - said.at <= BOUND:
+                    continue
+                spells = self._spells(said.at - BOUND, at, None)
+                down = {where for kind, where in spells if kind in REROUTED and self._is_between_sites(where)}
+                names = {reader.name, publisher.name}
+                others = {
+                    (kind, where)
+                    for kind, where in spells
+                    if where not in down and (kind not in LATE_KINDS or where in names)
+                }
+                if not others and len(down) <= topology.tolerated_connections:
+                    late = (at - said.at) / SECOND
+                    yield "P9", f"{reader.name} heard {said} after {late:.1f} s, while {sorted(down)} were cut"
+
+    def _first_hearings(self, reader: Acting) -> Iterator[tuple[Acting, Said, int]]:
+        """What a quick reader heard of what was acknowledged at once: publisher, what, when."""
+        seen: set[bytes] = set()
+        for heard in reader.heard if reader.device.is_quick else ():
+            said = self._said[heard.payload]
+            publisher = self._world.devices[said.publisher]
+            acknowledged = publisher.acknowledged.get(said.payload)
+            if heard.payload not in seen and said.qos and acknowledged is not None and acknowledged - said.at < SECOND:
+                yield publisher, said, heard.at
+            seen.add(heard.payload)
+
+    def _spells(self, begin: int, end: int, names: set[str] | None) -> set[tuple[str, str]]:
+        """What was wrong between *begin* and *end*, at *names* or anywhere."""
+        return {
+            (spell.kind, spell.where)
+            for spell in self._world.spells
+            if spell.begin <= end and spell.end >= begin and (names is None or spell.where in names)
+        }
+
+    def _is_between_sites(self, road: str) -> bool:
+        topology = self._world.gateways.topology
+        one, other = road.split("~")
+        return topology.gateway(one).cluster != topology.gateway(other).cluster
+
+    # -- the books --------------------------------------------------------------------------------------------------
+
+    def _logs(self) -> Iterator[Broken]:
+        """P7, message by message: the delivery log of every gateway's last run, closed."""
+        for gateway in self._world.gateways:
+            for text in unbalanced(gateway.closed_log()):
+                yield "P7", f"{gateway.name}: {text}"

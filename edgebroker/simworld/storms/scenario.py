@@ -1,0 +1,103 @@
+"""A scenario: everything that a storm will be, as one value, drawn from one seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from edgebroker.instants import SECOND, Duration
+
+from .device import Device
+from .fault import Fault, Places
+from .gatewayfaults import (
+    DriftingClock,
+    FailingSync,
+    FlippedBit,
+    FullDisk,
+    JumpedClock,
+    NoClock,
+    PowerCut,
+    ProcessDeath,
+    TornRecord,
+)
+from .linefaults import AbandonedLine, BrokenLine, StalledLine
+from .roadfaults import BandwidthCliff, Cut, Delay, Flapping, HalfOpen, LimitedRate, OneWay, Silence
+from .shape import Shape
+
+KINDS: Final[tuple[type[Fault], ...]] = (
+    Delay,
+    LimitedRate,
+    BandwidthCliff,
+    Cut,
+    HalfOpen,
+    Silence,
+    OneWay,
+    Flapping,
+    PowerCut,
+    ProcessDeath,
+    TornRecord,
+    FlippedBit,
+    FullDisk,
+    FailingSync,
+    NoClock,
+    JumpedClock,
+    DriftingClock,
+    StalledLine,
+    BrokenLine,
+    AbandonedLine,
+)
+"""Every kind of fault."""
+THEMES: Final[Mapping[str, tuple[tuple[type[Fault], ...], int]]] = {
+    "everything": (KINDS, 5),
+    "roads": (tuple(kind for kind in KINDS if kind.PLACES == "roads"), 3),
+    "slow roads": ((Delay, LimitedRate, BandwidthCliff), 1),
+    "cut roads": ((Cut, BrokenLine), 2),
+    "power": ((PowerCut, ProcessDeath, TornRecord), 4),
+    "power and roads": ((PowerCut, ProcessDeath, TornRecord, Cut, HalfOpen), 4),
+    "disks": ((FullDisk, FailingSync, PowerCut), 2),
+    "damage": ((FlippedBit, PowerCut), 1),
+    "clocks": ((NoClock, JumpedClock, DriftingClock, Cut), 1),
+    "lines": ((StalledLine, BrokenLine, AbandonedLine), 2),
+}
+"""What may happen together, and how often: faults that meet by chance alone would hardly ever do so."""
+FAULTS_MAX: Final = 9
+LENGTH: Final[tuple[Duration, Duration]] = (3 * SECOND, 6 * SECOND)
+DEVICES: Final = {"steady": (1, 3), "fickle": (0, 3), "talker": (1, 3)}
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One storm. `length`: how long faults strike and devices talk; then everything comes back and to rest."""
+
+    seed: int
+    theme: str
+    shape: Shape
+    devices: tuple[Device, ...]
+    faults: tuple[Fault, ...]
+    length: Duration
+
+    def __str__(self) -> str:
+        devices, faults = (", ".join(map(str, some)) or "none" for some in (self.devices, self.faults))
+        length = f"{self.length / SECOND:.1f} s"
+        return f"seed {self.seed}, {self.theme}, {length}; {self.shape}; devices {devices}; faults {faults}"
+
+
+def draw(seed: int) -> Scenario:
+    """The scenario of a seed."""
+    chance = Random(f"storm {seed}")
+    shape = Shape.draw(chance)
+    topology = shape.topology()
+    devices = []
+    for kind, (least, most) in DEVICES.items():
+        for number in range(chance.randint(least, most)):
+            devices.append(Device.draw(kind, number, chance.choice(shape.names), chance))
+    roads = sorted({"~".join(sorted((one.name, peer))) for one in topology.gateways for peer in one.peers()})
+    places = Places(shape.names, tuple(roads), tuple(device.name for device in devices))
+    length = chance.randint(*LENGTH)
+    theme = chance.choices(list(THEMES), [weight for _, weight in THEMES.values()])[0]
+    kinds = [kind for kind in THEMES[theme][0] if getattr(places, kind.PLACES)]
+    count = chance.randint(1, FAULTS_MAX) if kinds else 0
+    faults = [chance.choice(kinds).draw(places, length, chance) for _ in range(count)]
+    return Scenario(seed, theme, shape, tuple(devices), tuple(sorted(faults, key=lambda fault: fault.at)), length)

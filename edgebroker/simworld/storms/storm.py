@@ -1,0 +1,146 @@
+"""One storm from its beginning to its judgement."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import sha256
+from typing import Final
+
+from edgebroker.instants import SECOND, Duration
+
+from .judge import Broken, Judge
+from .scenario import Scenario, draw
+from .world import World
+
+MEETING: Final[Duration] = 3 * SECOND
+"""How long gateways may take to meet, in good weather."""
+KNOWN: Final[Duration] = 2 * SECOND
+"""How long it may take until all gateways know what steady devices want, in good weather."""
+REST_MAX: Final[Duration] = 900 * SECOND
+"""How long everything may take to come to rest: dials come back after 30 s at most, and one link after the other."""
+STEPS_MAX: Final = 400_000
+"""Fifty times what a storm takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a scenario."""
+
+    scenario: Scenario
+    broken: tuple[Broken, ...]
+    trace: str
+    """A fingerprint of the whole run: the same for the same seed."""
+    said: int
+    heard: int
+    faults: Counter[str]
+
+    @property
+    def promises(self) -> tuple[str, ...]:
+        """What was broken, in order."""
+        return tuple(sorted({promise for promise, _ in self.broken}))
+
+
+REPEATED: Final = 25
+"""Of so many storms one is lived through twice (P10)."""
+
+
+class Restless(Exception):
+    """A run does not come to rest."""
+
+
+def live(scenario: Scenario) -> Outcome:
+    """Live through *scenario* and judge it. Nothing is raised: what the product raises is broken as `error`."""
+    world = World(scenario.seed, scenario.shape, scenario.devices)
+    broken: list[Broken] = []
+    try:
+        blow(world, scenario)
+        broken += Judge(world).broken()
+    except Restless as error:
+        broken.append(("rest", str(error)))
+    except Exception:
+        broken.append(("error", traceback.format_exc()))
+    return Outcome(
+        scenario,
+        tuple(broken),
+        _trace(world),
+        sum(len(one.said) for one in world.devices.values()),
+        sum(len(one.heard) for one in world.devices.values()),
+        Counter(fault.KIND for fault in scenario.faults),
+    )
+
+
+def blow(world: World, scenario: Scenario) -> None:
+    """Let *scenario* happen to *world*, which was made for it. Raises Restless."""
+    _begin(world)
+    _storm(world, scenario)
+    _settle(world)
+
+
+def storm(seed: int) -> Outcome:
+    """The storm of *seed*; one in REPEATED once more, to see that it is the same (P10)."""
+    outcome = live(draw(seed))
+    if seed % REPEATED == 0 and (again := live(draw(seed))).trace != outcome.trace:
+        unlike = ("P10", f"the same seed gave the traces {outcome.trace} and {again.trace}")
+        outcome = replace(outcome, broken=(*outcome.broken, unlike))
+    return outcome
+
+
+def _begin(world: World) -> None:
+    """Good weather: gateways meet, devices connect, steady ones subscribe, and everybody knows what they want."""
+
+    def have_met() -> bool:
+        return all(link.stream is not None for gateway in world.gateways for link in gateway.overlay.links)
+
+    if not world.run_up_to(MEETING, have_met):
+        raise Restless("the gateways did not meet, and nothing was in their way")
+    steady = [one for one in world.devices.values() if one.device.kind == "steady"]
+    for one in steady:
+        one.connect()
+    world.run_for(SECOND // 2)
+    for one in steady:
+        one.ask_again()
+    world.run_for(KNOWN)
+    for one in steady:
+        if one.holding != one.wanted:
+            raise Restless(f"{one.name} was not granted what it asked for")
+
+
+def _storm(world: World, scenario: Scenario) -> None:
+    begin = world.simulation.now
+    for fault in scenario.faults:
+        strike = partial(fault.strike, world)
+        world.strike_at(begin + fault.at, fault.KIND, fault.where, fault.lasts, strike)
+    for one in world.devices.values():
+        world.after(one.chance.randrange(SECOND // 2), one.begin)
+    world.run_for(scenario.length)
+
+
+def _settle(world: World) -> None:
+    """Good weather again, until everything that was acknowledged is where it belongs."""
+    world.calm()
+
+    def is_at_rest() -> bool:
+        if world.simulation.steps > STEPS_MAX:
+            raise Restless(f"more than {STEPS_MAX:,} things happened")
+        return all(one.is_settled for one in world.devices.values()) and not any(
+            gateway.ledger.queued for gateway in world.gateways
+        )
+
+    if not world.run_up_to(REST_MAX, is_at_rest, SECOND):
+        unsettled = [one.name for one in world.devices.values() if not one.is_settled]
+        queued = {gateway.name: gateway.ledger.queued for gateway in world.gateways if gateway.ledger.queued}
+        raise Restless(f"after {REST_MAX // SECOND} s: unsettled {unsettled}, copies open {queued}")
+
+
+def _trace(world: World) -> str:
+    simulation = world.simulation
+    whole = sha256(f"{simulation.now} {simulation.steps} {simulation.random.getrandbits(64)}".encode())
+    for gateway in world.gateways:
+        disk = world.store(gateway.name).disk
+        whole.update(f" {gateway.name} {gateway.digest} {disk.bytes_written} {disk.syncs}".encode())
+    for name, road in world.roads.items():
+        whole.update(f" {name} {road.dials} {road.bytes}".encode())
+    return whole.hexdigest()

@@ -1,0 +1,183 @@
+"""The world of a storm: a federation with its disks, roads and devices, and what faults do to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final, NamedTuple
+
+from edgebridge.frontend.terms import Terms
+from edgebroker.instants import SECOND, Duration, Instant
+from edgebroker.simworld.gateways import Gateways, SimulatedGateway
+from edgebroker.simworld.roads import Road, Surface
+from edgebroker.simworld.simulation import Action, Simulation
+from edgebroker.simworld.store import SimulatedStore
+from edgebroker.storage.journal.recovery import recover
+
+from .device import Acting, Device
+from .shape import Shape
+from .witness import Witness, marks
+
+TERMS: Final = Terms(out_bytes_max=4_096)
+"""So little may wait for who does not read that the bound is met: QoS 0 beyond it is dropped, QoS 1 and 2 wait."""
+ROOM: Final = 1 << 40
+
+
+class Spell(NamedTuple):
+    """A time during which something was not as it should be."""
+
+    kind: str
+    where: str
+    begin: Instant
+    end: Instant
+
+
+class World:
+    """Everything that a storm blows over. `devices` and `roads` by name; a road's is that of its ends, as `a0~a1`."""
+
+    def __init__(self, seed: int, shape: Shape, devices: Iterable[Device]) -> None:
+        self.simulation = Simulation(seed)
+        self.gateways = Gateways(self.simulation, shape.topology(), is_stored=True, is_logged=True, terms=TERMS)
+        self.roads: dict[str, Road] = {"~".join(sorted(ends)): road for ends, road in self.gateways.roads.items()}
+        self.devices = {one.name: Acting(one, self.gateways[one.home], seed) for one in devices}
+        self.witness = Witness(self.gateways, self.devices)
+        self.spells: list[Spell] = []
+        self.broken: list[tuple[str, str]] = []
+        """Promise and what broke it, seen while it happened."""
+        self.damaged: dict[str, Instant] = {}
+        """Gateway -> when what it had on disk was damaged first."""
+        self.excused: set[bytes] = set()
+        """Marks of messages that were on a disk which was damaged: nobody can promise them any more."""
+        self.is_over = False
+        """The faults are over, and everything comes back."""
+
+    def after(self, delay: Duration, action: Action) -> None:
+        """Let *action* happen."""
+        self.simulation.after(delay, action)
+
+    def strike_at(self, when: Instant, kind: str, where: str, lasts: Duration, strike: Action) -> None:
+        """Let a fault of *kind* strike, which lasts so long at most, and remember it."""
+
+        def happen() -> None:
+            self.note(kind, where, lasts)
+            strike()
+
+        self.simulation.at(when, happen)
+
+    def store(self, gateway: str) -> SimulatedStore:
+        """The disk of a gateway, over all its runs."""
+        store = self.gateways[gateway].store
+        assert store is not None
+        return store
+
+    def note(self, kind: str, where: str, lasts: Duration) -> None:
+        """Remember that something is not as it should be."""
+        now = self.simulation.now
+        self.spells.append(Spell(kind, where, now, now + lasts))
+
+    # -- roads ----------------------------------------------------------------------------------------------------
+
+    def resurface(self, where: str, surface: Surface, lasts: Duration) -> None:
+        """Let a road be otherwise for a while."""
+        road = self.roads[where]
+        road.surface = surface
+        self.after(lasts, partial(_surface, road, Surface()))
+
+    # -- gateways -------------------------------------------------------------------------------------------------
+
+    def fall(self, name: str, is_power_cut: bool, lasts: Duration) -> bool:
+        """Let a gateway be off for a while. False if it is off already, or the storm is over."""
+        gateway = self.gateways[name]
+        if gateway.is_off or self.is_over:
+            return False
+        gateway.fall(is_power_cut)
+        self.note("off", name, lasts)
+        self.after(lasts, partial(self.rise, gateway))
+        return True
+
+    def rise(self, gateway: SimulatedGateway) -> None:
+        """Let a gateway begin a new run, if it is off."""
+        if gateway.is_off:
+            gateway.rise()
+
+    def damage(self, name: str, place: float) -> None:
+        """Turn a bit of the journal of a gateway around that is off. P8: recovery must say so, and alter nothing."""
+        disk, now = self.store(name).disk, self.simulation.now
+        files = {one: len(disk.files[one].cache.rstrip(b"\0")) for one in disk.names()}
+        at = int(place * 8 * sum(files.values()))
+        before: list[tuple[int, bytes]] = []
+        recover(disk, lambda lsn, record: before.append((lsn, record)))
+        for one, length in files.items():
+            if at < 8 * length:
+                disk.flip(one, at)
+                break
+            at -= 8 * length
+        after: list[tuple[int, bytes]] = []
+        found = recover(disk, lambda lsn, record: after.append((lsn, record)))
+        written = set(before)
+        if altered := [lsn for lsn, record in after if (lsn, record) not in written]:
+            self.broken.append(("P8", f"{name} was given records {altered} that nobody wrote, after a bit flipped"))
+        if before == after:
+            return
+        if found is not None and not found.damage and found.torn is None and not found.strangers:
+            lost = len(before) - len(after)
+            self.broken.append(("P8", f"{name} lost {lost} records by a flipped bit, and recovery told nothing"))
+        self.damaged.setdefault(name, now)
+        for _, record in before:
+            self.excused.update(marks(record))
+        for device in self.devices.values():
+            if device.home is self.gateways[name]:
+                device.unsure_since = now if device.unsure_since is None else device.unsure_since
+                device.holding.clear()  # its gateway's operator is told, and devices begin anew
+
+    def fill(self, name: str, room: int, lasts: Duration) -> None:
+        """Let the disk of a gateway take *room* bytes more, for a while."""
+        store = self.store(name)
+        store.disk.bytes_max = store.disk.bytes_used + room
+
+        def free() -> None:
+            store.disk.bytes_max = ROOM
+
+        self.after(lasts, free)
+
+    def spoil(self, name: str, share: float, lasts: Duration) -> None:
+        """Let syncs and writes of a gateway's disk fail, for a while."""
+        store = self.store(name)
+        store.disk.sync_fails, store.disk.write_fails = share, share / 4
+
+        def heal() -> None:
+            store.disk.sync_fails = store.disk.write_fails = 0.0
+
+        self.after(lasts, heal)
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def calm(self) -> None:
+        """End all faults: whatever happens from now on, happens in good weather."""
+        self.is_over = True
+        for road in self.roads.values():
+            road.surface = Surface()
+            road.mend()
+        for gateway in self.gateways:
+            disk = self.store(gateway.name).disk
+            disk.bytes_max, disk.sync_fails, disk.write_fails = ROOM, 0.0, 0.0
+            self.rise(gateway)
+        for device in self.devices.values():
+            device.is_resting = True
+            if device.client.line is not None and device.client.line.to_client.stalled:
+                device.client.line.resume()
+
+    def run_for(self, length: Duration) -> None:
+        """Let so much time pass."""
+        self.simulation.run_until(self.simulation.now + length)
+
+    def run_up_to(self, longest: Duration, is_done: Callable[[], bool], step: Duration = SECOND // 4) -> bool:
+        """Let time pass until *is_done*, but no longer than *longest*. Returns whether it is."""
+        end = self.simulation.now + longest
+        while not is_done() and self.simulation.now < end:
+            self.run_for(step)
+        return is_done()
+
+
+def _surface(road: Road, surface: Surface) -> None:
+    road.surface = surface

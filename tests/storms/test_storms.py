@@ -1,0 +1,229 @@
+"""Storms over simulated federations: promises are kept, a run depends on its seed alone, and the judge is no fool."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from edgebroker.cli import main
+from edgebroker.cli.simulate import crew
+from edgebroker.cli.simulate.report import repeat
+from edgebroker.instants import MILLISECOND, SECOND
+from edgebroker.simworld.participant import Heard, Said
+from edgebroker.simworld.storms import shrink as shrink_module
+from edgebroker.simworld.storms.fault import Fault
+from edgebroker.simworld.storms.gatewayfaults import PowerCut
+from edgebroker.simworld.storms.judge import Judge
+from edgebroker.simworld.storms.roadfaults import Cut
+from edgebroker.simworld.storms.scenario import KINDS, Scenario, draw
+from edgebroker.simworld.storms.shrink import shrink
+from edgebroker.simworld.storms.storm import Outcome, blow, live, storm
+from edgebroker.simworld.storms.world import World
+
+STORMS = int(os.environ.get("EDGEBROKER_STORMS", "60"))
+PARTS = 4
+GOOD = 19
+"""The seed of a storm with several steady devices and much to hear."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_promise_is_kept(seed: int, part: int) -> None:
+    heard = 0
+    for number in range(seed + part, seed + STORMS, PARTS):
+        outcome = storm(number)
+        assert not outcome.broken, "\n".join([repeat(number), *map(str, outcome.broken[:20])])
+        heard += outcome.heard
+    assert heard > 20 * (STORMS // PARTS), "hardly anything was heard"
+
+
+# -- what is drawn ----------------------------------------------------------------------------------------------------
+
+
+def test_every_kind_of_fault_and_federation_is_drawn(seed: int) -> None:
+    scenarios = [draw(number) for number in range(seed, seed + 300)]
+    assert {type(fault) for scenario in scenarios for fault in scenario.faults} == set(KINDS)
+    assert {len(scenario.shape.sites) for scenario in scenarios} == {1, 2, 3, 4}
+    assert {len(held) for scenario in scenarios for site in scenario.shape.sites for held in site} == {1, 2, 3, 4}
+    devices = [device for scenario in scenarios for device in scenario.devices]
+    assert {(device.is_v5, device.is_kept, device.has_will) for device in devices} == {
+        (is_v5, is_kept, has_will) for is_v5 in (False, True) for is_kept in (False, True) for has_will in (False, True)
+    }
+
+
+def test_a_scenario_is_a_value(seed: int) -> None:
+    assert draw(seed) == draw(seed)
+    assert draw(seed) != draw(seed + 1)
+    assert "\n" not in str(draw(seed))
+
+
+# -- the same seed, the same run ------------------------------------------------------------------------------------
+
+
+def traces(root: Path, **environment: str) -> dict[str, str]:
+    folders = os.pathsep.join(str(root / name) for name in (".", "bridge", "firmware-sim", "analytics"))
+    command = [sys.executable, "-P", "-m", "edgebroker", "simulate", "--scenarios", "3", "--seed", "7", "--json"]
+    done = subprocess.run(
+        command, env={"PYTHONPATH": folders, **environment}, capture_output=True, text=True, check=True, timeout=120
+    )
+    hashes: dict[str, str] = json.loads(done.stdout)["hashes"]
+    return hashes
+
+
+@pytest.mark.slow
+def test_a_run_depends_on_nothing_but_its_seed(root: Path, tmp_path: Path) -> None:
+    """Not on the process, nor on the hash seed of strings, nor on whether the kernels are compiled."""
+    subprocess.run([sys.executable, root / "tools" / "puretree.py", tmp_path / "pure"], check=True, timeout=60)
+    here = {str(number): live(draw(number)).trace for number in (7, 8, 9)}
+    assert len(set(here.values())) == 3
+    assert traces(root, PYTHONHASHSEED="1") == here
+    assert traces(tmp_path / "pure", PYTHONHASHSEED="2") == here
+
+
+# -- the judge sees what is wrong -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def finished() -> World:
+    scenario = replace(draw(GOOD), faults=())
+    world = World(scenario.seed, scenario.shape, scenario.devices)
+    blow(world, scenario)
+    assert not list(Judge(world).broken())
+    return world
+
+
+@pytest.fixture
+def heard(finished: World) -> Iterator[list[Heard]]:
+    """What the steady device heard that heard most; it is put right again afterwards."""
+    steady = [one for one in finished.devices.values() if one.device.kind == "steady"]
+    reader = max(steady, key=lambda one: sum(heard.qos == 2 for heard in one.heard))
+    before = list(reader.heard)
+    yield reader.heard
+    reader.heard[:] = before
+
+
+def promises(world: World) -> set[str]:
+    return {promise for promise, _ in Judge(world).broken()}
+
+
+def test_it_sees_what_was_lost(finished: World, heard: list[Heard]) -> None:
+    heard.remove(next(one for one in heard if one.qos == 2))
+    assert "P2" in promises(finished)
+
+
+def test_it_sees_what_came_twice(finished: World, heard: list[Heard]) -> None:
+    heard.append(next(one for one in heard if one.qos == 2))
+    assert "P3" in promises(finished)
+
+
+def test_it_sees_disorder(finished: World, heard: list[Heard]) -> None:
+    heard.reverse()
+    assert "P4" in promises(finished)
+
+
+def test_it_sees_what_nobody_asked_for(finished: World, heard: list[Heard]) -> None:
+    publisher = next(iter(finished.devices.values()))
+    publisher.said.append(Said(publisher.name, "elsewhere", b"<talker-9/1>", 0))
+    heard.append(replace(heard[0], topic="elsewhere", payload=b"<talker-9/1>", qos=0))
+    broken = promises(finished)
+    publisher.said.pop()
+    assert "P5" in broken
+
+
+def test_it_sees_what_was_acknowledged_too_early(finished: World, heard: list[Heard]) -> None:
+    payload = next(one.payload for one in heard if one.qos == 2)
+    finished.witness.hasty.append(("gateway", payload, finished.simulation.now))
+    broken = promises(finished)
+    finished.witness.hasty.clear()
+    assert "P1" in broken
+
+
+def test_it_sees_what_came_late(finished: World, heard: list[Heard]) -> None:
+    heard[:] = [replace(one, at=one.at + 10 * SECOND) for one in heard]
+    assert promises(finished) & {"P6", "P9"}
+
+
+def test_it_sees_books_that_do_not_balance(finished: World) -> None:
+    gateway = next(iter(finished.gateways))
+    gateway.ledger.matched += 1
+    broken = promises(finished)
+    gateway.ledger.matched -= 1
+    assert "P7" in broken
+
+
+def test_the_witness_sees_the_disk(finished: World) -> None:
+    """All that a gateway with a steady device has acknowledged at QoS 2 and that device wants was on its platter."""
+    stored = set().union(*finished.witness.stored.values())
+    assert len(stored) > 20
+    assert not finished.witness.hasty or "P1" not in promises(finished)
+
+
+def test_a_flipped_bit_is_told() -> None:
+    """Wherever it is: World.damage compares what recovery gives before and after."""
+    scenario = replace(draw(GOOD), faults=())
+    world = World(scenario.seed, scenario.shape, scenario.devices)
+    blow(world, scenario)
+    names = [gateway.name for gateway in world.gateways]
+    for name in names:
+        world.gateways[name].fall()
+        for number in range(10):
+            world.damage(name, number / 10)
+    assert not world.broken, world.broken
+    assert world.damaged, "no flipped bit ever hit anything"
+    assert world.excused
+
+
+# -- smaller ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_storm_is_made_as_small_as_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Something breaks as long as a certain cut and a certain device are there."""
+    scenario = draw(GOOD)
+    device = scenario.devices[-1]
+    culprit = Cut(SECOND // 2, "a0~a1", 5 * MILLISECOND)
+    faults: tuple[Fault, ...] = (*(PowerCut(number, "a0", 1, 1) for number in range(7)), culprit)
+
+    def lived(smaller: Scenario) -> Outcome:
+        is_broken = culprit in smaller.faults and device in smaller.devices
+        return replace(good, scenario=smaller, broken=(("P2", "lost"),) if is_broken else ())
+
+    good = Outcome(scenario, (), "trace", 0, 0, live(replace(scenario, faults=())).faults)
+    monkeypatch.setattr(shrink_module, "live", lived)
+    smallest = shrink(lived(replace(scenario, faults=faults))).scenario
+    assert smallest.faults == (culprit,)
+    assert smallest.devices == (device,)
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_says_what_happened() -> None:
+    done = CliRunner().invoke(main, ["simulate", "--scenarios", "2", "--seed", "3", "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["scenarios"] == 2
+    assert set(found["hashes"]) == {"3", "4"}
+    assert found["broken"] == []
+
+
+def test_the_command_says_what_was_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = live(draw(3))
+    monkeypatch.setattr(crew, "storm", lambda seed: replace(good, broken=(("P2", "lost"),)))
+    done = CliRunner().invoke(main, ["simulate", "--scenarios", "5", "--seed", "3", "--until-broken"])
+    assert done.exit_code == 1
+    assert "P2: lost" in done.output
+    assert "edgebroker simulate --scenarios 1 --seed 3 --shrink" in done.output
+    assert "storms                         1" in done.output
+
+
+@pytest.mark.parametrize("wrong", [["--scenarios", "0"], ["--jobs", "0"], ["--seed", "-1"]])
+def test_the_command_refuses_nonsense(wrong: list[str]) -> None:
+    assert CliRunner().invoke(main, ["simulate", *wrong]).exit_code == 2
