@@ -31,26 +31,40 @@ HITS: dict[str, Callable[[dict[str, Any]], bool]] = {
 """What the gateway must have counted of some attacks, even of small ones."""
 
 
+LONGER_S = ("1", "4", "16")
+"""An attacker has what the others leave of a core: on a busy machine nothing, for a while."""
+
+
+def attacked(*options: str) -> dict[str, Any]:
+    done = CliRunner().invoke(command, ["abuse", "--quick", "--json", *options])
+    assert done.exit_code in (0, 1), done.output
+    told: dict[str, Any] = json.loads(done.stdout)
+    assert (done.exit_code == 0) == all(attack["met"] for attack in told["attacks"])
+    return told
+
+
 @LINUX
 @pytest.mark.live
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ATTACKS)
-def test_every_attack_hits_and_the_gateway_lives(name: str) -> None:
-    done = CliRunner().invoke(command, ["abuse", "--quick", "--json", "--only", name])
-    assert done.exit_code in (0, 1), done.output
-    told = json.loads(done.stdout)
-    (attack,) = told["attacks"]
+def test_every_attack_hits_and_the_gateway_lives() -> None:
+    told = attacked()
     assert told["load"]["rate"] > 0
-    assert attack["failure"] == ""
-    assert (done.exit_code == 0) == attack["met"]
-    assert attack["name"] == name
-    assert attack["done"] > 0
-    for load, carried in (("fixed", "share"), ("full", "per_s")):
-        samples = attack[load]
-        assert [len(samples[when]) for when in ("calm", "attacked")] == [2, 1], "before, under attack, after"
-        assert all(sample[carried] > 0 and sample["busy"] > 0 for sample in (*samples["calm"], *samples["attacked"]))
-    assert 0 < attack["rss_mib"]["before"] <= attack["rss_mib"]["peak"] < CAP_MIB
-    assert HITS.get(name, lambda counted: True)(attack["counted"]), attack["counted"]
+    assert [attack["name"] for attack in told["attacks"]] == list(ATTACKS)
+    for attack in told["attacks"]:
+        name = attack["name"]
+        for seconds in LONGER_S:
+            if attack["done"]:
+                break
+            (attack,) = attacked("--only", name, "--seconds", seconds)["attacks"]
+        assert attack["failure"] == "", name
+        assert attack["done"] > 0, name
+        for load, carried in (("fixed", "share"), ("full", "per_s")):
+            samples = attack[load]
+            assert [len(samples[when]) for when in ("calm", "attacked")] == [2, 1], "before, under attack, after"
+            taken = (*samples["calm"], *samples["attacked"])
+            assert all(sample[carried] > 0 and sample["busy"] > 0 for sample in taken), name
+        assert 0 < attack["rss_mib"]["before"] <= attack["rss_mib"]["peak"] < CAP_MIB, name
+        assert HITS.get(name, lambda counted: True)(attack["counted"]), (name, attack["counted"])
 
 
 ABOUT = {"version": "x", "machine": {"cores": 2}, "load": {"rate": 9_000, "busy": 0.5, "generator_busy": 0.4}}

@@ -19,13 +19,19 @@ from .report import as_json as report_json
 from .report import as_table, is_met
 from .trial import Plan, calibrated, run
 
-QUICK_S, QUICK_SCALE = 0.3, 0.05
+SECONDS = 1.2
+QUICK_S, QUICK_SCALE, QUICK_PROBES = 0.3, 0.05, 2
 
 
 @click.command(name="abuse")
 @click.option("--only", multiple=True, type=click.Choice(list(ATTACKS)), help="Only this attack; may be repeated.")
 @click.option("--rounds", type=click.IntRange(1, 99), default=2, show_default=True)
-@click.option("--seconds", type=click.FloatRange(0.1, 600), default=1.2, show_default=True, help="Of each measurement.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.1, 600),
+    show_default=f"{SECONDS}; with --quick {QUICK_S}",
+    help="Of each measurement.",
+)
 @click.option(
     "--share",
     type=click.FloatRange(0.05, 0.9),
@@ -42,7 +48,7 @@ QUICK_S, QUICK_SCALE = 0.3, 0.05
 def command(
     only: tuple[str, ...],
     rounds: int,
-    seconds: float,
+    seconds: float | None,
     share: float,
     cap_mib: int,
     config: Path | None,
@@ -62,9 +68,9 @@ def command(
         raise Refused("this benchmark needs Linux: it pins processes to cores and reads /proc")
     with stopped_by_sigterm(), pinned() as cores:
         settings = "" if config is None else str(config.absolute())
-        plan = Plan(cores, rounds, seconds, settings=settings, share=share)
+        plan = Plan(cores, rounds, seconds or SECONDS, settings=settings, share=share)
         if quick:
-            plan = Plan(cores, 1, QUICK_S, QUICK_SCALE, settings, share)
+            plan = Plan(cores, 1, seconds or QUICK_S, QUICK_SCALE, settings, share, probes=QUICK_PROBES)
         about = {"version": version_of([sys.executable], {}), "machine": machine(cores)}
         try:
             load = calibrated(plan)

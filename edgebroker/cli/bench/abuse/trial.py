@@ -29,7 +29,7 @@ COUNTER: Final = re.compile(
 )
 SETTLE_S: Final = 0.3
 """After an attack, before the well-behaved are measured without it: what it left is cleared away."""
-PROBE_PER_S, PROBE_S, CALIBRATIONS = 2_000, 0.5, 8
+PROBE_PER_S, PROBE_S = 2_000, 0.5
 """A message costs less the more there are of them, so the rate is approached in steps."""
 CARRIED_MIN: Final = 0.99
 """At a rate of which less comes in time without any attack the machine has other work: half of what came is taken."""
@@ -51,6 +51,8 @@ class Plan:
     """Of the gateway's core, for the well-behaved at a fixed rate."""
     rate: float = 0.0
     """What that is, in messages a second."""
+    probes: int = 8
+    """How many steps are made to find it."""
 
 
 @dataclass(slots=True)
@@ -134,7 +136,7 @@ def calibrated(plan: Plan) -> dict[str, float]:
     """
     with visited(plan, free_port()) as (broker, calm):
         rate = float(PROBE_PER_S)
-        for _ in range(CALIBRATIONS):
+        for _ in range(plan.probes):
             sample = measured(calm, f"fixed {rate} {PROBE_S}", broker.pid)
             carried = max(sample["carried"], 1)
             wanted = carried * min(plan.share / sample["used_s"], GENERATOR_SHARE_MAX / sample["generator_s"])
