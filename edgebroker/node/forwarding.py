@@ -9,7 +9,7 @@ from typing import Final
 from edgebroker.event import Attributes
 from edgebroker.filters.attributes import Extractor
 from edgebroker.instants import MILLISECOND, Instant
-from edgebroker.node.interests import ClusterInterests
+from edgebroker.node.neighbourhood import Neighbourhood
 from edgebroker.node.peereffects import Send
 from edgebroker.overlay.advertisements import Record
 from edgebroker.overlay.classes import Service
@@ -27,7 +27,7 @@ class Forwarding:
     """The forwarding of one gateway."""
 
     def __init__(
-        self, topology: Topology, name: str, interests: ClusterInterests, status: LinkStatus, is_dynamic: bool
+        self, topology: Topology, name: str, neighbourhood: Neighbourhood, status: LinkStatus, is_dynamic: bool
     ) -> None:
         gateway = topology.gateway(name)
         self._cluster = gateway.cluster
@@ -36,7 +36,10 @@ class Forwarding:
         self._number = gateway.number
         self._names = {one.number: one.name for one in topology.gateways}
         self._neighbours = frozenset(gateway.neighbours)
-        self._interests = interests
+        self._clusters = {peer: cluster for cluster, peers in gateway.across.items() for peer in peers.values()}
+        self._interests = neighbourhood.interests
+        self._around = neighbourhood.around
+        self._reach = neighbourhood.reach
         self._status = status
         self._diameter = topology.factor.diameter
         home_first = (gateway.home, *(each for each in gateway.positions if each != gateway.home))
@@ -51,8 +54,11 @@ class Forwarding:
         self.duplicates = 0
         """Copies that were dropped because all they stood for was seen."""
 
-    def publish(self, forward: Forward, record: Record) -> list[Send]:
-        """A local client's event, advertised by *record*, leaves."""
+    def publish(self, forward: Forward, record: Record, unasked: int = 0) -> list[Send]:
+        """A local client's event, advertised by *record*, leaves.
+
+        unasked: the clusters (CIV) that may want it without having been able to say so.
+        """
         header = forward.header
         self._seen.fresh(header.publisher, header.sequence, self._own | self._others)
         resolution = self._interests.resolution(forward.topic)
@@ -64,7 +70,7 @@ class Forwarding:
         if pending and record.covering:
             pending = record.narrowed(pending, forward.topic, attributes)
         targets = self._interests.targets(resolution, attributes, None)
-        return self._sent(forward, targets, pending)
+        return self._sent(forward, targets, pending | unasked)
 
     def receive(self, peer: str, forward: Forward) -> tuple[bool, list[Send]]:
         """A copy from *peer*: return whether local clients may get it, and the copies that leave."""
@@ -83,7 +89,24 @@ class Forwarding:
             targets = self._interests.targets(resolution, attributes, peer)
         return is_ours, self._sent(forward, targets, fresh & self._others)
 
+    def receive_alone(self, forward: Forward) -> bool:
+        """A copy that is for our clients alone: return whether they may get it."""
+        is_fresh = bool(self._seen.fresh(forward.header.publisher, forward.header.sequence, self._own))
+        self.duplicates += not is_fresh
+        return is_fresh
+
     def _sent(self, forward: Forward, targets: Sequence[str], pending: int) -> list[Send]:
+        if not self._around.is_used:
+            return self._routed(forward, targets, pending)
+        plain, relayed = self._around.split(targets)
+        sends = self._routed(forward, plain, pending)
+        if relayed:
+            copy = self._copy(forward, 0, False, True)
+            for destination, is_alone in relayed:
+                sends += self._around.relay(destination, copy, Service.LIVE, is_alone)
+        return sends
+
+    def _routed(self, forward: Forward, targets: Sequence[str], pending: int) -> list[Send]:
         if not pending:  # most events: nothing to decide
             return self._copies(forward, Routed([Copy(peer) for peer in targets], Case.NONE, None)) if targets else []
         header = forward.header
@@ -96,7 +119,22 @@ class Forwarding:
         self.cases[routed.case] += 1
         if routed.chosen is not None:
             self._sticky[header.adv] = routed.chosen
+        if routed.case is Case.STUCK:
+            return self._unstuck(forward, routed)
         return self._copies(forward, routed)
+
+    def _unstuck(self, forward: Forward, routed: Routed) -> list[Send]:
+        """No step of a detour is free: the clusters behind dead iLinks get a relay each, where they can be entered."""
+        copies, sends = [], []
+        for copy in routed.copies:
+            cluster = self._clusters.get(copy.peer)
+            is_stuck = cluster is not None and self._reach.is_lost(copy.peer)
+            entry = self._reach.nearest(cluster) if is_stuck and cluster is not None else None
+            if entry is None:
+                copies.append(copy)
+            else:
+                sends += self._around.relay(entry, self._copy(forward, 0, False, False), Service.LIVE)
+        return [*self._copies(forward, Routed(copies, routed.case, routed.chosen)), *sends]
 
     def _copies(self, forward: Forward, routed: Routed) -> list[Send]:
         """One message for each copy; those that carry the same are one object."""

@@ -3,11 +3,14 @@
 They are in three places. The search tree has what neighbours announced, each on the link to its neighbour: it decides
 which neighbours get a copy of an event. Each neighbour has been announced what is *not* behind itself. And by topic
 all of them together answer what the cluster wants of a publisher elsewhere.
+
+While a neighbour is dead those behind it stand in for it (`around`): each has a link of its own then, and is announced
+what the neighbour would be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -58,17 +61,22 @@ def _after(first: Change, then: Change) -> Change:
 class ClusterInterests:
     """Those of one cluster at one of its gateways."""
 
-    def __init__(self, neighbours: Sequence[str], is_precise: bool, is_covering: bool) -> None:
-        """is_precise: know what covers the cluster's interests, not only their topics.
+    def __init__(self, behind: Mapping[str, Sequence[str]], is_precise: bool, is_covering: bool) -> None:
+        """behind: neighbour -> the gateways of the cluster that it leads to.
 
+        is_precise: know what covers the cluster's interests, not only their topics.
         is_covering: announce no interest that another one covers.
         """
-        self._links = {peer: 1 << link for link, peer in enumerate(neighbours, 1)}
-        self._numbers = {peer: link for link, peer in enumerate(neighbours, 1)}
-        self.everywhere = sum(self._links.values())
-        """The links to all neighbours, one bit each."""
+        neighbours = tuple(behind)
+        peers = (*neighbours, *(far for each in behind.values() for far in each))
+        self._links = {peer: 1 << link for link, peer in enumerate(peers, 1)}
+        self._numbers = {peer: link for link, peer in enumerate(peers, 1)}
+        self._towards = {far: peer for peer, each in behind.items() for far in (peer, *each)}
+        self._beyond = {peer: sum(self._links[far] for far in (peer, *each)) for peer, each in behind.items()}
+        self.everywhere = sum(self._links[peer] for peer in neighbours)
+        """The links to all neighbours, one bit each, and to those who stand in for some."""
         self.tree = Pst()
-        self._held: dict[str, dict[Interest, int]] = {peer: {} for peer in neighbours}
+        self._held: dict[str, dict[Interest, int]] = {peer: {} for peer in peers}
         self._announced: dict[str, Announced | Uncovered] = {
             peer: Announced() if is_covering else Uncovered() for peer in neighbours
         }
@@ -82,6 +90,29 @@ class ClusterInterests:
     def await_neighbours(self) -> None:
         """A restarted gateway: until they are `heard`, neighbours may want anything."""
         self._unheard = self.everywhere
+
+    def __contains__(self, gateway: str) -> bool:
+        """Whether *gateway* is another one of the cluster."""
+        return gateway in self._towards
+
+    def is_heard(self, peer: str) -> bool:
+        """Whether all interests of *peer* are known, as far as they were told."""
+        return not self._unheard & self._links[peer]
+
+    def stand_in(self, peer: str) -> Changed:
+        """*peer* stands in for the neighbour before it: until it is `heard` it may want anything."""
+        if self.everywhere & self._links[peer]:
+            return Changed()
+        self.everywhere |= self._links[peer]
+        self._unheard |= self._links[peer]
+        return Changed({}, {EVERYTHING: None})
+
+    def stand_back(self, peer: str) -> Changed:
+        """It does not any more: the neighbour has announced what is behind it."""
+        changed = self.heard(peer)
+        changed.add(self.withdrawn(peer, self.held(peer)))
+        self.everywhere &= ~self._links[peer]
+        return changed
 
     def heard(self, peer: str) -> Changed:
         """All interests of *peer* are known, or are waited for no longer."""
@@ -131,7 +162,7 @@ class ClusterInterests:
 
     def told(self, peer: str) -> tuple[Interest, ...]:
         """What *peer* was announced, or must be when the link to it is up again."""
-        return self._announced[peer].interests
+        return self._announced[self._towards[peer]].interests
 
     def wants(self, topic_filter: TopicFilter) -> Covering:
         """What covers all that the cluster wants under *topic_filter*."""
@@ -157,14 +188,18 @@ class ClusterInterests:
         return found
 
     def targets(self, resolution: Resolution, attributes: Attributes, arrival: str | None) -> list[str]:
-        """The neighbours behind which somebody wants an event that came from *arrival*, if it came from a neighbour."""
-        mask = self.everywhere & ~self._links.get(arrival or "", 0)
+        """The neighbours, and those who stand in for some, behind which somebody wants an event.
+
+        arrival: the gateway that it came from; if that is one of the cluster the event does not turn back.
+        """
+        mask = self.everywhere & ~self._beyond.get(self._towards.get(arrival or "", ""), 0)
         if not mask:
             return []
         yes = self.tree.decide(resolution, attributes, mask).yes | (self._unheard & mask)
         return [peer for peer, link in self._links.items() if yes & link]
 
     def _add(self, source: str | None, key: int, topic_filter: TopicFilter, predicates: Sequence[Predicate]) -> Changed:
+        source = None if source is None else self._towards[source]
         told = {
             peer: announced.add(key, topic_filter, predicates)
             for peer, announced in self._announced.items()
@@ -173,6 +208,7 @@ class ClusterInterests:
         return self._changed(told, self._cluster.add(key, topic_filter, predicates))
 
     def _remove(self, source: str | None, key: int) -> Changed:
+        source = None if source is None else self._towards[source]
         told = {peer: announced.remove(key) for peer, announced in self._announced.items() if peer != source}
         return self._changed(told, self._cluster.remove(key))
 

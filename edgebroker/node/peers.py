@@ -4,8 +4,8 @@ It only dispatches; the nouns beside it do the work. Who attaches it to a node, 
 
 - **Links.** `link_up` when a connection with a peer is ready for messages, `link_down` when it is lost; in between, the
   messages of a `Send` arrive in order within their class, and `received` gets them. What could not be sent before a
-  loss may be sent after it, before anything else. Nothing but events is sent to a peer whose link is down: events for
-  it are, and wait in its outbox or are dropped there.
+  loss may be sent after it, before anything else. Nothing but events, some of them inside a `Relay`, is sent to a peer
+  whose link is down: events for it are, and wait in its outbox or are dropped there.
 - **Subscriptions.** `subscribed` when the node has granted one, with its number; `unsubscribed` when it has ended. One
   that replaces another with the same text is the end of that and a new one. Topics that begin with `$` stay at home.
 - **Events.** `published` for every publication of a local client, wills included, before or after it is delivered to
@@ -30,20 +30,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, assert_never
 
-from edgebroker.header import Header, host_of
+from edgebroker.header import Header
 from edgebroker.instants import MILLISECOND, MINUTE, SECOND, Duration, Instant
 from edgebroker.interest import Interest
+from edgebroker.node.around import AWAY_AFTER
 from edgebroker.node.forwarding import Forwarding, aged
-from edgebroker.node.interests import Changed, ClusterInterests
-from edgebroker.node.peereffects import AskRetained, Effect, Hand, Send, Stamped
+from edgebroker.node.neighbourhood import Neighbourhood
+from edgebroker.node.peereffects import Effect, Hand, Send, Stamped
 from edgebroker.node.recalls import Recalls
 from edgebroker.node.region import RETRY, Region
 from edgebroker.node.reminders import Reminders
 from edgebroker.node.ways import USUAL, Ways
 from edgebroker.overlay.advertisements import Record
+from edgebroker.overlay.civ import civ_of
 from edgebroker.overlay.classes import Service
 from edgebroker.overlay.congestion import LinkStatus, Queue
-from edgebroker.overlay.digest import differ, digest_of, of_part, restated
+from edgebroker.overlay.digest import differ, restated
 from edgebroker.overlay.messages import (
     Advertise,
     Announce,
@@ -72,6 +74,8 @@ from edgebroker.topics import TopicFilter
 SEQUENCE_MODULUS: Final = 1 << 32
 GRACE: Final[Duration] = MINUTE
 """So long a restarted gateway waits for what neighbours want. A link is up again within 30 s, if anybody is there."""
+MEETING: Final[Duration] = 3 * SECOND
+"""A peer that a gateway has not met so long after its start is away: it dials at once, and again within two seconds."""
 AT_HOME: Final = "$"
 """Topics that begin so are of one gateway only."""
 
@@ -98,7 +102,8 @@ class Peers:
         self._ways = ways
         self._keeps_retained = keeps_retained
         self.status = LinkStatus(self.gateway.peers())
-        self.interests = ClusterInterests(self.gateway.neighbours, ways.is_precise, ways.is_covering)
+        self.neighbourhood = Neighbourhood(topology, self.gateway, ways, self.status, boot)
+        self.interests = self.neighbourhood.interests
         self.numbers = Numbers(self.gateway.number, first)
         self.region = Region(
             self.gateway,
@@ -108,16 +113,16 @@ class Peers:
             boot=boot,
             numbers=self.numbers,
         )
-        self.forwarding = Forwarding(topology, name, self.interests, self.status, ways.is_dynamic)
+        self.forwarding = Forwarding(topology, name, self.neighbourhood, self.status, ways.is_dynamic)
         self._sorting = Sorting()
-        self._recalls = Recalls(self.numbers)
-        across = {peer for region in self.gateway.across.values() for peer in region.values()}
-        self._hosts = {topology.gateway(peer).number: peer for peer in across}
+        self._recalls = Recalls(topology, self.gateway, self.numbers, self.neighbourhood, self.region.answers)
 
     def start(self, now: Instant) -> None:
         """The gateway may have run before, and forgotten what neighbours want: they get all until they say it."""
         self.interests.await_neighbours()
         self.timers.set("grace", now + GRACE)
+        for peer in self.gateway.peers():
+            self.timers.set(("away", peer), now + MEETING)
 
     # -- links ---------------------------------------------------------------------------------------------------------
 
@@ -125,18 +130,18 @@ class Peers:
         """The link to *peer* is ready for messages: both ends find out what the other has not heard."""
         self.status.set_up(peer, True)
         self.timers.cancel(("lease", peer))
-        effects: list[Effect] = []
-        if peer in self.gateway.neighbours:
-            effects.append(_control(peer, digest_of(Told.INTERESTS, self.interests.epoch, self.interests.told(peer))))
-        else:
-            effects += self.region.link_up(peer, self.interests.epoch)
-        self._remind(now)
-        return effects
+        self.timers.cancel(("away", peer))
+        sends = self.neighbourhood.link_up(peer)
+        if peer not in self.gateway.neighbours:
+            sends += self.region.link_up(peer, self.interests.epoch)
+        return self._spread(sends, now)
 
     def link_down(self, peer: str, now: Instant) -> list[Effect]:
         """The link to *peer* is lost. What it told holds until the lease ends."""
         self.status.set_up(peer, False)
         self.timers.set(("lease", peer), now + self._ways.lease_s * SECOND)
+        self.timers.set(("away", peer), now + AWAY_AFTER)
+        self.neighbourhood.link_down(peer)
         return self._release(self.region.link_down(peer), now)
 
     def window(self, queues: Mapping[str, Queue]) -> None:
@@ -151,11 +156,12 @@ class Peers:
         """A local client's subscription *number* holds. Raises ValueError: the number is taken."""
         if topic_filter.text.startswith(AT_HOME):
             return []
-        return self._changed(self.interests.subscribed(number, topic_filter, predicates), now)
+        changed = self.interests.subscribed(number, topic_filter, predicates)
+        return self._spread(self.neighbourhood.changed(changed), now)
 
     def unsubscribed(self, number: int, now: Instant) -> list[Effect]:
         """It ended. One that was never given to `subscribed` is not missed."""
-        return self._changed(self.interests.unsubscribed(number), now)
+        return self._spread(self.neighbourhood.changed(self.interests.unsubscribed(number)), now)
 
     def advertise(self, client: str, topic: str, now: Instant) -> list[Effect]:
         """Let others know that there are events of *client* under *topic*."""
@@ -205,7 +211,7 @@ class Peers:
         if publication.retain:
             effects.append(Stamped(header))
         if record not in self.region.waiting:
-            return [*effects, *self.forwarding.publish(forward, record)]
+            return [*effects, *self.forwarding.publish(forward, record, self._unasked())]
         if self.region.waiting.add(record, forward, now) or not may_wait:
             effects += self._release([record], now)
         return effects
@@ -214,27 +220,17 @@ class Peers:
         self, number: int, topic_filter: TopicFilter, predicates: Sequence[Predicate], now: Instant
     ) -> list[Effect]:
         """Ask others for retained messages for subscription *number*."""
-        effects: list[Effect] = []
         if topic_filter.text.startswith(AT_HOME):
-            return effects
-        interests = [Interest(topic_filter, predicate) for predicate in predicates]
-        for interest, request in zip(interests, self._recalls.ask(number, len(interests)), strict=True):
-            effects += self._ask(Recall(request, interest), None)
-        return effects
+            return []
+        return self._recalls.ask(number, [Interest(topic_filter, predicate) for predicate in predicates])
 
     def retained(self, request: int, forward: Forward, now: Instant) -> list[Effect]:
-        """Answer to AskRetained: one message that is meant.
-
-        A copy of another gateway's message is kept for when that gateway cannot be asked: if it can, it answers itself.
-        """
-        if self.is_asked(forward.header):
-            return []
-        return self._recalls.answered(Recalled(request, forward))
+        """Answer to AskRetained: one message that is meant."""
+        return self._recalls.answer(request, forward)
 
     def is_asked(self, header: Header) -> bool:
         """Whether the gateway that published with *header* is another one, and can be asked for what it keeps."""
-        host = self._hosts.get(host_of(header.publisher))
-        return host is not None and self.status.is_up(host)
+        return self._recalls.is_asked(header)
 
     # -- what peers say ------------------------------------------------------------------------------------------------
 
@@ -243,10 +239,10 @@ class Peers:
         match message:
             case Forward():
                 return self._forwarded(peer, message, now)
-            case Announce(interests):
-                return self._changed(self.interests.announced(peer, interests), now)
-            case Withdraw(interests):
-                return self._changed(self.interests.withdrawn(peer, interests), now)
+            case Announce() | Withdraw():
+                return self._spread(self.neighbourhood.received(peer, message), now)
+            case Digest(kind) | Differ(kind) | Restate(kind) if kind is Told.INTERESTS:
+                return self._spread(self.neighbourhood.received(peer, message), now)
             case Advertise():
                 return self._with_reminder(self.region.advertised(peer, (message,)), now)
             case Unadvertise(advs):
@@ -258,29 +254,21 @@ class Peers:
             case ClusterBitsHeld(_, number):
                 self.region.answers.held(peer, number)
                 return []
-            case Digest(kind):
-                held = self.interests.held(peer) if kind is Told.INTERESTS else self.region.answers.of(peer)
-                difference = differ(message, held)
-                if difference is not None:
-                    return [_control(peer, difference)]
-                return self._changed(self.interests.heard(peer), now) if kind is Told.INTERESTS else []
-            case Differ(kind):
-                told = self.interests.told(peer) if kind is Told.INTERESTS else self.region.told()
-                answer: list[Message] = [*restated(message, self.interests.epoch, told)]
-                if kind is Told.INTERESTS:  # who began anew learns by a last digest that it knows all
-                    answer.append(digest_of(kind, self.interests.epoch, told))
-                return [_control(peer, each) for each in answer]
+            case Digest():
+                difference = differ(message, self.region.answers.of(peer))
+                return [] if difference is None else [_control(peer, difference)]
+            case Differ():
+                return [_control(peer, each) for each in restated(message, self.interests.epoch, self.region.told())]
             case Restate():
-                return self._restated(peer, message, now)
-            case Recall(request, interest):
-                if not self._recalls.asked(request, peer):
-                    return []
-                further = self._ask(message, peer) if peer in self.gateway.neighbours else []
-                return [AskRetained(request, interest), *further]
+                return self._with_reminder(self.region.restated(peer, message), now)
+            case Recall():
+                return self._recalls.asked(peer, message)
             case Recalled():
                 return self._recalls.answered(message)
-            case Unreached() | Relay():  # nobody says these yet
-                return []
+            case Unreached():
+                return self._spread(self.neighbourhood.unreached(peer, message), now)
+            case Relay():
+                return self._relayed(message, now)
             case _:
                 assert_never(message)
 
@@ -290,8 +278,8 @@ class Peers:
         while (name := self.timers.take_next(now)) is not None:
             match name:
                 case "grace":
-                    for peer in self.gateway.neighbours:
-                        effects += self._changed(self.interests.heard(peer), now)
+                    sends = [send for peer in self.gateway.neighbours for send in self.neighbourhood.heard(peer)]
+                    effects += self._spread(sends, now)
                 case "bits":
                     effects += self.region.tend(now)
                 case "retry":
@@ -302,6 +290,10 @@ class Peers:
                     effects += _hands(self._sorting.release(now))
                 case "answers":
                     effects += self._release(self.region.waiting.overdue(now), now)
+                case "compare":
+                    effects += self._spread(self.neighbourhood.compare(), now)
+                case ("away", str(peer)):
+                    effects += self._spread(self.neighbourhood.leave(peer), now)
                 case ("lease", str(peer)):
                     effects += self._forget(peer, now)
         self._remind(now)
@@ -309,51 +301,56 @@ class Peers:
 
     # -- how it is done ------------------------------------------------------------------------------------------------
 
-    def _changed(self, changed: Changed, now: Instant) -> list[Effect]:
-        """Interests changed: tell neighbours, then hosts."""
-        effects: list[Effect] = []
-        for peer, change in changed.told.items():
-            if self.status.is_up(peer):
-                if change.announce:
-                    effects.append(_control(peer, Announce(change.announce, self.interests.epoch)))
-                if change.withdraw:
-                    effects.append(_control(peer, Withdraw(change.withdraw, self.interests.epoch)))
-        if changed.topic_filters:
-            effects += self._with_reminder(self.region.changed(changed.topic_filters, now), now)
+    def _spread(self, sends: Sequence[Send], now: Instant) -> list[Effect]:
+        """Interests may have changed: neighbours are told with *sends*, then hosts are."""
+        effects: list[Effect] = [*sends]
+        filters = self.neighbourhood.take_filters()
+        if filters:
+            effects += self.region.changed(filters, now)
+        self._remind(now)
         return effects
+
+    def _relayed(self, relay: Relay, now: Instant) -> list[Effect]:
+        """Something that goes around who is away."""
+        reach, message = self.neighbourhood.reach, relay.message
+        origin = reach.name_of(relay.origin)
+        if relay.destination != self.gateway.number or origin is None:
+            service = Service.LIVE if isinstance(message, Forward | Recalled) else Service.CONTROL
+            return [*self.neighbourhood.around.pass_on(relay, service)]
+        if isinstance(message, Forward):
+            if not relay.is_alone:
+                return self._forwarded(origin, message, now)
+            return self._handed(message, False, now) if self.forwarding.receive_alone(message) else []
+        if not self.neighbourhood.knows(origin):  # it will say so again when it is
+            return []
+        return [*self._spread(self.neighbourhood.heard_of(origin), now), *self.received(origin, message, now)]
 
     def _forwarded(self, peer: str, forward: Forward, now: Instant) -> list[Effect]:
         is_ours, sends = self.forwarding.receive(peer, forward)
         if not is_ours:
             return [*sends]
-        is_entry = peer not in self.gateway.neighbours
+        return [*self._handed(forward, peer not in self.interests, now), *sends]
+
+    def _handed(self, forward: Forward, is_entry: bool, now: Instant) -> list[Effect]:
+        """An event for local clients."""
         if not (self._ways.is_dynamic and self._ways.sorts):
-            return [Hand(forward, is_entry, False), *sends]
+            return [Hand(forward, is_entry, False)]
         hands = _hands(self._sorting.take(forward, is_entry, now))
         self._remind(now)
-        return [*hands, *sends]
+        return hands
 
-    def _restated(self, peer: str, restate: Restate, now: Instant) -> list[Effect]:
-        if restate.kind is Told.ADVERTISEMENTS:
-            return self._with_reminder(self.region.restated(peer, restate), now)
-        changed = self.interests.announced(peer, restate.interests)
-        stays = set(restate.interests)
-        gone = [each for each in of_part(restate, self.interests.held(peer)) if each not in stays]
-        changed.add(self.interests.withdrawn(peer, gone))
-        return self._changed(changed, now)
-
-    def _ask(self, recall: Recall, asker: str | None) -> list[Effect]:
-        """Pass a question on in the cluster, and to the hosts in the region that advertise what it means."""
-        hosts = self.region.answers.hosts(recall.interest.topic_filter)
-        peers = [peer for peer in (*self.gateway.neighbours, *hosts) if peer != asker and self.status.is_up(peer)]
-        return [_control(peer, recall) for peer in peers]
+    def _unasked(self) -> int:
+        """The clusters that cannot tell us what they want, though they can be reached: they are taken to want all."""
+        reach = self.neighbourhood.reach
+        lost = ((cluster, mate) for cluster, mate in self.region.mates.items() if not self.status.is_up(mate))
+        return civ_of(cluster for cluster, mate in lost if reach.is_lost(mate) and reach.nearest(cluster) is not None)
 
     def _release(self, records: Iterable[Record], now: Instant) -> list[Effect]:
         """Let events go that waited for answers."""
         effects: list[Effect] = []
         for record in records:
             for forward, since in self.region.waiting.end(record):
-                effects += self.forwarding.publish(aged(forward, since, now), record)
+                effects += self.forwarding.publish(aged(forward, since, now), record, self._unasked())
         return effects
 
     def _rest(self, now: Instant) -> list[Effect]:
@@ -363,10 +360,14 @@ class Peers:
 
     def _forget(self, peer: str, now: Instant) -> list[Effect]:
         """*peer* has been away for too long."""
+        if peer in self.neighbourhood.around.severed:  # it talks with us over others
+            self.timers.set(("lease", peer), now + self._ways.lease_s * SECOND)
+            return []
         self.region.answers.forget(peer)
         if peer not in self.gateway.neighbours:
             return []
-        return self._changed(self.interests.withdrawn(peer, self.interests.held(peer)), now)
+        gone = self.interests.withdrawn(peer, self.interests.held(peer))
+        return self._spread(self.neighbourhood.changed(gone), now)
 
     def _with_reminder(self, sends: Sequence[Send], now: Instant) -> list[Effect]:
         self._remind(now)
@@ -379,6 +380,9 @@ class Peers:
         self.timers.move("answers", region.waiting.next_due)
         self.timers.move("sort", self._sorting.next_due)
         self.timers.move("retry", self.timers.at("retry", now + RETRY) if region.is_unheld else None)
+        pause = self.neighbourhood.take_pause()
+        if pause is not None:
+            self.timers.move("compare", now + pause if self.neighbourhood.around.is_used else None)
         self.timers.move("idle", self.timers.at("idle", now + MINUTE) if len(region.advertisements) else None)
 
     def _unix_ms(self, now: Instant) -> int:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from edgebroker.header import Header, host_of
+from edgebroker.interest import Interest
 from edgebroker.limits import RECALLS_MAX
-from edgebroker.node.peereffects import Effect, HandRetained, Send
+from edgebroker.node.neighbourhood import Neighbourhood
+from edgebroker.node.peereffects import AskRetained, Effect, HandRetained, Send
+from edgebroker.overlay.answers import Answers
 from edgebroker.overlay.classes import Service
-from edgebroker.overlay.messages import Recalled
+from edgebroker.overlay.messages import Forward, Recall, Recalled
 from edgebroker.overlay.numbers import Numbers
+from edgebroker.overlay.topology import Gateway, Topology
 
 
 @dataclass(slots=True)
@@ -23,23 +28,37 @@ class _Question:
 class Recalls:
     """The last RECALLS_MAX questions; answers to older ones are dropped."""
 
-    def __init__(self, numbers: Numbers) -> None:
+    def __init__(
+        self, topology: Topology, gateway: Gateway, numbers: Numbers, neighbourhood: Neighbourhood, answers: Answers
+    ) -> None:
+        across = {peer for region in gateway.across.values() for peer in region.values()}
+        self._hosts = {topology.gateway(peer).number: peer for peer in across}
+        self._neighbours = gateway.neighbours
         self._numbers = numbers
+        self._neighbourhood = neighbourhood
+        self._answers = answers
         self._questions: dict[int, _Question] = {}
 
-    def ask(self, number: int, questions: int) -> Iterator[int]:
-        """So many new questions for subscription *number*: how each is called."""
-        for _ in range(questions):
+    def ask(self, number: int, interests: Sequence[Interest]) -> list[Effect]:
+        """Ask others for what *interests* mean, for the local subscription *number*."""
+        effects: list[Effect] = []
+        for interest in interests:
             request = self._numbers.next()
             self._remember(request, number)
-            yield request
+            effects += self._pass_on(Recall(request, interest), None)
+        return effects
 
-    def asked(self, request: int, peer: str) -> bool:
-        """*peer* asks. False: it, or another, asked this before."""
-        if request in self._questions:
-            return False
-        self._remember(request, peer)
-        return True
+    def asked(self, peer: str, recall: Recall) -> list[Effect]:
+        """*peer* asks. Once: it, or another, may have asked this before."""
+        if recall.request in self._questions:
+            return []
+        self._remember(recall.request, peer)
+        further = self._pass_on(recall, peer) if peer in self._neighbourhood.interests else []
+        return [AskRetained(recall.request, recall.interest), *further]
+
+    def answer(self, request: int, forward: Forward) -> list[Effect]:
+        """We keep a message that is meant. A copy of another gateway's is kept for when that cannot be asked."""
+        return [] if self.is_asked(forward.header) else self.answered(Recalled(request, forward))
 
     def answered(self, recalled: Recalled) -> list[Effect]:
         """An answer goes to the peer or the local subscription that asked, unless that has a newer one."""
@@ -47,13 +66,29 @@ class Recalls:
         if question is None:
             return []
         if isinstance(question.asker, str):
-            return [Send(question.asker, recalled, Service.LIVE)]
+            return [*self._neighbourhood.tell(question.asker, recalled, Service.LIVE)]
         forward = recalled.forward
         age = (forward.header.published_ms, *forward.header.eid)
         if question.newest.get(forward.topic, (-1, 0, 0)) >= age:
             return []
         question.newest[forward.topic] = age
         return [HandRetained(question.asker, forward)]
+
+    def is_asked(self, header: Header) -> bool:
+        """Whether the gateway that published with *header* is another one, and can be asked for what it keeps."""
+        host = self._hosts.get(host_of(header.publisher))
+        return host is not None and self._neighbourhood.is_up(host)
+
+    def _pass_on(self, recall: Recall, asker: str | None) -> list[Send]:
+        """Pass a question on in the cluster, and to the hosts in the region that advertise what it means."""
+        stand_ins = self._neighbourhood.around.stand_ins
+        asked: list[str] = []
+        for peer in self._neighbours:
+            side = (peer, *stand_ins.get(peer, ()))
+            asked += side if asker not in side else ()
+        hosts = self._answers.hosts(recall.interest.topic_filter)
+        asked += [peer for peer in hosts if peer != asker and self._neighbourhood.is_up(peer)]
+        return [send for peer in asked for send in self._neighbourhood.tell(peer, recall)]
 
     def _remember(self, request: int, asker: str | int) -> None:
         if len(self._questions) >= RECALLS_MAX:

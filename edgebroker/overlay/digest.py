@@ -16,6 +16,8 @@ MODULUS: Final = 1 << 64
 ITEMS_PER_PART: Final = 8
 """So few are restated for one that differs, and so many share the 9 bytes of a sum."""
 PARTS_MAX: Final = 1_024
+PARTS_ASKED: Final = 64
+"""Of somebody whose number of items is not known: 64 bytes, and parts of 100 items if it has thousands."""
 
 
 class Item(Protocol):
@@ -42,6 +44,15 @@ def differ(digest: Digest, items: Iterable[Item]) -> Differ | None:
     while parts < PARTS_MAX and parts * ITEMS_PER_PART < max(len(fingerprints), digest.count):
         parts *= 2
     return Differ(digest.kind, _sums(fingerprints, parts))
+
+
+def sums_of(items: Iterable[Item]) -> tuple[int, ...]:
+    """What the holder of *items* asks who has not sent a digest: the sums of at least PARTS_ASKED parts."""
+    fingerprints = [item.fingerprint() for item in items]
+    parts = PARTS_ASKED
+    while parts < PARTS_MAX and parts * ITEMS_PER_PART < len(fingerprints):
+        parts *= 2
+    return _sums(fingerprints, parts)
 
 
 def restated(told: Differ, epoch: int, items: Iterable[Item]) -> Iterator[Restate]:

@@ -202,13 +202,16 @@ class Unreached:
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """A message for a peer that cannot be reached directly. It stands in for the link between the two."""
+    """A message between two gateways without a connection. It stands in for the link between the two."""
 
     origin: int
     destination: int
     hops: int
-    """8 bits: the gateways that may still pass it on."""
+    """8 bits: the gateways that may still choose its way. With none left an event goes straight, as if all connections
+    were there, and waits where one is not; so it neither strays for ever nor is lost. Anything else is dropped."""
     message: Message
+    is_alone: bool = False
+    """The event in it is for the destination's own clients only: whoever is behind it got it another way."""
 
 
 Message: TypeAlias = (

@@ -6,7 +6,7 @@ Messages are delivered when somebody says so, in any order that links allow; so 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from edgebroker.interest import Interest
 from edgebroker.node.peereffects import AskRetained, Effect, Hand, HandRetained, Send, Stamped
 from edgebroker.node.peers import Peers
 from edgebroker.node.ways import USUAL, Ways
+from edgebroker.overlay.link.lanes import event_of
 from edgebroker.overlay.messages import Forward, Message
 from edgebroker.overlay.topology import Topology
 from edgebroker.predicate import Predicate
@@ -47,7 +48,7 @@ class Federation:
         """What is under way on each link that is up."""
         self.deaf: set[Pair] = set()
         """Links that are up and lose what is sent over them."""
-        self.outboxes: dict[Pair, list[Forward]] = {}
+        self.outboxes: dict[Pair, list[Message]] = {}
         """Events for links that are down."""
         self.sent: list[tuple[str, str, Message]] = []
         """All messages: from, to, what."""
@@ -86,9 +87,10 @@ class Federation:
         """Let the link be down. Events under way are sent again when it is up; all else is lost."""
         for here, there in ((one, other), (other, one)):
             lost = self.links.pop((here, there))
-            self.outboxes.setdefault((here, there), []).extend(each for each in lost if isinstance(each, Forward))
+            self.outboxes.setdefault((here, there), []).extend(each for each in lost if event_of(each) is not None)
         for here, there in ((one, other), (other, one)):
-            self.perform(here, self.peers[here].link_down(there, self.now))
+            if here in self.peers:
+                self.perform(here, self.peers[here].link_down(there, self.now))
 
     def restart(self, name: str) -> None:
         """Let a gateway forget everything. Its links go down and up again."""
@@ -99,6 +101,24 @@ class Federation:
         self.peers[name] = self._started(name)
         for other in others:
             self.connect(name, other)
+
+    def kill(self, name: str) -> None:
+        """Let a gateway be dead. What it had for others stays in its outboxes."""
+        others = [there for here, there in self.links if here == name]
+        del self.peers[name]
+        for other in others:
+            self.cut(name, other)
+
+    def revive(self, name: str, asked: Mapping[int, str]) -> None:
+        """Let it be back, with the sessions that *asked* for something, and its links to all who live."""
+        self.boots[name] += 1
+        self.peers[name] = self._started(name)
+        self.peers[name].start(self.now)
+        for number, topic_filter in asked.items():
+            self.subscribe(name, number, topic_filter)
+        for other in self.topology.gateway(name).peers():
+            if other in self.peers:
+                self.connect(name, other)
 
     def subscribe(
         self, gateway: str, number: int, topic_filter: str, predicates: Sequence[Predicate] = ANYTHING
@@ -119,11 +139,12 @@ class Federation:
         payload: bytes = b"",
         retain: bool = False,
         expiry_s: int | None = None,
+        may_wait: bool = True,
     ) -> None:
-        """A local client publishes."""
+        """A local client publishes. *may_wait*: until it is known who wants that; a gateway that dies forgets it."""
         expires_at = None if expiry_s is None else self.now + expiry_s * SECOND
         publication = Publication(client, topic, payload, 1, retain, self.now, expires_at=expires_at)
-        effects = self.peers[gateway].published(publication, self.now)
+        effects = self.peers[gateway].published(publication, self.now, may_wait=may_wait)
         for effect in effects:
             if isinstance(effect, Stamped):
                 kept = Forward(effect.header, topic, payload, 1, True, client)
@@ -194,7 +215,7 @@ class Federation:
         if (sender, peer) in self.links:
             self.links[sender, peer].append(message)
         else:
-            assert isinstance(message, Forward), f"{sender} said {message} to {peer}, whose link is down"
+            assert event_of(message) is not None, f"{sender} said {message} to {peer}, whose link is down"
             self.outboxes.setdefault((sender, peer), []).append(message)
 
     def _answer(self, gateway: str, request: int, interest: Interest) -> None:

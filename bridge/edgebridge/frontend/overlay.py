@@ -39,6 +39,7 @@ from edgebroker.node.ways import USUAL, Ways
 from edgebroker.overlay.link.events import Delivered, Dial, Down, Dropped, LinkEvent, Received, Refused, Up
 from edgebroker.overlay.link.heartbeat import IDLE_INTERVAL, LAN_INTERVAL
 from edgebroker.overlay.link.identity import Identity
+from edgebroker.overlay.link.lanes import event_of
 from edgebroker.overlay.link.link import Link
 from edgebroker.overlay.link.links import Links
 from edgebroker.overlay.link.records import StoredLink, StoredLinks, run_record
@@ -76,6 +77,7 @@ class _Event:
 
     forward: Forward
     peers: list[str] = field(default_factory=list)
+    """Those that a copy leaves for. One that is to pass on several gets several."""
     hand: Hand | None = None
 
 
@@ -316,8 +318,9 @@ class Overlay:
             match effect:
                 case Send(peer, message, service):
                     self.links[peer].send(message, service, now)
-                    if isinstance(message, Forward):
-                        events.setdefault(message.header.eid, _Event(message)).peers.append(peer)
+                    forward = event_of(message)
+                    if forward is not None:
+                        events.setdefault(forward.header.eid, _Event(forward)).peers.append(peer)
                 case Hand(forward):
                     events.setdefault(forward.header.eid, _Event(forward)).hand = effect
                 case Stamped():

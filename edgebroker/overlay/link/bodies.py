@@ -177,7 +177,7 @@ _FIELDS: Final[dict[type[Any], tuple[Field, ...]]] = {
     Recall: (_U32, _INTEREST),
     Recalled: (_U32, _FORWARD),
     Unreached: (_U16, _U64, each_of(_U16)),
-    Relay: (_U16, _U16, _U8, _MESSAGE),
+    Relay: (_U16, _U16, _U8, _MESSAGE, _FLAG),
 }
 _KINDS: Final[dict[type[Any], int]] = {message: -9 - index for index, message in enumerate(_FIELDS)}
 _MESSAGES: Final = {kind: message for message, kind in _KINDS.items()}

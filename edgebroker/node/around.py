@@ -1,0 +1,143 @@
+"""The ways around neighbours that are away: a dead gateway splits its cluster, and those around it join the parts again
+through sibling clusters [SCOT 2.10].
+
+A neighbour whose link has been down for AWAY_AFTER is *away*. Until it is back, those behind it *stand in* for it: the
+nearest gateways on the other side that can be reached. What would have gone over the neighbour goes to each of them as
+a `Relay`, from gateway to gateway over whatever connections there are; and they do the same from their side, so that
+between the gateways around a dead one each talks with each. That is no loop: what comes from the neighbour's side is
+not sent there again, whoever sent it.
+
+For the neighbour itself, and others that are away behind it, copies are *alone*: for their own clients only, and they
+wait in the neighbour's outbox until it is back. So every event has one way to each gateway, chosen once; and that is
+why nothing comes twice when it is back, however long that takes.
+
+It is back when it has said over any way what is wanted behind it, which it does once it knows it itself. If only our
+link with it is cut it does so at once, over other gateways, and stands in for itself.
+
+No routing table is touched but those around the dead gateway, and these have links of their own for who stands in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from edgebroker.instants import SECOND, Duration
+from edgebroker.node.peereffects import Send
+from edgebroker.overlay.classes import Service
+from edgebroker.overlay.messages import Forward, Message, Relay
+from edgebroker.overlay.reach import Reach
+from edgebroker.overlay.topology import Topology
+
+AWAY_AFTER: Final[Duration] = SECOND
+"""A link that was cut and a process that was restarted are back before; then nothing was changed for them."""
+HOPS_MAX: Final = 32
+"""Gateways that may choose a relay's way: more than any way has, and few enough if they disagree for a moment."""
+
+
+class Around:
+    """The neighbours of one gateway that are away, and who stands in for them."""
+
+    def __init__(self, topology: Topology, name: str, reach: Reach) -> None:
+        self._topology = topology
+        self._reach = reach
+        self._name = name
+        self.behind = {peer: self._walk(peer) for peer in topology.gateway(name).neighbours}
+        """Neighbour -> the gateways of the cluster behind it, the nearest first."""
+        self.away: dict[str, tuple[str, ...]] = {}
+        """Neighbour that is away -> it, and others behind it that are."""
+        self.stand_ins: dict[str, tuple[str, ...]] = {}
+        """Neighbour that is away -> who stands in for it; nobody if all behind it is away."""
+        self.severed: set[str] = set()
+        """Neighbours that live, and with which we have no connection."""
+
+    def _walk(self, peer: str) -> tuple[str, ...]:
+        found = [peer]
+        for each in found:
+            around = self._topology.gateway(each).neighbours
+            found += [one for one in around if one != self._name and one not in found]
+        return tuple(found[1:])
+
+    # -- who is away ----------------------------------------------------------------------------------------------
+
+    def leave(self, peer: str) -> None:
+        """The neighbour *peer* is away."""
+        self.severed.discard(peer)
+        self.away.setdefault(peer, ())
+        self.stand_ins.setdefault(peer, ())
+
+    def come_back(self, peer: str, is_connected: bool) -> tuple[str, ...]:
+        """The neighbour *peer* is back; return who stood in for it."""
+        if is_connected:
+            self.severed.discard(peer)
+        else:
+            self.severed.add(peer)
+        self.away.pop(peer, None)
+        return self.stand_ins.pop(peer, ())
+
+    def look(self) -> list[str]:
+        """Others may be reached than before: who stands in anew?"""
+        for peer in [peer for peer in self.severed if not self._reach.is_reached(peer)]:
+            self.leave(peer)
+        new = []
+        for peer in self.away:
+            away, stand_ins = self._sides(peer)
+            new += [one for one in stand_ins if one not in self.stand_ins[peer]]
+            self.away[peer], self.stand_ins[peer] = away, stand_ins
+        return new
+
+    def _sides(self, peer: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The gateways behind *peer* that are away, as far as the nearest that are reached; and these."""
+        away, seen = [peer], {self._name, peer}
+        reached: list[str] = []
+        for each in away:
+            for one in self._topology.gateway(each).neighbours:
+                if one not in seen:
+                    seen.add(one)
+                    (reached if self._reach.is_reached(one) else away).append(one)
+        return tuple(away), tuple(reached)
+
+    @property
+    def is_used(self) -> bool:
+        """Whether anything goes around anybody."""
+        return bool(self.away or self.severed)
+
+    # -- relays ---------------------------------------------------------------------------------------------------
+
+    def split(self, targets: Sequence[str]) -> tuple[list[str], list[tuple[str, bool]]]:
+        """Of *targets*: the neighbours that get a copy over their link, now or when it is up; and who gets one as a
+        relay, and whether it is for that gateway alone.
+        """
+        plain: dict[str, None] = {}
+        relayed: dict[str, bool] = {}
+        hidden = {far: peer for peer in self.away for far in (peer, *self.behind[peer])}
+        for target in targets:
+            peer = hidden.get(target)
+            if peer is None and target not in self.severed:
+                plain[target] = None
+            elif peer is None or target in self.stand_ins[peer]:
+                relayed[target] = False
+            elif self.stand_ins[peer]:
+                relayed |= dict.fromkeys(self.away[peer], True)
+            else:  # nobody is behind it: it will hand on what waits for it
+                plain[peer] = None
+        return [*plain], [*relayed.items()]
+
+    def relay(self, destination: str, message: Message, service: Service, is_alone: bool = False) -> list[Send]:
+        """Let *message* go to *destination* over whatever connections there are."""
+        return self.pass_on(
+            Relay(self._reach.number, self._reach.number_of(destination), HOPS_MAX, message, is_alone), service
+        )
+
+    def pass_on(self, relay: Relay, service: Service) -> list[Send]:
+        """The next step of a relay: an event always has one, anything else only while there is a way."""
+        destination = self._reach.name_of(relay.destination)
+        if destination is None:
+            return []
+        hop = self._reach.way(destination) if relay.hops else None
+        if hop is not None:
+            return [Send(hop, replace(relay, hops=relay.hops - 1), service)]
+        if isinstance(relay.message, Forward):
+            return [Send(self._reach.straight(destination), replace(relay, hops=0), service)]
+        return []
