@@ -122,11 +122,14 @@ DELIVERY = Table(
         Column("copies", ColumnType.INT),  # copies made (PUBLISHED); 0 in other rows
         Column("trace_id", ColumnType.TEXT),  # of a message that its publisher wants traced; "" of all others
         Column("parent_id", ColumnType.TEXT),  # as above
+        Column("event_publisher", ColumnType.INT),  # PUBLISHED, in a federation: the event's publisher in its header
+        Column("event_sequence", ColumnType.INT),  # and its sequence there; 0 and 0 where it is no event, and elsewhere
     ),
 )
 """One row per message (PUBLISHED), per message nobody got (FILTERED) and per copy's fate; QoS 0 may be sampled.
 
-A message with a trace has all its rows, whatever its QoS.
+A message with a trace has all its rows, whatever its QoS. An event of a federation is a message of its own at each
+gateway that it comes to; its publisher and sequence (`header.Header.eid`) are the same in the rows of all.
 """
 
 DIGEST = Table(

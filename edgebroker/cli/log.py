@@ -130,6 +130,11 @@ def named(name: str, value: Any) -> Any:
     return value
 
 
+def is_said(name: str, value: Any) -> bool:
+    """Whether a record has anything under *name*: not if it is empty, or no event of a federation."""
+    return bool(value != "" and (value or name not in ("event_publisher", "event_sequence")))
+
+
 def rows_of(header: Header, block: Block) -> Iterator[dict[str, Any]]:
     """The records of *block* as dicts, with where they come from."""
     names = list(block.columns)
@@ -164,7 +169,7 @@ def cat(paths: tuple[Path, ...], table: str, trace_id: str | None, as_json: bool
             if as_json:
                 line = json.dumps(row, ensure_ascii=False)
             else:
-                line = " ".join(f"{name}={named(name, value)}" for name, value in row.items() if value != "")
+                line = " ".join(f"{name}={named(name, value)}" for name, value in row.items() if is_said(name, value))
             sys.stdout.write(line + "\n")
     reading.exit()
 

@@ -198,6 +198,11 @@ class Overhearing:
         """The delivery log, if there is one."""
         self._tracing = tracing
 
+    def stamp(self, event: tuple[int, int]) -> None:
+        """As `DeliveryLog.stamp`."""
+        if self.log is not None:
+            self.log.stamp(event)
+
     def published(
         self,
         now: Instant,

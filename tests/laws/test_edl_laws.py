@@ -97,7 +97,7 @@ def test_rows_are_the_facts_and_samples_keep_messages_whole(
             if qos == 0 and (sample == 0 or message % sample):
                 continue
             if kind == "published":
-                row = (now, message, one, "", f"t/{other}", "", qos, Fate.PUBLISHED, 0, 0, number, 2, "", "")
+                row = (now, message, one, "", f"t/{other}", "", qos, Fate.PUBLISHED, 0, 0, number, 2, "", "", 0, 0)
             elif kind == "filtered":
                 row = (
                     now,
@@ -114,9 +114,28 @@ def test_rows_are_the_facts_and_samples_keep_messages_whole(
                     0,
                     "",
                     "",
+                    0,
+                    0,
                 )
             elif kind == "fate":
-                row = (now, message, one, other, "t", "t/#", qos, 3 + number % 4, number % 3, number, 9, 0, "", "")
+                row = (
+                    now,
+                    message,
+                    one,
+                    other,
+                    "t",
+                    "t/#",
+                    qos,
+                    3 + number % 4,
+                    number % 3,
+                    number,
+                    9,
+                    0,
+                    "",
+                    "",
+                    0,
+                    0,
+                )
             else:
                 continue
             expected[row] += 1

@@ -30,6 +30,7 @@ DOC = (Path(__file__).parents[2] / "docs" / "edl.md").read_text(encoding="utf-8"
 VECTORS = {name: bytes.fromhex(text) for name, text in re.findall(r"```hex (\w+)\n(.*?)```", DOC, re.DOTALL)}
 COLUMNS = re.findall(r"^\| ([\w-]+) \| (INT|INT delta|TEXT) \| `(.*?)` \| `([0-9a-f]+)` \|$", DOC, re.MULTILINE)
 TRACE = Trace("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
+EVENT = (3 << 22 | 1, 41)
 HEADER = Header("gw", "b1", 10, 5_000_000, 1_700_000_000_000_000, "edgebroker 0.1.0")
 
 
@@ -86,6 +87,7 @@ def written() -> bytes:
     log.fate(5_001_400, "probe", "view", 300, 1, "a/b", "a/#", 1, Fate.DELIVERED, Cause.NONE, 1_300, 31)
     log.fate(5_002_000, "probe", "view", 301, 1, "a/b", "a/#", 1, Fate.DROPPED, Cause.REFUSED, 1_900, 31)
     log.filtered(5_002_500, "probe", 302, 1, "c", 0, Cause.NO_SUBSCRIBER, 8)
+    log.stamp(EVENT)
     log.published(5_003_000, "probe", 303, 1, "a/b", 0, 31, 1, TRACE)
     log.matched(5_003_000, "probe", "view", 303, 1, 0)
     log.fate(5_003_200, "probe", "view", 303, 1, "a/b", "a/#", 0, Fate.DELIVERED, Cause.NONE, 200, 31, TRACE)
@@ -150,23 +152,27 @@ def test_the_file_on_the_page_reads_as_told() -> None:
         "copies": [1, 1, 1, 0, 0, 0],
         "trace_id": ["", "", TRACE.trace_id] * 2,
         "parent_id": ["", "", TRACE.parent_id] * 2,
+        "event_publisher": [0, 0, EVENT[0], 0, 0, 0],
+        "event_sequence": [0, 0, EVENT[1], 0, 0, 0],
     }
 
 
-def test_a_file_from_before_there_were_traces_reads_as_one_without() -> None:
+def test_a_file_from_before_there_were_traces_and_events_reads_as_one_without() -> None:
     _, blocks = plain_file(written())
     table, offset, _ = blocks[1]
     data = written()
     head = decode_head(data, offset)
     assert head is not None
     body = cbor2.loads(zlib.decompress(data[offset + 48 : offset + 48 + head.body_bytes]))
-    del body["trace_id"], body["parent_id"]
+    for name in ("trace_id", "parent_id", "event_publisher", "event_sequence"):
+        del body[name]
     older = frame(table, head.sequence, head.rows, cbor2.dumps(body), head.t_first_us, head.t_last_us)
     segment = read_segment(encode_header(HEADER) + older, growing=True)
     assert segment.damage == []
-    none = [""] * head.rows
+    none, zero = [""] * head.rows, [0] * head.rows
     whole = read_segment(data).tables["delivery"]
-    assert segment.tables["delivery"] == {**whole, "trace_id": none, "parent_id": none}
+    without = {"trace_id": none, "parent_id": none, "event_publisher": zero, "event_sequence": zero}
+    assert segment.tables["delivery"] == {**whole, **without}
 
 
 def test_the_product_writes_that_file_up_to_the_choices_of_zlib() -> None:

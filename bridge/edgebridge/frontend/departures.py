@@ -33,6 +33,8 @@ class Departures:
     def take_up(self, peer: str, forward: Forward, now: Instant) -> None:
         """A copy of an earlier run waits: it belongs to a message of this run from now on."""
         publication = publication_of(forward, now)
+        if self._ledger.log is not None:
+            self._ledger.log.stamp(forward.header.eid)
         self._ledger.take_up(now, publication, 1)
         self.leaves(peer, forward.header.eid, publication, now)
 

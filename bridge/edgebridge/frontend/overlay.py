@@ -273,6 +273,8 @@ class Overlay:
             if isinstance(effect, Stamped):
                 self.remembering.stamped(effect.header, publication, now)
         peers = self._perform(effects, now, self.peers.last)
+        if ledger.log is not None:
+            ledger.log.stamp(self.peers.last)
         copies = route.accept(publication, ledger, now, len(peers))
         for peer in peers:
             self.departures.leaves(peer, self.peers.last, publication, now)
@@ -346,9 +348,13 @@ class Overlay:
                 keeping.open_together(now)
                 keeping.is_taking = True
             route = self._node.routes.route(forward.topic)
+            if ledger.log is not None:
+                ledger.log.stamp(forward.header.eid)
             self._delivery.deliver(publication, route.accept(publication, ledger, now, len(event.peers)), now)
             keeping.is_taking = False
         elif event.peers:
+            if ledger.log is not None:
+                ledger.log.stamp(forward.header.eid)
             publication.number = ledger.accept(
                 now, forward.client, 1, forward.topic, forward.qos, len(forward.payload), len(event.peers)
             )

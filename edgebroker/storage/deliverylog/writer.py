@@ -30,6 +30,7 @@ READY_AT_ONCE = 4  # to write and hash a block takes 0.1 ms
 TRACE_CHARS = 48
 _MATCHED = int(Fate.MATCHED)
 _UNTRACED = Trace("", "")
+_NO_EVENT = (0, 0)
 
 
 class DeliveryLog:
@@ -72,6 +73,7 @@ class DeliveryLog:
         self._rows_chars = 0
         self._traces: dict[int, Trace] = {}
         # By message number, of those with rows above: the others pay nothing for it.
+        self._event = _NO_EVENT
         self._digests = Digests()
         self._filters: dict[tuple[str, str], list[int]] = {}
         self._filters_chars = 0
@@ -99,9 +101,14 @@ class DeliveryLog:
         trace: Trace | None = None,
     ) -> None:
         """Messages were accepted; *copies* of each are on their way."""
+        event, self._event = self._event, _NO_EVENT
         self._message(
-            now_us, publisher, first, count, topic, qos, Fate.PUBLISHED, Cause.NONE, payload_bytes, copies, trace
+            now_us, publisher, first, count, topic, qos, Fate.PUBLISHED, Cause.NONE, payload_bytes, copies, trace, event
         )
+
+    def stamp(self, event: tuple[int, int]) -> None:
+        """The message that is accepted next is this *event* of the overlay: publisher and sequence of its header."""
+        self._event = event
 
     def filtered(
         self,
@@ -226,17 +233,19 @@ class DeliveryLog:
         payload_bytes: int,
         copies: int,
         trace: Trace | None,
+        event: tuple[int, int] = _NO_EVENT,
     ) -> None:
         if not self._minute_start <= now_us < self._minute_end:
             self._turn(now_us)
         self._count((publisher, "", qos, fate, cause), first, count)
         if count == 1 and qos and trace is None:
-            self._messages.append((now_us, first, publisher, topic, qos, fate, cause, payload_bytes, copies))
+            self._messages.append((now_us, first, publisher, topic, qos, fate, cause, payload_bytes, copies, *event))
             self._wrote(1, len(publisher) + len(topic))
             return
         for numbers in self._recorded(first, count, qos > 0 or trace is not None):
             self._messages += [
-                (now_us, number, publisher, topic, qos, fate, cause, payload_bytes, copies) for number in numbers
+                (now_us, number, publisher, topic, qos, fate, cause, payload_bytes, copies, *event)
+                for number in numbers
             ]
             if trace is not None:
                 self._note_trace(numbers, trace)
@@ -341,7 +350,7 @@ def make_delivery(
 ) -> ColumnsMaking:
     """The columns of `records.DELIVERY`: rows about messages, then rows about copies; *traces* by message number."""
     m, c = len(messages), len(copies)
-    times, numbers, publishers, topics, qos, fates, causes, sizes, made = columns_of(messages, 9)
+    times, numbers, publishers, topics, qos, fates, causes, sizes, made, origins, sequences = columns_of(messages, 11)
     yield
     c_times, c_numbers, c_publishers, subscribers, c_topics, filters, c_qos, c_fates, c_causes, waits, c_sizes = (
         columns_of(copies, 11)
@@ -367,6 +376,8 @@ def make_delivery(
         made + (0,) * c,
         trace_ids,
         parent_ids,
+        origins + (0,) * c,
+        sequences + (0,) * c,
     )
 
 
