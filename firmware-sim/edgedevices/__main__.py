@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,6 +18,8 @@ from edgedevices.errors import DeviceError, InputInvalid
 
 if TYPE_CHECKING:
     from edgedevices.fleet import Member, Terms
+    from edgedevices.line import Identity
+    from edgedevices.message import Source
 
 EXIT_FAILED = 1
 EXIT_IMPOSSIBLE = 2
@@ -66,7 +69,15 @@ def common(command: Command) -> Command:
         click.option(
             "--drain", type=duration, default="10", show_default=True, help="Wait that long for the last acks."
         ),
-        click.option("--broker", default="127.0.0.1:1883", show_default=True, metavar="HOST:PORT"),
+        click.option(
+            "--broker",
+            "brokers",
+            multiple=True,
+            default=("127.0.0.1:1883",),
+            show_default=True,
+            metavar="HOST:PORT",
+            help="May be repeated: then devices are dealt to brokers in turn.",
+        ),
     ):
         command = option(command)
     return command
@@ -131,7 +142,7 @@ def fleet(
 ) -> None:  # fmt: skip
     """Run a fleet of simulated devices."""
     from edgedevices.device import Dialect, FleetPlan
-    from edgedevices.fleet import Member, Terms
+    from edgedevices.fleet import Terms
     from edgedevices.line import Identity
     from edgedevices.message import Form
 
@@ -148,12 +159,12 @@ def fleet(
         duration_us=_microseconds(seconds),
         world_speed=world_speed,
     )
-    members = [
-        Member(device, Identity(device.name, device.habits.dialect, f"{device.place.topic}/status" if will else None))
+    crew = [
+        (device, Identity(device.name, device.habits.dialect, f"{device.place.topic}/status" if will else None))
         for device in plan.build()
     ]
     terms = Terms(seed, how.pop("drain"), reconnect_every)
-    _run(members, terms, {"profile": profile, "devices": devices, "seed": seed}, **how)
+    _run(crew, terms, {"profile": profile, "devices": devices, "seed": seed}, **how)
 
 
 @main.command()
@@ -224,41 +235,44 @@ def _run_one(
     source: Any, name: str, mqtt: str, about: dict[str, Any], account: Callable[[], dict[str, Any]] = dict, **how: Any
 ) -> None:
     from edgedevices.device import Dialect
-    from edgedevices.fleet import Member, Terms
+    from edgedevices.fleet import Terms
     from edgedevices.line import Identity
 
-    _run([Member(source, Identity(name, Dialect(mqtt)))], Terms(0, how.pop("drain")), about, account, **how)
+    _run([(source, Identity(name, Dialect(mqtt)))], Terms(0, how.pop("drain")), about, account, **how)
 
 
 def _run(
-    members: list[Member],
+    crew: Sequence[tuple[Source, Identity]],
     terms: Terms,
     about: dict[str, Any],
     account: Callable[[], dict[str, Any]] = dict,
     *,
-    broker: str,
+    brokers: tuple[str, ...],
     as_json: bool,
     journal: Path | None,
     progress: bool | None,
 ) -> None:
-    """Run *members*, print the summary, exit with the code that says how it went. account: asked at the end."""
+    """Run *crew*, print the summary, exit with the code that says how it went. account: asked at the end."""
     from edgedevices.address import Address
-    from edgedevices.fleet import Fleet
+    from edgedevices.fleet import Fleet, Member
     from edgedevices.ledger import Ledger
     from edgedevices.progress import progress_for
 
     with _one_line(), _journal(journal) as file:
-        address = Address.parse(broker)
-        address.check_reachable()
+        addresses = [Address.parse(broker) for broker in brokers]
+        for address in addresses:
+            address.check_reachable()
+        members = [Member(*one, address) for one, address in zip(crew, cycle(addresses), strict=False)]
         ledger = Ledger(file)
 
         async def whole_run() -> Any:
-            return await Fleet(address, members, ledger, terms).run(progress_for(progress))
+            return await Fleet(members, ledger, terms).run(progress_for(progress))
 
         result = asyncio.run(whole_run())
     summary = {
         **about,
-        "broker": str(address),
+        "broker": ", ".join(map(str, addresses)),
+        **({"dealt": _dealt(members)} if len(addresses) > 1 else {}),
         "seconds": result.seconds,
         "interrupted": result.interrupted,
         "never_connected": result.never_connected,
@@ -267,6 +281,14 @@ def _run(
     }
     click.echo(json.dumps(summary) if as_json else _in_words(summary))
     sys.exit(EXIT_FAILED if ledger.failed.total() or result.never_connected else 0)
+
+
+def _dealt(members: list[Member]) -> dict[str, list[str]]:
+    """Broker -> its devices."""
+    dealt: dict[str, list[str]] = {}
+    for member in members:
+        dealt.setdefault(str(member.address), []).append(member.identity.device)
+    return dealt
 
 
 def _in_words(summary: dict[str, Any]) -> str:

@@ -26,10 +26,11 @@ PROGRESS_EVERY_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A source of messages and who publishes them."""
+    """A source of messages, who publishes them, and at which broker."""
 
     source: Source
     identity: Identity
+    address: Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +53,18 @@ class Result:
 
 
 class Fleet:
-    """Runs members against one broker until their sources end, `stop` is called or a signal comes."""
+    """Runs members until their sources end, `stop` is called or a signal comes."""
 
-    def __init__(self, address: Address, members: Iterable[Member], ledger: Ledger, terms: Terms) -> None:
-        self._address = address
+    def __init__(self, members: Iterable[Member], ledger: Ledger, terms: Terms) -> None:
         self._ledger = ledger
         self._terms = terms
         self._stop = asyncio.Event()
         self._abort = asyncio.Event()
-        self._crew = [(member.source, self._line(member.identity)) for member in members]
+        self._crew = [(member.source, self._line(member)) for member in members]
 
-    def _line(self, identity: Identity) -> Line:
-        return Line(self._address, identity, self._ledger, Random(f"{self._terms.seed}/line/{identity.device}"))
+    def _line(self, member: Member) -> Line:
+        random = Random(f"{self._terms.seed}/line/{member.identity.device}")
+        return Line(member.address, member.identity, self._ledger, random)
 
     def stop(self) -> None:
         """Stop producing, wait for acknowledgements, disconnect. Said twice: stop waiting too."""
@@ -98,7 +99,7 @@ class Fleet:
                 progress.close()
         connected = sum(line.first_up.is_set() for line in crew)
         if crew and not connected and not interrupted:
-            raise BrokerUnreachable(f"no connection to {self._address}: {crew[0].last_refusal}")
+            raise BrokerUnreachable(f"no connection to {crew[0].address}: {crew[0].last_refusal}")
         return Result(round(monotonic() - started, 3), len(crew) - connected, interrupted)
 
     async def _produce(self, source: Source, line: Line) -> None:

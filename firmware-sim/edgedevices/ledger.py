@@ -97,6 +97,7 @@ class Ledger:
             "form": message.form.value,
             "payload": message.body,
             "outcome": outcome,
+            "sent_us": message.sent_us,
         }
         if cause is not None:
             record["cause"] = cause

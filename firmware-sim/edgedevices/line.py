@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
+from time import monotonic_ns
 from typing import Any
 
 from paho.mqtt.client import Client, MQTTMessageInfo
@@ -55,7 +56,8 @@ class Line:
     """
 
     def __init__(self, address: Address, identity: Identity, ledger: Ledger, random: Random) -> None:
-        self._address = address
+        self.address = address
+        """Where the broker is."""
         self._identity = identity
         self._ledger = ledger
         self._random = random
@@ -210,6 +212,7 @@ class Line:
 
     def _publish(self, message: Message) -> None:
         payload = message.payload()
+        message = replace(message, sent_us=monotonic_ns() // 1_000)
         self._ledger.payload_bytes += len(payload)
         info = self._client.publish(message.topic, payload, message.qos, message.retain)
         if message.qos > 0 and info.rc != MQTTErrorCode.MQTT_ERR_QUEUE_SIZE:
@@ -254,8 +257,8 @@ class Line:
             will = identity.status("offline")
             client.will_set(will.topic, will.payload(), will.qos, will.retain)
         client.connect_async(
-            self._address.host,
-            self._address.port,
+            self.address.host,
+            self.address.port,
             KEEP_ALIVE_S,
             properties=self._expiry(PacketTypes.CONNECT, SESSION_EXPIRY_S),
         )

@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 
 import cbor2
 
-from edgebroker.instants import Duration
+from edgebroker.instants import Duration, Instant
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 Body: TypeAlias = dict[str, Json]
@@ -43,6 +43,8 @@ class Message:
     form: Form
     qos: int
     retain: bool = False
+    sent_us: Instant | None = None
+    """When it was first given to a connection, by this machine's monotonic clock; None before."""
 
     def payload(self) -> bytes:
         """The bytes that travel."""

@@ -57,7 +57,7 @@ def test_published_is_the_sum_of_the_fates(fates: list[tuple[int, str | None]]) 
 def test_a_journal_line_holds_the_whole_message() -> None:
     journal = io.StringIO()
     body = {"device": "m", "seq": 3, "site": "Süd", "axes": [1, 2.5]}
-    Ledger(journal).send(Message("m", 3, "a/b", body, Form.CBOR, 0, retain=True))
+    Ledger(journal).send(Message("m", 3, "a/b", body, Form.CBOR, 0, retain=True, sent_us=1_000))
     assert json.loads(journal.getvalue()) == {
         "topic": "a/b",
         "qos": 0,
@@ -67,6 +67,7 @@ def test_a_journal_line_holds_the_whole_message() -> None:
         "form": "cbor",
         "payload": body,
         "outcome": "sent",
+        "sent_us": 1_000,
     }
 
 
