@@ -29,8 +29,8 @@ help: ## this list
 
 setup: $(BUILT) ## create .venv and install edgebroker with everything it can use
 
-demo: setup ## a gateway, 41 devices, five subscribers and a Spark report, in about a minute
-	$(BIN)/python -m edgebroker demo
+demo: setup ## nine gateways at three sites, one of them killed, and the audit, in about a minute
+	$(BIN)/python -m edgebroker demo --sites 3 --gateways 3
 
 # Lint and the pure run come first: the last thing printed is the summary of the whole suite.
 test: lint pure-test ## everything that must pass: ruff, mypy, the quick suite in pure Python, the whole suite

@@ -1,4 +1,4 @@
-"""`edgebroker demo`: a gateway, devices and subscribers on this machine, and two audits of what came of it."""
+"""`edgebroker demo`: one gateway or a federation of them on this machine, with devices, subscribers and audits."""
 
 from __future__ import annotations
 
@@ -14,8 +14,13 @@ import click
 
 from edgebroker.cli import Refused
 from edgebroker.cli.connection import run
+from edgebroker.cli.demo.federation.board import Board, board
+from edgebroker.cli.demo.federation.folder import clear as clear_sites
+from edgebroker.cli.demo.federation.layout import SITES
+from edgebroker.cli.demo.federation.play import Plan as SitesPlan
+from edgebroker.cli.demo.federation.play import Play as SitesPlay
 from edgebroker.cli.demo.play import Plan, Play, clear
-from edgebroker.cli.demo.view import view_for
+from edgebroker.cli.demo.view import View, view_for
 from edgebroker.cli.demo.wishes import WISHES
 from edgebroker.errors import EdgebrokerError
 
@@ -23,12 +28,19 @@ __all__ = ["command"]
 
 EXIT_FAILED: Final = 1
 NEEDED: Final = {"paho": "sim", "psutil": "sim", "pyspark": "analytics", "pyarrow": "analytics"}
-"""Package -> the extra that brings it. Only the processes we start import them."""
+NEEDED_BY_SITES: Final = {"paho": "sim"}
+"""Package -> the extra that brings it."""
+SECONDS: Final = 20.0
+SITES_SECONDS: Final = 30.0
 
 
-@click.command("demo", short_help="A gateway, devices, subscribers and a report, in one go.")
+@click.command("demo", short_help="Gateways, devices, subscribers and audits, in one go.")
+@click.option("--sites", type=click.IntRange(1, len(SITES)), default=1, show_default=True, help="How many sites.")
 @click.option(
-    "--seconds", type=click.FloatRange(1, 3_600), default=20.0, show_default=True, help="How long to publish."
+    "--gateways", type=click.IntRange(1, 5), default=1, show_default=True, help="How many gateways each site has."
+)
+@click.option(
+    "--seconds", type=click.FloatRange(1, 3_600), help="How long to publish.  [default: 20; with several gateways 30]"
 )
 @click.option("--devices", type=click.IntRange(1, 1_000), default=40, show_default=True, help="Simulated devices.")
 @click.option(
@@ -41,34 +53,51 @@ NEEDED: Final = {"paho": "sim", "psutil": "sim", "pyspark": "analytics", "pyarro
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("demo-output"),
     show_default=True,
-    help="Where logs, journals and the report go; an earlier demo's files in it are replaced.",
+    help="Where logs and the report go; an earlier demo's files in it are replaced.",
 )
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object at the end.")
-def command(seconds: float, devices: int, rate: float, seed: int, folder: Path, as_json: bool) -> None:
-    """Run a gateway with devices and five subscribers, stop them, and account for every message.
+def command(
+    sites: int, gateways: int, seconds: float | None, devices: int, rate: float, seed: int, folder: Path, as_json: bool
+) -> None:
+    """Run gateways with devices and subscribers, stop them, and account for every message.
 
-    Two audits must agree: one compares what the devices noted with what the subscribers received and asks the broker
-    nothing; the other is the Spark report on the broker's delivery log.
+    With one gateway two audits must agree: one compares what the devices noted with what the subscribers received and
+    asks the broker nothing; the other is the Spark report on the broker's delivery log.
 
-    Exit code: 0 if both find no loss, duplicate or wrong delivery; 1 otherwise; 2 if the demo cannot run here.
-    """
-    missing = [package for package in NEEDED if find_spec(package) is None]
+    \b
+    edgebroker demo --sites 3 --gateways 3
+
+    joins nine gateways over uplinks of 10 ms. While devices publish, an uplink is squeezed and a gateway is killed with
+    SIGKILL and started again. The audit holds what devices and subscribers say, and all delivery logs, against each
+    other, and compares what crossed the uplinks with what bridges by topic would have sent.
+
+    Exit code: 0 if there is no loss, duplicate or wrong delivery; 1 otherwise; 2 if the demo cannot run here.
+    """  # noqa: D301 - click reads \b, the character: keep the lines below it as they are
+    if sites == 1 and gateways > 1:
+        raise click.UsageError("--gateways is for each of several sites: give --sites 2 or more too")
+    needed = NEEDED if sites == 1 else NEEDED_BY_SITES
+    missing = [package for package in needed if find_spec(package) is None]
     if missing:
-        extras = ",".join(sorted({NEEDED[package] for package in missing}))
+        extras = ",".join(sorted({needed[package] for package in missing}))
         raise Refused(f"the demo needs {', '.join(missing)}: pip install 'edgebroker[{extras}]'")
     try:
-        clear(folder)
+        (clear if sites == 1 else clear_sites)(folder)
     except OSError as error:
         raise Refused(f"--dir: cannot write in {folder}: {error.strerror}") from None
-    run(_play(Plan(seconds, devices, rate, seed, folder), as_json))
+    if sites == 1:
+        view = view_for(WISHES)
+        run(_play(Play(Plan(seconds or SECONDS, devices, rate, seed, folder), view), view, as_json))
+    else:
+        table = board()
+        plan = SitesPlan(seconds or SITES_SECONDS, sites, gateways, devices, rate, seed, folder)
+        run(_play(SitesPlay(plan, table), table, as_json))
 
 
-async def _play(plan: Plan, as_json: bool) -> int:
+async def _play(play: Play | SitesPlay, view: View | Board, as_json: bool) -> int:
     # A closed terminal ends us as SIGTERM does; our processes have left the terminal and would go on for ever.
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, os.kill, os.getpid(), signal.SIGTERM)
-    view = view_for(WISHES)
     try:
-        outcome = await Play(plan, view).run()
+        outcome = await play.run()
     except EdgebrokerError as error:
         view.close()
         if as_json:

@@ -7,7 +7,7 @@ name and a number, so that an altered message is both missing and unknown.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -25,7 +25,10 @@ Key: TypeAlias = tuple[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A message as its device noted it. `device` is also the MQTT client identifier; `outcome` as in the journal."""
+    """A message as its device noted it. `device` is also the MQTT client identifier; `outcome` as in the journal.
+
+    sent_us: when it was sent first, by this machine's monotonic clock; None if that is not known.
+    """
 
     device: str
     seq: int | None
@@ -34,6 +37,7 @@ class Publication:
     qos: int
     retain: bool
     outcome: str
+    sent_us: int | None = None
 
     @property
     def key(self) -> Key:
@@ -51,11 +55,13 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A message as a subscriber got it."""
+    """A message as a subscriber got it. at_us: when, by this machine's monotonic clock. is_again: with DUP set."""
 
     topic: str
     payload: bytes
     qos: int
+    at_us: int = 0
+    is_again: bool = False
 
     @property
     def key(self) -> Key:
@@ -83,6 +89,8 @@ class Account:
     """Received after a later message of the same device, topic and QoS."""
     repeated: int = 0
     """Copies with QoS 1 that came again after a broken connection, as QoS 1 allows."""
+    overtaken: int = 0
+    """Copies that came after a later message, having gone around a link that was down, as docs/overlay.md allows."""
 
     @property
     def is_right(self) -> bool:
@@ -91,11 +99,17 @@ class Account:
 
 
 def audit(
-    wish: Wish, publications: Sequence[Publication], receipts: Iterable[Receipt], *, reconnected: bool = False
+    wish: Wish,
+    publications: Sequence[Publication],
+    receipts: Iterable[Receipt],
+    *,
+    may_repeat: Callable[[Publication, Receipt], bool] = lambda publication, receipt: False,
+    went_around: Callable[[Publication], bool] = lambda publication: False,
 ) -> Account:
     """Hold *receipts* of the subscriber with this *wish*, in the order they came, against *publications*.
 
-    reconnected: some publisher's connection broke, so that it may have sent a QoS 1 message twice.
+    may_repeat: whether a copy with QoS 1 may come again, because a connection broke before it was acknowledged.
+    went_around: whether later messages may overtake it, because it may have gone around a link that was down.
     """
     account = Account(wish)
     published = {publication.key: publication for publication in publications}
@@ -103,7 +117,7 @@ def audit(
     possible: Counter[Key] = Counter()
     for publication in _candidates(wish, publications):
         account.candidates += 1
-        if _accepts(wish, publication):
+        if accepts(wish, publication):
             account.wanted += 1
             possible[publication.key] += 1
             due[publication.key] += publication.is_due
@@ -120,13 +134,15 @@ def audit(
         elif receipt.qos != min(found.qos, wish.qos):
             account.wrong.append(f"delivered with QoS {receipt.qos}, not {min(found.qos, wish.qos)}: {found}")
         elif seen[receipt.key] > possible[receipt.key]:
-            if reconnected and receipt.qos == 1:
+            if receipt.qos == 1 and may_repeat(found, receipt):
                 account.repeated += 1
             else:
                 account.duplicates.append(str(found))
         elif found.seq is not None:
             line = found.device, found.topic, found.qos
-            if found.seq < last[line]:
+            if found.seq < last[line] and went_around(found):
+                account.overtaken += 1
+            elif found.seq < last[line]:
                 account.reordered.append(f"{found} after #{last[line]}")
             last[line] = max(last[line], found.seq)
     account.lost += [str(published[key]) for key, count in due.items() for _ in range(count - seen[key])]
@@ -137,7 +153,7 @@ def _candidates(wish: Wish, publications: Iterable[Publication]) -> Iterable[Pub
     return (publication for publication in publications if wish.topic_filter.matches(publication.topic))
 
 
-def _accepts(wish: Wish, publication: Publication) -> bool:
+def accepts(wish: Wish, publication: Publication) -> bool:
     """Whether the wish's content filter is true for *publication*; asked of the tree as written, without an index."""
     if wish.content_filter is None:
         return True

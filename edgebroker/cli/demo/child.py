@@ -32,6 +32,11 @@ class Child:
         self._log = log
 
     @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    @property
     def returncode(self) -> int | None:
         """The exit code; None while it runs."""
         return self._process.returncode

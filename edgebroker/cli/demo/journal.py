@@ -43,6 +43,7 @@ def _publication(record: dict[str, Any]) -> Publication:
         qos=record["qos"],
         retain=record["retain"],
         outcome=record["outcome"],
+        sent_us=record.get("sent_us"),
     )
 
 

@@ -96,7 +96,8 @@ class Play:
             publications = [publication for path in self._journals for publication in read_journal(path)]
             reconnected = any(summary["reconnects"] for summary in summaries)
             accounts = [
-                audit(one.wish, publications, one.receipts, reconnected=reconnected) for one in self._subscribers
+                audit(one.wish, publications, one.receipts, may_repeat=lambda *_: reconnected)
+                for one in self._subscribers
             ]
             report = await self._reported(reporting)
         self._check(summaries, publications)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
-from edgebroker.overlay.draft import Draft, DraftGateway, Site
+from edgebroker.overlay.draft import Draft, DraftGateway, DraftLink, Site
 from edgebroker.overlay.topology import Topology
 
 
@@ -29,6 +29,8 @@ def _lines(draft: Draft) -> Iterator[str]:
         yield from _table("[[site]]", _site(site))
     for gateway in draft.gateways:
         yield from _table("[[gateway]]", _gateway(gateway))
+    for link in draft.links:
+        yield from _table("[[link]]", _link(link))
 
 
 def _site(site: Site) -> dict[str, object]:
@@ -44,6 +46,11 @@ def _gateway(gateway: DraftGateway) -> dict[str, object]:
         "positions": gateway.positions,
         "address": address,
     }
+
+
+def _link(link: DraftLink) -> dict[str, object]:
+    address = {"address": ", ".join(map(str, link.address))} if link.address else {}
+    return {"between": link.between, "dials": link.dials, **address}
 
 
 def _table(header: str, values: dict[str, object]) -> Iterable[str]:

@@ -1,0 +1,136 @@
+"""A gateway of the demo's federation: a process that may be killed and started again at the same place."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from edgebroker.cli.demo.child import Child, child
+from edgebroker.cli.demo.federation.layout import HOST
+from edgebroker.cli.demo.play import listening
+from edgebroker.cli.httpaddress import HttpAddress
+from edgebroker.cli.inquiry import BadAnswer, Inquiree, NoAnswer, ask
+
+LIVE_CLASSES: Final = ("live", "backlog", "bulk")
+"""The classes of a link in which events travel."""
+
+
+class Member:
+    """One gateway. `links` and `status` are its last answers; empty before the first."""
+
+    def __init__(self, name: str, topology: Path, folder: Path, data: Path) -> None:
+        """*folder*: for its log and what it says; *data*: for its journal."""
+        self.name = name
+        self.port = 0
+        self.links: dict[str, Any] = {}
+        self.status: dict[str, Any] = {}
+        self.starts = 0
+        self.memory_peak_bytes = 0
+        self._topology = topology
+        self._folder = folder
+        self._data = data / name
+        self._http = 0
+        self._child: Child | None = None
+        self._stack = AsyncExitStack()
+        self._events: dict[tuple[int, str], int] = {}
+
+    @property
+    def log(self) -> Path:
+        """Its delivery log."""
+        return self._folder / "log" / self.name
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process."""
+        return self._child is not None and self._child.returncode is None
+
+    async def start(self) -> None:
+        """Start it, at the ports that it had before. Raises ChildFailed."""
+        self.starts += 1
+        self._child = await self._stack.enter_async_context(
+            child(
+                f"{self.name}-{self.starts}",
+                self._folder,
+                *("edgebroker", "run", "--json", "--host", HOST, "--port", str(self.port)),
+                *("--http", str(self._http), "--topology", str(self._topology), "--name", self.name),
+                *("--data", str(self._data), "--log-dir", str(self.log)),
+            )
+        )
+        self.port = await listening(self._child)
+        self._http = self._child.answer()["http"]["port"]
+
+    async def kill(self) -> None:
+        """End it as a power cut would: SIGKILL."""
+        assert self._child is not None
+        self._look_at_memory()
+        self._child.kill()
+        await self._child.wait()
+        self.links, self.status = {}, {}
+
+    async def end(self) -> int:
+        """Ask it to end, and wait. The exit code."""
+        assert self._child is not None
+        self._look_at_memory()
+        return await self._child.end()
+
+    def kill_now(self) -> None:
+        """End the process, if there is one, without waiting."""
+        if self._child is not None:
+            self._child.kill()
+
+    def last_words(self) -> str:
+        """How it ended and what it said last."""
+        assert self._child is not None
+        return self._child.last_words()
+
+    async def close(self) -> None:
+        """See that there is no process any more."""
+        await self._stack.aclose()
+
+    # -- looking at it ------------------------------------------------------------------------------------------
+
+    async def look(self) -> None:
+        """Ask it how it is. One that does not answer keeps its last answers."""
+        if not self.is_running:
+            return
+        self._look_at_memory()
+        asked, start = Inquiree(HttpAddress(HOST, self._http)), self.starts
+        try:
+            links = await asyncio.to_thread(ask, asked, "/links")
+            status = await asyncio.to_thread(ask, asked, "/status", limit=1)
+        except (NoAnswer, BadAnswer):
+            return
+        if start == self.starts and self.is_running:
+            self.links, self.status = links, status
+            for row in links["links"]:
+                sent = sum(row["queues"][name]["sent"] for name in LIVE_CLASSES)
+                self._events[start, row["peer"]] = sent
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no event waited for a peer, or for its answer, at the last look."""
+        rows = self.links.get("links", ())
+        return bool(rows) and not any(
+            row["queues"][name]["waiting"] + row["queues"][name]["unacknowledged"]
+            for row in rows
+            for name in LIVE_CLASSES
+        )
+
+    def events_to(self, peer: str) -> int:
+        """Events sent to *peer* in all runs, as of the last look at each."""
+        return sum(count for (_, name), count in self._events.items() if name == peer)
+
+    def _look_at_memory(self) -> None:
+        """The most that the process has had in memory at once; only Linux tells it."""
+        if self._child is None:
+            return
+        try:
+            status = Path(f"/proc/{self._child.pid}/status").read_text(encoding="ascii")
+        except OSError:
+            return
+        for line in status.splitlines():
+            name, _, rest = line.partition(":")
+            if name == "VmHWM":
+                self.memory_peak_bytes = max(self.memory_peak_bytes, int(rest.split()[0]) * 1024)

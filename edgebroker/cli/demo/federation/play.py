@@ -1,0 +1,327 @@
+"""The demo of a federation in order: gateways, subscribers, devices and two mishaps; then all ends, and is audited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import Any, Final
+
+from edgebroker.cli.demo.audit import Key, Publication, accepts, audit
+from edgebroker.cli.demo.child import Child, ChildFailed, child
+from edgebroker.cli.demo.federation.board import Board, GatewayRow, State, UplinkRow
+from edgebroker.cli.demo.federation.books import Books
+from edgebroker.cli.demo.federation.bridges import alternatives
+from edgebroker.cli.demo.federation.folder import JOURNAL, TOPOLOGY
+from edgebroker.cli.demo.federation.layout import HOST, Layout, Pair, Road
+from edgebroker.cli.demo.federation.listener import Listener
+from edgebroker.cli.demo.federation.member import Member
+from edgebroker.cli.demo.federation.mishaps import Mishaps
+from edgebroker.cli.demo.federation.outcome import Crossing, Outcome
+from edgebroker.cli.demo.federation.relay import Relay
+from edgebroker.cli.demo.federation.wishes import WISHES
+from edgebroker.cli.demo.journal import Growth, read_journal
+from edgebroker.cli.demo.play import DEVICES_S_MAX, alongside
+from edgebroker.cli.topology.tomltext import toml_text
+
+UPLINK_S: Final = 0.010
+"""The delay of a link between sites: a leased line of some hundred kilometres."""
+MEET_S_MAX: Final = 30.0
+SPREAD_S: Final = 0.5  # interests are told from gateway to gateway of a site, in milliseconds
+QUIET_S: Final = 1.0
+QUIET_S_MAX: Final = 60.0  # what waited at a squeezed uplink, and devices that dial again after 15 s
+LOOK_EVERY_S: Final = 1.0
+SHOW_EVERY_S: Final = 0.25
+UNPROMISED: Final = "unpromised"
+"""The outcome of what nobody promises: QoS 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the user asked for. rate: messages per second and device."""
+
+    seconds: float
+    sites: int
+    gateways: int
+    devices: int
+    rate: float
+    seed: int
+    folder: Path
+
+
+class Play:
+    """One run of a plan, whose folder is clear."""
+
+    def __init__(self, plan: Plan, board: Board) -> None:
+        self._plan = plan
+        self._board = board
+        self._layout = layout = Layout(plan.sites, plan.gateways)
+        self._topology = plan.folder / TOPOLOGY
+        self._members: dict[str, Member] = {}
+        self._relays = {pair: Relay(pair, layout.address(pair[1]), UPLINK_S) for pair in layout.uplinks}
+        self._listeners = [Listener(wish, place) for wish, place in zip(WISHES, layout.places(), strict=False)]
+        self._journal = plan.folder / JOURNAL
+        self._mishaps = Mishaps(plan.seconds, self._relays, self._meet, board.say)
+        self._troubles: list[str] = []
+
+    async def run(self) -> Outcome:
+        """All of it. Raises EdgebrokerError where there is no sense in going on."""
+        began = monotonic()
+        try:
+            async with AsyncExitStack() as stack:
+                data = Path(stack.enter_context(TemporaryDirectory(prefix="edgebroker-demo-")))
+                stack.push_async_callback(self._stop)
+                await self._connect(stack, data)
+                async with alongside(self._look()):
+                    await self._meet()
+                    async with AsyncExitStack() as subscriptions:
+                        for listener in self._listeners:
+                            port = self._members[listener.gateway].port
+                            await subscriptions.enter_async_context(listener.listening(port))
+                        await asyncio.sleep(SPREAD_S)
+                        summary = await self._traffic()
+                        if not await self._quiet():
+                            self._troubles.append("messages still wait or arrive long after the devices have stopped")
+                await asyncio.gather(*(member.look() for member in self._members.values()))
+                await self._end()
+        finally:
+            self._board.close()
+        self._board.say("all stopped; now the audits")
+        return self._outcome(monotonic() - began, summary)
+
+    # -- gateways -----------------------------------------------------------------------------------------------
+
+    async def _connect(self, stack: AsyncExitStack, data: Path) -> None:
+        """Start everything; journals are in *data*. Relays first: the topology names their ports."""
+        for relay in self._relays.values():
+            await stack.enter_async_context(relay.open())
+        draft = self._layout.with_relays({pair: relay.port for pair, relay in self._relays.items()})
+        self._topology.write_text(toml_text(draft), encoding="utf-8")
+        self._board.say(
+            f"{len(self._members)} gateways at {self._plan.sites} sites ({', '.join(self._layout.sites)}), joined by"
+            f" {len(self._relays)} uplinks of {1_000 * UPLINK_S:g} ms; Ctrl-C ends everything"
+        )
+        for one in self._layout.gateways:
+            self._members[one.name] = Member(one.name, self._topology, self._plan.folder, data)
+        await asyncio.gather(*(member.start() for member in self._members.values()))
+
+    async def _meet(self) -> None:
+        """Wait until all links are up. Raises ChildFailed."""
+        give_up = monotonic() + MEET_S_MAX
+        while not all(
+            member.links and all(row["up"] for row in member.links["links"]) for member in self._members.values()
+        ):
+            if monotonic() > give_up:
+                apart = [
+                    f"{name} and {row['peer']}: {row['reason'] or 'no answer'}"
+                    for name, member in self._members.items()
+                    for row in member.links.get("links", ())
+                    if not row["up"]
+                ]
+                raise ChildFailed(f"gateways do not meet within {MEET_S_MAX:.0f} s: {'; '.join(apart[:3])}")
+            await asyncio.sleep(SHOW_EVERY_S)
+
+    async def _look(self) -> None:
+        """Ask all gateways how they are, again and again, until cancelled."""
+        while True:
+            await asyncio.gather(*(member.look() for member in self._members.values()))
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _end(self) -> None:
+        members = list(self._members.values())
+        for member, code in zip(members, await asyncio.gather(*(one.end() for one in members)), strict=True):
+            if code != 0:
+                self._troubles.append(member.last_words())
+
+    async def _stop(self) -> None:
+        """See that nothing is left of the gateways, whatever happened."""
+        for member in self._members.values():
+            member.kill_now()
+        await asyncio.gather(*(member.close() for member in self._members.values()))
+
+    # -- traffic ------------------------------------------------------------------------------------------------
+
+    async def _traffic(self) -> dict[str, Any]:
+        """Run the devices, and the mishaps while they publish. What the devices sum up."""
+        plan = self._plan
+        self._board.say(
+            f"{plan.devices} devices for {plan.seconds:g} s, {len(self._listeners)} subscribers at other gateways"
+        )
+        victim = self._members[self._victim()]
+        async with self._fleet() as fleet, alongside(self._watch()):
+            mishaps = asyncio.create_task(self._mishaps.happen(victim))
+            try:
+                async with asyncio.timeout(plan.seconds + DEVICES_S_MAX):
+                    await fleet.wait()
+                await mishaps  # the gateway that was killed is there again, and joined
+            except TimeoutError:
+                raise ChildFailed(fleet.last_words()) from None
+            finally:
+                mishaps.cancel()
+                await asyncio.gather(mishaps, return_exceptions=True)
+            return fleet.answer()
+
+    @asynccontextmanager
+    async def _fleet(self) -> AsyncIterator[Child]:
+        plan = self._plan
+        arguments = ["--devices", str(plan.devices), "--rate", f"{plan.rate:g}", "--seconds", f"{plan.seconds:g}"]
+        arguments += ["--profile", "cold-chain", "--payload", "mixed", "--seed", str(plan.seed), "--json"]
+        arguments += ["--no-progress", "--drain", "20", "--journal", str(self._journal)]
+        for member in self._members.values():
+            arguments += ["--broker", f"{HOST}:{member.port}"]
+        async with child("fleet", plan.folder, "edgedevices", "fleet", *arguments) as fleet:
+            yield fleet
+
+    def _victim(self) -> str:
+        """The gateway that will be killed: of those with a subscriber of QoS 2, the one that most of its site need."""
+        places = [listener.gateway for listener in self._listeners if listener.wish.qos == 2]
+        return max(places, key=lambda name: len(self._layout.topology.gateway(name).neighbours))
+
+    async def _watch(self) -> None:
+        """Show how it goes, until cancelled."""
+        began, growth = monotonic(), Growth(self._journal)
+        while True:
+            heard = [(one.wish.name, len(one.receipts)) for one in self._listeners]
+            gateways = [self._gateway_row(member) for member in self._members.values()]
+            uplinks = [self._uplink_row(pair, group) for pair, group in self._between().items()]
+            self._board.show(State(monotonic() - began, growth.lines(), heard, gateways, uplinks))
+            await asyncio.sleep(SHOW_EVERY_S)
+
+    def _gateway_row(self, member: Member) -> GatewayRow:
+        status, links = member.status, member.links.get("links", ())
+        down = sum(not row["up"] for row in links)
+        state = "killed" if not member.is_running else "starts" if not status else f"{down} down" if down else "up"
+        return GatewayRow(
+            member.name,
+            state,
+            status["sessions"]["connected"] if status else 0,
+            status["messages"]["published"] if status else 0,
+            status["copies"]["delivered"] if status else 0,
+            sum(row["waiting"] for row in links),
+            member.memory_peak_bytes,
+        )
+
+    def _uplink_row(self, pair: Pair, group: list[Relay]) -> UplinkRow:
+        squeezed = sum(relay.bytes_per_s is not None for relay in group)
+        state = f"{squeezed} of {len(group)} squeezed" if squeezed else "up"
+        return UplinkRow("-".join(pair), self._events(pair), sum(relay.total for relay in group), state)
+
+    def _between(self) -> dict[Pair, list[Relay]]:
+        """The uplinks by the sites that they join."""
+        found: defaultdict[Pair, list[Relay]] = defaultdict(list)
+        for pair, relay in self._relays.items():
+            found[self._layout.sites_of(pair)].append(relay)
+        return dict(found)
+
+    def _events(self, sites: Pair) -> int:
+        """Events that crossed between two sites, both ways."""
+        return sum(
+            self._members[one].events_to(other) + self._members[other].events_to(one)
+            for one, other in self._relays
+            if self._layout.sites_of((one, other)) == sites
+        )
+
+    async def _quiet(self) -> bool:
+        """Wait until nothing waits for a peer and nobody has got anything for QUIET_S; False if that never comes."""
+        give_up = monotonic() + QUIET_S_MAX
+        received, since = -1, monotonic()
+        while monotonic() - since < QUIET_S:
+            if monotonic() > give_up:
+                return False
+            await asyncio.sleep(SHOW_EVERY_S)
+            waiting = any(not member.is_idle for member in self._members.values())
+            now_received = sum(len(listener.receipts) for listener in self._listeners)
+            if waiting or now_received != received:
+                received, since = now_received, monotonic()
+        return True
+
+    # -- judging ------------------------------------------------------------------------------------------------
+
+    def _outcome(self, seconds: float, summary: dict[str, Any]) -> Outcome:
+        publications = read_journal(self._journal)
+        ports = {f"{HOST}:{member.port}": name for name, member in self._members.items()}
+        origins = {device: ports[broker] for broker, names in summary["dealt"].items() for device in names}
+        self._check(summary, publications)
+        promised = [replace(one, outcome=one.outcome if one.qos else UNPROMISED) for one in publications]
+        mishaps = self._mishaps
+
+        def may_repeat(listener: Listener) -> Callable[[Publication, Any], bool]:
+            return lambda one, _: listener.has_broken or origins[one.device] == mishaps.victim
+
+        def went_around(one: Publication) -> bool:
+            return one.sent_us is not None and mishaps.went_around(one.sent_us)
+
+        accounts = [
+            audit(one.wish, promised, one.receipts, may_repeat=may_repeat(one), went_around=went_around)
+            for one in self._listeners
+        ]
+        wishes: defaultdict[str, list[Any]] = defaultdict(list)
+        for listener in self._listeners:
+            wishes[self._layout.site(listener.gateway)].append(listener.wish)
+        between = self._between()
+        instead = alternatives(
+            {pair: len(group) for pair, group in between.items()},
+            publications,
+            lambda one: self._layout.site(origins[one.device]),
+            wishes,
+        )
+        return Outcome(
+            seconds=seconds,
+            gateways=len(self._members),
+            devices=self._plan.devices,
+            publications=publications,
+            accounts=accounts,
+            at={one.wish.name: one.gateway for one in self._listeners},
+            missed=sum(_missed(one, publications) for one in self._listeners),
+            books=Books.read({name: member.log for name, member in self._members.items()}),
+            crossings={
+                pair: Crossing(sum(relay.total for relay in group), self._events(pair), instead[pair])
+                for pair, group in between.items()
+            },
+            memory={name: member.memory_peak_bytes for name, member in self._members.items()},
+            delays=self._delays(publications, origins),
+            uplink_us=round(UPLINK_S * 1_000_000),
+            events=mishaps.told,
+            troubles=tuple(self._troubles),
+        )
+
+    def _delays(self, publications: list[Publication], origins: dict[str, str]) -> dict[Road, list[int]]:
+        """How long messages took, but for those of times of trouble."""
+        sent: dict[Key, Publication] = {one.key: one for one in publications}
+        found: defaultdict[Road, list[int]] = defaultdict(list)
+        for listener in self._listeners:
+            for receipt in listener.receipts:
+                one = sent.get(receipt.key)
+                if one is not None and one.sent_us is not None and self._mishaps.is_calm(one.sent_us):
+                    road = self._layout.road(origins[one.device], listener.gateway, receipt.qos)
+                    found[road].append(receipt.at_us - one.sent_us)
+        return dict(found)
+
+    def _check(self, summary: dict[str, Any], publications: list[Publication]) -> None:
+        """Whether the devices all took part, gave nothing up that is promised, and noted what they counted."""
+        if summary["never_connected"]:
+            self._troubles.append(f"{summary['never_connected']} devices never got a connection")
+        failed = sum(bool(one.qos) and not one.is_due for one in publications)
+        if failed:
+            self._troubles.append(f"{failed:,} messages with QoS 1 or 2 were given up by their devices")
+        if summary["published"] != len(publications):
+            noted = f"and note {len(publications):,} in the journal"
+            self._troubles.append(f"devices count {summary['published']:,} messages, {noted}")
+
+
+def _missed(listener: Listener, publications: list[Publication]) -> int:
+    """Messages with QoS 0 that left their device, that the listener asks for, and that it did not get."""
+    wish, seen = listener.wish, {receipt.key for receipt in listener.receipts}
+    return sum(
+        not one.qos
+        and one.is_due
+        and wish.topic_filter.matches(one.topic)
+        and accepts(wish, one)
+        and one.key not in seen
+        for one in publications
+    )

@@ -1,0 +1,113 @@
+"""An uplink of the demo: what lies between two gateways, with the delay and the rate of a line between towns."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+from edgebroker.cli.demo.federation.layout import HOST, Pair
+from edgebroker.overlay.address import Address
+
+CHUNK_BYTES: Final = 16 * 1024
+CHUNK_S: Final = 0.1
+"""A squeezed line takes as many bytes at once as it carries in this time: then it is evenly slow."""
+KERNEL_BYTES: Final = 16_384  # what a squeezed line does not take yet shall wait with its sender, and not in the system
+UNDER_WAY_MAX: Final = 64
+
+
+class Relay:
+    """Passes on what comes, after `delay_s` and no faster than `bytes_per_s`, and counts it.
+
+    `carried`: bytes of TCP's payload by the gateway that sent them, since the start: everything that gateways say.
+    """
+
+    def __init__(self, ends: Pair, address: Address, delay_s: float) -> None:
+        """*ends*: who dials, and who awaits at *address*."""
+        self.ends = ends
+        self.delay_s = delay_s
+        self.bytes_per_s: float | None = None
+        self.carried = dict.fromkeys(ends, 0)
+        self.port = 0
+        self._address = address
+        self._calls: set[asyncio.Task[None]] = set()
+
+    @property
+    def total(self) -> int:
+        """Both ways together."""
+        return sum(self.carried.values())
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Listen at `port`, until the block is left."""
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BYTES)
+        listener.bind((HOST, 0))
+        self.port = listener.getsockname()[1]
+        server = await asyncio.start_server(self._came, sock=listener)
+        try:
+            yield
+        finally:
+            server.close()
+            for call in self._calls:
+                call.cancel()
+            await asyncio.gather(*self._calls, return_exceptions=True)
+
+    async def _came(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._calls.add(task)
+        try:
+            with suppress(OSError, asyncio.CancelledError):  # the relay ends as its connections do
+                await self._call(reader, writer)
+        finally:
+            writer.transport.abort()
+            self._calls.discard(task)
+
+    async def _call(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, until either end hangs up. Raises OSError."""
+        line = socket.socket()
+        line.setblocking(False)
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BYTES)
+        await asyncio.get_running_loop().sock_connect(line, self._address)
+        there, back = await asyncio.open_connection(sock=line)
+        try:
+            ways = [(reader, back, self.ends[0]), (there, writer, self.ends[1])]
+            async with asyncio.TaskGroup() as group:
+                passing = [group.create_task(self._pass(*way)) for way in ways]
+                await asyncio.wait(passing, return_when=asyncio.FIRST_COMPLETED)
+                for one in passing:
+                    one.cancel()
+        except* OSError:
+            pass
+        finally:
+            back.transport.abort()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sender: str) -> None:
+        """One way, until *sender* hangs up."""
+        under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(UNDER_WAY_MAX)
+        arriving = asyncio.create_task(self._arrive(under_way, writer))
+        loop = asyncio.get_running_loop()
+        try:
+            while not arriving.done():
+                rate = self.bytes_per_s
+                data = await reader.read(CHUNK_BYTES if rate is None else max(1, round(rate * CHUNK_S)))
+                if not data:
+                    return
+                self.carried[sender] += len(data)
+                await under_way.put((loop.time() + self.delay_s, data))
+                if rate is not None:
+                    await asyncio.sleep(len(data) / rate)
+        finally:
+            arriving.cancel()
+            await asyncio.gather(arriving, return_exceptions=True)
+
+    async def _arrive(self, under_way: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due, data = await under_way.get()
+            await asyncio.sleep(due - loop.time())
+            writer.write(data)
+            await writer.drain()
