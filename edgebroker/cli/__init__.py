@@ -34,10 +34,11 @@ COMMANDS = {
     "import": "Translate a configuration of Mosquitto into settings.",
     "journal": "Check and read what a gateway keeps.",
     "log": "Read, sum up and export delivery logs.",
+    "why": "Follow a message: who got it, where it waits, why not.",
     "bench": "Measure this broker, side by side with another.",
     "simulate": "Let storms blow over simulated federations, and check the promises.",
     "experiment": "Repeat published experiments.",
-    "demo": "A gateway, devices, subscribers and a report, in one go.",
+    "demo": "Gateways, devices, subscribers and audits, in one go.",
 }
 """Name -> one line for --help. Each is `command` in the module of that name in this folder, or in the one below."""
 MODULES = {"import": "moving"}

@@ -43,6 +43,8 @@ class Reading:
     """Files being read: their blocks one at a time, and what was found wrong on the way."""
 
     paths: tuple[Path, ...]
+    is_quiet: bool = False
+    """Trouble is counted, and not told: somebody has told it before."""
     damage: int = 0
     unreadable: int = 0
     files: int = 0
@@ -63,8 +65,7 @@ class Reading:
                     yield from self._blocks_of(file, wanted)
                 except (OSError, LogDamaged) as error:
                     self.unreadable += 1
-                    reason = error.strerror if isinstance(error, OSError) else error
-                    click.echo(f"{file}: {reason}", err=True)
+                    self._tell(f"{file}: {error.strerror if isinstance(error, OSError) else error}")
                 progress.step(file.name)
 
     def _blocks_of(self, file: Path, wanted: set[str]) -> Iterator[tuple[Header, Block]]:
@@ -89,7 +90,11 @@ class Reading:
 
     def _report(self, file: Path, found: Damage) -> None:
         self.damage += 1
-        click.echo(f"{file}: {found}", err=True)
+        self._tell(f"{file}: {found}")
+
+    def _tell(self, line: str) -> None:
+        if not self.is_quiet:
+            click.echo(line, err=True)
 
     def exit(self) -> None:
         """End the program: 0 all well, 1 damage, 2 a file could not be read at all."""

@@ -1,0 +1,71 @@
+"""`edgebroker why`: where a message is, who got it, and why somebody did not."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from edgebroker.cli import Refused
+from edgebroker.cli.why.account import WRITTEN, as_object, lines
+from edgebroker.cli.why.trail import Logs
+from edgebroker.cli.why.wanted import Wanted
+from edgebroker.world.settings import Settings
+
+
+@click.command("why")
+@click.argument("message", required=False)
+@click.option("--client", metavar="ID", help="Messages of this publisher.")
+@click.option("--topic", help="Messages to this topic.")
+@click.option("--last", type=click.IntRange(1, 1_000), default=1, show_default=True, help="So many, the last ones.")
+@click.option(
+    "--log",
+    "folders",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    metavar="DIR",
+    help="A delivery log; may be repeated, or hold those of several gateways in folders.",
+)
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Or: the gateway's settings.")
+@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object a line.")
+def command(
+    message: str | None,
+    client: str | None,
+    topic: str | None,
+    last: int,
+    folders: tuple[Path, ...],
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """Follow MESSAGE through delivery logs: who published it, who got it when, where it waits, why it was dropped.
+
+    MESSAGE is an event of a federation, PUBLISHER-SEQUENCE; or a message of one run of a gateway, BOOT/NUMBER; or a
+    trace id, or a whole traceparent. Without it --client and --topic say which, and the last such message is shown.
+
+    Exit code 0 if everybody who was to get it has it, 1 if somebody has not or nothing is known of it, 2 if no log can
+    be read.
+    """
+    wanted = Wanted.parse(message, client, topic)
+    logs = Logs(folders or (_log_of(config),))
+    found = logs.trails(wanted, last)
+    for trail in found:
+        if as_json:
+            click.echo(json.dumps(as_object(trail), ensure_ascii=False))
+        else:
+            click.echo("\n".join(lines(trail, logs.nodes())))
+    if not found:
+        read = ", ".join(sorted(logs.nodes())) or "nobody"
+        click.echo(f"no such message in the logs of {read}; {WRITTEN}, and QoS 0 may be sampled", err=True)
+    sys.exit(2 if logs.reading.unreadable else 0 if found and all(trail.has_arrived for trail in found) else 1)
+
+
+def _log_of(config: Path | None) -> Path:
+    """The delivery log that the settings in *config* name. Raises Refused."""
+    if config is None:
+        raise click.UsageError("which log? Give --log DIR, or --config FILE")
+    folder = Settings.load(config).log.dir
+    if folder is None:
+        raise Refused(f"{config}: a gateway with these settings writes no delivery log; set dir in [log]")
+    return folder

@@ -1,0 +1,206 @@
+"""The trail of a message through delivery logs: where it was accepted, what became of each copy, and what waits."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from edgebroker.cli.log import Reading
+from edgebroker.cli.why.wanted import Event, Wanted
+from edgebroker.records import SUM_MODULUS, Fate
+from edgebroker.storage.deliverylog.format import Header
+
+NO_EVENT: Final[Event] = (0, 0)
+COLUMNS: Final = (
+    *("t_us", "message", "publisher", "subscriber", "topic", "filter", "qos", "fate", "cause", "wait_us"),
+    *("payload_bytes", "copies", "trace_id", "event_publisher", "event_sequence"),
+)
+PEER: Final = "gateway:"
+"""How a log calls a peer that gets a copy."""
+
+Key = tuple[str, int]
+"""A run, and the number of a message in it."""
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What became of one copy, by `Fate`, for whom; `filter` is the subscription."""
+
+    at_us: int
+    subscriber: str
+    filter: str
+    fate: int
+    cause: int
+    wait_us: int
+
+    @property
+    def peer(self) -> str:
+        """The gateway that it was for; "" if it was for a client."""
+        return self.subscriber.removeprefix(PEER) if self.subscriber.startswith(PEER) else ""
+
+
+@dataclass(slots=True)
+class Stop:
+    """The message in one run of one gateway. Times are microseconds since 1970, by that gateway's clock."""
+
+    node: str
+    boot: str
+    number: int
+    event: Event = NO_EVENT
+    at_us: int = 0
+    publisher: str = ""
+    topic: str = ""
+    qos: int = 0
+    payload_bytes: int = 0
+    trace_id: str = ""
+    copies: int = 0
+    """How many were made."""
+    filtered: int = 0
+    """Why, by `Cause`, if none was made."""
+    ends: list[Copy] = field(default_factory=list)
+    waiting: dict[str, int] = field(default_factory=dict)
+    """For whom a copy may still wait -> how many copies of its publisher do."""
+    is_over: bool = False
+    """The run ended cleanly: the log has all there is."""
+
+    @property
+    def open(self) -> int:
+        """Copies whose end the log does not say."""
+        return max(0, self.copies - len(self.ends))
+
+    def add(self, row: Row, offset_us: int) -> None:
+        """A record of it; *offset_us*: how far the wall clock is ahead of the monotonic one."""
+        at_us, fate = row["t_us"] + offset_us, row["fate"]
+        if fate == Fate.PUBLISHED:
+            self.at_us, self.event = at_us, event_of(row)
+            self.publisher, self.topic, self.qos = row["publisher"], row["topic"], row["qos"]
+            self.payload_bytes, self.copies, self.trace_id = row["payload_bytes"], row["copies"], row["trace_id"]
+        elif fate == Fate.FILTERED:
+            self.filtered = row["cause"]
+        else:
+            self.ends.append(Copy(at_us, *(row[name] for name in ("subscriber", "filter", "fate", "cause", "wait_us"))))
+
+
+@dataclass(slots=True)
+class Trail:
+    """One message at all gateways whose logs are there, in order of time."""
+
+    stops: list[Stop]
+
+    @property
+    def event(self) -> Event:
+        """Its event in the federation; NO_EVENT if it is none."""
+        return self.stops[0].event
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether everybody who was to get it has it, as far as the logs say."""
+        return all(not stop.open and all(end.fate == Fate.DELIVERED for end in stop.ends) for stop in self.stops)
+
+    def beyond(self) -> list[str]:
+        """Gateways that have it, as another one's log says, and whose own log does not know it."""
+        known = {stop.node for stop in self.stops}
+        given = {end.peer for stop in self.stops for end in stop.ends if end.peer and end.fate == Fate.DELIVERED}
+        return sorted(given - known)
+
+
+class Logs:
+    """Delivery logs of one or several gateways. They are read as often as need be, and never kept in memory."""
+
+    def __init__(self, paths: tuple[Path, ...]) -> None:
+        self.reading = Reading(paths)
+        """The first reading: it tells what is damaged."""
+        self._paths = paths
+
+    def nodes(self) -> set[str]:
+        """The gateways whose logs these are; known after the first question."""
+        return {header.node for header in self.reading.headers}
+
+    def trails(self, wanted: Wanted, last: int) -> list[Trail]:
+        """The *last* messages that are wanted, the oldest first."""
+        found: deque[tuple[Key, Event]] = deque(maxlen=last)
+        for header, row in _accepted(self.reading, wanted):
+            if wanted.fits(header.boot, row):
+                found.append(((header.boot, row["message"]), event_of(row)))
+        events = dict(found)
+        elsewhere = {event for event in events.values() if event != NO_EVENT}
+        if elsewhere:
+            events |= {
+                (header.boot, row["message"]): event_of(row)
+                for header, row in _accepted(self._again(), Wanted())
+                if event_of(row) in elsewhere
+            }
+        grouped: defaultdict[object, list[Stop]] = defaultdict(list)
+        for key, stop in self._stops(events).items():
+            grouped[key if events[key] == NO_EVENT else events[key]].append(stop)
+        made = [Trail(sorted(stops, key=lambda stop: stop.at_us)) for stops in grouped.values()]
+        return sorted(made, key=lambda trail: trail.stops[0].at_us)[-last:]
+
+    def _again(self) -> Reading:
+        return Reading(self._paths, is_quiet=True)
+
+    def _stops(self, keys: Collection[Key]) -> dict[Key, Stop]:
+        """What the logs say of these messages."""
+        stops: dict[Key, Stop] = {}
+        if not keys:
+            return stops
+        reading, numbers = self._again(), {number for _, number in keys}
+        for header, block in reading.blocks(["delivery"]):
+            if block.columns and not numbers.isdisjoint(block.columns["message"]):
+                for row in _rows(block.columns):
+                    key = header.boot, row["message"]
+                    if key in keys:
+                        stop = stops.setdefault(key, Stop(header.node, *key))
+                        stop.add(row, header.unix_us - header.t_us)
+        for stop in stops.values():
+            stop.is_over = stop.boot in reading.boots_ended
+        if any(stop.open for stop in stops.values()):
+            self._find_waiting(stops)
+        return stops
+
+    def _find_waiting(self, stops: dict[Key, Stop]) -> None:
+        """For whom copies were made that have no end: the difference of the digests of each flow.
+
+        Where one copy is open, the difference of the sums is its number.
+        """
+        boots = {stop.boot for stop in stops.values() if stop.open}
+        open_flows: defaultdict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
+        names = ("publisher", "subscriber", "fate", "count", "sum")
+        for header, block in self._again().blocks(["digest"]):
+            if header.boot not in boots or not block.columns:
+                continue
+            for publisher, subscriber, fate, count, total in zip(*(block.columns[name] for name in names), strict=True):
+                if subscriber:
+                    sign = 1 if fate == Fate.MATCHED else -1
+                    flow = open_flows[header.boot, publisher, subscriber]
+                    flow[0] += sign * count
+                    flow[1] = (flow[1] + sign * total) % SUM_MODULUS
+        for (boot, publisher, subscriber), (count, total) in open_flows.items():
+            for stop in stops.values():
+                is_of = (stop.boot, stop.publisher) == (boot, publisher) and stop.open
+                is_ended = any(end.subscriber == subscriber for end in stop.ends)
+                if is_of and count > 0 and not is_ended and (count > 1 or total == stop.number):
+                    stop.waiting[subscriber] = count
+
+
+def event_of(row: Row) -> Event:
+    """The event that a row of a message names."""
+    return row["event_publisher"], row["event_sequence"]
+
+
+def _accepted(reading: Reading, wanted: Wanted) -> Iterator[tuple[Header, Row]]:
+    """Every message that was accepted, but for blocks in which none can be *wanted*."""
+    for header, block in reading.blocks(["delivery"]):
+        if block.columns and wanted.may_be_in(header.boot, block.columns):
+            for row in _rows(block.columns):
+                if row["fate"] == Fate.PUBLISHED:
+                    yield header, row
+
+
+def _rows(columns: dict[str, list[Any]]) -> Iterator[Row]:
+    for values in zip(*(columns[name] for name in COLUMNS), strict=True):
+        yield dict(zip(COLUMNS, values, strict=True))
