@@ -24,7 +24,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # `make test` gives the same examples on every machine. EDGEBROKER_TEST_PROFILE=explore looks for new ones;
 # what it finds is printed as a `@reproduce_failure` line and kept in .hypothesis/.
 settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
+# `brief` is for the pure run: the whole suite has all examples.
 settings.register_profile("explore", max_examples=1_000, deadline=None, print_blob=True)
+settings.register_profile("brief", derandomize=True, max_examples=30, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("EDGEBROKER_TEST_PROFILE", "repeatable"))
 
 
@@ -58,6 +60,15 @@ def find_spec(name: str) -> ModuleSpec | None:
 def is_source(file: str) -> bool:
     """Whether *file* is a source, and not an extension module."""
     return file.endswith((".py", ".pyx"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A law that is cut into shards is quick in its first one; the others are the slow rest."""
+    for item in items:
+        drawn = getattr(item, "callspec", None)
+        if drawn is not None and any(drawn.params.get(name, 0) for name in ("shard", "part")):
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_unconfigure() -> None:
