@@ -218,7 +218,11 @@ class Visit(asyncio.Protocol):
         may overtake our answer.
         """
         self._is_over = True
-        self._transport.write_eof()
+        try:
+            self._transport.write_eof()
+        except OSError:  # ENOTCONN: whoever asked has hung up, which we have not been told yet
+            self.end()
+            return
         self._transport.resume_reading()
 
     def _begin(self, answer: Answer, headers: list[tuple[str, str]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from http import HTTPStatus
 from typing import Any
@@ -97,6 +98,27 @@ def test_any_bytes_are_answered_once_or_waited_for(chance: random.Random) -> Non
         assert not server.visits
         assert not trouble, trouble[0]
         assert 100 < answered < 2_900, "both sides of the rule were seen"
+
+    asyncio.run(story())
+
+
+def test_who_hangs_up_while_we_answer_is_no_trouble() -> None:
+    class Gone(Line):
+        def write_eof(self) -> None:
+            raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    async def story() -> None:
+        trouble: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: trouble.append(context))
+        line = Gone()
+        visit = Visit(HttpServer(answer))
+        visit.connection_made(line)
+        visit.data_received(REQUEST)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert line.said.startswith(b"HTTP/1.1 200 OK")
+        assert line.is_over
+        assert not trouble
 
     asyncio.run(story())
 

@@ -223,7 +223,7 @@ def lost_between(one: DeliveryLog, other: DeliveryLog) -> None:
     ("fault", "finding"),
     [
         (lost_between, "one gave other 1 events that other knows nothing of"),
-        (lambda one, other: arrives(other, 4, 2), "other handled 1 events twice: 7-2"),
+        (lambda one, other: arrives(other, 4, 2), "other gave clients 1 events twice: 7-2 for s"),
         (
             lambda one, other: arrives(other, 4, 9, Fate.DROPPED, Cause.QUEUE_FULL),
             "other: 1 copies with QoS 1 or 2 for s were dropped (queue_full)",

@@ -156,10 +156,16 @@ def _given_up(run: Run) -> Iterator[str]:
 
 
 def _twice(run: Run) -> Iterator[str]:
-    again = [event for event, count in Counter(run.events.values()).items() if count > 1]
+    """An event may come by again on its way around a dead gateway; then it is for no client here."""
+    copies = Counter(
+        (run.events[number], who)
+        for number, who, _, _ in run.copies
+        if number in run.events and not who.startswith(PEER)
+    )
+    again = [(event, who) for (event, who), count in copies.items() if count > 1]
     if again:
-        named = ", ".join(f"{publisher}-{sequence}" for publisher, sequence in again[:NAMED_MAX])
-        yield f"{run.gateway} handled {len(again):,} events twice: {named}"
+        named = ", ".join(f"{publisher}-{sequence} for {who}" for (publisher, sequence), who in again[:NAMED_MAX])
+        yield f"{run.gateway} gave clients {len(again):,} events twice: {named}"
 
 
 def _unbalanced(run: Run) -> Iterator[str]:
