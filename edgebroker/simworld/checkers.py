@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
 from edgebridge.session.carriers import SubscriptionRequest, parse_subscription
@@ -79,11 +79,15 @@ def _may_repeat(participant: Participant, payload: bytes) -> bool:
     return any(heard.qos == 1 for heard in participant.heard if heard.payload == payload)
 
 
-def disordered(participants: list[Participant], steady: list[Participant]) -> Iterator[str]:
+def disordered(
+    participants: list[Participant],
+    steady: list[Participant],
+    concerns: Callable[[Participant, Said], bool] = lambda participant, said: True,
+) -> Iterator[str]:
     """P4: per publisher, topic and QoS, the first hearings are in the order of saying.
 
     A publisher that was cut off says its QoS 1 messages again, in order. Only who is sure to have got the first time
-    (a *steady* subscriber, at QoS 1 or 2) can tell the repetition from disorder.
+    (a *steady* subscriber, at QoS 1 or 2) can tell the repetition from disorder. *concerns*: who hears what in order.
     """
     place = {said.payload: number for one in participants for number, said in enumerate(one.said)}
     known = all_said(participants)
@@ -95,7 +99,7 @@ def disordered(participants: list[Participant], steady: list[Participant]) -> It
                 continue
             seen.add(heard.payload)
             said = known[heard.payload]
-            if said.qos == 1 and (not heard.qos or participant not in steady):
+            if not concerns(participant, said) or (said.qos == 1 and (not heard.qos or participant not in steady)):
                 continue
             flow = (said.publisher, said.topic, said.qos, heard.qos)
             before = latest.get(flow)

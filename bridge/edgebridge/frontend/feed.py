@@ -350,7 +350,9 @@ class Feed:
             return False
         publication = Publication(session.client_id, plan.topic, chunk[payload:stop], 1, False, now)
         copies = plan.route.accept(publication, self._ledger, now)
-        self._work -= 1 + len(copies) if plan.route.extractor is None else 5 + len(copies)  # 14 us each, with its filter
+        self._work -= (
+            1 + len(copies) if plan.route.extractor is None else 5 + len(copies)
+        )  # 14 us each, with its filter
         self._delivery.deliver(publication, copies, now)
         if keeping.awaited != awaited:
             keeping.hold(connection, keeping.awaited)

@@ -11,7 +11,7 @@ from edgebridge.wire.packets import Will
 from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
 from edgebroker.simworld.gateways import SimulatedGateway
 from edgebroker.simworld.participant import Participant
-from edgebroker.simworld.weather import Weather, anywhere
+from edgebroker.simworld.weather import Weather, anywhere, whole
 
 GRANTED: Final[dict[str, int]] = {
     "hall/#": 2,
@@ -35,6 +35,9 @@ QUICK_LINE: Final = 5 * MILLISECOND
 SLOWEST: Final = (MILLISECOND, 5 * MILLISECOND, 50 * MILLISECOND)
 PACE: Final = (80 * MILLISECOND, 300 * MILLISECOND)
 KINDS: Final = ("steady", "fickle", "talker")
+BUFFER_BYTES: Final = 1_000
+"""What a line takes from a gateway before the device counts as slow: a few messages."""
+CHOPPED: Final = 0.4
 WILLS: Final = 0.3
 RETAINED: Final = 0.15
 RETAINS: Final = 0.4
@@ -62,6 +65,8 @@ class Device:
     """How long it pauses between two things it does, on average."""
     slowest: Duration
     """How long a piece travels on its line, at most."""
+    is_chopped: bool
+    """Whether what it and its gateway write arrives in pieces that were cut anywhere."""
     has_will: bool
     retains: bool
 
@@ -94,6 +99,7 @@ class Device:
             asks,
             chance.randint(*PACE),
             chance.choice(SLOWEST),
+            chance.random() < CHOPPED,
             chance.random() < WILLS,
             is_kept and chance.random() < RETAINS,
         )
@@ -104,7 +110,7 @@ class Acting(Participant):
 
     def __init__(self, device: Device, home: SimulatedGateway, seed: int) -> None:
         dialect = V5 if device.is_v5 else V311
-        weather = Weather((0, device.slowest), anywhere)
+        weather = Weather((0, device.slowest), anywhere if device.is_chopped else whole, BUFFER_BYTES)
         super().__init__(device.name, home, dialect, device.is_kept, device.window, weather)
         self.device = device
         self.home = home

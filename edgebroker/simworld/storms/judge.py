@@ -7,29 +7,30 @@ what is promised then is that the damage is told (P8), which `World.damage` sees
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
 from edgebroker.instants import SECOND, Duration
+from edgebroker.records import DIGEST, Fate
 from edgebroker.simworld.checkers import all_said, disordered, doubled, unaccounted, unbalanced, unwanted, wants
-from edgebroker.simworld.participant import Said
+from edgebroker.simworld.participant import Participant, Said
+from edgebroker.storage.deliverylog.reader import read_segment
 
 from .device import GRANTED, Acting
 from .witness import mark_of
-from .world import TERMS, World
+from .world import World
 
 Broken: TypeAlias = tuple[str, str]
 """A promise and what broke it."""
-PACKET_BYTES: Final = 256
-"""The largest packet of a storm."""
 BOUND: Final[Duration] = 4 * SECOND
 """How long a message may be under way between gateways that are connected somehow (P9), or on one gateway (P6)."""
 REROUTED: Final = frozenset({"cut"})
 """Faults of roads between sites that traffic goes around at once, as docs/overlay.md promises it."""
 LATE_KINDS: Final = frozenset({"stalled-line", "broken-line", "abandoned-line"})
 DISKS: Final = frozenset({"full-disk", "failing-sync"})
-UNORDERED: Final = frozenset({"delay", "limited-rate", "bandwidth-cliff"})
-"""Faults of roads that leave every link up: nothing goes another way, so order is kept (P4)."""
+UNORDERED: Final = LATE_KINDS | {"delay", "limited-rate", "bandwidth-cliff"}
+"""Faults that leave every link up: nothing goes another way, so order is kept (P4)."""
 
 
 class Judge:
@@ -46,6 +47,8 @@ class Judge:
         yield from self._world.broken
         yield from self._hasty()
         yield from self._lost()
+        yield from self._unsaid()
+        yield from self._forgotten()
         yield from self._sessions()
         yield from self._doubled()
         yield from self._disordered()
@@ -82,6 +85,32 @@ class Judge:
                     if self._is_owed(reader, said) and reader.unsure_since is None:
                         yield "P2", f"{reader.name} at {reader.home.name} missed {said} of {publisher.home.name}"
 
+    def _unsaid(self) -> Iterator[Broken]:
+        """P2: the will of a device whose line broke while nothing was wrong with any gateway."""
+        world = self._world
+        if world.disturbed_gateways:
+            return
+        for device, will in world.wills_due:
+            for reader in self._readers:
+                heard = {one.payload for one in reader.heard}
+                if self._is_owed(reader, will) and will.payload not in heard:
+                    yield "P2", f"{reader.name} at {reader.home.name} missed the will {will} of {device}"
+
+    def _forgotten(self) -> Iterator[Broken]:
+        """P2: who subscribes when everything is over gets what was retained last, wherever that was."""
+        world = self._world
+        if world.damaged:
+            return
+        for publisher in self._everybody:
+            kept = [said for said in publisher.said if said.retain and said.payload not in publisher.refused]
+            if not kept:
+                continue
+            last = kept[-1]
+            for late in world.latecomers:
+                found = [heard.payload for heard in late.heard if heard.topic == last.topic]
+                if last.payload not in found[-1:]:
+                    yield "P2", f"{late.name} at {late.home.name} was to get retained {last} and got {found}"
+
     def _is_owed(self, reader: Acting, said: Said) -> bool:
         return said.qos > 0 and any(GRANTED[text] and wants(text, said) for text in reader.device.asks)
 
@@ -99,14 +128,16 @@ class Judge:
                 yield "P3", text
 
     def _disordered(self) -> Iterator[Broken]:
-        """P4, where it is promised: on one gateway, over one road, and as long as no link was down."""
+        """P4, where it is promised: on one gateway; over links, as long as none was down or there is no other way."""
         world = self._world
-        if any(spell.kind in DISKS for spell in world.spells) or world.damaged:
+        if world.damaged or any(spell.kind in DISKS for spell in world.spells):
             return  # a refusal may be lost on its way: then the client says the message again, behind later ones
-        readers: list[Acting] = self._readers
-        if len(world.roads) > 1 and any(spell.kind not in UNORDERED for spell in world.spells):
-            return
-        for text in disordered(list(self._everybody), list(readers)):
+        has_one_way = len(world.roads) < 2 or all(spell.kind in UNORDERED for spell in world.spells)
+
+        def concerns(reader: Participant, said: Said) -> bool:
+            return has_one_way or world.devices[reader.name].home is world.devices[said.publisher].home
+
+        for text in disordered(list(self._everybody), list(self._readers), concerns):
             yield "P4", text
 
     # -- others do not suffer ---------------------------------------------------------------------------------------
@@ -121,10 +152,6 @@ class Judge:
                 if not self._spells(said.at - BOUND, at, names):
                     late = (at - said.at) / SECOND
                     yield "P6", f"{reader.name} heard {said} after {late:.1f} s; {reader.home.name} was as it should be"
-        for gateway in self._world.gateways:
-            for connection in gateway.frontend.connections.values():
-                if connection.out_bytes > TERMS.out_bytes_max + PACKET_BYTES:
-                    yield "P6", f"{gateway.name} holds {connection.out_bytes} bytes for a client that does not read"
 
     def _stopped(self) -> Iterator[Broken]:
         """P9: while so few roads between sites are cut that all gateways are connected, messages arrive in time."""
@@ -173,7 +200,30 @@ class Judge:
     # -- the books --------------------------------------------------------------------------------------------------
 
     def _logs(self) -> Iterator[Broken]:
-        """P7, message by message: the delivery log of every gateway's last run, closed."""
-        for gateway in self._world.gateways:
-            for text in unbalanced(gateway.closed_log()):
-                yield "P7", f"{gateway.name}: {text}"
+        """P7, message by message: the delivery log of every gateway's last run, closed; and all of them together."""
+        logs = {gateway.name: gateway.closed_log() for gateway in self._world.gateways}
+        for name, log in logs.items():
+            for text in unbalanced(log):
+                yield "P7", f"{name}: {text}"
+        if not self._world.disturbed_gateways:  # else what earlier runs had in their books is gone
+            yield from self._entered_and_left(logs.values())
+
+    def _entered_and_left(self, logs: Iterable[bytes]) -> Iterator[Broken]:
+        """P7 over the overlay: at QoS 2 an event enters a gateway's books once for its publisher, once for each hop."""
+        entered: Counter[str] = Counter()
+        left: Counter[str] = Counter()
+        for log in logs:
+            digest = read_segment(log, growing=True).tables[DIGEST.name]
+            names = ("publisher", "subscriber", "qos", "fate", "count")
+            for publisher, subscriber, qos, fate, count in zip(*(digest[name] for name in names), strict=True):
+                if qos == 2 and fate == Fate.PUBLISHED:
+                    entered[publisher] += count
+                elif qos == 2 and fate == Fate.DELIVERED and subscriber.startswith("gateway:"):
+                    left[publisher] += count
+        for device in self._everybody:
+            if device.device.retains:
+                continue  # each time a retained message is given to a new subscriber it enters the books anew
+            said = sum(one.qos == 2 for one in (*device.said, *device.wills))
+            if entered[device.name] > said + left[device.name]:
+                hops = f"{said} were said and {left[device.name]} crossed links"
+                yield "P7", f"{entered[device.name]} messages of {device.name} entered books at QoS 2; {hops}"

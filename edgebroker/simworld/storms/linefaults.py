@@ -20,11 +20,7 @@ class StalledLine(Fault):
     LONGEST: ClassVar[Duration] = 5 * SECOND
 
     def strike(self, world: World) -> None:
-        client = world.devices[self.where].client
-        line = client.line
-        if line is not None:
-            line.stall()
-            world.after(self.lasts, lambda: line.resume() if line is client.line else None)
+        world.stall(self.where, self.lasts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +31,7 @@ class BrokenLine(Fault):
     PLACES: ClassVar[str] = "devices"
 
     def strike(self, world: World) -> None:
-        world.devices[self.where].cut()
+        world.break_line(self.where)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,9 @@ class Outcome:
         return tuple(sorted({promise for promise, _ in self.broken}))
 
 
+RECALLED: Final[Duration] = 5 * SECOND
+"""How long retained messages may take to come from other sites, in good weather."""
+LATECOMERS: Final = 2
 REPEATED: Final = 25
 """Of so many storms one is lived through twice (P10)."""
 
@@ -90,11 +93,7 @@ def storm(seed: int) -> Outcome:
 
 def _begin(world: World) -> None:
     """Good weather: gateways meet, devices connect, steady ones subscribe, and everybody knows what they want."""
-
-    def have_met() -> bool:
-        return all(link.stream is not None for gateway in world.gateways for link in gateway.overlay.links)
-
-    if not world.run_up_to(MEETING, have_met):
+    if not world.run_up_to(MEETING, lambda: world.is_connected):
         raise Restless("the gateways did not meet, and nothing was in their way")
     steady = [one for one in world.devices.values() if one.device.kind == "steady"]
     for one in steady:
@@ -129,10 +128,16 @@ def _settle(world: World) -> None:
             gateway.ledger.queued for gateway in world.gateways
         )
 
-    if not world.run_up_to(REST_MAX, is_at_rest, SECOND):
+    is_resting = world.run_up_to(REST_MAX, lambda: is_at_rest() and world.is_connected, SECOND)
+    if is_resting:
+        world.come_late(sorted({device.home.name for device in world.devices.values()})[:LATECOMERS])
+        world.run_for(RECALLED)
+        is_resting = world.run_up_to(REST_MAX, is_at_rest, SECOND)
+    if not is_resting:
         unsettled = [one.name for one in world.devices.values() if not one.is_settled]
         queued = {gateway.name: gateway.ledger.queued for gateway in world.gateways if gateway.ledger.queued}
-        raise Restless(f"after {REST_MAX // SECOND} s: unsettled {unsettled}, copies open {queued}")
+        links = "up" if world.is_connected else "not up"
+        raise Restless(f"after {REST_MAX // SECOND} s: links {links}, unsettled {unsettled}, copies open {queued}")
 
 
 def _trace(world: World) -> str:

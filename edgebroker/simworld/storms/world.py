@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from edgebridge.frontend.terms import Terms
 from edgebroker.instants import SECOND, Duration, Instant
 from edgebroker.simworld.gateways import Gateways, SimulatedGateway
+from edgebroker.simworld.participant import Said
 from edgebroker.simworld.roads import Road, Surface
 from edgebroker.simworld.simulation import Action, Simulation
 from edgebroker.simworld.store import SimulatedStore
@@ -18,9 +19,14 @@ from .device import Acting, Device
 from .shape import Shape
 from .witness import Witness, marks
 
-TERMS: Final = Terms(out_bytes_max=4_096)
+TERMS: Final = Terms(out_bytes_max=4_096, inflight_max=20)
 """So little may wait for who does not read that the bound is met: QoS 0 beyond it is dropped, QoS 1 and 2 wait."""
 ROOM: Final = 1 << 40
+PACKET_BYTES: Final = 256
+"""The largest packet of a storm."""
+HELD_BYTES_MAX: Final = TERMS.out_bytes_max + TERMS.inflight_max * PACKET_BYTES
+"""What may wait for who does not read: QoS 0 up to the first, and a window of QoS 1 and 2."""
+LATE_PACE: Final[Duration] = SECOND // 20
 
 
 class Spell(NamedTuple):
@@ -48,8 +54,22 @@ class World:
         """Gateway -> when what it had on disk was damaged first."""
         self.excused: set[bytes] = set()
         """Marks of messages that were on a disk which was damaged: nobody can promise them any more."""
+        self.wills_due: list[tuple[str, Said]] = []
+        """Device and will: its line broke while it was connected."""
+        self.latecomers: list[Acting] = []
+        """Devices that come when everything is over, and ask for what is retained."""
         self.is_over = False
         """The faults are over, and everything comes back."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether every link is up, as both of its ends see it."""
+        return all(link.stream is not None for gateway in self.gateways for link in gateway.overlay.links)
+
+    @property
+    def disturbed_gateways(self) -> set[str]:
+        """Those that were off, or whose disk misbehaved."""
+        return {spell.where for spell in self.spells if spell.where in self.gateways.by_name}
 
     def after(self, delay: Duration, action: Action) -> None:
         """Let *action* happen."""
@@ -103,15 +123,14 @@ class World:
     def damage(self, name: str, place: float) -> None:
         """Turn a bit of the journal of a gateway around that is off. P8: recovery must say so, and alter nothing."""
         disk, now = self.store(name).disk, self.simulation.now
-        files = {one: len(disk.files[one].cache.rstrip(b"\0")) for one in disk.names()}
-        at = int(place * 8 * sum(files.values()))
+        # Much of a journal is zeros up to the next sector, where a flipped bit is of no consequence.
+        bits = [(one, 8 * at) for one in disk.names() for at, octet in enumerate(disk.files[one].cache) if octet]
+        if not bits:
+            return
         before: list[tuple[int, bytes]] = []
         recover(disk, lambda lsn, record: before.append((lsn, record)))
-        for one, length in files.items():
-            if at < 8 * length:
-                disk.flip(one, at)
-                break
-            at -= 8 * length
+        one, bit = bits[int(place * len(bits))]
+        disk.flip(one, bit + int(place * 8 * len(bits)) % 8)
         after: list[tuple[int, bytes]] = []
         found = recover(disk, lambda lsn, record: after.append((lsn, record)))
         written = set(before)
@@ -154,6 +173,7 @@ class World:
 
     def calm(self) -> None:
         """End all faults: whatever happens from now on, happens in good weather."""
+        self.measure()
         self.is_over = True
         for road in self.roads.values():
             road.surface = Surface()
@@ -166,6 +186,49 @@ class World:
             device.is_resting = True
             if device.client.line is not None and device.client.line.to_client.stalled:
                 device.client.line.resume()
+
+    def stall(self, name: str, lasts: Duration) -> None:
+        """Let a device not read for a while."""
+        client = self.devices[name].client
+        line = client.line
+        if line is None:
+            return
+        line.stall()
+
+        def resume() -> None:
+            self.measure()
+            if line is client.line:
+                line.resume()
+
+        self.after(lasts, resume)
+
+    def measure(self) -> None:
+        """P6: see that what waits in front of those who do not read keeps within its bound."""
+        for gateway in self.gateways:
+            for connection in gateway.frontend.connections.values():
+                if connection.out_bytes > HELD_BYTES_MAX:
+                    bytes_ = f"{connection.out_bytes:,} bytes"
+                    self.broken.append(
+                        ("P6", f"{gateway.name} holds {bytes_} for {connection.peer}, who does not read")
+                    )
+
+    def break_line(self, name: str) -> None:
+        """Let the line of a device break; its gateway notices at once, and says its will."""
+        device = self.devices[name]
+        if device.is_ready and device.wills:
+            self.wills_due.append((name, device.wills[-1]))
+        device.cut()
+
+    def come_late(self, gateways: Iterable[str]) -> None:
+        """Let a new device at each of *gateways* connect and subscribe to everything that is retained."""
+        for name in gateways:
+            device = Device(
+                f"late-{name}", "late", name, True, False, 20, ("kept/#",), LATE_PACE, 0, False, False, False
+            )
+            late = Acting(device, self.gateways[name], self.simulation.seed)
+            late.is_resting = True
+            self.latecomers.append(late)
+            late.begin()
 
     def run_for(self, length: Duration) -> None:
         """Let so much time pass."""
