@@ -14,7 +14,7 @@ from edgebroker.node.peereffects import Send
 from edgebroker.overlay.advertisements import Record
 from edgebroker.overlay.classes import Service
 from edgebroker.overlay.congestion import LinkStatus
-from edgebroker.overlay.messages import Forward
+from edgebroker.overlay.messages import Forward, Series
 from edgebroker.overlay.routing import Case, Copy, Routed, Routing
 from edgebroker.overlay.seen import Seen
 from edgebroker.overlay.topology import Topology
@@ -54,13 +54,23 @@ class Forwarding:
         self.duplicates = 0
         """Copies that were dropped because all they stood for was seen."""
 
-    def publish(self, forward: Forward, record: Record, unasked: int = 0) -> list[Send]:
-        """A local client's event, advertised by *record*, leaves.
+    def is_by_topic(self, topic: str, record: Record) -> bool:
+        """Whether nothing but *topic* decides which copies of an event advertised by *record* leave, and over links."""
+        if self._interests.resolution(topic).contents or self._around.is_used:
+            return False
+        return not (record.covering and record.pending(self._cluster) and record.wanted)
+
+    def publish(self, forward: Forward, record: Record, unasked: int = 0, count: int = 1) -> list[Send]:
+        """A local client's event, advertised by *record*, leaves; or a series of *count*, which `is_by_topic`.
 
         unasked: the clusters (CIV) that may want it without having been able to say so.
         """
         header = forward.header
-        self._seen.fresh(header.publisher, header.sequence, self._own | self._others)
+        everywhere = self._own | self._others
+        if count == 1:
+            self._seen.fresh(header.publisher, header.sequence, everywhere)
+        else:
+            self._seen.is_new(header.publisher, header.sequence, count, everywhere)
         resolution = self._interests.resolution(forward.topic)
         wanted = resolution.wanted if resolution.contents else frozenset()
         pending = record.pending(self._cluster)
@@ -94,6 +104,17 @@ class Forwarding:
         is_fresh = bool(self._seen.fresh(forward.header.publisher, forward.header.sequence, self._own))
         self.duplicates += not is_fresh
         return is_fresh
+
+    def receive_series(self, peer: str, series: Series) -> list[Send] | None:
+        """The copies of *series* that leave; local clients may get it. None: it must be `receive`d event by event."""
+        first, header = series.first, series.first.header
+        resolution = self._interests.resolution(first.topic)
+        clusters = header.civ | self._own
+        if first.passed or resolution.contents or self._around.is_used:
+            return None
+        if not self._seen.is_new(header.publisher, header.sequence, series.count, clusters):
+            return None
+        return self._sent(first, self._interests.targets(resolution, {}, peer), clusters & self._others)
 
     def _sent(self, forward: Forward, targets: Sequence[str], pending: int) -> list[Send]:
         if not self._around.is_used:

@@ -59,6 +59,7 @@ from edgebroker.overlay.messages import (
     Recalled,
     Relay,
     Restate,
+    Series,
     Told,
     Unadvertise,
     Unreached,
@@ -211,7 +212,7 @@ class Peers:
         if publication.retain:
             effects.append(Stamped(header))
         if record not in self.region.waiting:
-            return [*effects, *self.forwarding.publish(forward, record, self._unasked())]
+            return [*effects, *self.forwarding.publish(forward, record, self.unasked())]
         if self.region.waiting.add(record, forward, now) or not may_wait:
             effects += self._release([record], now)
         return effects
@@ -239,6 +240,8 @@ class Peers:
         match message:
             case Forward():
                 return self._forwarded(peer, message, now)
+            case Series():
+                return [each for event in message.events() for each in self._forwarded(peer, event, now)]
             case Announce() | Withdraw():
                 return self._spread(self.neighbourhood.received(peer, message), now)
             case Digest(kind) | Differ(kind) | Restate(kind) if kind is Told.INTERESTS:
@@ -339,7 +342,7 @@ class Peers:
         self._remind(now)
         return hands
 
-    def _unasked(self) -> int:
+    def unasked(self) -> int:
         """The clusters that cannot tell us what they want, though they can be reached: they are taken to want all."""
         reach = self.neighbourhood.reach
         lost = ((cluster, mate) for cluster, mate in self.region.mates.items() if not self.status.is_up(mate))
@@ -350,7 +353,7 @@ class Peers:
         effects: list[Effect] = []
         for record in records:
             for forward, since in self.region.waiting.end(record):
-                effects += self.forwarding.publish(aged(forward, since, now), record, self._unasked())
+                effects += self.forwarding.publish(aged(forward, since, now), record, self.unasked())
         return effects
 
     def _rest(self, now: Instant) -> list[Effect]:

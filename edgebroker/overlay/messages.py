@@ -7,7 +7,8 @@ there wants such events; *events* go over both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TypeAlias
 
@@ -129,6 +130,41 @@ class Forward:
     the receiver too: it serves the clusters of `header.civ` and not the receiver's."""
 
 
+@dataclass(slots=True)
+class Series:
+    """Several events, one behind the other: of one publisher and topic, with consecutive sequences, published at one
+    time, with payloads of one size that is not 0. QoS 0, not to be retained, of use for ever.
+
+    Each is an event like others, with a sequence of its own; together they are only decided upon, written and read.
+    """
+
+    first: Forward
+    """The first of them, but for its payload: that is those of all, one behind the other."""
+    count: int
+
+    def events(self) -> Iterator[Forward]:
+        """Each of them."""
+        first, header = self.first, self.first.header
+        size = len(first.payload) // self.count
+        for number in range(self.count):
+            payload = first.payload[number * size : (number + 1) * size]
+            yield replace(first, header=replace(header, sequence=header.sequence + number), payload=payload)
+
+    def parts(self, octets: int) -> Iterator[Series | Forward]:
+        """The same in parts of at most *octets* bytes of payload, or of one event."""
+        first, header = self.first, self.first.header
+        size = len(first.payload) // self.count
+        step = max(1, octets // size)
+        if step >= self.count:
+            yield self
+            return
+        for start in range(0, self.count, step):
+            count = min(step, self.count - start)
+            payload = first.payload[start * size : (start + count) * size]
+            part = replace(first, header=replace(header, sequence=header.sequence + start), payload=payload)
+            yield part if count == 1 else Series(part, count)
+
+
 # -- synchronising after a link was down or a gateway restarted -------------------------------------------------------
 
 
@@ -222,6 +258,7 @@ Message: TypeAlias = (
     | ClusterBits
     | ClusterBitsHeld
     | Forward
+    | Series
     | Digest
     | Differ
     | Restate

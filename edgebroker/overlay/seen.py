@@ -11,7 +11,9 @@ from edgebroker.limits import SEEN_EVENTS
 
 
 class Seen:
-    """The clusters seen of each of the last events: of SEEN_EVENTS at least, and at most of twice as many."""
+    """The clusters seen of each of the last events: of SEEN_EVENTS at least, and at most of twice as many and a
+    series.
+    """
 
     def __init__(self, events: int = SEEN_EVENTS) -> None:
         self._events = events
@@ -28,3 +30,15 @@ class Seen:
             seen = self._old.get(key, 0)
         self._new[key] = seen | clusters
         return clusters & ~seen
+
+    def is_new(self, publisher: int, first: int, count: int, clusters: int) -> bool:
+        """Whether nothing was seen of any of *count* events from sequence *first*: then *clusters* are from now on."""
+        key = publisher << 32 | first
+        keys = range(key, key + count)
+        for known in (self._new, self._old):
+            if known and not known.keys().isdisjoint(keys):
+                return False
+        if len(self._new) >= self._events:
+            self._old, self._new = self._new, {}
+        self._new.update(dict.fromkeys(keys, clusters))
+        return True

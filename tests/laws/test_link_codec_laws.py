@@ -14,13 +14,14 @@ from edgebroker.overlay.link.broken import FrameBroken
 from edgebroker.overlay.link.cbor import CborReader
 from edgebroker.overlay.link.flows import NAMES_BYTES_MAX, SLOTS_MAX, FlowReader, FlowWriter
 from edgebroker.overlay.link.frames import FrameReader, FrameWriter, Item, Numbered
-from edgebroker.overlay.messages import Forward, Message
+from edgebroker.overlay.link.lanes import events_of
+from edgebroker.overlay.messages import Forward, Message, Series
 
-from .link.samples import SOME, some_forward, some_message
+from .link.samples import SOME, some_forward, some_message, some_series
 
 
 def test_there_are_samples_of_every_kind() -> None:
-    assert set(SOME) == set(get_args(Message))
+    assert set(SOME) == set(get_args(Message)) - {Series}  # they do not stand alone: `some_series`
 
 
 def expires_of(message: Message) -> int | None:
@@ -43,6 +44,20 @@ def test_a_message_that_ends_too_soon_or_too_late_is_refused(chance: Random) -> 
             read_alone(item + b"\0")
 
 
+def test_a_series_is_its_events(chance: Random) -> None:
+    for _ in range(300):
+        series = some_series(chance)
+        events = list(series.events())
+        first = series.first
+        assert b"".join(event.payload for event in events) == first.payload
+        assert [event.header.sequence for event in events] == [first.header.sequence + n for n in range(series.count)]
+        assert {(event.topic, event.client, event.header.publisher, event.qos) for event in events} == {
+            (first.topic, first.client, first.header.publisher, 0)
+        }
+        parts = list(series.parts(chance.choice([1, 30, 100, 10_000])))
+        assert [event for part in parts for event in events_of(part)] == events
+
+
 @pytest.mark.parametrize("deflates", [False, True])
 def test_frames_are_read_however_they_are_cut(deflates: bool, chance: Random) -> None:
     flows, writer, reader = FlowWriter(), FrameWriter(deflates), FrameReader(deflates)
@@ -51,8 +66,12 @@ def test_frames_are_read_however_they_are_cut(deflates: bool, chance: Random) ->
     stream = bytearray()
     for _ in range(1_500):
         message, service = some_message(chance), chance.choice(list(Service)[1:])
+        if chance.random() < 0.1:
+            message = some_series(chance)
         written.append((service, message))
-        if isinstance(message, Forward):
+        if isinstance(message, Series):
+            writer.add(flows.write_series(message, int(service)))
+        elif isinstance(message, Forward):
             writer.add(flows.write(message, int(service), message.expires_in_ms))
         else:
             writer.add(body(message, service))
@@ -80,10 +99,15 @@ def test_both_ends_forget_the_same_flows(chance: Random) -> None:
     """Many more flows than slots, some of them with long names: memory stays bounded, and nothing is mistaken."""
     writer, reader = FlowWriter(), FlowReader()
     for number in range(4 * SLOTS_MAX):
-        forward = some_forward(chance, 2 * SLOTS_MAX)
-        item = writer.write(forward, int(Service.LIVE), forward.expires_in_ms)
+        event: Forward | Series
+        if chance.random() < 0.2:
+            event = some_series(chance, 2 * SLOTS_MAX)
+            item = writer.write_series(event, int(Service.LIVE))
+        else:
+            event = some_forward(chance, 2 * SLOTS_MAX)
+            item = writer.write(event, int(Service.LIVE), event.expires_in_ms)
         source = CborReader(item)
-        assert reader.read(source, source.array()) == forward, number
+        assert reader.read(source, source.array()) == event, number
     assert len(reader._slots) == len(writer._slots) == SLOTS_MAX
     assert len(writer._flows) < SLOTS_MAX
     assert all(len(flow.topic) <= NAMES_BYTES_MAX for flow in reader._slots[1:])
@@ -143,3 +167,43 @@ def test_what_cbor2_writes_is_read_as_it_was(chance: Random) -> None:
 def test_what_is_not_spoken_here_is_refused(text: str) -> None:
     with pytest.raises(FrameBroken):
         CborReader(bytes.fromhex(text)).item()
+
+
+SERIES = bytes.fromhex("8601010143616263a003")  # three payloads of one byte each, on slot 1
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        "8601010143616263a002",  # no two payloads of one size
+        "8601010143616263a004",
+        "8601010143616263a001",  # one event is no series
+        "8601010143616263a000",
+        "8601010140a003",  # nothing in them
+        "8601010143616263a103011a",  # cut off
+        "8601010143616263a1040103",  # QoS 1
+        "8601010143616263a105f503",  # retained
+        "8601010143616263a1130503",  # of use for 5 ms
+        "8601" + "1afffffffd" + "0143616263a003",  # past the last sequence
+        "8602010143616263a003",  # of a slot of which nothing was told
+    ],
+)
+def test_what_is_no_series_is_refused(item: str) -> None:
+    def reader() -> FlowReader:
+        flows = FlowReader()
+        told = CborReader(bytes.fromhex("8501010140a2006174011903e7"))
+        flows.read(told, told.array())
+        return flows
+
+    good = CborReader(SERIES)
+    series = reader().read(good, good.array())
+    assert isinstance(series, Series)
+    assert (series.count, series.first.payload, series.first.header.sequence) == (3, b"abc", 2)
+    source = CborReader(bytes.fromhex(item))
+    with pytest.raises(FrameBroken):
+        reader().read(source, source.array())
+
+
+def test_a_series_does_not_stand_alone() -> None:
+    with pytest.raises(FrameBroken, match="alone"):
+        read_alone(bytes.fromhex("8601010143616263a200617401070a")[:-1] + b"\x03")

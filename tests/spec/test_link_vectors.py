@@ -49,6 +49,7 @@ from edgebroker.overlay.messages import (
     Recalled,
     Relay,
     Restate,
+    Series,
     Told,
     Unadvertise,
     Unreached,
@@ -94,6 +95,12 @@ EVENTS = [
     later(READING, 2, 1_500, b"late", civ=5, user=(("site", "north"),), was_marked=True, passed=(4,)),
     Forward(Header(PUBLISHER, 6, 0, 2, published_ms=1_800_000_000_000), "t/" + "long" * 300, b"", 0, True, "press-7"),
 ]
+SERIES = Series(
+    Forward(
+        Header(PUBLISHER, 7, 3 << 22 | 1, 2, epoch=9, published_ms=1_800_000_062_000), "t", b"onetwosix", 0, False, "p"
+    ),
+    3,
+)
 INTEREST = Interest(
     TopicFilter.parse("plant/+/temp"),
     (
@@ -147,7 +154,7 @@ HELLO = Hello(
     7,
     "gw-b1",
     Heard(b"\x33" * 8, b"\x44" * 8, {Service.CONTROL: 4, Service.LIVE: 1_048_577}),
-    frozenset(("deflate",)),
+    frozenset(("deflate", "series")),
 )
 REFUSED = HelloRefused(Refusal.TOPOLOGY, "the topologies of gw-b1 and gw-a1 differ in topology")
 
@@ -156,6 +163,7 @@ def written() -> dict[str, bytes]:
     """Everything as this implementation writes it."""
     flows, frames = FlowWriter(), FrameWriter(False)
     items = [flows.write(event, int(Service.LIVE), event.expires_in_ms) for event in EVENTS]
+    series = [flows.write_series(SERIES, int(Service.LIVE)), flows.write(after(SERIES), int(Service.LIVE), None)]
     frames.add(word(*flat(WORDS["next"])))
     frames.add(items[0])
     frames.add(items[1])
@@ -164,6 +172,8 @@ def written() -> dict[str, bytes]:
         "refusal": encode_refusal(REFUSED),
         "frame": frames.take(),
         **{f"event-{number}": item for number, item in enumerate(items, 1)},
+        "series": series[0],
+        "event-after-series": series[1],
         **{name: word(*flat(each)) for name, each in WORDS.items()},
         **{name: alone(message, service_of(message)) for name, message in MESSAGES.items()},
         "record-entry": entry_record("gw-b1", Service.LIVE, 9, 1_800_000_060_000_000, alone(READING, Service.LIVE)),
@@ -172,6 +182,12 @@ def written() -> dict[str, bytes]:
         "record-reserved": reserved_record("gw-b1", 1_048_577),
         "record-spent": spent_record("gw-b1", 20_833, 1_000_000),
     }
+
+
+def after(series: Series) -> Forward:
+    """The next event of the flow."""
+    *_, last = series.events()
+    return later(last, 1, 5, b"ten")
 
 
 def flat(each: tuple[Word, list[Any]]) -> tuple[Any, ...]:
@@ -207,6 +223,9 @@ def test_events_are_read() -> None:
         reader = CborReader(file[f"event-{number}"])
         assert flows.read(reader, reader.array()) == event
         assert reader.at == len(reader.data)
+    for name, event in (("series", SERIES), ("event-after-series", after(SERIES))):
+        reader = CborReader(file[name])
+        assert flows.read(reader, reader.array()) == event
 
 
 @pytest.mark.parametrize("name", MESSAGES)

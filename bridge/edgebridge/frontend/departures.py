@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from edgebridge.frontend.forwards import publication_of
 from edgebroker.instants import Instant
 from edgebroker.node.ledger import Ledger
-from edgebroker.overlay.link.lanes import event_of
-from edgebroker.overlay.messages import Forward, Message
+from edgebroker.overlay.link.lanes import event_of, events_of, messages_in
+from edgebroker.overlay.messages import Forward, Message, Series
 from edgebroker.publication import Publication
 from edgebroker.records import Cause, Fate
 
@@ -40,11 +40,20 @@ class Departures:
 
     def delivered(self, peer: str, messages: Iterable[Message], now: Instant) -> None:
         """*peer* has them, or at QoS 0 they were written."""
+        if self._ledger.log is None:
+            self._ledger.delivered += _count(messages)
+            return
         for publication in self._ended(peer, messages, now):
             self._ledger.deliver(now, publication, _subscriber(peer), "", publication.qos)
 
     def dropped(self, peer: str, messages: Iterable[Message], cause: Cause, fate: Fate, now: Instant) -> None:
         """They will not be sent: they expired, or *cause* says why."""
+        if self._ledger.log is None:
+            if fate is Fate.EXPIRED:
+                self._ledger.expired += _count(messages)
+            elif count := _count(messages):
+                self._ledger.count_dropped(_subscriber(peer), cause, count)
+            return
         for publication in self._ended(peer, messages, now):
             if fate is Fate.EXPIRED:
                 self._ledger.expire(now, publication, _subscriber(peer), "", publication.qos)
@@ -59,8 +68,7 @@ class Departures:
 
     def _ended(self, peer: str, messages: Iterable[Message], now: Instant) -> Iterable[Publication]:
         for message in messages:
-            forward = event_of(message)
-            if forward is not None:
+            for forward in events_of(message):
                 yield self._closed((peer, forward.header.eid)) or publication_of(forward, now)
 
     def _closed(self, copy: tuple[str, Eid]) -> Publication | None:
@@ -72,6 +80,13 @@ class Departures:
         if not publications:
             del self._open[copy]
         return publication
+
+
+def _count(messages: Iterable[Message]) -> int:
+    """How many events there are in *messages*."""
+    return sum(
+        messages_in(message) for message in messages if isinstance(message, Series) or event_of(message) is not None
+    )
 
 
 def _subscriber(peer: str) -> str:

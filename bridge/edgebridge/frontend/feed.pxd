@@ -5,8 +5,8 @@ from edgebridge.frontend.connection cimport Connection
 from edgebridge.frontend.delivery cimport Delivery
 from edgebridge.frontend.keeping cimport Keeping
 from edgebridge.frontend.plans cimport Plan, Plans
+from edgebridge.frontend.runs cimport Runs
 from edgebridge.session.session cimport Session
-from edgebridge.wire.head cimport publish_head
 from edgebroker.node.ledger cimport Ledger
 from edgebroker.node.routes cimport Route
 from edgebroker.publication cimport Publication
@@ -21,7 +21,9 @@ cdef class Feed:
     cdef Ledger _ledger
     cdef public Py_ssize_t connect_bytes_max
     cdef Py_ssize_t _packet_bytes_max, _work
-    cdef public long long bundled, packets
+    cdef Runs _runs
+    cdef public object passage
+    cdef public long long packets
     @cython.locals(
         at=Py_ssize_t, end=Py_ssize_t, bytes_max=Py_ssize_t, body=Py_ssize_t, length=Py_ssize_t, stop=Py_ssize_t,
         done=Py_ssize_t, packets="long long", first=cython.uint, octet=cython.uint, shift=cython.uint, packet_id=int,
@@ -29,10 +31,9 @@ cdef class Feed:
     )
     cpdef take(self, Connection connection, bytes chunk, now)
     @cython.locals(
-        topic_end=Py_ssize_t, payload=Py_ssize_t, size=Py_ssize_t, count=Py_ssize_t, last=Py_ssize_t, v311=Py_ssize_t,
-        index=Py_ssize_t, room=Py_ssize_t, first="long long", octets=bytes, prefix=bytes, block=bytes, other=bytes,
-        data=bytes, publisher=str, text=str, plans=Plans, plan=Plan, route=Route, ledger=Ledger, session=Session,
-        reader=Connection,
+        topic_end=Py_ssize_t, payload=Py_ssize_t, size=Py_ssize_t, count=Py_ssize_t, last=Py_ssize_t,
+        copies=Py_ssize_t, first="long long", octets=bytes, prefix=bytes, block=bytes, publisher=str, plans=Plans,
+        plan=Plan, route=Route, ledger=Ledger, session=Session, readers=list,
     )
     cdef Py_ssize_t _publish_run(
         self, Connection connection, bytes chunk, Py_ssize_t at, Py_ssize_t body, Py_ssize_t stop, Py_ssize_t end, now
@@ -48,3 +49,7 @@ cdef class Feed:
     cdef bint _publish_acknowledged(
         self, Connection connection, bytes chunk, Py_ssize_t at, Py_ssize_t body, Py_ssize_t stop, now
     ) except -1
+
+
+@cython.locals(at=Py_ssize_t, end=Py_ssize_t)
+cdef bytes _payloads(bytes block, Py_ssize_t size, Py_ssize_t payload)

@@ -1,13 +1,14 @@
 """The hot path: cut a chunk into packets, and route PUBLISH without making an object where none is needed.
 
-A *run* is a row of QoS 0 PUBLISH packets in one chunk with the same first bytes up to the topic's end: same topic, same
-length. Readers of the publisher's dialect get the run's bytes as they came, all at once; the accounts are kept per run.
+A *run* of QoS 0 PUBLISH packets (`runs`) lies in one chunk. Readers of the publisher's dialect get its bytes as they
+came, all at once; other gateways get a series; the accounts are kept per run.
 Everything that is not an ordinary PUBLISH or PUBACK goes through `decode_packet` to the front end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
@@ -15,14 +16,17 @@ from edgebridge.frontend.errands import WORK_AT_ONCE, go_on
 from edgebridge.frontend.keeping import KEPT_BYTES_MAX, Keeping
 from edgebridge.frontend.plans import Plan, Plans
 from edgebridge.frontend.publishing import Publishing
+from edgebridge.frontend.runs import Runs
 from edgebridge.frontend.turns import Turns
 from edgebridge.session.lifecycle import State
 from edgebridge.wire.errors import MalformedPacket, PacketTooLarge, ProtocolViolation
-from edgebridge.wire.head import publish_head
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import Instant
 from edgebroker.node.ledger import Ledger
 from edgebroker.publication import Publication
+
+if TYPE_CHECKING:
+    from edgebridge.frontend.passage import Passage
 
 CONNECT, PUBLISH, SUBSCRIBE, UNSUBSCRIBE, DISCONNECT, AUTH = 1, 3, 8, 10, 14, 15
 # packet types, the upper half of the first byte
@@ -53,11 +57,12 @@ class Feed:
         "_packet_bytes_max",
         "_plans",
         "_publishing",
+        "_runs",
         "_turns",
         "_work",
-        "bundled",
         "connect_bytes_max",
         "packets",
+        "passage",
     )
 
     def __init__(
@@ -67,6 +72,7 @@ class Feed:
         delivery: Delivery,
         keeping: Keeping,
         ledger: Ledger,
+        runs: Runs,
         packet_bytes_max: int,
         asks_for_room: bool,
         connect_bytes_max: int,
@@ -86,8 +92,9 @@ class Feed:
         self._work = 0
         self.packets = 0
         """Whole packets taken."""
-        self.bundled = 0
-        """Packets that lie in one buffer with the one before them."""
+        self._runs = runs
+        self.passage: Passage | None = None
+        """The way of runs to other gateways, if there are any."""
 
     def take(self, connection: Connection, chunk: bytes, now: Instant) -> None:
         """Take *chunk*, the next bytes from *connection*, however they were cut. Raises ProtocolError."""
@@ -230,9 +237,13 @@ class Feed:
         assert session is not None
         if session.rights is not None and not session.rights.writes(plan.topic):
             return 0
-        if not plan.is_quick:
-            return self._publish_one(connection, plan, chunk[payload:stop], now, stop)
         size = stop - at
+        passage = self.passage
+        way = None
+        if plan.is_quick and plan.is_joined and passage is not None and payload < stop:
+            way = passage.way(session.client_id, plan.topic, (end - at) // size)
+        if not plan.is_quick or (way is None and plan.is_joined):
+            return self._publish_one(connection, plan, chunk[payload:stop], now, stop)
         prefix = chunk[at:payload]
         count = 1
         last = end - size
@@ -245,71 +256,15 @@ class Feed:
         ledger = self._ledger
         publisher = session.client_id
         readers = plan.readers
-        first = ledger.accept(now, publisher, count, plan.topic, 0, size - (payload - at), len(readers), route.nobody)
+        copies = len(readers)
+        if way is not None and passage is not None:
+            self._work -= 8
+            copies += passage.leave(way, plan.topic, _payloads(block, size, payload - at), count, now)
+        first = ledger.accept(now, publisher, count, plan.topic, 0, size - (payload - at), copies, route.nobody)
         if not readers:
             return stop
-        v311 = plan.readers_v311
-        index = 0
-        other = b""
-        for reader in readers:
-            if (index >= v311) is connection.is_v5:
-                data = block
-            else:
-                if not other:
-                    other = _translated(block, size, octets, payload - at, connection.is_v5)
-                data = other
-            text = plan.texts[index]
-            index += 1
-            if ledger.log is not None:
-                _note(ledger, reader, publisher, first, count, plan.topic, text, now, size - (payload - at))
-            room = reader.out_bytes_max - reader.out_bytes
-            if len(data) > room or reader.closing:
-                self._overflow(reader, publisher, plan.topic, text, data, first, count, now, size - (payload - at))
-                continue
-            reader.out.append(data)
-            reader.out_bytes += len(data)
-            reader.out_messages += count
-            self.bundled += count - 1
-            if not reader.is_dirty:
-                reader.is_dirty = True
-                reader.dirty.append(reader)
+        self._runs.hand(plan, block, size, payload - at, connection.is_v5, publisher, first, now)
         return stop
-
-    def _overflow(
-        self,
-        reader: Connection,
-        publisher: str,
-        topic: str,
-        text: str,
-        data: bytes,
-        first: int,
-        count: int,
-        now: Instant,
-        payload_bytes: int,
-    ) -> None:
-        """A run that does not fit: as many of its messages as do are sent; how it was cut decides nothing."""
-        size = len(data) // count
-        room = reader.out_bytes_max - reader.out_bytes
-        if reader.closing:
-            fitting = 0
-        else:
-            fitting = max(room // size, 0 if reader.out_bytes else 1)  # an empty buffer takes a message of any size
-        if fitting:
-            reader.out.append(data[: fitting * size])
-            reader.out_bytes += fitting * size
-            reader.out_messages += fitting
-            self.bundled += fitting - 1
-            if not reader.is_dirty:
-                reader.is_dirty = True
-                reader.dirty.append(reader)
-        if self._ledger.log is not None:
-            reader.out_runs.pop()
-            if fitting:
-                reader.out_runs.append((publisher, first, fitting, topic, text, now, payload_bytes, None))
-        if fitting < count:
-            self._delivery.overflowed(
-                reader, publisher, first + fitting, count - fitting, topic, text, payload_bytes, now
-            )
 
     def _publish_one(self, connection: Connection, plan: Plan, payload: bytes, now: Instant, stop: int) -> int:
         """One QoS 0 message whose readers need a closer look."""
@@ -365,33 +320,12 @@ def _may_answer(connection: Connection, first: int) -> bool:
     return connection.state is State.CHALLENGED and first >> 4 in (AUTH, DISCONNECT)
 
 
-def _translated(block: bytes, size: int, topic: bytes, payload: int, from_v5: bool) -> bytes:
-    """A run in the other dialect: without, or with, the empty properties that version 5 has in every PUBLISH."""
-    properties = b"" if from_v5 else b"\0"
-    prefix = publish_head(topic, 0, False, False, properties, size - payload, not from_v5) + properties
-    pieces = []
-    at = payload
+def _payloads(block: bytes, size: int, payload: int) -> bytes:
+    """The payloads of a run, one behind the other; each begins *payload* bytes behind the start of its packet."""
     end = len(block)
-    while at <= end:
-        pieces.append(prefix)
-        pieces.append(block[at : at + size - payload])
+    pieces = []
+    at = 0
+    while at < end:
+        pieces.append(block[at + payload : at + size])
         at += size
     return b"".join(pieces)
-
-
-def _note(
-    ledger: Ledger,
-    reader: Connection,
-    publisher: str,
-    first: int,
-    count: int,
-    topic: str,
-    text: str,
-    now: Instant,
-    payload_bytes: int,
-) -> None:
-    """Tell the log that copies of a run were made, and the connection what it has to account for."""
-    session = reader.session
-    assert session is not None
-    ledger.made(now, publisher, session.client_id, first, count, 0)
-    reader.out_runs.append((publisher, first, count, topic, text, now, payload_bytes, None))

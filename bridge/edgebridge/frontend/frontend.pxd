@@ -6,6 +6,7 @@ from edgebridge.frontend.delivery cimport Delivery
 from edgebridge.frontend.feed cimport Feed
 from edgebridge.frontend.keeping cimport Keeping
 from edgebridge.frontend.plans cimport Plans
+from edgebridge.frontend.runs cimport Runs
 from edgebridge.session.session cimport Session
 from edgebroker.node.ledger cimport Ledger
 
@@ -21,6 +22,7 @@ cdef class Frontend:
     cdef public Keeping keeping
     cdef public Ledger ledger
     cdef public Plans plans
+    cdef public Runs runs
     cdef public dict connections
     cdef public list dirty, readable
     cdef public long long accepted

@@ -24,6 +24,7 @@ from edgebridge.frontend.quota import QUOTA, Quota
 from edgebridge.frontend.redirect import Redirect
 from edgebridge.frontend.replaying import Replaying
 from edgebridge.frontend.restoring import Restoring
+from edgebridge.frontend.runs import Runs
 from edgebridge.frontend.sharing import Sharing
 from edgebridge.frontend.subscribing import Subscribing
 from edgebridge.frontend.systopics import SysTopics
@@ -140,12 +141,14 @@ class Frontend:
         self.restoring = Restoring(
             node, keeping, self.connecting, entitling, self.subscribing, self.retained, terms.durability
         )
+        self.runs = Runs(self.delivery, node.ledger)
         self.input = Feed(
             self.plans,
             self.publishing,
             self.delivery,
             keeping,
             node.ledger,
+            self.runs,
             terms.packet_bytes_max,
             asks_for_room,
             quota.connect_bytes_max,
@@ -357,10 +360,10 @@ class Frontend:
     # -- inside -----------------------------------------------------------------------------------------------
 
     def _traffic(self) -> dict[str, int]:
-        """Packets of every kind, and transports. A buffer is one packet, but for what the feed bundled."""
+        """Packets of every kind, and transports. A buffer is one packet, but for what lies in runs."""
         return {
             "messages/received": self.input.packets,
-            "messages/sent": self._buffers_sent + self.input.bundled,
+            "messages/sent": self._buffers_sent + self.runs.bundled,
             "sockets": self.accepted,
         }
 

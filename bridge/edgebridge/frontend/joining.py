@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.overlay import Overlay, Run
+from edgebridge.frontend.passage import Passage
 from edgebridge.frontend.remembering import Remembering
 from edgebroker.instants import Instant
+from edgebroker.node.serial import Serial
 from edgebroker.node.ways import USUAL, Ways
 from edgebroker.overlay.link.records import StoredLinks
 from edgebroker.overlay.topology import Topology
@@ -30,5 +32,9 @@ def join(
     frontend.overlay = frontend.publishing.overlay = overlay
     frontend.subscribing.overlay = frontend.restoring.overlay = overlay
     frontend.node.follower = overlay
+    serial = Serial(overlay.peers, ways.is_dynamic and ways.sorts)
+    overlay.passage = frontend.input.passage = Passage(
+        serial, overlay.links, frontend.node.ledger, frontend.plans, frontend.runs
+    )
     keeping.is_joined = frontend.plans.is_joined = True
     return overlay

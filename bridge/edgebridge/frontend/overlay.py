@@ -28,6 +28,7 @@ from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.departures import Departures
 from edgebridge.frontend.forwards import properties_of, publication_of
 from edgebridge.frontend.keeping import Keeping
+from edgebridge.frontend.passage import Passage
 from edgebridge.frontend.remembering import Remembering
 from edgebroker.instants import MILLISECOND, SECOND, Instant
 from edgebroker.node.node import Node
@@ -45,7 +46,7 @@ from edgebroker.overlay.link.links import Links
 from edgebroker.overlay.link.records import StoredLink, StoredLinks, run_record
 from edgebroker.overlay.link.stream import Stream
 from edgebroker.overlay.link.terms import LinkTerms
-from edgebroker.overlay.messages import Forward
+from edgebroker.overlay.messages import Forward, Series
 from edgebroker.overlay.topology import Topology
 from edgebroker.predicate import Predicate
 from edgebroker.publication import Publication
@@ -139,6 +140,8 @@ class Overlay:
             ],
         )
         self.departures = Departures(node.ledger)
+        self.passage: Passage | None = None
+        """Where series come out as runs; None: event by event."""
         remembering.attach(self.peers, self._perform, stored)
 
     # -- the run --------------------------------------------------------------------------------------------------
@@ -287,7 +290,8 @@ class Overlay:
             case Received(peer, messages):
                 self._keeping.begin_together()
                 for message in messages:
-                    self._perform(self.peers.received(peer, message, now), now)
+                    if not (isinstance(message, Series) and self.passage and self.passage.came(peer, message, now)):
+                        self._perform(self.peers.received(peer, message, now), now)
                 if self._keeping.is_together:
                     link.handled(now)
                     self._keeping.end_together(now)

@@ -3,7 +3,7 @@ from edgebroker.node.routes cimport Route, Routes
 
 
 cdef class Plan:
-    cdef public bint is_quick, takes_long
+    cdef public bint is_joined, is_quick, takes_long
     cdef public list readers, texts
     cdef public Py_ssize_t readers_v311
     cdef public Route route

@@ -15,16 +15,18 @@ class Plan:
     `readers` and `texts` go together; the first `readers_v311` of them speak 3.1.1, the rest version 5.
     """
 
-    __slots__ = ("is_quick", "readers", "readers_v311", "route", "takes_long", "texts", "topic")
+    __slots__ = ("is_joined", "is_quick", "readers", "readers_v311", "route", "takes_long", "texts", "topic")
 
     def __init__(self, topic: str, route: Route, is_joined: bool) -> None:
         self.topic = topic
         self.route = route
+        self.is_joined = is_joined
+        """Its publications may be for readers at other gateways."""
         self.takes_long = is_joined or topic.startswith("$")
-        """Its publications may be for somebody else than readers here, or for nobody."""
+        """For others than readers here, or for nobody."""
         self.readers: list[Connection] = []
         self.texts: list[str] = []
-        self.is_quick = route.extractor is None and not self.takes_long and not route.groups
+        self.is_quick = route.extractor is None and not topic.startswith("$") and not route.groups
         by_dialect: dict[bool, list[tuple[Connection, str]]] = {False: [], True: []}
         for copy in route.copies:
             connection: Connection | None = copy.receiver.connection

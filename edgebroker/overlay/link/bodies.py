@@ -28,6 +28,7 @@ from edgebroker.overlay.messages import (
     Recalled,
     Relay,
     Restate,
+    Series,
     Told,
     Unadvertise,
     Unreached,
@@ -216,6 +217,8 @@ def read_alone(data: bytes) -> tuple[Message, Service]:
     if data[reader.at] >> 5 == UNSIGNED:
         flows = FlowReader()
         message, service = flows.read(reader, size), Service(flows.service)
+        if isinstance(message, Series):
+            raise FrameBroken("a series does not stand alone")
     else:
         kind = reader.integer()
         message, service = read_body(kind, [reader.item() for _ in range(size - 1)])

@@ -18,12 +18,15 @@ cdef class FlowWriter:
     cdef public dict _flows
     cdef public list _slots
     cdef Py_ssize_t _hand
+    cdef Flow _latest
 
     @cython.locals(
         state=tuple, flow=Flow, payload=bytes, size=Py_ssize_t, step=cython.longlong, delay=cython.longlong,
         sequence=cython.longlong, published_ms=cython.longlong
     )
     cpdef bytes write(self, object forward, object service, object expires_in_ms)
+    @cython.locals(item=bytes, changes=bytes)
+    cpdef bytes write_series(self, object series, object service)
     @cython.locals(told=dict)
     cdef bytes _told(self, object forward, Flow flow, tuple state, object expires_in_ms)
     cdef Flow _long(self)

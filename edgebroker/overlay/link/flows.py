@@ -3,9 +3,10 @@
 A *flow* is a publisher and a topic. The writer gives it a *slot* and tells topic, publisher and everything else once;
 later events name the slot, and by how much sequence and time went on. What changed meanwhile is told by number:
 
-    [slot, sequence - last, published_ms - last]  payload  {what: value, ...}
+    [slot, sequence - last, published_ms - last]  payload  {what: value, ...}  count
 
-as one CBOR array of four items, or five if anything changed. An event of a known flow takes seven bytes and its
+as one CBOR array of four items, or five if anything changed, or six if it is a series of *count* events. An
+event of a known flow takes seven bytes and its
 payload. Both ends keep the same SLOTS_MAX flows; the writer says which one gives way. Slot 0 is for flows with long
 names: it is told anew each time, so the names of all others are bounded by SLOTS_MAX x NAMES_BYTES_MAX.
 
@@ -23,7 +24,7 @@ from edgebroker.errors import TopicInvalid
 from edgebroker.header import Header
 from edgebroker.limits import TOPIC_BYTES_MAX
 from edgebroker.overlay.classes import Service
-from edgebroker.overlay.messages import Forward
+from edgebroker.overlay.messages import Forward, Series
 from edgebroker.topics import parse_topic_name
 
 from .broken import FrameBroken
@@ -50,6 +51,11 @@ _HEADS: Final = tuple(head(UNSIGNED, number) for number in range(1_024))
 _PAYLOAD_HEADS: Final = tuple(head(BYTES, size) for size in range(1_024))
 _STEADY: Final = 4
 _CHANGED: Final = 5
+_SERIES: Final = 6
+
+
+_CHANGED_HEAD: Final = head(ARRAY, _CHANGED)[0]
+_SERIES_HEAD: Final = head(ARRAY, _SERIES)
 
 
 class Flow:
@@ -76,6 +82,7 @@ class FlowWriter:
         self._flows: dict[tuple[int, str], Flow] = {}
         self._slots: list[Flow] = []
         self._hand = 0
+        self._latest = Flow(0)  # that of the event written last
 
     def write(self, forward: Forward, service: int, expires_in_ms: int | None) -> bytes:
         """The item for *forward*, of which `expires_in_ms` is *expires_in_ms* by now."""
@@ -102,6 +109,7 @@ class FlowWriter:
         flow = self._flows.get((header.publisher, forward.topic))
         if flow is None or flow.state != state or expires_in_ms is not None:
             return self._told(forward, flow, state, expires_in_ms)
+        self._latest = flow
         flow.is_recent = True
         payload = forward.payload
         size = len(payload)
@@ -113,6 +121,14 @@ class FlowWriter:
             return b"".join((flow.begin, _HEADS[delay], _PAYLOAD_HEADS[size], payload))
         begin = head(ARRAY, _STEADY) + head(UNSIGNED, flow.slot)
         return b"".join((begin, _signed(step), _signed(delay), head(BYTES, size), payload))
+
+    def write_series(self, series: Series, service: int) -> bytes:
+        """The item for *series*: that of its first event, with the payloads of all, and their number."""
+        first, header = series.first, series.first.header
+        item = self.write(first, service, None)
+        self._latest.sequence = header.sequence + series.count - 1
+        changes = b"" if item[0] == _CHANGED_HEAD else b"\xa0"
+        return b"".join((_SERIES_HEAD, item[1:], changes, head(UNSIGNED, series.count)))
 
     def _told(self, forward: Forward, flow: Flow | None, state: State, expires_in_ms: int | None) -> bytes:
         """The item of a new flow, of one that changed, or with something that holds for this event alone."""
@@ -133,6 +149,7 @@ class FlowWriter:
                 if new != old:
                     told[number] = new
             flow.state = state
+        self._latest = flow
         if expires_in_ms is not None:
             told[EXPIRES_IN_MS] = expires_in_ms
         flow.is_recent = True
@@ -183,19 +200,24 @@ class FlowReader:
         self.service = int(Service.LIVE)
         """The class of the event read last."""
 
-    def read(self, reader: CborReader, size: int) -> Forward:
-        """The event in *reader*, behind the head of its array of *size* items. Raises FrameBroken."""
+    def read(self, reader: CborReader, size: int) -> Forward | Series:
+        """The event or series in *reader*, behind the head of its array of *size* items. Raises FrameBroken."""
         slot = reader.unsigned()
         step = reader.integer()
         delay = reader.integer()
         payload = reader.octets()
         expires_in_ms: int | None = None
-        if size == _CHANGED:
+        count = 1
+        if size in (_CHANGED, _SERIES):
             changes = reader.item()
             if type(changes) is not dict:
                 raise FrameBroken(f"what changed of an event is no map, before byte {reader.at}")
             flow = self._changed(slot, changes)
             expires_in_ms = changes.get(EXPIRES_IN_MS)
+            if size == _SERIES:
+                count = reader.unsigned()
+                if expires_in_ms is not None or count < 2 or len(payload) < count or len(payload) % count:
+                    raise FrameBroken(f"no series of {count} events before byte {reader.at}")
         elif size != _STEADY:
             raise FrameBroken(f"an event of {size} items before byte {reader.at}")
         elif slot >= len(self._slots):
@@ -204,9 +226,9 @@ class FlowReader:
             flow = self._slots[slot]
         sequence = flow.sequence + step
         published_ms = flow.published_ms + delay
-        if not 0 <= sequence < 1 << 32 or not 0 <= published_ms < 1 << 48:
+        if not 0 <= sequence <= (1 << 32) - count or not 0 <= published_ms < 1 << 48:
             raise FrameBroken(f"a sequence or a time is out of range before byte {reader.at}")
-        flow.sequence = sequence
+        flow.sequence = sequence + count - 1
         flow.published_ms = published_ms
         (
             client,
@@ -228,7 +250,7 @@ class FlowReader:
             passed,
         ) = flow.state
         header = Header(flow.publisher, sequence, adv, hc, civ, epoch, trace, group, view, published_ms)
-        return Forward(
+        forward = Forward(
             header,
             flow.topic,
             payload,
@@ -243,6 +265,11 @@ class FlowReader:
             was_marked,
             passed,
         )
+        if count == 1:
+            return forward
+        if qos or retain:
+            raise FrameBroken(f"a series of QoS {qos} before byte {reader.at}; its events are QoS 0 and not retained")
+        return Series(forward, count)
 
     def _changed(self, slot: int, changes: dict[Any, Any]) -> Flow:
         """The flow of *slot* as *changes* leave it."""

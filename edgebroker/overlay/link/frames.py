@@ -22,7 +22,7 @@ import cbor2
 
 from edgebroker.limits import KIB, PACKET_BYTES_MAX
 from edgebroker.overlay.classes import Service
-from edgebroker.overlay.messages import Message
+from edgebroker.overlay.messages import Message, Series
 
 from .bodies import read_alone, read_body
 from .broken import FrameBroken
@@ -84,7 +84,7 @@ class Numbered:
 
 
 Item: TypeAlias = Message | Numbered | Said
-"""What a frame holds. A message by itself is an event of QoS 0."""
+"""What a frame holds. A message by itself is an event of QoS 0, or a series of such."""
 
 
 def word(kind: Word, *values: Any) -> bytes:
@@ -176,8 +176,11 @@ class FrameReader:
             if size == 0 or reader.at == end:
                 raise FrameBroken(f"an empty item before byte {reader.at}")
             if body[reader.at] >> 5 == UNSIGNED:
-                forward = flows.read(reader, size)
-                items.append(forward if forward.qos == 0 else Numbered(Service(flows.service), forward))
+                event = flows.read(reader, size)
+                if isinstance(event, Series) or event.qos == 0:
+                    items.append(event)
+                else:
+                    items.append(Numbered(Service(flows.service), event))
             else:
                 kind = reader.integer()
                 values = [reader.item() for _ in range(size - 1)]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from edgebroker.instants import Instant
 from edgebroker.limits import KIB
-from edgebroker.overlay.messages import Forward, Message, Relay
+from edgebroker.overlay.messages import Forward, Message, Relay, Series
 
 CONTROL_BYTES = 1 * KIB
 """What a message that is no event is taken to be in memory. Interests of 64 tests are more, most are less."""
@@ -16,16 +17,29 @@ EVENT_BYTES = 512
 
 
 def event_of(message: Message) -> Forward | None:
-    """The event that *message* is or carries past what is down; None: it is about something else."""
+    """The event that *message* is or carries past what is down; None: it is about something else, or several."""
     if isinstance(message, Relay):
         message = message.message
     return message if isinstance(message, Forward) else None
 
 
-class Entry:
-    """One message on its way. `number` is 0 for what is sent once or never (QoS 0)."""
+def events_of(message: Message) -> Iterable[Forward]:
+    """All events that *message* is or carries."""
+    if isinstance(message, Series):
+        return message.events()
+    event = event_of(message)
+    return () if event is None else (event,)
 
-    __slots__ = ("expires_at", "lsn", "message", "number", "size")
+
+def messages_in(message: Message) -> int:
+    """For how many *message* counts."""
+    return message.count if isinstance(message, Series) else 1
+
+
+class Entry:
+    """One message on its way, or a series. `number` is 0 for what is sent once or never (QoS 0)."""
+
+    __slots__ = ("count", "expires_at", "lsn", "message", "number", "size")
 
     def __init__(self, message: Message, number: int, expires_at: Instant | None) -> None:
         self.message = message
@@ -33,7 +47,14 @@ class Entry:
         self.expires_at = expires_at
         self.lsn = 0
         """The record that must be on disk before it is sent."""
-        event = event_of(message)
+        self.count = 1
+        """Messages that it stands for."""
+        event: Forward | None
+        if isinstance(message, Series):
+            self.count = message.count
+            event = message.first
+        else:
+            event = event_of(message)
         self.size = CONTROL_BYTES if event is None else EVENT_BYTES + len(event.payload) + len(event.topic)
 
     def expires_in_ms(self, now: Instant) -> int | None:
@@ -76,19 +97,19 @@ class Lane:
     @property
     def figures(self) -> QueueFigures:
         """The queue as congestion sees it."""
-        return QueueFigures(self.entered, self.left, len(self.waiting), self.waiting_bytes)
+        return QueueFigures(self.entered, self.left, self.entered - self.left, self.waiting_bytes)
 
     def push(self, entry: Entry) -> None:
         """A message enters, at the end."""
         self.waiting.append(entry)
-        self.entered += 1
+        self.entered += entry.count
         self.waiting_bytes += entry.size
         self.bytes += entry.size
 
     def pop(self) -> Entry:
         """The first one leaves, to be sent or dropped. A numbered one that was sent goes to `unacked`."""
         entry = self.waiting.popleft()
-        self.left += 1
+        self.left += entry.count
         self.waiting_bytes -= entry.size
         self.bytes -= entry.size
         return entry
@@ -118,7 +139,7 @@ class Lane:
         gone: list[Entry] = []
         for entry in self.waiting:
             (kept if entry.number else gone).append(entry)
-        self.left += len(gone) - len(self.unacked)
+        self.left += sum(entry.count for entry in gone) - len(self.unacked)
         self.waiting = deque((*self.unacked, *kept))
         self.unacked.clear()
         self.waiting_bytes = self.bytes = sum(entry.size for entry in self.waiting)
@@ -127,7 +148,7 @@ class Lane:
     def clear(self) -> list[Entry]:
         """Everything leaves."""
         gone = [*self.unacked, *self.waiting]
-        self.left += len(self.waiting)
+        self.left = self.entered
         self.unacked.clear()
         self.waiting.clear()
         self.waiting_bytes = self.bytes = 0

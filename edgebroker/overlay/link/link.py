@@ -46,6 +46,7 @@ from .stream import Stream
 from .terms import LAN, LinkTerms
 
 DEFLATE: Final = "deflate"
+SERIES: Final = "series"
 STOPPING: Final = "the gateway stops"
 NEVER: Final[Instant] = 1 << 62
 
@@ -273,7 +274,7 @@ class Link:
             self._hellos,
             self.peer,
             self.receipts.heard(),
-            frozenset((DEFLATE,)) if self.terms.deflates else frozenset(),
+            frozenset((DEFLATE, SERIES)) if self.terms.deflates else frozenset((SERIES,)),
         )
 
     def _open(self, stream: Stream, hello: Hello, now: Instant, leads: bool) -> None:
@@ -285,7 +286,7 @@ class Link:
         self.receipts.met(hello.run, hello.store)
         deflates = self.terms.deflates and DEFLATE in hello.capabilities
         self._inflow = Inflow(deflates, self.receipts.positions)
-        self._outflow = Outflow(deflates)
+        self._outflow = Outflow(deflates, SERIES in hello.capabilities)
         heard = hello.heard
         # It may have met this run, and yet be another one than that which was told things before.
         goes_on = is_same_run and heard.run == self.identity.run and not self.outbox.is_overrun

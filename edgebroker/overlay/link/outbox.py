@@ -20,15 +20,19 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from edgebroker.instants import Instant
-from edgebroker.limits import MIB
+from edgebroker.limits import KIB, MIB
 from edgebroker.overlay.classes import Service
-from edgebroker.overlay.messages import Forward, Message
+from edgebroker.overlay.messages import Forward, Message, Series
 from edgebroker.records import Cause, Fate
 
 from .bodies import alone, read_alone
 from .broken import FrameBroken
-from .lanes import Entry, Lane, event_of
+from .lanes import Entry, Lane, event_of, events_of, messages_in
 from .records import StoredLink, entry_record, reserved_record, settled_record
+
+SERIES_BYTES: Final = 4 * KIB
+"""Of payload in one item: what one item costs is little for so much, and a frame of 15 KiB is not much larger for it.
+"""
 
 
 class Storage(Protocol):
@@ -104,6 +108,8 @@ class Outbox:
 
     def take(self, message: Message, service: Service, now: Instant) -> Cause:
         """Take *message*; returns Cause.NONE, or why it is dropped."""
+        if isinstance(message, Series):
+            return self._take_series(message, service)
         event = event_of(message)
         if event is None:
             return self._take_word(message, service)
@@ -147,6 +153,13 @@ class Outbox:
         if number + self._bounds.numbers // 2 > self._asked:
             self._asked = max(self._asked, number) + self._bounds.numbers
             self._asked_lsn = storage.append(reserved_record(self.peer, self._asked), waits=True)
+
+    def _take_series(self, series: Series, service: Service) -> Cause:
+        """As many of its events as have room; what did not fit is told in `drops` as well."""
+        if service is Service.LIVE and (not self.is_open or (series.first.client, series.first.topic) in self._backlog):
+            service = Service.BACKLOG
+        causes = [self._take_bare(Entry(part, 0, None), service) for part in series.parts(SERIES_BYTES)]
+        return causes[-1]
 
     def _take_bare(self, entry: Entry, service: Service) -> Cause:
         if not self.is_open:
@@ -273,10 +286,10 @@ class Outbox:
         for lane in self.lanes.values():
             waiting = lane.clear()
             for entry in waiting:
-                if event_of(entry.message):
+                if isinstance(entry.message, Series) or event_of(entry.message):
                     lane.push(entry)
-                    lane.entered -= 1
-                    lane.left -= 1
+                    lane.entered -= entry.count
+                    lane.left -= entry.count
 
     def refuse(self, services: Iterable[Service], cause: Cause) -> None:
         """Drop what waits in *services* without a number: it will not be sent for long."""
@@ -285,7 +298,7 @@ class Outbox:
             if self._bare[service]:
                 bare = [entry for entry in lane.waiting if not entry.number]
                 kept = [entry for entry in lane.waiting if entry.number]
-                lane.left += len(bare)
+                lane.left += sum(entry.count for entry in bare)
                 lane.waiting.clear()
                 lane.waiting.extend(kept)
                 size = sum(entry.size for entry in bare)
@@ -296,7 +309,7 @@ class Outbox:
 
     def _drop(self, messages: tuple[Message, ...], cause: Cause) -> Cause:
         self.drops.append(Drop(messages, cause))
-        self.dropped[cause] = self.dropped.get(cause, 0) + len(messages)
+        self.dropped[cause] = self.dropped.get(cause, 0) + sum(map(messages_in, messages))
         return cause
 
     def on_disk(self, lsn: int) -> None:
@@ -335,7 +348,7 @@ class Outbox:
     def events(self) -> list[Forward]:
         """The events that wait or were not acknowledged."""
         entries = [entry for lane in self.lanes.values() for entry in (*lane.unacked, *lane.waiting)]
-        return [event for entry in entries if (event := event_of(entry.message)) is not None]
+        return [event for entry in entries for event in events_of(entry.message)]
 
     def records(self) -> Iterable[bytes]:
         """All that the journal has to know, said again. Meanwhile others may be appended and settled."""

@@ -9,7 +9,7 @@ from typing import Final
 from edgebroker.instants import Instant
 from edgebroker.limits import KIB
 from edgebroker.overlay.classes import Service
-from edgebroker.overlay.messages import Forward, Message, Relay
+from edgebroker.overlay.messages import Forward, Message, Relay, Series
 
 from .bodies import alone, body
 from .flows import FlowWriter
@@ -27,9 +27,11 @@ TURN_BYTES: Final = 512
 class Outflow:
     """The sending side of one connection: which names, numbers and parts the peer has been told."""
 
-    def __init__(self, deflates: bool) -> None:
+    def __init__(self, deflates: bool, has_series: bool = False) -> None:
+        """*has_series*: the peer reads them; else they are sent event by event."""
         self._frames = FrameWriter(deflates)
         self._flows = FlowWriter()
+        self._has_series = has_series
         self._shares = Shares()
         self._expected: dict[Service, int] = {}  # class -> the number that the peer gives to the next message
         self._parts: dict[Service, tuple[Entry, bytes, int]] = {}  # class -> message, whole, how much was sent
@@ -91,6 +93,11 @@ class Outflow:
             if entry is None:
                 break
             message = entry.message
+            if isinstance(message, Series):
+                for item in self._written(message, int(service)):
+                    frames.add(item)
+                outbox.written(entry)
+                continue
             if not isinstance(message, Forward):
                 item = body(_aged(message, entry, now), service)
                 is_large = len(item) > PART_BYTES
@@ -106,6 +113,11 @@ class Outflow:
                     self._tell_number(service, entry)
                 outbox.written(entry)
                 frames.add(item)
+
+    def _written(self, series: Series, service: int) -> list[bytes]:
+        if self._has_series:
+            return [self._flows.write_series(series, service)]
+        return [self._flows.write(event, service, None) for event in series.events()]
 
     def _add_part(self, outbox: Outbox, service: Service) -> None:
         entry, whole, at = self._parts[service]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import cbor2
@@ -37,7 +38,7 @@ from edgebroker.overlay.link.records import (
     spent_record,
 )
 from edgebroker.overlay.link.terms import LinkTerms
-from edgebroker.overlay.messages import Announce, Forward, Message, Relay, Unadvertise
+from edgebroker.overlay.messages import Announce, Forward, Message, Relay, Series, Unadvertise
 from edgebroker.predicate import ElementaryTest, Interval, Kind, Pattern
 from edgebroker.topics import TopicFilter
 from tests.fuzz.frame.target import BOMB_BYTES, Target, filled
@@ -100,6 +101,8 @@ def read_frames(data: bytes) -> None:
             word(item.word, *item.values)
         elif isinstance(item, Numbered):
             alone(item.message, item.service)
+        elif isinstance(item, Series):
+            FlowWriter().write_series(item, int(Service.LIVE))
         else:
             alone(item, Service.LIVE)
 
@@ -122,11 +125,17 @@ def event(forward: Forward) -> bytes:
     return FlowWriter().write(forward, int(Service.LIVE), None)
 
 
+def series(first: Forward, count: int) -> bytes:
+    """A series in a flow of its own."""
+    return FlowWriter().write_series(Series(first, count), int(Service.LIVE))
+
+
 NEXT = b"".join(word(Word.NEXT, int(service), 9) for service in Service)
 MESSAGES: tuple[Message, ...] = (Announce((INTEREST,), 1), Unadvertise((1, 2)), Relay(1, 2, 3, READING), READING)
 ITEMS = (
     *(alone(message, Service.LIVE) for message in MESSAGES),
     event(READING) + bytes.fromhex("84010101417884010101417985010101417aa10003"),
+    series(replace(READING, qos=0), len(READING.payload)) + bytes.fromhex("8601010143616263a0038501010140a10401"),
     word(Word.ACK, 0, 1, 1, 2),
     word(Word.PING, 1),
     word(Word.PONG, 1, 2, 3),
@@ -150,6 +159,7 @@ WORDS = (
     ),
     b"\x85\x01\x01\x00\x40",
     b"\x84\x01\x01\x00\x40",
+    b"\x86\x01\x01\x00\x42ab\xa0\x02",
 )
 
 
@@ -233,6 +243,10 @@ BOMBS = {
     "user properties": lambda: one_frame(
         cbor2.dumps([0, 1, 1, b"", {0: "t", 1: 1, 13: [["", ""]] * (ROOM // 3 - 20)}])
     ),
+    "series of two": lambda: one_frame(
+        series(replace(READING, qos=0), 7) + filled(bytes.fromhex("86010100426162a002"), size=ROOM - 200)
+    ),
+    "a series of many": lambda: one_frame(series(replace(READING, qos=0, payload=b"x" * (ROOM - 200)), ROOM - 200)),
     "empty frames": lambda: filled(bytes(4)),
     "pings": lambda: one_frame(filled(word(Word.PING, 1), size=ROOM)),
     "acknowledgements": lambda: one_frame(cbor2.dumps([-1, *[1, 1] * (ROOM // 2 - 4)])),

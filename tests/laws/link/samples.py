@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -22,6 +23,7 @@ from edgebroker.overlay.messages import (
     Recalled,
     Relay,
     Restate,
+    Series,
     Told,
     Unadvertise,
     Unreached,
@@ -43,6 +45,14 @@ def some_interest(chance: Random) -> Interest:
     topic_filter = TopicFilter.parse(chance.choice(["#", "a/+/c", "plant/line4/#", "$SYS/x"]))
     predicates = [()] if chance.random() < 0.3 else list(Filter.parse(chance.choice(FILTERS)).predicates)
     return Interest(topic_filter, chance.choice(predicates))
+
+
+def some_series(chance: Random, flows: int = 5) -> Series:
+    """Events as `some_forward` makes them, as far as a series can have them."""
+    first, count = some_forward(chance, flows), chance.choice([2, 3, 40])
+    payload = chance.randbytes(count * chance.choice([1, 23, 60]))
+    header = replace(first.header, sequence=min(first.header.sequence, (1 << 32) - count))
+    return Series(replace(first, header=header, payload=payload, qos=0, retain=False, expires_in_ms=None), count)
 
 
 def some_interests(chance: Random) -> tuple[Interest, ...]:

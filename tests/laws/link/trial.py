@@ -9,10 +9,10 @@ from edgebroker.instants import MILLISECOND, SECOND, Duration
 from edgebroker.limits import KIB
 from edgebroker.overlay.classes import Service
 from edgebroker.overlay.link.events import Dropped, Up
-from edgebroker.overlay.link.lanes import event_of
+from edgebroker.overlay.link.lanes import event_of, events_of
 from edgebroker.overlay.link.outbox import Bounds
 from edgebroker.overlay.link.terms import LinkTerms
-from edgebroker.overlay.messages import Forward, Message, Relay, Unadvertise
+from edgebroker.overlay.messages import Forward, Message, Relay, Series, Unadvertise
 from edgebroker.records import Cause, Fate
 from edgebroker.simworld.linked import Eid, LinkedGateway
 from edgebroker.simworld.roads import Road, Surface
@@ -151,7 +151,9 @@ class Trial:
         if gateway.is_off:
             return
         peer = self.gateways[1 - index].name
-        if chance.random() < 0.1:
+        if chance.random() < 0.05:
+            self._publish_series(index, peer)
+        elif chance.random() < 0.1:
             self.words[index] += 1
             gateway.publish(peer, Unadvertise((self.words[index],)), Service.CONTROL)
             self.told[index].append(self.words[index])
@@ -185,6 +187,19 @@ class Trial:
             self.given[index].add(header.eid)
             self.outstanding[index].add(header.eid)
 
+    def _publish_series(self, index: int, peer: str) -> None:
+        chance, gateway = self.chance, self.gateways[index]
+        publisher, count = index << 22 | chance.randrange(3), chance.choice([2, 20, 300])
+        header = Header(publisher, self.sequences[index] + 1, 0, 0, published_ms=self.simulation.now // 1_000)
+        self.sequences[index] += count
+        payload = chance.randbytes(count * chance.choice([8, 60, 300]))
+        first = Forward(header, f"LIVE/{publisher}/0", payload, 0, False, f"client-{publisher}")
+        series = Series(first, count)
+        for event in series.events():
+            self.events[event.header.eid] = event
+            self.bare.add(event.header.eid)
+        gateway.publish(peer, series, Service.LIVE)
+
     # -- what must hold -------------------------------------------------------------------------------------------
 
     def _held(self, gateway: LinkedGateway) -> set[Eid]:
@@ -192,9 +207,7 @@ class Trial:
         for link in gateway.links:
             for lane in link.outbox.lanes.values():
                 for entry in (*lane.waiting, *lane.unacked):
-                    event = event_of(entry.message)
-                    if event is not None and event.qos:
-                        held.add(event.header.eid)
+                    held |= {event.header.eid for event in events_of(entry.message) if event.qos}
         return held
 
     def _watch(self, gateway: LinkedGateway) -> None:
@@ -203,8 +216,7 @@ class Trial:
         for event in gateway.events:
             if isinstance(event, Dropped):
                 for message in event.messages:
-                    dropped = event_of(message)
-                    if dropped is not None:
+                    for dropped in events_of(message):
                         self.dropped.add(dropped.header.eid)
                         if dropped.qos:
                             check(event.fate is Fate.EXPIRED or event.cause is Cause.QUEUE_FULL, f"{event} of QoS > 0")
@@ -261,8 +273,8 @@ class Trial:
             check(len(other.kept) == len(set(other.kept)), "an event was kept twice")
             self._check_order(other)
             self._check_words(index)
-        reached = [event_of(message) for gateway in self.gateways for message in gateway.reached]
-        bare = [event.header.eid for event in reached if event is not None and event.qos == 0]
+        reached = [event for gateway in self.gateways for message in gateway.reached for event in events_of(message)]
+        bare = [event.header.eid for event in reached if event.qos == 0]
         check(len(bare) == len(set(bare)), "an event of QoS 0 came twice")
         check(not set(bare) & self.bare_lost, "an event that was refused came all the same")
         if not self.crashes + self.cuts + self.silences:
