@@ -14,7 +14,7 @@ from edgebroker.cli.figures import count, octets
 from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
 from edgebroker.cli.inquiry import ask, inquiree, token_file_option
 
-HEADING = ("PEER", "STATE", "LINKS", "ROUND TRIP", "CLOCK", "WAITING", "BYTES", "DROPPED")
+HEADING = ("PEER", "STATE", "LINKS", "ROUND TRIP", "CLOCK", "WAITING", "BYTES", "INDEX", "WANTS", "DROPPED")
 
 
 @click.command("links")
@@ -24,6 +24,9 @@ HEADING = ("PEER", "STATE", "LINKS", "ROUND TRIP", "CLOCK", "WAITING", "BYTES", 
 @click.option("--json", "as_json", is_flag=True, help="For programs: the answer of /links as it is.")
 def command(http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
     """Show the links of a running gateway to its peers: which are up, what waits for each, and what was dropped.
+
+    INDEX is the congestion index since somebody last asked: (1 + entered) / (1 + left), times what waits. WANTS is what
+    the peer is sent: the filters behind it in the same site, and how many of our publishers another site wants.
 
     Exit code 0 if all are up, 1 if one is not, 2 if the gateway does not answer or has no peers.
     """
@@ -42,6 +45,17 @@ def shown(found: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _wants(row: dict[str, Any]) -> str:
+    """What the peer is sent: filters of its side of the site, or publishers of ours that its site wants."""
+    routes, parts = row["routes"], []
+    if "aLink" in row["links"]:
+        interests = routes["interests"]
+        parts.append("anything" if interests is None else f"{count(interests)} filters")
+    if routes["publishers"] is not None:
+        parts.append(f"{count(routes['publishers_wanted'])} of {count(routes['publishers'])} publishers")
+    return ", ".join(parts) or "-"
+
+
 def _cells(row: dict[str, Any]) -> Sequence[str]:
     state = "refused" if row["refused"] else "down" if not row["up"] else "congested" if row["congested"] else "up"
     dropped = ", ".join(f"{number} {cause}" for cause, number in row["dropped"].items())
@@ -54,5 +68,7 @@ def _cells(row: dict[str, Any]) -> Sequence[str]:
         "-" if offset is None else f"{offset:+.1f} ms",
         count(row["waiting"]),
         octets(row["waiting_bytes"]),
+        count(row["congestion_index"]),
+        _wants(row),
         dropped or "-",
     )

@@ -100,6 +100,10 @@ def test_content_filters_retained_messages_and_wills_reach_the_other_site(start_
         writer.publish("t", json.dumps({"temp": number}).encode())
     assert [json.loads(next_of(reader, "t").payload)["temp"] for _ in range(31, 36)] == [31, 32, 33, 34, 35]
 
+    (link,) = json.loads(command_line("links", "--http", http, "--json")[1])["links"]
+    routes = link["routes"]
+    assert (routes["interests"], routes["publishers"]) == (None, 2), "meet and t"
+    assert 1 <= routes["publishers_wanted"] <= 2, "nobody wants meet any more, and a second later that is said"
     writer.publish("r", b"kept", retain=True)
     reader.subscribe("r", 1)
     kept = next_of(reader, "r")

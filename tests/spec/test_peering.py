@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -171,9 +173,32 @@ def test_links_are_shown_with_the_reason_of_those_that_are_down() -> None:
     row = {
         "peer": "gw-there", "up": False, "refused": True, "reason": "the topologies differ", "congested": False,
         "links": ["aLink", "iLink a"], "round_trip_ms": None, "offset_ms": None, "waiting": 12, "waiting_bytes": 2048,
-        "dropped": {"queue_full": 3},
+        "dropped": {"queue_full": 3}, "congestion_index": 24.0,
+        "routes": {"interests": 7, "publishers": 5, "publishers_wanted": 2},
     }  # fmt: skip
     found = {"name": "gw-here", "federation": "plant", "tls": True, "links": [row]}
     *_, line, reason = shown(json.loads(json.dumps(found)))
-    assert line.split() == "gw-there refused aLink, iLink a - - 12 2.0 KiB 3 queue_full".split()
+    assert (
+        line.split()
+        == "gw-there refused aLink, iLink a - - 12 2.0 KiB 24 7 filters, 2 of 5 publishers 3 queue_full".split()
+    )
     assert reason == "gw-there: the topologies differ"
+
+
+@pytest.mark.parametrize(
+    ("links", "routes", "said"),
+    [
+        (["aLink"], {"interests": None, "publishers": None, "publishers_wanted": None}, "anything"),
+        (["iLink a"], {"interests": None, "publishers": 3, "publishers_wanted": 0}, "0 of 3 publishers"),
+        (["iLink b"], {"interests": None, "publishers": None, "publishers_wanted": None}, "-"),
+    ],
+)
+def test_what_a_peer_is_sent_is_told_by_its_links(links: list[str], routes: dict[str, Any], said: str) -> None:
+    row = {
+        "peer": "p", "up": True, "refused": False, "reason": "", "congested": True, "links": links,
+        "round_trip_ms": 1.0, "offset_ms": 0.5, "waiting": 0, "waiting_bytes": 0, "dropped": {},
+        "congestion_index": 0.0, "routes": routes,
+    }  # fmt: skip
+    (*_, line) = shown({"name": "g", "federation": "f", "tls": False, "links": [row]})
+    assert f"congested  {', '.join(links)}" in line
+    assert re.split(" {2,}", line)[-2:] == [said, "-"]

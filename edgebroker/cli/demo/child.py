@@ -28,6 +28,7 @@ class Child:
     def __init__(self, name: str, process: Process, out: Path, log: Path) -> None:
         self.name = name
         self._process = process
+        self._is_killed = False
         self._out = out
         self._log = log
 
@@ -49,8 +50,9 @@ class Child:
         """Ask it to end (SIGTERM), wait END_S_MAX, and then insist (SIGKILL). The exit code."""
         try:
             if self.returncode is None:
-                with suppress(ProcessLookupError):
-                    self._process.terminate()
+                if not self._is_killed:  # asking whether it lives would take its exit code from who waits for it
+                    with suppress(ProcessLookupError):
+                        self._process.terminate()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(END_S_MAX):
                         return await self.wait()
@@ -61,6 +63,7 @@ class Child:
     def kill(self) -> None:
         """End it and what it has started, now, if it still runs. It leads a process group of its own."""
         if self.returncode is None:
+            self._is_killed = True
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 

@@ -20,6 +20,7 @@ from edgebroker.world.doors.nolistener import no_listener
 from edgebroker.world.operatorlog import Level, OperatorLog
 from edgebroker.world.peering.change import prepare_change
 from edgebroker.world.peering.dialler import NoAnswer, dial, reason_of
+from edgebroker.world.peering.gauge import CongestionGauge
 from edgebroker.world.peering.line import Line
 from edgebroker.world.peering.membership import Membership
 from edgebroker.world.reactor import GOODBYE_S, Reactor, clock
@@ -53,6 +54,7 @@ class Peering:
         """Peers with whom there is none until somebody changes something."""
         self.received_bytes = 0
         self.sent_bytes = 0
+        self.gauge = CongestionGauge()
         self.addresses: list[Address] = []
         """Where peers are awaited."""
         self._settings = settings

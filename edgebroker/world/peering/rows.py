@@ -39,6 +39,8 @@ def rows(peering: Peering) -> Iterator[dict[str, Any]]:
             "round_trip_ms": link.heartbeat.round_trip / MILLISECOND if is_up and link.heartbeat.round_trip else None,
             "offset_ms": _offset_ms(link) if is_up else None,
             "congested": is_up and status.is_congested(peer),
+            "congestion_index": round(peering.gauge.index(link), 2),
+            "routes": _routes(peering, peer),
             "waiting": sum(len(lane) for lane in outbox.lanes.values()),
             "waiting_bytes": sum(lane.bytes for lane in outbox.lanes.values()),
             "queues": {service.name.lower(): _queue(link, service) for service in Service},
@@ -46,6 +48,25 @@ def rows(peering: Peering) -> Iterator[dict[str, Any]]:
             "day_bytes": link.budget.spent,
             "day_bytes_max": link.budget.bytes_per_day or None,
         }
+
+
+def _routes(peering: Peering, peer: str) -> dict[str, Any]:
+    """What is sent to *peer*: over an aLink what it announced, over an iLink the publishers that its cluster wants.
+
+    interests: None over iLinks, and where they are not known yet, so that everything is sent. publishers: ours, by what
+    they advertise; None where there is no iLink from our home.
+    """
+    peers = peering.overlay.peers
+    interests, records = peers.interests, tuple(peers.region.advertisements)
+    mates = {mate: cluster for cluster, mate in peers.region.mates.items()}
+    is_neighbour = peer in peers.gateway.neighbours
+    is_mate, cluster = peer in mates, mates.get(peer, 0)
+    wanted = sum((record.targets | record.unanswered) >> cluster & 1 for record in records)
+    return {
+        "interests": len(interests.held(peer)) if is_neighbour and interests.is_heard(peer) else None,
+        "publishers": len(records) if is_mate else None,
+        "publishers_wanted": wanted if is_mate else None,
+    }
 
 
 def _offset_ms(link: Link) -> float | None:
