@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.frame.bounds import costs_of
+from tests.fuzz.frame.bounds import cost_of, costs_of
 from tests.fuzz.frame.finding import LOOK_S, TooSlow, finding_of, shrunk
 from tests.fuzz.frame.run import Report, cost_us, run, steps_us
 from tests.fuzz.frame.target import Target
@@ -29,6 +29,8 @@ BRIEF = 300
 """Inputs in the runs that are not about time: the seeds and some more."""
 GENEROUS = 10
 """Machines are slow and busy; an input that costs the square of its size is found all the same."""
+CALM = 5
+"""So often an input that took longer is tried again: whoever shares a core's caches shows in processor time too."""
 
 
 def judge(report: Report) -> None:
@@ -61,6 +63,10 @@ def test_no_input_of_64_kib_costs_much(name: str) -> None:
     for cost in costs_of(target):
         print(cost)
         assert cost.mib <= target.bound_mib, cost
+        for _ in range(CALM):
+            if cost.ms <= GENEROUS * target.bound_ms:
+                break
+            cost = cost_of(target, cost.bomb)
         assert cost.ms <= GENEROUS * target.bound_ms, cost
 
 

@@ -32,8 +32,13 @@ class Cost:
 
 def costs_of(target: Target) -> Iterator[Cost]:
     """Each bomb of *target* once."""
-    for name, make in target.bombs.items():
-        data = make()
-        steps_ms = [step / 1_000 for step in steps_us(target, data, REPETITIONS)]
-        peak = peak_bytes(target, data) / 2**20
-        yield Cost(target, name, len(data), max(steps_ms), len(steps_ms), sum(steps_ms), peak)
+    for bomb in target.bombs:
+        yield cost_of(target, bomb)
+
+
+def cost_of(target: Target, bomb: str) -> Cost:
+    """That of *bomb*."""
+    data = target.bombs[bomb]()
+    steps_ms = [step / 1_000 for step in steps_us(target, data, REPETITIONS)]
+    peak = peak_bytes(target, data) / 2**20
+    return Cost(target, bomb, len(data), max(steps_ms), len(steps_ms), sum(steps_ms), peak)
