@@ -268,7 +268,10 @@ def test_only_what_went_around_a_dead_gateway_may_be_overtaken() -> None:
 
 def outcome(books: Books, heard: list[Receipt], published: list[Publication]) -> Outcome:
     pair = ("north", "south")
-    crossing = Crossing(400, 2, alternatives({pair: 1}, published, lambda _: "north", {"south": [WARM]})[pair])
+    instead, early = (
+        alternatives({pair: 1}, told, lambda _: "north", {"south": [WARM]})[pair] for told in (published, [])
+    )
+    crossing = Crossing(400, 2, instead, 100, early)
     return Outcome(
         1.0, 2, 1, published, [audit(WARM, published, heard)], {"warm": "other"}, 0, books, {pair: crossing},
         {"one": 1 << 20}, {Layout(2, 1).road("gw-north1", "gw-south1", 1): [11_000, 12_000, 13_000]}, 10_000, [],
@@ -283,6 +286,7 @@ def test_an_outcome_says_what_crossed_and_what_was_found(folder: Path) -> None:
     (uplink,) = said["uplinks"]
     assert (uplink["by_topic"]["events"], uplink["wanted"]["events"]) == (3, 2)
     assert uplink["share_of_by_topic"] == 400 / sum(map(packet_bytes, published))
+    assert uplink["share_until_the_kill"] is None, "nothing was published before"
     assert said["delays"] == [{"uplinks": 1, "inside": 0, "qos": 1, "count": 3, "p50_us": 12_000, "links_us": 10_000}]
     assert any("p50 12 ms, links 10 ms: QoS 1, another site, 1 links" in line for line in clean.lines())
 

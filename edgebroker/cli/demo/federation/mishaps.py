@@ -41,6 +41,10 @@ class Mishaps:
         self._until_joined = until_joined
         self._say = say
         self._away = (0, 0)
+        self.killed_us = 0
+        """When the gateway was killed; 0 before."""
+        self.carried: dict[Pair, int] = {}
+        """What each uplink had carried until then."""
         self._spans: list[tuple[int, int]] = []
 
     async def happen(self, victim: Member) -> None:
@@ -59,6 +63,7 @@ class Mishaps:
             self._spans.append((began, _now_us()))
         await asyncio.sleep(self._seconds * (KILLED_AT - RELIEVED_AT))
         began = _now_us()
+        self.killed_us, self.carried = began, {pair: relay.total for pair, relay in self._relays.items()}
         self.victim = victim.name
         await victim.kill()
         away_s = self._seconds * (BACK_AT - KILLED_AT)

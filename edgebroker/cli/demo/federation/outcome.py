@@ -10,7 +10,7 @@ from typing import Any
 
 from edgebroker.cli.demo.audit import NAMED_MAX, Account, Publication
 from edgebroker.cli.demo.federation.books import Books
-from edgebroker.cli.demo.federation.bridges import Alternatives
+from edgebroker.cli.demo.federation.bridges import Alternatives, Load
 from edgebroker.cli.demo.federation.layout import Pair, Road
 from edgebroker.cli.demo.outcome import FINDINGS, duration
 from edgebroker.cli.figures import octets
@@ -18,16 +18,26 @@ from edgebroker.cli.figures import octets
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """What crossed between two sites, both ways, and what would have. `bytes`: all that gateways sent there."""
+    """What crossed between two sites, both ways, and what would have. `bytes`: all that gateways sent there.
+
+    early_bytes, early: the same until the gateway was killed.
+    """
 
     bytes: int
     events: int
     instead: Alternatives
+    early_bytes: int
+    early: Alternatives
 
     @property
-    def share(self) -> float:
-        """Of the bytes of bridges by topic; infinite if these had sent nothing."""
-        return self.bytes / self.instead.by_topic.bytes if self.instead.by_topic.bytes else float("inf")
+    def share(self) -> float | None:
+        """Of the bytes of bridges by topic; None if these had sent nothing."""
+        return _share(self.bytes, self.instead.by_topic)
+
+    @property
+    def early_share(self) -> float | None:
+        """The same until the gateway was killed."""
+        return _share(self.early_bytes, self.early.by_topic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +102,8 @@ class Outcome:
         heading = ("subscriber", "at", "asks for", "how", "matching", "wanted", "received")
         yield from _table([heading, *map(self._asked, self.accounts)], 4)
         yield ""
-        heading = ("uplinks", "events", "bytes", "by topic", "share", "flooding", "share")
-        yield from _table([heading, *(_crossing(pair, one) for pair, one in self.crossings.items())], 1)
+        crossed = ("uplinks", "events", "bytes", "by topic", "share", "until the kill", "flooding", "share")
+        yield from _table([crossed, *(_crossing(pair, one) for pair, one in self.crossings.items())], 1)
         yield ""
         for number, (road, delays) in enumerate(sorted(self.delays.items())):
             middle, least = duration(round(median(delays))), duration(road.uplinks * self.uplink_us)
@@ -176,16 +186,25 @@ class Outcome:
 
 
 def _crossing(pair: Pair, one: Crossing) -> Sequence[str]:
-    by_topic, flooded = one.instead.by_topic.bytes, one.instead.flooded.bytes
+    by_topic, flooded = one.instead.by_topic, one.instead.flooded
     return (
         f"{pair[0]}-{pair[1]}",
         f"{one.events:,}",
         octets(one.bytes),
-        octets(by_topic),
-        f"{one.bytes / by_topic:.1%}" if by_topic else "-",
-        octets(flooded),
-        f"{one.bytes / flooded:.1%}" if flooded else "-",
+        octets(by_topic.bytes),
+        _percent(one.share),
+        _percent(one.early_share),
+        octets(flooded.bytes),
+        _percent(_share(one.bytes, flooded)),
     )
+
+
+def _share(octets: int, load: Load) -> float | None:
+    return octets / load.bytes if load.bytes else None
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}"
 
 
 def _crossing_object(pair: Pair, one: Crossing) -> dict[str, Any]:
@@ -195,6 +214,7 @@ def _crossing_object(pair: Pair, one: Crossing) -> dict[str, Any]:
         "bytes": one.bytes,
         "events": one.events,
         "share_of_by_topic": one.share,
+        "share_until_the_kill": one.early_share,
         **{name: {"events": load.events, "bytes": load.bytes} for name, load in loads},
     }
 

@@ -264,11 +264,11 @@ class Play:
         for listener in self._listeners:
             wishes[self._layout.site(listener.gateway)].append(listener.wish)
         between = self._between()
-        instead = alternatives(
-            {pair: len(group) for pair, group in between.items()},
-            publications,
-            lambda one: self._layout.site(origins[one.device]),
-            wishes,
+        widths = {pair: len(group) for pair, group in between.items()}
+        early = [one for one in publications if one.sent_us is not None and one.sent_us < mishaps.killed_us]
+        instead, before = (
+            alternatives(widths, told, lambda one: self._layout.site(origins[one.device]), wishes)
+            for told in (publications, early)
         )
         return Outcome(
             seconds=seconds,
@@ -280,7 +280,13 @@ class Play:
             missed=sum(_missed(one, publications) for one in self._listeners),
             books=Books.read({name: member.log for name, member in self._members.items()}),
             crossings={
-                pair: Crossing(sum(relay.total for relay in group), self._events(pair), instead[pair])
+                pair: Crossing(
+                    sum(relay.total for relay in group),
+                    self._events(pair),
+                    instead[pair],
+                    sum(mishaps.carried.get(relay.ends, 0) for relay in group),
+                    before[pair],
+                )
                 for pair, group in between.items()
             },
             memory={name: member.memory_peak_bytes for name, member in self._members.items()},
