@@ -122,7 +122,7 @@ class Forwarding:
         plain, relayed = self._around.split(targets)
         sends = self._routed(forward, plain, pending)
         if relayed:
-            copy = self._copy(forward, 0, False, True)
+            copy = self._detoured(forward)
             for destination, is_alone in relayed:
                 sends += self._around.relay(destination, copy, Service.LIVE, is_alone)
         return sends
@@ -154,7 +154,7 @@ class Forwarding:
             if entry is None:
                 copies.append(copy)
             else:
-                sends += self._around.relay(entry, self._copy(forward, 0, False, False), Service.LIVE)
+                sends += self._around.relay(entry, self._detoured(forward), Service.LIVE)
         return [*self._copies(forward, Routed(copies, routed.case, routed.chosen)), *sends]
 
     def _copies(self, forward: Forward, routed: Routed) -> list[Send]:
@@ -180,6 +180,11 @@ class Forwarding:
             was_marked=forward.was_marked or civ != 0,
             passed=(*forward.passed, self._number) if passes else (),
         )
+
+    def _detoured(self, forward: Forward) -> Forward:
+        """The copy for a relay: others may overtake it."""
+        copy = self._copy(forward, 0, False, False)
+        return copy if copy.was_marked else replace(copy, was_marked=True)
 
     def _attributes(self, forward: Forward, names: frozenset[str]) -> Attributes:
         extractor = self._extractors.get(names)

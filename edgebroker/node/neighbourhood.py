@@ -141,6 +141,10 @@ class Neighbourhood:
                 changed.add(self.interests.withdrawn(peer, gone))
                 return self.changed(changed)
 
+    def end_grace(self) -> list[Send]:
+        """After a restart no neighbour is waited for any longer."""
+        return [send for peer in self.around.behind for send in self.heard(peer)]
+
     def heard(self, peer: str) -> list[Send]:
         """All interests of *peer* are known, or are waited for no longer."""
         sends = self.changed(self.interests.heard(peer))

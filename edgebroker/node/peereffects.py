@@ -29,6 +29,18 @@ class Hand:
     """It entered the cluster here: a retained message is kept here, for late subscribers of the whole cluster."""
     is_late: bool
     """A later event of its publisher was handed on before."""
+    was_held: bool = False
+    """It waited for others, since a `Hold`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """An event of QoS 1 or 2 for local clients waits for others that it may have overtaken. It is taken all the same:
+    what holds it must outlive the run, until it is handed on.
+    """
+
+    forward: Forward
+    is_entry: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,4 +66,4 @@ class HandRetained:
     forward: Forward
 
 
-Effect: TypeAlias = Send | Hand | Stamped | AskRetained | HandRetained
+Effect: TypeAlias = Send | Hand | Hold | Stamped | AskRetained | HandRetained

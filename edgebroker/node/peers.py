@@ -11,7 +11,7 @@ It only dispatches; the nouns beside it do the work. Who attaches it to a node, 
 - **Events.** `published` for every publication of a local client, wills included, before or after it is delivered to
   local clients. `Hand` is an event from elsewhere for local clients; it may find none, for a gateway on the way is
   handed it too. `is_late`: a later event of the publisher was handed on before; a client that wants the latest value
-  only can do without it.
+  only can do without it. `Hold` is an event that is handed on later; whoever is killed meanwhile gives it to `resume`.
 - **Retained messages.** They are kept where they are published, with the header of `Stamped`, and, if `Hand` says
   `is_entry` and the event is to be retained, there. After `subscribed` a new subscription that wants retained messages
   is looked up here and, with `recall`, elsewhere: answers come as `HandRetained`, by and by, none twice, the newest
@@ -36,7 +36,7 @@ from edgebroker.interest import Interest
 from edgebroker.node.around import AWAY_AFTER
 from edgebroker.node.forwarding import Forwarding, aged
 from edgebroker.node.neighbourhood import Neighbourhood
-from edgebroker.node.peereffects import Effect, Hand, Send, Stamped
+from edgebroker.node.peereffects import Effect, Hand, Hold, Send, Stamped
 from edgebroker.node.recalls import Recalls
 from edgebroker.node.region import RETRY, Region
 from edgebroker.node.reminders import Reminders
@@ -124,6 +124,10 @@ class Peers:
         self.timers.set("grace", now + GRACE)
         for peer in self.gateway.peers():
             self.timers.set(("away", peer), now + MEETING)
+
+    def resume(self, held: Iterable[tuple[Forward, bool]]) -> list[Effect]:
+        """An earlier run held these events, each with whether it entered the cluster here: nobody waits any more."""
+        return [Hand(*each, False, True) for each in sorted(held, key=lambda each: each[0].header.eid)]
 
     # -- links ---------------------------------------------------------------------------------------------------------
 
@@ -281,8 +285,7 @@ class Peers:
         while (name := self.timers.take_next(now)) is not None:
             match name:
                 case "grace":
-                    sends = [send for peer in self.gateway.neighbours for send in self.neighbourhood.heard(peer)]
-                    effects += self._spread(sends, now)
+                    effects += self._spread(self.neighbourhood.end_grace(), now)
                 case "bits":
                     effects += self.region.tend(now)
                 case "retry":
@@ -336,17 +339,18 @@ class Peers:
 
     def _handed(self, forward: Forward, is_entry: bool, now: Instant) -> list[Effect]:
         """An event for local clients."""
-        if not (self._ways.is_dynamic and self._ways.sorts):
+        if not (self._ways.sorts and (forward.was_marked or self._sorting.is_open)):
             return [Hand(forward, is_entry, False)]
-        hands = _hands(self._sorting.take(forward, is_entry, now))
+        sorted_out = self._sorting.take(forward, is_entry, now)
         self._remind(now)
-        return hands
+        is_held = forward.qos and all(each.forward is not forward for each in sorted_out)
+        return [*([Hold(forward, is_entry)] if is_held else ()), *_hands(sorted_out)]
 
     def unasked(self) -> int:
         """The clusters that cannot tell us what they want, though they can be reached: they are taken to want all."""
         reach = self.neighbourhood.reach
-        lost = ((cluster, mate) for cluster, mate in self.region.mates.items() if not self.status.is_up(mate))
-        return civ_of(cluster for cluster, mate in lost if reach.is_lost(mate) and reach.nearest(cluster) is not None)
+        lost = (cluster for cluster, mate in self.region.mates.items() if reach.is_lost(mate))
+        return civ_of(cluster for cluster in lost if reach.nearest(cluster) is not None)
 
     def _release(self, records: Iterable[Record], now: Instant) -> list[Effect]:
         """Let events go that waited for answers."""

@@ -13,7 +13,7 @@ class Ways:
     is_dynamic: bool = False
     """Go around congested iLinks (IDR), not only around those that are down."""
     sorts: bool = True
-    """With dynamic routing: put events that others may have overtaken back into order. They wait in memory for that."""
+    """Put events back into order that come around something congested or down. They wait a moment for that."""
     is_precise: bool = True
     """Tell hosts what the cluster wants of a publisher, not only that it wants something."""
     is_covering: bool = True

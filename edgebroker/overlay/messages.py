@@ -124,7 +124,7 @@ class Forward:
     walked: int = 0
     """8 bits: aLinks passed in this cluster while it had to reach others too; it must not stray for ever."""
     was_marked: bool = False
-    """Whether it, or the copy it was made of, had to reach several clusters at once: events may have overtaken it."""
+    """Whether it, or the copy it was made of, went around something congested or down: events may have overtaken it."""
     passed: tuple[int, ...] = ()
     """The gateways that it only passed through, around links that are down. If there are any, it only passes through
     the receiver too: it serves the clusters of `header.civ` and not the receiver's."""

@@ -1,7 +1,8 @@
-"""Events back in the order in which they were published, while dynamic routing sends them over several ways [SCOT 5].
+"""Events back in the order in which they were published, while they come over several ways [SCOT 5].
 
-Marked copies go another way than those before and after them. While such a copy of a publisher was seen within the last
-second, its events wait a moment for those that they overtook. Whatever comes later than that is handed on as late.
+Marked copies go another way than those before and after them: around something congested, or down. While such a copy of
+a publisher was seen within the last second, its events wait a moment for those that they overtook. Whatever comes later
+than that is handed on as late.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Sorted(NamedTuple):
     forward: Forward
     is_entry: bool
     is_late: bool
+    was_held: bool = False
 
 
 @dataclass(slots=True)
@@ -50,6 +52,11 @@ class Sorting:
 
     def __len__(self) -> int:
         return sum(len(flow.held) for flow in self._flows.values())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether any publisher's events came over several ways lately."""
+        return bool(self._flows)
 
     def take(self, forward: Forward, is_entry: bool, now: Instant) -> list[Sorted]:
         """*forward* arrived; return what is to be handed on."""
@@ -99,5 +106,5 @@ def _taken(flow: _Flow, sequence: int) -> list[Sorted]:
     taken = []
     while flow.held and flow.held[0][0] <= sequence:
         flow.last, forward, is_entry = heapq.heappop(flow.held)
-        taken.append(Sorted(forward, is_entry, False))
+        taken.append(Sorted(forward, is_entry, False, True))
     return taken

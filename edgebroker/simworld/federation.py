@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from edgebroker.instants import SECOND, Duration, Instant
 from edgebroker.interest import Interest
-from edgebroker.node.peereffects import AskRetained, Effect, Hand, HandRetained, Send, Stamped
+from edgebroker.node.peereffects import AskRetained, Effect, Hand, HandRetained, Hold, Send, Stamped
 from edgebroker.node.peers import Peers
 from edgebroker.node.ways import USUAL, Ways
 from edgebroker.overlay.link.lanes import event_of
@@ -53,6 +53,8 @@ class Federation:
         self.sent: list[tuple[str, str, Message]] = []
         """All messages: from, to, what."""
         self.handed: list[Handed] = []
+        self.held: dict[str, dict[tuple[int, int], tuple[Forward, bool]]] = {}
+        """What waits at each gateway for others that it may have overtaken."""
         self.retained: dict[str, dict[str, Forward]] = {}
         """What each gateway keeps, by topic."""
         self.recalled: list[tuple[str, int, Forward]] = []
@@ -99,6 +101,7 @@ class Federation:
             self.cut(name, other)
         self.boots[name] += 1
         self.peers[name] = self._started(name)
+        self.perform(name, self.peers[name].resume([*self.held.get(name, {}).values()]))
         for other in others:
             self.connect(name, other)
 
@@ -114,6 +117,7 @@ class Federation:
         self.boots[name] += 1
         self.peers[name] = self._started(name)
         self.peers[name].start(self.now)
+        self.perform(name, self.peers[name].resume([*self.held.get(name, {}).values()]))
         for number, topic_filter in asked.items():
             self.subscribe(name, number, topic_filter)
         for other in self.topology.gateway(name).peers():
@@ -198,11 +202,14 @@ class Federation:
                     self._answer(gateway, request, interest)
                 case HandRetained(number, forward):
                     self.recalled.append((gateway, number, forward))
+                case Hold(forward, is_entry):
+                    self.held.setdefault(gateway, {})[forward.header.eid] = (forward, is_entry)
                 case Stamped():
                     pass
 
     def hand(self, gateway: str, hand: Hand) -> None:
         """An event comes to local clients."""
+        self.held.get(gateway, {}).pop(hand.forward.header.eid, None)
         self.handed.append(Handed(gateway, hand.forward, hand.is_late))
         if hand.forward.retain and hand.is_entry:
             self.retained.setdefault(gateway, {})[hand.forward.topic] = hand.forward

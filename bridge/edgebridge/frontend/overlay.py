@@ -27,12 +27,13 @@ from typing import Final
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.departures import Departures
 from edgebridge.frontend.forwards import properties_of, publication_of
+from edgebridge.frontend.held import Held
 from edgebridge.frontend.keeping import Keeping
 from edgebridge.frontend.passage import Passage
 from edgebridge.frontend.remembering import Remembering
 from edgebroker.instants import MILLISECOND, SECOND, Instant
 from edgebroker.node.node import Node
-from edgebroker.node.peereffects import AskRetained, Effect, Hand, HandRetained, Send, Stamped
+from edgebroker.node.peereffects import AskRetained, Effect, Hand, HandRetained, Hold, Send, Stamped
 from edgebroker.node.peers import AT_HOME, Peers
 from edgebroker.node.routes import Route
 from edgebroker.node.subscriptions import Copy
@@ -142,6 +143,7 @@ class Overlay:
         self.departures = Departures(node.ledger)
         self.passage: Passage | None = None
         """Where series come out as runs; None: event by event."""
+        self.held = Held(keeping, stored.held)
         remembering.attach(self.peers, self._perform, stored)
 
     # -- the run --------------------------------------------------------------------------------------------------
@@ -156,6 +158,7 @@ class Overlay:
                 self.departures.take_up(link.peer, forward, now)
             link.start(now)
         self.remembering.advertise(now)
+        self._perform_together(self.peers.resume(self.held.left(now)), now)
         self._node.timers.set(OVERLAY, now)
 
     def stop(self, now: Instant) -> None:
@@ -215,7 +218,7 @@ class Overlay:
             link.fire(now)
         for stream in self.streams:
             stream.fire(now)
-        self._perform(self.peers.due(now), now)
+        self._perform_together(self.peers.due(now), now)
         self.remembering.go_on(now)
 
     def synced(self, now: Instant) -> None:
@@ -252,6 +255,7 @@ class Overlay:
         for link in self.links:
             yield from link.records()
         yield from self.remembering.records()
+        yield from self.held.records()
 
     # -- local clients --------------------------------------------------------------------------------------------
 
@@ -313,6 +317,12 @@ class Overlay:
             case Dropped(peer, messages, cause, fate):
                 self.departures.dropped(peer, messages, cause, fate, now)
 
+    def _perform_together(self, effects: Iterable[Effect], now: Instant) -> None:
+        """As `_perform`; it counts as a whole after a crash, or not at all."""
+        self._keeping.begin_together()
+        self._perform(effects, now)
+        self._keeping.end_together(now)
+
     def _perform(self, effects: Iterable[Effect], now: Instant, own: tuple[int, int] | None = None) -> list[str]:
         """Do what routing wants done. Returns the peers that get the event *own*, which is not in the books yet.
 
@@ -329,6 +339,8 @@ class Overlay:
                         events.setdefault(forward.header.eid, _Event(forward)).peers.append(peer)
                 case Hand(forward):
                     events.setdefault(forward.header.eid, _Event(forward)).hand = effect
+                case Hold():
+                    self.held.hold(effect, now)
                 case Stamped():
                     pass
                 case AskRetained(request, interest):
@@ -343,6 +355,8 @@ class Overlay:
     def _enter(self, event: _Event, now: Instant) -> None:
         """An event of another gateway, or one that had to wait: it is in the books from now on, with its copies."""
         forward, ledger = event.forward, self._node.ledger
+        if event.hand is not None and event.hand.was_held:
+            self.held.handed(forward.header.eid, now)
         publication = publication_of(forward, now)
         if event.hand is not None and not forward.topic.startswith(AT_HOME):
             if forward.retain and event.hand.is_entry:

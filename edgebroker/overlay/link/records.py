@@ -16,7 +16,9 @@ import cbor2
 from edgebroker.errors import HeaderInvalid
 from edgebroker.header import Header
 from edgebroker.overlay.classes import Service
+from edgebroker.overlay.messages import Forward
 
+from .bodies import alone, read_alone
 from .broken import FrameBroken
 from .cbor import CborReader
 
@@ -38,6 +40,10 @@ class Kind(IntEnum):
     """[topic, header]: with this header the topic's retained message came or went."""
     RESERVED = 0x27
     """[peer, number]: numbers up to this may have been given, in any class."""
+    HELD = 0x28
+    """[entered the cluster here, stored clock at which it expires or null, message]: an event waits to be handed on."""
+    HANDED = 0x29
+    """[publisher, sequence]: it was."""
 
 
 KINDS: Final = frozenset(Kind)
@@ -78,6 +84,16 @@ def reserved_record(peer: str, number: int) -> bytes:
     return _record(Kind.RESERVED, [peer, number])
 
 
+def held_record(event: Forward, is_entry: bool, expires_at: int | None) -> bytes:
+    """*event* waits for others that it may have overtaken."""
+    return _record(Kind.HELD, [is_entry, expires_at, alone(event, Service.LIVE)])
+
+
+def handed_record(eid: tuple[int, int]) -> bytes:
+    """The event *eid*, which waited so, was handed on."""
+    return _record(Kind.HANDED, [*eid])
+
+
 @dataclass(slots=True)
 class StoredLink:
     """What a journal says of the link to one peer."""
@@ -106,6 +122,8 @@ class StoredLinks:
         """How many numbers it, and those before it, may have given to publishers and questions."""
         self.stamps: dict[str, Header] = {}
         """Topic -> header of its retained message."""
+        self.held: dict[tuple[int, int], tuple[Forward, bool, int | None]] = {}
+        """By identity: events that wait to be handed on, as `held_record` says."""
         self.misunderstood = 0
         """Records of these kinds that say something else."""
 
@@ -127,6 +145,13 @@ class StoredLinks:
                 self.numbers = max(self.numbers, values[1])
             elif kind is Kind.STAMP:
                 self.stamps[values[0]] = Header.unpack(values[1])
+            elif kind is Kind.HELD:
+                event, _ = read_alone(values[2])
+                if not isinstance(event, Forward):
+                    raise FrameBroken("what waits to be handed on is an event")
+                self.held[event.header.eid] = (event, values[0], values[1])
+            elif kind is Kind.HANDED:
+                self.held.pop((values[0], values[1]), None)
             else:
                 self._apply(kind, self.links.setdefault(values[0], StoredLink()), values[1:])
         except (FrameBroken, HeaderInvalid):
@@ -173,6 +198,10 @@ def _is_number_or_none(value: Any) -> bool:
     return value is None or _is_number(value)
 
 
+def _is_flag(value: Any) -> bool:
+    return type(value) is bool
+
+
 def _is_octets(value: Any) -> bool:
     return type(value) is bytes
 
@@ -193,6 +222,8 @@ _SHAPES: Final[dict[Kind, tuple[Callable[[Any], bool], ...]]] = {
     Kind.RUN: (_is_number, _is_number),
     Kind.STAMP: (_is_text, _is_octets),
     Kind.RESERVED: (_is_text, _is_number),
+    Kind.HELD: (_is_flag, _is_number_or_none, _is_octets),
+    Kind.HANDED: (_is_number, _is_number),
 }
 """What they say."""
 
