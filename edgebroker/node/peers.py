@@ -66,7 +66,7 @@ from edgebroker.overlay.messages import (
     Withdraw,
 )
 from edgebroker.overlay.numbers import Numbers
-from edgebroker.overlay.sorting import Sorted, Sorting
+from edgebroker.overlay.sorting import Sorting
 from edgebroker.overlay.topology import Topology
 from edgebroker.predicate import Predicate
 from edgebroker.publication import Publication
@@ -293,7 +293,7 @@ class Peers:
                 case "idle":
                     effects += self._rest(now)
                 case "sort":
-                    effects += _hands(self._sorting.release(now))
+                    effects += [Hand(*each) for each in self._sorting.release(now)]
                 case "answers":
                     effects += self._release(self.region.waiting.overdue(now), now)
                 case "compare":
@@ -344,7 +344,7 @@ class Peers:
         sorted_out = self._sorting.take(forward, is_entry, now)
         self._remind(now)
         is_held = forward.qos and all(each.forward is not forward for each in sorted_out)
-        return [*([Hold(forward, is_entry)] if is_held else ()), *_hands(sorted_out)]
+        return [*([Hold(forward, is_entry)] if is_held else ()), *(Hand(*each) for each in sorted_out)]
 
     def unasked(self) -> int:
         """The clusters that cannot tell us what they want, though they can be reached: they are taken to want all."""
@@ -394,10 +394,6 @@ class Peers:
 
     def _unix_ms(self, now: Instant) -> int:
         return now // MILLISECOND + self.unix_offset_ms
-
-
-def _hands(found: Iterable[Sorted]) -> list[Effect]:
-    return [Hand(*each) for each in found]
 
 
 def _control(peer: str, message: Message) -> Send:

@@ -16,6 +16,7 @@ from edgebroker.instants import MINUTE, SECOND
 from edgebroker.overlay.factor import Factor
 from edgebroker.overlay.messages import Relay
 from edgebroker.overlay.scot import Scot
+from edgebroker.overlay.sorting import HOLD
 from edgebroker.overlay.topology import Topology
 from edgebroker.simworld.federation import Federation
 
@@ -66,6 +67,7 @@ class Life:
         for name in self.living:
             self.federation.publish(name, f"p@{name}", topic)
         self.federation.settle()
+        self.federation.pass_time(HOLD)
         return self.came()
 
     def came(self) -> Counter[str]:

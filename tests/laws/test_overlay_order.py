@@ -1,11 +1,11 @@
-"""Order while ways change (P4): around a link that is cut and back again; and nothing is lost that waits for its turn."""
+"""Order while ways change (P4): around a link that is cut, and back; and nothing is lost that waits for its turn."""
 
 from __future__ import annotations
 
 import pytest
 
 from edgebridge.wire.dialect import V5
-from edgebroker.instants import MILLISECOND, MINUTE, SECOND
+from edgebroker.instants import MILLISECOND, SECOND
 from edgebroker.overlay.factor import Factor
 from edgebroker.overlay.scot import Scot
 from edgebroker.overlay.topology import Topology
@@ -48,8 +48,10 @@ class Road:
         return [int(each.payload) for each in self.reader.heard]
 
 
-@pytest.mark.parametrize(("path", "here", "there"), [("a", "a.0", "a.1"), ("a-b", "a.0", "b.0"), ("a-b-c", "a.0", "c.0")])
-@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("path", "here", "there", "qos"), [("a", "a.0", "a.1", 2), ("a-b", "a.0", "b.0", 1), ("a-b-c", "a.0", "c.0", 2)]
+)
 def test_order_is_kept_around_a_cut_and_back(path: str, here: str, there: str, qos: int, seed: int) -> None:
     road = Road(seed, path, here, there, qos)
     far = there if path != "a-b-c" else "b.0"
@@ -59,8 +61,8 @@ def test_order_is_kept_around_a_cut_and_back(path: str, here: str, there: str, q
     road.wait(2 * SECOND)
     road.publish(200, MILLISECOND)
     road.gateways.road(here, far).mend()
-    road.publish(1_200, 2 * MILLISECOND)
-    road.wait(20 * SECOND)
+    road.publish(700, 2 * MILLISECOND)
+    road.wait(10 * SECOND)
     assert road.heard == [*range(1, road.number + 1)]
     assert road.number > 200
 
