@@ -54,9 +54,14 @@ class Forwarding:
         self.duplicates = 0
         """Copies that were dropped because all they stood for was seen."""
 
+    @property
+    def _goes_around(self) -> bool:
+        """Whether an event may leave as a relay."""
+        return self._around.is_used or self._reach.has_lost
+
     def is_by_topic(self, topic: str, record: Record) -> bool:
         """Whether nothing but *topic* decides which copies of an event advertised by *record* leave, and over links."""
-        if self._interests.resolution(topic).contents or self._around.is_used:
+        if self._interests.resolution(topic).contents or self._goes_around:
             return False
         return not (record.covering and record.pending(self._cluster) and record.wanted)
 
@@ -110,7 +115,7 @@ class Forwarding:
         first, header = series.first, series.first.header
         resolution = self._interests.resolution(first.topic)
         clusters = header.civ | self._own
-        if first.passed or resolution.contents or self._around.is_used:
+        if first.passed or resolution.contents or self._goes_around:
             return None
         if not self._seen.is_new(header.publisher, header.sequence, series.count, clusters):
             return None

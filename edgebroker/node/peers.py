@@ -115,7 +115,7 @@ class Peers:
             numbers=self.numbers,
         )
         self.forwarding = Forwarding(topology, name, self.neighbourhood, self.status, ways.is_dynamic)
-        self._sorting = Sorting()
+        self.sorting = Sorting()
         self._recalls = Recalls(topology, self.gateway, self.numbers, self.neighbourhood, self.region.answers)
 
     def start(self, now: Instant) -> None:
@@ -293,7 +293,7 @@ class Peers:
                 case "idle":
                     effects += self._rest(now)
                 case "sort":
-                    effects += [Hand(*each) for each in self._sorting.release(now)]
+                    effects += [Hand(*each) for each in self.sorting.release(now)]
                 case "answers":
                     effects += self._release(self.region.waiting.overdue(now), now)
                 case "compare":
@@ -339,9 +339,9 @@ class Peers:
 
     def _handed(self, forward: Forward, is_entry: bool, now: Instant) -> list[Effect]:
         """An event for local clients."""
-        if not (self._ways.sorts and (forward.was_marked or self._sorting.is_open)):
+        if not (self._ways.sorts and self.sorting.concerns(forward)):
             return [Hand(forward, is_entry, False)]
-        sorted_out = self._sorting.take(forward, is_entry, now)
+        sorted_out = self.sorting.take(forward, is_entry, now)
         self._remind(now)
         is_held = forward.qos and all(each.forward is not forward for each in sorted_out)
         return [*([Hold(forward, is_entry)] if is_held else ()), *(Hand(*each) for each in sorted_out)]
@@ -385,7 +385,7 @@ class Peers:
         region = self.region
         self.timers.move("bits", region.answers.next_due)
         self.timers.move("answers", region.waiting.next_due)
-        self.timers.move("sort", self._sorting.next_due)
+        self.timers.move("sort", self.sorting.next_due)
         self.timers.move("retry", self.timers.at("retry", now + RETRY) if region.is_unheld else None)
         pause = self.neighbourhood.take_pause()
         if pause is not None:

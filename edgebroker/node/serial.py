@@ -11,11 +11,10 @@ from edgebroker.overlay.messages import Forward, Series
 
 
 class Serial:
-    """The way of series through the gateway of *peers*. *sorts*: whether its events may have to wait for others."""
+    """The way of series through the gateway of *peers*."""
 
-    def __init__(self, peers: Peers, sorts: bool) -> None:
+    def __init__(self, peers: Peers) -> None:
         self._peers = peers
-        self._sorts = sorts
 
     def way(self, client: str, topic: str, count_max: int) -> Record | None:
         """The advertisement under which up to *count_max* events of a local client may leave as a series.
@@ -49,7 +48,7 @@ class Serial:
 
         None: it must be taken event by event.
         """
-        if self._sorts:
+        if self._peers.sorting.concerns(series.first):
             return None
         sends = self._peers.forwarding.receive_series(peer, series)
         return None if sends is None else _series(sends, series.count)

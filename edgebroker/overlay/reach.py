@@ -89,6 +89,11 @@ class Reach:
         """Whether others were told that there is no connection with *peer*."""
         return self._numbers[peer] in self._lost
 
+    @property
+    def has_lost(self) -> bool:
+        """Whether there is any such peer."""
+        return bool(self._lost)
+
     # -- what others say ------------------------------------------------------------------------------------------
 
     def learn(self, said: Unreached) -> list[Unreached]:

@@ -53,10 +53,9 @@ class Sorting:
     def __len__(self) -> int:
         return sum(len(flow.held) for flow in self._flows.values())
 
-    @property
-    def is_open(self) -> bool:
-        """Whether any publisher's events came over several ways lately."""
-        return bool(self._flows)
+    def concerns(self, forward: Forward) -> bool:
+        """Whether *forward* may have to wait, or others for it."""
+        return forward.was_marked or forward.header.publisher in self._flows
 
     def take(self, forward: Forward, is_entry: bool, now: Instant) -> list[Sorted]:
         """*forward* arrived; return what is to be handed on."""

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from edgebridge.frontend.joining import join
-from edgebridge.frontend.overlay import Run
+from edgebridge.frontend.peerlinks import Run
 from edgebridge.session.stored import Stored
 from edgebroker.instants import SECOND, Duration
 from edgebroker.node.ways import USUAL, Ways

@@ -192,7 +192,7 @@ def _journal(page: Exposition, insight: Insight) -> None:
 def _links(page: Exposition, insight: Insight) -> None:
     if insight.peering is None:
         return
-    from edgebroker.world.peering.rows import rows
+    from edgebroker.world.peering.rows import detours, rows
 
     found = list(rows(insight.peering))
     page.counter("edgebroker_peers_received_bytes", "Bytes from peers.", insight.peering.received_bytes, "bytes")
@@ -203,6 +203,12 @@ def _links(page: Exposition, insight: Insight) -> None:
     page.family("edgebroker_link_congested", "gauge", "Whether its queue was congested when it was last looked at.")
     for row in found:
         page.sample("", int(row["congested"]), peer=row["peer"])
+    page.family("edgebroker_link_congestion_index", "gauge", "How congested it is, since somebody last asked.")
+    for row in found:
+        page.sample("", row["congestion_index"], peer=row["peer"])
+    page.family("edgebroker_detours", "counter", "Events that went around something congested or down, by how.")
+    for case, count in detours(insight.peering).items():
+        page.sample("_total", count, case=case)
     for key, name, meaning in LINK_TIMES:
         page.family(name, "gauge", meaning, "seconds")
         for row in found:

@@ -25,6 +25,8 @@ class Held:
         """*stored*: what an earlier run left."""
         self._keeping = keeping
         self._events = dict(stored)
+        self.went_on = 0
+        """Events that went on to peers before they were handed on here: each is two messages in the books."""
 
     def hold(self, hold: Hold, now: Instant) -> None:
         """An event waits from *now* on."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.frontend.overlay import Overlay, Run
+from edgebridge.frontend.overlay import Overlay
 from edgebridge.frontend.passage import Passage
+from edgebridge.frontend.peerlinks import Run
 from edgebridge.frontend.remembering import Remembering
 from edgebroker.instants import Instant
 from edgebroker.node.serial import Serial
@@ -32,7 +33,7 @@ def join(
     frontend.overlay = frontend.publishing.overlay = overlay
     frontend.subscribing.overlay = frontend.restoring.overlay = overlay
     frontend.node.follower = overlay
-    serial = Serial(overlay.peers, ways.is_dynamic and ways.sorts)
+    serial = Serial(overlay.peers)
     overlay.passage = frontend.input.passage = Passage(
         serial, overlay.links, frontend.node.ledger, frontend.plans, frontend.runs
     )

@@ -30,7 +30,9 @@ from edgebridge.frontend.forwards import properties_of, publication_of
 from edgebridge.frontend.held import Held
 from edgebridge.frontend.keeping import Keeping
 from edgebridge.frontend.passage import Passage
+from edgebridge.frontend.peerlinks import Run, links_of
 from edgebridge.frontend.remembering import Remembering
+from edgebridge.frontend.windows import Windows
 from edgebroker.instants import MILLISECOND, SECOND, Instant
 from edgebroker.node.node import Node
 from edgebroker.node.peereffects import AskRetained, Effect, Hand, HandRetained, Hold, Send, Stamped
@@ -39,14 +41,10 @@ from edgebroker.node.routes import Route
 from edgebroker.node.subscriptions import Copy
 from edgebroker.node.ways import USUAL, Ways
 from edgebroker.overlay.link.events import Delivered, Dial, Down, Dropped, LinkEvent, Received, Refused, Up
-from edgebroker.overlay.link.heartbeat import IDLE_INTERVAL, LAN_INTERVAL
-from edgebroker.overlay.link.identity import Identity
 from edgebroker.overlay.link.lanes import event_of
 from edgebroker.overlay.link.link import Link
-from edgebroker.overlay.link.links import Links
-from edgebroker.overlay.link.records import StoredLink, StoredLinks, run_record
+from edgebroker.overlay.link.records import StoredLinks, run_record
 from edgebroker.overlay.link.stream import Stream
-from edgebroker.overlay.link.terms import LinkTerms
 from edgebroker.overlay.messages import Forward, Series
 from edgebroker.overlay.topology import Topology
 from edgebroker.predicate import Predicate
@@ -59,18 +57,6 @@ NUMBERS_RESERVED: Final = 16_384
 """Numbers for publishers and questions that the journal is told of ahead of need: a restart leaves out as many at most.
 While half of them are left the next are reserved; the record need not be on disk before, for one commit sees fewer."""
 NEVER: Final[Instant] = 1 << 62
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One run of a gateway."""
-
-    run: bytes
-    """8 random bytes."""
-    store: bytes
-    """8 bytes: of the journal's store, or random if there is none."""
-    chance: Callable[[], float]
-    """Gives numbers from 0 to 1."""
 
 
 @dataclass(slots=True)
@@ -120,26 +106,10 @@ class Overlay:
         self.remembering = remembering
         self.peers = Peers(topology, name, ways, boot=self.boot, first=first, keeps_retained=remembering.keeps_own)
         self.peers.unix_offset_ms = keeping.clock // MILLISECOND
-        gateway = self.peers.gateway
-        numbers = {peer: topology.gateway(peer).number for peer in gateway.peers()}
-        identity = Identity(topology.federation, name, gateway.number, _sections(topology), numbers, run.run, run.store)
         storage = None if keeping.journal is None else self
-        self.links = Links(
-            identity,
-            [
-                Link(
-                    peer,
-                    identity,
-                    now,
-                    run.chance,
-                    terms_of(topology, name, peer),
-                    storage,
-                    stored.links.get(peer, StoredLink()),
-                    keeping.clock,
-                )
-                for peer in numbers
-            ],
-        )
+        self.links = links_of(topology, name, run, now, storage, stored, keeping.clock)
+        self.windows = Windows(self.links, self.peers) if ways.is_dynamic else None
+        """What dynamic routing goes by; None: routing is static."""
         self.departures = Departures(node.ledger)
         self.passage: Passage | None = None
         """Where series come out as runs; None: event by event."""
@@ -207,6 +177,8 @@ class Overlay:
             self.streams = [stream for stream in self.streams if not stream.is_over or stream.out]
             if not any(link.has_events for link in self.links):
                 break
+        if self.windows is not None:
+            self.windows.look(now)
         self._reserve(now)
         self._plan()
 
@@ -230,6 +202,7 @@ class Overlay:
         dues = [link.due() for link in self.links]
         dues += [stream.due() for stream in self.streams]
         dues += [self.peers.timers.next_due(), self.remembering.due(self._now)]
+        dues.append(None if self.windows is None else self.windows.due)
         due = min((due for due in dues if due is not None), default=NEVER)
         due = max(due, self._now + 1)  # what waits in the world's queues comes first
         if due != self._planned and due < NEVER:
@@ -330,6 +303,7 @@ class Overlay:
         """
         self._now = now
         events: dict[tuple[int, int], _Event] = {}
+        is_held = False
         for effect in effects:
             match effect:
                 case Send(peer, message, service):
@@ -341,12 +315,14 @@ class Overlay:
                     events.setdefault(forward.header.eid, _Event(forward)).hand = effect
                 case Hold():
                     self.held.hold(effect, now)
+                    is_held = True
                 case Stamped():
                     pass
                 case AskRetained(request, interest):
                     self.remembering.asked(request, interest, now)
                 case HandRetained(number, forward):
                     self.remembering.answered(number, publication_of(forward, now), now)
+        self.held.went_on += is_held and bool(events)
         mine = events.pop(own, None) if own is not None else None
         for event in events.values():
             self._enter(event, now)
@@ -378,22 +354,3 @@ class Overlay:
             )
         for peer in event.peers:
             self.departures.leaves(peer, forward.header.eid, publication, now)
-
-
-def terms_of(topology: Topology, name: str, peer: str) -> LinkTerms:
-    """On what terms gateway *name* keeps up the link to *peer*."""
-    connection = topology.connection(name, peer)
-    uplink = connection.uplink
-    return LinkTerms(
-        dials=connection.dial.dialler == name,
-        heartbeat=IDLE_INTERVAL if uplink.kind == "metered" else LAN_INTERVAL,
-        batch=uplink.batch_ms * MILLISECOND,
-        deflates=uplink.kind == "metered",
-        bytes_per_s=uplink.bytes_per_s or 0,
-        bytes_per_day=uplink.bytes_per_day or 0,
-    )
-
-
-def _sections(topology: Topology) -> dict[str, bytes]:
-    """A digest of each part of a topology, so that a difference has a name."""
-    return {"topology": bytes.fromhex(topology.digest)}

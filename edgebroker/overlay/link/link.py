@@ -171,6 +171,11 @@ class Link:
         """The queue of one class."""
         return self.outbox.lanes[service].figures
 
+    def is_held_up(self, now: Instant) -> bool:
+        """Whether something waits that the transport does not take, or that is beyond the link's rate."""
+        is_slow = self.stream is not None and (self.stream.paused or now < self.budget.owed_until)
+        return is_slow and self.outbox.waiting_bytes > 0
+
     def _send_soon(self, now: Instant) -> None:
         self._send_by = min(self._send_by, now + self.terms.batch)
 

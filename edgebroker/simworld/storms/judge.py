@@ -205,7 +205,8 @@ class Judge:
         for name, log in logs.items():
             for text in unbalanced(log):
                 yield "P7", f"{name}: {text}"
-        if not self._world.disturbed_gateways:  # else what earlier runs had in their books is gone
+        is_once = not any(gateway.overlay.held.went_on for gateway in self._world.gateways)
+        if is_once and not self._world.disturbed_gateways:  # else what earlier runs had in their books is gone
             yield from self._entered_and_left(logs.values())
 
     def _entered_and_left(self, logs: Iterable[bytes]) -> Iterator[Broken]:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.joining import join
-from edgebridge.frontend.overlay import Run
+from edgebridge.frontend.peerlinks import Run
 from edgebroker.instants import Instant
+from edgebroker.node.ways import USUAL, Ways
 from edgebroker.overlay.link.hello import RUN_BYTES
 from edgebroker.overlay.link.records import StoredLinks
 from edgebroker.overlay.mistake import TopologyInvalid
 from edgebroker.overlay.topology import Topology
 from edgebroker.world.peering.proofs import Proofs, load_proofs
 from edgebroker.world.settings import Problem, Settings, SettingsRefused
+from edgebroker.world.settings.overlay import DYNAMIC
 from edgebroker.world.topology import load_topology
 
 
@@ -27,13 +29,14 @@ class Membership:
     name: str
     proofs: Proofs | None
     """None: nobody proves anything."""
+    ways: Ways = USUAL
 
     def join(self, frontend: Frontend, now: Instant, stored: StoredLinks | None) -> None:
         """Let *frontend*, whose clock is set, be that gateway. *stored*: what its journal says of links."""
         journal = frontend.keeping.journal
         run = os.urandom(RUN_BYTES)
         store = run if journal is None else journal.store[:RUN_BYTES]
-        join(frontend, self.topology, self.name, Run(run, store, random.random), now, stored)
+        join(frontend, self.topology, self.name, Run(run, store, random.random), now, stored, self.ways)
 
 
 def load_membership(settings: Settings) -> Membership:
@@ -47,4 +50,5 @@ def load_membership(settings: Settings) -> Membership:
         found = invalid.mistakes[0]
         problem = Problem(str(path), 0, "gateway", found.reason, f"{found.mend}; --name or node.name says who this is")
         raise SettingsRefused([problem]) from invalid
-    return Membership(topology, name, load_proofs(settings.overlay))
+    ways = replace(USUAL, is_dynamic=settings.overlay.routing == DYNAMIC)
+    return Membership(topology, name, load_proofs(settings.overlay), ways)

@@ -8,6 +8,7 @@ from typing import Any
 from edgebroker.instants import MILLISECOND
 from edgebroker.overlay.classes import Service
 from edgebroker.overlay.link.link import Link
+from edgebroker.overlay.routing import Case
 from edgebroker.world.peering.peering import Peering
 
 
@@ -18,8 +19,16 @@ def links(peering: Peering) -> dict[str, Any]:
         "received_bytes": peering.received_bytes,
         "sent_bytes": peering.sent_bytes,
         "strangers_refused": peering.overlay.links.strangers,
+        "routing": "static" if peering.overlay.windows is None else "dynamic",
+        "detours": detours(peering),
         "links": list(rows(peering)),
     }
+
+
+def detours(peering: Peering) -> dict[str, int]:
+    """How often an event went around something congested or down, by how: the cases of `overlay.routing`."""
+    cases = peering.overlay.peers.forwarding.cases
+    return {case.name.lower(): count for case, count in cases.items() if case is not Case.NONE}
 
 
 def rows(peering: Peering) -> Iterator[dict[str, Any]]:

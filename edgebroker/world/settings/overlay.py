@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from edgebroker.world.settings.section import Conflict, key
-from edgebroker.world.valuekinds import File, Text, Whole
+from edgebroker.world.valuekinds import Choice, File, Text, Whole
 
+STATIC: Final = "static"
+DYNAMIC: Final = "dynamic"
 TLS = ("tls_certificate", "tls_key", "tls_ca")
 
 
@@ -19,6 +22,7 @@ class OverlaySettings:
     topology: Path | None = key(None, File())
     host: str | None = key(None, Text(r"[^\s/]{1,253}", "a host name or an IP address"))
     port: int | None = key(None, Whole(1, 65_535))
+    routing: str = key(STATIC, Choice((STATIC, DYNAMIC)))
     tls_certificate: Path | None = key(None, File())
     tls_key: Path | None = key(None, File())
     tls_ca: Path | None = key(None, File())
@@ -31,7 +35,7 @@ class OverlaySettings:
     def unused(self) -> Iterator[str]:
         """Keys that mean nothing here."""
         if self.topology is None:
-            yield from ("host", "port", *TLS)
+            yield from ("host", "port", "routing", *TLS)
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
         """What does not go together."""
