@@ -33,7 +33,9 @@ def test_nine_gateways_lose_nothing_when_one_is_killed(tmp_path: Path) -> None:
     assert found["handed_over"] > 0
     assert found["runs"] == {"whole": 9, "cut_short": 1}, "the killed gateway has a second run"
     for uplink in found["uplinks"]:
-        assert 0 < uplink["bytes"] < uplink["by_topic"]["bytes"] < uplink["flooding"]["bytes"]
+        assert uplink["by_topic"]["bytes"] < uplink["flooding"]["bytes"]
+        assert 0 < uplink["bytes"] < uplink["flooding"]["bytes"]
+        assert 0 < uplink["share_until_the_kill"] < 1
         assert uplink["wanted"]["events"] < uplink["by_topic"]["events"] / 5
     cold = next(one for one in found["subscribers"] if one["name"] == "cold")
     assert cold["received"] > 0

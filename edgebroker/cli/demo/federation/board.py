@@ -103,6 +103,7 @@ class LiveBoard:
 
     def show(self, state: State) -> None:
         """See Board."""
+        from rich.box import SIMPLE_HEAD  # without frames it fits into 24 lines
         from rich.console import Group
         from rich.table import Table
 
@@ -110,7 +111,7 @@ class LiveBoard:
             self._started = True
             self._live.start()
         title = f"{state.seconds:.0f} s, {state.published:,} published"
-        gateways = Table(title=title, title_justify="left")
+        gateways = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
         for heading in ("gateway", "state"):
             gateways.add_column(heading)
         for heading in ("clients", "messages", "delivered", "wait for peers", "memory"):
@@ -118,14 +119,14 @@ class LiveBoard:
         for row in state.gateways:
             figures = (count(row.clients), count(row.published), count(row.delivered), count(row.waiting))
             gateways.add_row(row.name, _coloured(row.state), *figures, octets(row.memory_bytes))
-        uplinks = Table()
+        uplinks = Table(box=SIMPLE_HEAD)
         for heading in ("uplinks", "state"):
             uplinks.add_column(heading)
         for heading in ("events", "bytes"):
             uplinks.add_column(heading, justify="right")
         for line in state.uplinks:
             uplinks.add_row(line.sites, _coloured(line.state), count(line.events), octets(line.bytes))
-        heard = Table()
+        heard = Table(box=SIMPLE_HEAD)
         for name, _ in state.heard:
             heard.add_column(name, justify="right")
         heard.add_row(*(count(number) for _, number in state.heard))
