@@ -160,10 +160,15 @@ class Neighbourhood:
         return gateway in self._peers and self._status.is_up(gateway)
 
     def tell(self, peer: str, message: Message, service: Service = Service.CONTROL) -> list[Send]:
-        """Say something to *peer*, over its link or else around, if that is possible."""
+        """Say something to *peer*, over its link or else around, if that is possible.
+
+        Nothing while a link is down that may be up again in a moment. Who only stands in is no peer, and has none.
+        """
         if self.is_up(peer):
             return [Send(peer, message, service)]
-        return self.around.relay(peer, message, service) if self.reach.is_lost(peer) else []
+        if peer in self._peers and not self.reach.is_lost(peer):
+            return []
+        return self.around.relay(peer, message, service)
 
     # -- how it is done -------------------------------------------------------------------------------------------
 

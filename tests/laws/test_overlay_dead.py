@@ -14,7 +14,7 @@ import pytest
 
 from edgebroker.instants import MINUTE, SECOND
 from edgebroker.overlay.factor import Factor
-from edgebroker.overlay.messages import Relay
+from edgebroker.overlay.messages import Forward, Relay
 from edgebroker.overlay.scot import Scot
 from edgebroker.overlay.sorting import HOLD
 from edgebroker.overlay.topology import Topology
@@ -111,6 +111,21 @@ def test_clusters_are_joined_around_the_dead_and_heal(path: str, clusters: int, 
     assert not any(isinstance(message, Relay) for _, _, message in federation.sent)
     assert not any(federation.outboxes.values())
     assert not any(peers.forwarding.duplicates for peers in federation.peers.values()), "one way to each, chosen once"
+
+
+def test_who_stands_in_is_told_what_is_wanted_and_gets_nothing_else() -> None:
+    life = Life("a-b-c", 3)
+    federation = life.federation
+    federation.kill("b.0")
+    federation.settle()
+    federation.pass_time(3 * SECOND)
+    for one, other in (("a.0", "c.0"), ("c.0", "a.0")):
+        assert federation.peers[one].interests.is_heard(other)
+    federation.sent.clear()
+    for name in ("a.0", "c.0"):
+        federation.publish(name, f"p@{name}", "nobody/asks")
+    federation.settle()
+    assert not [message for _, _, message in federation.sent if isinstance(message, Forward | Relay)]
 
 
 class Storm:
