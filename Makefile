@@ -22,7 +22,7 @@ KERNELS := $(shell $(PYTHON) -c "import tomllib; print(*tomllib.load(open('pypro
 KERNEL_SOURCES := $(KERNELS) $(wildcard $(addsuffix *.pxd,$(sort $(dir $(KERNELS)))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint pure-test bench lock clean
+.PHONY: help setup demo test lint pure-test bench simulate lock clean
 
 help: ## this list
 	@$(PYTHON) tools/makehelp.py Makefile
@@ -49,6 +49,10 @@ pure-test: setup ## the quick part of the suite in pure Python
 
 bench: setup ## throughput, latency and memory beside Mosquitto, where it is installed
 	$(BIN)/python -m edgebroker bench mqtt --against mosquitto
+
+STORMS ?= 2000
+simulate: setup ## storms over simulated federations, every promise judged; STORMS=2000 of them
+	$(BIN)/python -m edgebroker simulate --scenarios $(STORMS) --jobs $(JOBS)
 
 lock: ## resolve the dependencies anew (needs uv); commit what changes
 	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

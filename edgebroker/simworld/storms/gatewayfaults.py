@@ -59,6 +59,7 @@ class ProcessDeath(Crash):
     """The process is killed: what it wrote is there, and peers hear that their connections are over."""
 
     KIND: ClassVar[str] = "process-death"
+    LONGEST: ClassVar[Duration] = 8 * SECOND
     IS_POWER_CUT: ClassVar[bool] = False
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
-from edgebroker.instants import SECOND, Duration
+from edgebroker.instants import SECOND, Duration, Instant
 from edgebroker.records import DIGEST, Fate
 from edgebroker.simworld.checkers import all_said, disordered, doubled, unaccounted, unbalanced, unwanted, wants
 from edgebroker.simworld.participant import Participant, Said
@@ -19,14 +19,16 @@ from edgebroker.storage.deliverylog.reader import read_segment
 
 from .device import GRANTED, Acting
 from .witness import mark_of
-from .world import World
+from .world import Spell, World
 
 Broken: TypeAlias = tuple[str, str]
 """A promise and what broke it."""
-BOUND: Final[Duration] = 4 * SECOND
+BOUND: Final[Duration] = 2 * SECOND
 """How long a message may be under way between gateways that are connected somehow (P9), or on one gateway (P6)."""
-REROUTED: Final = frozenset({"cut"})
-"""Faults of roads between sites that traffic goes around at once, as docs/overlay.md promises it."""
+REROUTED: Final = frozenset({"cut", "process-death", "off"})
+"""Faults that traffic goes around, as docs/overlay.md promises it. What is silent takes longer to be found out."""
+FOUND: Final[Duration] = 2 * SECOND
+"""After so long everybody knows what is down: a second, and the round trips in which it is told."""
 LATE_KINDS: Final = frozenset({"stalled-line", "broken-line", "abandoned-line"})
 DISKS: Final = frozenset({"full-disk", "failing-sync"})
 UNORDERED: Final = LATE_KINDS | {"delay", "limited-rate", "bandwidth-cliff"}
@@ -148,30 +150,28 @@ class Judge:
             for publisher, said, at in self._first_hearings(reader):
                 if publisher.home is not reader.home or at - said.at <= BOUND:
                     continue
-                names = {reader.name, publisher.name, reader.home.name}
-                if not self._spells(said.at - BOUND, at, names):
+                home = reader.home.name
+                spells = self._spells_of(said.at - BOUND, at, {reader.name, publisher.name})
+                if not any(spell.where in (home, reader.name, publisher.name) for spell in spells):
                     late = (at - said.at) / SECOND
-                    yield "P6", f"{reader.name} heard {said} after {late:.1f} s; {reader.home.name} was as it should be"
+                    yield "P6", f"{reader.name} heard {said} after {late:.1f} s; {home} was as it should be"
 
     def _stopped(self) -> Iterator[Broken]:
-        """P9: while so few roads between sites are cut that all gateways are connected, messages arrive in time."""
-        world = self._world
-        topology = world.gateways.topology
+        """P9: while so few roads and gateways are down that all others are connected, messages arrive in time.
+
+        Those that were said FOUND after the last of them went down, so that everybody knows by then.
+        """
+        tolerated = self._world.gateways.topology.tolerated_connections
         for reader in self._readers:
             for publisher, said, at in self._first_hearings(reader):
                 if publisher.home is reader.home or at - said.at <= BOUND:
                     continue
-                spells = self._spells(said.at - BOUND, at, None)
-                down = {where for kind, where in spells if kind in REROUTED and self._is_between_sites(where)}
-                names = {reader.name, publisher.name}
-                others = {
-                    (kind, where)
-                    for kind, where in spells
-                    if where not in down and (kind not in LATE_KINDS or where in names)
-                }
-                if not others and len(down) <= topology.tolerated_connections:
+                spells = self._spells_of(said.at - FOUND, at, {reader.name, publisher.name})
+                down = {spell.where for spell in spells}
+                is_known = all(spell.kind in REROUTED and spell.begin < said.at - FOUND for spell in spells)
+                if is_known and len(down) <= tolerated and not down & {reader.home.name, publisher.home.name}:
                     late = (at - said.at) / SECOND
-                    yield "P9", f"{reader.name} heard {said} after {late:.1f} s, while {sorted(down)} were cut"
+                    yield "P9", f"{reader.name} heard {said} after {late:.1f} s, while {sorted(down)} were down"
 
     def _first_hearings(self, reader: Acting) -> Iterator[tuple[Acting, Said, int]]:
         """What a quick reader heard of what was acknowledged at once: publisher, what, when."""
@@ -184,18 +184,15 @@ class Judge:
                 yield publisher, said, heard.at
             seen.add(heard.payload)
 
-    def _spells(self, begin: int, end: int, names: set[str] | None) -> set[tuple[str, str]]:
-        """What was wrong between *begin* and *end*, at *names* or anywhere."""
-        return {
-            (spell.kind, spell.where)
+    def _spells_of(self, begin: Instant, end: Instant, devices: set[str]) -> list[Spell]:
+        """What was wrong between *begin* and *end* with roads, gateways, and *devices*."""
+        return [
+            spell
             for spell in self._world.spells
-            if spell.begin <= end and spell.end >= begin and (names is None or spell.where in names)
-        }
-
-    def _is_between_sites(self, road: str) -> bool:
-        topology = self._world.gateways.topology
-        one, other = road.split("~")
-        return topology.gateway(one).cluster != topology.gateway(other).cluster
+            if spell.begin <= end
+            and spell.end >= begin
+            and (spell.where in devices or spell.where not in self._world.devices)
+        ]
 
     # -- the books --------------------------------------------------------------------------------------------------
 

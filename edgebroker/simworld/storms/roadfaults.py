@@ -67,6 +67,7 @@ class Cut(Fault):
     """Both ends hear that the connection is over, what was under way is lost, and none can be made."""
 
     KIND: ClassVar[str] = "cut"
+    LONGEST: ClassVar[Duration] = 5 * SECOND
 
     def strike(self, world: World) -> None:
         road = world.roads[self.where]

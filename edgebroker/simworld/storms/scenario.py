@@ -52,6 +52,7 @@ KINDS: Final[tuple[type[Fault], ...]] = (
 THEMES: Final[Mapping[str, tuple[tuple[type[Fault], ...], int]]] = {
     "everything": (KINDS, 5),
     "roads": (tuple(kind for kind in KINDS if kind.PLACES == "roads"), 3),
+    "dead": ((ProcessDeath, Cut), 3),
     "slow roads": ((Delay, LimitedRate, BandwidthCliff), 1),
     "cut roads": ((Cut, BrokenLine), 2),
     "power": ((PowerCut, ProcessDeath, TornRecord), 4),
@@ -63,7 +64,7 @@ THEMES: Final[Mapping[str, tuple[tuple[type[Fault], ...], int]]] = {
 }
 """What may happen together, and how often: faults that meet by chance alone would hardly ever do so."""
 FAULTS_MAX: Final = 9
-LENGTH: Final[tuple[Duration, Duration]] = (3 * SECOND, 6 * SECOND)
+LENGTH: Final[tuple[Duration, Duration]] = (3 * SECOND, 5 * SECOND)
 DEVICES: Final = {"steady": (1, 3), "fickle": (0, 3), "talker": (1, 3)}
 
 
