@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from edgebridge.frontend.overlay import NUMBERS_RESERVED
+from edgebroker.header import Header, hosted
 from edgebroker.overlay.factor import Factor
 from edgebroker.overlay.scot import Scot
 from edgebroker.overlay.topology import Topology
+from edgebroker.publication import Publication
 from edgebroker.simworld.federated import Federated
 from edgebroker.simworld.gateways import Gateways
 from edgebroker.simworld.simulation import Simulation
@@ -98,6 +100,26 @@ def test_late_subscribers_anywhere_get_the_newest_retained_message() -> None:
     eva > SUBSCRIBE t                 eva < SUBACK granted=0
     """)
     all_balanced(sites)
+
+
+def test_an_old_copy_does_not_follow_a_newer_original() -> None:
+    """It is where no event enters but around what is down, so nobody there asks the gateway that has the original."""
+    gateways = Gateways(Simulation(7), Topology.product(Scot(Factor.parse("a-b"), 2)))
+    gateways.meet()
+    sites = Federated(gateways, {"bob": "b.0", "bea": "b.0", "cem": "a.1"})
+    number = gateways.topology.gateway("b.0").number
+    header = Header(hosted(number, 1), 1, 0, 0, published_ms=1)
+    old = Publication("bob", "t", b"old", 0, True, gateways.simulation.now)
+    gateways["a.1"].overlay.remembering.keep(old, header, gateways.simulation.now)
+    sites.play("""
+    cem > CONNECT                    cem < CONNACK
+    cem > PUBLISH u retain=1 "other"
+    bob > CONNECT                    bob < CONNACK
+    bob > PUBLISH t retain=1 "new"
+    bea > CONNECT                    bea < CONNACK
+    bea > SUBSCRIBE #                bea < SUBACK granted=0
+                                     bea < PUBLISH t retain=1 "new"    bea < PUBLISH u retain=1 "other"
+    """)
 
 
 def test_the_copy_of_a_retained_message_serves_while_its_gateway_is_away() -> None:

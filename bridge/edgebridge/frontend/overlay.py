@@ -321,7 +321,7 @@ class Overlay:
                 case AskRetained(request, interest):
                     self.remembering.asked(request, interest, now)
                 case HandRetained(number, forward):
-                    self.remembering.answered(number, publication_of(forward, now), now)
+                    self.remembering.answered(number, publication_of(forward, now), forward.header, now)
         self.held.went_on += is_held and bool(events)
         mine = events.pop(own, None) if own is not None else None
         for event in events.values():

@@ -134,8 +134,17 @@ class Remembering:
         predicates = ((),) if request.filter is None else request.filter.predicates
         self._perform(self._peers.recall(subscription.number, request.topic_filter, predicates, now), now)
 
-    def answered(self, number: int, publication: Publication, now: Instant) -> None:
-        """One message for the local subscription *number*."""
+    def answered(self, number: int, publication: Publication, header: Header, now: Instant) -> None:
+        """One message for the local subscription *number*, unless it got what is kept here, and that is not older.
+
+        An event that had to go around what was down left a copy where none would ask for its original.
+        """
+        topic = publication.topic
+        stamp = self._stamps.get(topic)
+        if stamp is not None and self._retained.find(topic) is not None:
+            was_given = not self.is_elsewhere(topic)
+            if _age(stamp) > _age(header) or (was_given and _age(stamp) == _age(header)):
+                return
         asking = self._asking.get(number)
         if asking is not None:
             self._replaying.hand_over(*asking, publication, now)
