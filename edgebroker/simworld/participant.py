@@ -94,6 +94,8 @@ class Participant:
         """The payloads of messages that the broker refused: nobody was promised them."""
         self.acknowledged: dict[bytes, Instant] = {}
         """Payload -> when PUBACK or the first PUBREC came."""
+        self.most_received = 0
+        """So many QoS 2 messages were on their way to it at once, at most."""
         self.wills: list[Said] = []
         """What the broker was to publish for it, one for each connection."""
         self.new_will: Callable[[], Will] | None = None
@@ -227,4 +229,5 @@ class Participant:
             self.client.send(PubAck(packet_id))
         elif publish.qos == 2:
             self._memory.received.add(packet_id)
+            self.most_received = max(self.most_received, len(self._memory.received))
             self.client.send(PubRec(packet_id))

@@ -21,6 +21,7 @@ GRANTED: Final[dict[str, int]] = {
     "$filter/n BETWEEN 10 AND 60/hall/+": 1,
     "$filter/place = 'north' AND NOT n%3C20/#": 2,
     "$filter/door IS NOT NULL OR n%3C10/+/door": 1,
+    "$filter/NOT (n%3C30 AND place = 'north' OR door = 'open')/yard/#": 2,
     "kept/#": 1,
 }
 """What devices ask for, and the QoS at which they do."""
@@ -35,6 +36,8 @@ QUICK_LINE: Final = 5 * MILLISECOND
 SLOWEST: Final = (MILLISECOND, 5 * MILLISECOND, 50 * MILLISECOND)
 PACE: Final = (80 * MILLISECOND, 300 * MILLISECOND)
 KINDS: Final = ("steady", "fickle", "talker")
+BURSTS: Final = 0.08
+"""How often a device says several messages of one topic at once."""
 BUFFER_BYTES: Final = 1_000
 """What a line takes from a gateway before the device counts as slow: a few messages."""
 CHOPPED: Final = 0.4
@@ -156,8 +159,13 @@ class Acting(Participant):
         if self.device.kind == "fickle" and self.chance.random() < 0.25:
             self._change()
         elif self.device.kind != "steady" or self.chance.random() < 0.3:
-            for _ in range(self.chance.randint(1, 3)):
-                self._say()
+            if self.chance.random() < BURSTS:
+                topic, qos = self.chance.choice(TOPICS), self.chance.randrange(3)
+                for _ in range(self.chance.randint(4, 9)):
+                    self.publish(topic, self._payload(), qos)
+            else:
+                for _ in range(self.chance.randint(1, 3)):
+                    self._say()
 
     def _change(self) -> None:
         text = self.chance.choice(list(GRANTED))

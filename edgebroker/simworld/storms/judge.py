@@ -25,6 +25,8 @@ Broken: TypeAlias = tuple[str, str]
 """A promise and what broke it."""
 BOUND: Final[Duration] = 2 * SECOND
 """How long a message may be under way between gateways that are connected somehow (P9), or on one gateway (P6)."""
+SLOW_BOUND: Final[Duration] = 8 * SECOND
+"""What each slow disk may add: a message of QoS 2 in a window of few waits for many syncs."""
 REROUTED: Final = frozenset({"cut", "process-death", "off"})
 """Faults that traffic goes around, as docs/overlay.md promises it. What is silent takes longer to be found out."""
 FOUND: Final[Duration] = 2 * SECOND
@@ -43,6 +45,7 @@ class Judge:
         self._everybody = list(world.devices.values())
         self._readers = [one for one in self._everybody if one.device.kind == "steady"]
         self._said = all_said(self._everybody)
+        self._bound = BOUND + SLOW_BOUND * len(world.shape.slow_disks)
 
     def broken(self) -> Iterator[Broken]:
         """Every promise that was not kept."""
@@ -57,7 +60,12 @@ class Judge:
         for text in unwanted(list(self._everybody)):
             yield "P5", text
         yield from self._slow()
+        yield from self._pressed()
         yield from self._stopped()
+        if not self._world.spells:
+            for gateway in self._world.gateways:
+                if again := gateway.overlay.peers.forwarding.duplicates:
+                    yield "P3", f"{gateway.name} was sent {again} events again, and nothing was wrong anywhere"
         for gateway in self._world.gateways:
             for text in unaccounted(gateway, []):
                 yield "P7", f"{gateway.name}: {text}"
@@ -134,7 +142,8 @@ class Judge:
         world = self._world
         if world.damaged or any(spell.kind in DISKS for spell in world.spells):
             return  # a refusal may be lost on its way: then the client says the message again, behind later ones
-        has_one_way = len(world.roads) < 2 or all(spell.kind in UNORDERED for spell in world.spells)
+        unordered = LATE_KINDS if world.shape.is_dynamic else UNORDERED
+        has_one_way = len(world.roads) < 2 or all(spell.kind in unordered for spell in world.spells)
 
         def concerns(reader: Participant, said: Said) -> bool:
             return has_one_way or world.devices[reader.name].home is world.devices[said.publisher].home
@@ -148,13 +157,20 @@ class Judge:
         """P6: on a gateway that nothing happened to, who reads gets it soon, whoever else does not read."""
         for reader in self._readers:
             for publisher, said, at in self._first_hearings(reader):
-                if publisher.home is not reader.home or at - said.at <= BOUND:
+                if publisher.home is not reader.home or at - said.at <= self._bound:
                     continue
                 home = reader.home.name
                 spells = self._spells_of(said.at - BOUND, at, {reader.name, publisher.name})
                 if not any(spell.where in (home, reader.name, publisher.name) for spell in spells):
                     late = (at - said.at) / SECOND
                     yield "P6", f"{reader.name} heard {said} after {late:.1f} s; {home} was as it should be"
+
+    def _pressed(self) -> Iterator[Broken]:
+        """P6: nobody gets more at once than it asked for (MQTT 5.0 section 3.1.2.11.3)."""
+        for one in self._everybody:
+            if one.device.is_v5 and one.most_received > one.device.window:
+                most = one.most_received
+                yield "P6", f"{one.name} was sent {most} at once, and its Receive Maximum is {one.device.window}"
 
     def _stopped(self) -> Iterator[Broken]:
         """P9: while so few roads and gateways are down that all others are connected, messages arrive in time.
@@ -164,7 +180,7 @@ class Judge:
         tolerated = self._world.gateways.topology.tolerated_connections
         for reader in self._readers:
             for publisher, said, at in self._first_hearings(reader):
-                if publisher.home is reader.home or at - said.at <= BOUND:
+                if publisher.home is reader.home or at - said.at <= self._bound:
                     continue
                 spells = self._spells_of(said.at - FOUND, at, {reader.name, publisher.name})
                 down = {spell.where for spell in spells}

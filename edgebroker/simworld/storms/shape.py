@@ -19,6 +19,10 @@ CLUSTERS: Final = (1, 2, 3, 4)
 CLUSTER_WEIGHTS: Final = (1, 6, 5, 2)
 GATEWAYS_MAX: Final = 6
 """More take longer than they find: what goes wrong between gateways does so between few of them."""
+SLOW_DISKS: Final = 0.25
+"""How many gateways have a card that stalls for up to 0.4 s."""
+DYNAMIC: Final = 0.33
+"""How many federations go around congestion too."""
 METERED: Final = 0.1
 """How many sites have an uplink that is paid by volume, where messages wait for each other."""
 
@@ -28,17 +32,20 @@ class Shape:
     """`tree`: the paths of the factor. `sites`: for each its gateways, and for each gateway its positions.
 
     A position is one letter, so `("ab", "c")` is a site of two gateways, the first of which holds a and b. `uplinks`:
-    the kind of each site's.
+    the kind of each site's. `slow_disks`: gateways whose syncs take long. `is_dynamic`: routing is.
     """
 
     tree: tuple[str, ...]
     sites: tuple[tuple[str, ...], ...]
     uplinks: tuple[str, ...]
+    slow_disks: tuple[str, ...] = ()
+    is_dynamic: bool = False
 
     def __str__(self) -> str:
         sites = zip(self.sites, self.uplinks, strict=True)
         drawn = ("|".join(site) + " (metered)" * (kind == "metered") for site, kind in sites)
-        return f"{' '.join(self.tree)}: {' + '.join(drawn)}"
+        traits = [*(["dynamic"] if self.is_dynamic else []), *(f"slow disk {name}" for name in self.slow_disks)]
+        return ", ".join([f"{' '.join(self.tree)}: {' + '.join(drawn)}", *traits])
 
     @classmethod
     def draw(cls, chance: Random) -> Shape:
@@ -55,7 +62,9 @@ class Shape:
             chance.shuffle(held)
             sites.append(tuple("".join(chance.sample(part, len(part))) for part in held))
         uplinks = tuple("metered" if chance.random() < METERED else "wan" for _ in sizes)
-        return cls(tree, tuple(sites), uplinks)
+        names = [f"{held}{number}" for number, site in enumerate(sites) for held in site]
+        slow_disks = tuple(name for name in names if chance.random() < SLOW_DISKS)
+        return cls(tree, tuple(sites), uplinks, slow_disks, chance.random() < DYNAMIC)
 
     @property
     def names(self) -> tuple[str, ...]:

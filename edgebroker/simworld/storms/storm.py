@@ -109,6 +109,7 @@ def _begin(world: World) -> None:
 
 def _storm(world: World, scenario: Scenario) -> None:
     begin = world.simulation.now
+    world.slow_down()
     for fault in scenario.faults:
         strike = partial(fault.strike, world)
         world.strike_at(begin + fault.at, fault.KIND, fault.where, fault.lasts, strike)

@@ -7,7 +7,8 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from edgebridge.frontend.terms import Terms
-from edgebroker.instants import SECOND, Duration, Instant
+from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
+from edgebroker.node.ways import Ways
 from edgebroker.simworld.gateways import Gateways, SimulatedGateway
 from edgebroker.simworld.participant import Said
 from edgebroker.simworld.roads import Road, Surface
@@ -26,6 +27,7 @@ PACKET_BYTES: Final = 256
 """The largest packet of a storm."""
 HELD_BYTES_MAX: Final = TERMS.out_bytes_max + TERMS.inflight_max * PACKET_BYTES
 """What may wait for who does not read: QoS 0 up to the first, and a window of QoS 1 and 2."""
+SLOW_SYNC: Final = (20 * MILLISECOND, 400 * MILLISECOND)
 LATE_PACE: Final[Duration] = SECOND // 20
 
 
@@ -43,7 +45,15 @@ class World:
 
     def __init__(self, seed: int, shape: Shape, devices: Iterable[Device]) -> None:
         self.simulation = Simulation(seed)
-        self.gateways = Gateways(self.simulation, shape.topology(), is_stored=True, is_logged=True, terms=TERMS)
+        self.shape = shape
+        self.gateways = Gateways(
+            self.simulation,
+            shape.topology(),
+            is_stored=True,
+            is_logged=True,
+            terms=TERMS,
+            ways=Ways(is_dynamic=shape.is_dynamic),
+        )
         self.roads: dict[str, Road] = {"~".join(sorted(ends)): road for ends, road in self.gateways.roads.items()}
         self.devices = {one.name: Acting(one, self.gateways[one.home], seed) for one in devices}
         self.witness = Witness(self.gateways, self.devices)
@@ -94,6 +104,11 @@ class World:
         """Remember that something is not as it should be."""
         now = self.simulation.now
         self.spells.append(Spell(kind, where, now, now + lasts))
+
+    def slow_down(self) -> None:
+        """From now on, slow disks are slow."""
+        for name in self.shape.slow_disks:
+            self.store(name).disk.sync_us = SLOW_SYNC
 
     # -- roads ----------------------------------------------------------------------------------------------------
 
