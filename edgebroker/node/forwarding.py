@@ -8,6 +8,7 @@ from typing import Final
 
 from edgebroker.event import Attributes
 from edgebroker.filters.attributes import Extractor
+from edgebroker.header import Header
 from edgebroker.instants import MILLISECOND, Instant
 from edgebroker.node.neighbourhood import Neighbourhood
 from edgebroker.node.peereffects import Send
@@ -59,23 +60,37 @@ class Forwarding:
         """Whether an event may leave as a relay."""
         return self._around.is_used or self._reach.has_lost
 
-    def is_by_topic(self, topic: str, record: Record) -> bool:
-        """Whether nothing but *topic* decides which copies of an event advertised by *record* leave, and over links."""
-        if self._interests.resolution(topic).contents or self._goes_around:
-            return False
-        return not (record.covering and record.pending(self._cluster) and record.wanted)
+    def usual(self, topic: str, record: Record, unasked: int) -> tuple[str, ...] | None:
+        """Who gets an event for *topic* that *record* advertises, if that does not depend on what it contains.
 
-    def publish(self, forward: Forward, record: Record, unasked: int = 0, count: int = 1) -> list[Send]:
-        """A local client's event, advertised by *record*, leaves; or a series of *count*, which `is_by_topic`.
-
-        unasked: the clusters (CIV) that may want it without having been able to say so.
+        None: it does, or an event is not sent to all of them as it is. The answer holds while interests, what clusters
+        have answered, and what is up and down stay as they are.
         """
-        header = forward.header
+        resolution = self._interests.resolution(topic)
+        pending = record.pending(self._cluster)
+        if resolution.contents or self._goes_around or (pending and record.wanted):
+            return None
+        if pending and record.covering:
+            pending = record.narrowed(pending, topic, {})
+        routed = self._routing.route(self._interests.targets(resolution, {}, None), pending | unasked)
+        if any(copy.civ or copy.passes for copy in routed.copies):
+            return None
+        return tuple(copy.peer for copy in routed.copies)
+
+    def note(self, header: Header, count: int) -> None:
+        """*count* events of a local client, from *header* on, leave as is `usual`."""
         everywhere = self._own | self._others
         if count == 1:
             self._seen.fresh(header.publisher, header.sequence, everywhere)
         else:
             self._seen.is_new(header.publisher, header.sequence, count, everywhere)
+
+    def publish(self, forward: Forward, record: Record, unasked: int = 0) -> list[Send]:
+        """A local client's event, advertised by *record*, leaves.
+
+        unasked: the clusters (CIV) that may want it without having been able to say so.
+        """
+        self.note(forward.header, 1)
         resolution = self._interests.resolution(forward.topic)
         wanted = resolution.wanted if resolution.contents else frozenset()
         pending = record.pending(self._cluster)

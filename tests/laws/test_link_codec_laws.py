@@ -12,7 +12,7 @@ from edgebroker.overlay.classes import Service
 from edgebroker.overlay.link.bodies import alone, body, read_alone
 from edgebroker.overlay.link.broken import FrameBroken
 from edgebroker.overlay.link.cbor import CborReader
-from edgebroker.overlay.link.flows import NAMES_BYTES_MAX, SLOTS_MAX, FlowReader, FlowWriter
+from edgebroker.overlay.link.flows import NAMES_BYTES_MAX, SLOTS_MAX, AloneWriter, FlowReader, FlowWriter
 from edgebroker.overlay.link.frames import FrameReader, FrameWriter, Item, Numbered
 from edgebroker.overlay.link.lanes import events_of
 from edgebroker.overlay.messages import Forward, Message, Series
@@ -42,6 +42,13 @@ def test_a_message_that_ends_too_soon_or_too_late_is_refused(chance: Random) -> 
                 read_alone(item[:size])
         with pytest.raises(FrameBroken):
             read_alone(item + b"\0")
+
+
+def test_events_that_stand_alone_are_the_same_whoever_wrote_before(chance: Random) -> None:
+    writer = AloneWriter()
+    for _ in range(2_000):
+        forward, service = some_forward(chance), chance.choice(list(Service)[1:])
+        assert writer.write(forward, int(service)) == alone(forward, service)
 
 
 def test_a_series_is_its_events(chance: Random) -> None:

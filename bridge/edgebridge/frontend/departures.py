@@ -41,7 +41,7 @@ class Departures:
     def delivered(self, peer: str, messages: Iterable[Message], now: Instant) -> None:
         """*peer* has them, or at QoS 0 they were written."""
         if self._ledger.log is None:
-            self._ledger.delivered += _count(messages)
+            self._ledger.delivered += sum(map(messages_in, messages))
             return
         for publication in self._ended(peer, messages, now):
             self._ledger.deliver(now, publication, _subscriber(peer), "", publication.qos)

@@ -294,7 +294,7 @@ class Feed:
             plan = plans.plan(octets)
             self._work -= 16 + (len(octets) >> 4) + len(plan.route.resolution.ends)
         keeping = self._keeping
-        if plan.takes_long or keeping.is_refusing or keeping.is_full or self._asks_for_room:
+        if (plan.takes_long and not plan.is_joined) or keeping.is_refusing or keeping.is_full or self._asks_for_room:
             return False
         if stop - body > KEPT_BYTES_MAX:
             return False
@@ -304,7 +304,11 @@ class Feed:
         if session.rights is not None and not session.rights.writes(plan.topic):
             return False
         publication = Publication(session.client_id, plan.topic, chunk[payload:stop], 1, False, now)
-        copies = plan.route.accept(publication, self._ledger, now)
+        if plan.is_joined and self.passage is not None:
+            self._work -= 4
+            copies = self.passage.accept(publication, plan.route, now)
+        else:
+            copies = plan.route.accept(publication, self._ledger, now)
         self._work -= (
             1 + len(copies) if plan.route.extractor is None else 5 + len(copies)
         )  # 14 us each, with its filter

@@ -33,9 +33,16 @@ def join(
     frontend.overlay = frontend.publishing.overlay = overlay
     frontend.subscribing.overlay = frontend.restoring.overlay = overlay
     frontend.node.follower = overlay
-    serial = Serial(overlay.peers)
+    serial = Serial(overlay.peers, ways.is_dynamic)
     overlay.passage = frontend.input.passage = Passage(
-        serial, overlay.links, frontend.node.ledger, frontend.plans, frontend.runs
+        serial,
+        frontend.node,
+        frontend.delivery,
+        frontend.plans,
+        frontend.runs,
+        overlay.send,
+        overlay.pass_on,
+        overlay.accept,
     )
     keeping.is_joined = frontend.plans.is_joined = True
     return overlay

@@ -20,7 +20,7 @@ or not at all; so is a QoS 2 message with what was taken of it. So each happens 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -40,12 +40,13 @@ from edgebroker.node.peers import AT_HOME, Peers
 from edgebroker.node.routes import Route
 from edgebroker.node.subscriptions import Copy
 from edgebroker.node.ways import USUAL, Ways
+from edgebroker.overlay.classes import Service
 from edgebroker.overlay.link.events import Delivered, Dial, Down, Dropped, LinkEvent, Received, Refused, Up
 from edgebroker.overlay.link.lanes import event_of
 from edgebroker.overlay.link.link import Link
 from edgebroker.overlay.link.records import StoredLinks, run_record
 from edgebroker.overlay.link.stream import Stream
-from edgebroker.overlay.messages import Forward, Series
+from edgebroker.overlay.messages import Forward, Message, Series
 from edgebroker.overlay.topology import Topology
 from edgebroker.predicate import Predicate
 from edgebroker.publication import Publication
@@ -112,7 +113,7 @@ class Overlay:
         """What dynamic routing goes by; None: routing is static."""
         self.departures = Departures(node.ledger)
         self.passage: Passage | None = None
-        """Where series come out as runs; None: event by event."""
+        """The short way of events; None: all take the long one."""
         self.held = Held(keeping, stored.held)
         remembering.attach(self.peers, self._perform, stored)
 
@@ -186,6 +187,7 @@ class Overlay:
         """The deadline OVERLAY has come."""
         self._now = now
         self._planned = NEVER
+        self._forget_ways()
         for link in self.links:
             link.fire(now)
         for stream in self.streams:
@@ -236,10 +238,12 @@ class Overlay:
         self, number: int, topic_filter: TopicFilter, predicates: tuple[Predicate, ...], now: Instant
     ) -> None:
         """A subscription holds."""
+        self._forget_ways()
         self._perform(self.peers.subscribed(number, topic_filter, predicates, now), now)
 
     def unsubscribed(self, number: int, now: Instant) -> None:
         """It ended."""
+        self._forget_ways()
         self.remembering.ended(number)
         self._perform(self.peers.unsubscribed(number, now), now)
 
@@ -267,8 +271,7 @@ class Overlay:
             case Received(peer, messages):
                 self._keeping.begin_together()
                 for message in messages:
-                    if not (isinstance(message, Series) and self.passage and self.passage.came(peer, message, now)):
-                        self._perform(self.peers.received(peer, message, now), now)
+                    self._receive(peer, message, now)
                 if self._keeping.is_together:
                     link.handled(now)
                     self._keeping.end_together(now)
@@ -278,9 +281,11 @@ class Overlay:
             case Dial(peer):
                 self._dials.append(peer)
             case Up(peer):
+                self._forget_ways()
                 self.told.append(event)
                 self._perform(self.peers.link_up(peer, now), now)
             case Down(peer):
+                self._forget_ways()
                 self.told.append(event)
                 self._perform(self.peers.link_down(peer, now), now)
             case Refused():
@@ -295,6 +300,31 @@ class Overlay:
         self._keeping.begin_together()
         self._perform(effects, now)
         self._keeping.end_together(now)
+
+    def _receive(self, peer: str, message: Message, now: Instant) -> None:
+        if isinstance(message, Forward | Series):
+            if self.passage is not None and self.passage.came(peer, message, now):
+                return
+        else:
+            self._forget_ways()
+        self._perform(self.peers.received(peer, message, now), now)
+
+    def _forget_ways(self) -> None:
+        """What decides on the ways of events has changed, or may have."""
+        if self.passage is not None:
+            self.passage.forget()
+
+    def send(self, peers: Collection[str], message: Message, now: Instant) -> None:
+        """Give an event, or a series, to the links of *peers*."""
+        self._now = now
+        for peer in peers:
+            self.links[peer].send(message, Service.LIVE, now)
+
+    def pass_on(self, sends: Iterable[Send], now: Instant) -> None:
+        """Give *sends* to their links."""
+        self._now = now
+        for send in sends:
+            self.links[send.peer].send(send.message, send.service, now)
 
     def _perform(self, effects: Iterable[Effect], now: Instant, own: tuple[int, int] | None = None) -> list[str]:
         """Do what routing wants done. Returns the peers that get the event *own*, which is not in the books yet.

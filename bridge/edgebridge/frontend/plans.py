@@ -20,7 +20,7 @@ class Plan:
     def __init__(self, topic: str, route: Route, is_joined: bool) -> None:
         self.topic = topic
         self.route = route
-        self.is_joined = is_joined
+        self.is_joined = is_joined and not topic.startswith("$")
         """Its publications may be for readers at other gateways."""
         self.takes_long = is_joined or topic.startswith("$")
         """For others than readers here, or for nobody."""

@@ -34,6 +34,13 @@ cdef class FlowWriter:
     cdef Flow _free(self)
 
 
+cdef class AloneWriter:
+    cdef dict _told
+
+    @cython.locals(payload=bytes, state=tuple, key=tuple, begin=bytes, known=tuple, item=bytes)
+    cpdef bytes write(self, object forward, object service)
+
+
 cdef class FlowReader:
     cdef public list _slots
     cdef public object service
@@ -45,3 +52,4 @@ cdef class FlowReader:
 
 
 cdef bytes _signed(object number)
+cdef tuple _state_of(object forward, object service)

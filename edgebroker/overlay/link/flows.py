@@ -6,9 +6,8 @@ later events name the slot, and by how much sequence and time went on. What chan
     [slot, sequence - last, published_ms - last]  payload  {what: value, ...}  count
 
 as one CBOR array of four items, or five if anything changed, or six if it is a series of *count* events. An
-event of a known flow takes seven bytes and its
-payload. Both ends keep the same SLOTS_MAX flows; the writer says which one gives way. Slot 0 is for flows with long
-names: it is told anew each time, so the names of all others are bounded by SLOTS_MAX x NAMES_BYTES_MAX.
+event of a known flow takes seven bytes and its payload. Both ends keep the same SLOTS_MAX flows; the writer says which
+one gives way. Slot 0 is for flows with long names: it is told anew each time, so the names of all others are bounded.
 
 This module runs compiled: it is passed once by every event that crosses a link.
 """
@@ -55,6 +54,7 @@ _SERIES: Final = 6
 
 
 _CHANGED_HEAD: Final = head(ARRAY, _CHANGED)[0]
+_ALONE_HEAD: Final = head(ARRAY, _CHANGED) + head(UNSIGNED, 1)
 _SERIES_HEAD: Final = head(ARRAY, _SERIES)
 
 
@@ -87,25 +87,7 @@ class FlowWriter:
     def write(self, forward: Forward, service: int, expires_in_ms: int | None) -> bytes:
         """The item for *forward*, of which `expires_in_ms` is *expires_in_ms* by now."""
         header = forward.header
-        state = (
-            forward.client,
-            service,
-            forward.qos,
-            forward.retain,
-            header.adv,
-            header.hc,
-            header.civ,
-            header.epoch,
-            header.trace,
-            header.group,
-            header.view,
-            forward.user,
-            forward.content_type,
-            forward.properties,
-            forward.walked,
-            forward.was_marked,
-            forward.passed,
-        )
+        state = _state_of(forward, service)
         flow = self._flows.get((header.publisher, forward.topic))
         if flow is None or flow.state != state or expires_in_ms is not None:
             return self._told(forward, flow, state, expires_in_ms)
@@ -190,6 +172,31 @@ class FlowWriter:
         if flow.key is not None:
             del self._flows[flow.key]
         return flow
+
+
+class AloneWriter:
+    """Events that need no other, one after the other. What is told of a flow is remembered as bytes."""
+
+    def __init__(self) -> None:
+        self._told: dict[tuple[int, str], tuple[State, bytes]] = {}
+
+    def write(self, forward: Forward, service: int) -> bytes:
+        """The item for *forward*, which tells all but for how long it is of use."""
+        header, payload = forward.header, forward.payload
+        state = _state_of(forward, service)
+        key = (header.publisher, forward.topic)
+        begin = b"".join(
+            (_ALONE_HEAD, _signed(header.sequence), _signed(header.published_ms), head(BYTES, len(payload)), payload)
+        )
+        known = self._told.get(key)
+        if known is not None and known[0] == state:
+            return begin + known[1]
+        item = FlowWriter().write(forward, service, None)
+        if item.startswith(begin):  # else its names are long, and it is in slot 0
+            if len(self._told) >= SLOTS_MAX:
+                self._told.clear()
+            self._told[key] = (state, item[len(begin) :])
+        return item
 
 
 class FlowReader:
@@ -300,6 +307,29 @@ class FlowReader:
         if slot and _names_bytes(flow.topic, flow.state) > NAMES_BYTES_MAX:
             raise FrameBroken(f"the names of slot {slot} are longer than {NAMES_BYTES_MAX} bytes")
         return flow
+
+
+def _state_of(forward: Forward, service: int) -> State:
+    header = forward.header
+    return (
+        forward.client,
+        service,
+        forward.qos,
+        forward.retain,
+        header.adv,
+        header.hc,
+        header.civ,
+        header.epoch,
+        header.trace,
+        header.group,
+        header.view,
+        forward.user,
+        forward.content_type,
+        forward.properties,
+        forward.walked,
+        forward.was_marked,
+        forward.passed,
+    )
 
 
 def _signed(number: int) -> bytes:

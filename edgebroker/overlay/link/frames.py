@@ -75,9 +75,9 @@ class Said:
     values: list[Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Numbered:
-    """A message that has a number in its class: the next one."""
+    """A message that has a number in its class: the next one. Not frozen, for one is made of each event that comes."""
 
     service: Service
     message: Message

@@ -39,7 +39,7 @@ def messages_in(message: Message) -> int:
 class Entry:
     """One message on its way, or a series. `number` is 0 for what is sent once or never (QoS 0)."""
 
-    __slots__ = ("count", "expires_at", "lsn", "message", "number", "size")
+    __slots__ = ("count", "expires_at", "is_event", "lsn", "message", "number", "size")
 
     def __init__(self, message: Message, number: int, expires_at: Instant | None) -> None:
         self.message = message
@@ -49,12 +49,12 @@ class Entry:
         """The record that must be on disk before it is sent."""
         self.count = 1
         """Messages that it stands for."""
-        event: Forward | None
+        event = message if type(message) is Forward else event_of(message)
         if isinstance(message, Series):
             self.count = message.count
             event = message.first
-        else:
-            event = event_of(message)
+        self.is_event = event is not None
+        """Or several."""
         self.size = CONTROL_BYTES if event is None else EVENT_BYTES + len(event.payload) + len(event.topic)
 
     def expires_in_ms(self, now: Instant) -> int | None:

@@ -352,7 +352,8 @@ class Link:
         if news:
             self._outflow.say(Word.ACK, *news)
         allowed = self.budget.allowed(now)
-        spent = [service for service in SHARED if self.budget.is_spent(service, now)]
+        is_bounded = self.budget.bytes_per_day > 0
+        spent = [service for service in SHARED if self.budget.is_spent(service, now)] if is_bounded else []
         if spent:
             self.outbox.refuse(spent, Cause.BUDGET_SPENT)
         data = self._outflow.pull(self.outbox, allowed, min(room, self.budget.room), now)

@@ -27,6 +27,7 @@ from edgebroker.records import Cause, Fate
 
 from .bodies import alone, read_alone
 from .broken import FrameBroken
+from .flows import AloneWriter
 from .lanes import Entry, Lane, event_of, events_of, messages_in
 from .records import StoredLink, entry_record, reserved_record, settled_record
 
@@ -81,6 +82,7 @@ class Outbox:
     def __init__(self, peer: str, bounds: Bounds, storage: Storage | None) -> None:
         self.peer = peer
         self.lanes = {service: Lane() for service in Service}
+        self._events = [lane for service, lane in self.lanes.items() if service is not Service.CONTROL]
         self.clock = 0
         """What to add to an instant for the stored clock."""
         self.is_open = False
@@ -95,6 +97,7 @@ class Outbox:
         """How many were dropped, ever, by cause."""
         self._bounds = bounds
         self._storage = storage
+        self._alone = AloneWriter()
         self._backlog: dict[tuple[str, str], int] = {}  # flow -> its numbered events in the BACKLOG
         self._bare: dict[Service, int] = dict.fromkeys(Service, 0)  # bytes without a number, waiting
         self._reserved = 0 if storage is not None else 1 << 64  # on disk: numbers up to this may be sent
@@ -110,7 +113,7 @@ class Outbox:
         """Take *message*; returns Cause.NONE, or why it is dropped."""
         if isinstance(message, Series):
             return self._take_series(message, service)
-        event = event_of(message)
+        event = message if type(message) is Forward else event_of(message)
         if event is None:
             return self._take_word(message, service)
         expires_at = None if event.expires_in_ms is None else now + event.expires_in_ms * 1_000
@@ -130,7 +133,7 @@ class Outbox:
         if self._storage is not None:
             self._reserve(entry.number, self._storage)
             at = None if expires_at is None else expires_at + self.clock
-            item = alone(message, service)
+            item = self._alone.write(event, int(service)) if message is event else alone(message, service)
             lsn = self._storage.append(entry_record(self.peer, service, entry.number, at, item), waits=True)
             if event.qos == 2:
                 entry.lsn = lsn
@@ -172,11 +175,11 @@ class Outbox:
         return Cause.NONE
 
     def _is_full(self, size: int) -> bool:
-        lanes = [lane for service, lane in self.lanes.items() if service is not Service.CONTROL]
-        return (
-            sum(map(len, lanes)) >= self._bounds.messages
-            or sum(lane.bytes for lane in lanes) + size > self._bounds.bytes
-        )
+        messages = 0
+        for lane in self._events:
+            messages += len(lane.waiting) + len(lane.unacked)
+            size += lane.bytes
+        return messages >= self._bounds.messages or size > self._bounds.bytes
 
     def _push(self, entry: Entry, service: Service) -> None:
         lane = self.lanes[service]
@@ -246,10 +249,11 @@ class Outbox:
     def acked(self, service: Service, upto: int) -> None:
         """The peer has everything of *service* up to *upto*."""
         gone = self.lanes[service].acked(upto)
-        events = [entry for entry in gone if event_of(entry.message)]
-        for entry in gone:
-            self._gone(service, entry)
-        self.delivered += [entry.message for entry in events]
+        events = [entry.message for entry in gone if entry.is_event]
+        if service is Service.BACKLOG:
+            for entry in gone:
+                self._gone(service, entry)
+        self.delivered += events
         if events and self._storage is not None:
             self._storage.append(settled_record(self.peer, service, upto), waits=False)
 
@@ -286,7 +290,7 @@ class Outbox:
         for lane in self.lanes.values():
             waiting = lane.clear()
             for entry in waiting:
-                if isinstance(entry.message, Series) or event_of(entry.message):
+                if entry.is_event:
                     lane.push(entry)
                     lane.entered -= entry.count
                     lane.left -= entry.count
