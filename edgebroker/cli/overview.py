@@ -68,7 +68,18 @@ def _summary(now: Status, before: Status | None) -> list[str]:
         f" {count(inflight['messages'])} in flight, {octets(now['unsent_bytes'])} unsent;"
         f" {count(now['retained']['messages'])} retained ({octets(now['retained']['bytes'])})",
         f"dropped   {', '.join(f'{cause} {count(number)}' for cause, number in dropped.items()) or 'nothing'}",
+        *_peers(now),
         *_disk(now),
+    ]
+
+
+def _peers(now: Status) -> list[str]:
+    peers = now.get("peers")
+    if peers is None:
+        return []
+    return [
+        f"peers     {peers['up']} of {peers['known']} connected; {count(peers['waiting'])} messages wait for them"
+        f" ({octets(peers['waiting_bytes'])}), {count(peers['dropped'])} dropped"
     ]
 
 

@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 import edgebroker
@@ -29,6 +29,9 @@ from edgebroker.world.reactor import clock
 from edgebroker.world.store import Store
 from edgebroker.world.tap import Tap
 from edgebroker.world.tracing import TAPS_MAX, Tracing
+
+if TYPE_CHECKING:
+    from edgebroker.world.peering.peering import Peering
 
 JSON: Final = "application/json"
 LINES: Final = "application/x-ndjson"
@@ -204,6 +207,7 @@ def status(insight: Insight, census: Census) -> dict[str, Any]:
         },
         "log": None if insight.log_dir is None else {"blocks_lost": insight.log_dir.blocks_lost},
         "journal": None if insight.store is None else _journal(insight.store),
+        "peers": None if insight.peering is None else _peers(insight.peering),
         "clients": _rows(insight, census.ranked),
     }
 
@@ -211,6 +215,19 @@ def status(insight: Insight, census: Census) -> dict[str, Any]:
 def _listener(listener: Listener) -> dict[str, Any]:
     expires = None if listener.tls is None else listener.tls.validity.end.isoformat()
     return {**listener.described(), "connections": listener.connections, "certificate_expires": expires}
+
+
+def _peers(peering: Peering) -> dict[str, int]:
+    """How it stands with the other gateways; `/links` says more of each."""
+    links = tuple(peering.overlay.links)
+    lanes = [lane for link in links for lane in link.outbox.lanes.values()]
+    return {
+        "known": len(links),
+        "up": sum(link.stream is not None for link in links),
+        "waiting": sum(len(lane) for lane in lanes),
+        "waiting_bytes": sum(lane.bytes for lane in lanes),
+        "dropped": sum(sum(link.outbox.dropped.values()) for link in links),
+    }
 
 
 def _journal(store: Store) -> dict[str, Any]:

@@ -103,6 +103,7 @@ def test_content_filters_retained_messages_and_wills_reach_the_other_site(start_
     (link,) = json.loads(command_line("links", "--http", http, "--json")[1])["links"]
     routes = link["routes"]
     assert (routes["interests"], routes["publishers"]) == (None, 2), "meet and t"
+    assert "peers     1 of 1 connected; " in command_line("status", "--http", http)[1]
     assert 1 <= routes["publishers_wanted"] <= 2, "nobody wants meet any more, and a second later that is said"
     writer.publish("r", b"kept", retain=True)
     reader.subscribe("r", 1)

@@ -128,6 +128,13 @@ def test_a_gateway_that_is_not_well_says_why_at_the_top() -> None:
     assert picture(status(health=health), None, 80, 24, "queue")[0].endswith("FAILING: log: 3 MiB are free")
 
 
+def test_a_gateway_among_others_says_how_it_stands_with_them() -> None:
+    assert not any(line.startswith("peers") for line in picture(status(), None, 80, 24, "queue"))
+    peers = {"known": 4, "up": 3, "waiting": 1_234, "waiting_bytes": 2_048, "dropped": 5}
+    line = "peers     3 of 4 connected; 1.23 k messages wait for them (2.0 KiB), 5 dropped"
+    assert line in picture(status(peers=peers), None, 80, 24, "queue")
+
+
 def test_what_is_kept_on_disk_has_a_line_of_its_own() -> None:
     journal = {"waiting": 3, "sync_p50_ms": 1.25, "sync_p99_ms": 9.0, "card_bytes": 4_096, "trouble": ""}
     line = "disk      3 records wait, syncs take 1.2 ms (99 %: 9.0), 4.0 KiB written"
