@@ -126,6 +126,8 @@ class Acting(Participant):
         """When what its gateway had on disk was damaged: from then on, what it must hear is not known."""
         self._simulation = home.simulation
         self._connecting_since: Instant = 0
+        # One of QoS 1 that is sent again comes behind one of QoS 2 that is not, and is the newest then: so never both.
+        self._kept_qos = self.chance.randint(1, 2)
         self._number = 0
         if device.has_will:
             self.new_will = self._will
@@ -178,7 +180,7 @@ class Acting(Participant):
     def _say(self) -> None:
         chance = self.chance
         if self.device.retains and chance.random() < RETAINED:
-            self.publish(f"kept/{self.name}", self._payload(), chance.randint(1, 2), retain=True)
+            self.publish(f"kept/{self.name}", self._payload(), self._kept_qos, retain=True)
         else:
             self.publish(chance.choice(TOPICS), self._payload(), chance.randrange(3))
 
