@@ -10,6 +10,7 @@ from edgebridge.wire.dialect import Dialect
 from edgebridge.wire.packets import (
     ConnAck,
     Connect,
+    Disconnect,
     Packet,
     PubAck,
     PubComp,
@@ -144,6 +145,11 @@ class Participant:
         """Lose the line."""
         self._is_ready = False
         self.client.cut()
+
+    def leave(self) -> None:
+        """Say good-bye: what the broker was to publish for it is void."""
+        self._is_ready = False
+        self.client.send(Disconnect())
 
     def publish(self, topic: str, payload: bytes, qos: int, retain: bool = False) -> bool:
         """Send a message. False if there is no connection, or no room in the window."""

@@ -38,6 +38,10 @@ PACE: Final = (80 * MILLISECOND, 300 * MILLISECOND)
 KINDS: Final = ("steady", "fickle", "talker")
 BURSTS: Final = 0.08
 """How often a device says several messages of one topic at once."""
+FAREWELLS: Final = 0.04
+"""How often a device with a will says good-bye, and comes back."""
+AWAY: Final[Duration] = 300 * MILLISECOND
+"""Its DISCONNECT is there before it connects again, which would end the old connection without one."""
 BUFFER_BYTES: Final = 1_000
 """What a line takes from a gateway before the device counts as slow: a few messages."""
 CHOPPED: Final = 0.4
@@ -126,6 +130,9 @@ class Acting(Participant):
         """When what its gateway had on disk was damaged: from then on, what it must hear is not known."""
         self._simulation = home.simulation
         self._connecting_since: Instant = 0
+        self.voided: list[tuple[bytes, Instant]] = []
+        """The wills of connections that it ended with DISCONNECT, and when."""
+        self._away_until: Instant = 0
         # One of QoS 1 that is sent again comes behind one of QoS 2 that is not, and is the newest then: so never both.
         self._kept_qos = self.chance.randint(1, 2)
         self._number = 0
@@ -150,13 +157,18 @@ class Acting(Participant):
         now = self._simulation.now
         if not self.is_ready:
             is_waiting = self.client.is_connected and now - self._connecting_since < PATIENCE
-            if not is_waiting and not self.home.is_off:
+            if not is_waiting and not self.home.is_off and now >= self._away_until:
                 self._connecting_since = now
                 self.connect()
             return
         if self.wanted - self.holding:
             self.ask_again()
         if self.is_resting:
+            return
+        if self.device.has_will and self.chance.random() < FAREWELLS:
+            self.voided.append((self.wills[-1].payload, now))
+            self._away_until = now + AWAY
+            self.leave()
             return
         if self.device.kind == "fickle" and self.chance.random() < 0.25:
             self._change()

@@ -59,6 +59,7 @@ class Judge:
         yield from self._disordered()
         for text in unwanted(list(self._everybody)):
             yield "P5", text
+        yield from self._void()
         yield from self._slow()
         yield from self._pressed()
         yield from self._stopped()
@@ -152,6 +153,17 @@ class Judge:
             yield "P4", text
 
     # -- others do not suffer ---------------------------------------------------------------------------------------
+
+    def _void(self) -> Iterator[Broken]:
+        """P5: nobody asked for the will of a device that said good-bye, if its DISCONNECT surely came."""
+        said = {payload: (one, at) for one in self._everybody for payload, at in one.voided}
+        for reader in self._everybody:
+            for heard in reader.heard:
+                if heard.payload in said:
+                    one, at = said[heard.payload]
+                    spells = self._spells_of(at - BOUND, at + SECOND, {one.name})
+                    if not any(spell.where in (one.name, one.home.name) for spell in spells):
+                        yield "P5", f"{reader.name} heard the will {heard.payload!r} of {one.name}, which said good-bye"
 
     def _slow(self) -> Iterator[Broken]:
         """P6: on a gateway that nothing happened to, who reads gets it soon, whoever else does not read."""
