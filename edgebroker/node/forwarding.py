@@ -19,6 +19,7 @@ from edgebroker.overlay.messages import Forward, Series
 from edgebroker.overlay.routing import Case, Copy, Routed, Routing
 from edgebroker.overlay.seen import Seen
 from edgebroker.overlay.topology import Topology
+from edgebroker.publication import Publication
 
 EXTRACTORS_MAX: Final = 1_024
 """Sets of attributes that filters ask for together; the cache starts anew when there are more."""
@@ -91,13 +92,18 @@ class Forwarding:
         unasked: the clusters (CIV) that may want it without having been able to say so.
         """
         self.note(forward.header, 1)
+        return self.ways(forward, record, unasked)
+
+    def ways(self, forward: Forward, record: Record | None, unasked: int) -> list[Send]:
+        """The copies of a local client's event. *record*: None if it is not advertised yet."""
         resolution = self._interests.resolution(forward.topic)
         wanted = resolution.wanted if resolution.contents else frozenset()
-        pending = record.pending(self._cluster)
-        if pending and record.covering:
+        pending = self._others if record is None else record.pending(self._cluster)
+        is_precise = record is not None and pending and record.covering
+        if record is not None and is_precise:
             wanted |= record.wanted
         attributes = self._attributes(forward, wanted) if wanted else {}
-        if pending and record.covering:
+        if record is not None and is_precise:
             pending = record.narrowed(pending, forward.topic, attributes)
         targets = self._interests.targets(resolution, attributes, None)
         return self._sent(forward, targets, pending | unasked)
@@ -221,6 +227,23 @@ class Forwarding:
             user=forward.user,
             content_type=forward.content_type,
         )
+
+
+def forward_of(publication: Publication, header: Header, properties: bytes, now: Instant) -> Forward:
+    """What leaves for peers when a local client publishes. *properties*: what its front end wants others to know."""
+    expires_at = publication.expires_at
+    return Forward(
+        header,
+        publication.topic,
+        publication.payload,
+        publication.qos,
+        publication.retain,
+        publication.publisher,
+        tuple(publication.user),
+        publication.content_type,
+        properties,
+        None if expires_at is None else max(0, expires_at - now) // MILLISECOND,
+    )
 
 
 def aged(forward: Forward, since: Instant, now: Instant) -> Forward:

@@ -34,7 +34,7 @@ from edgebroker.header import Header
 from edgebroker.instants import MILLISECOND, MINUTE, SECOND, Duration, Instant
 from edgebroker.interest import Interest
 from edgebroker.node.around import AWAY_AFTER
-from edgebroker.node.forwarding import Forwarding, aged
+from edgebroker.node.forwarding import Forwarding, aged, forward_of
 from edgebroker.node.neighbourhood import Neighbourhood
 from edgebroker.node.peereffects import Effect, Hand, Hold, Send, Stamped
 from edgebroker.node.recalls import Recalls
@@ -200,19 +200,7 @@ class Peers:
             published_ms=self._unix_ms(now),
         )
         self.last = header.eid
-        expires_at = publication.expires_at
-        forward = Forward(
-            header,
-            topic,
-            publication.payload,
-            publication.qos,
-            publication.retain,
-            publication.publisher,
-            tuple(publication.user),
-            publication.content_type,
-            properties,
-            None if expires_at is None else max(0, expires_at - now) // MILLISECOND,
-        )
+        forward = forward_of(publication, header, properties, now)
         if publication.retain:
             effects.append(Stamped(header))
         if record not in self.region.waiting:
@@ -220,6 +208,13 @@ class Peers:
         if self.region.waiting.add(record, forward, now) or not may_wait:
             effects += self._release([record], now)
         return effects
+
+    def bound_for(self, publication: Publication) -> set[str]:
+        """The peers to whom copies of *publication* would leave now."""
+        record = self.region.advertisements.find(publication.publisher, publication.topic)
+        header = Header(0, 0, 0 if record is None else record.advertise.adv, self.gateway.cluster)
+        forward = forward_of(publication, header, b"", publication.accepted_at)
+        return {send.peer for send in self.forwarding.ways(forward, record, self.unasked())}
 
     def recall(
         self, number: int, topic_filter: TopicFilter, predicates: Sequence[Predicate], now: Instant

@@ -298,6 +298,8 @@ class Feed:
             return False
         if stop - body > KEPT_BYTES_MAX:
             return False
+        if plan.is_joined and self.passage is not None and self.passage.is_tight(stop - body):
+            return False
         awaited = keeping.awaited
         session = connection.session
         assert session is not None

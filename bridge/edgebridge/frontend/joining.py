@@ -43,6 +43,7 @@ def join(
         overlay.send,
         overlay.pass_on,
         overlay.accept,
+        overlay.links.is_tight,
     )
     keeping.is_joined = frontend.plans.is_joined = True
     return overlay

@@ -247,6 +247,15 @@ class Overlay:
         self.remembering.ended(number)
         self._perform(self.peers.unsubscribed(number, now), now)
 
+    def full(self, publication: Publication) -> str:
+        """The peer that *publication* is for and whose outbox has no room for it; empty if there is none."""
+        size = publication.held_bytes()
+        if publication.topic.startswith(AT_HOME) or not self.links.is_tight(size):
+            return ""
+        full = [link.peer for link in self.links if not link.outbox.has_room(size)]
+        bound = self.peers.bound_for(publication)
+        return next((peer for peer in full if peer in bound), "")
+
     def accept(self, publication: Publication, route: Route, now: Instant) -> tuple[Copy, ...]:
         """As `route.accept`; and what peers want of *publication*, by a local client, is on its way to them."""
         ledger = self._node.ledger

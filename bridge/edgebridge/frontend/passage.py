@@ -34,6 +34,7 @@ class Passage:
         send: Callable[[Collection[str], Message, Instant], None],
         pass_on: Callable[[Iterable[Send], Instant], None],
         accept: Callable[[Publication, Route, Instant], tuple[Copy, ...]],
+        is_tight: Callable[[int], bool],
     ) -> None:
         self._serial = serial
         self._node = node
@@ -43,6 +44,8 @@ class Passage:
         self._send = send
         self._pass_on = pass_on
         self._accept = accept
+        self.is_tight = is_tight
+        """Whether an event of so many bytes may have to be refused, for too much waits for a peer."""
         self.forget = serial.forget
         """To be called when interests, advertisements or links have changed."""
 

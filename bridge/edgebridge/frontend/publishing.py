@@ -86,6 +86,10 @@ class MemoryRefuses(QueueRefuses):
     """What waits for kept sessions fills its part of memory, and a reader that is away or behind would get more."""
 
 
+class OutboxRefuses(QueueRefuses):
+    """So much waits for another gateway that no more of local clients is taken for it."""
+
+
 class Publishing:
     """Messages in, whoever they come from."""
 
@@ -245,6 +249,9 @@ class Publishing:
         ):
             self.refused += 1
             raise QueueRefuses("a reader's queue is full")
+        if self.overlay is not None and publication.qos and (peer := self.overlay.full(publication)):
+            self.refused += 1
+            raise OutboxRefuses(f"too much waits for gateway {peer}")
         if publication.retain and self._keeping.is_refusing:
             self.refused += 1  # QoS 0 may go to its readers alone: what a restart would forget is not retained
         elif publication.retain and self._retained.messages_max:

@@ -30,6 +30,13 @@ class Links:
     def __iter__(self) -> Iterator[Link]:
         return iter(self._links.values())
 
+    def is_tight(self, size: int) -> bool:
+        """Whether some outbox has no room for a local client's event of *size* bytes."""
+        for link in self._links.values():  # noqa: SIM110 a generator takes longer, and every event is asked about
+            if not link.outbox.has_room(size):
+                return True
+        return False
+
     def accepted(self, now: Instant, certified: str | None = None) -> Stream:
         """A connection came in; *certified* is the name in the peer's certificate, if it showed one."""
         return Stream(partial(self._greet, certified), None, now)

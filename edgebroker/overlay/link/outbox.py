@@ -174,6 +174,17 @@ class Outbox:
         self.lanes[service].push(entry)
         return Cause.NONE
 
+    def has_room(self, size: int) -> bool:
+        """Whether a local client's event of so many bytes, which can be refused, is to be taken.
+
+        The last sixteenth is for what comes from other gateways, which has been promised to somebody already.
+        """
+        bounds, messages, octets = self._bounds, 0, 0
+        for lane in self._events:
+            messages += len(lane.waiting) + len(lane.unacked)
+            octets += lane.bytes
+        return messages < bounds.messages - bounds.messages // 16 and octets + size <= bounds.bytes - bounds.bytes // 16
+
     def _is_full(self, size: int) -> bool:
         messages = 0
         for lane in self._events:

@@ -1,0 +1,92 @@
+"""So much waits for another gateway that no more fits: publishers are told so, and nothing that was taken is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from edgebridge.frontend import peerlinks
+from edgebridge.wire.dialect import V5, V311, Dialect
+from edgebroker.instants import MILLISECOND, SECOND
+from edgebroker.overlay.factor import Factor
+from edgebroker.overlay.link.outbox import Bounds
+from edgebroker.overlay.link.terms import LinkTerms
+from edgebroker.overlay.scot import Scot
+from edgebroker.overlay.topology import Topology
+from edgebroker.simworld.gateways import Gateways
+from edgebroker.simworld.network import FAIR
+from edgebroker.simworld.participant import Participant
+from edgebroker.simworld.simulation import Simulation
+
+ROOM = 32
+TAKEN = ROOM - ROOM // 16
+"""What local clients may fill."""
+
+
+class Cut:
+    """Two sites; a reader at one asks for `t`, and their road is cut."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, dialect: Dialect = V5) -> None:
+        usual = peerlinks.terms_of
+
+        def narrow(topology: Topology, name: str, peer: str) -> LinkTerms:
+            return replace(usual(topology, name, peer), bounds=Bounds(messages=ROOM))
+
+        monkeypatch.setattr(peerlinks, "terms_of", narrow)
+        self.simulation = Simulation(3)
+        topology = Topology.product(Scot(Factor.parse("a"), 2))
+        self.gateways = Gateways(self.simulation, topology, is_stored=True)
+        self.gateways.meet()
+        self.publisher = Participant("publisher", self.gateways["a.0"], dialect, True, 20, FAIR)
+        self.reader = Participant("reader", self.gateways["a.1"], V5, True, 20, FAIR)
+        self.publisher.connect()
+        self.reader.connect()
+        self.wait(SECOND)
+        self.reader.subscribe("t", 2)
+        self.wait(SECOND)
+        self.publish("t", 1, 1)
+        self.publish("elsewhere", 1, 1)
+        self.gateways.road("a.0", "a.1").cut()
+        self.wait(SECOND)
+
+    def wait(self, length: int) -> None:
+        self.simulation.run_until(self.simulation.now + length)
+
+    def publish(self, topic: str, qos: int, times: int) -> None:
+        for _ in range(times):
+            self.publisher.publish(topic, b"%d" % len(self.publisher.said), qos)
+            self.wait(100 * MILLISECOND)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_publishers_are_refused_and_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch, qos: int) -> None:
+    cut = Cut(monkeypatch)
+    cut.publish("t", qos, 40)
+    assert len(cut.publisher.refused) == 40 - TAKEN
+    cut.publish("elsewhere", qos, 1)
+    assert len(cut.publisher.refused) == 40 - TAKEN, "nobody there asks for it"
+    cut.gateways.road("a.0", "a.1").mend()
+    cut.wait(60 * SECOND)
+    taken = [said.payload for said in cut.publisher.said if said.topic == "t"][: TAKEN + 1]
+    assert [heard.payload for heard in cut.reader.heard] == taken
+    assert not any(gateway.ledger.dropped for gateway in cut.gateways)
+    cut.publish("t", qos, 1)
+    cut.wait(SECOND)
+    assert cut.reader.heard[-1].payload == cut.publisher.said[-1].payload, "there is room again"
+
+
+def test_who_cannot_be_told_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    cut = Cut(monkeypatch, V311)
+    cut.publish("t", 1, TAKEN)
+    assert cut.publisher.client.is_connected
+    cut.publish("t", 1, 1)
+    assert not cut.publisher.client.is_connected
+
+
+def test_a_message_at_qos_0_is_no_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    cut = Cut(monkeypatch)
+    cut.publish("t", 1, 40)
+    cut.publish("t", 0, 1)
+    assert cut.publisher.client.is_connected
+    assert {cause.name for cause in cut.gateways["a.0"].ledger.dropped} == {"OFFLINE"}
