@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from edgebridge.frontend.overlay import NUMBERS_RESERVED
+from edgebridge.frontend.reservation import NUMBERS_RESERVED
 from edgebroker.header import Header, hosted
+from edgebroker.instants import SECOND
 from edgebroker.overlay.factor import Factor
 from edgebroker.overlay.scot import Scot
 from edgebroker.overlay.topology import Topology
@@ -237,3 +238,18 @@ def test_numbers_of_publishers_do_not_come_again_after_a_power_cut() -> None:
         sites.gateways.meet()
         assert gateway.overlay.peers.numbers is not before
     assert gateway.overlay.peers.numbers.given >= given
+
+
+def test_no_peer_is_met_before_the_numbers_of_a_run_are_on_disk() -> None:
+    sites = federation(is_stored=True)
+    gateway, simulation = sites.gateways["a.0"], sites.gateways.simulation
+    assert gateway.store is not None
+    gateway.store.disk.sync_us = (5 * SECOND, 5 * SECOND)
+    first = gateway.overlay.peers.numbers.given
+    gateway.crash()
+    simulation.run_until(simulation.now + 4 * SECOND)
+    assert all(link.stream is None for link in gateway.overlay.links)
+    gateway.crash()  # it leaves no trace of its run, and nobody else remembers one
+    assert gateway.overlay.peers.numbers.given > first
+    simulation.run_until(simulation.now + 6 * SECOND)
+    sites.gateways.meet(40 * SECOND)  # peers dial again after half a minute at most

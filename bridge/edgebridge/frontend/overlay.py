@@ -32,8 +32,9 @@ from edgebridge.frontend.keeping import Keeping
 from edgebridge.frontend.passage import Passage
 from edgebridge.frontend.peerlinks import Run, links_of
 from edgebridge.frontend.remembering import Remembering
+from edgebridge.frontend.reservation import Reservation
 from edgebridge.frontend.windows import Windows
-from edgebroker.instants import MILLISECOND, SECOND, Instant
+from edgebroker.instants import MILLISECOND, Instant
 from edgebroker.node.node import Node
 from edgebroker.node.peereffects import AskRetained, Effect, Hand, HandRetained, Hold, Send, Stamped
 from edgebroker.node.peers import AT_HOME, Peers
@@ -44,7 +45,7 @@ from edgebroker.overlay.classes import Service
 from edgebroker.overlay.link.events import Delivered, Dial, Down, Dropped, LinkEvent, Received, Refused, Up
 from edgebroker.overlay.link.lanes import event_of
 from edgebroker.overlay.link.link import Link
-from edgebroker.overlay.link.records import StoredLinks, run_record
+from edgebroker.overlay.link.records import StoredLinks
 from edgebroker.overlay.link.stream import Stream
 from edgebroker.overlay.messages import Forward, Message, Series
 from edgebroker.overlay.topology import Topology
@@ -54,9 +55,6 @@ from edgebroker.topics import TopicFilter
 
 OVERLAY: Final = ("overlay",)
 """The deadline of links and routing."""
-NUMBERS_RESERVED: Final = 16_384
-"""Numbers for publishers and questions that the journal is told of ahead of need: a restart leaves out as many at most.
-While half of them are left the next are reserved; the record need not be on disk before, for one commit sees fewer."""
 NEVER: Final[Instant] = 1 << 62
 
 
@@ -100,12 +98,10 @@ class Overlay:
         self._dials: list[str] = []
         self._now = now
         self._planned = NEVER
-        self.boot = max(stored.run + 1, (now + keeping.clock) // SECOND)
-        """Grows with every run."""
-        first = stored.numbers or self.boot * NUMBERS_RESERVED  # without a journal the clock has to do
-        self._reserved = 0
+        self._reservation = own = Reservation(keeping, stored, now)
+        self._has_met = False
         self.remembering = remembering
-        self.peers = Peers(topology, name, ways, boot=self.boot, first=first, keeps_retained=remembering.keeps_own)
+        self.peers = Peers(topology, name, ways, boot=own.boot, first=own.first, keeps_retained=remembering.keeps_own)
         self.peers.unix_offset_ms = keeping.clock // MILLISECOND
         storage = None if keeping.journal is None else self
         self.links = links_of(topology, name, run, now, storage, stored, keeping.clock)
@@ -123,14 +119,21 @@ class Overlay:
         """Begin to dial. The front end's state is restored."""
         self._now = now
         self.peers.start(now)
-        self._reserve(now)
         for link in self.links:
             for forward in link.outbox.events():
                 self.departures.take_up(link.peer, forward, now)
-            link.start(now)
+        self._reservation.begin(self.peers.numbers, now)
+        self._meet(now)
         self.remembering.advertise(now)
         self._perform_together(self.peers.resume(self.held.left(now)), now)
         self._node.timers.set(OVERLAY, now)
+
+    def _meet(self, now: Instant) -> None:
+        """Begin to dial, once it is certain that no other run gives the same numbers."""
+        if not self._has_met and self._reservation.is_on_disk:
+            self._has_met = True
+            for link in self.links:
+                link.start(now)
 
     def stop(self, now: Instant) -> None:
         """Say good-bye to all peers."""
@@ -145,7 +148,10 @@ class Overlay:
 
     def accepted(self, now: Instant, certified: str | None = None) -> Stream:
         """A connection came in; *certified* is the name in the peer's certificate, if it showed one."""
-        return self._opened(self.links.accepted(now, certified))
+        stream = self.links.accepted(now, certified)
+        if not self._has_met:
+            stream.end("the journal is not on disk yet", now)
+        return self._opened(stream)
 
     def dialled(self, peer: str, now: Instant, certified: str | None = None) -> Stream:
         """The connection to *peer* is there."""
@@ -180,7 +186,7 @@ class Overlay:
                 break
         if self.windows is not None:
             self.windows.look(now)
-        self._reserve(now)
+        self._reservation.go_on(self.peers.numbers, now)
         self._plan()
 
     def fire(self, now: Instant) -> None:
@@ -197,6 +203,7 @@ class Overlay:
 
     def synced(self, now: Instant) -> None:
         """The journal is on disk as far as `keeping.synced` says."""
+        self._meet(now)
         for link in self.links:
             link.synced(self._keeping.synced, now)
 
@@ -211,13 +218,6 @@ class Overlay:
             self._planned = due
             self._node.timers.set(OVERLAY, due)
 
-    def _reserve(self, now: Instant) -> None:
-        """See that the journal knows of the numbers that are given next."""
-        given = self.peers.numbers.given
-        if self._keeping.journal is not None and given + NUMBERS_RESERVED // 2 > self._reserved:
-            self._reserved = given + NUMBERS_RESERVED
-            self._keeping.append(run_record(self.boot, self._reserved), False, now)
-
     # -- the journal of the links ---------------------------------------------------------------------------------
 
     def append(self, record: bytes, waits: bool) -> int:
@@ -226,7 +226,7 @@ class Overlay:
 
     def records(self) -> Iterator[bytes]:
         """All that the journal has to know, said again for a snapshot."""
-        yield run_record(self.boot, self._reserved)
+        yield self._reservation.record()
         for link in self.links:
             yield from link.records()
         yield from self.remembering.records()
