@@ -34,7 +34,7 @@ demo: setup ## nine gateways at three sites, one of them killed, and the audit, 
 
 # Lint and the pure run come first: the last thing printed is the summary of the whole suite.
 test: lint pure-test ## everything that must pass: ruff, mypy, the quick suite in pure Python, the whole suite
-	EDGEBROKER_EXPECT=$$($(BIN)/python tools/puretree.py --kind) $(BIN)/pytest -n $(JOBS)
+	EDGEBROKER_EXPECT=$$($(BIN)/python tools/puretree.py --kind) $(BIN)/pytest -n $(JOBS) --dist worksteal
 
 lint: setup ## ruff and strict mypy over every package
 	$(BIN)/ruff check .
@@ -45,7 +45,7 @@ lint: setup ## ruff and strict mypy over every package
 pure-test: setup ## the quick part of the suite in pure Python
 	$(BIN)/python tools/puretree.py build/pure
 	cd build/pure && EDGEBROKER_EXPECT=pure EDGEBROKER_TEST_PROFILE=brief PYTHONPATH=$$($(CURDIR)/$(BIN)/python tools/puretree.py --path) \
-		$(CURDIR)/$(BIN)/pytest -q -n $(JOBS) -m "not live and not slow" --ignore=tests/analytics
+		$(CURDIR)/$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not live and not slow" --ignore=tests/analytics
 
 bench: setup ## throughput, latency and memory beside Mosquitto, where it is installed
 	$(BIN)/python -m edgebroker bench mqtt --against mosquitto

@@ -64,10 +64,12 @@ def is_source(file: str) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A law that is cut into shards is quick in its first one; the others are the slow rest."""
+    """A law cut into shards is quick in its first; the others are the slow rest, and so are stories byte by byte."""
     for item in items:
         drawn = getattr(item, "callspec", None)
-        if drawn is not None and any(drawn.params.get(name, 0) for name in ("shard", "part")):
+        if drawn is None:
+            continue
+        if any(drawn.params.get(name, 0) for name in ("shard", "part")) or "bytewise" in drawn.id:
             item.add_marker(pytest.mark.slow)
 
 

@@ -46,10 +46,12 @@ def attacked(*options: str) -> dict[str, Any]:
 @LINUX
 @pytest.mark.live
 @pytest.mark.slow
-def test_every_attack_hits_and_the_gateway_lives() -> None:
-    told = attacked()
+@pytest.mark.parametrize("half", range(2))
+def test_every_attack_hits_and_the_gateway_lives(half: int) -> None:
+    names = list(ATTACKS)[half::2]
+    told = attacked(*(word for name in names for word in ("--only", name)))
     assert told["load"]["rate"] > 0
-    assert [attack["name"] for attack in told["attacks"]] == list(ATTACKS)
+    assert [attack["name"] for attack in told["attacks"]] == names
     for attack in told["attacks"]:
         name = attack["name"]
         for seconds in LONGER_S:

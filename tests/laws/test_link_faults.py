@@ -11,13 +11,21 @@ from .link.trial import Broken, Trial
 
 HISTORIES = 60
 STEPS = 80
+NOTED = {
+    "sends_numbers_before_they_are_reserved_on_disk": 29,
+    "goes_on_with_half_a_frame_of_an_older_connection": 24,
+    "mistakes_another_store_for_the_one_it_knew": 16,
+    "believes_what_was_heard_of_another_store": 16,
+}
+"""Faults that show late: in the history with this number. It comes first, the others after it."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_a_link_that(fault: Callable[[pytest.MonkeyPatch], None], seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     fault(monkeypatch)
-    for number in range(HISTORIES):
+    first = NOTED.get(fault.__name__, 0)
+    for number in (*range(first, HISTORIES), *range(first)):
         try:
             Trial(seed + number).live(STEPS)
         except Broken as broken:

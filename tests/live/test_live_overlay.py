@@ -108,6 +108,10 @@ def test_content_filters_retained_messages_and_wills_reach_the_other_site(start_
     writer.publish("r", b"kept", retain=True)
     reader.subscribe("r", 1)
     kept = next_of(reader, "r")
+    if not kept.retain:  # it crossed the link after the subscription had come to its gateway
+        reader.unsubscribe("r")
+        reader.subscribe("r", 1)
+        kept = next_of(reader, "r")
     assert (kept.payload, kept.retain) == (b"kept", True)
 
     mortal = Guest(here.port, V5, "mortal")

@@ -37,7 +37,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 """What strangers reach, or what must be right after a crash: those targets share the time that a kind gets."""
 OTHERS = "all others"
 OTHERS_SECONDS = 10.0
-"""For each target of no kind, where kinds get more."""
+"""For each target of no kind at most, and a quarter of what a kind gets."""
 
 
 def kind_of(target: str) -> str:
@@ -48,4 +48,4 @@ def kind_of(target: str) -> str:
 def share_of(target: str, seconds: float) -> float:
     """The seconds that *target* gets if every kind gets so many *seconds*."""
     kind = kind_of(target)
-    return min(seconds, OTHERS_SECONDS) if kind == OTHERS else seconds / len(KINDS[kind])
+    return min(seconds / 4, OTHERS_SECONDS) if kind == OTHERS else seconds / len(KINDS[kind])
