@@ -13,7 +13,7 @@ from edgebroker.simworld.workload import Workload
 from edgebroker.storage.journal.options import JournalOptions
 
 ACTIONS = 150
-RUNS = 96
+RUNS = 160
 PARTS = 4
 
 
