@@ -13,6 +13,17 @@ PERCENTILES: Final = ("p50", "p90", "p99")
 FINDINGS: Final = ("lost", "duplicates", "wrong", "reordered")
 
 
+def found_end_to_end(publications: Sequence[Publication], accounts: Sequence[Account]) -> Iterator[str]:
+    """What is wrong with what subscribers got, as problems of a demo."""
+    if not publications:
+        yield "the devices published nothing"
+    for account in accounts:
+        for finding in FINDINGS:
+            messages = getattr(account, finding)
+            if messages:
+                yield f"{account.wish.name}: {finding} {len(messages):,}, first {messages[0]}"
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """Everything known at the end. `report` is the JSON of `edgeanalytics report` without its tables."""
@@ -43,13 +54,7 @@ class Outcome:
         failed = sum(not publication.is_due for publication in self.publications)
         if failed:
             yield f"{failed:,} messages were given up by their devices"
-        if not self.publications:
-            yield "the devices published nothing"
-        for account in self.accounts:
-            for finding in FINDINGS:
-                messages = getattr(account, finding)
-                if messages:
-                    yield f"{account.wish.name}: {finding} {len(messages):,}, first {messages[0]}"
+        yield from found_end_to_end(self.publications, self.accounts)
 
     def _found_by_spark(self) -> Iterator[str]:
         report = self.report

@@ -12,7 +12,7 @@ from edgebroker.cli.demo.audit import NAMED_MAX, Account, Publication
 from edgebroker.cli.demo.federation.books import Books
 from edgebroker.cli.demo.federation.bridges import Alternatives, Load
 from edgebroker.cli.demo.federation.layout import Pair, Road
-from edgebroker.cli.demo.outcome import FINDINGS, duration
+from edgebroker.cli.demo.outcome import FINDINGS, duration, found_end_to_end
 from edgebroker.cli.figures import octets
 
 
@@ -79,16 +79,7 @@ class Outcome:
 
     def problems(self) -> list[str]:
         """Every reason why the demo failed; nothing if all is well."""
-        return [*self.troubles, *self._found_end_to_end(), *self.books.findings()]
-
-    def _found_end_to_end(self) -> Iterator[str]:
-        if not self.publications:
-            yield "the devices published nothing"
-        for account in self.accounts:
-            for finding in FINDINGS:
-                messages = getattr(account, finding)
-                if messages:
-                    yield f"{account.wish.name}: {finding} {len(messages):,}, first {messages[0]}"
+        return [*self.troubles, *found_end_to_end(self.publications, self.accounts), *self.books.findings()]
 
     # -- for people ---------------------------------------------------------------------------------------------
 
