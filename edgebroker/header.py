@@ -7,11 +7,11 @@ do not use them pass them on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError
 from typing import Final
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.errors import HeaderInvalid
 
 LAYOUT: Final = Struct(">IIIBHHIHHHI")

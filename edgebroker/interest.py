@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import blake2b
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.event import Attributes
 from edgebroker.predicate import Predicate
 from edgebroker.topics import TopicFilter

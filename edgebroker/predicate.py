@@ -9,10 +9,11 @@ with NULL or with a value of another type is unknown, and unknown never delivers
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import Final, TypeAlias
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.event import Composite, Value
 
 Bound: TypeAlias = bool | int | float | str

@@ -10,9 +10,10 @@ Every copy ends in exactly one fate, so per publisher and subscriber
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import NamedTuple
+
+from edgebroker.dataclasses import dataclass
 
 
 class Fate(IntEnum):

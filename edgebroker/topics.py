@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from edgebroker.dataclasses import dataclass
 from edgebroker.errors import TopicInvalid
 from edgebroker.limits import TOPIC_BYTES_MAX, TOPIC_LEVELS_MAX
 

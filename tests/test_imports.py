@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 from edgebroker.cli import COMMANDS, main
 from edgebroker.matching.kernel import kernel
 
+ROOT = Path(__file__).resolve().parent.parent
 # Imports everything in a package except __main__ modules, which may run something, and what the further arguments name.
 WALK = """
 import importlib, pkgutil, sys
@@ -89,6 +91,20 @@ def test_an_idle_gateway_has_loaded_nothing_that_only_some_settings_ask_for(tmp_
     assert not loaded & ASKED_FOR
     if kernel.KIND == "compiled":
         assert not {name for name in loaded if name.startswith("edgebroker.matching.reference")}
+
+
+def test_a_gateway_makes_no_method_of_a_dataclass_before_it_is_called() -> None:
+    """A millisecond each, of a second that a small gateway takes to start; see edgebroker/dataclasses.py."""
+    folders = ["edgebroker", "bridge/edgebridge"]
+    sources = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    eager = {
+        path.relative_to(ROOT).as_posix()
+        for path in sources
+        if re.search(r"^from dataclasses import .*\bdataclass\b", path.read_text(encoding="utf-8"), re.M)
+    }
+    allowed = ("edgebroker/cli/", "edgebroker/simworld/", "edgebroker/dataclasses.py")  # no gateway imports them
+    assert len(sources) > 300
+    assert not {path for path in eager if not path.startswith(allowed)}
 
 
 def test_help_loads_no_command() -> None:

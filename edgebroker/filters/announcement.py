@@ -7,8 +7,8 @@ identical ones are announced once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.filters.shelves import Entry, Outline, Shelves
 from edgebroker.interest import Interest
 from edgebroker.predicate import Predicate

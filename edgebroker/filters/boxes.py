@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.event import Attributes, Value
 from edgebroker.filters.names import AttributeName, Source
 from edgebroker.filters.patterns import prefix_of

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from edgebroker.dataclasses import dataclass
 from edgebroker.filters.filter import Filter
 from edgebroker.filters.spelling import accepted_text
 from edgebroker.predicate import ElementaryTest, Kind

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.errors import FilterTooComplex
 from edgebroker.event import Attributes
 from edgebroker.filters.conjunctions import normalised

@@ -8,10 +8,10 @@ with `$` and speaks of the publication itself. Every name has one canonical spel
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.errors import FilterInvalid
 from edgebroker.limits import TOPIC_LEVELS_MAX
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, TypeAlias
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.filters.boxes import Box
 from edgebroker.filters.regions import Region, Span, point_of
 from edgebroker.filters.rows import Row

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import TypeAlias, assert_never
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.predicate import Bound
 
 

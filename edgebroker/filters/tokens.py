@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.errors import FilterInvalid
 from edgebroker.event import Value
 from edgebroker.filters.names import KEYWORDS, PATH, WORD

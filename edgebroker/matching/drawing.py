@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from html import escape
 from itertools import islice
 from typing import Final
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.matching.portrait import CONTENT, Kind, Portrait, Sketch, summary
 
 BOXES_MAX: Final = 80

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.matching.trace import Trace, label_to
 from edgebroker.matching.trits import TritVector, absorb, refine
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.matching.growth import CUT_FIRST, STAR
 from edgebroker.matching.labels import attribute_of, label_of
 from edgebroker.matching.pst import Pst

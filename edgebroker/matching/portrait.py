@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from typing import Any, Final
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.matching.ends import End
 from edgebroker.matching.labels import attribute_of, label_of, shown
 from edgebroker.matching.outcomes import Census

@@ -7,9 +7,9 @@ with what either kernel shows of its tree; finding the same in the same number o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.event import Attributes, Value
 from edgebroker.matching.ends import End, Resolution
 from edgebroker.matching.growth import STAR

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.names import ClientId
 from edgebroker.node.subscriptions import Copy, Subscription
 

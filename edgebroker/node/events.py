@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.filters import Filter
 from edgebroker.names import ClientId
 from edgebroker.publication import Publication

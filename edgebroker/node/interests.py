@@ -11,9 +11,10 @@ what the neighbour would be.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.event import Attributes
 from edgebroker.filters.announcement import Announced, Change
 from edgebroker.interest import Interest

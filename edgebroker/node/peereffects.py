@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.header import Header
 from edgebroker.interest import Interest
 from edgebroker.overlay.classes import Service

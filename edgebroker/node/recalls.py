@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.header import Header, host_of
 from edgebroker.interest import Interest
 from edgebroker.limits import RECALLS_MAX

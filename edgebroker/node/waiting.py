@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.instants import SECOND, Duration, Instant
 from edgebroker.limits import WAITING_EVENTS_MAX
 from edgebroker.overlay.advertisements import Record

@@ -7,9 +7,10 @@ not answered yet counts as a target: a bit may be set early, never late.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.event import Attributes
 from edgebroker.instants import Instant
 from edgebroker.interest import Interest

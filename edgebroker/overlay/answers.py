@@ -7,9 +7,9 @@ costs copies only, so it is cleared a second later: somebody may come back.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.instants import SECOND, Duration, Instant
 from edgebroker.interest import Interest
 from edgebroker.overlay.messages import Advertise, ClusterBits

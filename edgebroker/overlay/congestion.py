@@ -8,10 +8,10 @@ CI; a queue is congested above `TAU`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import inf
 from typing import Final, NamedTuple
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.instants import MILLISECOND, Duration
 
 WINDOW: Final[Duration] = 50 * MILLISECOND

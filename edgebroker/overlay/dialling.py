@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from edgebroker.dataclasses import dataclass
 from edgebroker.overlay.address import Address
 from edgebroker.overlay.draft import Dials, DraftGateway, DraftLink
 

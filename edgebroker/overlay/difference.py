@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.overlay.draft import DraftGateway, Site
 from edgebroker.overlay.factor import Factor
 from edgebroker.overlay.topology import Topology

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.overlay.address import Address
 from edgebroker.overlay.uplink import UPLINKS, Uplink
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeVar
 
 from edgebroker import limits
+from edgebroker.dataclasses import dataclass
 from edgebroker.overlay.mistake import Mistake, TopologyInvalid
 
 TREE: Final = ("factor", "tree")

@@ -8,10 +8,11 @@ there wants such events; *events* go over both.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 from typing import TypeAlias
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.header import Header
 from edgebroker.interest import Interest, fingerprint_of
 from edgebroker.topics import TopicFilter

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.errors import EdgebrokerError
 
 NAMES_SHOWN: Final = 12

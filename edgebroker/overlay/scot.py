@@ -8,10 +8,10 @@ theorems about connectivity of Cartesian products there.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.overlay.factor import Factor
 
 

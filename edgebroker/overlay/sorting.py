@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
 from edgebroker.limits import HELD_EVENTS_MAX
 from edgebroker.overlay.messages import Forward

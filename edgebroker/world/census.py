@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.session.session import Session
+from edgebroker.dataclasses import dataclass
 
 SLICE: Final = 500
 """Sessions looked at in one turn: 0.15 ms."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.limits import MIB
 from edgebroker.world.insight import Insight
 

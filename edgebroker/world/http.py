@@ -11,12 +11,12 @@ import asyncio
 import ipaddress
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, cast
 
 import h11
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.errors import CannotListen
 from edgebroker.world.doors.nolistener import no_listener
 from edgebroker.world.doors.thismachine import names_this_machine

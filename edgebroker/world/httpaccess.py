@@ -11,10 +11,10 @@ import hashlib
 import hmac
 from base64 import b64decode
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.world.privatefile import FileRefused, is_open_to_others, read_private
 from edgebroker.world.settings.http import HttpSettings
 from edgebroker.world.settings.problems import Problem, SettingsRefused

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgebridge.frontend.frontend import Frontend
+from edgebroker.dataclasses import dataclass
 from edgebroker.instants import Instant
 from edgebroker.world.doors.listeners import Listeners
 from edgebroker.world.operatorlog import OperatorLog

@@ -17,10 +17,11 @@ import re
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final
+
+from edgebroker.dataclasses import dataclass
 
 REPEATS: Final = 5
 """Lines of one code and client in one window: enough to see what happens, and that it goes on."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import resource
-from dataclasses import dataclass
 from pathlib import Path
+
+from edgebroker.dataclasses import dataclass
 
 _STATM = Path("/proc/self/statm")
 _DESCRIPTORS = Path("/proc/self/fd")

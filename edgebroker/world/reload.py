@@ -11,9 +11,10 @@ is called at every reload, for the files that settings name may have changed whe
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.errors import EdgebrokerError
 from edgebroker.world.settings import SECTIONS, Problem, Settings, SettingsRefused
 from edgebroker.world.settings.section import Applied, Section, plain

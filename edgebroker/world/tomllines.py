@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from edgebroker.dataclasses import dataclass
 
 _NAME: Final = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
 _HEADER: Final = re.compile(rf"\s*\[(\[?)\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*\]")

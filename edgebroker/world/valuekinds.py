@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from edgebroker.dataclasses import dataclass
 
 TOML_NAMES = {
     bool: "true or false",

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.instants import DAY, HOUR, SECOND, Instant
 
 WEAR = "wear.json"

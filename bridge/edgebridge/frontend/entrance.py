@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from edgebridge.session.durability import Durability
+from edgebroker.dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

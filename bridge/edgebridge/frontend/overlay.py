@@ -21,7 +21,7 @@ or not at all; so is a QoS 2 message with what was taken of it. So each happens 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from edgebridge.frontend.delivery import Delivery
@@ -34,6 +34,7 @@ from edgebridge.frontend.peerlinks import Run, links_of
 from edgebridge.frontend.remembering import Remembering
 from edgebridge.frontend.reservation import Reservation
 from edgebridge.frontend.windows import Windows
+from edgebroker.dataclasses import dataclass
 from edgebroker.instants import MILLISECOND, Instant
 from edgebroker.node.node import Node
 from edgebroker.node.peereffects import AskRetained, Effect, Hand, HandRetained, Hold, Send, Stamped

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.instants import MILLISECOND, Instant
 from edgebroker.overlay.link.heartbeat import IDLE_INTERVAL, LAN_INTERVAL
 from edgebroker.overlay.link.identity import Identity

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from edgebroker import limits
+from edgebroker.dataclasses import dataclass
 from edgebroker.instants import Instant
 from edgebroker.tokenbucket import Meter
 

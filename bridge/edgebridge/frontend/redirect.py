@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from edgebridge.wire.reasons import ReasonCode
+from edgebroker.dataclasses import dataclass
 
 Reason = Literal[ReasonCode.USE_ANOTHER_SERVER, ReasonCode.SERVER_MOVED]
 

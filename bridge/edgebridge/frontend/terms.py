@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from edgebridge.frontend.entrance import Entrance
@@ -11,6 +10,7 @@ from edgebridge.session.outbox import QueueFull
 from edgebridge.wire.packets import Connect
 from edgebridge.wire.properties import Property, number
 from edgebroker import limits
+from edgebroker.dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ clock. Nothing here changes, so they may be answered in any thread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from edgebridge.session.acl import Acl
 from edgebridge.session.rights import Decisions, Rights
 from edgebridge.session.rulebook import RuleBook
 from edgebridge.session.verdict import ANYBODY, NAMELESS, WRONG, Proof, Verdict
+from edgebroker.dataclasses import dataclass
 
 if TYPE_CHECKING:  # hashes, SCRAM and tokens take 1.5 MiB, and a gateway without such files has no use for them
     from edgebridge.session.passwordfile import PasswordFile

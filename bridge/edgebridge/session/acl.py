@@ -13,11 +13,11 @@ A file with a line that cannot be read is refused as a whole: what a lost line w
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntFlag
 from typing import Final
 
 from edgebridge.session.lineproblem import LineProblem, clipped
+from edgebroker.dataclasses import dataclass
 from edgebroker.errors import EdgebrokerError, FilterInvalid, FilterTooComplex, TopicInvalid
 from edgebroker.filters import Filter
 from edgebroker.topics import TopicFilter

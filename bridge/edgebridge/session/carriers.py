@@ -11,10 +11,10 @@ docs/filters.md, "Carriers", is the specification.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.errors import FilterInvalid, TopicInvalid
 from edgebroker.filters import Filter
 from edgebroker.topics import TopicFilter

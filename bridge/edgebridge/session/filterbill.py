@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.filters import Filter
 from edgebroker.predicate import ElementaryTest
 

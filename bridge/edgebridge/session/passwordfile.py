@@ -11,12 +11,13 @@ opens the door to nobody.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from edgebridge.session.lineproblem import LineProblem, clipped
 from edgebridge.session.passwordhash import HashInvalid, PasswordHash, Scrypt, read_password_hash
 from edgebridge.session.scramsecret import ScramSecret, SecretInvalid
+from edgebroker.dataclasses import dataclass
 from edgebroker.errors import EdgebrokerError
 
 LINE_CHARACTERS_MAX: Final = 4_096  # the longest that we write has about 260, with a short name

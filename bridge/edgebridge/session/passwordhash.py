@@ -14,8 +14,9 @@ import binascii
 import hashlib
 import hmac
 from base64 import b64decode, b64encode
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from edgebroker.dataclasses import dataclass
 
 SCRYPT_LOG_N: Final = 14
 SCRYPT_R: Final = 8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from edgebridge.session.passwordfile import PasswordFile
@@ -10,6 +9,7 @@ from edgebridge.session.recentproofs import RecentProofs
 from edgebridge.session.token import ClockUnknown, TokenInvalid, TokenKeys, is_token
 from edgebridge.session.verdict import WRONG, Proof, Verdict
 from edgebridge.wire.reasons import ReasonCode
+from edgebroker.dataclasses import dataclass
 from edgebroker.instants import Instant
 
 

@@ -14,8 +14,9 @@ import hmac
 import stringprep
 import unicodedata
 from base64 import b64decode, b64encode
-from dataclasses import dataclass
 from typing import Final
+
+from edgebroker.dataclasses import dataclass
 
 SCRAM_ITERATIONS: Final = 32_768
 """Paid by the client at each authentication: 8 ms on a PC. RFC 7677 asks for 4,096 at least and hopes for 15,000."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from edgebridge.session.grouped import Grouped
@@ -32,6 +32,7 @@ from edgebridge.session.storedmessage import MISREAD, Label, StoredMessage, publ
 from edgebridge.wire.fields import VARIABLE_MAX, read_binary, read_text, read_u16
 from edgebridge.wire.packets import Will
 from edgebridge.wire.properties import Carrier, read_properties
+from edgebroker.dataclasses import dataclass
 from edgebroker.publication import Publication
 
 if TYPE_CHECKING:

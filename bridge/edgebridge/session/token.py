@@ -17,11 +17,12 @@ import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from edgebridge.session.acl import Acl, AclInvalid, Rule, read_rule
 from edgebridge.session.lineproblem import LineProblem, clipped
+from edgebroker.dataclasses import dataclass
 from edgebroker.errors import EdgebrokerError
 
 TOKEN_BYTES_MAX: Final = 4_096  # one with 64 rules has about 3,000

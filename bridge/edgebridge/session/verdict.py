@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from edgebridge.session.acl import Acl
 from edgebridge.wire.reasons import ReasonCode
+from edgebroker.dataclasses import dataclass
 
 SCRAM_METHOD: Final = "SCRAM-SHA-256"
 """The name of SCRAM as an authentication method of MQTT 5 (section 4.12) and of SASL."""

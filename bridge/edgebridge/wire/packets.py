@@ -6,12 +6,13 @@ read from it and are left out when written to it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from edgebridge.wire.dialect import V5, Dialect
 from edgebridge.wire.properties import Properties
 from edgebridge.wire.reasons import ReasonCode
+from edgebroker.dataclasses import dataclass
 
 
 @dataclass(slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, TypeAlias
 
@@ -18,6 +17,7 @@ from edgebridge.wire.errors import (
     TopicNameInvalid,
 )
 from edgebridge.wire.fields import U16_MAX, U32_MAX, VARIABLE_MAX
+from edgebroker.dataclasses import dataclass
 
 
 class Property(IntEnum):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.event import Attributes, Value
 from edgebroker.matching.published.factoring import Factoring, IndexKey
 from edgebroker.matching.published.node import STAR, Branch, Key, Label, Node, Path, label_of

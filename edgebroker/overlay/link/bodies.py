@@ -7,11 +7,11 @@ flow.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import cbor2
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.interest import Interest
 from edgebroker.limits import TOPIC_BYTES_MAX
 from edgebroker.overlay.classes import Service

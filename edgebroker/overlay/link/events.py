@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.overlay.messages import Message
 from edgebroker.records import Cause, Fate
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, TypeAlias
 
 import cbor2
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.limits import KIB, PACKET_BYTES_MAX
 from edgebroker.overlay.classes import Service
 from edgebroker.overlay.messages import Message, Series

@@ -9,12 +9,13 @@ alone, a code and a sentence that names the difference. Then both speak frames.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import Any, Final
 
 import cbor2
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.errors import EdgebrokerError
 from edgebroker.overlay.classes import Service
 

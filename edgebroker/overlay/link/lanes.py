@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.instants import Instant
 from edgebroker.limits import KIB
 from edgebroker.overlay.messages import Forward, Message, Relay, Series

@@ -16,9 +16,9 @@ is on disk, and a new run begins behind all that was reserved.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, Protocol
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.instants import Instant
 from edgebroker.limits import KIB, MIB
 from edgebroker.overlay.classes import Service

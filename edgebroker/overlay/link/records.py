@@ -6,13 +6,14 @@ A record is its kind in one byte, then a CBOR array. The message in ENTRY is as 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from itertools import takewhile
 from typing import Any, Final
 
 import cbor2
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.errors import HeaderInvalid
 from edgebroker.header import Header
 from edgebroker.overlay.classes import Service

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.instants import SECOND, Duration
 from edgebroker.limits import KIB
 

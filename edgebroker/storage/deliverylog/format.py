@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass
 from typing import Any
 
 import cbor2
 
 from edgebroker import __version__
+from edgebroker.dataclasses import dataclass
 from edgebroker.errors import LogDamaged
 from edgebroker.limits import KIB, MIB
 from edgebroker.records import TABLES, Table

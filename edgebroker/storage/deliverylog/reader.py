@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Container, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, TypeAlias
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.errors import LogDamaged
 from edgebroker.records import TABLES
 

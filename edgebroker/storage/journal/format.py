@@ -9,8 +9,8 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.errors import JournalDamaged
 from edgebroker.limits import JOURNAL_SEGMENT_BYTES_MAX
 

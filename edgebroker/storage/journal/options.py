@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from edgebroker.dataclasses import dataclass
 from edgebroker.instants import MILLISECOND, Duration
 from edgebroker.limits import (
     JOURNAL_BATCH_BYTES,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
+
+from edgebroker.dataclasses import dataclass
 
 QUARANTINE = "quarantine"
 """The folder, inside the journal's, of files that were set aside."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import ssl
-from dataclasses import dataclass
 from pathlib import Path
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.world.doors.x509 import Malformed, Validity, validity_of
 from edgebroker.world.settings.listener import ListenerSettings
 

@@ -7,8 +7,9 @@ received[header.size:]        # what the client itself said
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
 from typing import Final
+
+from edgebroker.dataclasses import dataclass
 
 SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
 HEAD_BYTES: Final = 16

@@ -5,8 +5,9 @@ The standard library checks certificates in a handshake, and tells nobody before
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from edgebroker.dataclasses import dataclass
 
 SEQUENCE, UTC_TIME, GENERALIZED_TIME, VERSION = 0x30, 0x17, 0x18, 0xA0
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.overlay.difference import difference
 from edgebroker.overlay.topology import Topology
 from edgebroker.world.peering.membership import Membership, load_membership

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import random
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.joining import join
 from edgebridge.frontend.peerlinks import Run
+from edgebroker.dataclasses import dataclass
 from edgebroker.instants import Instant
 from edgebroker.node.ways import USUAL, Ways
 from edgebroker.overlay.link.hello import RUN_BYTES

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.world.doors.contexts import CertificateUnusable, load
 from edgebroker.world.doors.x509 import Validity
 from edgebroker.world.settings.listener import ListenerSettings

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.world.settings.section import Applied, key
 from edgebroker.world.valuekinds import Choice, File
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from edgebridge.session.durability import SYNC, Durability
+from edgebroker.dataclasses import dataclass
 from edgebroker.limits import JOURNAL_BYTES_MAX, MIB
 from edgebroker.world.settings.durability import ClientDurability, ClientDurabilityKind, DurabilityKind
 from edgebroker.world.settings.section import key

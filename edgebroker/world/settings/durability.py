@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from edgebridge.session.durability import MEMORY, SYNC, Durability, batched
+from edgebroker.dataclasses import dataclass
 from edgebroker.world.valuekinds import Unusable, toml_name
 
 BATCH_MS_MAX = 60_000  # who may lose more than a minute wants `memory`

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
 from pathlib import Path
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.world.settings.section import Applied, Conflict, key
 from edgebroker.world.valuekinds import File, Switch, Text, Whole
 

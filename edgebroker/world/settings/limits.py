@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from edgebroker import limits
+from edgebroker.dataclasses import dataclass
 from edgebroker.world.settings.section import key
 from edgebroker.world.valuekinds import Whole
 

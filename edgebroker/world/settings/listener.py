@@ -5,10 +5,10 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
 from pathlib import Path
 
 from edgebridge.session.durability import Durability
+from edgebroker.dataclasses import dataclass
 from edgebroker.world.settings.durability import DurabilityKind
 from edgebroker.world.settings.section import Applied, Conflict, key
 from edgebroker.world.valuekinds import Choice, File, Network, Several, Switch, Text, Whole

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from edgebroker import limits
+from edgebroker.dataclasses import dataclass
 from edgebroker.world.settings.section import key
 from edgebroker.world.valuekinds import Folder, Whole
 

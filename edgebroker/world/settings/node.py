@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from edgebroker.dataclasses import dataclass
 from edgebroker.world.settings.section import key
 from edgebroker.world.valuekinds import Text
 

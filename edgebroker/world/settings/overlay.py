@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.world.settings.section import Conflict, key
 from edgebroker.world.valuekinds import Choice, File, Text, Whole
 

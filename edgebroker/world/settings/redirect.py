@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.world.settings.section import Applied, Conflict, key
 from edgebroker.world.valuekinds import Text
 

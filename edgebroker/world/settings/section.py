@@ -15,11 +15,12 @@ A section whose keys depend on each other may have
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, field, fields
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.world.valuekinds import Kind, Unusable
 
 TABLES_MAX: Final = 64

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import Field, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.world.settings.access import AccessSettings
 from edgebroker.world.settings.data import DataSettings
 from edgebroker.world.settings.http import HttpSettings

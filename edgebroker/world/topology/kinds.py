@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from edgebroker import limits
+from edgebroker.dataclasses import dataclass
 from edgebroker.overlay.address import Address
 from edgebroker.overlay.factor import POSITION
 from edgebroker.world.valuekinds import Several, Text, Unusable, toml_name

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Final
 
 from edgebroker import limits
+from edgebroker.dataclasses import dataclass
 from edgebroker.overlay.address import Address
 from edgebroker.overlay.draft import Dials, DraftGateway, DraftLink, Site
 from edgebroker.overlay.factor import POSITION
