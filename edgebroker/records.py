@@ -87,6 +87,8 @@ class ColumnType(Enum):
     """A whole number in 64 bits (Spark: long)."""
     TEXT = "text"
     """Unicode text, dictionary-coded per block (Spark: string)."""
+    BYTES = "bytes"
+    """Bytes, coded like texts. In recordings only: what gateways and analytics exchange has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,5 +176,19 @@ ANCHOR = Table(
 """What the wall clock said at a monotonic instant; a gateway's clock may be wrong and be corrected later."""
 
 TABLES: tuple[Table, ...] = (DELIVERY, DIGEST, FILTER, ANCHOR)
+
+TRAFFIC = Table(
+    "traffic",
+    (
+        Column("t_us", ColumnType.INT, delta=True),  # monotonic microseconds when the recorder had read the message
+        Column("client", ColumnType.TEXT),  # who published it, if the recorder was told how to know; else ""
+        Column("topic", ColumnType.TEXT),
+        Column("qos", ColumnType.INT),
+        Column("retain", ColumnType.INT),  # 1: its RETAIN flag was set
+        Column("payload", ColumnType.BYTES),
+        Column("properties", ColumnType.BYTES),  # CBOR map of MQTT 5 properties; empty if there were none
+    ),
+)
+"""One row per message that a recorder heard. No table of a delivery log: it stands in recordings alone."""
 
 SUM_MODULUS = 2**63

@@ -5,82 +5,34 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgebroker.instants import SECOND
-from edgedevices.errors import DeviceError, InputInvalid
+from edgedevices.errors import InputInvalid
+from edgedevices.options import (
+    EXIT_FAILED,
+    EXIT_IMPOSSIBLE,
+    access_options,
+    common,
+    duration,
+    in_words,
+    journal_file,
+    microseconds,
+    one_line,
+    only,
+    speed_factor,
+)
+from edgedevices.traffic.command import CSV_ALONE, RECORDING_ALONE, record, replay_recording
 
 if TYPE_CHECKING:
     from edgedevices.fleet import Member, Terms
     from edgedevices.line import Identity
     from edgedevices.message import Source
-
-EXIT_FAILED = 1
-EXIT_IMPOSSIBLE = 2
-DURATION_UNITS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3_600.0}
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def duration(text: str) -> float:
-    """Seconds as a number, or with a unit: 500ms, 1s, 5m, 2h."""
-    unit = next((unit for unit in DURATION_UNITS_S if text.endswith(unit)), "s")
-    seconds = _positive(text.removesuffix(unit)) * DURATION_UNITS_S[unit]
-    if not seconds:
-        raise click.BadParameter(f"{text!r} is no duration above zero; write 10, 500ms, 1s, 5m or 2h")
-    return seconds
-
-
-def speed_factor(text: str) -> float | None:
-    """A factor, or `max` (None)."""
-    if text == "max":
-        return None
-    factor = _positive(text)
-    if not factor:
-        raise click.BadParameter(f"{text!r} is no speed above zero; write 1, 10 or max")
-    return factor
-
-
-def _positive(text: str) -> float:
-    """The number in *text*; 0 if there is none, or if it is not above zero and finite."""
-    try:
-        number = float(text)
-    except ValueError:
-        return 0.0
-    return number if 0.0 < number < float("inf") else 0.0
-
-
-def common(command: Command) -> Command:
-    """The options every command has."""
-    for option in (
-        click.option(
-            "--journal", type=click.Path(path_type=Path), help="Write one JSON line per message to this file."
-        ),
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end."),
-        click.option(
-            "--progress/--no-progress", default=None, help="Show progress on stderr [default: on a terminal]."
-        ),
-        click.option(
-            "--drain", type=duration, default="10", show_default=True, help="Wait that long for the last acks."
-        ),
-        click.option(
-            "--broker",
-            "brokers",
-            multiple=True,
-            default=("127.0.0.1:1883",),
-            show_default=True,
-            metavar="HOST:PORT",
-            help="May be repeated: then devices are dealt to brokers in turn.",
-        ),
-    ):
-        command = option(command)
-    return command
 
 
 class Commands(click.Group):
@@ -96,7 +48,10 @@ class Commands(click.Group):
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """MQTT devices to try a gateway with: simulated fleets, this machine, recorded files."""
+    """MQTT devices to try a gateway with: simulated fleets, this machine, recorded files and traffic."""
+
+
+main.add_command(record)
 
 
 @main.command()
@@ -156,7 +111,7 @@ def fleet(
         dialects=(Dialect.V311, Dialect.V5) if mqtt == "mixed" else (Dialect(mqtt),),
         retain=retain,
         messages_max=messages,
-        duration_us=_microseconds(seconds),
+        duration_us=microseconds(seconds),
         world_speed=world_speed,
     )
     crew = [
@@ -183,10 +138,10 @@ def host(
     from edgedevices.message import Form
     from edgedevices.topictext import is_publishable
 
-    with _one_line():
+    with one_line():
         from edgedevices.host import Host
 
-        source = Host(topic_prefix, int(every * SECOND), _microseconds(seconds), qos, Form(payload), retain)
+        source = Host(topic_prefix, int(every * SECOND), microseconds(seconds), qos, Form(payload), retain)
         if not is_publishable(source.topic):
             raise InputInvalid(f"--topic-prefix: {source.topic!r} is no topic to publish to")
     _run_one(source, source.name, mqtt, {"topic": source.topic}, **how)
@@ -194,33 +149,52 @@ def host(
 
 @main.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--time-column", required=True, help="Column with ISO 8601 or Unix times.")
-@click.option("--topic", required=True, help="Topic with column names in braces, for instance site/{site}/meter.")
+@click.option("--time-column", help="CSV: column with ISO 8601 or Unix times.")
+@click.option("--topic", help="CSV: topic with column names in braces, for instance site/{site}/meter.")
 @click.option("--speed", type=speed_factor, default="1", show_default=True, help="Recorded seconds per second, or max.")
-@click.option("--columns", help="Columns to publish, comma-separated [default: all].")
-@click.option("--limit", type=click.IntRange(1), help="Stop after that many messages.")
+@click.option("--limit", "--count", type=click.IntRange(1), help="Stop after that many messages.")
 @click.option("--device", help="Device name and MQTT client identifier [default: replay-FILE].")
-@click.option("--qos", type=click.IntRange(0, 2), default=1, show_default=True)
-@click.option("--payload", type=click.Choice(["json", "cbor"]), default="json", show_default=True)
 @click.option("--mqtt", type=click.Choice(["3.1.1", "5"]), default="5", show_default=True)
-@click.option("--retain", is_flag=True, help="Publish retained.")
+@click.option("--loop", "loops", is_flag=True, help="Recording: begin again at its end, until interrupted.")
+@click.option("--prefix", default="", help="Recording: put this in front of every topic, for instance test/.")
+@access_options
+@click.option("--columns", help="CSV: columns to publish, comma-separated [default: all].")
+@click.option("--qos", type=click.IntRange(0, 2), help="CSV [default: 1].")
+@click.option("--payload", type=click.Choice(["json", "cbor"]), help="CSV [default: json].")
+@click.option("--retain", is_flag=True, help="CSV: publish retained.")
 @common
-def replay(
-    file: Path, time_column: str, topic: str, speed: float | None, columns: str | None, limit: int | None,
-    device: str | None, qos: int, payload: str, mqtt: str, retain: bool, **how: Any,
+def replay(file: Path, **how: Any) -> None:
+    """Publish what a file holds, at the pace at which it was recorded.
+
+    FILE is a recording of `edgedevices record`, whose messages keep topic, payload, QoS, RETAIN flag and client; or
+    CSV, every row a message.
+    """
+    from edgedevices.traffic.recording import is_recording
+
+    with one_line():
+        if is_recording(file):
+            replay_recording(file, **only(how, CSV_ALONE, f"{file} is a recording"))
+        else:
+            _replay_csv(file, **only(how, RECORDING_ALONE, f"{file} is no recording"))
+
+
+def _replay_csv(
+    file: Path, time_column: str | None, topic: str | None, speed: float | None, columns: str | None,
+    limit: int | None, device: str | None, qos: int | None, payload: str | None, mqtt: str, retain: bool, **how: Any,
 ) -> None:  # fmt: skip
-    """Publish the rows of a CSV file, at the pace at which they were recorded."""
     from edgedevices.message import Form
     from edgedevices.replay import CsvFile, Replay
 
-    with _one_line():
-        rows = CsvFile(file, time_column)
-        names = [name.strip() for name in columns.split(",")] if columns else []
-        name = device or f"replay-{file.stem}"
-        source = Replay(rows, name, topic, names, speed, limit, qos, Form(payload), retain)
-        if source.due_us is None:
-            first = f"; line {rows.bad_rows[0][0]}: {rows.bad_rows[0][1]}" if rows.bad_rows else ""
-            raise InputInvalid(f"{file} has no usable row{first}")
+    if time_column is None or topic is None:
+        raise InputInvalid(f"{file} is no recording: for CSV give --time-column NAME and --topic TOPIC")
+    rows = CsvFile(file, time_column)
+    names = [name.strip() for name in columns.split(",")] if columns else []
+    name = device or f"replay-{file.stem}"
+    form = Form(payload or "json")
+    source = Replay(rows, name, topic, names, speed, limit, 1 if qos is None else qos, form, retain)
+    if source.due_us is None:
+        first = f"; line {rows.bad_rows[0][0]}: {rows.bad_rows[0][1]}" if rows.bad_rows else ""
+        raise InputInvalid(f"{file} has no usable row{first}")
 
     def account() -> dict[str, Any]:
         first = [{"line": line, "reason": reason} for line, reason in rows.bad_rows[:5]]
@@ -258,7 +232,7 @@ def _run(
     from edgedevices.ledger import Ledger
     from edgedevices.progress import progress_for
 
-    with _one_line(), _journal(journal) as file:
+    with one_line(), journal_file(journal) as file:
         addresses = [Address.parse(broker) for broker in brokers]
         for address in addresses:
             address.check_reachable()
@@ -279,7 +253,7 @@ def _run(
         **ledger.summary(),
         **account(),
     }
-    click.echo(json.dumps(summary) if as_json else _in_words(summary))
+    click.echo(json.dumps(summary) if as_json else in_words(summary))
     sys.exit(EXIT_FAILED if ledger.failed.total() or result.never_connected else 0)
 
 
@@ -289,47 +263,6 @@ def _dealt(members: list[Member]) -> dict[str, list[str]]:
     for member in members:
         dealt.setdefault(str(member.address), []).append(member.identity.device)
     return dealt
-
-
-def _in_words(summary: dict[str, Any]) -> str:
-    lines = [
-        f"{summary['published']:,} messages published in {summary['seconds']:.1f} s: "
-        f"{summary['acknowledged']:,} acknowledged, {summary['sent']:,} sent with QoS 0, {summary['failed']:,} failed"
-    ]
-    lines += [f"  failed, {cause}: {number:,}" for cause, number in summary["failures"].items()]
-    lines += [f"  line lost, {reason}: {number:,}" for reason, number in summary["losses"].items()]
-    if summary["never_connected"]:
-        lines.append(f"  devices that never got a connection: {summary['never_connected']:,}")
-    if summary.get("bad_rows"):
-        lines.append(f"  rows that could not be used: {summary['bad_rows']:,} of {summary['rows']:,}")
-    return "\n".join(lines)
-
-
-def _microseconds(seconds: float | None) -> int | None:
-    return None if seconds is None else round(seconds * SECOND)
-
-
-@contextmanager
-def _one_line() -> Iterator[None]:
-    """Turn an expected error into one line and exit code 2."""
-    try:
-        yield
-    except DeviceError as error:
-        click.echo(f"edgedevices: {error}", err=True)
-        sys.exit(EXIT_IMPOSSIBLE)
-
-
-@contextmanager
-def _journal(path: Path | None) -> Iterator[Any]:
-    if path is None:
-        yield None
-        return
-    try:
-        file = path.open("w", encoding="utf-8")
-    except OSError as error:
-        raise InputInvalid(f"cannot write {path}: {error.strerror}") from error
-    with file:
-        yield file
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -108,6 +109,9 @@ class Call:
 
     def _readable(self) -> None:
         self._guard(self.client.loop_read)
+        # TLS decrypts a record at a time: what is left of it lies in memory, where no selector sees it.
+        while isinstance(self._watched, ssl.SSLSocket) and self._watched.pending():
+            self._guard(self.client.loop_read)
         self.flush()
         self._moved()
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from time import monotonic
-from typing import Any
 
 from edgebroker.instants import SECOND
 from edgedevices.address import Address
 from edgedevices.errors import BrokerUnreachable
+from edgedevices.interrupt import all_or, signals
 from edgedevices.ledger import Ledger
 from edgedevices.line import Identity, Line
 from edgedevices.message import Source
@@ -79,9 +78,9 @@ class Fleet:
         lines = [asyncio.create_task(line.run()) for line in crew]
         report = asyncio.create_task(self._report(progress, started))
         unrest = [asyncio.create_task(self._unsettle(line)) for line in crew if self._terms.reconnect_every_s]
-        with _signals(self.stop):
+        with signals(self.stop):
             try:
-                await _all_or(self._stop, [self._produce(source, line) for source, line in self._crew])
+                await all_or(self._stop, [self._produce(source, line) for source, line in self._crew])
                 interrupted = self._stop.is_set()
                 self._stop.set()  # from here on the first signal is the one that aborts
                 for task in unrest:
@@ -90,7 +89,7 @@ class Fleet:
                     line.sign_off()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._terms.drain_s):
-                        await _all_or(self._abort, [line.drained() for line in crew])
+                        await all_or(self._abort, [line.drained() for line in crew])
                 await self._goodbye(lines)
             finally:
                 for task in (report, *unrest, *lines):
@@ -135,36 +134,3 @@ class Fleet:
         while True:
             progress.show(self._ledger, len(self._crew), monotonic() - started)
             await asyncio.sleep(PROGRESS_EVERY_S)
-
-
-async def _all_or(event: asyncio.Event, work: list[Coroutine[Any, Any, None]]) -> None:
-    """Run *work* until all of it is done or *event* is set; the rest is cancelled."""
-    whole = asyncio.gather(*work)
-    guard = asyncio.create_task(event.wait())
-    try:
-        futures: set[asyncio.Future[Any]] = {whole, guard}
-        await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        guard.cancel()
-        finished = whole.done()
-        whole.cancel()
-        with suppress(asyncio.CancelledError):
-            await whole
-    if finished:
-        whole.result()
-
-
-@contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Let SIGINT and SIGTERM call *stop*, where that is possible (the main thread, not on Windows)."""
-    loop = asyncio.get_running_loop()
-    caught: list[signal.Signals] = []
-    try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            with suppress(NotImplementedError, RuntimeError, ValueError):
-                loop.add_signal_handler(number, stop)
-                caught.append(number)
-        yield
-    finally:
-        for number in caught:
-            loop.remove_signal_handler(number)

@@ -94,8 +94,7 @@ class Ledger:
             "retain": message.retain,
             "device": message.device,
             "seq": message.seq,
-            "form": message.form.value,
-            "payload": message.body,
+            **message.noted(),
             "outcome": outcome,
             "sent_us": message.sent_us,
         }

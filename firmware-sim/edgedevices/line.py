@@ -15,6 +15,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
+from edgedevices.access import ANYONE, Access
 from edgedevices.address import Address
 from edgedevices.call import Call, CallFailed
 from edgedevices.device import Dialect
@@ -55,9 +56,12 @@ class Line:
     MQTT 5 by clean start and expiry, in 3.1.1 by a short connection with "clean session" before and after.
     """
 
-    def __init__(self, address: Address, identity: Identity, ledger: Ledger, random: Random) -> None:
+    def __init__(
+        self, address: Address, identity: Identity, ledger: Ledger, random: Random, access: Access = ANYONE
+    ) -> None:
         self.address = address
         """Where the broker is."""
+        self._access = access
         self._identity = identity
         self._ledger = ledger
         self._random = random
@@ -214,7 +218,7 @@ class Line:
         payload = message.payload()
         message = replace(message, sent_us=monotonic_ns() // 1_000)
         self._ledger.payload_bytes += len(payload)
-        info = self._client.publish(message.topic, payload, message.qos, message.retain)
+        info = self._client.publish(message.topic, payload, message.qos, message.retain, self._said_with(message))
         if message.qos > 0 and info.rc != MQTTErrorCode.MQTT_ERR_QUEUE_SIZE:
             self._outstanding[info.mid] = message  # also when the line broke just now: paho resends it
         elif info.rc != MQTTErrorCode.MQTT_ERR_SUCCESS:
@@ -253,6 +257,7 @@ class Line:
             protocol=MQTTProtocolVersion.MQTTv5 if is_v5 else MQTTProtocolVersion.MQTTv311,
             reconnect_on_failure=False,
         )
+        self._access.present(client)
         if identity.status_topic is not None and not clean:
             will = identity.status("offline")
             client.will_set(will.topic, will.payload(), will.qos, will.retain)
@@ -263,6 +268,15 @@ class Line:
             properties=self._expiry(PacketTypes.CONNECT, SESSION_EXPIRY_S),
         )
         return client
+
+    def _said_with(self, message: Message) -> Properties | None:
+        kept = message.properties() if self._identity.dialect is Dialect.V5 else {}
+        if not kept:
+            return None
+        properties: Properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+        for name, value in kept.items():
+            setattr(properties, name, value)
+        return properties
 
     def _expiry(self, packet: int, seconds: int) -> Properties | None:
         if self._identity.dialect is Dialect.V311:

@@ -7,9 +7,10 @@ receives them can tell what is missing, doubled or out of order.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import cbor2
 
@@ -49,6 +50,14 @@ class Message:
     def payload(self) -> bytes:
         """The bytes that travel."""
         return self.form.encode(self.body)
+
+    def noted(self) -> dict[str, Any]:
+        """Its content, for the journal."""
+        return {"form": self.form.value, "payload": self.body}
+
+    def properties(self) -> Mapping[str, Any]:
+        """MQTT 5 properties of its PUBLISH, as paho names them. What we measure ourselves has none."""
+        return {}
 
 
 class Source(Protocol):

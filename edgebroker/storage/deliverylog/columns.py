@@ -70,11 +70,12 @@ def wrapped(values: list[int]) -> list[int]:
 
 
 def encode(column: Column, values: Sequence[Any]) -> list[Any]:
-    """The CBOR array of a column: `[texts, planes]`, `[base, planes]` or, with deltas, `[first, base, planes]`.
+    """The CBOR array of a column: `[entries, planes]`, `[base, planes]` or, with deltas, `[first, base, planes]`.
 
+    Entries are the different texts or byte strings.
     *values* has at least one element; numbers fit in 64 bits with sign.
     """
-    if column.type is ColumnType.TEXT:
+    if column.type is not ColumnType.INT:
         numbers = {text: number for number, text in enumerate(dict.fromkeys(values))}
         if len(numbers) == 1:
             return [list(numbers), b""]  # three times as quick, and most columns have one text in most blocks
@@ -89,7 +90,9 @@ def decode(column: Column, encoded: object, count: int) -> list[Any]:
     """The *count* values of `encode`. Raises ColumnDamaged for anything that `encode` cannot have written."""
     match encoded:
         case [list() as texts, bytes() as planes] if column.type is ColumnType.TEXT:
-            return texts_of(texts, unpack(0, planes, count))
+            return entries_of(texts, str, unpack(0, planes, count))
+        case [list() as contents, bytes() as planes] if column.type is ColumnType.BYTES:
+            return entries_of(contents, bytes, unpack(0, planes, count))
         case [int() as first, int() as base, bytes() as planes] if column.type is ColumnType.INT:
             return wrapped(list(accumulate(unpack(base, planes, count - 1), initial=first)))
         case [int() as base, bytes() as planes] if column.type is ColumnType.INT:
@@ -98,15 +101,19 @@ def decode(column: Column, encoded: object, count: int) -> list[Any]:
             raise ColumnDamaged(f"column {column.name} is no {column.type.value} column")
 
 
-def texts_of(texts: list[Any], numbers: list[int]) -> list[str]:
-    """The texts that *numbers* stand for. Raises ColumnDamaged for a number beyond *texts* and for what is no text."""
-    if not all(isinstance(text, str) for text in texts):
-        raise ColumnDamaged("a dictionary holds something that is no text")
-    if numbers and max(numbers) >= len(texts):
-        raise ColumnDamaged(f"text number {max(numbers)} in a dictionary of {len(texts)}")
-    return list(map(texts.__getitem__, numbers))
+def entries_of(entries: list[Any], kind: type[str] | type[bytes], numbers: list[int]) -> list[Any]:
+    """The *entries* that *numbers* stand for. Raises ColumnDamaged for another *kind* and a number beyond them."""
+    what = "text" if kind is str else "byte string"
+    if not all(isinstance(entry, kind) for entry in entries):
+        raise ColumnDamaged(f"a dictionary holds something that is no {what}")
+    if numbers and max(numbers) >= len(entries):
+        raise ColumnDamaged(f"{what} number {max(numbers)} in a dictionary of {len(entries)}")
+    return list(map(entries.__getitem__, numbers))
 
 
-def default(column: Column) -> int | str:
+DEFAULTS: dict[ColumnType, int | str | bytes] = {ColumnType.INT: 0, ColumnType.TEXT: "", ColumnType.BYTES: b""}
+
+
+def default(column: Column) -> int | str | bytes:
     """What a column that an older writer did not know reads as."""
-    return "" if column.type is ColumnType.TEXT else 0
+    return DEFAULTS[column.type]

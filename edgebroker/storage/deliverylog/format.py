@@ -15,7 +15,7 @@ from edgebroker import __version__
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import LogDamaged
 from edgebroker.limits import KIB, MIB
-from edgebroker.records import TABLES, Table
+from edgebroker.records import ANCHOR, TABLES, TRAFFIC, Table
 
 from . import columns
 
@@ -39,7 +39,11 @@ BODY_BYTES_MAX = RAW_BYTES_MAX + 64 * KIB  # zlib adds 5 bytes per 16 KiB of wha
 ROWS_MAX = 16_384  # eight times what our writer uses; a reader's lists of 14 columns need 8 MiB at most
 BLOCKS_MAX = ROWS_MAX  # the footer has one row per block
 
-TABLE_NUMBERS = {table.name: number for number, table in enumerate(TABLES)}
+LOG_TABLES: dict[int, Table] = dict(enumerate(TABLES))
+"""The tables of a delivery log. Whoever reads one passes over all others."""
+RECORDING_TABLES: dict[int, Table] = {TABLES.index(ANCHOR): ANCHOR, 128: TRAFFIC}
+"""The tables of a recording. Its own begin at 128, so that a delivery log may have new ones at the end of its list."""
+TABLE_NUMBERS = {table.name: number for number, table in (LOG_TABLES | RECORDING_TABLES).items()}
 
 
 @dataclass(frozen=True, slots=True)

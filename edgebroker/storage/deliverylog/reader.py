@@ -7,13 +7,13 @@ or not at all. After a block whose head is damaged, reading goes on at the next 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import field
 from typing import Any, Final, TypeAlias
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import LogDamaged
-from edgebroker.records import TABLES
+from edgebroker.records import TABLES, Table
 
 from . import format as edl
 from .columns import ColumnDamaged
@@ -22,7 +22,9 @@ ROWS_AT_ONCE_MAX: Final = 1_000_000
 """Rows of a file that is read as a whole, 100 MiB: a usual file of 4 MiB has 600,000. A few bytes may say thousands."""
 
 Columns: TypeAlias = dict[str, list[Any]]
-"""Column name -> values: int or str."""
+"""Column name -> values: int or str, in recordings also bytes."""
+NO_TABLE: Final = Table("", ())
+"""Stands for every table that a reader does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +126,16 @@ def read_header(data: bytes) -> tuple[edl.Header, list[Damage]]:
 
 
 def iter_blocks(
-    data: bytes, *, tables: Container[str] | None = None, growing: bool = False
+    data: bytes,
+    *,
+    tables: Container[str] | None = None,
+    growing: bool = False,
+    known: Mapping[int, Table] = edl.LOG_TABLES,
 ) -> Iterator[Block | Damage]:
     """The intact blocks in order, one at a time, and between them what is damaged.
 
     tables: the names of the tables to decode, all if None; other blocks are verified and passed on without columns.
+    known: the tables by number, those of a delivery log or of a recording; the name of any other is "".
     The file header is `read_header`'s affair.
     """
     found = edl.decode_header(data)
@@ -156,16 +163,16 @@ def iter_blocks(
         end = position + edl.BLOCK_HEAD_BYTES + head.body_bytes
         if growing and end > len(data) and next_head(data, position + 1) is None:
             return
-        name = TABLES[head.table].name if head.table < len(TABLES) else ""
+        table = known.get(head.table, NO_TABLE)
         if head.sequence <= last:
             harmed = True
             reason = f"block {head.sequence} of the log comes after block {last} and is passed over"
-            yield Damage(number, position, reason, head.rows, name)
+            yield Damage(number, position, reason, head.rows, table.name)
         else:
             if head.sequence > last + 1 and not resuming:
                 harmed = True
                 yield Damage(number, position, missing(last + 1, head.sequence - 1))
-            item = read_block(data, position, head, number, name, tables)
+            item = read_block(data, position, head, number, table, tables)
             harmed = harmed or isinstance(item, Damage)
             yield item
             last = head.sequence
@@ -178,9 +185,10 @@ def iter_blocks(
 
 
 def read_block(
-    data: bytes, offset: int, head: edl.BlockHead, number: int, name: str, tables: Container[str] | None
+    data: bytes, offset: int, head: edl.BlockHead, number: int, table: Table, tables: Container[str] | None
 ) -> Block | Damage:
-    """The block with the intact *head* at *offset*, or what is wrong with its body."""
+    """The block of *table* with the intact *head* at *offset*, or what is wrong with its body."""
+    name = table.name
     body = data[offset + edl.BLOCK_HEAD_BYTES : offset + edl.BLOCK_HEAD_BYTES + head.body_bytes]
     if len(body) != head.body_bytes:
         short = head.body_bytes - len(body)
@@ -193,7 +201,7 @@ def read_block(
         if decoded is None:
             return Damage(number, offset, "the body does not unfold to the declared length and CBOR", head.rows, name)
         try:
-            columns = edl.decode_rows(TABLES[head.table], head, decoded)
+            columns = edl.decode_rows(table, head, decoded)
         except ColumnDamaged as reason:
             return Damage(number, offset, str(reason), head.rows, name)
     return Block(number, offset, head, name, columns)

@@ -1,0 +1,143 @@
+"""What the commands share: units of their options, what every one of them takes, and how they fail."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from edgebroker.instants import SECOND, Duration
+from edgedevices.errors import DeviceError, InputInvalid
+
+EXIT_FAILED = 1
+EXIT_IMPOSSIBLE = 2
+DURATION_UNITS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3_600.0}
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def duration(text: str) -> float:
+    """Seconds as a number, or with a unit: 500ms, 1s, 5m, 2h."""
+    unit = next((unit for unit in DURATION_UNITS_S if text.endswith(unit)), "s")
+    seconds = _positive(text.removesuffix(unit)) * DURATION_UNITS_S[unit]
+    if not seconds:
+        raise click.BadParameter(f"{text!r} is no duration above zero; write 10, 500ms, 1s, 5m or 2h")
+    return seconds
+
+
+def speed_factor(text: str) -> float | None:
+    """A factor, or `max` (None)."""
+    if text == "max":
+        return None
+    factor = _positive(text)
+    if not factor:
+        raise click.BadParameter(f"{text!r} is no speed above zero; write 1, 10 or max")
+    return factor
+
+
+def _positive(text: str) -> float:
+    """The number in *text*; 0 if there is none, or if it is not above zero and finite."""
+    try:
+        number = float(text)
+    except ValueError:
+        return 0.0
+    return number if 0.0 < number < float("inf") else 0.0
+
+
+def common(command: Command) -> Command:
+    """The options every command has."""
+    for option in (
+        click.option(
+            "--journal", type=click.Path(path_type=Path), help="Write one JSON line per message to this file."
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end."),
+        click.option(
+            "--progress/--no-progress", default=None, help="Show progress on stderr [default: on a terminal]."
+        ),
+        click.option(
+            "--drain", type=duration, default="10", show_default=True, help="Wait that long for the last acks."
+        ),
+        click.option(
+            "--broker",
+            "--to",
+            "brokers",
+            multiple=True,
+            default=("127.0.0.1:1883",),
+            show_default=True,
+            metavar="HOST:PORT",
+            help="May be repeated: then devices are dealt to brokers in turn.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def access_options(command: Command) -> Command:
+    """What a broker may want to see before it lets us in."""
+    file = click.Path(path_type=Path)
+    for option in (
+        click.option("--tls", is_flag=True, help="TLS, with the authorities of this system if --ca is not given."),
+        click.option("--key", type=file, help="Its private key."),
+        click.option("--cert", type=file, help="Our certificate, where the broker asks for one."),
+        click.option("--ca", type=file, help="TLS: the authorities that may vouch for the broker."),
+        click.option("--password-file", type=file, help="Its first line is the password."),
+        click.option("--username", help="User name for the broker."),
+    ):
+        command = option(command)
+    return command
+
+
+def only(given: dict[str, Any], foreign: Mapping[str, str], why: str) -> dict[str, Any]:
+    """*given* without the options that are *foreign* to what is done; InputInvalid if the user gave one of them."""
+    for name, option in foreign.items():
+        if given[name] not in (None, False, ""):
+            raise InputInvalid(f"{option} means nothing here: {why}")
+    return {name: value for name, value in given.items() if name not in foreign}
+
+
+def microseconds(seconds: float | None) -> Duration | None:
+    """*seconds*, if there are any."""
+    return None if seconds is None else round(seconds * SECOND)
+
+
+@contextmanager
+def one_line() -> Iterator[None]:
+    """Turn an expected error into one line and exit code 2."""
+    try:
+        yield
+    except DeviceError as error:
+        click.echo(f"edgedevices: {error}", err=True)
+        sys.exit(EXIT_IMPOSSIBLE)
+
+
+@contextmanager
+def journal_file(path: Path | None) -> Iterator[Any]:
+    """The open file for `--journal`, None without the option. Raises InputInvalid."""
+    if path is None:
+        yield None
+        return
+    try:
+        file = path.open("w", encoding="utf-8")
+    except OSError as error:
+        raise InputInvalid(f"cannot write {path}: {error.strerror}") from error
+    with file:
+        yield file
+
+
+def in_words(summary: dict[str, Any]) -> str:
+    """The summary of a run for people."""
+    lines = [
+        f"{summary['published']:,} messages published in {summary['seconds']:.1f} s: "
+        f"{summary['acknowledged']:,} acknowledged, {summary['sent']:,} sent with QoS 0, {summary['failed']:,} failed"
+    ]
+    lines += [f"  failed, {cause}: {number:,}" for cause, number in summary["failures"].items()]
+    lines += [f"  line lost, {reason}: {number:,}" for reason, number in summary["losses"].items()]
+    if summary["never_connected"]:
+        lines.append(f"  devices that never got a connection: {summary['never_connected']:,}")
+    if summary.get("bad_rows"):
+        lines.append(f"  rows that could not be used: {summary['bad_rows']:,} of {summary['rows']:,}")
+    return "\n".join(lines)

@@ -1,0 +1,156 @@
+"""`edgedevices record`, and what `edgedevices replay` does with a recording. Exit codes as in `edgedevices`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from edgedevices.errors import BrokerUnreachable, InputInvalid
+from edgedevices.options import (
+    EXIT_FAILED,
+    access_options,
+    duration,
+    in_words,
+    journal_file,
+    one_line,
+)
+
+CSV_ALONE: Final = {
+    "time_column": "--time-column",
+    "topic": "--topic",
+    "columns": "--columns",
+    "qos": "--qos",
+    "payload": "--payload",
+    "retain": "--retain",
+}
+"""Options of `replay` that a recording answers itself: parameter -> what the user writes."""
+ACCESS: Final = {
+    "username": "--username",
+    "password_file": "--password-file",
+    "ca": "--ca",
+    "cert": "--cert",
+    "key": "--key",
+    "tls": "--tls",
+}
+RECORDING_ALONE: Final = {"loops": "--loop", "prefix": "--prefix", **ACCESS}
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--topic", "topics", multiple=True, default=("#",), show_default=True, help="What to record; repeatable.")
+@click.option("--seconds", type=duration, help="Stop after that long [default: when interrupted].")
+@click.option("--messages", type=click.IntRange(1), help="Stop after that many messages.")
+@click.option("--qos", type=click.IntRange(0, 2), default=2, show_default=True, help="Ask for at most this QoS.")
+@click.option("--client-level", type=click.IntRange(1), help="The topic level, from 1, that names the publisher.")
+@click.option("--client-property", help="The MQTT 5 user property that names the publisher.")
+@click.option("--no-retained", is_flag=True, help="Leave out what the broker had stored before.")
+@click.option("--mqtt", type=click.Choice(["3.1.1", "5"]), default="5", show_default=True)
+@access_options
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
+@click.option("--broker", default="127.0.0.1:1883", show_default=True, metavar="HOST:PORT")
+def record(
+    file: Path, topics: tuple[str, ...], seconds: float | None, messages: int | None, qos: int,
+    client_level: int | None, client_property: str | None, no_retained: bool, mqtt: str, as_json: bool, broker: str,
+    **access: Any,
+) -> None:  # fmt: skip
+    """Record the traffic of a broker in FILE (.edl): topics, payloads, QoS, RETAIN flags, times, MQTT 5 properties."""
+    from edgedevices.access import Access
+    from edgedevices.address import Address
+    from edgedevices.device import Dialect
+    from edgedevices.traffic.recorder import Recorder, Wanted
+
+    with one_line():
+        if client_level is not None and client_property is not None:
+            raise InputInvalid("--client-level and --client-property both name the publisher; give one")
+        address = Address.parse(broker)
+        allowed = Access.read(**access)
+        address.check_reachable()
+        wanted = Wanted(topics, qos, client_level, client_property, no_retained, seconds, messages)
+
+        def tell(line: str) -> None:
+            click.echo(f"edgedevices: {line}", err=True)
+
+        async def whole_run() -> dict[str, Any]:
+            return await Recorder(address, Dialect(mqtt), allowed, wanted, file, tell).run()
+
+        try:
+            summary = asyncio.run(whole_run())
+        except OSError as error:
+            raise InputInvalid(f"cannot write {file}: {error.strerror or error}") from error
+        if not summary["connections"]:
+            raise BrokerUnreachable(f"no connection to {address}: {next(iter(summary['losses']), 'interrupted')}")
+    click.echo(json.dumps(summary) if as_json else _heard_in_words(summary))
+    sys.exit(EXIT_FAILED if summary["too_large"] or summary["losses"] else 0)
+
+
+def _heard_in_words(summary: dict[str, Any]) -> str:
+    per_qos = ", ".join(f"{number:,} of QoS {qos}" for qos, number in summary["qos"].items())
+    lines = [
+        f"{summary['messages']:,} messages recorded in {summary['seconds']:.1f} s"
+        + (f": {per_qos}" if per_qos else "")
+        + f"; {summary['payload_bytes']:,} bytes of payload in {summary['file_bytes']:,} bytes of file"
+    ]
+    lines += [f"  line lost, {reason}: {number:,}" for reason, number in summary["losses"].items()]
+    if summary["too_large"]:
+        lines.append(f"  messages too large to record: {summary['too_large']:,}")
+    return "\n".join(lines)
+
+
+def replay_recording(
+    file: Path,
+    *,
+    speed: float | None,
+    limit: int | None,
+    device: str | None,
+    mqtt: str,
+    loops: bool,
+    prefix: str,
+    brokers: tuple[str, ...],
+    as_json: bool,
+    journal: Path | None,
+    progress: bool | None,
+    drain: float,
+    **access: Any,
+) -> None:
+    """Play a recording to one broker, print the summary, exit. Raises DeviceError."""
+    from edgedevices.access import Access
+    from edgedevices.address import Address
+    from edgedevices.device import Dialect
+    from edgedevices.ledger import Ledger
+    from edgedevices.progress import progress_for
+    from edgedevices.traffic.playback import Manner, Playback
+    from edgedevices.traffic.recording import Recording
+
+    if len(brokers) > 1:
+        raise InputInvalid("a recording goes to one broker; give --broker once")
+    address = Address.parse(brokers[0])
+    allowed = Access.read(**access)
+    recording = Recording(file)
+    for damage in recording.damage:
+        click.echo(f"edgedevices: {file}: {damage}", err=True)
+    address.check_reachable()
+    manner = Manner(speed, loops, limit, prefix, device or f"replay-{file.stem}", Dialect(mqtt), drain)
+    with journal_file(journal) as written:
+        ledger = Ledger(written)
+
+        async def whole_run() -> dict[str, Any]:
+            return await Playback(recording, address, ledger, manner, allowed).run(progress_for(progress))
+
+        result = asyncio.run(whole_run())
+    summary = {
+        "file": str(file),
+        "recorded": recording.messages,
+        "recorded_s": round(recording.length_us / 1e6, 3),
+        "damage": len(recording.damage),
+        "broker": str(address),
+        **result,
+        **ledger.summary(),
+    }
+    click.echo(json.dumps(summary) if as_json else in_words(summary))
+    failed = ledger.failed.total() or result["never_connected"] or result["not_publishable"] or recording.damage
+    sys.exit(EXIT_FAILED if failed else 0)

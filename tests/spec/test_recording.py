@@ -1,0 +1,202 @@
+"""Recordings of traffic: what is written is read again, block by block, and damage costs no more than its block."""
+
+from __future__ import annotations
+
+import tracemalloc
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import cbor2
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from edgebroker.instants import SECOND
+from edgebroker.records import TABLES
+from edgebroker.storage.deliverylog.reader import Block, iter_blocks
+from edgedevices.__main__ import main
+from edgedevices.address import Address
+from edgedevices.errors import InputInvalid
+from edgedevices.ledger import Ledger
+from edgedevices.traffic.heard import Heard, readable, written
+from edgedevices.traffic.playback import Manner, Playback
+from edgedevices.traffic.recording import MESSAGE_BYTES_MAX, Recording, RecordingWriter, is_recording
+
+BEGAN_US = 5_000 * SECOND
+
+
+def heard(number: int, payload: bytes | None = None, client: str = "") -> Heard:
+    content = f"reading {number}".encode() if payload is None else payload
+    return Heard(BEGAN_US + number * SECOND, client, f"site/{number % 3}/meter", number % 3, number % 2 == 1, content)
+
+
+def record(path: Path, messages: list[Heard]) -> Path:
+    writer = RecordingWriter(path, "127.0.0.1:1883")
+    assert all(writer.add(message) for message in messages)
+    writer.close()
+    return path
+
+
+def test_what_was_written_is_read_again(tmp_path: Path) -> None:
+    binary = bytes(range(256))
+    messages = [heard(0), heard(1, b""), heard(2, binary, "probe"), heard(3, binary, "probe")]
+    recording = Recording(record(tmp_path / "a.edl", messages))
+    assert list(recording.messages_in_order()) == messages
+    assert (recording.messages, recording.damage, recording.first_us) == (4, [], BEGAN_US)
+    assert recording.header.node == "127.0.0.1:1883"
+    assert is_recording(tmp_path / "a.edl")
+
+
+def test_a_recorder_that_died_leaves_what_it_had_flushed(tmp_path: Path) -> None:
+    writer = RecordingWriter(tmp_path / "a.edl", "")
+    for number in range(100):
+        writer.add(heard(number))
+    writer.flush()
+    writer.add(heard(100))
+    del writer  # neither closed nor flushed
+    recording = Recording(tmp_path / "a.edl")
+    assert [message.t_us for message in recording.messages_in_order()] == [heard(n).t_us for n in range(100)]
+    assert recording.damage == [
+        f"block {recording.damage[0].split()[1]} at offset {(tmp_path / 'a.edl').stat().st_size}: "
+        "the file ends without a footer: it was cut short, or never closed"
+    ]
+
+
+def test_damage_costs_its_block_and_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.edl"
+    writer = RecordingWriter(path, "")
+    for number in range(30):
+        writer.add(heard(number))
+        if number % 10 == 9:
+            writer.flush()
+    writer.close()
+    data = bytearray(path.read_bytes())
+    blocks = [block for block in iter_blocks(bytes(data), tables=()) if isinstance(block, Block)]
+    data[blocks[2].end - 1] ^= 1  # block 0 is the clock anchor
+    path.write_bytes(data)
+    recording = Recording(path)
+    numbers = [(message.t_us - BEGAN_US) // SECOND for message in recording.messages_in_order()]
+    assert numbers == [*range(10), *range(20, 30)]
+    assert recording.damage == [
+        f"block 2 at offset {blocks[2].offset}: checksum of the body is wrong; 10 rows of traffic lost"
+    ]
+
+
+def test_a_reader_of_delivery_logs_passes_over_traffic(tmp_path: Path) -> None:
+    data = record(tmp_path / "a.edl", [heard(0)]).read_bytes()
+    found = [(item.table, item.head.table) for item in iter_blocks(data) if isinstance(item, Block)]
+    assert found == [("anchor", 3), ("", 128), ("anchor", 3)]
+    assert max(range(len(TABLES))) < 128
+
+
+def test_a_large_recording_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
+    random = Random(7)
+    messages = (heard(number, random.randbytes(1_000)) for number in range(5_000))
+    tracemalloc.start()
+    writer = RecordingWriter(tmp_path / "a.edl", "")
+    assert all(writer.add(message) for message in messages)
+    writer.close()
+    recording = Recording(tmp_path / "a.edl")
+    read = sum(1 for _ in recording.messages_in_order())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert read == 5_000
+    assert writer.bytes > 4_500_000
+    assert peak < 3_500_000
+
+
+def test_a_message_larger_than_a_block_is_refused_and_its_neighbours_are_kept(tmp_path: Path) -> None:
+    writer = RecordingWriter(tmp_path / "a.edl", "")
+    largest = MESSAGE_BYTES_MAX - len(heard(1).topic)
+    assert [writer.add(heard(0)), writer.add(heard(1, bytes(largest))), writer.add(heard(2, bytes(largest + 1)))] == [
+        True,
+        True,
+        False,
+    ]
+    writer.close()
+    assert [len(message.payload) for message in Recording(writer.path).messages_in_order()] == [9, largest]
+
+
+def test_an_existing_file_is_never_written_over(tmp_path: Path) -> None:
+    (tmp_path / "a.edl").write_text("dear")
+    with pytest.raises(InputInvalid, match="never written over"):
+        RecordingWriter(tmp_path / "a.edl", "")
+    assert (tmp_path / "a.edl").read_text() == "dear"
+
+
+@pytest.mark.parametrize("content", [b"", b"time,value\n", b"\x89EDL\r\n\x1a\n"])
+def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.edl").write_bytes(content)
+    with pytest.raises(InputInvalid, match=r"a\.edl"):
+        Recording(tmp_path / "a.edl")
+
+
+def score(recording: Recording, manner: Manner, count: int) -> list[tuple[int, int]]:
+    """(seconds at which it is due, number) of the first messages."""
+    playback = Playback(recording, Address("127.0.0.1", 1), Ledger(), manner)
+    return [(due // SECOND, (said.t_us - BEGAN_US) // SECOND) for due, said in islice(playback._score(), count)]
+
+
+def test_the_first_message_is_due_at_once_and_rounds_keep_the_length_of_the_recording(tmp_path: Path) -> None:
+    recording = Recording(record(tmp_path / "a.edl", [heard(number) for number in (10, 11, 14)]))
+    # The recorder's own clock, in the anchor at the end, is far from these made-up instants.
+    recording.length_us = 6 * SECOND
+    assert score(recording, Manner(), 9) == [(0, 10), (1, 11), (4, 14)]
+    looping = [(0, 10), (1, 11), (4, 14), (6, 10), (7, 11), (10, 14), (12, 10)]
+    assert score(recording, Manner(loops=True), 7) == looping
+
+
+PROPERTIES = st.fixed_dictionaries(
+    {},
+    optional={
+        "user": st.lists(st.tuples(st.text(max_size=5), st.text(max_size=5)), max_size=3) | st.integers(),
+        "content_type": st.text(max_size=5) | st.binary(max_size=5),
+        "response_topic": st.text(max_size=5),
+        "correlation": st.binary(max_size=5) | st.none(),
+        "format": st.integers(-1, 3),
+        "expiry": st.integers(-1, 2**33),
+        "unknown": st.integers(),
+    },
+)
+
+
+@settings(max_examples=60)
+@given(PROPERTIES.map(cbor2.dumps) | st.binary(max_size=40))
+def test_properties_from_any_file_are_left_out_or_can_be_sent(kept: bytes) -> None:
+    properties: Properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+    for name, value in readable(kept).items():
+        setattr(properties, name, value)
+    again = readable(written(properties))
+    assert again.keys() == readable(kept).keys()
+    assert isinstance(properties.pack(), bytes)  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["replay", "a.edl", "--qos", "1"], "--qos means nothing here: a.edl is a recording"),
+        (["replay", "a.edl", "--broker", "a", "--broker", "b"], "a recording goes to one broker"),
+        (["replay", "a.edl", "--password-file", "p"], "--password-file goes with --username NAME"),
+        (["replay", "a.edl", "--cert", "c"], "--cert and --key go together"),
+        (["replay", "a.csv"], "a.csv is no recording: for CSV give --time-column NAME and --topic TOPIC"),
+        (["replay", "a.csv", "--loop"], "--loop means nothing here: a.csv is no recording"),
+        (["replay", "absent.edl"], "cannot read absent.edl: No such file or directory"),
+        (["record", "b.edl", "--client-level", "1", "--client-property", "p"], "both name the publisher"),
+        (["record", "b.edl", "--broker", "127.0.0.1:1"], "cannot reach a broker at 127.0.0.1:1"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_exit_code_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    record(Path("a.edl"), [heard(0)])
+    Path("a.csv").write_text("time,value\n2024-05-01T00:00:00Z,1\n")
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert said in result.output
+    assert result.output.count("\n") == 1
+    assert not Path("b.edl").exists()
