@@ -8,7 +8,7 @@ import pytest
 
 from edgebridge.frontend.terms import Terms
 from edgebridge.session.outbox import QueueFull
-from edgebridge.wire.packets import Connect, Publish
+from edgebridge.wire.packets import Connect, PubComp, Publish, PubRec
 from edgebridge.wire.properties import Property
 from edgebroker.instants import MILLISECOND, SECOND
 from edgebroker.simworld.network import SimulatedBroker
@@ -145,3 +145,26 @@ def test_a_will_is_published_although_the_gateway_is_hardly_ever_on(play_v5: Any
     """,
         is_stored=True,
     )
+
+
+def test_who_waits_for_its_window_does_not_get_what_is_not_on_disk(seed: int) -> None:
+    """Else a power cut would make it a message that was never taken, and its second coming a duplicate."""
+    play = stored(seed)
+    play.play(f"""
+    alice > CONNECT clean=1 receive-max=1          alice < CONNACK
+    alice > SUBSCRIBE t qos=2                      alice < SUBACK granted=2
+    bob   > {KEPT}                                 bob   < CONNACK
+    bob   > PUBLISH t qos=2 id=1 "one"             alice < PUBLISH t qos=2 "one"    bob < PUBREC id=1
+    """)
+    alice, bob, broker = play.clients["alice"], play.clients["bob"], play.broker
+    assert broker.store is not None
+    broker.store.disk.sync_us = (SECOND, SECOND)
+    bob.send(Publish("t", b"two", 2, packet_id=2))
+    pass_time(play, 10 * MILLISECOND)
+    alice.send(PubRec(1))
+    pass_time(play, 10 * MILLISECOND)
+    alice.send(PubComp(1))
+    pass_time(play, 900 * MILLISECOND)
+    assert heard(play, "alice") == []
+    pass_time(play, 2 * SECOND)
+    assert heard(play, "alice") == [b"two"]

@@ -181,6 +181,8 @@ class Delivery:
     def _transmit_queued(self, session: Session, connection: Connection, entry: Entry, now: Instant) -> None:
         if session.number and entry.number and entry.qos == 2 and session.waits:  # else no record comes
             self._keeping.hold(connection, self._keeping.next_record())
+        elif entry.publication.qos == 2:  # it may have come just now, and must be taken before anybody has it
+            self._keeping.hold(connection, self._keeping.awaited)
         if self._transmit(session, connection, entry, Encoding(entry.publication), now):
             if entry.number:
                 self._keeping.sent(session, entry, now)
