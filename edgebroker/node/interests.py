@@ -39,11 +39,14 @@ class Changed:
     """By neighbour, what it must be told."""
     topic_filters: dict[TopicFilter, None] = field(default_factory=dict)
     """Under these the cluster wants more or less than before."""
+    learned: dict[str, Change] = field(default_factory=dict)
+    """By neighbour, what it announced that was not known, and withdrew that was."""
 
     def add(self, other: Changed) -> None:
         """Take in what comes after."""
-        for peer, change in other.told.items():
-            self.told[peer] = _after(self.told[peer], change) if peer in self.told else change
+        for mine, others in ((self.told, other.told), (self.learned, other.learned)):
+            for peer, change in others.items():
+                mine[peer] = _after(mine[peer], change) if peer in mine else change
         self.topic_filters |= other.topic_filters
 
 
@@ -139,27 +142,32 @@ class ClusterInterests:
         """The neighbour *peer* says that somebody behind it has *interests*; those it said before are not looked at."""
         changed = Changed()
         held = self._held[peer]
-        for interest in interests:
-            if interest not in held:
-                self._last_number += 1
-                number = held[interest] = self._last_number
-                self.tree.insert(number, interest.topic_filter, (interest.predicate,), self._numbers[peer])
-                changed.add(self._add(peer, 2 * number + 1, interest.topic_filter, (interest.predicate,)))
-        return changed
+        new = [interest for interest in dict.fromkeys(interests) if interest not in held]
+        for interest in new:
+            self._last_number += 1
+            number = held[interest] = self._last_number
+            self.tree.insert(number, interest.topic_filter, (interest.predicate,), self._numbers[peer])
+            changed.add(self._add(peer, 2 * number + 1, interest.topic_filter, (interest.predicate,)))
+        return self._learned(peer, changed, Change(announce=tuple(new)))
 
     def withdrawn(self, peer: str, interests: Iterable[Interest]) -> Changed:
         """Nobody behind *peer* has them any more; those it never announced are not looked at."""
         changed = Changed()
-        for interest in interests:
-            number = self._held[peer].pop(interest, None)
-            if number is not None:
-                self.tree.remove(number)
-                changed.add(self._remove(peer, 2 * number + 1))
-        return changed
+        held = self._held[peer]
+        gone = [interest for interest in dict.fromkeys(interests) if interest in held]
+        for interest in gone:
+            number = held.pop(interest)
+            self.tree.remove(number)
+            changed.add(self._remove(peer, 2 * number + 1))
+        return self._learned(peer, changed, Change(withdraw=tuple(gone)))
 
     def held(self, peer: str) -> tuple[Interest, ...]:
         """What *peer* announced."""
         return tuple(self._held[peer])
+
+    def holds(self, peer: str, interest: Interest) -> bool:
+        """Whether *peer* announced it."""
+        return interest in self._held[peer]
 
     def told(self, peer: str) -> tuple[Interest, ...]:
         """What *peer* was announced, or must be when the link to it is up again."""
@@ -198,6 +206,11 @@ class ClusterInterests:
             return []
         yes = self.tree.decide(resolution, attributes, mask).yes | (self._unheard & mask)
         return [peer for peer, link in self._links.items() if yes & link]
+
+    def _learned(self, peer: str, changed: Changed, change: Change) -> Changed:
+        if change and peer in self._announced:  # what those say who stand in for it, they say again
+            changed.learned[peer] = change
+        return changed
 
     def _add(self, source: str | None, key: int, topic_filter: TopicFilter, predicates: Sequence[Predicate]) -> Changed:
         source = None if source is None else self._towards[source]

@@ -7,12 +7,14 @@ asks still knows what it was told before, and would forget what is wanted furthe
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from edgebroker.instants import MINUTE, SECOND, Duration
+from edgebroker.interest import Interest
 from edgebroker.node.around import Around
 from edgebroker.node.interests import Changed, ClusterInterests
-from edgebroker.node.peereffects import Send
+from edgebroker.node.peereffects import Learned, Send
 from edgebroker.node.ways import Ways
 from edgebroker.overlay.classes import Service
 from edgebroker.overlay.congestion import LinkStatus
@@ -40,6 +42,7 @@ class Neighbourhood:
         self._peers = gateway.peers()
         self._owed: dict[str, None] = {}  # who has to be told whether it knows all, when we do
         self._filters: dict[TopicFilter, None] = {}
+        self._learned: list[Learned] = []
         self._pause = COMPARE_FIRST
         self._is_new = False  # the pause
 
@@ -47,6 +50,11 @@ class Neighbourhood:
         """Under these topic filters the cluster wants more or less since this was asked last."""
         filters, self._filters = self._filters, {}
         return filters
+
+    def take_learned(self) -> list[Learned]:
+        """What neighbours announced and withdrew since this was asked last."""
+        learned, self._learned = self._learned, []
+        return learned
 
     def take_pause(self) -> Duration | None:
         """After so long to `compare`; None: as was said before."""
@@ -103,6 +111,7 @@ class Neighbourhood:
     def changed(self, changed: Changed) -> list[Send]:
         """Interests changed: tell neighbours, and who stands in for them."""
         self._filters |= changed.topic_filters
+        self._learned += [Learned(peer, change) for peer, change in changed.learned.items()]
         sends = []
         for peer, change in changed.told.items():
             for receiver in (peer, *self.around.stand_ins.get(peer, ())):
@@ -140,6 +149,12 @@ class Neighbourhood:
                 gone = [each for each in of_part(message, self.interests.held(peer)) if each not in stays]
                 changed.add(self.interests.withdrawn(peer, gone))
                 return self.changed(changed)
+
+    def remember(self, known: Mapping[str, Iterable[Interest]]) -> None:
+        """An earlier run knew what neighbours wanted. They are not met yet: nobody is told."""
+        for peer in self.around.behind:
+            for interest in known.get(peer, ()):
+                self._filters |= self.interests.announced(peer, (interest,)).topic_filters
 
     def end_grace(self) -> list[Send]:
         """After a restart no neighbour is waited for any longer."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from edgebroker.dataclasses import dataclass
+from edgebroker.filters.announcement import Change
 from edgebroker.header import Header
 from edgebroker.interest import Interest
 from edgebroker.overlay.classes import Service
@@ -66,4 +67,14 @@ class HandRetained:
     forward: Forward
 
 
-Effect: TypeAlias = Send | Hand | Hold | Stamped | AskRetained | HandRetained
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What the neighbour *peer* wants has changed. It is to outlive the run: whoever does not know what a dead
+    neighbour wants keeps nothing for it.
+    """
+
+    peer: str
+    change: Change
+
+
+Effect: TypeAlias = Send | Hand | Hold | Stamped | AskRetained | HandRetained | Learned

@@ -118,8 +118,12 @@ class Peers:
         self.sorting = Sorting()
         self._recalls = Recalls(topology, self.gateway, self.numbers, self.neighbourhood, self.region.answers)
 
-    def start(self, now: Instant) -> None:
-        """The gateway may have run before, and forgotten what neighbours want: they get all until they say it."""
+    def start(self, now: Instant, known: Mapping[str, Iterable[Interest]] | None = None) -> None:
+        """The gateway may have run before: neighbours get all until they say what they want now.
+
+        *known*: what an earlier run knew of that. It holds for those who say nothing.
+        """
+        self.neighbourhood.remember(known or {})
         self.interests.await_neighbours()
         self.timers.set("grace", now + GRACE)
         for peer in self.gateway.peers():
@@ -304,7 +308,7 @@ class Peers:
 
     def _spread(self, sends: Sequence[Send], now: Instant) -> list[Effect]:
         """Interests may have changed: neighbours are told with *sends*, then hosts are."""
-        effects: list[Effect] = [*sends]
+        effects: list[Effect] = [*self.neighbourhood.take_learned(), *sends]
         filters = self.neighbourhood.take_filters()
         if filters:
             effects += self.region.changed(filters, now)

@@ -34,10 +34,11 @@ from edgebridge.frontend.peerlinks import Run, links_of
 from edgebridge.frontend.remembering import Remembering
 from edgebridge.frontend.reservation import Reservation
 from edgebridge.frontend.windows import Windows
+from edgebridge.frontend.wishes import Wishes
 from edgebroker.dataclasses import dataclass
 from edgebroker.instants import MILLISECOND, Instant
 from edgebroker.node.node import Node
-from edgebroker.node.peereffects import AskRetained, Effect, Hand, HandRetained, Hold, Send, Stamped
+from edgebroker.node.peereffects import AskRetained, Effect, Hand, HandRetained, Hold, Learned, Send, Stamped
 from edgebroker.node.peers import AT_HOME, Peers
 from edgebroker.node.routes import Route
 from edgebroker.node.subscriptions import Copy
@@ -112,6 +113,7 @@ class Overlay:
         self.passage: Passage | None = None
         """The short way of events; None: all take the long one."""
         self.held = Held(keeping, stored.held)
+        self.wishes = Wishes(keeping, self.peers, stored.interests)
         remembering.attach(self.peers, self._perform, stored)
 
     # -- the run --------------------------------------------------------------------------------------------------
@@ -119,7 +121,7 @@ class Overlay:
     def start(self, now: Instant) -> None:
         """Begin to dial. The front end's state is restored."""
         self._now = now
-        self.peers.start(now)
+        self.peers.start(now, self.wishes.take_stored())
         for link in self.links:
             for forward in link.outbox.events():
                 self.departures.take_up(link.peer, forward, now)
@@ -232,6 +234,7 @@ class Overlay:
             yield from link.records()
         yield from self.remembering.records()
         yield from self.held.records()
+        yield from self.wishes.records()
 
     # -- local clients --------------------------------------------------------------------------------------------
 
@@ -356,8 +359,8 @@ class Overlay:
                 case Hold():
                     self.held.hold(effect, now)
                     is_held = True
-                case Stamped():
-                    pass
+                case Learned():
+                    self.wishes.learned(effect, now)
                 case AskRetained(request, interest):
                     self.remembering.asked(request, interest, now)
                 case HandRetained(number, forward):

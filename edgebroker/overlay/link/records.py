@@ -5,7 +5,7 @@ A record is its kind in one byte, then a CBOR array. The message in ENTRY is as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from enum import IntEnum
 from itertools import takewhile
@@ -16,12 +16,14 @@ import cbor2
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import HeaderInvalid
 from edgebroker.header import Header
+from edgebroker.interest import Interest
 from edgebroker.overlay.classes import Service
 from edgebroker.overlay.messages import Forward
 
 from .bodies import alone, read_alone
 from .broken import FrameBroken
 from .cbor import CborReader
+from .interests import read, written
 
 
 class Kind(IntEnum):
@@ -45,6 +47,8 @@ class Kind(IntEnum):
     """[entered the cluster here, stored clock at which it expires or null, message]: an event waits to be handed on."""
     HANDED = 0x29
     """[publisher, sequence]: it was."""
+    LEARNED = 0x2A
+    """[neighbour, interests that it has now, interests that it has no more]"""
 
 
 KINDS: Final = frozenset(Kind)
@@ -95,6 +99,11 @@ def handed_record(eid: tuple[int, int]) -> bytes:
     return _record(Kind.HANDED, [*eid])
 
 
+def learned_record(peer: str, announce: Iterable[Interest], withdraw: Iterable[Interest]) -> bytes:
+    """The neighbour *peer* announced interests, and withdrew others."""
+    return _record(Kind.LEARNED, [peer, [*map(written, announce)], [*map(written, withdraw)]])
+
+
 @dataclass(slots=True)
 class StoredLink:
     """What a journal says of the link to one peer."""
@@ -125,6 +134,8 @@ class StoredLinks:
         """Topic -> header of its retained message."""
         self.held: dict[tuple[int, int], tuple[Forward, bool, int | None]] = {}
         """By identity: events that wait to be handed on, as `held_record` says."""
+        self.interests: dict[str, dict[Interest, None]] = {}
+        """Neighbour -> what it announced."""
         self.misunderstood = 0
         """Records of these kinds that say something else."""
 
@@ -153,11 +164,19 @@ class StoredLinks:
                 self.held[event.header.eid] = (event, values[0], values[1])
             elif kind is Kind.HANDED:
                 self.held.pop((values[0], values[1]), None)
+            elif kind is Kind.LEARNED:
+                self._learn(values[0], map(read, values[1]), map(read, values[2]))
             else:
                 self._apply(kind, self.links.setdefault(values[0], StoredLink()), values[1:])
         except (FrameBroken, HeaderInvalid):
             self.misunderstood += 1
         return True
+
+    def _learn(self, peer: str, announced: Iterable[Interest], withdrawn: Iterable[Interest]) -> None:
+        interests = self.interests.setdefault(peer, {})
+        interests.update(dict.fromkeys(announced))
+        for interest in withdrawn:
+            interests.pop(interest, None)
 
     def _apply(self, kind: Kind, link: StoredLink, values: list[Any]) -> None:
         if kind is Kind.ENTRY:
@@ -211,6 +230,10 @@ def _is_map(value: Any) -> bool:
     return type(value) is dict
 
 
+def _is_list(value: Any) -> bool:
+    return type(value) is list
+
+
 def _fits(value: Any, check: Callable[[Any], bool]) -> bool:
     return check(value)
 
@@ -225,6 +248,7 @@ _SHAPES: Final[dict[Kind, tuple[Callable[[Any], bool], ...]]] = {
     Kind.RESERVED: (_is_text, _is_number),
     Kind.HELD: (_is_flag, _is_number_or_none, _is_octets),
     Kind.HANDED: (_is_number, _is_number),
+    Kind.LEARNED: (_is_text, _is_list, _is_list),
 }
 """What they say."""
 
