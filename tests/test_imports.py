@@ -46,6 +46,27 @@ async def idle():
 
 run(idle())
 """
+# What a gateway has loaded when it listens, imported as `edgebroker run` does it.
+SERVED = """
+import contextlib, sys
+from pathlib import Path
+import edgebroker.cli.run
+from edgebroker.world.tlslater import import_asyncio
+import_asyncio()
+from edgebroker.cli.serving import serve
+from edgebroker.world.gateway import Gateway
+from edgebroker.world.settings import Settings
+
+start = Gateway.start
+async def started(gateway):
+    await start(gateway)
+    print(*sys.modules)
+    raise KeyboardInterrupt
+
+Gateway.start = started
+with contextlib.suppress(KeyboardInterrupt):
+    serve(Settings.defaults().overridden(port=0, data=Path(sys.argv[1])), Settings.defaults, False)
+"""
 # What only some settings ask for: users, tokens, certificates, proxies, WebSocket, HTTP, peers, a delivery log, a file;
 # and what only a slip needs, or a command that writes files. Together 5 MiB and 50 ms.
 ASKED_FOR = {
@@ -79,7 +100,7 @@ def test_every_module_imports_in_a_fresh_process(package: str) -> None:
 
 
 def test_a_gateway_loads_nothing_heavy() -> None:
-    loaded = set(json.loads(python(LOADED, "edgebroker.cli", "edgebroker.cli.run")))
+    loaded = set(json.loads(python(LOADED, "edgebroker.cli", "edgebroker.cli.run", "edgebroker.cli.serving")))
     assert "edgebroker" in loaded
     assert not loaded & HEAVY
 
@@ -91,6 +112,13 @@ def test_an_idle_gateway_has_loaded_nothing_that_only_some_settings_ask_for(tmp_
     assert not loaded & ASKED_FOR
     if kernel.KIND == "compiled":
         assert not {name for name in loaded if name.startswith("edgebroker.matching.reference")}
+
+
+def test_a_gateway_without_tls_does_not_hold_openssl(tmp_path: Path) -> None:
+    """4 MiB. What becomes of links with TLS shows `test_gateways_with_certificates_meet_and_strangers_do_not`."""
+    loaded = set(python(SERVED, str(tmp_path)).split())
+    assert "edgebroker.world.gateway" in loaded
+    assert not {"ssl", "_ssl", "_hashlib"} & loaded
 
 
 def test_a_gateway_makes_no_method_of_a_dataclass_before_it_is_called() -> None:

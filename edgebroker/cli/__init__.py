@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 done and the answer is bad, 2 refused (usage, settings, or
 
 from __future__ import annotations
 
+import gc
 import sys
 from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -60,7 +61,11 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = import_module(f"{__name__}.{MODULES.get(cmd_name, cmd_name)}").command
+        gc.disable()  # nothing of what is imported is garbage
+        try:
+            command = import_module(f"{__name__}.{MODULES.get(cmd_name, cmd_name)}").command
+        finally:
+            gc.enable()
         assert isinstance(command, click.Command)
         return command
 

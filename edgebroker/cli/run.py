@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
-import json
 import os
-import signal
-import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import click
 
 from edgebroker.cli import Refused
 from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
-from edgebroker.errors import SettingsInvalid
-from edgebroker.world.gateway import Gateway
-from edgebroker.world.loop import run
-from edgebroker.world.operatorlog import Level, OperatorLog, as_journal, as_text
-from edgebroker.world.operatorlog import as_json as as_json_lines
-from edgebroker.world.outlet import Outlet, is_journal
-from edgebroker.world.reload import rejected
 from edgebroker.world.settings import Settings
-from edgebroker.world.systemd import Systemd
-
-STOPPING = (signal.SIGTERM, signal.SIGINT)
+from edgebroker.world.tlslater import import_asyncio
 
 
 @click.command("run")
@@ -94,104 +80,12 @@ def command(
     for directory in (settings.log.dir, settings.data.dir):
         if directory is not None:
             _must_be_usable(directory)
-    run(_serve(settings, read, as_json))
+    # What is imported now stays. To look for garbage in it took a tenth of the time until the gateway listens.
+    gc.disable()
+    import_asyncio()
+    from edgebroker.cli.serving import serve
 
-
-async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool) -> None:
-    outlet = Outlet()
-    form = as_json_lines if settings.notices.format == "json" else as_journal if is_journal() else as_text
-    log = OperatorLog(outlet.write, Level[settings.notices.level.upper()], form)
-    gateway = Gateway(settings, tell=log.line, notices=log)
-    gateway.pulse.each_beat(outlet.flush)
-    systemd = Systemd()
-    if systemd.is_there:
-        gateway.pulse.each_beat(systemd.alive)
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, context: log.unexpected(context))
-    for name in STOPPING:
-        loop.add_signal_handler(name, stopping.set)
-    hung_up = asyncio.Event()
-    loop.add_signal_handler(signal.SIGHUP, hung_up.set)
-    listeners = await gateway.start()
-    # What was imported and built until now stays: the collector need not look at it again.
-    gc.collect()
-    gc.freeze()
-    if as_json:
-        described = [listener.described() for listener in listeners]
-        said = {"event": "listening", **described[0], "pid": os.getpid(), "listeners": described}
-        if gateway.store is not None:
-            said["data"] = str(gateway.store.folder)
-        if gateway.peering is not None:
-            said["overlay"] = gateway.peering.described()
-        if gateway.http_address is not None:
-            said["http"] = HttpAddress(*gateway.http_address)._asdict()
-        _say(json.dumps(said))
-    else:
-        for listener in listeners:
-            _say(f"edgebroker listens on {listener}")
-        if gateway.peering is not None:
-            _say(f"gateway {gateway.peering}")
-        if gateway.http_address is not None:
-            _say(f"metrics, health and status: http://{HttpAddress(*gateway.http_address)}")
-        if hint := next((listener.hint for listener in listeners if listener.hint), ""):
-            _say(f"try: mosquitto_sub {hint} -t '$filter/temp%3E30/sensors/#' -v")
-        if gateway.store is not None:
-            _say(f"sessions that are to last, and what they were promised, are kept in {gateway.store.folder}")
-    status = f"listens on {', '.join(map(str, listeners))}"
-    systemd.ready(status)
-
-    async def reload_and_say() -> None:
-        systemd.reloading()
-        try:
-            await _reload(gateway, read, as_json)
-        finally:
-            systemd.ready(status)
-
-    reloading = asyncio.create_task(_whenever(hung_up, reload_and_say))
-    await stopping.wait()
-    systemd.stopping()
-    reloading.cancel()
-    await gateway.stop()
-    await outlet.drain()
-    accounts = gateway.accounts()
-    for name in STOPPING:  # all is done: another signal shall not spoil the exit code while the interpreter ends
-        loop.remove_signal_handler(name)
-        signal.signal(name, signal.SIG_IGN)
-    if as_json:
-        _say(json.dumps({"event": "stopped", **accounts}))
-    else:
-        _say("stopped: " + ", ".join(f"{name} {count}" for name, count in accounts.items() if count))
-
-
-async def _whenever(told: asyncio.Event, work: Callable[[], Awaitable[None]]) -> None:
-    """Do *work* each time it is *told*, one after the other."""
-    while True:
-        await told.wait()
-        told.clear()
-        await work()
-
-
-async def _reload(gateway: Gateway, read: Callable[[], Settings], as_json: bool) -> None:
-    """Read the settings again, and say what became of it."""
-    try:
-        outcome = await gateway.reload(read())
-    except SettingsInvalid as error:
-        outcome = rejected(error)
-    except Exception as error:  # the gateway goes on, and so does whoever asks again
-        message = "edgebroker: a reload is given up"
-        asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
-        return
-    for line in [json.dumps(outcome.as_json())] if as_json else outcome.lines():
-        _say(line)
-
-
-def _say(line: str) -> None:
-    """Print *line*. Whoever read us may have gone (`edgebroker run | head -1`); that is no reason to stop serving."""
-    try:
-        print(line, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    serve(settings, read, as_json)
 
 
 def _must_be_usable(directory: Path) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any, TypeVar, TypeVarTuple
 
+from edgebroker.world.tlslater import speak_tls
+
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -32,6 +34,11 @@ class Loop(asyncio.SelectorEventLoop):
     ) -> asyncio.TimerHandle:
         self.poller.recall()
         return super().call_at(when, callback, *args, context=context)
+
+    def _make_ssl_transport(self, *args: Any, **kwargs: Any) -> Any:
+        """All TLS of asyncio passes here: connections that are opened and those that are accepted."""
+        speak_tls()
+        return super()._make_ssl_transport(*args, **kwargs)  # type: ignore[misc]
 
 
 def run(what: Coroutine[Any, Any, T]) -> T:

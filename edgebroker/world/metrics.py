@@ -7,7 +7,6 @@ named, so that ten thousand clients do not become ten thousand time series.
 from __future__ import annotations
 
 import asyncio
-import platform
 import sys
 from collections import Counter
 from typing import Final
@@ -65,7 +64,7 @@ def _about(page: Exposition, insight: Insight) -> None:
         version=edgebroker.__version__,
         kernel=insight.frontend.node.tree.kernel.__name__.rpartition(".")[2],
         loop=type(asyncio.get_running_loop()).__module__.partition(".")[0],
-        python=platform.python_version(),
+        python=".".join(map(str, sys.version_info[:3])),
         implementation=sys.implementation.name,
     )
 
