@@ -27,11 +27,12 @@ from edgedevices.options import (
     only,
     speed_factor,
 )
+from edgedevices.scenario.command import check, run
 from edgedevices.traffic.command import CSV_ALONE, RECORDING_ALONE, record, replay_recording
 
 if TYPE_CHECKING:
     from edgedevices.fleet import Member, Terms
-    from edgedevices.line import Identity
+    from edgedevices.identity import Identity
     from edgedevices.message import Source
 
 
@@ -52,6 +53,8 @@ def main() -> None:
 
 
 main.add_command(record)
+main.add_command(run)
+main.add_command(check)
 
 
 @main.command()
@@ -96,9 +99,9 @@ def fleet(
     qos: str, mqtt: str, retain: bool, will: bool, reconnect_every: float | None, world_speed: float, **how: Any,
 ) -> None:  # fmt: skip
     """Run a fleet of simulated devices."""
-    from edgedevices.device import Dialect, FleetPlan
+    from edgedevices.device import FleetPlan
     from edgedevices.fleet import Terms
-    from edgedevices.line import Identity
+    from edgedevices.identity import Dialect, Identity
     from edgedevices.message import Form
 
     plan = FleetPlan(
@@ -208,9 +211,8 @@ def _replay_csv(
 def _run_one(
     source: Any, name: str, mqtt: str, about: dict[str, Any], account: Callable[[], dict[str, Any]] = dict, **how: Any
 ) -> None:
-    from edgedevices.device import Dialect
     from edgedevices.fleet import Terms
-    from edgedevices.line import Identity
+    from edgedevices.identity import Dialect, Identity
 
     _run([(source, Identity(name, Dialect(mqtt)))], Terms(0, how.pop("drain")), about, account, **how)
 

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass
+from typing import Any
 
 from edgedevices.errors import BrokerUnreachable, InputInvalid
 
 PORT = 1883
 REACH_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """What `socket.connect` takes."""
+
+    family: int
+    place: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,14 @@ class Address:
             socket.create_connection((self.host, self.port), REACH_TIMEOUT_S).close()
         except OSError as error:
             raise BrokerUnreachable(f"cannot reach a broker at {self}: {error.strerror or error}") from error
+
+    def endpoint(self) -> Endpoint:
+        """The address as the system dials it, resolved once. Raises BrokerUnreachable with the system's reason."""
+        try:
+            family, _, _, _, place = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
+        except OSError as error:
+            raise BrokerUnreachable(f"cannot reach a broker at {self}: {error.strerror or error}") from error
+        return Endpoint(family, place)
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

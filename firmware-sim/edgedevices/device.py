@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from random import Random
 from typing import TypeVar
 
 from edgebroker.instants import SECOND, Duration
+from edgedevices.identity import Dialect
 from edgedevices.message import Form, Message
 from edgedevices.profiles import PROFILES, Place, Profile
 from edgedevices.sensors import Streams
 
 WORLD_SPEED = 60.0
 """World seconds per second: doors open and bearings warm up within a run of seconds, a day passes in 24 minutes."""
-
-
-class Dialect(Enum):
-    """Which MQTT a device speaks."""
-
-    V311 = "3.1.1"
-    V5 = "5"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +29,8 @@ class Habits:
     messages_max: int | None = None
     duration_us: Duration | None = None
     world_speed: float = WORLD_SPEED
+    prefix: str = ""
+    """In front of the device's name and its topic, if it is not empty."""
 
 
 class Device:
@@ -43,7 +38,7 @@ class Device:
 
     patient = False
 
-    def __init__(self, profile: Profile, place: Place, habits: Habits, seed: int) -> None:
+    def __init__(self, profile: Profile, place: Place, habits: Habits, seed: int | str) -> None:
         self.place = place
         self.habits = habits
         own = Streams(f"{seed}/{profile.name}/device/{place.device}")
@@ -57,7 +52,14 @@ class Device:
     @property
     def name(self) -> str:
         """The device's name, also its MQTT client identifier."""
-        return self.place.device
+        prefix = self.habits.prefix
+        return f"{prefix}-{self.place.device}" if prefix else self.place.device
+
+    @property
+    def topic(self) -> str:
+        """Where it publishes."""
+        prefix = self.habits.prefix
+        return f"{prefix}/{self.place.topic}" if prefix else self.place.topic
 
     @property
     def due_us(self) -> Duration | None:
@@ -77,7 +79,7 @@ class Device:
         return Message(
             device=self.name,
             seq=self._seq,
-            topic=self.place.topic,
+            topic=self.topic,
             body={"device": self.name, "seq": self._seq, "uptime_s": due_us // 1_000 / 1_000, **readings},
             form=self.habits.form,
             qos=self.habits.qos,
@@ -112,7 +114,7 @@ class FleetPlan:
 
     profile: str
     devices: int
-    seed: int
+    seed: int | str
     rate: float = 1.0
     forms: tuple[Form, ...] = (Form.JSON,)
     qos: tuple[int, ...] = (0, 1, 2)
@@ -121,6 +123,7 @@ class FleetPlan:
     messages_max: int | None = None
     duration_us: Duration | None = None
     world_speed: float = WORLD_SPEED
+    prefix: str = ""
 
     def build(self) -> list[Device]:
         """The devices, in order of their number."""
@@ -143,6 +146,7 @@ class FleetPlan:
                     messages_max=self.messages_max,
                     duration_us=self.duration_us,
                     world_speed=self.world_speed,
+                    prefix=self.prefix,
                 ),
                 self.seed,
             )

@@ -12,9 +12,10 @@ from time import monotonic
 from edgebroker.instants import SECOND
 from edgedevices.address import Address
 from edgedevices.errors import BrokerUnreachable
+from edgedevices.identity import Identity
 from edgedevices.interrupt import all_or, signals
 from edgedevices.ledger import Ledger
-from edgedevices.line import Identity, Line
+from edgedevices.line import Line
 from edgedevices.message import Source
 from edgedevices.progress import Progress
 

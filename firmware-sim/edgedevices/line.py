@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 from time import monotonic_ns
 from typing import Any
@@ -18,35 +18,18 @@ from paho.mqtt.reasoncodes import ReasonCode
 from edgedevices.access import ANYONE, Access
 from edgedevices.address import Address
 from edgedevices.call import Call, CallFailed
-from edgedevices.device import Dialect
+from edgedevices.identity import SESSION_EXPIRY_S, Dialect, Identity
 from edgedevices.ledger import Ledger
-from edgedevices.message import Body, Form, Message
+from edgedevices.message import Message
 
 # paho resends everything unacknowledged at once after a reconnect, whatever the broker's receive maximum; Mosquitto's
 # is 20 and it disconnects who exceeds it. So the window is ours and smaller.
 WINDOW = 16
 WAITING_MAX = 1_000  # a device at 5 messages a second bridges 200 s without a broker; beyond, the newest are given up
 KEEP_ALIVE_S = 60
-SESSION_EXPIRY_S = 3_600  # if we are killed, the broker forgets our session after an hour (MQTT 5)
 PACKET_IDENTIFIER_NOT_FOUND = 0x92  # MQTT 5.0, table 2-6; section 3.7.2.1: no error after a reconnect
 BACKOFF_FIRST_S = 0.25
 BACKOFF_MAX_S = 15.0
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who connects. status_topic: retained "online"/"offline" go there, the latter also as the will; None: neither."""
-
-    device: str
-    dialect: Dialect
-    status_topic: str | None = None
-
-    def status(self, word: str) -> Message:
-        """The retained status message that says *word*."""
-        if self.status_topic is None:
-            raise ValueError(f"{self.device} has no status topic")
-        body: Body = {"device": self.device, "status": word}
-        return Message(self.device, None, self.status_topic, body, Form.JSON, qos=1, retain=True)
 
 
 class Line:

@@ -46,13 +46,17 @@ class Message:
     retain: bool = False
     sent_us: Instant | None = None
     """When it was first given to a connection, by this machine's monotonic clock; None before."""
+    raw: bytes | None = None
+    """What travels instead of the body, if a device is out of its mind or the content is no object."""
 
     def payload(self) -> bytes:
         """The bytes that travel."""
-        return self.form.encode(self.body)
+        return self.form.encode(self.body) if self.raw is None else self.raw
 
     def noted(self) -> dict[str, Any]:
         """Its content, for the journal."""
+        if self.raw is not None:
+            return {"form": "raw", "payload": None, "payload_bytes": len(self.raw)}
         return {"form": self.form.value, "payload": self.body}
 
     def properties(self) -> Mapping[str, Any]:

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgebroker.instants import SECOND
-from edgedevices.device import Device, Dialect, FleetPlan, deal
+from edgedevices.device import Device, FleetPlan, deal
+from edgedevices.identity import Dialect
 from edgedevices.message import Form, Message
 from edgedevices.profiles import PROFILES
 from edgedevices.sensors import DAY_S, HOUR_S, MINUTE_S, Episodes, Lag, Streams, Tour, Walk, day_cycle

@@ -61,7 +61,7 @@ def record(
     """Record the traffic of a broker in FILE (.edl): topics, payloads, QoS, RETAIN flags, times, MQTT 5 properties."""
     from edgedevices.access import Access
     from edgedevices.address import Address
-    from edgedevices.device import Dialect
+    from edgedevices.identity import Dialect
     from edgedevices.traffic.recorder import Recorder, Wanted
 
     with one_line():
@@ -120,7 +120,7 @@ def replay_recording(
     """Play a recording to one broker, print the summary, exit. Raises DeviceError."""
     from edgedevices.access import Access
     from edgedevices.address import Address
-    from edgedevices.device import Dialect
+    from edgedevices.identity import Dialect
     from edgedevices.ledger import Ledger
     from edgedevices.progress import progress_for
     from edgedevices.traffic.playback import Manner, Playback

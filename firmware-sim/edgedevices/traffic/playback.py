@@ -13,11 +13,11 @@ from typing import Any, Final
 from edgebroker.instants import SECOND, Duration
 from edgedevices.access import ANYONE, Access
 from edgedevices.address import Address
-from edgedevices.device import Dialect
 from edgedevices.errors import BrokerUnreachable
+from edgedevices.identity import Dialect, Identity
 from edgedevices.interrupt import all_or, signals
 from edgedevices.ledger import Ledger
-from edgedevices.line import Identity, Line
+from edgedevices.line import Line
 from edgedevices.message import Form, Message
 from edgedevices.progress import Progress
 from edgedevices.topictext import is_publishable

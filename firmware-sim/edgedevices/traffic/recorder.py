@@ -22,8 +22,8 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from edgedevices.access import Access
 from edgedevices.address import Address
 from edgedevices.call import Call, CallFailed
-from edgedevices.device import Dialect
 from edgedevices.errors import BrokerUnreachable, InputInvalid
+from edgedevices.identity import Dialect
 from edgedevices.interrupt import signals
 
 from .heard import Heard, written

@@ -1,0 +1,66 @@
+"""What badly made devices do to a broker, and to themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+from typing import Final
+
+from edgebroker.instants import HOUR, Duration, Instant
+
+GARBAGE_BYTES: Final = (16, 256)
+"""Of a payload: 16 random bytes are like no others, so that an audit can tell them apart."""
+JUMP_US: Final = (-12 * HOUR, 12 * HOUR)
+"""A clock that was set by hand, or by a time zone."""
+
+
+class Prank(Enum):
+    """What they do."""
+
+    CLOCK_JUMP = "clock-jump"
+    """The device's own clock, and with it `clock_s` in its messages, jumps by up to twelve hours."""
+    DUPLICATE_ID = "duplicate-id"
+    """It connects with the client identifier of the device before it: each throws the other out."""
+    RECONNECT_STORM = "reconnect-storm"
+    """It drops its connection and comes back at once, without any pause, `times` times."""
+    GARBAGE_PAYLOAD = "garbage-payload"
+    """The payload of a message is random bytes."""
+    GARBAGE_PACKET = "garbage-packet"
+    """It writes bytes that are no MQTT; the broker has to end the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mischief:
+    """One bad habit: once, `at_us` after the device's boot, or again and again, `every_us` on average."""
+
+    prank: Prank
+    at_us: Duration | None = None
+    every_us: Duration | None = None
+    times: int = 1
+
+    def first(self, booted: Instant, chance: Random) -> Instant | None:
+        """When it happens first; None: it is no matter of time."""
+        if self.prank is Prank.DUPLICATE_ID:
+            return None
+        return self.next(booted, chance) if self.at_us is None else booted + self.at_us
+
+    def next(self, now: Instant, chance: Random) -> Instant | None:
+        """When it happens next after *now*; None: never again."""
+        return None if self.every_us is None else now + 1 + round(chance.expovariate(1 / self.every_us))
+
+
+BROKEN_PACKETS: Final[tuple[bytes, ...]] = (
+    b"\x00\x00",  # there is no packet type 0
+    b"\x36\x05\x00\x01a\x00\x01",  # PUBLISH with QoS 3
+    b"\x30\xff\xff\xff\xff\x01",  # a remaining length of five bytes
+    b"\x82\x02\x00\x01",  # SUBSCRIBE without a topic filter
+    b"\x30\x04\x00\x09a/",  # a topic that is longer than its packet
+    b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\x00\x00",  # a second CONNECT
+)
+"""Each breaks a rule that no broker may let pass (MQTT 3.1.1 and 5.0)."""
+
+
+def garbage(chance: Random) -> bytes:
+    """A payload that nobody can read."""
+    return b"\xff" + chance.randbytes(chance.randint(*GARBAGE_BYTES))

@@ -1,0 +1,185 @@
+"""The devices of a scenario, built from a seed: same file, same seed and number, same devices to the last byte."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Final
+
+from edgebroker.instants import SECOND, Duration
+from edgedevices.audit import Audit
+from edgedevices.battery import Battery
+from edgedevices.device import Device, FleetPlan, deal
+from edgedevices.identity import Dialect, Identity
+from edgedevices.ledger import Ledger
+from edgedevices.message import Form, Message
+from edgedevices.mischief import Mischief, Prank
+from edgedevices.modem import Modem
+from edgedevices.radio import RadioKind
+from edgedevices.run import Run
+from edgedevices.scenario.scenario import Scenario
+from edgedevices.scenario.sections import MAINS, WIRED, FleetSection
+from edgedevices.session import Full, Session
+from edgedevices.station import Kit, Station, image
+
+LEVELS: Final = "/+/+/+"
+"""What is below a fleet's name in the topics of its messages; a status is a level deeper."""
+
+CONTROL_PAUSE: Final = SECOND
+"""The control room comes back quickly: what waits for it meanwhile fills its queue in the broker."""
+
+
+class Orders:
+    """What the control room says: each image when its time has come."""
+
+    patient = False
+
+    def __init__(self, due: Sequence[tuple[Duration, Message]]) -> None:
+        self._due = sorted(due, key=lambda one: one[0])
+
+    @property
+    def due_us(self) -> Duration | None:
+        """See Source."""
+        return self._due[0][0] if self._due else None
+
+    def emit(self) -> Message:
+        """See Source."""
+        return self._due.pop(0)[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Population:
+    """A run of a scenario, ready to begin."""
+
+    run: Run
+    fleets: dict[str, list[Station]]
+
+
+def populate(scenario: Scenario, seed: int, ledger: Ledger, limit: int | None = None) -> Population:
+    """Build everybody. *limit*: so many devices in all, each fleet in its share; as the file says if left out."""
+    terms = scenario.terms
+    audit = Audit() if terms.audit else None
+    counts = _counts(scenario, limit)
+    chance = Random(f"{seed}/{terms.name}/boots")
+    fleets = {
+        fleet.name: _Builder(scenario, fleet, seed, ledger, audit, chance).build(counts[fleet.name])
+        for fleet in scenario.fleets
+    }
+    stations = [station for fleet in fleets.values() for station in fleet]
+    control = _control(scenario, seed, audit) if audit is not None or scenario.updates else None
+    return Population(Run(stations, ledger, terms.drain, terms.ramp, control, audit), fleets)
+
+
+def _counts(scenario: Scenario, limit: int | None) -> Counter[str]:
+    if limit is None:
+        return Counter({fleet.name: fleet.devices for fleet in scenario.fleets})
+    shares = [float(fleet.devices) for fleet in scenario.fleets]
+    return Counter(deal(limit, [fleet.name for fleet in scenario.fleets], shares, Random(0)))
+
+
+class _Builder:
+    """Builds the devices of one fleet."""
+
+    def __init__(
+        self, scenario: Scenario, fleet: FleetSection, seed: int, ledger: Ledger, audit: Audit | None, chance: Random
+    ) -> None:
+        self._scenario = scenario
+        self._fleet = fleet
+        self._seed = f"{seed}/{fleet.name}"
+        self._ledger = ledger
+        self._audit = audit
+        self._chance = chance
+        self._update = next((one for one in scenario.updates if one.fleet == fleet.name), None)
+
+    def build(self, count: int) -> list[Station]:
+        fleet, terms = self._fleet, self._scenario.terms
+        plan = FleetPlan(
+            fleet.profile,
+            count,
+            self._seed,
+            rate=SECOND / fleet.every,
+            forms=tuple(map(Form, fleet.payload)),
+            qos=fleet.qos,
+            dialects=tuple(map(Dialect, fleet.mqtt)),
+            retain=fleet.retain,
+            duration_us=terms.seconds,
+            world_speed=terms.world_speed,
+            prefix=fleet.name,
+        )
+        devices = plan.build()
+        habits = self._habits(count)
+        twins = [any(one.prank is Prank.DUPLICATE_ID for one in mischief) for mischief in habits]
+        return [
+            self._station(device, habits[index], devices[index - 1].name if twins[index] else None)
+            for index, device in enumerate(devices)
+        ]
+
+    def _habits(self, count: int) -> list[list[Mischief]]:
+        habits: list[list[Mischief]] = [[] for _ in range(count)]
+        for number, one in enumerate(self._scenario.mischiefs):
+            if one.fleet == self._fleet.name:
+                chance = Random(f"{self._seed}/mischief/{number}")
+                for index in chance.sample(range(count), round(count * one.percent / 100)):
+                    habits[index].append(one.mischief)
+        return habits
+
+    def _station(self, device: Device, mischief: list[Mischief], twin: str | None) -> Station:
+        fleet, terms = self._fleet, self._scenario.terms
+        radio = RadioKind() if fleet.radio == WIRED else self._scenario.radios[fleet.radio].kind
+        identity = Identity(
+            device.name,
+            device.habits.dialect,
+            f"{device.topic}/status" if fleet.will else None,
+            client_id=twin,
+            lasts=fleet.session == "kept" and twin is None,
+            keep_alive_us=fleet.keep_alive,
+            asks=((f"{fleet.name}/firmware", 1),) if self._update is not None else (),
+        )
+        session = Session(identity, self._ledger, self._audit, fleet.buffer, Full(fleet.buffer_full))
+        kit = Kit(
+            fleet.pace,
+            radio,
+            fleet.batch,
+            starts_online=False,
+            tells=True,
+            update_fails=self._update.fails_percent / 100 if self._update is not None else 0.0,
+        )
+        return Station(
+            device,
+            Modem(session, self._ledger, Random(f"{self._seed}/radio/{device.name}"), radio),
+            kit,
+            Random(f"{self._seed}/station/{device.name}"),
+            self._chance.randint(0, terms.ramp),
+            self._battery(),
+            mischief,
+        )
+
+    def _battery(self) -> Battery | None:
+        if self._fleet.battery == MAINS:
+            return None
+        section = self._scenario.batteries[self._fleet.battery]
+        percent = self._chance.uniform(*section.charge_percent)
+        return Battery(section.kind(self._scenario.terms.world_speed), section.capacity_mah * percent / 100)
+
+
+def _control(scenario: Scenario, seed: int, audit: Audit | None) -> Station:
+    """The control room: hears what every device measures, and sends the images. It has an account of its own."""
+    name = f"{scenario.terms.name}-control"
+    chance = Random(f"{seed}/{name}")
+    orders = [
+        (one.at, replace(_image_message(name, one.fleet, number), raw=image(number + 2, one.image_bytes, chance)))
+        for number, one in enumerate(scenario.updates)
+    ]
+    asks = tuple((f"{fleet.name}{LEVELS}", 2) for fleet in scenario.fleets) if audit is not None else ()
+    ledger = Ledger()
+    session = Session(Identity(name, Dialect.V5, asks=asks), ledger)
+    station = Station(Orders(orders), Modem(session, ledger, chance, pause_most=CONTROL_PAUSE), Kit(), chance)
+    if audit is not None:
+        session.heard = audit.hear
+    return station
+
+
+def _image_message(control: str, fleet: str, number: int) -> Message:
+    return Message(control, number + 1, f"{fleet}/firmware", {}, Form.JSON, qos=1)

@@ -1,0 +1,140 @@
+"""The course of a run, whatever world it is in: gather, run, drain, audit, leave. It ends by itself.
+
+A world wakes stations when they are due and tells them what happens to their connections; several times a second it
+calls `tick`, and wakes everybody when that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Final
+
+from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
+from edgedevices.audit import Audit
+from edgedevices.ledger import Ledger
+from edgedevices.station import Station
+
+TICK: Final = 200 * MILLISECOND
+FIRST_CONNECTION: Final = 30 * SECOND
+"""Who is not connected for the first time by then, counted from the last boot, will not come."""
+GOODBYE: Final = 15 * SECOND
+"""For DISCONNECT and the wiping of 3.1.1 sessions; 5,000 devices need four."""
+
+
+class Stage(Enum):
+    """How far the run is."""
+
+    GATHER = "gather"
+    """The control room subscribes, so that nothing is said before somebody listens."""
+    RUN = "run"
+    DRAIN = "drain"
+    """Nothing more is measured; what was said gets its fate."""
+    AUDIT = "audit"
+    """The control room waits for what was acknowledged."""
+    LEAVE = "leave"
+    OVER = "over"
+
+
+class Run:
+    """Stations with one ledger. *control*: a station that hears everything, for *audit*."""
+
+    def __init__(
+        self,
+        stations: Sequence[Station],
+        ledger: Ledger,
+        drain: Duration,
+        ramp: Duration = 0,
+        control: Station | None = None,
+        audit: Audit | None = None,
+    ) -> None:
+        self.devices = stations
+        self.ledger = ledger
+        self.control = control
+        self.audit = audit
+        self.stage = Stage.GATHER
+        self.interrupted = False
+        self.began_at: Instant = 0
+        """When the first device could boot."""
+        self.ended_at: Instant = 0
+        self._drain = drain
+        self._ramp = ramp
+        self._until: Instant | None = None  # when this stage ends, whatever is still open
+        self._is_hurried = False
+
+    @property
+    def stations(self) -> list[Station]:
+        """Everybody who has a connection."""
+        return [*self.devices, *([self.control] if self.control is not None else [])]
+
+    @property
+    def never_connected(self) -> int:
+        """Devices that the broker never let in."""
+        return sum(not station.session.was_up for station in self.devices)
+
+    def begin(self, now: Instant) -> None:
+        """Everything begins."""
+        self.began_at = now
+        self._until = now + FIRST_CONNECTION
+        if self.control is not None:
+            self.control.begin(now)
+
+    def interrupt(self) -> None:
+        """Stop producing, wait for acknowledgements, leave. Said twice: stop waiting too."""
+        self._is_hurried = self.interrupted
+        self.interrupted = True
+
+    def tick(self, now: Instant) -> bool:
+        """Go on to the next stage if its time has come: then everybody is to be woken."""
+        before = self.stage
+        _STAGES[self.stage](self, now)
+        return self.stage is not before
+
+    def _enter(self, stage: Stage, until: Instant | None, now: Instant) -> None:
+        self.stage, self._until = stage, until
+        if stage is Stage.OVER:
+            self.ended_at = now
+
+    def _is_late(self, now: Instant) -> bool:
+        return self._until is not None and now >= self._until
+
+    def _gather(self, now: Instant) -> None:
+        control = self.control
+        if control is None or control.session.asked or self._is_late(now) or self.interrupted:
+            self.began_at = now
+            self._enter(Stage.RUN, None, now)
+            for station in self.devices:
+                station.begin(now)
+
+    def _run(self, now: Instant) -> None:
+        late = now >= self.began_at + self._ramp + FIRST_CONNECTION
+        if self.interrupted or all(one.has_ended or (late and not one.has_begun) for one in self.devices):
+            for station in self.devices:
+                station.stop()
+            self._enter(Stage.DRAIN, now + self._drain, now)
+
+    def _wait(self, now: Instant) -> None:
+        """For acknowledgements."""
+        if self._is_hurried or self._is_late(now) or all(station.is_drained for station in self.devices):
+            self._enter(Stage.AUDIT, now + self._drain, now)
+
+    def _listen(self, now: Instant) -> None:
+        """For what was acknowledged."""
+        if self._is_hurried or self._is_late(now) or self.audit is None or not self.audit.missing:
+            for station in self.stations:
+                station.give_up("not acknowledged in time")
+            self._enter(Stage.LEAVE, now + GOODBYE, now)
+
+    def _leave(self, now: Instant) -> None:
+        if self._is_late(now) or all(station.is_over for station in self.stations):
+            self._enter(Stage.OVER, None, now)
+
+
+_STAGES: Final[dict[Stage, Callable[[Run, Instant], None]]] = {
+    Stage.GATHER: Run._gather,
+    Stage.RUN: Run._run,
+    Stage.DRAIN: Run._wait,
+    Stage.AUDIT: Run._listen,
+    Stage.LEAVE: Run._leave,
+    Stage.OVER: lambda run, now: None,
+}

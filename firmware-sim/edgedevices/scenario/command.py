@@ -1,0 +1,154 @@
+"""`edgedevices run` and `edgedevices check`: a scenario, against a real broker or inside the simulated world."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, replace
+from itertools import cycle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgebroker.instants import SECOND
+from edgedevices.options import EXIT_FAILED, EXIT_IMPOSSIBLE, duration, journal_file, microseconds, one_line
+
+if TYPE_CHECKING:
+    from edgebroker.world.settings import SettingsRefused
+    from edgedevices.population import Population
+    from edgedevices.scenario.scenario import Scenario
+
+
+@click.command("run")
+@click.argument("file", metavar="SCENARIO", type=click.Path(path_type=Path))
+@click.option(
+    "--to",
+    "brokers",
+    multiple=True,
+    default=("127.0.0.1:1883",),
+    show_default=True,
+    metavar="HOST:PORT",
+    help="May be repeated: then devices are dealt to brokers in turn.",
+)
+@click.option("--audit-at", metavar="HOST:PORT", help="Where the auditor subscribes [default: the first broker].")
+@click.option("--devices", type=click.IntRange(1, 100_000), help="So many in all, each fleet in its share.")
+@click.option("--seed", type=click.IntRange(0), help="Same seed, same devices [default: the scenario's].")
+@click.option("--seconds", type=duration, help="How long each device lives [default: the scenario's].")
+@click.option("--simulated", is_flag=True, help="Against a broker on virtual time, in this process.")
+@click.option(
+    "--power-cut", "cuts", type=duration, multiple=True, help="With --simulated: the broker's power fails then."
+)
+@click.option("--journal", type=click.Path(path_type=Path), help="Write one JSON line per message to this file.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
+@click.option("--progress/--no-progress", default=None, help="Show progress on stderr [default: on a terminal].")
+def run(
+    file: Path, brokers: tuple[str, ...], audit_at: str | None, devices: int | None, seed: int | None,
+    seconds: float | None, simulated: bool, cuts: tuple[float, ...], journal: Path | None, as_json: bool,
+    progress: bool | None,
+) -> None:  # fmt: skip
+    """Run the fleets of a SCENARIO, and check that nothing is lost.
+
+    Exit code 0: everything acknowledged arrived, QoS 2 once; 1: something did not, was not acknowledged in time, or a
+    device never got a connection; 2: wrong usage, a scenario that cannot be run, or no broker.
+    """
+    from edgedevices.ledger import Ledger
+    from edgedevices.population import populate
+    from edgedevices.summary import in_words, is_kept, summary_of
+
+    if cuts and not simulated:
+        raise click.UsageError("--power-cut needs --simulated; a real broker has a power of its own")
+    scenario = _read(file)
+    length = microseconds(seconds)
+    if length is not None:
+        scenario = replace(scenario, terms=replace(scenario.terms, seconds=length))
+    seed = scenario.terms.seed if seed is None else seed
+    with one_line(), journal_file(journal) as written:
+        population = populate(scenario, seed, Ledger(written), devices)
+        about: dict[str, Any] = {"scenario": scenario.terms.name, "seed": seed}
+        if simulated:
+            about |= _simulate(population, seed, cuts)
+        else:
+            about |= _live(population, brokers, audit_at, progress)
+    summary = {**about, **summary_of(population), "cost": _cost()}
+    click.echo(json.dumps(summary) if as_json else in_words(summary))
+    sys.exit(0 if is_kept(summary) else EXIT_FAILED)
+
+
+def _simulate(population: Population, seed: int, cuts: tuple[float, ...]) -> dict[str, Any]:
+    from edgedevices.simulated import Sky
+
+    sky = Sky(population.run, seed, [round(at * SECOND) for at in cuts])
+    sky.live()
+    return {"broker": "simulated", "hash": sky.broker.digest}
+
+
+def _live(
+    population: Population, brokers: tuple[str, ...], audit_at: str | None, progress: bool | None
+) -> dict[str, Any]:
+    from edgedevices.address import Address
+    from edgedevices.descriptors import allow
+    from edgedevices.errors import BrokerUnreachable
+    from edgedevices.progress import progress_for
+    from edgedevices.sockets import Sockets
+
+    course = population.run
+    addresses = [Address.parse(broker) for broker in brokers]
+    auditor = addresses[0] if audit_at is None else Address.parse(audit_at)
+    allow(len(course.stations))
+    for address in {*addresses, auditor}:
+        address.check_reachable()
+    places = [address.endpoint() for address in addresses]
+    endpoints = {station.name: place for station, place in zip(course.devices, cycle(places), strict=False)}
+    if course.control is not None:
+        endpoints[course.control.name] = auditor.endpoint()
+    shown = progress_for(progress)
+    try:
+        Sockets(course, endpoints, lambda seconds: shown.show(course.ledger, len(course.devices), seconds)).live()
+    finally:
+        shown.close()
+    if course.never_connected == len(course.devices) and not course.interrupted:
+        raise BrokerUnreachable(f"no connection to {addresses[0]}: {course.devices[0].modem.last_refusal}")
+    return {"broker": ", ".join(map(str, addresses))}
+
+
+def _cost() -> dict[str, Any]:
+    """What this process took: seconds of processor time, and MiB of memory at most."""
+    import resource
+
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return {"cpu_s": round(used.ru_utime + used.ru_stime, 2), "memory_mib": used.ru_maxrss >> 10}
+
+
+@click.command("check")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def check(file: Path, as_json: bool) -> None:
+    """Check a scenario FILE: exit code 0 if it could be run, 2 if not, with every problem at its line."""
+    scenario = _read(file, as_json)
+    if as_json:
+        fleets = {fleet.name: fleet.devices for fleet in scenario.fleets}
+        click.echo(json.dumps({"ok": True, "file": str(file), "scenario": scenario.terms.name, "fleets": fleets}))
+    else:
+        click.echo(f"{file}: OK")
+        click.echo(scenario.described())
+
+
+def _read(file: Path, as_json: bool = False) -> Scenario:
+    """The scenario of *file*; or all that is wrong with it, and the end of the process with exit code 2."""
+    from edgebroker.world.settings import SettingsRefused
+    from edgedevices.scenario.scenario import load_scenario
+
+    try:
+        return load_scenario(file)
+    except SettingsRefused as refused:
+        _refuse(file, refused, as_json)
+        sys.exit(EXIT_IMPOSSIBLE)
+
+
+def _refuse(file: Path, refused: SettingsRefused, as_json: bool) -> None:
+    if as_json:
+        problems = [asdict(problem) for problem in refused.problems]
+        click.echo(json.dumps({"ok": False, "file": str(file), "problems": problems}))
+    else:
+        click.echo(str(refused), err=True)

@@ -1,0 +1,112 @@
+"""A scenario: what a file says, with every name in it found. Everything that is wrong is told, each at its line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from edgebroker.world.settings.problems import Problem, SettingsRefused
+from edgebroker.world.settings.reading import read, text_of
+from edgebroker.world.tomllines import KeyLines
+from edgedevices.scenario.sections import (
+    MAINS,
+    SECTIONS,
+    WIRED,
+    BatterySection,
+    FleetSection,
+    MischiefSection,
+    RadioSection,
+    ScenarioSection,
+    UpdateSection,
+)
+
+Named: TypeAlias = FleetSection | RadioSection | BatterySection
+Where: TypeAlias = tuple[str, int, str]
+"""(section, index of the table, key)."""
+
+REFERENCES: Final = (
+    ("fleet", "radio", "radio", WIRED),
+    ("fleet", "battery", "battery", MAINS),
+    ("update", "fleet", "fleet", ""),
+    ("mischief", "fleet", "fleet", ""),
+)
+"""(section, key, the section whose names it may have, what else it may be)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """The sections of one file; names are unique and lead somewhere."""
+
+    terms: ScenarioSection
+    fleets: tuple[FleetSection, ...]
+    radios: dict[str, RadioSection]
+    batteries: dict[str, BatterySection]
+    updates: tuple[UpdateSection, ...] = ()
+    mischiefs: tuple[MischiefSection, ...] = ()
+
+    @property
+    def devices(self) -> int:
+        """In all fleets."""
+        return sum(fleet.devices for fleet in self.fleets)
+
+    def described(self) -> str:
+        """What it says, in a line."""
+        fleets = ", ".join(f"{fleet.devices:,} {fleet.name}" for fleet in self.fleets)
+        return f"{self.terms.name}: {self.devices:,} devices ({fleets})"
+
+
+def load_scenario(path: Path) -> Scenario:
+    """Read a scenario file. Raises SettingsRefused."""
+    return parse_scenario(text_of(path), str(path))
+
+
+def parse_scenario(text: str, file: str) -> Scenario:
+    """A scenario from TOML text. `file` names it in problems. Raises SettingsRefused."""
+    content = read(SECTIONS, text, file, Path())
+    missing = [name for name in ("scenario", "fleet") if name not in content]
+    if missing:
+        raise SettingsRefused([Problem(file, 0, name, "is missing", f"write {_header(name)}") for name in missing])
+    lines = KeyLines.of(text)
+    mistakes = [*_doubled(content), *_astray(content)]
+    if mistakes:
+        problems = [
+            Problem(file, lines.line(*where), f"{where[0]}.{where[2]}", reason, mend)
+            for where, reason, mend in mistakes
+        ]
+        raise SettingsRefused(sorted(problems, key=lambda problem: problem.line))
+    return Scenario(
+        content["scenario"],
+        content["fleet"],
+        {one.name: one for one in content.get("radio", ())},
+        {one.name: one for one in content.get("battery", ())},
+        content.get("update", ()),
+        content.get("mischief", ()),
+    )
+
+
+def _header(name: str) -> str:
+    return f"[[{name}]]" if SECTIONS[name].is_list else f"[{name}]"
+
+
+def _doubled(content: dict[str, tuple[Named, ...]]) -> Iterator[tuple[Where, str, str]]:
+    for section in ("fleet", "radio", "battery"):
+        seen: set[str] = set()
+        for index, one in enumerate(content.get(section, ())):
+            if one.name in seen:
+                yield (section, index, "name"), f'"{one.name}" stands twice', "give each a name of its own"
+            seen.add(one.name)
+
+
+def _astray(content: dict[str, tuple[Named, ...]]) -> Iterator[tuple[Where, str, str]]:
+    for section, name, target, else_ in REFERENCES:
+        known = [one.name for one in content.get(target, ())]
+        for index, one in enumerate(content.get(section, ())):
+            meant = getattr(one, name)
+            if meant not in (*known, else_):
+                words = [*known, *([else_] if else_ else [])]
+                nearest = get_close_matches(meant, words, n=1)
+                mend = f'did you mean "{nearest[0]}"?' if nearest else f"there is {', '.join(words) or 'none'}"
+                yield (section, index, name), f'"{meant}" is no [[{target}]]', mend

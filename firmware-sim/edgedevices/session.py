@@ -1,0 +1,359 @@
+"""The client's side of an MQTT session, without I/O: bytes in, bytes out, and what every message comes to.
+
+A session outlives its connections, if it lasts: what was not acknowledged is sent again in order, with the packet
+identifiers it had (MQTT 5.0 section 4.4); if the broker has lost the session, as if for the first time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Final
+
+from edgebridge.wire.decode import decode_packet
+from edgebridge.wire.dialect import V5, V311
+from edgebridge.wire.encode import encode_packet
+from edgebridge.wire.framing import Framer
+from edgebridge.wire.packets import (
+    ConnAck,
+    Connect,
+    Disconnect,
+    Packet,
+    PingReq,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    SubAck,
+    Subscribe,
+    SubscriptionOption,
+    Will,
+)
+from edgebridge.wire.properties import Properties, Property, number
+from edgebridge.wire.reasons import FAILURE, ReasonCode
+from edgebroker.instants import SECOND, Instant
+from edgebroker.limits import MIB
+from edgedevices.audit import Audit
+from edgedevices.identity import SESSION_EXPIRY_S, Dialect, Identity
+from edgedevices.ledger import Ledger
+from edgedevices.message import Message
+
+WINDOW: Final = 16
+"""Unacknowledged messages at most; Mosquitto takes 20 and disconnects who exceeds them."""
+WAITING_MAX: Final = 1_000
+"""A device at 5 messages a second bridges 200 s without a broker."""
+PACKET_BYTES_MAX: Final = 1 * MIB
+"""What a device of this size takes from a broker in one packet."""
+WIRE: Final = {Dialect.V311: V311, Dialect.V5: V5}
+
+
+class Full(Enum):
+    """Which message goes when no more may wait."""
+
+    NEWEST = "drop-newest"
+    OLDEST = "drop-oldest"
+
+
+@dataclass(slots=True)
+class Unfinished:
+    """A QoS 1 or 2 message on its way; `released`: PUBREC came, and PUBREL was answered."""
+
+    message: Message
+    payload: bytes
+    released: bool = False
+
+
+class Session:
+    """One device's session. `connect` begins a connection, `lost` ends it; `take` gives what is to be written.
+
+    heard: called with every PUBLISH that arrives, if it is not of QoS 2 and came before.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        ledger: Ledger,
+        audit: Audit | None = None,
+        waiting_max: int = WAITING_MAX,
+        full: Full = Full.NEWEST,
+        heard: Callable[[Publish], None] = lambda publish: None,
+    ) -> None:
+        self.identity = identity
+        self.waiting: deque[Message] = deque()
+        self.unfinished: dict[int, Unfinished] = {}
+        self.is_up = False
+        """Whether the broker has accepted this connection."""
+        self.was_up = False
+        """Whether it ever accepted one."""
+        self.is_clean = False
+        """Whether the broker holds nothing of us, as far as we know."""
+        self.refusal = ""
+        """Why the broker has refused this connection, or ended it with a word; empty if it has not."""
+        self.asked = False
+        """Whether everything subscribed to was answered in this session."""
+        self._ledger = ledger
+        self._audit = audit
+        self._waiting_max = waiting_max
+        self._full = full
+        self.heard = heard
+        self._wire = WIRE[identity.dialect]
+        self._window = WINDOW
+        self._last_id = 0
+        self._received: set[int] = set()  # QoS 2 identifiers of what arrived and was not released
+        self._unwritten: deque[Message] = deque()  # QoS 0 that the system has not taken yet
+        self._out = bytearray()
+        self._framer = Framer(PACKET_BYTES_MAX)
+        self._wiping = False
+        self._signed_off = False
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether every message offered has its fate."""
+        return not (self.waiting or self.unfinished or self._unwritten)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether less than a window's worth of messages is waiting."""
+        return len(self.waiting) < WINDOW
+
+    def offer(self, message: Message) -> None:
+        """Send *message* as soon as possible, after everything offered before."""
+        self._ledger.publish(message)
+        if len(self.waiting) >= self._waiting_max:
+            victim = message if self._full is Full.NEWEST else self.waiting.popleft()
+            self._ledger.fail(victim, "backlog full")
+            if victim is message:
+                return
+        self.waiting.append(message)
+
+    def sign_off(self) -> None:
+        """Say "offline" as the last message; a clean disconnect would leave "online" behind."""
+        if self.identity.status_topic is not None and self.was_up and not self._signed_off:
+            self._signed_off = True
+            self.offer(self.identity.status("offline"))
+
+    def connect(self, wiping: bool = False) -> None:
+        """Begin a connection: CONNECT. *wiping*: only to make the broker forget the session, whatever it holds."""
+        identity = self.identity
+        self._framer = Framer(PACKET_BYTES_MAX)
+        self._out.clear()
+        self.refusal, self._wiping = "", wiping
+        properties: Properties = {}
+        lasts = identity.lasts and not wiping
+        if lasts and identity.dialect is Dialect.V5:
+            properties[Property.SESSION_EXPIRY_INTERVAL] = SESSION_EXPIRY_S
+        clean = not lasts or (identity.dialect is Dialect.V5 and not self.was_up)
+        self._write(
+            Connect(
+                identity.client_id or identity.device,
+                clean,
+                identity.keep_alive_us // SECOND,
+                will=None if wiping else self._will(),
+                properties=properties,
+                dialect=self._wire,
+            )
+        )
+
+    def receive(self, chunk: bytes, now: Instant) -> None:
+        """Bytes from the broker. Raises edgebridge.wire.errors.ProtocolError; the connection is of no use then."""
+        self._framer.feed(chunk)
+        while (frame := self._framer.next_frame()) is not None:
+            packet = decode_packet(*frame, self._wire)
+            handle = _HANDLERS.get(type(packet))
+            if handle is not None:
+                handle(self, packet)
+        self.pump(now)
+
+    def pump(self, now: Instant) -> None:
+        """Send what the window allows."""
+        while self.is_up and not self._wiping and self.waiting and len(self.unfinished) < self._window:
+            self._publish(self.waiting.popleft(), now)
+
+    def take(self) -> bytes:
+        """What is to be written now; empty if nothing is."""
+        out = bytes(self._out)
+        self._out.clear()
+        return out
+
+    def written(self) -> None:
+        """The system has taken everything that `take` gave: QoS 0 can be no safer."""
+        while self._unwritten:
+            self._ledger.send(self._unwritten.popleft())
+
+    def ping(self) -> None:
+        """Ask the broker for a sign of life."""
+        self._write(PingReq())
+
+    def disconnect(self, forget: bool) -> None:
+        """Say good-bye. *forget*: the broker need not keep the session; in 3.1.1 only a wiping connection says so."""
+        properties: Properties = {}
+        if self.identity.dialect is Dialect.V5 and forget:
+            properties[Property.SESSION_EXPIRY_INTERVAL] = 0
+            self.is_clean = True
+        self._write(Disconnect(properties=properties))
+
+    def lost(self, cause: str = "connection lost") -> None:
+        """The connection is over."""
+        self.is_up = False
+        self._out.clear()
+        while self._unwritten:
+            self._ledger.fail(self._unwritten.popleft(), cause)
+
+    def give_up(self, cause: str) -> None:
+        """Book every message whose fate is open as failed; an acknowledgement that comes later is not counted."""
+        for message in (*self._unwritten, *(one.message for one in self.unfinished.values()), *self.waiting):
+            self._ledger.fail(message, cause)
+        self._unwritten.clear()
+        self.unfinished.clear()
+        self.waiting.clear()
+
+    def _will(self) -> Will | None:
+        if self.identity.status_topic is None:
+            return None
+        message = self.identity.status("offline")
+        return Will(message.topic, message.payload(), message.qos, message.retain)
+
+    def _publish(self, message: Message, now: Instant) -> None:
+        payload = message.payload()
+        message = replace(message, sent_us=now)
+        self._ledger.payload_bytes += len(payload)
+        if self._audit is not None:
+            self._audit.say(message, payload)
+        if message.qos:
+            packet_id = self._next_id()
+            self.unfinished[packet_id] = Unfinished(message, payload)
+        else:
+            packet_id = 0
+            self._unwritten.append(message)
+        self._write(Publish(message.topic, payload, message.qos, message.retain, packet_id=packet_id))
+
+    def _next_id(self) -> int:
+        while True:
+            self._last_id = self._last_id % 65_535 + 1
+            if self._last_id not in self.unfinished:
+                return self._last_id
+
+    def _write(self, packet: Packet) -> None:
+        self._out += encode_packet(packet, self._wire)
+
+    # -- what arrives -------------------------------------------------------------------------------------------
+
+    def _on_connack(self, connack: ConnAck) -> None:
+        if connack.reason:
+            self.refusal = f"refused: {_words(connack.reason)}"
+            return
+        self.is_up = True
+        if self._wiping:
+            self.is_clean = True
+            return
+        self.is_clean = not self.identity.lasts
+        self._window = min(WINDOW, number(connack.properties, Property.RECEIVE_MAXIMUM, WINDOW))
+        if connack.session_present:
+            self._resume()
+        else:
+            self._begin_again()
+        self.was_up = True
+        if self.identity.status_topic is not None and not self._signed_off:
+            birth = self.identity.status("online")
+            self._ledger.publish(birth)
+            self.waiting.appendleft(birth)
+
+    def _resume(self) -> None:
+        """Send again what was not acknowledged (MQTT-4.4.0-1), in the order in which it was sent (MQTT-4.6.0-1)."""
+        for packet_id, one in self.unfinished.items():
+            if one.released:
+                self._write(PubRel(packet_id))
+            else:
+                message = one.message
+                self._write(Publish(message.topic, one.payload, message.qos, message.retain, True, packet_id))
+        if not self.asked:
+            self._ask()
+
+    def _begin_again(self) -> None:
+        """The broker knows nothing of us: what was not acknowledged is sent once more, and may so arrive twice."""
+        self._received.clear()
+        repeated = [one.message for one in self.unfinished.values()]
+        if self._audit is not None:
+            for one in self.unfinished.values():
+                self._audit.allow_twice(one.payload)
+        self.unfinished.clear()
+        self.waiting.extendleft(reversed(repeated))
+        self._ask()
+
+    def _ask(self) -> None:
+        self.asked = not self.identity.asks
+        if self.identity.asks:
+            options = [SubscriptionOption(text, qos) for text, qos in self.identity.asks]
+            self._write(Subscribe(self._next_id(), options))
+
+    def _on_suback(self, suback: SubAck) -> None:
+        refused = [
+            text for (text, _), reason in zip(self.identity.asks, suback.reasons, strict=False) if reason >= FAILURE
+        ]
+        if refused:
+            self.refusal = f"may not subscribe to {refused[0]}"
+        self.asked = not refused
+
+    def _on_puback(self, ack: PubAck | PubComp) -> None:
+        self._settle(ack.packet_id, ack.reason)
+
+    def _on_pubcomp(self, ack: PubComp) -> None:
+        # No error after a reconnect: the broker had let go of the identifier already (MQTT 5.0 section 3.7.2.1).
+        self._settle(ack.packet_id, ReasonCode.SUCCESS)
+
+    def _on_pubrec(self, ack: PubRec) -> None:
+        one = self.unfinished.get(ack.packet_id)
+        if one is not None and ack.reason >= FAILURE:
+            self._settle(ack.packet_id, ack.reason)
+            return
+        if one is not None:
+            one.released = True
+        self._write(PubRel(ack.packet_id))
+
+    def _settle(self, packet_id: int, reason: ReasonCode) -> None:
+        one = self.unfinished.pop(packet_id, None)
+        if one is None:
+            return
+        if reason >= FAILURE:
+            self._ledger.fail(one.message, f"refused: {_words(reason)}")
+            return
+        self._ledger.acknowledge(one.message)
+        if self._audit is not None:
+            self._audit.owe(one.payload)
+
+    def _on_publish(self, publish: Publish) -> None:
+        packet_id = publish.packet_id
+        if publish.qos < 2 or packet_id not in self._received:
+            self.heard(publish)
+        if publish.qos == 1:
+            self._write(PubAck(packet_id))
+        elif publish.qos == 2:
+            self._received.add(packet_id)
+            self._write(PubRec(packet_id))
+
+    def _on_pubrel(self, pubrel: PubRel) -> None:
+        self._received.discard(pubrel.packet_id)
+        self._write(PubComp(pubrel.packet_id))
+
+    def _on_disconnect(self, disconnect: Disconnect) -> None:
+        self.refusal = _words(disconnect.reason)
+
+
+def _words(reason: ReasonCode) -> str:
+    return reason.name.replace("_", " ").capitalize()
+
+
+_HANDLERS: Final[dict[type[Packet], Callable[[Session, Any], None]]] = {
+    ConnAck: Session._on_connack,
+    Publish: Session._on_publish,
+    PubAck: Session._on_puback,
+    PubRec: Session._on_pubrec,
+    PubRel: Session._on_pubrel,
+    PubComp: Session._on_pubcomp,
+    SubAck: Session._on_suback,
+    Disconnect: Session._on_disconnect,
+}
+"""What a broker may say to a device; PINGRESP needs no answer: that anything came is noted by the modem."""

@@ -1,0 +1,123 @@
+"""The simulated world: the same stations against the same broker, on virtual time. One seed, one run, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from edgebridge.frontend.terms import Terms
+from edgebroker.instants import MILLISECOND, Duration, Instant
+from edgebroker.limits import KIB, MIB
+from edgebroker.simworld.network import Line, SimulatedBroker
+from edgebroker.simworld.simulation import Simulation
+from edgebroker.simworld.store import SimulatedStore
+from edgebroker.storage.journal.options import JournalOptions
+from edgedevices.modem import Order
+from edgedevices.run import TICK, Run, Stage
+from edgedevices.station import Station
+
+ROUND_TRIP: Final = 2 * MILLISECOND
+"""As long as a connection takes to be made, or its end to be seen."""
+OFF: Final = 500 * MILLISECOND
+"""How long the broker lies there after its power failed."""
+OPTIONS: Final = JournalOptions(segment_bytes=256 * KIB, snapshot_min_bytes=256 * KIB, bytes_max=256 * MIB)
+
+
+class Sky:
+    """Lives through a run. *cuts*: when the broker's power fails, counted from the beginning."""
+
+    def __init__(self, run: Run, seed: int, cuts: Sequence[Duration] = (), terms: Terms | None = None) -> None:
+        self.simulation = Simulation(seed)
+        self.broker = SimulatedBroker(self.simulation, terms, store=SimulatedStore(self.simulation, OPTIONS))
+        self._run = run
+        self._cuts = cuts
+        self._planned: dict[Station, Instant] = {}
+        self._lines: dict[Station, Line] = {}
+        self._dialling: dict[Station, int] = {}  # the attempt that counts
+        self._attempts = 0
+
+    def live(self) -> None:
+        """The whole run, until it is over."""
+        simulation, run = self.simulation, self._run
+        run.begin(simulation.now)
+        for at in self._cuts:
+            simulation.at(at, self.broker.fall)
+            simulation.at(at + OFF, self.broker.rise)
+        self._wake_all()
+        simulation.at(TICK, self._tick)
+        simulation.run_while(lambda: run.stage is not Stage.OVER)
+
+    def _tick(self) -> None:
+        if self._run.tick(self.simulation.now):
+            self._wake_all()
+        self.simulation.after(TICK, self._tick)
+
+    def _wake_all(self) -> None:
+        for station in self._run.stations:
+            station.wake(self.simulation.now)
+            self._serve(station)
+
+    def _fire(self, station: Station, planned: Instant) -> None:
+        if self._planned.get(station) == planned:
+            del self._planned[station]
+            station.wake(self.simulation.now)
+            self._serve(station)
+
+    def _serve(self, station: Station) -> None:
+        """Do what *station* wants, until it wants nothing more, and plan when it is due."""
+        while effects := station.take():
+            for effect in effects:
+                line = self._lines.get(station)
+                if effect is Order.DIAL:
+                    self._attempts += 1
+                    self._dialling[station] = self._attempts
+                    self.simulation.after(ROUND_TRIP, partial(self._dialled, station, self._attempts))
+                elif effect is Order.CUT and line is None:
+                    self._dialling.pop(station, None)
+                elif line is None:
+                    continue  # the connection has just failed
+                elif effect is Order.CUT:
+                    del self._lines[station]
+                    line.cut()
+                elif effect is Order.HANG_UP:
+                    line.leave()
+                    self.simulation.after(ROUND_TRIP, partial(self._ended, station, line))
+                else:
+                    line.write(effect)
+                    station.written(self.simulation.now)
+        due = station.due
+        if due is None:
+            self._planned.pop(station, None)
+        elif due != self._planned.get(station):
+            self._planned[station] = due
+            self.simulation.at(due, partial(self._fire, station, due))
+
+    def _dialled(self, station: Station, attempt: int) -> None:
+        if self._dialling.get(station) != attempt:
+            return  # given up meanwhile
+        del self._dialling[station]
+        if self.broker.is_off:
+            station.ended("Connection refused", self.simulation.now)
+        else:
+            holder: list[Line] = []
+            line = self.broker.connect(
+                station.name,
+                lambda chunk: self._read(station, holder[0], chunk),
+                lambda: self._ended(station, holder[0]),
+            )
+            holder.append(line)
+            self._lines[station] = line
+            station.opened(self.simulation.now)
+        self._serve(station)
+
+    def _read(self, station: Station, line: Line, chunk: bytes) -> None:
+        if self._lines.get(station) is line:
+            station.received(chunk, self.simulation.now)
+            self._serve(station)
+
+    def _ended(self, station: Station, line: Line) -> None:
+        if self._lines.get(station) is line:
+            del self._lines[station]
+            station.ended("connection lost", self.simulation.now)
+            self._serve(station)

@@ -1,0 +1,108 @@
+"""What a run of a scenario came to: as plain data, and as a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+from edgebroker.instants import SECOND
+from edgedevices.population import Population
+from edgedevices.station import Station
+
+UNKEPT: Final = "not acknowledged in time"
+"""The one cause of failure that is the broker's; others are what the scenario asked for."""
+
+
+def summary_of(population: Population) -> dict[str, Any]:
+    """The account of a run that is over."""
+    run = population.run
+    return {
+        "seconds": round((run.ended_at - run.began_at) / SECOND, 3),
+        "interrupted": run.interrupted,
+        "devices": len(run.devices),
+        "never_connected": run.never_connected,
+        **run.ledger.summary(),
+        "fleets": {name: _fleet(stations) for name, stations in population.fleets.items()},
+        "audit": run.audit.summary() if run.audit is not None else None,
+    }
+
+
+def _fleet(stations: Sequence[Station]) -> dict[str, Any]:
+    pranks = sum((station.pranks for station in stations), Counter())
+    return {
+        "devices": len(stations),
+        "connections": sum(station.modem.connections for station in stations),
+        "boots": sum(station.boots for station in stations),
+        "updated": sum(station.firmware.version > 1 for station in stations),
+        "updates_failed": sum(station.updates_failed for station in stations),
+        "empty": sum(station.is_gone for station in stations),
+        "bytes_up": sum(station.modem.up.octets for station in stations),
+        "bytes_down": sum(station.modem.down.octets for station in stations),
+        "airtime_s": round(sum(station.modem.up.airtime_us for station in stations) / SECOND, 3),
+        "mischief": {prank.value: number for prank, number in sorted(pranks.items(), key=lambda one: one[0].value)},
+    }
+
+
+def is_kept(summary: dict[str, Any]) -> bool:
+    """Whether the broker kept its promises: everything taken, everything delivered, QoS 2 once."""
+    audit = summary["audit"] or {"missing": 0, "doubled": 0}
+    unkept = summary["failures"].get(UNKEPT, 0)
+    return not (unkept or summary["never_connected"] or audit["missing"] or audit["doubled"])
+
+
+def in_words(summary: dict[str, Any]) -> str:
+    """The account for people."""
+    rows = [
+        ("devices", f"{summary['devices']:,}", _never(summary)),
+        ("seconds", f"{summary['seconds']:.1f}", "interrupted" if summary["interrupted"] else ""),
+        ("messages published", f"{summary['published']:,}", ""),
+        ("  acknowledged", f"{summary['acknowledged']:,}", "QoS 1 and 2"),
+        ("  sent", f"{summary['sent']:,}", "QoS 0"),
+        ("  failed", f"{summary['failed']:,}", _causes(summary["failures"])),
+        ("connections", f"{summary['connections']:,}", f"{summary['reconnects']:,} of them again"),
+        *((f"  lost, {reason}", f"{number:,}", "") for reason, number in summary["losses"].items()),
+    ]
+    for name, fleet in summary["fleets"].items():
+        rows += _fleet_rows(name, fleet)
+    if summary["audit"] is not None:
+        rows += _audit_rows(summary["audit"])
+    if "cost" in summary:
+        cost = summary["cost"]
+        rows.append(("this process", f"{cost['cpu_s']:.1f} s", f"of one core, {cost['memory_mib']:,} MiB at most"))
+    width = max(len(name) for name, _, _ in rows)
+    most = max(len(number) for _, number, _ in rows)
+    return "\n".join(f"{name:<{width}}  {number:>{most}}  {note}".rstrip() for name, number, note in rows)
+
+
+def _fleet_rows(name: str, fleet: dict[str, Any]) -> list[tuple[str, str, str]]:
+    rows = [
+        (f"fleet {name}", f"{fleet['devices']:,}", f"devices, booted {fleet['boots']:,} times"),
+        ("  bytes on air, up", f"{fleet['bytes_up']:,}", f"{fleet['airtime_s']:,} s" if fleet["airtime_s"] else ""),
+        ("  bytes on air, down", f"{fleet['bytes_down']:,}", ""),
+    ]
+    if fleet["empty"]:
+        rows.append(("  batteries empty", f"{fleet['empty']:,}", "these devices are gone"))
+    if fleet["updated"] or fleet["updates_failed"]:
+        rows.append(("  updated", f"{fleet['updated']:,}", f"{fleet['updates_failed']:,} updates failed"))
+    rows += [(f"  {prank}", f"{number:,}", "") for prank, number in fleet["mischief"].items()]
+    return rows
+
+
+def _audit_rows(audit: dict[str, Any]) -> list[tuple[str, str, str]]:
+    return [
+        ("audit: acknowledged", f"{audit['acknowledged']:,}", ""),
+        ("  heard", f"{audit['heard']:,}", "all QoS"),
+        ("  missing", f"{audit['missing']:,}", ", ".join(audit["first_missing"])),
+        ("  doubled at QoS 2", f"{audit['doubled']:,}", ""),
+        ("  repeated, as it may be", f"{audit['repeated']:,}", ""),
+        *([("  from others", f"{audit['foreign']:,}", "")] if audit["foreign"] else []),
+    ]
+
+
+def _never(summary: dict[str, Any]) -> str:
+    return f"{summary['never_connected']:,} never got a connection" if summary["never_connected"] else ""
+
+
+def _causes(failures: dict[str, int]) -> str:
+    return ", ".join(f"{cause}: {number:,}" for cause, number in failures.items())
