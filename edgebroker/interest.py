@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import field
-from hashlib import blake2b
 
 from edgebroker.dataclasses import dataclass
+from edgebroker.digests import blake2b
 from edgebroker.event import Attributes
 from edgebroker.predicate import Predicate
 from edgebroker.topics import TopicFilter

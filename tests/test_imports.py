@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -65,7 +66,7 @@ async def started(gateway):
 
 Gateway.start = started
 with contextlib.suppress(KeyboardInterrupt):
-    serve(Settings.defaults().overridden(port=0, data=Path(sys.argv[1])), Settings.defaults, False)
+    serve(Settings.parse(sys.argv[2], "settings", Path(sys.argv[1])), Settings.defaults, False)
 """
 # What only some settings ask for: users, tokens, certificates, proxies, WebSocket, HTTP, peers, a delivery log, a file;
 # and what only a slip needs, or a command that writes files. Together 5 MiB and 50 ms.
@@ -114,11 +115,20 @@ def test_an_idle_gateway_has_loaded_nothing_that_only_some_settings_ask_for(tmp_
         assert not {name for name in loaded if name.startswith("edgebroker.matching.reference")}
 
 
-def test_a_gateway_without_tls_does_not_hold_openssl(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "overlay", ["", '[overlay]\nport = FREE\ntopology = "topology.toml"'], ids=["alone", "with peers"]
+)
+def test_a_gateway_without_tls_does_not_hold_openssl(tmp_path: Path, overlay: str) -> None:
     """4 MiB. What becomes of links with TLS shows `test_gateways_with_certificates_meet_and_strangers_do_not`."""
-    loaded = set(python(SERVED, str(tmp_path)).split())
+    planned = CliRunner().invoke(main, ["topology", "plan", "--sites", "2", "--gateways", "1,1"])
+    (tmp_path / "topology.toml").write_text(re.sub(r'"gw-..:', '"127.0.0.1:', planned.output))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        overlay = overlay.replace("FREE", str(free.getsockname()[1]))
+    settings = f'[node]\nname = "gw-a1"\n[listener]\nport = 0\n[data]\ndir = "data"\n{overlay}\n'
+    loaded = set(python(SERVED, str(tmp_path), settings).split())
     assert "edgebroker.world.gateway" in loaded
-    assert not {"ssl", "_ssl", "_hashlib"} & loaded
+    assert ("edgebroker.world.peering.membership" in loaded) == bool(overlay)
+    assert not {"ssl", "_ssl", "_hashlib", "difflib"} & loaded
 
 
 def test_a_gateway_makes_no_method_of_a_dataclass_before_it_is_called() -> None:

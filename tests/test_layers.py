@@ -55,6 +55,7 @@ WORLDLY_CALLS = DYNAMIC_IMPORTS | {"open", "print", "input", "exec", "eval", "br
 CALLS_ALLOWED = {("edgebroker.dataclasses", "exec")}
 """Methods of dataclasses are compiled from a source that names fields alone, as the standard library does it."""
 
+STANDARD = sys.stdlib_module_names | {"_sha2"}  # which is in it from Python 3.12 on
 REQUIRED = frozenset({"cbor2", "click", "h11", "wsproto"})
 COMPILING = frozenset({"cpython", "cython", "libc"})
 """What only compiling needs."""
@@ -175,7 +176,7 @@ def complaints_about_imports(found: Import) -> Iterator[str]:
             readable = any(f"{found.imported}.".startswith(f"{name}.") for name in ANALYTICS_READ)
             if not readable and found.imported != "edgebroker":  # the package itself holds the version alone
                 yield f"{found.place}: the analytics import {found.imported}; they may read {', '.join(ANALYTICS_READ)}"
-    elif top in sys.stdlib_module_names:
+    elif top in STANDARD:
         if FLOORS[importer] < WORLDLY_FLOOR and top in WORLDLY:
             yield f"{found.place}: {importer} imports {top}: no I/O, clock or chance below floor {WORLDLY_FLOOR}"
     elif broker and top not in REQUIRED | OPTIONAL | COMPILING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable
 from itertools import islice
 from typing import Final
@@ -28,6 +27,8 @@ class Mistake:
 
 def nearest(name: str, names: Collection[str]) -> str:
     """How to mend a *name* that is none of *names*."""
+    import difflib  # 0.2 MiB that only a slip costs
+
     if close := difflib.get_close_matches(name, names, n=1):
         return f"did you mean {close[0]}?"
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""

@@ -8,10 +8,10 @@ links between their positions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
-from hashlib import sha256
 from typing import Final
 
 from edgebroker.dataclasses import dataclass
+from edgebroker.digests import sha256
 from edgebroker.overlay.address import Address
 from edgebroker.overlay.checks import holders, mistakes, neighbours
 from edgebroker.overlay.dialling import Dial, dial

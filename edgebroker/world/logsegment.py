@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
+from edgebroker.digests import sha256
 from edgebroker.errors import LogDamaged
 from edgebroker.storage.deliverylog.format import (
     BLOCKS_MAX,
@@ -41,7 +41,7 @@ class OpenSegment:
         self.broken = False
         """The file holds part of a block and cannot be written to any more."""
         self.path = unused(folder, f"current-{plain(self.header.boot)}", ".edl.part")
-        self._hash = hashlib.sha256(header)
+        self._hash = sha256(header)
         self._file: BinaryIO = self.path.open("xb", buffering=0)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from edgebroker.overlay.address import Address
+
+if TYPE_CHECKING:
+    import ssl
 
 DIAL_S: Final = 10.0
 """For one address, with TLS: a satellite takes 2 s, and three lost SYNs are repeated within 7 s (RFC 6298)."""
@@ -34,10 +36,10 @@ async def dial(
             await asyncio.wait_for(dialling, patience_s)
         except TimeoutError:
             reasons.append(f"{address}: no answer within {patience_s:g} s")
-        except ssl.SSLCertVerificationError as error:
-            reasons.append(f"{address}: its certificate is not accepted: {error.verify_message}")
         except (OSError, UnicodeError) as error:
-            reasons.append(f"{address}: {reason_of(error)}")
+            unverified = getattr(error, "verify_message", "")  # of ssl's errors, which are not imported without TLS
+            reason = f"its certificate is not accepted: {unverified}" if unverified else reason_of(error)
+            reasons.append(f"{address}: {reason}")
         else:
             return
     raise NoAnswer("; ".join(reasons) or "the topology has no address for it")
@@ -45,8 +47,8 @@ async def dial(
 
 def reason_of(error: Exception) -> str:
     """Why a connection came to nothing, or ended, in words."""
-    if isinstance(error, ssl.SSLError):
-        return f"TLS: {(error.reason or str(error)).replace('_', ' ').lower()}"
+    if type(error).__module__ == "ssl":
+        return f"TLS: {(getattr(error, 'reason', None) or str(error)).replace('_', ' ').lower()}"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from edgebroker.limits import KIB
 from edgebroker.overlay.address import Address
-from edgebroker.world.doors.tls import certificate_of
 from edgebroker.world.reactor import clock
 
 if TYPE_CHECKING:
@@ -51,8 +50,12 @@ class Line(asyncio.Protocol):
         if name := transport.get_extra_info("peername"):
             self.address = str(Address(*name[:2]))
         self.transport.set_write_buffer_limits(high=WRITE_BYTES)
-        shown = transport.get_extra_info("peercert")
-        self._host.came(self, certificate_of(shown).common_name if shown else None)
+        name = None
+        if shown := transport.get_extra_info("peercert"):
+            from edgebroker.world.doors.tls import certificate_of  # OpenSSL: 4 MiB that only TLS costs
+
+            name = certificate_of(shown).common_name
+        self._host.came(self, name)
 
     def data_received(self, data: bytes) -> None:
         """Bytes arrived."""

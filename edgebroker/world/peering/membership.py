@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.joining import join
@@ -16,10 +17,12 @@ from edgebroker.overlay.link.hello import RUN_BYTES
 from edgebroker.overlay.link.records import StoredLinks
 from edgebroker.overlay.mistake import TopologyInvalid
 from edgebroker.overlay.topology import Topology
-from edgebroker.world.peering.proofs import Proofs, load_proofs
 from edgebroker.world.settings import Problem, Settings, SettingsRefused
-from edgebroker.world.settings.overlay import DYNAMIC
+from edgebroker.world.settings.overlay import DYNAMIC, OverlaySettings
 from edgebroker.world.topology import load_topology
+
+if TYPE_CHECKING:
+    from edgebroker.world.peering.proofs import Proofs
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,4 +55,13 @@ def load_membership(settings: Settings) -> Membership:
         problem = Problem(str(path), 0, "gateway", found.reason, f"{found.mend}; --name or node.name says who this is")
         raise SettingsRefused([problem]) from invalid
     ways = replace(USUAL, is_dynamic=settings.overlay.routing == DYNAMIC)
-    return Membership(topology, name, load_proofs(settings.overlay), ways)
+    return Membership(topology, name, _proofs(settings.overlay), ways)
+
+
+def _proofs(settings: OverlaySettings) -> Proofs | None:
+    """What its files say; None if no TLS is set. Raises SettingsRefused."""
+    if not settings.is_tls:
+        return None
+    from edgebroker.world.peering.proofs import load_proofs  # OpenSSL: 4 MiB that only TLS costs
+
+    return load_proofs(settings)

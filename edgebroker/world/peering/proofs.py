@@ -29,10 +29,8 @@ class Proofs:
             context.load_verify_locations(settings.tls_ca)
 
 
-def load_proofs(settings: OverlaySettings) -> Proofs | None:
-    """What the files say; None if no TLS is set. Raises SettingsRefused."""
-    if not settings.is_tls:
-        return None
+def load_proofs(settings: OverlaySettings) -> Proofs:
+    """What the files say, of which there are all if there is one. Raises SettingsRefused."""
     certificate, key, ca = settings.tls_certificate, settings.tls_key, settings.tls_ca
     asked = ListenerSettings(
         tls_certificate=certificate, tls_key=key, tls_client="required", tls_client_ca=ca, tls_minimum="1.3"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from pathlib import Path
@@ -130,5 +129,7 @@ def _unknown_section(known: Sections, name: str) -> tuple[str, str]:
     """(reason, mend) for a name at the top of the file that is no section."""
     if belongs := list(sections_with(known, name)):
         return "stands outside any section", f"put it under [{'] or ['.join(belongs)}]"
+    import difflib  # 0.2 MiB that only a slip costs
+
     nearest = difflib.get_close_matches(name, known, n=1)
     return "unknown section", f"did you mean [{nearest[0]}]?" if nearest else f"there are {', '.join(known)}"
