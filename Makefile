@@ -32,8 +32,10 @@ setup: $(BUILT) ## create .venv and install edgebroker with everything it can us
 demo: setup ## nine gateways at three sites, one of them killed, and the audit, in about a minute
 	$(BIN)/python -m edgebroker demo --sites 3 --gateways 3
 
-# Lint and the pure run come first: the last thing printed is the summary of the whole suite.
-test: lint pure-test ## everything that must pass: ruff, mypy, the quick suite in pure Python, the whole suite
+# Lint and the pure run come first: the last thing printed is the summary of the whole suite. They go at once, because
+# mypy has use for one core only.
+test: setup ## everything that must pass: ruff, mypy, the quick suite in pure Python, the whole suite
+	$(MAKE) --no-print-directory -j2 lint pure-test
 	EDGEBROKER_EXPECT=$$($(BIN)/python tools/puretree.py --kind) $(BIN)/pytest -n $(JOBS) --dist worksteal
 
 lint: setup ## ruff and strict mypy over every package
