@@ -21,6 +21,9 @@ BUILT := $(VENV)/.built-$(OUTCOME)
 KERNELS := $(shell $(PYTHON) -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['tool']['edgebroker']['compiled'])" 2>/dev/null)
 KERNEL_SOURCES := $(KERNELS) $(wildcard $(addsuffix *.pxd,$(sort $(dir $(KERNELS)))))
 
+# The suite starts hundreds of processes: without byte code each would compile what it imports again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint pure-test bench simulate lock clean
 
