@@ -31,6 +31,7 @@ FLOORS = {
     "edgebridge.session": 2,
     "edgebroker.node": 3,
     "edgebridge.frontend": 3,
+    "edgebridge.upstream": 3,
     "edgebroker.world": 4,
     "edgebroker.simworld": 4,
     "edgebroker.api": 5,

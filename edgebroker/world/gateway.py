@@ -26,6 +26,7 @@ from edgebroker.records import Cause
 from edgebroker.world.accessfiles import load_access
 from edgebroker.world.doors.listener import Listener
 from edgebroker.world.doors.listeners import Listeners
+from edgebroker.world.oldbridges import end_old_bridges
 from edgebroker.world.operatorlog import Level, OperatorLog
 from edgebroker.world.process import Process
 from edgebroker.world.pulse import Pulse
@@ -38,6 +39,7 @@ from edgebroker.world.store import Store, data_folder
 
 if TYPE_CHECKING:
     from edgebroker.storage.deliverylog.writer import DeliveryLog
+    from edgebroker.world.bridging.bridging import Bridging
     from edgebroker.world.http import HttpServer
     from edgebroker.world.insight import Insight
     from edgebroker.world.logdir import LogDir
@@ -108,6 +110,8 @@ class Gateway:
         self.reloading: Reloading | None = None
         self.peering: Peering | None = None
         """The sockets of peers; None if the gateway stands alone, or has not started."""
+        self.bridging: Bridging | None = None
+        """The bridges to foreign brokers; None if there are none, or the gateway has not started."""
         self._scribe: Scribe | None = None
         self._http: HttpServer | None = None
         self.http_address: tuple[str, int] | None = None
@@ -132,6 +136,11 @@ class Gateway:
             from edgebroker.world.peering.peering import Peering
 
             self.peering = Peering(self._membership, self._settings.overlay, reactor, self._notices)
+        for line in end_old_bridges(self.frontend, {one.name for one in self._settings.bridges}):
+            self._tell(line)
+        if self._settings.bridges:
+            self.bridging = self._bridging(self._settings)
+            self.bridging.start()  # before anybody publishes what they should carry
         await self._open_http()  # first: who finds a client's door open finds this one open too
         await self._listeners.open(self._settings.listeners)
         if self.peering is not None:
@@ -143,6 +152,7 @@ class Gateway:
             "notices": self._prepare_notices,
             "http": self._prepare_http,
             "listener": self._listeners.prepare,
+            "bridge": self._prepare_bridges,
         }
         if self.peering is not None:
             preparers["overlay"] = self.peering.prepare
@@ -188,6 +198,8 @@ class Gateway:
         try:
             if self._listeners is not None:
                 self._listeners.close()
+            if self.bridging is not None:
+                await self.bridging.stop()
             if self.peering is not None:
                 await self.peering.stop()
             if self._reactor is not None:
@@ -265,6 +277,25 @@ class Gateway:
             yield from ()
 
         return Prepared(commit)
+
+    async def _prepare_bridges(self, settings: Settings) -> Prepared:
+        if self.bridging is None and not settings.bridges:
+            return Prepared(tuple)
+        bridging = self.bridging or self._bridging(settings)
+        prepared = await bridging.prepare(settings)
+
+        def commit() -> Iterator[str]:
+            self.bridging = bridging
+            yield from prepared.commit()
+
+        return Prepared(commit)
+
+    def _bridging(self, settings: Settings) -> Bridging:
+        from edgebroker.world.bridging.bridging import Bridging  # 2 MiB that a gateway without bridges need not hold
+
+        assert self._reactor is not None
+        folder = None if self.store is None else self.store.folder
+        return Bridging(settings, self._reactor, self._notices, folder)
 
     def _turn(self) -> None:
         if self._reactor is not None:

@@ -73,6 +73,8 @@ class Authenticating:
     def ask(self, connection: Connection, connect: Connect, now: Instant) -> Verdict | None:
         """Who says *connect*? None: that takes time, and the connection is held until the answer comes."""
         entrance, certified = connection.entrance, self.certified(connection)
+        if entrance.verdict is not None:
+            return entrance.verdict
         answer = self.access.ask(connect.username, connect.password, entrance.is_anonymous, certified)
         if isinstance(answer, Verdict):
             return answer

@@ -94,13 +94,13 @@ class Connecting:
         connection.packet_bytes_max = number(connect.properties, Property.MAXIMUM_PACKET_SIZE, 0)
         if self._sends_away(connection, connect):
             return False
-        why_not = objection(connect, self._terms, self._publishing)
+        why_not = objection(connect, self._terms, self._publishing, connection.entrance)
         if why_not is not None:
             self.refuse(connection, *why_not, client=connect.client_id)
         return why_not is None
 
     def _sends_away(self, connection: Connection, connect: Connect) -> bool:
-        away = self.redirect
+        away = None if connection.entrance.verdict is not None else self.redirect
         if away is not None:
             self.refuse(connection, away.reason, away.why, client=connect.client_id, reference=away.reference)
         return away is not None
@@ -252,6 +252,9 @@ class Connecting:
         connection.keep_alive = int(keep_alive_s(terms, connect) * SECOND * KEEP_ALIVE_GRACE)
         session.inflight.window = terms.inflight_max
         session.expiry_s = self._terms.expiry_s(connect)
+        if connection.entrance.verdict is not None:  # no other client, and not held to what those are
+            connection.keep_alive = 0
+            session.expiry_s = number(asked, Property.SESSION_EXPIRY_INTERVAL, 0)
         if not connection.is_v5:
             return
         if session.expiry_s != number(asked, Property.SESSION_EXPIRY_INTERVAL, 0):

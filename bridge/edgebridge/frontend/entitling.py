@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edgebridge.frontend.authenticating import Authenticating
+from edgebridge.frontend.entrance import RESERVED
 from edgebridge.session.rights import ALWAYS, Decision, Rights
 from edgebridge.session.session import Session
 from edgebroker.node.routes import Routes
@@ -23,7 +24,9 @@ class Entitling:
         self._routes.forget()
 
     def entitle(self, session: Session) -> None:
-        """Give *session* the rights of its user."""
+        """Give *session* the rights of its user. A bridge that is no user has those of its own rules."""
+        if session.client_id.startswith(RESERVED) and not session.user:
+            return
         before, access = session.rights, self._authenticating.access
         if before is not None and before.origin == access.origin(session.user, session.claims):
             return  # a fleet that comes back changes nothing

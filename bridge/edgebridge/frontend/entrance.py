@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from edgebridge.session.durability import Durability
+from edgebridge.session.verdict import Verdict
 from edgebroker.dataclasses import dataclass
+
+RESERVED: Final = "$bridge/"
+"""Client identifiers that begin so are those of the gateway's own bridges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +24,9 @@ class Entrance:
     """Whether a client may come in that names no user."""
     durability: Durability | None = None
     """What is promised to clients that come in here; None: what the front end's terms say."""
+    verdict: Verdict | None = None
+    """Who comes in here, if nobody needs to be asked: a part of this gateway, whose session lasts as long as it
+    wishes."""
 
 
 LOCAL = Entrance()

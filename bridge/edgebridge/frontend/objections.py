@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edgebridge.frontend.entrance import RESERVED, Entrance
 from edgebridge.frontend.publishing import Publishing
 from edgebridge.frontend.terms import Terms
 from edgebridge.wire.packets import Connect
@@ -10,8 +11,12 @@ from edgebroker.errors import TopicInvalid
 from edgebroker.topics import parse_topic_name
 
 
-def objection(connect: Connect, terms: Terms, publishing: Publishing) -> tuple[ReasonCode, str] | None:
+def objection(
+    connect: Connect, terms: Terms, publishing: Publishing, entrance: Entrance
+) -> tuple[ReasonCode, str] | None:
     """Why *connect* is refused, as CONNACK says it; None if it is not."""
+    if connect.client_id.startswith(RESERVED) and entrance.verdict is None:
+        return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, f"{RESERVED} begins the names of this gateway's own bridges"
     if not connect.client_id and not connect.clean_start and not connect.dialect.has_properties:
         return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "a session to keep needs a client identifier"
     if len(connect.client_id.encode()) > terms.client_id_bytes_max:

@@ -58,12 +58,13 @@ class Section:
     def of(cls, declared: Field[Any]) -> Section:
         """The section behind a field of `Settings`, by the field's default: one section, or a tuple of them.
 
-        The field's metadata may say otherwise what a file calls it, `section`, and how many there may be, `most`.
+        The field's metadata may say otherwise what a file calls it, `section`, and how many there may be, `most`; of
+        one that need not stand at all, its class, `made`.
         """
         assert callable(declared.default_factory)
         default = declared.default_factory()
         is_list = isinstance(default, tuple)
-        made = type(default[0] if is_list else default)
+        made = declared.metadata.get("made") or type(default[0] if is_list else default)
         keys = {one.name: one for one in fields(made)}
         name, most = declared.metadata.get("section", declared.name), declared.metadata.get("most", TABLES_MAX)
         return cls(name, declared.name, made, is_list, keys, most)

@@ -9,6 +9,7 @@ from typing import Any
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.world.settings.access import AccessSettings
+from edgebroker.world.settings.bridge import BridgeSettings
 from edgebroker.world.settings.data import DataSettings
 from edgebroker.world.settings.http import HttpSettings
 from edgebroker.world.settings.limits import LimitSettings
@@ -43,6 +44,9 @@ class Settings:
     access: AccessSettings = field(default_factory=AccessSettings)
     quota: QuotaSettings = field(default_factory=QuotaSettings)
     overlay: OverlaySettings = field(default_factory=OverlaySettings)
+    bridges: tuple[BridgeSettings, ...] = field(
+        default_factory=tuple, metadata={"section": "bridge", "made": BridgeSettings}
+    )
     http: HttpSettings = field(default_factory=HttpSettings)
     notices: NoticeSettings = field(default_factory=NoticeSettings)
 

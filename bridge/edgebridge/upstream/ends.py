@@ -1,0 +1,30 @@
+"""The two ends of a bridge, as those between them write to them."""
+
+from __future__ import annotations
+
+from edgebridge.upstream.terms import Granted
+from edgebridge.wire.dialect import V5, V311
+from edgebridge.wire.encode import encode_packet
+from edgebridge.wire.packets import Packet
+
+
+class Ends:
+    """Packets that wait to be written. The end towards our own front end speaks version 5, the other its own."""
+
+    __slots__ = ("granted", "local", "remote")
+
+    def __init__(self) -> None:
+        self.local: list[bytes] = []
+        self.remote: list[bytes] = []
+        self.granted = Granted(V311)
+        """What the remote said last."""
+
+    def tell_local(self, packet: Packet) -> None:
+        """Write *packet* to our own front end."""
+        self.local.append(encode_packet(packet, V5))
+
+    def tell_remote(self, packet: Packet) -> int:
+        """Write *packet* to the remote; its length in bytes."""
+        data = encode_packet(packet, self.granted.dialect)
+        self.remote.append(data)
+        return len(data)

@@ -1,0 +1,72 @@
+"""CONNECT to either end, and SUBSCRIBE after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from edgebridge.upstream.rules import Rules, Wanted
+from edgebridge.upstream.terms import BRIDGE_PROPERTY, Granted, Terms
+from edgebridge.wire.dialect import V5, Dialect
+from edgebridge.wire.packets import Connect, Publish, Subscribe, SubscriptionOption, Unsubscribe, Will
+from edgebridge.wire.properties import Properties, Property
+
+NEVER: Final = 0xFFFF_FFFF  # a session that does not expire (MQTT 5.0 section 3.1.2.11.2)
+HIGHEST_IDENTIFIER: Final = 65_535
+"""Of a SUBSCRIBE; from here downwards. The session at our front end gives its messages identifiers from 1 upwards."""
+UNSUBSCRIBE_IDENTIFIER: Final = 65_000
+SEND_ALWAYS, SEND_IF_NEW, SEND_NEVER = 0, 1, 2  # retain handling (section 3.8.3.1)
+
+
+def connect_remote(terms: Terms, dialect: Dialect, clean_start: bool) -> Connect:
+    """Who we are to the remote."""
+    properties: Properties = {}
+    if dialect.has_properties:
+        properties = {
+            Property.SESSION_EXPIRY_INTERVAL: NEVER,
+            Property.RECEIVE_MAXIMUM: terms.receive_maximum,
+            Property.MAXIMUM_PACKET_SIZE: terms.packet_bytes_max,
+            Property.USER_PROPERTY: [(BRIDGE_PROPERTY, terms.identity)],
+        }
+    will = Will(terms.notification_topic, b"0", 1, True) if terms.notification_topic else None
+    return Connect(
+        terms.client_id, clean_start, terms.keep_alive_s, terms.username, terms.password, will, properties, dialect
+    )
+
+
+def connect_local(terms: Terms, granted: Granted) -> Connect:
+    """Who we are to our own front end: what it may send unacknowledged is what the remote takes."""
+    window = min(terms.inflight_max, granted.receive_maximum)
+    properties: Properties = {Property.SESSION_EXPIRY_INTERVAL: NEVER, Property.RECEIVE_MAXIMUM: window}
+    return Connect(terms.local_client_id, False, 0, properties=properties, dialect=V5)
+
+
+def notification(terms: Terms, word: bytes) -> Publish:
+    """Whether the bridge is there."""
+    return Publish(terms.notification_topic, word, retain=True)
+
+
+def subscribe_remote(rules: Rules, granted: Granted, taken: set[int]) -> Iterator[tuple[Wanted, Subscribe]]:
+    """One SUBSCRIBE for each rule, so that each has its identifier; *taken* are packet identifiers in use."""
+    packet_id = HIGHEST_IDENTIFIER
+    for wanted in rules.into:
+        while packet_id in taken:
+            packet_id -= 1
+        properties: Properties = {Property.SUBSCRIPTION_IDENTIFIER: [wanted.identifier]} if granted.identifies else {}
+        handling = SEND_IF_NEW if granted.session_present else SEND_ALWAYS
+        option = SubscriptionOption(wanted.text, min(wanted.rule.qos, granted.maximum_qos), True, True, handling)
+        yield wanted, Subscribe(packet_id, [option], properties)
+        packet_id -= 1
+
+
+def subscribe_local(rules: Rules, handling: dict[str, int]) -> Iterator[tuple[Wanted, Subscribe]]:
+    """The same at our own front end; *handling* of retained messages by the text of the subscription."""
+    for packet_id, wanted in zip(range(HIGHEST_IDENTIFIER, 0, -1), rules.out, strict=False):
+        option = SubscriptionOption(wanted.text, wanted.rule.qos, True, True, handling[wanted.text])
+        yield wanted, Subscribe(packet_id, [option], {Property.SUBSCRIPTION_IDENTIFIER: [wanted.identifier]})
+
+
+def unsubscribe_local(rules: Rules, subscribed: Sequence[str]) -> Unsubscribe | None:
+    """What the session has, and no rule wants any more."""
+    gone = sorted(set(subscribed) - {wanted.text for wanted in rules.out})
+    return Unsubscribe(UNSUBSCRIBE_IDENTIFIER, gone) if gone else None

@@ -1,0 +1,170 @@
+"""What the remote publishes, on its way to our own front end; and what that says of it, on its way back.
+
+The remote's session is the sender. It hears PUBACK or PUBREC only when our front end said so, which is when the message
+is on disk. Messages that do not go on are answered here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from edgebridge.upstream.ends import Ends
+from edgebridge.upstream.loopguard import LoopGuard
+from edgebridge.upstream.rules import Heard, Rules
+from edgebridge.upstream.tally import Cause, Tally
+from edgebridge.wire.packets import Ack, PubAck, PubComp, Publish, PubRec, PubRel
+from edgebridge.wire.properties import Property, subscription_identifiers, text, user_properties
+from edgebridge.wire.reasons import FAILURE, ReasonCode
+from edgebroker.errors import TopicInvalid
+from edgebroker.instants import Instant
+from edgebroker.topics import parse_topic_name
+
+if TYPE_CHECKING:
+    from edgebroker.filters import Extractor, Filter
+
+_FOR_GOOD: Final = frozenset(
+    {ReasonCode.NOT_AUTHORIZED, ReasonCode.TOPIC_NAME_INVALID, ReasonCode.PAYLOAD_FORMAT_INVALID}
+)
+"""Refusals of our front end that another attempt would not change. With any other it has no room at the moment."""
+
+
+class Inward:
+    """One connection to the remote after the other; what is open is told again by the remote's session."""
+
+    def __init__(self, ends: Ends, rules: Rules, guard: LoopGuard, tally: Tally, window: int) -> None:
+        """*window*: so many messages our front end takes before it must have answered."""
+        self._ends = ends
+        self._rules = rules
+        self._guard = guard
+        self._tally = tally
+        self._window = window
+        self._own: set[int] = set()  # QoS 2 that is finished here
+        self._open: set[int] = set()
+        self._forgetting: set[int] = set()
+        self._waiting: deque[Publish] = deque()  # of a remote whose window is larger than ours
+        self._filters: dict[str, tuple[Filter, Extractor]] = {}
+        self.full = ""
+        """Why our front end takes nothing more at the moment; then this connection is to end, and to come back."""
+
+    def restart(self) -> None:
+        """Another connection begins at both ends."""
+        self._own.clear()
+        self._open.clear()
+        self._waiting.clear()
+        self._forgetting.clear()
+        self.full = ""
+
+    def forget(self, packet_ids: Sequence[int]) -> None:
+        """The remote begins anew, and with it its packet identifiers: what came by the old ones is finished here.
+
+        Without this its next messages would be taken for those, which came already.
+        """
+        self._forgetting.update(packet_ids)
+        for packet_id in packet_ids:
+            self._ends.tell_local(PubRel(packet_id))
+
+    def publish(self, publish: Publish, now: Instant) -> None:
+        """A message of theirs."""
+        candidates = self._rules.inward(publish.topic)
+        heard = next((one for one in candidates if not one.rule.where or self._holds(one.rule.where, publish)), None)
+        if heard is None:
+            self._finish(publish, Cause.FILTERED if candidates else Cause.NO_RULE)
+        elif self._rules.is_copy(heard, subscription_identifiers(publish.properties)):
+            self._finish(publish, Cause.OVERLAP)
+        elif not self._guard.enters(publish, now):
+            self._finish(publish, Cause.LOOP)
+        else:
+            self._carry(publish, heard)
+
+    def released(self, pubrel: PubRel) -> None:
+        """The remote will not send the message again."""
+        packet_id = pubrel.packet_id
+        if packet_id in self._own:
+            self._own.discard(packet_id)
+            self._ends.tell_remote(PubComp(packet_id))
+        else:
+            self._ends.tell_local(PubRel(packet_id))
+
+    def answered(self, ack: Ack) -> None:
+        """PUBACK, PUBREC or PUBCOMP of our front end."""
+        packet_id, reason = ack.packet_id, ack.reason
+        if isinstance(ack, PubComp) and packet_id in self._forgetting:
+            self._forgetting.discard(packet_id)
+            return
+        if isinstance(ack, PubComp):
+            self._open.discard(packet_id)
+            self._ends.tell_remote(PubComp(packet_id))
+        elif reason < FAILURE:
+            if isinstance(ack, PubAck):
+                self._open.discard(packet_id)
+            self._ends.tell_remote(type(ack)(packet_id))
+        elif reason in _FOR_GOOD:
+            self._open.discard(packet_id)
+            self._tally.refused[reason.name.lower()] += 1
+            self._tally.dropped[Cause.REFUSED] += 1
+            self._settle(type(ack)(packet_id, reason))
+        else:  # not acknowledged, so the remote keeps it
+            self.full = text(ack.properties, Property.REASON_STRING, reason.name.lower().replace("_", " "))
+        self._go_on()
+
+    def _carry(self, publish: Publish, heard: Heard) -> None:
+        try:
+            topic = parse_topic_name(heard.rule.inward(publish.topic))
+        except TopicInvalid:
+            self._finish(publish, Cause.TOPIC)
+            return
+        properties = publish.properties
+        properties.pop(Property.SUBSCRIPTION_IDENTIFIER, None)
+        retain = publish.retain and heard.rule.retain
+        on = Publish(topic, publish.payload, publish.qos, retain, publish.dup, publish.packet_id, properties)
+        self._tally.carried(heard.number, len(publish.payload) + len(topic))
+        if publish.qos and (len(self._open) >= self._window or self._waiting):
+            self._waiting.append(on)
+        else:
+            self._hand_in(on)
+
+    def _hand_in(self, publish: Publish) -> None:
+        if publish.qos:
+            self._open.add(publish.packet_id)
+        self._ends.tell_local(publish)
+
+    def _go_on(self) -> None:
+        while self._waiting and len(self._open) < self._window:
+            self._hand_in(self._waiting.popleft())
+
+    def _holds(self, where: str, publish: Publish) -> bool:
+        """Whether the condition is true of the message, under the topic that the remote calls it by."""
+        from edgebroker.filters import Extractor, Filter  # 1 MiB, for who has conditions
+
+        known = self._filters.get(where)
+        if known is None:
+            condition = Filter.parse(where)
+            known = self._filters[where] = condition, Extractor(condition.attributes)
+        condition, extractor = known
+        return condition.accepts(
+            extractor.extract(
+                publish.payload,
+                topic=publish.topic,
+                qos=publish.qos,
+                retain=publish.retain,
+                client="",
+                user=user_properties(publish.properties),
+                content_type=text(publish.properties, Property.CONTENT_TYPE, "") or None,
+            )
+        )
+
+    def _finish(self, publish: Publish, cause: Cause) -> None:
+        """*publish* does not go on: the remote is done with it."""
+        self._tally.dropped[cause] += 1
+        if publish.qos == 1:
+            self._settle(PubAck(publish.packet_id))
+        elif publish.qos == 2:
+            self._settle(PubRec(publish.packet_id))
+
+    def _settle(self, ack: Ack) -> None:
+        """Answer the remote, and the rest of the handshake if there is one."""
+        if isinstance(ack, PubRec) and (ack.reason < FAILURE or not self._ends.granted.dialect.has_reasons):
+            self._own.add(ack.packet_id)
+        self._ends.tell_remote(ack)

@@ -1,0 +1,143 @@
+"""Which messages a bridge carries, and what they are called on either side.
+
+A rule has a pattern, and a prefix for each side: what is `LOCAL-PREFIX + topic` here is `REMOTE-PREFIX + topic` there,
+for all topics that match the pattern. As one line of text it has the words of mosquitto.conf:
+
+    sensors/# out 1                        what is published here under sensors/ goes there
+    alarm/+ both 2 site/ berlin/           site/alarm/fire here is berlin/alarm/fire there
+    "" in 1 clock world/time/utc           one topic, under another name
+    sensors/# out 1 where temp > 30        only messages of which the condition is true
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+from zlib import crc32
+
+from edgebroker.errors import EdgebrokerError, FilterInvalid, FilterTooComplex, TopicInvalid
+from edgebroker.topics import MULTI_LEVEL, SINGLE_LEVEL, TopicFilter
+
+WHERE: Final = "where"
+IDENTIFIER_MAX: Final = 268_435_455  # a variable byte integer (MQTT 5.0 section 3.8.2.1.2)
+
+
+class RuleInvalid(EdgebrokerError):
+    """A rule that cannot be used: (reason, how to mend it)."""
+
+    def __init__(self, reason: str, mend: str) -> None:
+        super().__init__(f"{reason}; {mend}")
+        self.reason = reason
+        self.mend = mend
+
+
+class Direction(StrEnum):
+    """Seen from here."""
+
+    OUT = "out"
+    IN = "in"
+    BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule. `where` is a content filter as written; empty: every message."""
+
+    pattern: str
+    direction: Direction = Direction.OUT
+    qos: int = 1
+    local_prefix: str = ""
+    remote_prefix: str = ""
+    where: str = ""
+    retain: bool = True
+    """Whether what is to be retained on one side is to be retained on the other."""
+
+    def check(self) -> None:
+        """Raise RuleInvalid for what cannot be."""
+        for prefix in (self.local_prefix, self.remote_prefix):
+            if SINGLE_LEVEL in prefix or MULTI_LEVEL in prefix:
+                raise RuleInvalid(f"the prefix {prefix!r} has a wildcard", "put wildcards into the pattern")
+        if not self.pattern and not (self.local_prefix and self.remote_prefix):
+            raise RuleInvalid("an empty pattern without prefixes", "name the topic, or both prefixes")
+        try:
+            local, remote = TopicFilter.parse(self.local_filter), TopicFilter.parse(self.remote_filter)
+        except TopicInvalid as error:
+            raise RuleInvalid(str(error), "write a topic filter like sensors/#") from None
+        for found, whose in ((local, "here"), (remote, "there")):
+            if found.levels[0] == "$share":
+                raise RuleInvalid("a shared subscription", "a bridge wants every message, so leave $share/ away")
+            if found.levels[0] == "$filter":
+                raise RuleInvalid(f"a filter in the topic {whose}", "write the condition behind `where`")
+        if not 0 <= self.qos <= 2:
+            raise RuleInvalid(f"QoS {self.qos}", "write 0, 1 or 2")
+        if self.where:
+            from edgebroker.filters import Filter  # 1 MiB, for who has conditions
+
+            try:
+                Filter.parse(self.where)
+            except (FilterInvalid, FilterTooComplex) as error:
+                raise RuleInvalid(f"in the condition, {error}", "docs/filters.md has the language") from None
+
+    def __str__(self) -> str:
+        """As `parse_rule` reads it."""
+        words = [self.pattern or '""', self.direction, str(self.qos)]
+        if self.local_prefix or self.remote_prefix:
+            words += [self.local_prefix or '""', self.remote_prefix or '""']
+        return " ".join(words) + (f" {WHERE} {self.where}" if self.where else "")
+
+    @property
+    def is_out(self) -> bool:
+        """Whether it carries what is published here."""
+        return self.direction is not Direction.IN
+
+    @property
+    def is_in(self) -> bool:
+        """Whether it carries what is published there."""
+        return self.direction is not Direction.OUT
+
+    @property
+    def local_filter(self) -> str:
+        """The topics it is about, as they are called here."""
+        return self.local_prefix + self.pattern
+
+    @property
+    def remote_filter(self) -> str:
+        """The topics it is about, as they are called there."""
+        return self.remote_prefix + self.pattern
+
+    def outward(self, topic: str) -> str:
+        """What *topic* of ours is called there."""
+        return self.remote_prefix + topic[len(self.local_prefix) :]
+
+    def inward(self, topic: str) -> str:
+        """What *topic* of theirs is called here."""
+        return self.local_prefix + topic[len(self.remote_prefix) :]
+
+
+def parse_rule(text: str) -> Rule:
+    """Read one line of text. Raises RuleInvalid."""
+    before, separator, where = re.sub(r"\s+", " ", text.strip()).partition(f" {WHERE} ")
+    if separator:  # the condition itself keeps its blanks
+        where = text.strip().split(WHERE, 1)[1].strip()
+    words = ["" if word == '""' else word for word in before.split(" ")] if before else []
+    if not 1 <= len(words) <= 5:
+        mend = "write PATTERN [out|in|both [QOS [LOCAL-PREFIX [REMOTE-PREFIX]]]] [where CONDITION]"
+        raise RuleInvalid(f"{text[:80]!r} has {len(words)} words", mend)
+    pattern, direction, qos, local_prefix, remote_prefix = (words + ["out", "1", "", ""][len(words) - 1 :])[:5]
+    if direction not in tuple(Direction):
+        raise RuleInvalid(f"{direction!r} is no direction", 'write "out", "in" or "both"')
+    if qos not in ("0", "1", "2"):
+        raise RuleInvalid(f"{qos!r} is no QoS", "write 0, 1 or 2")
+    rule = Rule(pattern, Direction(direction), int(qos), local_prefix, remote_prefix, where)
+    rule.check()
+    return rule
+
+
+def identifier_of(text: str) -> int:
+    """The subscription identifier of *text*: the same in every run, whatever stands before it in the settings.
+
+    A message that waited over a change of the settings still tells which subscription it came by.
+    """
+    return crc32(text.encode()) % IDENTIFIER_MAX + 1

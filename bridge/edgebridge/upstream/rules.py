@@ -1,0 +1,111 @@
+"""The rules of one bridge together: the first that matches decides, in the order of the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from edgebridge.session.carriers import filter_topic
+from edgebridge.upstream.rule import Rule, identifier_of
+from edgebroker.topics import TopicFilter
+
+REMEMBERED_MAX: Final = 4_096
+"""Topics whose rule is remembered, of what comes in; 300 bytes each. Then the memory starts anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One subscription: `identifier` comes back with every message of it."""
+
+    rule: Rule
+    number: int
+    """The rule's place in the settings."""
+    text: str
+    identifier: int
+
+
+class Heard(NamedTuple):
+    """A rule that may want a message of the remote, and the subscription that brings it."""
+
+    rule: Rule
+    number: int
+    identifier: int
+
+
+class Rules:
+    """What is subscribed to on either side, and the rule of a message that comes."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.all = tuple(rules)
+        numbered = tuple(enumerate(self.all))
+        out = [(number, rule, _carried(rule, rule.local_filter)) for number, rule in numbered if rule.is_out]
+        self.out = tuple(_distinct(out))
+        """What our front end is asked for; conditions are tested by it."""
+        self._out_topics = [(wanted, TopicFilter.parse(wanted.rule.local_filter)) for wanted in self.out]
+        self._out_of = {wanted.identifier: wanted for wanted in self.out}
+        self.into: tuple[Wanted, ...] = ()
+        """What the remote is asked for."""
+        self.listen(understands_filters=False)
+
+    def listen(self, understands_filters: bool) -> None:
+        """A remote is there, which tests conditions itself or does not."""
+        asked = [
+            (number, rule, _carried(rule, rule.remote_filter) if understands_filters else rule.remote_filter)
+            for number, rule in enumerate(self.all)
+            if rule.is_in
+        ]
+        self.into = tuple(_distinct(asked))
+        self._granted = {wanted.identifier: wanted for wanted in self.into}
+        self._into = [
+            (Heard(rule, number, identifier_of(text)), TopicFilter.parse(rule.remote_filter))
+            for number, rule, text in asked
+        ]
+        self._met: dict[str, Sequence[Heard]] = {}
+
+    def refused(self, identifier: int) -> None:
+        """The remote does not grant this subscription: its rule takes nothing away from others."""
+        self._granted.pop(identifier, None)
+        self._met.clear()
+
+    def outward(self, topic: str, identifiers: Sequence[int]) -> tuple[Rule, int] | None:
+        """The rule, and its number, of a message of ours. None: no rule is left that wants it."""
+        found = [self._out_of[one] for one in identifiers if one in self._out_of]
+        if found:
+            first = min(found, key=lambda wanted: wanted.number)
+            return first.rule, first.number
+        for wanted, topics in self._out_topics:  # it waited in the session since before the rules were changed
+            if topics.matches(topic):
+                return wanted.rule, wanted.number
+        return None
+
+    def inward(self, topic: str) -> Sequence[Heard]:
+        """The rules that want what the remote calls *topic*, in their order, if their conditions are true."""
+        met = self._met.get(topic)
+        if met is None:
+            met = [heard for heard, topics in self._into if heard.identifier in self._granted and topics.matches(topic)]
+            if len(self._met) >= REMEMBERED_MAX:
+                self._met.clear()
+            self._met[topic] = met
+        return met
+
+    def is_copy(self, first: Heard, identifiers: Sequence[int]) -> bool:
+        """Whether a message came by other subscriptions than that of *first*, by which it comes as well.
+
+        A broker may send a copy for each of two subscriptions that overlap; identifiers tell which is which.
+        """
+        if not identifiers or first.identifier in identifiers:
+            return False
+        return all(one in self._granted for one in identifiers)
+
+
+def _carried(rule: Rule, topic_filter: str) -> str:
+    return filter_topic(rule.where, topic_filter) if rule.where else topic_filter
+
+
+def _distinct(asked: Sequence[tuple[int, Rule, str]]) -> list[Wanted]:
+    """Each text once, for the first rule that has it."""
+    seen: dict[str, Wanted] = {}
+    for number, rule, text in asked:
+        seen.setdefault(text, Wanted(rule, number, text, identifier_of(text)))
+    return list(seen.values())

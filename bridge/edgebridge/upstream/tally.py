@@ -1,0 +1,56 @@
+"""What a bridge has carried, and why it did not carry the rest: each cause is counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import StrEnum
+
+
+class Cause(StrEnum):
+    """Why a message that reached the bridge did not go on."""
+
+    FILTERED = "filtered"
+    """Its rule's condition is not true."""
+    LOOP = "loop"
+    """It was here, or there, already."""
+    OVERLAP = "overlap"
+    """Another copy of it came by the subscription of the rule that decides."""
+    NO_RULE = "no_rule"
+    """No rule wants it any more."""
+    TOO_LARGE = "too_large"
+    """The remote does not take packets of its size."""
+    TOPIC = "topic"
+    """With its prefix it is no topic any more."""
+    ABSENT = "absent"
+    """QoS 0, and the remote was not there."""
+    REFUSED = "refused"
+    """The other side answered with an error (`refused` of the tally has the reasons)."""
+
+
+class Tally:
+    """Counts since the start. One for each direction."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.bytes = 0
+        """Whole packets."""
+        self.by_rule: Counter[int] = Counter()
+        """Messages by the number of their rule."""
+        self.dropped: Counter[Cause] = Counter()
+        self.refused: Counter[str] = Counter()
+        """By the name of the reason code."""
+
+    def carried(self, rule: int, octets: int) -> None:
+        """One more went on."""
+        self.messages += 1
+        self.bytes += octets
+        self.by_rule[rule] += 1
+
+    def described(self) -> dict[str, object]:
+        """For programs."""
+        return {
+            "messages": self.messages,
+            "bytes": self.bytes,
+            "dropped": {cause.value: count for cause, count in sorted(self.dropped.items())},
+            "refused": dict(sorted(self.refused.items())),
+        }

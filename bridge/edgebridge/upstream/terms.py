@@ -1,0 +1,111 @@
+"""What a bridge is to do, and what its remote grants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from edgebridge.upstream.rule import Rule
+from edgebridge.wire.dialect import V5, Dialect
+from edgebridge.wire.packets import ConnAck
+from edgebridge.wire.properties import Property, number, user_properties
+from edgebroker.instants import SECOND, Duration
+from edgebroker.limits import PACKET_BYTES_MAX, RECEIVE_MAXIMUM
+
+LOCAL_PREFIX: Final = "$bridge/"
+"""With its name behind it, the client that a bridge is to our own front end."""
+U16_MAX: Final = 65_535
+BRIDGE_PROPERTY: Final = "edgebroker-bridge"
+"""User property of CONNECT, by which a gateway says who dials, and of CONNACK, by which one says who answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The settings of one bridge, as far as the splice is concerned."""
+
+    name: str
+    client_id: str
+    """Towards the remote."""
+    rules: Sequence[Rule]
+    dialect: Dialect = V5
+    username: str | None = None
+    password: bytes | None = None
+    keep_alive_s: int = 60
+    inflight_max: int = 128
+    """Unacknowledged messages towards the remote, if it takes as many."""
+    receive_maximum: int = RECEIVE_MAXIMUM
+    """The same towards our own front end."""
+    packet_bytes_max: int = PACKET_BYTES_MAX
+    """The largest packet that our front end takes."""
+    try_private: bool = True
+    """Towards 3.1.1: say first that this is a bridge, as Mosquitto's do."""
+    retry_max: Duration = 60 * SECOND
+    notification_topic: str = ""
+    """Where the remote is told whether the bridge is there, retained: "1" or "0"; empty: nowhere."""
+    identity: str = ""
+    """Of this gateway, the same in every run."""
+
+    @property
+    def local_client_id(self) -> str:
+        """Who the bridge is to our own front end."""
+        return LOCAL_PREFIX + self.name
+
+    @property
+    def wants_exactly_once(self) -> bool:
+        """Whether something goes out at QoS 2."""
+        return any(rule.is_out and rule.qos == 2 for rule in self.rules)
+
+
+class Memory(Protocol):
+    """What our own front end remembers of the bridge."""
+
+    def is_known(self) -> bool:
+        """Whether it has a session."""
+
+    def subscribed(self) -> Sequence[str]:
+        """The texts of its subscriptions."""
+
+    def received(self) -> Sequence[int]:
+        """Packet identifiers of the QoS 2 messages that it published and did not release."""
+
+    def send_again(self) -> int:
+        """The remote forgot that it has messages whose PUBREC came: they are sent again. How many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """What the remote allows, from its CONNACK; version 3.1.1 says nothing and allows everything."""
+
+    dialect: Dialect
+    session_present: bool = False
+    receive_maximum: int = U16_MAX
+    maximum_qos: int = 2
+    retains: bool = True
+    packet_bytes_max: int = 0
+    """0: any."""
+    keep_alive_s: int = 0
+    filters: bool = False
+    """Whether it tests content filters."""
+    identifies: bool = False
+    """Whether it tells by which subscription a message comes."""
+    identity: str = ""
+    """Which gateway it is, if it is one."""
+
+    @classmethod
+    def of(cls, connack: ConnAck, dialect: Dialect, keep_alive_s: int) -> Granted:
+        """Read the answer to a CONNECT that asked for *keep_alive_s*."""
+        said = connack.properties
+        user = dict(user_properties(said))
+        return cls(
+            dialect,
+            connack.session_present,
+            number(said, Property.RECEIVE_MAXIMUM, U16_MAX),
+            number(said, Property.MAXIMUM_QOS, 2),
+            bool(number(said, Property.RETAIN_AVAILABLE, 1)),
+            number(said, Property.MAXIMUM_PACKET_SIZE, 0),
+            number(said, Property.SERVER_KEEP_ALIVE, keep_alive_s),
+            user.get("filter") == "1",
+            dialect.has_properties and bool(number(said, Property.SUBSCRIPTION_IDENTIFIER_AVAILABLE, 1)),
+            user.get(BRIDGE_PROPERTY, ""),
+        )

@@ -1,0 +1,229 @@
+"""One bridge: runs its splice on a socket, an end towards our own front end, and one timer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from edgebridge.upstream.splice import Splice
+from edgebridge.upstream.state import Order, State
+from edgebridge.upstream.terms import Terms
+from edgebroker.instants import SECOND, Instant
+from edgebroker.overlay.address import Address
+from edgebroker.world.bridging.inlet import Inlet
+from edgebroker.world.bridging.line import Line
+from edgebroker.world.bridging.memory import SessionMemory
+from edgebroker.world.operatorlog import Level, OperatorLog
+from edgebroker.world.peering.dialler import NoAnswer, dial, reason_of
+from edgebroker.world.reactor import GOODBYE_S, Reactor, clock
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
+    from edgebroker.world.settings.bridge import BridgeSettings
+
+
+class Bridge:
+    """From `start` to `stop`. Every event of the world ends in `_settle`, which does what the splice asks for."""
+
+    def __init__(
+        self,
+        settings: BridgeSettings,
+        terms: Terms,
+        reactor: Reactor,
+        notices: OperatorLog,
+        chance: Callable[[], float],
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        self.settings = settings
+        self.terms = terms
+        self.memory = SessionMemory(reactor.frontend, terms.local_client_id)
+        self.splice = Splice(terms, self.memory, chance)
+        self._reactor = reactor
+        self._notices = notices
+        self._context = context
+        self._addresses = [Address.parse(one) for one in settings.addresses]
+        self._loop = asyncio.get_running_loop()
+        self._line: Line | None = None
+        self._dialling: asyncio.Task[None] | None = None
+        self._inlet: Inlet | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at: Instant | None = None
+        self._told = State.PAUSED
+        self._reason = ""
+
+    def start(self) -> None:
+        """Begin, or go on after a pause."""
+        self._bound()
+        self.splice.start(clock())
+        self._settle()
+
+    def keep(self) -> None:
+        """Dial nobody, but keep what is for the remote from now on."""
+        self.start()
+        self.pause()
+
+    def forget(self) -> int:
+        """End the session at our own front end: the bridge is no more. How many messages waited in it."""
+        session = self.memory.session
+        if session is None:
+            return 0
+        waiting, frontend = session.outstanding, self._reactor.frontend
+        if session.connection is not None:
+            frontend.closed(session.connection, clock())
+        frontend.connecting.expire_session(session, clock())
+        self._reactor.turn()
+        return waiting
+
+    def pause(self, reason: str = "an operator wants it so") -> None:
+        """Hang up. What is for the remote waits until `start`."""
+        self.splice.pause(clock(), reason)
+        self._settle()
+
+    async def stop(self) -> None:
+        """Hang up for good, and return when that is written or the remote does not take it."""
+        line = self._line
+        self.pause("the gateway stops")
+        if self._alarm is not None:
+            self._alarm.cancel()
+        deadline = self._loop.time() + GOODBYE_S
+        while line is not None and line.transport.get_write_buffer_size() and self._loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        if line is not None:
+            line.transport.abort()
+
+    # -- the remote -----------------------------------------------------------------------------------------------
+
+    def came(self, line: Line) -> None:
+        """The remote is there."""
+        self._line = line
+        self.splice.dialled(clock())
+        self._settle()
+
+    def heard(self, line: Line, data: bytes) -> None:
+        """It says something."""
+        if line is self._line:
+            self.splice.heard(data, clock())
+            self._settle()
+
+    def full(self, line: Line, is_full: bool) -> None:
+        """It takes nothing for now, or goes on."""
+        if line is self._line and self._inlet is not None:
+            self._inlet.hold(is_full)
+
+    def gone(self, line: Line, error: Exception | None) -> None:
+        """The connection is over."""
+        if line is self._line:
+            self._line = None
+            why = "the remote closed the connection" if error is None else reason_of(error)
+            self.splice.lost(why, clock())
+            self._settle()
+
+    async def _dial(self) -> None:
+        try:
+            await dial(self._addresses, lambda: Line(self), self._context)
+        except NoAnswer as error:
+            self._dialling = None
+            self.splice.lost(str(error), clock())
+            self._settle()
+        self._dialling = None
+
+    # -- our own front end ----------------------------------------------------------------------------------------
+
+    def told(self, inlet: Inlet, data: bytes) -> None:
+        """It says something, while the reactor is busy with it: what that brings back waits for the next turn."""
+        if inlet is self._inlet:
+            self.splice.told(data, clock())
+            self._write()
+            self._loop.call_soon(self._settle)
+
+    def closed(self, inlet: Inlet) -> None:
+        """It has ended it."""
+        if inlet is self._inlet:
+            self._inlet = None
+            self.splice.closed(clock())
+            self._settle()
+
+    def pause_reading(self, is_full: bool) -> None:
+        """It wants nothing more for now, or goes on."""
+        if self._line is not None:
+            self._line.read(not is_full)
+
+    # -- what the splice asks for ---------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Do what is to be done, until nothing is."""
+        while True:
+            self._hand_in()
+            orders = self.splice.take_orders()
+            if not orders:
+                break
+            for order in orders:
+                self._do(order)
+        self._write()
+        self._tell()
+        self._arm()
+
+    def _do(self, order: Order) -> None:
+        match order:
+            case Order.DIAL:
+                self._dialling = self._loop.create_task(self._dial())
+            case Order.HANG_UP:
+                self._write()
+                if self._dialling is not None:
+                    self._dialling.cancel()
+                    self._dialling = None
+                if self._line is not None:
+                    line, self._line = self._line, None
+                    line.transport.close()
+                    self._loop.call_later(GOODBYE_S, line.transport.abort)
+            case Order.OPEN:
+                self._inlet = Inlet(self._reactor, self, self.terms.name, self.settings.local_user or "")
+                self.splice.opened(clock())
+                self._hand_in()
+                self._bound()
+            case Order.CLOSE:
+                self._hand_in()
+                if self._inlet is not None:
+                    inlet, self._inlet = self._inlet, None
+                    inlet.leave()
+
+    def _hand_in(self) -> None:
+        """Give our front end what is for it. It is never in the midst of something else then."""
+        if self._inlet is not None and (packets := self.splice.take_local()):
+            self._inlet.say(packets[0] if len(packets) == 1 else b"".join(packets))
+
+    def _write(self) -> None:
+        if self._line is not None and (packets := self.splice.take_remote(clock())):
+            self._line.transport.write(packets[0] if len(packets) == 1 else b"".join(packets))
+
+    def _bound(self) -> None:
+        settings = self.settings
+        self.memory.bound(settings.queue_messages_max, settings.queue_bytes_max, settings.queue_full)
+
+    def _tell(self) -> None:
+        """Let the operator know what is new: what goes on for days is told once."""
+        splice = self.splice
+        if splice.state is State.OPEN and self._told is not State.OPEN:
+            self._notices.tell(Level.INFO, "bridge-up", "the remote is there", bridge=self.terms.name)
+            self._reason = ""
+        elif splice.state is State.WAITING and splice.reason and splice.reason != self._reason:
+            self._reason = splice.reason
+            self._notices.tell(Level.WARNING, "bridge-down", splice.reason, bridge=self.terms.name)
+        self._told = splice.state
+
+    def _arm(self) -> None:
+        due = self.splice.next_due()
+        if due == self._alarm_at:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at, self._alarm = due, None
+        if due is not None:
+            self._alarm = self._loop.call_later(max(due - clock(), 0) / SECOND, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm_at = None
+        self.splice.fire(clock())
+        self._settle()

@@ -1,0 +1,59 @@
+"""What our own front end remembers of a bridge: its session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edgebridge.frontend.frontend import Frontend
+from edgebridge.session.outbox import QueueFull
+from edgebridge.session.session import Session
+from edgebroker.names import ClientId
+
+
+class SessionMemory:
+    """The session of one bridge, looked up anew each time: it may begin and end."""
+
+    def __init__(self, frontend: Frontend, client_id: str) -> None:
+        self._frontend = frontend
+        self._client_id = ClientId(client_id)
+
+    @property
+    def session(self) -> Session | None:
+        """It; None if there is none."""
+        return self._frontend.connecting.sessions.get(self._client_id)
+
+    def is_known(self) -> bool:
+        """Whether it has a session."""
+        return self.session is not None
+
+    def subscribed(self) -> Sequence[str]:
+        """The texts of its subscriptions."""
+        return tuple(self._frontend.node.subscriptions.of(self._client_id))
+
+    def received(self) -> Sequence[int]:
+        """Packet identifiers of the QoS 2 messages that it published and did not release."""
+        return () if self.session is None else sorted(self.session.received)
+
+    def send_again(self) -> int:
+        """The remote forgot that it has messages whose PUBREC came: they are sent again. How many."""
+        session = self.session
+        released = [] if session is None else [entry for entry in session.inflight if entry.released]
+        for entry in released:
+            entry.released = False
+        return len(released)
+
+    def bound(self, messages_max: int | None, bytes_max: int | None, policy: str | None) -> None:
+        """How much may wait in it, and what goes if it is full; None: as for other clients."""
+        session = self.session
+        if session is None:
+            return
+        outbox = session.outbox
+        if messages_max is not None:
+            outbox.messages_max = messages_max
+        if bytes_max is not None:
+            outbox.bytes_max = bytes_max
+        if policy is not None and outbox.policy != policy:
+            waiting = outbox.pick(lambda entry: True)
+            outbox.policy = QueueFull(policy)
+            for entry in waiting:  # so that it knows the last message of each topic, if only that may wait
+                outbox.restore(entry)

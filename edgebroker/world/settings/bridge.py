@@ -1,0 +1,136 @@
+"""Section `bridge`: a `[[bridge]]` for each foreign broker; docs/bridging.md explains them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from edgebroker import limits
+from edgebroker.overlay.address import Address
+from edgebroker.world.settings.section import Applied, Conflict, key
+from edgebroker.world.valuekinds import Choice, File, Several, Switch, Text, Unusable, Whole, toml_name
+
+if TYPE_CHECKING:
+    from edgebridge.upstream.rule import Rule
+
+LIVE: Final = Applied.LIVE
+RULES_MAX: Final = 256
+"""Of one bridge: each is a subscription at either end."""
+ADDRESSES_MAX: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class AddressKind:
+    """Reads `HOST:PORT`."""
+
+    def read(self, value: object, folder: Path) -> str:
+        if not isinstance(value, str):
+            raise Unusable(f"is {toml_name(value)}", f"write {self}, in quotes")
+        try:
+            return str(Address.parse(value))
+        except ValueError as error:
+            raise Unusable(str(error), f"write {self}") from error
+
+    def __str__(self) -> str:
+        return '"HOST:PORT"'
+
+
+@dataclass(frozen=True, slots=True)
+class RuleKind:
+    """Reads a table with the fields of a rule, or its words in one line of text."""
+
+    def read(self, value: object, folder: Path) -> Rule:
+        from edgebridge.upstream.rule import Rule, RuleInvalid, parse_rule  # for who has bridges
+
+        try:
+            if isinstance(value, str):
+                return parse_rule(value)
+            if not isinstance(value, dict):
+                raise Unusable(f"has {toml_name(value)} in it", f"write {self}")
+            rule = Rule(**dict(_given(value, {one.name: one.default for one in fields(Rule)})))
+            rule.check()
+        except RuleInvalid as error:
+            raise Unusable(f"has a rule that cannot be used: {error.reason}", error.mend) from error
+        return rule
+
+    def __str__(self) -> str:
+        return '[[bridge.topic]] or "PATTERN out|in|both QOS LOCAL-PREFIX REMOTE-PREFIX where CONDITION"'
+
+
+def _given(table: dict[str, Any], known: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The fields of a rule. Raises Unusable."""
+    from edgebridge.upstream.rule import Direction
+
+    if "pattern" not in table:
+        raise Unusable("has a rule without pattern", 'name topics, as pattern = "sensors/#"')
+    for name, value in table.items():
+        if name not in known:
+            raise Unusable(f"has a rule with {name!r}", f"a rule has {', '.join(known)}")
+        expected = str if name in ("pattern", "direction") else type(known[name])
+        if type(value) is not expected:
+            raise Unusable(f"has a rule whose {name} is {toml_name(value)}", f"write {toml_name(expected())}")
+        if name == "direction" and value not in tuple(Direction):
+            raise Unusable(f"has a rule with the direction {value!r}", 'write "out", "in" or "both"')
+        yield name, Direction(value) if name == "direction" else value
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeSettings:
+    """One foreign broker, and what is exchanged with it."""
+
+    name: str = key("", Text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "1 to 64 letters, digits, '.', '_', '-'"), LIVE)
+    addresses: tuple[str, ...] = key((), Several(AddressKind(), ADDRESSES_MAX), LIVE)
+    topic: tuple[Rule, ...] = key((), Several(RuleKind(), RULES_MAX), LIVE)
+    version: str = key("5", Choice(("5", "3.1.1")), LIVE)
+    try_private: bool = key(True, Switch(), LIVE)
+    client_id: str | None = key(None, Text(r"[^\0]{1,128}", "1 to 128 characters"), LIVE)
+    username: str | None = key(None, Text(r"[^\0]{1,1024}", "a user name"), LIVE)
+    password_file: Path | None = key(None, File(), LIVE)
+    local_user: str | None = key(None, Text(r"[^\0]{1,128}", "a user name"), LIVE)
+    paused: bool = key(False, Switch(), LIVE)
+    keep_alive_s: int = key(60, Whole(0, 65_535), LIVE)
+    retry_s_max: int = key(60, Whole(1, 3_600), LIVE)
+    inflight_max: int = key(128, Whole(1, 65_535), LIVE)
+    queue_messages_max: int | None = key(None, Whole(1, 10_000_000), LIVE)
+    queue_bytes_max: int | None = key(None, Whole(limits.KIB, 65_536 * limits.MIB), LIVE)
+    queue_full: str | None = key(None, Choice(("drop-newest", "drop-oldest", "keep-last")), LIVE)
+    notification_topic: str | None = key(None, Text(r"[^+#\0]{1,1024}", "a topic without wildcards"), LIVE)
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return self.name
+
+    def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
+        """What does not go together."""
+        if not self.name:
+            yield "name", "is not set", 'every bridge has a name, as name = "cloud"'
+        if not self.addresses:
+            yield "addresses", "is not set", 'say where the remote is, as addresses = ["mqtt.example.org:1883"]'
+        if not self.topic:
+            yield "topic", "is not set", 'say what to carry, as topic = ["sensors/# out 1"]'
+        if "try_private" in given and self.version != "3.1.1":
+            yield "try_private", 'does nothing without version = "3.1.1"', "leave the line out"
+        if self.password_file is not None and self.username is None and self.version == "3.1.1":
+            yield "password_file", "stands without username", "version 3.1.1 has no password without a user name"
+
+    def unused(self) -> Iterator[str]:
+        """Keys that mean nothing here."""
+        if self.version != "3.1.1":
+            yield "try_private"
+
+    @staticmethod
+    def identities(bridges: Sequence[BridgeSettings]) -> list[str]:
+        """What makes a bridge the same in other settings: its name."""
+        return [one.name for one in bridges]
+
+    @staticmethod
+    def clashes(bridges: Sequence[BridgeSettings]) -> Iterator[tuple[int, Conflict]]:
+        """What two bridges cannot have both: (index of the second, what)."""
+        names: set[str] = set()
+        for index, one in enumerate(bridges):
+            if one.name in names:
+                yield index, ("name", f"is {one.name!r} a second time", "give every bridge a name of its own")
+            names.add(one.name)
