@@ -80,6 +80,8 @@ class Splice:
         self._is_plain = not self._may_be_private
         self._asked: dict[int, int] = {}  # packet identifier of a SUBSCRIBE to the remote -> subscription identifier
         self._asked_local: dict[int, int] = {}  # the same at our front end -> rule
+        # A session of ours that begins anew numbers its messages anew: the remote would take them for old ones.
+        self._is_anew = terms.wants_exactly_once and not memory.is_known()
         self._owed: set[str] = set()  # subscriptions at our front end whose retained messages the remote never got
 
     # -- what the world fetches ---------------------------------------------------------------------------------
@@ -133,11 +135,9 @@ class Splice:
         self._ends.remote.clear()
         dialect = self._dialect
         self._ends.granted = Granted(dialect)
-        # A session of ours that begins anew numbers its messages anew: the remote would take them for old ones.
-        clean_start = self.terms.wants_exactly_once and not self._memory.is_known()
         self._enter(State.GREETING, now)
         self._due = now + ANSWER
-        self._ends.tell_remote(greeting.connect_remote(self.terms, dialect, clean_start))
+        self._ends.tell_remote(greeting.connect_remote(self.terms, dialect, self._is_anew))
 
     def lost(self, reason: str, now: Instant) -> None:
         """There is no connection to the remote any more, or none came about."""
@@ -192,6 +192,12 @@ class Splice:
         if granted.identity and granted.identity == self.terms.identity:
             self._give_up("the remote is this gateway itself", ReasonCode.NORMAL_DISCONNECTION, now)
             return
+        if self._is_anew:
+            self._is_anew = False
+            if not self._dialect.has_properties:  # for 3.1.1 a session that begins anew ends with its connection
+                self._ends.tell_remote(Disconnect())
+                self._dial_again(now)
+                return
         self._ends.granted = granted
         self.connects += 1
         self.reason = ""
@@ -224,6 +230,10 @@ class Splice:
     def _dial_plain(self, now: Instant) -> None:
         """The remote does not know what bridges say first: once more, as any client, and at once."""
         self._is_plain, self._may_be_private = True, False
+        self._dial_again(now)
+
+    def _dial_again(self, now: Instant) -> None:
+        """Hang up, and dial at once."""
         self._orders.append(Order.HANG_UP)
         self._enter(State.WAITING, now)
         self._due = now

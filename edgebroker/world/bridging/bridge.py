@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from edgebridge.frontend.bridgesession import BridgeSession
 from edgebridge.upstream.splice import Splice
 from edgebridge.upstream.state import Order, State
 from edgebridge.upstream.terms import Terms
@@ -12,7 +13,6 @@ from edgebroker.instants import SECOND, Instant
 from edgebroker.overlay.address import Address
 from edgebroker.world.bridging.inlet import Inlet
 from edgebroker.world.bridging.line import Line
-from edgebroker.world.bridging.memory import SessionMemory
 from edgebroker.world.operatorlog import Level, OperatorLog
 from edgebroker.world.peering.dialler import NoAnswer, dial, reason_of
 from edgebroker.world.reactor import GOODBYE_S, Reactor, clock
@@ -38,7 +38,7 @@ class Bridge:
     ) -> None:
         self.settings = settings
         self.terms = terms
-        self.memory = SessionMemory(reactor.frontend, terms.local_client_id)
+        self.memory = BridgeSession(reactor.frontend, terms.local_client_id)
         self.splice = Splice(terms, self.memory, chance)
         self._reactor = reactor
         self._notices = notices

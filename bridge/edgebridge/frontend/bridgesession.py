@@ -1,4 +1,4 @@
-"""What our own front end remembers of a bridge: its session."""
+"""What the front end remembers of a bridge: its session, as the bridge may see it and bound it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgebridge.session.session import Session
 from edgebroker.names import ClientId
 
 
-class SessionMemory:
+class BridgeSession:
     """The session of one bridge, looked up anew each time: it may begin and end."""
 
     def __init__(self, frontend: Frontend, client_id: str) -> None:

@@ -1,0 +1,231 @@
+"""Two brokers with disks of their own, on virtual time, and a bridge between them that dies and comes back.
+
+The bridge is part of *here*: it dies with it. Every packet that it reads or writes, at either end, is a step; before
+each step something may fail.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from edgebridge.frontend.bridgesession import BridgeSession
+from edgebridge.frontend.entrance import LOCAL, Entrance
+from edgebridge.session.verdict import Verdict
+from edgebridge.upstream.splice import Splice
+from edgebridge.upstream.state import Order
+from edgebridge.upstream.terms import Terms
+from edgebridge.wire.dialect import V5
+from edgebridge.wire.framing import Framer, frame_bounds
+from edgebridge.wire.packets import Connect, Disconnect, PubAck, PubComp, Publish, PubRec, PubRel, SubAck, Subscribe
+from edgebridge.wire.packets import SubscriptionOption as Option
+from edgebridge.wire.properties import Property
+from edgebroker.instants import SECOND, Instant
+from edgebroker.names import ClientId
+from edgebroker.simworld.client import Client
+from edgebroker.simworld.network import Line, SimulatedBroker
+from edgebroker.simworld.simulation import Simulation
+from edgebroker.simworld.store import SimulatedStore
+
+LARGEST = 256 << 20
+NO_ONE: Callable[[], None] = lambda: None
+
+
+class World:
+    """`fail` is called before each step with its number; it may call `power_here`, `power_there` or `cut`."""
+
+    def __init__(self, terms: Terms, fail: Callable[[int], None] = lambda step: None) -> None:
+        self.simulation = Simulation()
+        self.here = SimulatedBroker(self.simulation, store=SimulatedStore(self.simulation))
+        self.there = SimulatedBroker(self.simulation, store=SimulatedStore(self.simulation))
+        self.terms = terms
+        self.fail = fail
+        self.steps = 0
+        self.splice: Splice
+        self._life = 0
+        self._wake: Instant | None = None
+        self._remote: Line | None = None
+        self._local: Line | None = None
+
+    # -- the bridge -----------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """The bridge begins to live."""
+        memory = BridgeSession(self.here.frontend, self.terms.local_client_id)
+        self.splice = Splice(self.terms, memory, lambda: 0.0)
+        self.splice.start(self.simulation.now)
+        self._settle()
+
+    def pause(self) -> None:
+        self.splice.pause(self.simulation.now)
+        self._settle()
+
+    def go_on(self) -> None:
+        self.splice.start(self.simulation.now)
+        self._settle()
+
+    def power_here(self, is_power_cut: bool = True) -> None:
+        """Here the power fails, or the process dies, and comes back at once."""
+        self._life += 1
+        for line in (self._remote, self._local):
+            if line is not None:
+                line.cut()
+        self._remote = self._local = None
+        self.here.crash(is_power_cut)
+        self.begin()
+
+    def power_there(self, is_power_cut: bool = True) -> None:
+        """There."""
+        self.there.crash(is_power_cut)
+
+    def cut(self) -> None:
+        """The line between them breaks, and both notice."""
+        if self._remote is not None:
+            self._remote.cut()
+            self._remote = None
+            self.splice.lost("cut", self.simulation.now)
+            self._settle()
+
+    def _step(self) -> bool:
+        """Something may fail; whether the bridge has the same life, and lines, as before."""
+        self.steps += 1
+        before = self._life, self._remote, self._local
+        self.fail(self.steps)
+        return (self._life, self._remote, self._local) == before
+
+    def _settle(self) -> None:
+        life = self._life
+        while True:
+            self._write()
+            if life != self._life:
+                return
+            orders = self.splice.take_orders()
+            if not orders:
+                break
+            for order in orders:
+                self._do(order)
+        due = self.splice.next_due()
+        if due is not None and due != self._wake:
+            self._wake = due
+            self.simulation.at(due, lambda: self._ring(life))
+
+    def _ring(self, life: int) -> None:
+        self._wake = None
+        if life == self._life:
+            self.splice.fire(self.simulation.now)
+            self._settle()
+
+    def _do(self, order: Order) -> None:
+        now, life = self.simulation.now, self._life
+        match order:
+            case Order.DIAL:
+                self._remote = self._line(self.there, self.splice.heard, lambda: self._gone(life))
+                self.splice.dialled(now)
+            case Order.HANG_UP:
+                self._write()
+                line, self._remote = self._remote, None
+                if line is not None:
+                    line.leave()
+            case Order.OPEN:
+                self.here.entrance = Entrance("bridge", -1, verdict=Verdict())
+                self._local = self._line(self.here, self.splice.told, lambda: self._closed(life))
+                self.here.entrance = LOCAL
+                self.splice.opened(now)
+            case Order.CLOSE:
+                self._write()
+                line, self._local = self._local, None
+                if line is not None:
+                    line.leave()
+
+    def _line(
+        self, broker: SimulatedBroker, read: Callable[[bytes, Instant], None], ended: Callable[[], None]
+    ) -> Line:
+        life, framer, opened = self._life, Framer(LARGEST), []
+
+        def came(chunk: bytes) -> None:
+            """Whole packets, one after the other."""
+            framer.feed(chunk)
+            while life == self._life and (frame := framer.next_frame()) is not None:
+                if opened[0] not in (self._remote, self._local) or not self._step():
+                    return
+                first, body = frame
+                read(_packet(first, body), self.simulation.now)
+                self._settle()
+
+        opened.append(broker.connect("bridge", came, ended))
+        return opened[0]
+
+    def _gone(self, life: int) -> None:
+        if life == self._life and self._remote is not None and not self._remote.is_open:
+            self._remote = None
+            self.splice.lost("closed", self.simulation.now)
+            self._settle()
+
+    def _closed(self, life: int) -> None:
+        if life == self._life and self._local is not None and not self._local.is_open:
+            self._local = None
+            self.splice.closed(self.simulation.now)
+            self._settle()
+
+    def _write(self) -> None:
+        """What the bridge says, packet by packet."""
+        ends = [(self._remote, self.splice.take_remote(self.simulation.now)), (self._local, self.splice.take_local())]
+        for line, packets in ends:
+            for packet in packets:
+                if not self._step():
+                    return
+                if line is not None:
+                    line.write(packet)
+
+    # -- who publishes, and who reads ---------------------------------------------------------------------------
+
+    def quiet(self, seconds: int = 40) -> None:
+        """Let everything happen that is going to: a back-off takes a second, a retry not much more."""
+        self.simulation.run_until(self.simulation.now + seconds * SECOND)
+
+    def sleeper(self, broker: SimulatedBroker, *filters: str) -> None:
+        """A reader with a lasting session asks for all, and is away."""
+        client = Client("sleeper", broker)
+        client.send(Connect("sleeper", False, properties={Property.SESSION_EXPIRY_INTERVAL: 3_600}, dialect=V5))
+        client.send(Subscribe(1, [Option(text, 2, False, True) for text in filters]))
+        self.quiet(1)
+        assert any(isinstance(packet, SubAck) for packet in client.take())
+        client.send(Disconnect())
+        self.quiet(1)
+
+    def publish(self, broker: SimulatedBroker, messages: Sequence[tuple[str, bytes, int]], **more: Any) -> None:
+        """Somebody publishes them, and is sure of all before the end."""
+        client = Client("writer", broker)
+        client.send(Connect("writer", dialect=V5))
+        for number, (topic, payload, qos) in enumerate(messages, 1):
+            client.send(Publish(topic, payload, qos, packet_id=number if qos else 0, **more))
+        self.quiet(1)
+        received = client.take()
+        for packet in received:
+            if isinstance(packet, PubRec):
+                client.send(PubRel(packet.packet_id))
+        self.quiet(1)
+        sure = sum(isinstance(packet, PubAck | PubComp) for packet in [*received, *client.take()])
+        assert sure == sum(qos > 0 for _, _, qos in messages)
+        client.send(Disconnect())
+        self.quiet(1)
+
+    def read(self, broker: SimulatedBroker) -> Counter[tuple[str, bytes]]:
+        """What waits for the sleeper, how many times."""
+        session = broker.frontend.connecting.sessions[ClientId("sleeper")]
+        entries = [*session.inflight, *session.outbox]
+        return Counter((entry.publication.topic, bytes(entry.publication.payload)) for entry in entries)
+
+
+def _packet(first: int, body: bytes) -> bytes:
+    """The frame again as it came."""
+    length, octets = len(body), bytearray((first,))
+    while True:
+        length, low = length >> 7, length & 0x7F
+        octets.append(low | (0x80 if length else 0))
+        if not length:
+            break
+    packet = bytes(octets) + body
+    assert frame_bounds(packet, 0, LARGEST) is not None
+    return packet

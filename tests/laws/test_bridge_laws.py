@@ -1,0 +1,86 @@
+"""Bridges: whatever dies, and whenever, nothing is lost at QoS 1 and 2, and nothing is doubled at QoS 2."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from edgebridge.upstream.rule import parse_rule
+from edgebridge.upstream.terms import Terms
+from edgebridge.wire.dialect import V5, V311, Dialect
+
+from .bridging.world import World
+
+RULES = ("out/# out 2", "in/# in 2", "both/# both 2")
+OUT = [("out/a", b"1", 1), ("out/a", b"2", 2), ("both/a", b"3", 2)]
+IN = [("in/a", b"4", 1), ("in/a", b"5", 2), ("both/b", b"6", 2)]
+TWICE = {b"1", b"4"}
+"""Messages of QoS 1: they may come more than once."""
+FAULTS: dict[str, Callable[[World], None]] = {
+    "power here": lambda world: world.power_here(),
+    "killed here": lambda world: world.power_here(is_power_cut=False),
+    "power there": lambda world: world.power_there(),
+    "killed there": lambda world: world.power_there(is_power_cut=False),
+    "cut": lambda world: world.cut(),
+}
+
+
+def terms(dialect: Dialect, *rules: str) -> Terms:
+    return Terms("x", "uplink", [parse_rule(rule) for rule in rules], dialect, identity="here")
+
+
+def play(dialect: Dialect, fail: Callable[[World, int], None]) -> World:
+    """Messages wait on both sides; the bridge comes, and *fail* is asked at each step what goes wrong."""
+    world = World(terms(dialect, *RULES))
+    world.sleeper(world.here, "in/#", "both/#")
+    world.sleeper(world.there, "out/#", "both/#")
+    world.begin()
+    world.quiet(2)  # both know the bridge
+    world.pause()
+    world.publish(world.here, OUT)
+    world.publish(world.there, IN)
+    world.steps = 0
+    world.fail = lambda step: fail(world, step)
+    world.go_on()
+    world.quiet()
+    return world
+
+
+def complaints(world: World) -> list[str]:
+    found = []
+    for name, broker, sent, own in (
+        ("here", world.here, IN, [OUT[2]]),
+        ("there", world.there, OUT, [IN[2]]),
+    ):
+        read = world.read(broker)
+        for topic, payload, _ in [*sent, *own]:
+            count = read.pop((topic, payload), 0)
+            if not count:
+                found.append(f"{name}: {payload!r} is lost")
+            elif count > 1 and payload not in TWICE:
+                found.append(f"{name}: {payload!r} came {count} times")
+        found += [f"{name}: {one!r} does not belong here" for one in read]
+    return found
+
+
+@pytest.fixture(scope="module", params=[V5, V311], ids=["5", "3.1.1"])
+def dialect(request: pytest.FixtureRequest) -> Dialect:
+    found: Dialect = request.param
+    return found
+
+
+def test_all_arrives_once_if_nothing_fails(dialect: Dialect) -> None:
+    world = play(dialect, lambda world, step: None)
+    assert not complaints(world)
+    assert world.steps > 40
+    assert Counter(world.read(world.here)).most_common(1)[0][1] == 1
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_one_fault_at_every_step(dialect: Dialect, fault: str) -> None:
+    steps = play(dialect, lambda world, step: None).steps
+    for at in range(1, steps + 1):
+        world = play(dialect, lambda world, step, at=at: FAULTS[fault](world) if step == at else None)
+        assert not complaints(world), (fault, at, complaints(world))
