@@ -80,6 +80,9 @@ ASKED_FOR = {
         "edgebroker.world.topology",
         "edgebroker.overlay.topology",
         "edgebridge.frontend.overlay",
+        "edgebridge.frontend.bridgesession",
+        "edgebridge.upstream",
+        "edgebroker.world.bridging",
     ),
     *("edgebroker.world.http", "edgebroker.world.pages", "edgebroker.world.tracing", "edgebroker.world.insight", "h11"),
 }

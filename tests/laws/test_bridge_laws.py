@@ -78,6 +78,7 @@ def test_all_arrives_once_if_nothing_fails(dialect: Dialect) -> None:
     assert Counter(world.read(world.here)).most_common(1)[0][1] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_one_fault_at_every_step(dialect: Dialect, fault: str) -> None:
     steps = play(dialect, lambda world, step: None).steps

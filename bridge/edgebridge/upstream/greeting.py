@@ -15,7 +15,7 @@ NEVER: Final = 0xFFFF_FFFF  # a session that does not expire (MQTT 5.0 section 3
 HIGHEST_IDENTIFIER: Final = 65_535
 """Of a SUBSCRIBE; from here downwards. The session at our front end gives its messages identifiers from 1 upwards."""
 UNSUBSCRIBE_IDENTIFIER: Final = 65_000
-SEND_ALWAYS, SEND_IF_NEW, SEND_NEVER = 0, 1, 2  # retain handling (section 3.8.3.1)
+SEND_ALWAYS, SEND_IF_NEW = 0, 1  # retain handling (section 3.8.3.1)
 
 
 def connect_remote(terms: Terms, dialect: Dialect, clean_start: bool) -> Connect:
@@ -59,10 +59,10 @@ def subscribe_remote(rules: Rules, granted: Granted, taken: set[int]) -> Iterato
         packet_id -= 1
 
 
-def subscribe_local(rules: Rules, handling: dict[str, int]) -> Iterator[tuple[Wanted, Subscribe]]:
-    """The same at our own front end; *handling* of retained messages by the text of the subscription."""
+def subscribe_local(rules: Rules, handling: int) -> Iterator[tuple[Wanted, Subscribe]]:
+    """The same at our own front end, with *handling* of what is retained there."""
     for packet_id, wanted in zip(range(HIGHEST_IDENTIFIER, 0, -1), rules.out, strict=False):
-        option = SubscriptionOption(wanted.text, wanted.rule.qos, True, True, handling[wanted.text])
+        option = SubscriptionOption(wanted.text, wanted.rule.qos, True, True, handling)
         yield wanted, Subscribe(packet_id, [option], {Property.SUBSCRIPTION_IDENTIFIER: [wanted.identifier]})
 
 

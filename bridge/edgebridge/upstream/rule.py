@@ -6,6 +6,7 @@ for all topics that match the pattern. As one line of text it has the words of m
     sensors/# out 1                        what is published here under sensors/ goes there
     alarm/+ both 2 site/ berlin/           site/alarm/fire here is berlin/alarm/fire there
     "" in 1 clock world/time/utc           one topic, under another name
+    sensors/# out 1 retain=false           nothing is to be retained there
     sensors/# out 1 where temp > 30        only messages of which the condition is true
 """
 
@@ -21,6 +22,9 @@ from edgebroker.errors import EdgebrokerError, FilterInvalid, FilterTooComplex, 
 from edgebroker.topics import MULTI_LEVEL, SINGLE_LEVEL, TopicFilter
 
 WHERE: Final = "where"
+NOT_RETAINED: Final = "retain=false"
+_CONDITION: Final = re.compile(rf"(?:^|\s){WHERE}\s+(.*)", re.DOTALL)
+_WORD: Final = re.compile(r'"[^"]*"|\S+')
 IDENTIFIER_MAX: Final = 268_435_455  # a variable byte integer (MQTT 5.0 section 3.8.2.1.2)
 
 
@@ -59,6 +63,8 @@ class Rule:
         for prefix in (self.local_prefix, self.remote_prefix):
             if SINGLE_LEVEL in prefix or MULTI_LEVEL in prefix:
                 raise RuleInvalid(f"the prefix {prefix!r} has a wildcard", "put wildcards into the pattern")
+        if '"' in self.pattern + self.local_prefix + self.remote_prefix:
+            raise RuleInvalid("a topic with a double quote in it", "name a filter that covers it, with + or #")
         if not self.pattern and not (self.local_prefix and self.remote_prefix):
             raise RuleInvalid("an empty pattern without prefixes", "name the topic, or both prefixes")
         try:
@@ -82,9 +88,10 @@ class Rule:
 
     def __str__(self) -> str:
         """As `parse_rule` reads it."""
-        words = [self.pattern or '""', self.direction, str(self.qos)]
+        words = [_written(self.pattern), self.direction, str(self.qos)]
         if self.local_prefix or self.remote_prefix:
-            words += [self.local_prefix or '""', self.remote_prefix or '""']
+            words += [_written(self.local_prefix), _written(self.remote_prefix)]
+        words += [] if self.retain else [NOT_RETAINED]
         return " ".join(words) + (f" {WHERE} {self.where}" if self.where else "")
 
     @property
@@ -118,21 +125,27 @@ class Rule:
 
 def parse_rule(text: str) -> Rule:
     """Read one line of text. Raises RuleInvalid."""
-    before, separator, where = re.sub(r"\s+", " ", text.strip()).partition(f" {WHERE} ")
-    if separator:  # the condition itself keeps its blanks
-        where = text.strip().split(WHERE, 1)[1].strip()
-    words = ["" if word == '""' else word for word in before.split(" ")] if before else []
+    condition = _CONDITION.search(text)
+    before = text if condition is None else text[: condition.start()]
+    found: list[str] = _WORD.findall(before)
+    words = [word.strip('"') for word in found if word != NOT_RETAINED]
     if not 1 <= len(words) <= 5:
-        mend = "write PATTERN [out|in|both [QOS [LOCAL-PREFIX [REMOTE-PREFIX]]]] [where CONDITION]"
+        mend = "write PATTERN [out|in|both [QOS [LOCAL-PREFIX [REMOTE-PREFIX]]]] [retain=false] [where CONDITION]"
         raise RuleInvalid(f"{text[:80]!r} has {len(words)} words", mend)
-    pattern, direction, qos, local_prefix, remote_prefix = (words + ["out", "1", "", ""][len(words) - 1 :])[:5]
+    pattern, direction, qos, local_prefix, remote_prefix = [*words, *("out", "1", "", "")[len(words) - 1 :]]
     if direction not in tuple(Direction):
         raise RuleInvalid(f"{direction!r} is no direction", 'write "out", "in" or "both"')
     if qos not in ("0", "1", "2"):
         raise RuleInvalid(f"{qos!r} is no QoS", "write 0, 1 or 2")
-    rule = Rule(pattern, Direction(direction), int(qos), local_prefix, remote_prefix, where)
+    where, is_kept = "" if condition is None else condition[1].strip(), NOT_RETAINED not in found
+    rule = Rule(pattern, Direction(direction), int(qos), local_prefix, remote_prefix, where, is_kept)
     rule.check()
     return rule
+
+
+def _written(word: str) -> str:
+    """A word of a rule: in quotes if it is empty or has blanks."""
+    return f'"{word}"' if not word or re.search(r"\s", word) else word
 
 
 def identifier_of(text: str) -> int:

@@ -82,7 +82,9 @@ class Splice:
         self._asked_local: dict[int, int] = {}  # the same at our front end -> rule
         # A session of ours that begins anew numbers its messages anew: the remote would take them for old ones.
         self._is_anew = terms.wants_exactly_once and not memory.is_known()
-        self._owed: set[str] = set()  # subscriptions at our front end whose retained messages the remote never got
+        # What is retained here goes to a remote that knows nothing (any more). If our session is new as well, it has it
+        # from when it subscribed, among what waits.
+        self._tells_retained = memory.is_known()
 
     # -- what the world fetches ---------------------------------------------------------------------------------
 
@@ -252,25 +254,21 @@ class Splice:
         is_open = self.state is State.OPEN
         granted = self._ends.granted
         known = self._memory.is_known()
-        subscribed = set(self._memory.subscribed()) if known else set()
+        subscribed = self._memory.subscribed() if known else ()
         if is_open and known and not granted.session_present:
             self.sent_again += self._memory.send_again()
         self._ends.tell_local(greeting.connect_local(self.terms, granted))
         if is_open and known and not granted.session_present:
             self._inward.forget(self._memory.received())
-        texts = [wanted.text for wanted in self._rules.out]
-        if is_open:
-            whole = greeting.SEND_IF_NEW if granted.session_present else greeting.SEND_ALWAYS
-            handling = {one: greeting.SEND_ALWAYS if one in self._owed else whole for one in texts}
-            self._owed.clear()
-        else:
-            self._owed |= set(texts) - subscribed
-            handling = dict.fromkeys(texts, greeting.SEND_NEVER)
+        handling = greeting.SEND_IF_NEW
+        if is_open and not granted.session_present and self._tells_retained:
+            handling = greeting.SEND_ALWAYS
+        self._tells_retained |= is_open
         self._asked_local.clear()
         for wanted, subscribe in greeting.subscribe_local(self._rules, handling):
             self._asked_local[subscribe.packet_id] = wanted.number
             self._ends.tell_local(subscribe)
-        if (unsubscribe := greeting.unsubscribe_local(self._rules, sorted(subscribed))) is not None:
+        if (unsubscribe := greeting.unsubscribe_local(self._rules, subscribed)) is not None:
             self._ends.tell_local(unsubscribe)
 
     def told(self, chunk: bytes, now: Instant) -> None:

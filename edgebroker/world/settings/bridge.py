@@ -56,7 +56,7 @@ class RuleKind:
         return rule
 
     def __str__(self) -> str:
-        return '[[bridge.topic]] or "PATTERN out|in|both QOS LOCAL-PREFIX REMOTE-PREFIX where CONDITION"'
+        return 'a table [[bridge.topic]], or text like "sensors/# out 1"'
 
 
 def _given(table: dict[str, Any], known: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -29,7 +29,6 @@ from edgebroker.simworld.simulation import Simulation
 from edgebroker.simworld.store import SimulatedStore
 
 LARGEST = 256 << 20
-NO_ONE: Callable[[], None] = lambda: None
 
 
 class World:
@@ -138,9 +137,7 @@ class World:
                 if line is not None:
                     line.leave()
 
-    def _line(
-        self, broker: SimulatedBroker, read: Callable[[bytes, Instant], None], ended: Callable[[], None]
-    ) -> Line:
+    def _line(self, broker: SimulatedBroker, read: Callable[[bytes, Instant], None], ended: Callable[[], None]) -> Line:
         life, framer, opened = self._life, Framer(LARGEST), []
 
         def came(chunk: bytes) -> None:

@@ -1,0 +1,88 @@
+"""Rules of bridges: how they are written, what is refused, and which rule a message goes by."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgebridge.upstream.rule import Direction, Rule, RuleInvalid, parse_rule
+from edgebridge.upstream.rules import Rules
+
+READ = {
+    "sensors/#": Rule("sensors/#"),
+    "sensors/# in": Rule("sensors/#", Direction.IN),
+    "a/+ both 2": Rule("a/+", Direction.BOTH, 2),
+    "a out 0 site/ berlin/": Rule("a", Direction.OUT, 0, "site/", "berlin/"),
+    'a out 0 "" berlin/': Rule("a", Direction.OUT, 0, "", "berlin/"),
+    '"" in 1 clock world/utc': Rule("", Direction.IN, 1, "clock", "world/utc"),
+    '"my sensors/#" out 1': Rule("my sensors/#"),
+    "somewhere/# out 1 where  name = 'where  it is'": Rule("somewhere/#", where="name = 'where  it is'"),
+    "a where x > 1": Rule("a", where="x > 1"),
+    "a out 1 retain=false where x > 1": Rule("a", where="x > 1", retain=False),
+}
+REFUSED = {
+    "": "has 0 words",
+    "a out 1 b c d": "has 6 words",
+    "a aut": '\'aut\' is no direction; write "out", "in" or "both"',
+    "a out 3": "'3' is no QoS",
+    "a#": "'#' must be the whole last level",
+    '""': "an empty pattern without prefixes",
+    "a out 1 b/+/": "the prefix 'b/+/' has a wildcard",
+    "$share/g/a out": "a shared subscription",
+    "$filter/x/a out": "write the condition behind `where`",
+    "a where x >": "in the condition, column",
+}
+
+
+@pytest.mark.parametrize("text", READ)
+def test_a_rule_is_read_and_written_the_same(text: str) -> None:
+    assert parse_rule(text) == READ[text]
+    assert parse_rule(str(READ[text])) == READ[text]
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_cannot_be_meant_is_refused_with_the_reason(text: str) -> None:
+    with pytest.raises(RuleInvalid) as refused:
+        parse_rule(text)
+    assert REFUSED[text] in str(refused.value)
+
+
+def test_topics_change_their_prefix() -> None:
+    rule = parse_rule("+/temp both 1 site/ berlin/")
+    assert (rule.local_filter, rule.remote_filter) == ("site/+/temp", "berlin/+/temp")
+    assert rule.outward("site/a/temp") == "berlin/a/temp"
+    assert rule.inward("berlin/a/temp") == "site/a/temp"
+
+
+def test_the_first_rule_that_matches_counts_outwards() -> None:
+    rules = Rules([parse_rule('a/# out 1 "" one/'), parse_rule('a/b out 2 "" two/'), parse_rule("c in")])
+    one, two = rules.out
+    assert (one.text, two.text) == ("a/#", "a/b")
+    assert rules.outward("a/b", [two.identifier, one.identifier]) == (one.rule, 0)
+    assert rules.outward("a/b", [two.identifier]) == (two.rule, 1)
+
+
+def test_a_message_that_waited_since_before_the_rules_changed_goes_by_the_rule_of_now() -> None:
+    before = Rules([parse_rule("x/#"), parse_rule("a/#")])
+    now = Rules([parse_rule("a/#"), parse_rule("x/#")])
+    assert now.outward("a/b", [before.out[1].identifier]) == (now.all[0], 0), "identifiers name subscriptions"
+    assert now.outward("a/b", [12]) == (now.all[0], 0), "its subscription is gone, but another rule wants it"
+    assert now.outward("b", [12]) is None
+
+
+def test_a_copy_by_a_later_subscription_is_told_from_the_message() -> None:
+    rules = Rules([parse_rule('a/# in 1 "" r/'), parse_rule('a/b in 1 "" r/')])
+    first, second = rules.inward("r/a/b")
+    assert [heard.number for heard in (first, second)] == [0, 1]
+    assert rules.is_copy(first, [second.identifier])
+    assert not rules.is_copy(first, [first.identifier, second.identifier])
+    assert not rules.is_copy(first, []), "nobody says"
+    assert not rules.is_copy(first, [99]), "a subscription of before"
+    rules.refused(first.identifier)
+    assert [heard.number for heard in rules.inward("r/a/b")] == [1], "what is not granted takes nothing away"
+
+
+def test_a_remote_that_understands_filters_tests_conditions() -> None:
+    rules = Rules([parse_rule("a/# both 1 where x > 1")])
+    assert (rules.out[0].text, rules.into[0].text) == ("$filter/x > 1/a/#", "a/#")
+    rules.listen(understands_filters=True)
+    assert rules.into[0].text == "$filter/x > 1/a/#"
