@@ -13,11 +13,11 @@ for all topics that match the pattern. As one line of text it has the words of m
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 from zlib import crc32
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.errors import EdgebrokerError, FilterInvalid, FilterTooComplex, TopicInvalid
 from edgebroker.topics import MULTI_LEVEL, SINGLE_LEVEL, TopicFilter
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from edgebridge.session.carriers import filter_topic
 from edgebridge.upstream.rule import Rule, identifier_of
+from edgebroker.dataclasses import dataclass
 from edgebroker.topics import TopicFilter
 
 REMEMBERED_MAX: Final = 4_096

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from edgebridge.upstream.rule import Rule
 from edgebridge.wire.dialect import V5, Dialect
 from edgebridge.wire.packets import ConnAck
 from edgebridge.wire.properties import Property, number, user_properties
+from edgebroker.dataclasses import dataclass
 from edgebroker.instants import SECOND, Duration
 from edgebroker.limits import PACKET_BYTES_MAX, RECEIVE_MAXIMUM
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from edgebroker import limits
+from edgebroker.dataclasses import dataclass
 from edgebroker.overlay.address import Address
 from edgebroker.world.settings.section import Applied, Conflict, key
 from edgebroker.world.valuekinds import Choice, File, Several, Switch, Text, Unusable, Whole, toml_name
