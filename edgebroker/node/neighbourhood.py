@@ -14,7 +14,7 @@ from edgebroker.instants import MINUTE, SECOND, Duration
 from edgebroker.interest import Interest
 from edgebroker.node.around import Around
 from edgebroker.node.interests import Changed, ClusterInterests
-from edgebroker.node.peereffects import Learned, Send
+from edgebroker.node.peereffects import Found, Learned, Send
 from edgebroker.node.ways import Ways
 from edgebroker.overlay.classes import Service
 from edgebroker.overlay.congestion import LinkStatus
@@ -42,7 +42,8 @@ class Neighbourhood:
         self._peers = gateway.peers()
         self._owed: dict[str, None] = {}  # who has to be told whether it knows all, when we do
         self._filters: dict[TopicFilter, None] = {}
-        self._learned: list[Learned] = []
+        self._news: list[Learned | Found] = []
+        self._gone: set[str] = set()  # peers to whom there is no way at all
         self._pause = COMPARE_FIRST
         self._is_new = False  # the pause
 
@@ -51,10 +52,10 @@ class Neighbourhood:
         filters, self._filters = self._filters, {}
         return filters
 
-    def take_learned(self) -> list[Learned]:
-        """What neighbours announced and withdrew since this was asked last."""
-        learned, self._learned = self._learned, []
-        return learned
+    def take_news(self) -> list[Learned | Found]:
+        """What neighbours announced and withdrew, and who was found to live, since this was asked last."""
+        news, self._news = self._news, []
+        return news
 
     def take_pause(self) -> Duration | None:
         """After so long to `compare`; None: as was said before."""
@@ -66,6 +67,7 @@ class Neighbourhood:
     def link_up(self, peer: str) -> list[Send]:
         """There is a connection with *peer*, a neighbour or not."""
         said = self.reach.met(peer)
+        self._look_out()
         sends = [_control(peer, each) for each in self.reach.statements() if each is not said]
         if said is not None:
             sends += self._flood(said)
@@ -81,6 +83,7 @@ class Neighbourhood:
     def leave(self, peer: str) -> list[Send]:
         """It stays lost."""
         sends = self._flood(self.reach.lost(peer))
+        self._look_out()
         if peer in self.around.behind:
             self.around.leave(peer)
             sends += self._look()
@@ -92,6 +95,7 @@ class Neighbourhood:
     def unreached(self, peer: str, said: Unreached) -> list[Send]:
         """*peer* passes on what a gateway said of its connections."""
         sends = [send for news in self.reach.learn(said) for send in self._flood(news, peer)]
+        self._look_out()
         return [*sends, *self._look()] if sends or said.gateway != self.reach.number else sends
 
     def heard_of(self, gateway: str) -> list[Send]:
@@ -111,7 +115,7 @@ class Neighbourhood:
     def changed(self, changed: Changed) -> list[Send]:
         """Interests changed: tell neighbours, and who stands in for them."""
         self._filters |= changed.topic_filters
-        self._learned += [Learned(peer, change) for peer, change in changed.learned.items()]
+        self._news += [Learned(peer, change) for peer, change in changed.learned.items()]
         sends = []
         for peer, change in changed.told.items():
             for receiver in (peer, *self.around.stand_ins.get(peer, ())):
@@ -186,6 +190,16 @@ class Neighbourhood:
         return self.around.relay(peer, message, service)
 
     # -- how it is done -------------------------------------------------------------------------------------------
+
+    def _look_out(self) -> None:
+        """A peer to whom there was no way is back if there is one. Each is dialled once for that, so nothing storms."""
+        for peer in self._peers:
+            if not self._status.is_up(peer) and self.reach.way(peer) is None:
+                self._gone.add(peer)
+            elif peer in self._gone:
+                self._gone.discard(peer)
+                if not self._status.is_up(peer):
+                    self._news.append(Found(peer))
 
     def _look(self) -> list[Send]:
         """Perhaps others can be reached than before."""

@@ -77,4 +77,11 @@ class Learned:
     change: Change
 
 
-Effect: TypeAlias = Send | Hand | Hold | Stamped | AskRetained | HandRetained | Learned
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Others have a connection with *peer* again, and we have none: it lives, so dial it."""
+
+    peer: str
+
+
+Effect: TypeAlias = Send | Hand | Hold | Stamped | AskRetained | HandRetained | Learned | Found

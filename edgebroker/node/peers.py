@@ -308,7 +308,7 @@ class Peers:
 
     def _spread(self, sends: Sequence[Send], now: Instant) -> list[Effect]:
         """Interests may have changed: neighbours are told with *sends*, then hosts are."""
-        effects: list[Effect] = [*self.neighbourhood.take_learned(), *sends]
+        effects: list[Effect] = [*self.neighbourhood.take_news(), *sends]
         filters = self.neighbourhood.take_filters()
         if filters:
             effects += self.region.changed(filters, now)

@@ -38,7 +38,7 @@ from edgebridge.frontend.wishes import Wishes
 from edgebroker.dataclasses import dataclass
 from edgebroker.instants import MILLISECOND, Instant
 from edgebroker.node.node import Node
-from edgebroker.node.peereffects import AskRetained, Effect, Hand, HandRetained, Hold, Learned, Send, Stamped
+from edgebroker.node.peereffects import AskRetained, Effect, Found, Hand, HandRetained, Hold, Learned, Send, Stamped
 from edgebroker.node.peers import AT_HOME, Peers
 from edgebroker.node.routes import Route
 from edgebroker.node.subscriptions import Copy
@@ -211,8 +211,7 @@ class Overlay:
             link.synced(self._keeping.synced, now)
 
     def _plan(self) -> None:
-        dues = [link.due() for link in self.links]
-        dues += [stream.due() for stream in self.streams]
+        dues = [link.due() for link in self.links] + [stream.due() for stream in self.streams]
         dues += [self.peers.timers.next_due(), self.remembering.due(self._now)]
         dues.append(None if self.windows is None else self.windows.due)
         due = min((due for due in dues if due is not None), default=NEVER)
@@ -361,6 +360,8 @@ class Overlay:
                     is_held = True
                 case Learned():
                     self.wishes.learned(effect, now)
+                case Found(peer):
+                    self.links[peer].hurry(now)
                 case AskRetained(request, interest):
                     self.remembering.asked(request, interest, now)
                 case HandRetained(number, forward):

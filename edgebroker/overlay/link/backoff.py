@@ -10,6 +10,8 @@ DELAY_MIN: Final[Duration] = 500 * MILLISECOND
 """A peer that restarts listens again after 250 ms."""
 DELAY_MAX: Final[Duration] = 60 * SECOND
 """A site whose uplink was down all night is back a minute after it at the latest."""
+HURRY: Final[Duration] = 200 * MILLISECOND
+"""Who hears of others that the peer is back dials within this, and not all at once."""
 STEADY: Final[Duration] = 30 * SECOND
 """A connection that lived so long was a good one: after it the first dial comes soon again. One that flaps is not."""
 

@@ -2,12 +2,13 @@
 
 How a gateway works with it (`Links` has all of them):
 
-    link.start(now)                            then, after whatever is called: for event in link.take_events(): ...
-    Dial, Up, Down, Refused, Dropped, Received link.due(), link.fire(now)                 its deadlines
-    link.send(message, service, now)           -> Cause.NONE, or why it is dropped link.handled(now)
-    the messages of the last Received are handled: what they caused is appended link.synced(lsn, now)
-    the journal is on disk up to there: acknowledgements are released link.figures(service), link.outbox         queues,
-    for the congestion measure and for people
+    link.start(now), link.hurry(now)     it dials, if this end does; soon, if it waits to do so again
+    link.send(message, service, now)     -> Cause.NONE, or why it is dropped
+    link.handled(now)                    the messages of the last Received are handled: what they caused is appended
+    link.synced(lsn, now)                the journal is on disk up to there: acknowledgements are released
+    link.due(), link.fire(now)           its deadlines
+    for event in link.take_events():     after each of these: Dial, Up, Down, Refused, Dropped, Delivered, Received
+    link.figures(service), link.outbox   queues, for the congestion measure and for people
 
 On Dial the world opens a connection; then `stream = link.dialled(now)` or `link.dial_failed(now)`. A connection that
 came in is `links.accepted(now)`. What to do with a stream is in `stream`; after any of the calls above, flush the open
@@ -29,7 +30,7 @@ from edgebroker.overlay.classes import SHARED, Service
 from edgebroker.overlay.messages import Message
 from edgebroker.records import Cause
 
-from .backoff import BackOff
+from .backoff import HURRY, BackOff
 from .budget import Budget
 from .events import Delivered, Dial, Down, Dropped, LinkEvent, Received, Refused, Up
 from .frames import Said, Word
@@ -269,17 +270,10 @@ class Link:
     def _hello(self) -> Hello:
         me = self.identity
         self._hellos += 1
+        has = frozenset((DEFLATE, SERIES)) if self.terms.deflates else frozenset((SERIES,))
+        heard = self.receipts.heard()
         return Hello(
-            me.federation,
-            me.name,
-            me.number,
-            me.topology,
-            me.run,
-            me.store,
-            self._hellos,
-            self.peer,
-            self.receipts.heard(),
-            frozenset((DEFLATE, SERIES)) if self.terms.deflates else frozenset((SERIES,)),
+            me.federation, me.name, me.number, me.topology, me.run, me.store, self._hellos, self.peer, heard, has
         )
 
     def _open(self, stream: Stream, hello: Hello, now: Instant, leads: bool) -> None:
@@ -304,6 +298,11 @@ class Link:
         self.heartbeat = Heartbeat(self.terms.heartbeat, now, leads)
         self._events.append(Up(self.peer, goes_on))
         self._ping(now)
+
+    def hurry(self, now: Instant) -> None:
+        """The peer is said to be back: dial soon, if this end waits to do so. That counts as a failure if it fails."""
+        if self._dial_at is not None:
+            self._dial_at = min(self._dial_at, now + int(HURRY * self._chance()))
 
     def _dial_later(self, now: Instant) -> None:
         if self.terms.dials and not self._is_stopped and self.stream is None:
