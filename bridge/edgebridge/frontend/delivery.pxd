@@ -15,8 +15,10 @@ cdef class Delivery:
     cdef Ledger _ledger
     cdef Keeping _keeping
     cdef list _kept
+    cdef bint _is_promised
     @cython.locals(copy=Copy, encoding=Encoding)
     cpdef deliver(self, Publication publication, tuple copies, now)
+    cpdef deliver_promised(self, Publication publication, tuple copies, now)
     cpdef deliver_retained(self, Publication publication, Copy copy, now)
     cdef _keep(self, Publication publication, now)
     @cython.locals(session=Session, connection=Connection, qos=int, packet=bytes, identifiers=tuple, entry=Entry)

@@ -7,6 +7,7 @@ from edgebridge.frontend.connection import Connection, Run
 from edgebridge.frontend.encoding import Encoding
 from edgebridge.frontend.keeping import Keeping
 from edgebridge.session.inflight import Entry
+from edgebridge.session.outbox import QueueFull
 from edgebridge.session.session import Session
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import PubAck, PubComp, PubRec, PubRel
@@ -26,6 +27,7 @@ class Delivery:
         self._ledger = ledger
         self._keeping = keeping
         self._kept: list[tuple[Session, Entry]] = []  # copies of the publication that is being delivered
+        self._is_promised = False  # to the publisher of what is being delivered, by another gateway
 
     def deliver(self, publication: Publication, copies: tuple[Copy, ...], now: Instant) -> None:
         """Send or queue one copy to each receiver."""
@@ -34,6 +36,12 @@ class Delivery:
             self._send(publication, copy, encoding, publication.retain and copy.retain_as_published, now)
         if self._kept:
             self._keep(publication, now)
+
+    def deliver_promised(self, publication: Publication, copies: tuple[Copy, ...], now: Instant) -> None:
+        """As `deliver`, of what another gateway has acknowledged: it waits where its publisher would be refused."""
+        self._is_promised = True
+        self.deliver(publication, copies, now)
+        self._is_promised = False
 
     def deliver_retained(self, publication: Publication, copy: Copy, now: Instant) -> None:
         """Send or queue the one copy of a retained message to a new subscriber."""
@@ -118,7 +126,8 @@ class Delivery:
             self._give_up(session, superseded, Cause.SUPERSEDED, now)
         while (oldest := outbox.make_room(entry)) is not None:
             self._give_up(session, oldest, Cause.QUEUE_FULL, now)
-        if outbox.offer(entry):
+        may_exceed = session.connection is not None or outbox.policy is QueueFull.REFUSE  # who is away may stay away
+        if outbox.offer(entry, self._is_promised and may_exceed):
             return True
         self._drop(entry.publication, session, entry.text, entry.qos, Cause.QUEUE_FULL, now)
         return False

@@ -388,7 +388,7 @@ class Overlay:
             route = self._node.routes.route(forward.topic)
             if ledger.log is not None:
                 ledger.log.stamp(forward.header.eid)
-            self._delivery.deliver(publication, route.accept(publication, ledger, now, len(event.peers)), now)
+            self._delivery.deliver_promised(publication, route.accept(publication, ledger, now, len(event.peers)), now)
             keeping.is_taking = False
         elif event.peers:
             if ledger.log is not None:

@@ -99,7 +99,7 @@ class Passage:
             publication = Publication(forward.client, forward.topic, forward.payload, forward.qos, False, now)
             route = self._node.routes.route(forward.topic)
             copies = route.accept(publication, self._node.ledger, now, len(sends))
-            self._delivery.deliver(publication, copies, now)
+            self._delivery.deliver_promised(publication, copies, now)
         elif sends:
             payload_bytes = len(forward.payload)
             self._node.ledger.accept(now, forward.client, 1, forward.topic, forward.qos, payload_bytes, len(sends))

@@ -20,7 +20,10 @@ cdef class Outbox:
     cpdef bint has_room(self, Py_ssize_t size) except -1
     cpdef Entry superseded_by(self, Entry entry)
     cpdef Entry make_room(self, Entry entry)
-    cpdef bint offer(self, Entry entry) except -1
+    @cython.locals(allowance=Allowance)
+    cpdef bint has_more(self, Py_ssize_t size) except -1
+    @cython.locals(size=Py_ssize_t)
+    cpdef bint offer(self, Entry entry, bint is_promised=*) except -1
     cpdef restore(self, Entry entry)
     @cython.locals(entry=Entry)
     cpdef Entry take(self)

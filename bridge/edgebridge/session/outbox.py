@@ -110,9 +110,17 @@ class Outbox:
         self.dropped += 1
         return self.take()
 
-    def offer(self, entry: Entry) -> bool:
-        """Queue *entry*; False if there is no room."""
-        if not self.has_room(entry.publication.held_bytes()):
+    def has_more(self, size: int) -> bool:
+        """Whether a message of *size* bytes may wait beyond the queue's own bounds: while all queues together hold less
+        than half of what they may. The other half is for those that keep to theirs.
+        """
+        allowance = self._allowance
+        return 2 * allowance.messages < allowance.messages_max and 2 * (allowance.bytes + size) <= allowance.bytes_max
+
+    def offer(self, entry: Entry, is_promised: bool = False) -> bool:
+        """Queue *entry*; False if there is no room. *is_promised*: nobody can be refused now, `has_more` will do."""
+        size = entry.publication.held_bytes()
+        if not self.has_room(size) and not (is_promised and self.has_more(size)):
             self.dropped += 1
             return False
         self.restore(entry)
