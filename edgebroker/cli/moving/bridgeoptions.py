@@ -1,48 +1,95 @@
-"""Bridge sections. A gateway dials nobody yet, so they become a commented section, ready for when it does."""
+"""Bridge sections: each becomes a `[[bridge]]`. One that would be less safe than it was is written, and paused."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
+from edgebroker.world.settings import KEYS
+
 from .conffile import Line
-from .draft import BridgeDraft, Context, Draft, Entry, Value, ValueUnusable
+from .draft import BridgeDraft, Context, Draft, Entry, Value, ValueUnusable, within
 from .findings import Finding, Verdict
 from .rules import Rule, one_of, text, truth, whole
+from .topicrule import topic
 
-KEPT: Final = "kept as a comment: a gateway dials no other broker yet"
+SECTION: Final = "bridge"
+NAME_MAX: Final = 64
 PORT: Final = 1_883
-_NOTHING: Final = '""'
-"""An empty prefix or pattern, as Mosquitto writes it."""
+ALWAYS: Final = "a bridge stays connected, and what waits for its remote is kept"
+VERSIONS: Final = {"mqttv31": "3.1.1", "mqttv311": "3.1.1", "mqttv50": "5"}
+
+OfBridge = Callable[[BridgeDraft, Line], Finding]
+"""Reads a line of a bridge, changes its draft, and says what became of the line. Raises ValueUnusable."""
 
 
 def connection(draft: Draft, context: Context, line: Line) -> Finding:
     """A bridge begins."""
-    context.bridge = BridgeDraft(line, {"name": Entry(text(line), line)})
+    given = text(line)
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", given).lstrip("._-")[:NAME_MAX] or f"bridge-{line.number}"
+    context.bridge = BridgeDraft(line, {"name": Entry(name, line)})
     draft.bridges.append(context.bridge)
-    instead = f"{KEPT}; leave the bridge to a Mosquitto beside it (docs/moving.md)"
-    return Finding(line, Verdict.MISSING, instead)
+    if name == given:
+        return Finding(line, Verdict.TRANSLATED, "", (f"{SECTION}.name",))
+    return Finding(line, Verdict.DIFFERS, f"is called {name} here", (f"{SECTION}.name",))
 
 
-def of_bridge(rule: Callable[[BridgeDraft, Line], None], note: str = KEPT) -> Rule:
+def of_bridge(rule: OfBridge) -> Rule:
     """A rule for a line that must stand behind `connection`."""
 
     def checked(draft: Draft, context: Context, line: Line) -> Finding:
         if context.bridge is None:
             raise ValueUnusable(f"{line.name} stands before any connection")
-        rule(context.bridge, line)
-        return Finding(line, Verdict.MISSING, note)
+        return rule(context.bridge, line)
 
     return checked
 
 
-def keyed(key: str, read: Callable[[Line], Value]) -> Rule:
-    """A value of the bridge under our name for it."""
+def keyed(key: str, read: Callable[[Line], Value], note: str = "") -> Rule:
+    """A value of the bridge under our name for it. note: what is different with it."""
 
-    def rule(bridge: BridgeDraft, line: Line) -> None:
+    def rule(bridge: BridgeDraft, line: Line) -> Finding:
         bridge.keys[key] = Entry(read(line), line)
+        return Finding(line, Verdict.DIFFERS if note else Verdict.TRANSLATED, note, (f"{SECTION}.{key}",))
 
     return of_bridge(rule)
+
+
+def said(read: Callable[[Line], object], verdict: Verdict, note: str) -> Rule:
+    """A line that sets nothing."""
+
+    def rule(bridge: BridgeDraft, line: Line) -> Finding:
+        read(line)
+        return Finding(line, verdict, note)
+
+    return of_bridge(rule)
+
+
+def either(on: tuple[Verdict, str], off: tuple[Verdict, str]) -> Rule:
+    """A switch that sets nothing: what to say to true, and to false."""
+    return of_bridge(lambda bridge, line: Finding(line, *(on if truth(line) else off)))
+
+
+def safeguard(key: str, instead: str, read: Callable[[Line], Value] = text) -> Rule:
+    """What protected the connection. A bridge that has no equivalent of it is paused, and dials nobody as it is."""
+
+    def rule(bridge: BridgeDraft, line: Line) -> Finding:
+        value = read(line)
+        if value is False:
+            return Finding(line, Verdict.NEEDLESS, "it is so already")
+        if key not in KEYS[SECTION]:
+            pause(bridge, line)
+            return Finding(line, Verdict.MISSING, f"{instead}; the bridge is paused until it is safe again")
+        bridge.keys[key] = Entry(value, line)
+        return Finding(line, Verdict.TRANSLATED, "", (f"{SECTION}.{key}",))
+
+    return of_bridge(rule)
+
+
+def pause(bridge: BridgeDraft, line: Line) -> None:
+    """Let the bridge wait for somebody to look at *line*."""
+    bridge.keys.setdefault("paused", Entry(True, f"because of {line.place}: {line}"))
 
 
 def addresses(line: Line) -> list[str]:
@@ -51,88 +98,124 @@ def addresses(line: Line) -> list[str]:
     return [one if one.rpartition(":")[2].isdigit() else f"{one}:{PORT}" for one in found]
 
 
-def topic(bridge: BridgeDraft, line: Line) -> None:
-    """`topic pattern [[[out|in|both] qos] local-prefix remote-prefix]`."""
-    words = text(line).split()
-    if len(words) > 5:
-        raise ValueUnusable("topic takes a pattern, a direction, a QoS and two prefixes")
-    pattern, direction, qos, local, remote = (*words, *("", "out", "0", _NOTHING, _NOTHING)[len(words) :])
-    if direction not in ("in", "out", "both"):
-        raise ValueUnusable("the direction of a topic is in, out or both")
-    if qos not in ("0", "1", "2"):
-        raise ValueUnusable("the QoS of a topic is 0, 1 or 2")
-    plain = ["" if word == _NOTHING else word for word in (pattern, direction, qos, local, remote)]
-    if not plain[0] and not (plain[3] and plain[4]):
-        raise ValueUnusable("a topic without a pattern needs both prefixes")
-    bridge.rules.append(Entry(plain, line))
+def password(bridge: BridgeDraft, line: Line) -> Finding:
+    """It stays where it is: a settings file holds no secrets."""
+    text(line)
+    name = f"bridge-{bridge.keys['name'].value}.password"
+    bridge.keys["password_file"] = Entry(name, line)
+    pause(bridge, line)
+    note = f"passwords are not copied: write it to {name} beside the settings, then take out paused"
+    return Finding(line, Verdict.MISSING, note, (f"{SECTION}.password_file",))
 
 
-def start(line: Line) -> str:
-    """How the bridge begins."""
-    return one_of(line, "automatic", "lazy", "once", "manual")
-
-
-def protocol(line: Line) -> str:
+def version(bridge: BridgeDraft, line: Line) -> Finding:
     """The version of MQTT."""
-    return {"mqttv31": "3.1", "mqttv311": "3.1.1", "mqttv50": "5"}[one_of(line, "mqttv31", "mqttv311", "mqttv50")]
+    word = one_of(line, *VERSIONS)
+    bridge.keys["version"] = Entry(VERSIONS[word], line)
+    old = word == "mqttv31"
+    note = "a bridge speaks 3.1.1 or 5, and not 3.1" if old else ""
+    return Finding(line, Verdict.DIFFERS if old else Verdict.TRANSLATED, note, (f"{SECTION}.version",))
 
 
-def seconds(line: Line) -> list[str]:
+def restart_timeout(bridge: BridgeDraft, line: Line) -> Finding:
     """One number, or base and cap."""
     found = text(line).split()
     if not 1 <= len(found) <= 2 or not all(word.isdigit() for word in found):
         raise ValueUnusable("restart_timeout takes a number of seconds, or two")
-    return found
+    bridge.keys["retry_s_max"] = Entry(within(SECTION, "retry_s_max", int(found[-1])), line)
+    note = "pauses begin below a second, and grow by chance up to this"
+    return Finding(line, Verdict.DIFFERS, note, (f"{SECTION}.retry_s_max",))
 
+
+def outgoing_retain(bridge: BridgeDraft, line: Line) -> Finding:
+    """Whether what goes out may be retained there; looked at when all rules are known."""
+    if truth(line):
+        return Finding(line, Verdict.NEEDLESS, "it is so already")
+    bridge.unretained = line
+    return Finding(
+        line, Verdict.DIFFERS, "a rule for both directions retains neither here nor there", ("topic.retain",)
+    )
+
+
+def start(bridge: BridgeDraft, line: Line) -> Finding:
+    """How the bridge begins."""
+    word = one_of(line, "automatic", "lazy", "once", "manual")
+    if word == "manual":
+        bridge.keys["paused"] = Entry(True, line)
+        return Finding(line, Verdict.TRANSLATED, "", (f"{SECTION}.paused",))
+    return Finding(line, Verdict.NEEDLESS if word == "automatic" else Verdict.DIFFERS, ALWAYS)
+
+
+def settle(bridge: BridgeDraft) -> None:
+    """What Mosquitto does where a line is not there, and what depends on several lines."""
+    keys = bridge.keys
+    keys.setdefault("version", Entry("3.1.1", "Mosquitto's default; ours is 5"))
+    if keys["version"].value != "3.1.1":
+        keys.pop("try_private", None)  # version 5 tells a remote what it must know without it
+    elif "username" not in keys:
+        keys.pop("password_file", None)  # 3.1.1 sends no password without a user name
+    if bridge.unretained is not None:
+        for rule in bridge.rules:
+            if rule.keys["direction"] != "in":
+                rule.keys["retain"] = False
+
+
+_STAYS: Final = (Verdict.NEEDLESS, "it is so already")
+_QUIET: Final = "`edgebroker bridge status` shows bridges here; the remote is told at notification_topic"
+_NO_TLS: Final = "there is no such setting"
 
 OPTIONS: Final[dict[str, Rule]] = {
     "connection": connection,
     "address": keyed("addresses", addresses),
     "addresses": keyed("addresses", addresses),
     "topic": of_bridge(topic),
-    "bridge_protocol_version": keyed("protocol_version", protocol),
+    "bridge_protocol_version": of_bridge(version),
     "remote_clientid": keyed("client_id", text),
     "clientid": keyed("client_id", text),
     "remote_username": keyed("username", text),
     "username": keyed("username", text),
-    "remote_password": keyed("password", text),
-    "password": keyed("password", text),
-    "local_clientid": keyed("local_client_id", text),
-    "local_username": keyed("local_username", text),
-    "local_password": keyed("local_password", text),
-    "cleansession": keyed("clean_start", truth),
-    "local_cleansession": keyed("local_clean_start", truth),
+    "remote_password": of_bridge(password),
+    "password": of_bridge(password),
+    "local_clientid": said(text, Verdict.NEEDLESS, "it is $bridge/ and the bridge's name"),
+    "local_username": keyed("local_user", text),
+    "local_password": said(text, Verdict.NEEDLESS, "a bridge belongs to the gateway and needs no password here"),
+    "cleansession": either((Verdict.DIFFERS, ALWAYS), _STAYS),
+    "local_cleansession": either((Verdict.DIFFERS, ALWAYS), _STAYS),
     "keepalive_interval": keyed("keep_alive_s", lambda line: whole(line, 5)),
-    "idle_timeout": keyed("idle_s", whole),
-    "restart_timeout": keyed("retry_s", seconds),
-    "round_robin": keyed("round_robin", truth),
-    "start_type": keyed("start", start),
-    "threshold": keyed("start_at_messages", whole),
+    "idle_timeout": said(whole, Verdict.DIFFERS, ALWAYS),
+    "restart_timeout": of_bridge(restart_timeout),
+    "round_robin": either(_STAYS, (Verdict.DIFFERS, "a bridge stays where it got through while that holds")),
+    "start_type": of_bridge(start),
+    "threshold": said(whole, Verdict.DIFFERS, ALWAYS),
     "try_private": keyed("try_private", truth),
-    "notifications": keyed("notifications", truth),
-    "notifications_local_only": keyed("notifications_local_only", truth),
-    "notification_topic": keyed("notification_topic", text),
-    "bridge_attempt_unsubscribe": keyed("attempt_unsubscribe", truth),
-    "bridge_bind_address": keyed("bind_address", text),
-    "bridge_max_packet_size": keyed("packet_bytes_max", whole),
-    "bridge_max_topic_alias": keyed("topic_alias_maximum", whole),
-    "bridge_outgoing_retain": keyed("outgoing_retain", truth),
-    "bridge_receive_maximum": keyed("receive_maximum", whole),
-    "bridge_reload_type": keyed("reload", lambda line: one_of(line, "lazy", "immediate")),
-    "bridge_session_expiry_interval": keyed("session_expiry_s", whole),
-    "bridge_tcp_keepalive": keyed("tcp_keepalive", lambda line: text(line).split()),
-    "bridge_tcp_user_timeout": keyed("tcp_user_timeout", whole),
-    "bridge_alpn": keyed("tls_alpn", text),
-    "bridge_cafile": keyed("tls_ca", text),
-    "bridge_capath": keyed("tls_ca_folder", text),
-    "bridge_certfile": keyed("tls_certificate", text),
-    "bridge_ciphers": keyed("tls_ciphers", text),
-    "bridge_ciphers_tls1.3": keyed("tls_ciphersuites", text),
-    "bridge_identity": keyed("psk_identity", text),
-    "bridge_insecure": keyed("tls_insecure", truth),
-    "bridge_keyfile": keyed("tls_key", text),
-    "bridge_psk": keyed("psk", text),
-    "bridge_require_ocsp": keyed("tls_require_ocsp", truth),
-    "bridge_tls_use_os_certs": keyed("tls_use_os_certs", truth),
-    "bridge_tls_version": keyed("tls_minimum", text),
+    "notifications": either((Verdict.DIFFERS, _QUIET), _STAYS),
+    "notifications_local_only": either((Verdict.DIFFERS, _QUIET), _STAYS),
+    "notification_topic": keyed("notification_topic", text, "told to the remote alone"),
+    "bridge_attempt_unsubscribe": said(truth, Verdict.NEEDLESS, "the remote's session is told what is wanted"),
+    "bridge_bind_address": said(text, Verdict.MISSING, "the system chooses the address: set a route"),
+    "bridge_max_packet_size": said(whole, Verdict.MISSING, "limits.packet_bytes_max is for bridges too"),
+    "bridge_max_topic_alias": said(whole, Verdict.NEEDLESS, "bridges use no topic aliases"),
+    "bridge_outgoing_retain": of_bridge(outgoing_retain),
+    "bridge_receive_maximum": said(whole, Verdict.NEEDLESS, "inflight_max is what the bridge itself sends unanswered"),
+    "bridge_reload_type": said(
+        text, Verdict.NEEDLESS, "a reload changes the bridges whose settings changed, and no other"
+    ),
+    "bridge_session_expiry_interval": said(
+        whole, Verdict.DIFFERS, "the session at the remote is kept as long as it will"
+    ),
+    "bridge_tcp_keepalive": said(text, Verdict.NEEDLESS, "keep_alive_s finds dead connections"),
+    "bridge_tcp_user_timeout": said(whole, Verdict.NEEDLESS, "keep_alive_s finds dead connections"),
+    "bridge_alpn": said(text, Verdict.MISSING, "no protocol is named in the TLS handshake"),
+    "bridge_cafile": safeguard("tls_ca", _NO_TLS),
+    "bridge_capath": safeguard("tls_ca_folder", "put the certificates of the folder into one file"),
+    "bridge_certfile": safeguard("tls_certificate", _NO_TLS),
+    "bridge_ciphers": said(text, Verdict.MISSING, "the system's choice of ciphers holds"),
+    "bridge_ciphers_tls1.3": said(text, Verdict.MISSING, "the system's choice of ciphers holds"),
+    "bridge_identity": safeguard("psk_identity", "use certificates instead of pre-shared keys"),
+    "bridge_insecure": either((Verdict.MISSING, "the remote's name is always checked"), _STAYS),
+    "bridge_keyfile": safeguard("tls_key", _NO_TLS),
+    "bridge_psk": safeguard("psk", "use certificates instead of pre-shared keys"),
+    "bridge_require_ocsp": safeguard("tls_require_ocsp", "certificates are not looked up", truth),
+    "bridge_tls_use_os_certs": safeguard("tls", _NO_TLS, truth),
+    "bridge_tls_version": said(text, Verdict.NEEDLESS, "TLS 1.2 or later, as both ends can"),
 }

@@ -44,12 +44,22 @@ class ListenerDraft:
 
 
 @dataclass(slots=True)
+class RuleDraft:
+    """A rule of a bridge: its keys, in the order in which they are written, and the line it comes from."""
+
+    keys: dict[str, Value]
+    source: Line
+
+
+@dataclass(slots=True)
 class BridgeDraft:
     """A bridge: its keys, and its topic rules."""
 
     line: Line
     keys: dict[str, Entry] = field(default_factory=dict)
-    rules: list[Entry] = field(default_factory=list)
+    rules: list[RuleDraft] = field(default_factory=list)
+    unretained: Line | None = None
+    """The line that forbids the remote to retain what goes out."""
 
 
 class Draft:

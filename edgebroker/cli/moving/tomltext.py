@@ -7,11 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from .bridgeoptions import KEPT
-from .conffile import SECRETS, Line
+from .conffile import Line
 from .draft import BridgeDraft, Draft, Entry, Value
 
-_RULE_KEYS: Final = ("topic", "direction", "qos", "local_prefix", "remote_prefix")
 _COLUMN: Final = 40
 
 
@@ -27,7 +25,7 @@ def toml_text(draft: Draft, source: Path) -> str:
         if keys:
             lines += ["", f"[{section}]", *_table(keys)]
     for bridge in draft.bridges:
-        lines += ["", f"# A bridge, {KEPT}.", *(f"# {line}".rstrip() for line in _bridge(bridge))]
+        lines += ["", *_bridge(bridge)]
     return "\n".join(lines) + "\n"
 
 
@@ -37,18 +35,18 @@ def _table(keys: Mapping[str, Entry]) -> Iterator[str]:
 
 
 def _bridge(bridge: BridgeDraft) -> Iterator[str]:
+    if not bridge.rules:
+        yield _printable(
+            f"# {bridge.line.place}: {bridge.line}: a bridge without a topic that can be carried is left out"
+        )
+        return
     yield "[[bridge]]"
-    for key, entry in bridge.keys.items():
-        if isinstance(entry.source, Line) and entry.source.name in SECRETS:
-            yield _assignment(f'{key} = ""', entry.source)
-        else:
-            yield _assignment(f"{key} = {_toml(entry.value)}", entry.source)
+    yield from _table(bridge.keys)
     for rule in bridge.rules:
-        assert isinstance(rule.value, list)
         yield ""
         yield _assignment("[[bridge.topic]]", rule.source)
-        for key, word in zip(_RULE_KEYS, rule.value, strict=True):
-            yield f"{key} = {word}" if key == "qos" else f"{key} = {_toml(word)}"
+        for key, value in rule.keys.items():
+            yield f"{key} = {_toml(value)}"
 
 
 def _assignment(text: str, source: Line | str) -> str:

@@ -8,6 +8,7 @@ from typing import Final
 
 from edgebroker.world.settings import Problem, Settings, SettingsRefused
 
+from .bridgeoptions import settle
 from .conffile import ConfUnreadable, Line, included_files, read_lines
 from .draft import Context, Draft, Entry, ListenerDraft, ValueUnusable
 from .findings import Finding, Verdict
@@ -104,6 +105,8 @@ def _settled(draft: Draft, taken: list[tuple[Line, Finding | None]]) -> list[Fin
     for one in draft.used_listeners():
         late |= {finding.line: finding for finding in Settling(draft, one).findings()}
     late |= {finding.line: finding for finding in (*anonymous(draft), *persistence(draft))}
+    for bridge in draft.bridges:
+        settle(bridge)
     if draft.guards:
         for one in draft.used_listeners():
             _keep_to_this_machine(one, draft.guards[0])
