@@ -13,6 +13,7 @@ import click
 # subcommand -> module or folder of this folder; each calls its click command `command`
 BENCHMARKS = {
     "abuse": "abuse",
+    "bridge": "bridge",
     "churn": "churn",
     "durable": "durable",
     "filters": "filters",

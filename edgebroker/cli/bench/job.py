@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, field
 class Job:
     """One run of one load against one broker on 127.0.0.1.
 
-    load: `stream`, `acknowledged`, `paced`, `idle`, `readings` or `killed`.  window: published messages that may be
-    under way at once; it keeps every broker below the point where it drops QoS 0 messages.  rate: messages per second,
-    open loop.  subscriber_port, further_pid: of the broker where subscribers are, if that is another one.  is_durable:
-    subscribers have sessions that last.
+    load: `stream`, `acknowledged`, `paced`, `idle`, `readings`, `killed`, or one of `bench bridge`.  window: published
+    messages that may be under way at once; it keeps every broker below the point where it drops QoS 0 messages.
+    rate: messages per second, open loop.  subscriber_port, further_pid: of the broker where subscribers are, if that is
+    another one.  is_durable: subscribers have sessions that last.
     """
 
     load: str
@@ -33,6 +33,8 @@ class Job:
     rate: int = 0
     is_tls: bool = False
     is_durable: bool = False
+    qos: int = 1
+    """Of messages, where the load does not say it."""
 
     @property
     def reading_port(self) -> int:

@@ -1,0 +1,96 @@
+"""`edgebroker bench bridge`: messages to a Mosquitto by our bridge, beside Mosquitto's own."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import click
+
+from edgebroker.cli import Refused
+
+from .. import report, rounds
+from ..mqtt import RUN_FAILED, pinned, stopped_by_sigterm
+from ..subjects import SubjectMissing
+from ..workloads import Workload
+from .sides import ours, theirs
+from .trial import of_subject
+from .workloads import ABSENT, BACKLOG, NAMES, WORKLOADS
+
+QUICK_MESSAGES = 2_000
+
+
+@click.command(name="bridge")
+@click.option(
+    "--against",
+    type=click.Choice(["mosquitto", "none"]),
+    default="mosquitto",
+    show_default=True,
+    help="The peer: Mosquitto's own bridge.",
+)
+@click.option("--only", multiple=True, type=click.Choice(NAMES), help="Only this workload; may be repeated.")
+@click.option("--rounds", "round_count", type=click.IntRange(1, 99), default=3, show_default=True)
+@click.option("--seconds", type=click.FloatRange(0.1, 60), default=2.0, show_default=True, help="Length of a run.")
+@click.option(
+    "--absent-minutes",
+    type=click.FloatRange(0.01, 1_440),
+    default=0.5,
+    show_default=True,
+    help="How long the receiving broker is away.",
+)
+@click.option("--quick", is_flag=True, help="One round of very short runs: shows that it works, measures nothing.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def command(
+    against: str,
+    only: tuple[str, ...],
+    round_count: int,
+    seconds: float,
+    absent_minutes: float,
+    quick: bool,
+    as_json: bool,
+) -> None:
+    """Publish at one broker and subscribe at another, joined by our bridge, alternating with Mosquitto's.
+
+    All brokers of a side share one core, the load generator has the other; everything stays on the loopback interface.
+    A run in which a message is lost, doubled or out of order is marked failed and is not averaged. What a bridge of
+    ours has acknowledged is on disk; Mosquitto has persistence, and acknowledges before it writes.
+    Exit code 0: measured; 1: a run failed; 2: it cannot be done here.
+    """
+    if sys.platform != "linux":
+        raise Refused("this benchmark needs Linux: it pins processes to cores and reads /proc")
+    try:
+        sides = {rounds.OURS: ours()}
+        if against != "none":
+            sides[rounds.PEER] = theirs()
+    except SubjectMissing as missing:
+        raise Refused(f"skipped: {missing}") from None
+    subjects = {role: side.subject for role, side in sides.items()}
+    measured = of_subject({side.subject.name: side for side in sides.values()})
+
+    with stopped_by_sigterm(), pinned() as cores:
+        about = report.machine(cores)
+        plan = rounds.Plan(subjects, cores, 1 if quick else round_count, seconds, quick, measured)
+        once = replace(plan, rounds=1)  # long, and counted more than timed
+        plans = {BACKLOG: once, ABSENT: replace(once, seconds=absent_minutes * 60)}
+        rows = [
+            row
+            for workload in WORKLOADS
+            if not only or workload.name in only
+            for row in rounds.run(
+                plans.get(workload.name, plan),
+                short(workload) if quick else workload,
+                lambda line: click.echo(line, err=True),
+            )
+        ]
+    click.echo((report.as_json if as_json else report.as_table)(about, subjects, rows))
+    if any(row.failed for row in rows):
+        raise SystemExit(RUN_FAILED)
+
+
+def short(workload: Workload) -> Workload:
+    """With few messages."""
+    assert workload.job is not None
+    return replace(workload, job=replace(workload.job, messages_max=QUICK_MESSAGES))
+
+
+__all__ = ["command"]

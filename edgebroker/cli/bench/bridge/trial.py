@@ -1,0 +1,183 @@
+"""One run: start the brokers, put one load on them, stop them."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from ..job import Job, LoadFailed, Sample
+from ..overlay.pairs import Ports as Ends
+from ..overlay.trial import meet
+from ..paced import percentile
+from ..processes import child, memory_bytes, stop
+from ..subjects import Subject
+from ..trial import BrokerFailed, Cores, wait_until_accepting
+from .conveyed import Conveyed
+from .sides import Ports, Process, Side
+
+MIB: Final = 1 << 20
+DIAL_S: Final = 30.0
+"""How long a bridge may take to find its remote again."""
+
+
+class Brokers:
+    """The processes of a side."""
+
+    def __init__(self, side: Side, folder: Path, is_beside: bool, core: int, stack: ExitStack) -> None:
+        self.ports = Ports.free()
+        self._subject, self._core, self._stack = side.subject, core, stack
+        self._output = stack.enter_context((folder / "said.txt").open("w+b"))
+        self._lineup = side.lineup(self.ports, folder, is_beside)
+        self._running = {one.name: self._start(one) for one in self._lineup}
+
+    @property
+    def carrier(self) -> int:
+        """The process that dials the receiving broker."""
+        return self._running[self._lineup[-1].name].pid
+
+    def stop_there(self) -> None:
+        """End the receiving broker, as its operator would: it writes what it has."""
+        stop(self._running.pop(self._lineup[0].name))
+
+    def start_there(self) -> None:
+        """And start it again. Raises BrokerFailed."""
+        self._running[self._lineup[0].name] = self._start(self._lineup[0])
+
+    def check(self) -> None:
+        """Raises BrokerFailed if one of them has stopped by itself."""
+        for name, process in self._running.items():
+            if process.poll() is not None:
+                raise self._failed(f"{name} stopped by itself with exit code {process.returncode}")
+
+    def _start(self, one: Process) -> subprocess.Popen[bytes]:
+        environment, null = self._subject.environment, subprocess.DEVNULL
+        process = self._stack.enter_context(
+            child(one.command, self._core, environment, null, self._output, self._output)
+        )
+        try:
+            wait_until_accepting(process, one.port)
+        except BrokerFailed as failure:
+            raise self._failed(f"{one.name} {failure}") from None
+        return process
+
+    def _failed(self, what: str) -> BrokerFailed:
+        self._output.seek(0)
+        words = self._output.read().decode(errors="replace").strip().splitlines()[-1:]
+        return BrokerFailed(": ".join((what, *words)))
+
+
+@contextlib.contextmanager
+def joined(side: Side, is_beside: bool, cores: Cores) -> Iterator[Brokers]:
+    """Start *side*, and stop it at the end. Raises BrokerFailed, LoadFailed."""
+    with tempfile.TemporaryDirectory(prefix="edgebroker-bridge-") as name, ExitStack() as stack:
+        Path(name).chmod(0o755)  # Mosquitto may give up root
+        brokers = Brokers(side, Path(name), is_beside, cores.broker, stack)
+        meet(Ends(brokers.ports.here, brokers.ports.there, (0, 0)))
+        yield brokers
+        brokers.check()
+
+
+def rate(brokers: Brokers, job: Job) -> Sample:
+    """Messages per second that come out, as fast as they can."""
+    load = Conveyed(brokers.ports.here, brokers.ports.there, job.qos)
+    load.closed_loop(job.warmup_s, job.window)
+    messages, seconds = load.closed_loop(job.seconds, job.window)
+    load.close()
+    return Sample({"messages_per_s": messages / seconds})
+
+
+def latency(brokers: Brokers, job: Job) -> Sample:
+    """How long a message takes at a steady rate, in microseconds."""
+    load = Conveyed(brokers.ports.here, brokers.ports.there, job.qos)
+    load.open_loop(job.warmup_s, job.rate)
+    taken = load.open_loop(job.seconds, job.rate)
+    load.close()
+    return Sample({"p50_us": percentile(taken, 0.50) / 1e3, "p99_us": percentile(taken, 0.99) / 1e3})
+
+
+def backlog(brokers: Brokers, job: Job) -> Sample:
+    """The receiving broker goes; so many messages are taken meanwhile; it comes back: how quickly do they follow?"""
+    load = Conveyed(brokers.ports.here, brokers.ports.there, job.qos, is_durable=True)
+    load.publish(1)
+    load.settle()
+    load.hang_up_reader()
+    brokers.stop_there()
+    empty = memory_bytes(brokers.carrier)["rss"]
+    while load.sent < job.messages_max:
+        load.publish(min(job.window - (load.sent - load.acknowledged), job.messages_max - load.sent))
+        load.poll()
+    until = time.monotonic() + DIAL_S
+    while load.acknowledged < load.sent and time.monotonic() < until:
+        load.poll()
+    full = memory_bytes(brokers.carrier)["rss"]
+    brokers.start_there()
+    load.connect_reader()
+    before = load.delivered
+    until = time.monotonic() + DIAL_S
+    while load.delivered == before:
+        load.poll()
+        if time.monotonic() > until:
+            raise LoadFailed(f"nothing came within {DIAL_S:g} s after the receiving broker was back")
+    began, first = time.perf_counter(), load.delivered
+    load.settle()
+    seconds = max(load.last_came - began, 1e-6)
+    load.close()
+    return Sample(
+        {
+            "messages_per_s": (load.delivered - first) / seconds,
+            "lost": load.sent - load.delivered,
+            "doubled": load.doubled,
+            "overtaken": load.overtaken,
+            "grown_mib": (full - empty) / MIB,
+        }
+    )
+
+
+def absent(brokers: Brokers, job: Job) -> Sample:
+    """The receiving broker goes, and messages go on at a steady rate: by how much does the sending one grow?"""
+    load = Conveyed(brokers.ports.here, brokers.ports.there, job.qos)
+    load.publish(1)
+    load.settle()
+    load.hang_up_reader()
+    brokers.stop_there()
+    empty = memory_bytes(brokers.carrier)["rss"]
+    began, first = time.perf_counter(), load.sent
+    while (elapsed := time.perf_counter() - began) < job.seconds:
+        load.publish(min(1, int(elapsed * job.rate) - (load.sent - first)))
+        load.poll()
+    full = memory_bytes(brokers.carrier)["rss"]
+    load.close()
+    return Sample({"grown_mib": (full - empty) / MIB, "messages": load.sent - first})
+
+
+LOADS: Final[Mapping[str, Callable[[Brokers, Job], Sample]]] = {
+    "rate": rate,
+    "latency": latency,
+    "backlog": backlog,
+    "absent": absent,
+}
+
+
+def measure(side: Side, job: Job, cores: Cores) -> Sample:
+    """One run of *job* on fresh brokers. Failures are in the sample."""
+    try:
+        with joined(side, job.shape == "beside", cores) as brokers:
+            return LOADS[job.load](brokers, job)
+    except (BrokerFailed, LoadFailed, OSError) as failure:
+        return Sample(failure=str(failure) or type(failure).__name__)
+
+
+def of_subject(sides: Mapping[str, Side]) -> Callable[[Subject, Job | None, Cores], Sample]:
+    """`measure` for who knows the subject only; *sides* by the subject's name."""
+
+    def measured(subject: Subject, job: Job | None, cores: Cores) -> Sample:
+        assert job is not None
+        return measure(sides[subject.name], job, cores)
+
+    return measured
