@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -160,3 +161,36 @@ def test_users_and_rules(start_gateway: Callable[..., Any], tmp_path: Path, free
     assert seen["anna apple"] == "comes in"
     assert seen["anna pear"] == "refused"
     assert seen["arrived"] == ["home/a"]
+
+
+def test_a_bridge(start_gateway: Callable[..., Any], tmp_path: Path, free_port: int) -> None:
+    """What goes out, and what comes in, is the same by Mosquitto's bridge and by that of a gateway."""
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        remote = held.getsockname()[1]
+    config = tmp_path / "remote.conf"
+    config.write_text(f"listener {remote} 127.0.0.1\nallow_anonymous true\n")
+    bridge = f"connection up\naddress 127.0.0.1:{remote}\ntopic out/# out 1\ntopic in/# in 2 here/ there/\n"
+
+    def carried(port: int) -> list[tuple[str, bytes, int]]:
+        there, here = came(remote, V5, "there"), came(port, V5, "here")
+        there.subscribe("out/#", 2)
+        here.subscribe("here/#", 2)
+        there.publish("there/in/kept", b"kept", retain=True)
+        found = [here.next()]  # and now the bridge has subscribed
+        here.publish("out/a", b"to the remote", 2)
+        found.append(there.next())
+        there.publish("there/in/b", b"from the remote", 2)
+        found.append(here.next())
+        there.publish("there/in/kept", b"", retain=True)
+        for guest in (there, here):
+            guest.leave()
+        return [(message.topic, message.payload, message.qos) for message in found]
+
+    with running(config, remote):
+        text = "listener {port} 127.0.0.1\nallow_anonymous true\n" + bridge
+        seen = compared(carried, text, tmp_path, free_port, start_gateway)
+    assert seen == [
+        ("here/in/kept", b"kept", 1),
+        ("out/a", b"to the remote", 1),
+        ("here/in/b", b"from the remote", 2),
+    ]

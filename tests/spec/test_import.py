@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from edgebroker.cli import main
 from edgebroker.cli.moving.options import OPTIONS, rule_of
-from edgebroker.cli.moving.translation import Translation, translate
+from edgebroker.cli.moving.translation import translate
 from edgebroker.world.settings import Settings
-from edgebroker.world.settings.bridge import BridgeSettings
 
 from .importing import Importer, note, settings, verdicts
 
@@ -224,129 +223,19 @@ def test_other_sections(importing: Importer, text: str, section: str, expected: 
     assert settings(importing(text)).get(section) == expected
 
 
-# -- bridges ---------------------------------------------------------------------------------------------------
+# -- passwords -------------------------------------------------------------------------------------------------
 
-BRIDGE = """
+SECRET = """
 connection uplink
-addresses cloud.example:8883 192.0.2.7
-bridge_protocol_version mqttv50
-remote_clientid site-7
+address cloud.example
 remote_username anna
 remote_password very secret
 topic sensors/# out 1
-topic $filter/temp%3E30/alarms/# in 2
-topic "" both 0 a b
-bridge_cafile /etc/ca.pem
-try_private false
-restart_timeout 5 30
 """
 
 
-def bridges(translation: Translation) -> tuple[BridgeSettings, ...]:
-    return Settings.parse(translation.text, "the settings written", Path()).bridges
-
-
-def test_a_bridge_becomes_a_bridge(importing: Importer) -> None:
-    translation = importing(BRIDGE)
-    assert translation.problems == []
-    (bridge,) = bridges(translation)
-    assert (bridge.name, bridge.addresses) == ("uplink", ("cloud.example:8883", "192.0.2.7:1883"))
-    assert (bridge.version, bridge.client_id, bridge.username, bridge.retry_s_max) == ("5", "site-7", "anna", 30)
-    assert [str(rule) for rule in bridge.topic] == [
-        "sensors/# out 1",
-        "alarms/# in 2 where temp>30",
-        '"" both 0 a b',
-    ]
-    assert {rule.retain for rule in bridge.topic} == {True}
-    found = verdicts(translation)
-    assert {found[name] for name in ("connection", "addresses", "topic", "bridge_protocol_version")} == {"TRANSLATED"}
-
-
-def test_a_bridge_that_would_be_less_safe_is_paused(importing: Importer) -> None:
-    plain = "connection a\naddress cloud.example\ntopic # out 1\n"
-    for line in (
-        "remote_password very secret",
-        "bridge_psk 1234",
-        "bridge_require_ocsp true",
-        "bridge_capath /etc/certs",
-    ):
-        translation = importing(plain + line)
-        name = line.split()[0]
-        assert verdicts(translation)[name] == "MISSING"
-        assert "paused" in note(translation, name)
-        (bridge,) = bridges(translation)
-        assert bridge.paused
-        assert translation.problems == []
-    (bridge,) = bridges(importing(plain))
-    assert not bridge.paused
-
-
-@pytest.mark.parametrize(
-    ("lines", "key", "value"),
-    [
-        ("", "version", "3.1.1"),
-        ("try_private false", "try_private", False),
-        ("bridge_protocol_version mqttv31", "version", "3.1.1"),
-        ("bridge_protocol_version mqttv50\ntry_private false", "try_private", True),
-        ("keepalive_interval 7", "keep_alive_s", 7),
-        ("restart_timeout 20", "retry_s_max", 20),
-        ("restart_timeout 5 999999", "retry_s_max", 3_600),
-        ("notification_topic up/state", "notification_topic", "up/state"),
-        ("local_username anna", "local_user", "anna"),
-        ("start_type manual", "paused", True),
-        ("start_type lazy", "paused", False),
-    ],
-)
-def test_lines_of_a_bridge(importing: Importer, lines: str, key: str, value: object) -> None:
-    translation = importing(f"connection a\naddress cloud.example\ntopic # out 1\n{lines}")
-    assert translation.problems == []
-    (bridge,) = bridges(translation)
-    assert getattr(bridge, key) == value
-
-
-def test_what_goes_out_is_not_retained_if_it_was_not(importing: Importer) -> None:
-    lines = "connection a\naddress cloud.example\nbridge_outgoing_retain false\ntopic a/# out 1\ntopic b/# in 1"
-    (bridge,) = bridges(importing(lines))
-    assert [(rule.pattern, rule.retain) for rule in bridge.topic] == [("a/#", False), ("b/#", True)]
-
-
-@pytest.mark.parametrize(
-    ("topic", "said"),
-    [
-        ('$filter/temp%3E30/a/# in 1 "" site/', "write the rule with `where`"),
-        ("$filter/temp%3E30/a/# out 1", "write the rule with `where`"),
-        ("$share/group/a/# in 1", "a bridge wants every message"),
-        ("a/# out 1 b+/ c/", "put wildcards into the pattern"),
-    ],
-)
-def test_a_topic_that_cannot_be_carried_is_left_out_and_the_others_stay(
-    importing: Importer, topic: str, said: str
-) -> None:
-    translation = importing(f"connection a\naddress cloud.example\ntopic {topic}\ntopic kept/# out 1")
-    assert translation.problems == []
-    (bridge,) = bridges(translation)
-    assert [rule.pattern for rule in bridge.topic] == ["kept/#"]
-    (found,) = [one for one in translation.findings if one.line.value == topic]
-    assert found.verdict.name == "MISSING"
-    assert said in found.note
-
-
-def test_a_bridge_with_nothing_to_carry_is_left_out(importing: Importer) -> None:
-    translation = importing("connection a\naddress cloud.example\ntopic $share/g/a in 1")
-    assert translation.problems == []
-    assert bridges(translation) == ()
-    assert "a bridge without a topic that can be carried is left out" in translation.text
-
-
-def test_a_name_that_is_none_here_is_changed(importing: Importer) -> None:
-    translation = importing("connection up link/ö\naddress cloud.example\ntopic # out 1")
-    (bridge,) = bridges(translation)
-    assert bridge.name == "up-link--"
-    assert note(translation, "connection") == "is called up-link-- here"
-
-
 def test_passwords_are_not_shown(importing: Importer, tmp_path: Path) -> None:
-    importing(BRIDGE)
+    importing(SECRET)
     for options in ([], ["--json"], ["--check"], ["-o", str(tmp_path / "out.toml")]):
         shown = run(tmp_path, *options)
         assert "very secret" not in shown.output + shown.stderr

@@ -154,6 +154,9 @@ def settle(bridge: BridgeDraft) -> None:
         keys.pop("try_private", None)  # version 5 tells a remote what it must know without it
     elif "username" not in keys:
         keys.pop("password_file", None)  # 3.1.1 sends no password without a user name
+    secured = next((entry for key, entry in keys.items() if key.startswith("tls_")), None)
+    if secured is not None:
+        keys.setdefault("tls", Entry(True, secured.source))
     if bridge.unretained is not None:
         for rule in bridge.rules:
             if rule.keys["direction"] != "in":

@@ -11,7 +11,7 @@ from edgebridge.upstream.rule import Rule as BridgeRule
 from edgebroker.errors import EdgebrokerError
 
 from .conffile import Line
-from .draft import BridgeDraft, RuleDraft, ValueUnusable
+from .draft import BridgeDraft, RuleDraft, Value, ValueUnusable
 from .findings import Finding, Verdict
 from .rules import text
 
@@ -42,7 +42,7 @@ def topic(bridge: BridgeDraft, line: Line) -> Finding:
         BridgeRule(pattern, Direction(direction), int(qos), local, remote, where).check()
     except RuleInvalid as error:
         return Finding(line, Verdict.MISSING, str(error))
-    keys = {"pattern": pattern, "direction": direction, "qos": int(qos)}
+    keys: dict[str, Value] = {"pattern": pattern, "direction": direction, "qos": int(qos)}
     optional = {"local_prefix": local, "remote_prefix": remote, "where": where}
     bridge.rules.append(RuleDraft({**keys, **{key: word for key, word in optional.items() if word}}, line))
     return Finding(line, Verdict.TRANSLATED, "", ("bridge.topic",))
