@@ -145,11 +145,10 @@ class Session:
         lasts = identity.lasts and not wiping
         if lasts and identity.dialect is Dialect.V5:
             properties[Property.SESSION_EXPIRY_INTERVAL] = SESSION_EXPIRY_S
-        clean = not lasts or (identity.dialect is Dialect.V5 and not self.was_up)
         self._write(
             Connect(
                 identity.client_id or identity.device,
-                clean,
+                not lasts,
                 identity.keep_alive_us // SECOND,
                 will=None if wiping else self._will(),
                 properties=properties,

@@ -17,7 +17,6 @@ from edgebridge.wire.packets import Publish
 from edgebroker.instants import SECOND, Duration, Instant
 from edgedevices.battery import Battery
 from edgedevices.firmware import INSTANT, Cue, Firmware, Pace, State
-from edgedevices.identity import Dialect
 from edgedevices.message import Message, Source
 from edgedevices.mischief import BROKEN_PACKETS, JUMP_US, Mischief, Prank, garbage
 from edgedevices.modem import Effect, Modem, Phase
@@ -299,7 +298,8 @@ class Station:
         session, identity = self.session, self.session.identity
         if self._is_stopped and session.is_drained:
             return (not self.modem.is_talking and session.was_up and not session.is_clean), True
-        wiping = identity.lasts and identity.dialect is Dialect.V311 and not session.was_up and not session.is_clean
+        # Also in MQTT 5: Mosquitto (2.0.11) does not save a session that a clean start began, however long it lasts.
+        wiping = identity.lasts and not session.was_up and not session.is_clean
         is_due = self._is_stopped or self._kit.radio.always_on or len(session.waiting) >= self._kit.batch
         is_unsaid = bool(session.unfinished) or (self.modem.is_talking and not session.is_drained)
         return is_due or is_unsaid, wiping
