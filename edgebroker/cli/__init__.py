@@ -24,6 +24,7 @@ COMMANDS = {
     "explain": "Show how a filter is understood and found.",
     "status": "Show how a running gateway is.",
     "links": "Show how a running gateway stands with its peers.",
+    "bridge": "Look at the bridges of a running gateway, and change them.",
     "top": "Watch a running gateway.",
     "trace": "Watch packets and fates of some clients or topics.",
     "check": "Check a settings file, or a running gateway.",

@@ -21,6 +21,7 @@ from edgebroker.world.settings import Settings
 USUAL_PORT = 9883
 """Where a gateway is asked if nothing else is said; docs/operations.md sets it there."""
 PATIENCE_S = 10.0
+CONTROL = "Edgebroker-Control"  # as `edgebroker.world.http` wants it of whoever wants something done
 BODY_BYTES_MAX = 16 * 1024 * 1024  # ours has at most 400 KiB; more comes from something else
 
 token_file_option = click.option(
@@ -67,7 +68,17 @@ def inquiree(given: HttpAddress | None, config: Path | None, token_file: Path | 
 def ask(asked: Inquiree, path: str, **query: str | int) -> dict[str, Any]:
     """The JSON object that *path* answers. Raises NoAnswer, BadAnswer."""
     with asking(asked, path, query) as answer:
-        body = answer.read(BODY_BYTES_MAX)
+        return _object(asked, answer)
+
+
+def order(asked: Inquiree, path: str, **query: str) -> dict[str, Any]:
+    """Have something done; the JSON object that is answered. Raises NoAnswer, BadAnswer."""
+    with asking(asked, path, query, method="POST") as answer:
+        return _object(asked, answer)
+
+
+def _object(asked: Inquiree, answer: http.client.HTTPResponse) -> dict[str, Any]:
+    body = answer.read(BODY_BYTES_MAX)
     try:
         found = json.loads(body)
     except ValueError:
@@ -79,15 +90,16 @@ def ask(asked: Inquiree, path: str, **query: str | int) -> dict[str, Any]:
 
 @contextmanager
 def asking(
-    asked: Inquiree, path: str, query: Mapping[str, str | int], patience_s: float = PATIENCE_S
+    asked: Inquiree, path: str, query: Mapping[str, str | int], patience_s: float = PATIENCE_S, method: str = "GET"
 ) -> Iterator[http.client.HTTPResponse]:
     """The answer of *path*, to be read. Raises NoAnswer, BadAnswer."""
     address, token = asked
     line = http.client.HTTPConnection(*address, timeout=patience_s)
-    headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    headers = {"Accept": "application/json"} | ({} if method == "GET" else {CONTROL: "1"})
+    headers |= {"Authorization": f"Bearer {token}"} if token else {}
     target = f"{path}?{urlencode(query)}" if query else path
     try:
-        line.request("GET", target, headers=headers)
+        line.request(method, target, headers=headers)
         answer = line.getresponse()
         # A gateway that is not well says so with 503, and in JSON.
         if answer.status != 200 and answer.getheader("Content-Type") != "application/json":

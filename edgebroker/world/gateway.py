@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.quota import Quota
 from edgebridge.frontend.quotachange import change_quota
-from edgebridge.frontend.redirect import Redirect
 from edgebridge.frontend.terms import Terms
 from edgebridge.session.stored import Stored
-from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import MINUTE, SECOND, Duration, Instant
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
@@ -26,7 +24,7 @@ from edgebroker.records import Cause
 from edgebroker.world.accessfiles import load_access
 from edgebroker.world.doors.listener import Listener
 from edgebroker.world.doors.listeners import Listeners
-from edgebroker.world.oldbridges import end_old_bridges
+from edgebroker.world.oldbridges import end_old_bridges, has_bridges
 from edgebroker.world.operatorlog import Level, OperatorLog
 from edgebroker.world.process import Process
 from edgebroker.world.pulse import Pulse
@@ -34,13 +32,12 @@ from edgebroker.world.reactor import Reactor, clock
 from edgebroker.world.reload import Outcome, Prepared, Preparer, Reloading
 from edgebroker.world.scribe import Scribe
 from edgebroker.world.settings import Settings
-from edgebroker.world.settings.redirect import RedirectSettings
 from edgebroker.world.store import Store, data_folder
 
 if TYPE_CHECKING:
     from edgebroker.storage.deliverylog.writer import DeliveryLog
     from edgebroker.world.bridging.bridging import Bridging
-    from edgebroker.world.http import HttpServer
+    from edgebroker.world.http import Answer, HttpServer
     from edgebroker.world.insight import Insight
     from edgebroker.world.logdir import LogDir
     from edgebroker.world.peering.membership import Membership
@@ -94,7 +91,7 @@ class Gateway:
             journal=None if self.store is None else self.store.journal,
             quota=_quota(settings),
         )
-        self.frontend.send_elsewhere(_redirect(settings.redirect))
+        self.frontend.send_elsewhere(settings.redirect.redirect)
         self.frontend.sys_topics.facts = self._facts
         self._heap_max = 0
         self._membership: Membership | None = None
@@ -136,10 +133,11 @@ class Gateway:
             from edgebroker.world.peering.peering import Peering
 
             self.peering = Peering(self._membership, self._settings.overlay, reactor, self._notices)
-        for line in end_old_bridges(self.frontend, {one.name for one in self._settings.bridges}):
-            self._tell(line)
-        if self._settings.bridges:
+        if has_bridges(self._settings, self._folder):
             self.bridging = self._bridging(self._settings)
+        for line in end_old_bridges(self.frontend, self.bridging.names if self.bridging else frozenset()):
+            self._tell(line)
+        if self.bridging is not None:
             self.bridging.start()  # before anybody publishes what they should carry
         await self._open_http()  # first: who finds a client's door open finds this one open too
         await self._listeners.open(self._settings.listeners)
@@ -186,6 +184,7 @@ class Gateway:
             Tracing(reactor, self.ledger),
             self.store,
             self.peering,
+            lambda: self.bridging,
             self._started_at,
             self._started_unix_s,
         )
@@ -221,7 +220,7 @@ class Gateway:
 
     def _folders(self) -> dict[str, Path]:
         """Where this gateway writes, by section of the settings."""
-        folders = {"data": None if self.store is None else self.store.folder, "log": self._settings.log.dir}
+        folders = {"data": self._folder, "log": self._settings.log.dir}
         return {name: folder for name, folder in folders.items() if folder is not None}
 
     async def reload(self, settings: Settings) -> Outcome:
@@ -248,7 +247,7 @@ class Gateway:
         return Prepared(commit)
 
     async def _prepare_redirect(self, settings: Settings) -> Prepared:
-        redirect = _redirect(settings.redirect)
+        redirect = settings.redirect.redirect
 
         def commit() -> Iterator[str]:
             if gone := self.frontend.send_elsewhere(redirect):
@@ -294,8 +293,17 @@ class Gateway:
         from edgebroker.world.bridging.bridging import Bridging  # 2 MiB that a gateway without bridges need not hold
 
         assert self._reactor is not None
-        folder = None if self.store is None else self.store.folder
-        return Bridging(settings, self._reactor, self._notices, folder)
+        return Bridging(settings, self._reactor, self._notices, self._folder)
+
+    async def _control_bridges(self, target: str) -> Answer:
+        from edgebroker.world.bridging.control import control
+
+        self.bridging = self.bridging or self._bridging(self._settings)
+        return control(self.bridging, target)
+
+    @property
+    def _folder(self) -> Path | None:
+        return None if self.store is None else self.store.folder
 
     def _turn(self) -> None:
         if self._reactor is not None:
@@ -337,6 +345,7 @@ class Gateway:
 
         access = load_http_access(self._settings.http, self._tell)
         self._http = HttpServer(Pages(self.insight), access=access)
+        self._http.controls["/bridges"] = self._control_bridges
         self.http_address = await self._http.listen(host, port)
 
     def _join(self, stored: Stored | None) -> None:
@@ -379,15 +388,6 @@ class Gateway:
 def _wall_clock() -> int:
     """Microseconds since 1970, as far as this machine knows."""
     return time.time_ns() // 1_000
-
-
-def _redirect(settings: RedirectSettings) -> Redirect | None:
-    """Where clients are sent, if they are."""
-    if settings.server_moved is not None:
-        return Redirect(ReasonCode.SERVER_MOVED, settings.server_moved)
-    if settings.use_another_server is not None:
-        return Redirect(ReasonCode.USE_ANOTHER_SERVER, settings.use_another_server)
-    return None
 
 
 def _quota(settings: Settings) -> Quota:

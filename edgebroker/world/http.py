@@ -34,6 +34,8 @@ BUFFER_BYTES: Final = 64 * 1024
 """Above this a stream waits for its reader."""
 VERSIONS: Final = (b"1.0", b"1.1")
 METHODS: Final = (b"GET", b"HEAD")
+CONTROL: Final = "Edgebroker-Control"
+"""A header that no page of a browser may send to another site without asking first, which is not answered."""
 HEADERS: Final = [("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"), ("Connection", "close")]
 
 Body = bytes | AsyncGenerator[bytes, None]
@@ -68,6 +70,8 @@ class HttpServer:
         access: HttpAccess | None = None,
     ) -> None:
         self.pages = pages
+        self.controls: dict[str, Pages] = {}
+        """By path, what does something: POST, and with the header CONTROL."""
         self.access = access
         """Who may ask; None: everybody."""
         self.request_s = request_s
@@ -163,18 +167,26 @@ class Visit(asyncio.Protocol):
     async def _answer(self, request: h11.Request) -> None:
         if request.http_version not in VERSIONS:
             answer = plain(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.0 and 1.1 are spoken here")
-        elif request.method not in METHODS:
+        elif request.method not in METHODS and self._control(request) is None:
             answer = plain(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are answered")
         elif self._server.is_local and not names_this_machine(_header(request, b"host")):
             answer = plain(HTTPStatus.FORBIDDEN, "only requests to localhost, 127.0.0.1 or [::1] are answered here")
         elif not self._is_admitted(request):
             answer = plain(HTTPStatus.UNAUTHORIZED, "this door wants a token: Authorization: Bearer TOKEN")
-        else:
+        elif (control := self._control(request)) is None:
             answer = await self._server.pages(_target_of(request))
+        elif not _header(request, CONTROL.lower().encode()):
+            answer = plain(HTTPStatus.FORBIDDEN, f"whoever wants something done sends the header {CONTROL}: 1")
+        else:
+            answer = await control(_target_of(request))
         if isinstance(answer.body, bytes):
             self._say(answer)
         else:
             await self._stream(answer, answer.body)
+
+    def _control(self, request: h11.Request) -> Pages | None:
+        is_post = request.method == b"POST"
+        return self._server.controls.get(_target_of(request).partition("?")[0]) if is_post else None
 
     def _is_admitted(self, request: h11.Request) -> bool:
         access = self._server.access

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from edgebroker.world.store import Store
 
 if TYPE_CHECKING:
     from edgebroker.storage.deliverylog.writer import DeliveryLog
+    from edgebroker.world.bridging.bridging import Bridging
     from edgebroker.world.logdir import LogDir
     from edgebroker.world.peering.peering import Peering
     from edgebroker.world.tracing import Tracing
@@ -44,6 +45,8 @@ class Insight:
     """What is kept on disk; None where everything is in memory."""
     peering: Peering | None
     """The sockets of peers; None where there are none."""
+    bridging: Callable[[], Bridging | None]
+    """The bridges to foreign brokers; the first may come while the gateway runs."""
     started_at: Instant
     started_unix_s: float
     """What the wall clock said then; it may have been wrong."""

@@ -1,16 +1,27 @@
-"""Sessions of bridges that the settings no longer have: what waits in them would wait for ever."""
+"""What a gateway must know of bridges before it has any: whether there are, and whose sessions wait for nobody."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
+from pathlib import Path
+from typing import Final
 
 from edgebridge.frontend.entrance import RESERVED
 from edgebridge.frontend.frontend import Frontend
 from edgebroker.world.reactor import clock
+from edgebroker.world.settings import Settings
+
+ADDED: Final = "bridges.toml"
+"""In the data folder: bridges that were added while the gateway ran."""
+
+
+def has_bridges(settings: Settings, folder: Path | None) -> bool:
+    """Whether there are any."""
+    return bool(settings.bridges) or (folder is not None and (folder / ADDED).exists())
 
 
 def end_old_bridges(frontend: Frontend, names: Set[str]) -> Iterator[str]:
-    """End them; a line for each. *names* are the bridges that there are."""
+    """End the sessions of all bridges but those of *names*: what waits in them would wait for ever. A line for each."""
     for session in list(frontend.connecting.sessions.values()):
         if session.client_id.startswith(RESERVED) and session.client_id.removeprefix(RESERVED) not in names:
             yield f"{session.client_id} is no bridge any more: {session.outstanding} messages for it are dropped"

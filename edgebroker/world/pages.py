@@ -68,6 +68,7 @@ class Pages:
             "/status": (self._status, frozenset({"sort", "limit"})),
             "/clients": (self._clients, frozenset({"sort", "limit"})),
             "/links": (self._links, frozenset()),
+            "/bridges": (self._bridges, frozenset()),
             "/trace": (self._trace, frozenset({"client", "topic", "seconds"})),
         }
         """Path -> (page, names of what may be asked for)."""
@@ -124,6 +125,11 @@ class Pages:
         from edgebroker.world.peering.rows import links
 
         return _json(links(self._insight.peering))
+
+    async def _bridges(self, _: Query) -> Answer:
+        from edgebroker.world.bridging.rows import bridges  # 2 MiB, for who asks
+
+        return _json(bridges(self._insight.bridging()))
 
     async def _trace(self, query: Query) -> Answer:
         seconds = _whole(query, "seconds", TRACE_S, 1, TRACE_S_MAX)

@@ -39,6 +39,8 @@ from edgebroker.limits import MIB
 
 ANSWER: Final[Duration] = 30 * SECOND
 """How long the remote may take for CONNACK."""
+DIAL: Final[Duration] = 120 * SECOND
+"""How long to dial in vain; who dials knows more, and sooner."""
 _CONNECTED: Final = (State.GREETING, State.OPEN)
 PACKET_BYTES_MAX: Final = 256 * MIB  # what the standard allows; 3.1.1 remotes cannot be told of less
 
@@ -345,7 +347,10 @@ class Splice:
             self._due = None
             if self.state is State.WAITING:
                 self._enter(State.DIALLING, now)
+                self._due = now + DIAL
                 self._orders.append(Order.DIAL)
+            elif self.state is State.DIALLING:
+                self._end(State.WAITING, f"no connection within {DIAL // SECOND} s", now)
             elif self.state is State.GREETING:
                 self._end(State.WAITING, f"no CONNACK within {ANSWER // SECOND} s", now)
 

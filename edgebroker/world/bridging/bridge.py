@@ -10,15 +10,14 @@ from edgebridge.upstream.splice import Splice
 from edgebridge.upstream.state import Order, State
 from edgebridge.upstream.terms import Terms
 from edgebroker.instants import SECOND, Instant
-from edgebroker.overlay.address import Address
 from edgebroker.world.bridging.inlet import Inlet
 from edgebroker.world.bridging.line import Line
+from edgebroker.world.bridging.road import Road
 from edgebroker.world.operatorlog import Level, OperatorLog
-from edgebroker.world.peering.dialler import NoAnswer, dial, reason_of
+from edgebroker.world.peering.dialler import NoAnswer, reason_of
 from edgebroker.world.reactor import GOODBYE_S, Reactor, clock
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable
 
     from edgebroker.world.settings.bridge import BridgeSettings
@@ -34,7 +33,7 @@ class Bridge:
         reactor: Reactor,
         notices: OperatorLog,
         chance: Callable[[], float],
-        context: ssl.SSLContext | None = None,
+        road: Road,
     ) -> None:
         self.settings = settings
         self.terms = terms
@@ -42,8 +41,7 @@ class Bridge:
         self.splice = Splice(terms, self.memory, chance)
         self._reactor = reactor
         self._notices = notices
-        self._context = context
-        self._addresses = [Address.parse(one) for one in settings.addresses]
+        self._road = road
         self._loop = asyncio.get_running_loop()
         self._line: Line | None = None
         self._dialling: asyncio.Task[None] | None = None
@@ -63,6 +61,13 @@ class Bridge:
         """Dial nobody, but keep what is for the remote from now on."""
         self.start()
         self.pause()
+
+    def resume(self) -> None:
+        """Dial again, and now, if it waits to be dialled."""
+        if self.splice.state is State.WAITING:
+            self.splice.pause(clock())
+        if self.splice.state is State.PAUSED:
+            self.start()
 
     def forget(self) -> int:
         """End the session at our own front end: the bridge is no more. How many messages waited in it."""
@@ -95,8 +100,14 @@ class Bridge:
 
     # -- the remote -----------------------------------------------------------------------------------------------
 
+    def waits(self, line: Line) -> None:
+        """There is a socket, but it is not known yet what is on it."""
+        self._line = line
+
     def came(self, line: Line) -> None:
         """The remote is there."""
+        if self._line not in (None, line):
+            return
         self._line = line
         self.splice.dialled(clock())
         self._settle()
@@ -122,7 +133,7 @@ class Bridge:
 
     async def _dial(self) -> None:
         try:
-            await dial(self._addresses, lambda: Line(self), self._context)
+            await self._road.dial(self)
         except NoAnswer as error:
             self._dialling = None
             self.splice.lost(str(error), clock())
@@ -176,7 +187,7 @@ class Bridge:
                     self._dialling = None
                 if self._line is not None:
                     line, self._line = self._line, None
-                    line.transport.close()
+                    line.close()
                     self._loop.call_later(GOODBYE_S, line.transport.abort)
             case Order.OPEN:
                 self._inlet = Inlet(self._reactor, self, self.terms.name, self.settings.local_user or "")
@@ -196,7 +207,7 @@ class Bridge:
 
     def _write(self) -> None:
         if self._line is not None and (packets := self.splice.take_remote(clock())):
-            self._line.transport.write(packets[0] if len(packets) == 1 else b"".join(packets))
+            self._line.write(packets)
 
     def _bound(self) -> None:
         settings = self.settings

@@ -5,13 +5,17 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from edgebridge.upstream.rule import Rule
 from edgebridge.upstream.terms import Terms
 from edgebridge.wire.dialect import V5, V311
+from edgebroker.errors import EdgebrokerError
 from edgebroker.instants import SECOND
+from edgebroker.world.bridging.added import load_added, save_added
 from edgebroker.world.bridging.bridge import Bridge
 from edgebroker.world.bridging.identity import identity_of
+from edgebroker.world.bridging.road import Road, road_of
 from edgebroker.world.operatorlog import OperatorLog
 from edgebroker.world.privatefile import FileRefused, read_private
 from edgebroker.world.reactor import Reactor
@@ -20,25 +24,85 @@ from edgebroker.world.settings import Problem, Settings, SettingsRefused
 from edgebroker.world.settings.bridge import BridgeSettings
 
 
+class NoSuchBridge(EdgebrokerError):
+    """There is no bridge of the name."""
+
+
+class NameTaken(EdgebrokerError):
+    """A bridge of the name is there, and not to be changed in this way."""
+
+
+class Plan(NamedTuple):
+    """A bridge that is to be."""
+
+    settings: BridgeSettings
+    terms: Terms
+    road: Road
+
+
 class Bridging:
     """By name."""
 
     def __init__(self, settings: Settings, reactor: Reactor, notices: OperatorLog, folder: Path | None) -> None:
         """*folder*: where the gateway keeps things. Raises SettingsRefused."""
         self.identity = identity_of(settings.node.name, folder)
+        self.folder = folder
+        self.here = Path.cwd()
         self.bridges: dict[str, Bridge] = {}
         self._node = settings.node.name
         self._limits = settings.limits
         self._reactor = reactor
         self._notices = notices
         self._chance = random.Random().random
-        self._terms = {one.name: self._terms_of(one) for one in settings.bridges}
-        self._settings = settings.bridges
+        self.added = {one.name: one for one in load_added(folder)}
+        """Bridges that an operator added while the gateway ran. Those of the settings come first."""
+        self._plans = self._plans_of(settings)
 
     def start(self) -> None:
         """From now on what is for the remotes is kept, and they are dialled."""
-        for settings in self._settings:
-            self._add(settings, self._terms[settings.name])
+        for plan in self._plans.values():
+            self._add(plan)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Of all that there are, or will be at `start`."""
+        return frozenset(self._plans) | frozenset(self.bridges)
+
+    def find(self, name: str) -> Bridge:
+        """The bridge of this name. Raises NoSuchBridge."""
+        bridge = self.bridges.get(name)
+        if bridge is None:
+            there_are = ", ".join(self.bridges) or "none at all"
+            raise NoSuchBridge(f"there is no bridge {name!r}; there are {there_are}")
+        return bridge
+
+    def add(self, settings: BridgeSettings) -> Bridge:
+        """Another one, from now on and after restarts. Raises SettingsRefused, NameTaken, FileRefused."""
+        if settings.name in self.bridges:
+            raise NameTaken(f"there is a bridge {settings.name} already; choose another name, or remove it first")
+        plan = self._plan_of(settings)
+        self.added[settings.name] = settings
+        self._save()
+        self._add(plan)
+        return self.bridges[settings.name]
+
+    def remove(self, name: str) -> int:
+        """A bridge that was added is no more; how many messages for it are dropped.
+
+        Raises NoSuchBridge, NameTaken, FileRefused.
+        """
+        self.find(name)
+        if name not in self.added:
+            raise NameTaken(f"the bridge {name} stands in the settings file; take it out there, and send SIGHUP")
+        del self.added[name]
+        self._save()
+        bridge = self.bridges.pop(name)
+        bridge.pause("it is no more")
+        return bridge.forget()
+
+    def _save(self) -> None:
+        if self.folder is not None:
+            save_added(self.folder, tuple(self.added.values()))
 
     async def stop(self) -> None:
         """Hang up."""
@@ -47,36 +111,43 @@ class Bridging:
 
     async def prepare(self, settings: Settings) -> Prepared:
         """Other bridges, or other terms for those that are. Raises SettingsRefused."""
-        wanted = {one.name: (one, self._terms_of(one)) for one in settings.bridges}
+        wanted = self._plans_of(settings)
 
         def commit() -> Iterator[str]:
             for name in [name for name in self.bridges if name not in wanted]:
                 yield from self._remove(name)
-            for name, (one, terms) in wanted.items():
+            for name, plan in wanted.items():
                 present = self.bridges.get(name)
                 if present is None:
-                    self._add(one, terms)
-                elif (present.settings, present.terms) != (one, terms):
+                    self._add(plan)
+                elif (present.settings, present.terms) != (plan.settings, plan.terms):
                     present.pause("its settings changed")
-                    self._add(one, terms)
+                    self._add(plan)
                     yield f"bridge {name}: begins again with other terms"
-            self._settings = settings.bridges
 
         return Prepared(commit)
 
-    def _add(self, settings: BridgeSettings, terms: Terms) -> None:
-        bridge = Bridge(settings, terms, self._reactor, self._notices, self._chance)
-        self.bridges[settings.name] = bridge
-        if settings.paused:
+    def _add(self, plan: Plan) -> None:
+        bridge = Bridge(plan.settings, plan.terms, self._reactor, self._notices, self._chance, plan.road)
+        self.bridges[plan.settings.name] = bridge
+        if plan.settings.paused:
             bridge.keep()
         else:
             bridge.start()
+
+    def _plans_of(self, settings: Settings) -> dict[str, Plan]:
+        wanted = {**self.added, **{one.name: one for one in settings.bridges}}
+        return {name: self._plan_of(one) for name, one in wanted.items()}
 
     def _remove(self, name: str) -> Iterator[str]:
         bridge = self.bridges.pop(name)
         bridge.pause("it is no more")
         waiting = bridge.forget()
         yield f"bridge {name}: its session ended, {waiting} messages that waited are dropped"
+
+    def _plan_of(self, settings: BridgeSettings) -> Plan:
+        """All that a bridge needs, with what its files say. Raises SettingsRefused."""
+        return Plan(settings, self._terms_of(settings), road_of(settings))
 
     def _terms_of(self, settings: BridgeSettings) -> Terms:
         """What a bridge is to do, with what its files say. Raises SettingsRefused."""

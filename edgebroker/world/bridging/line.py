@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from edgebroker.limits import KIB
+
+if TYPE_CHECKING:
+    from edgebroker.world.bridging.websocket import Tunnel
 
 WRITE_BYTES: Final = 64 * KIB
 """Above this the remote counts as full: what is for it waits in the session, where it is bounded and counted."""
@@ -13,6 +16,9 @@ WRITE_BYTES: Final = 64 * KIB
 
 class Host(Protocol):
     """Whose line it is."""
+
+    def waits(self, line: Line) -> None:
+        """The socket is there; what is on it is being agreed."""
 
     def came(self, line: Line) -> None:
         """It is there."""
@@ -28,21 +34,43 @@ class Host(Protocol):
 
 
 class Line(asyncio.Protocol):
-    """One socket, from dialling to its end."""
+    """One socket, from dialling to its end, with or without a WebSocket on it."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, tunnel: Tunnel | None = None) -> None:
         self.transport: asyncio.Transport
         self._host = host
+        self._tunnel = tunnel
+        self._failed: Exception | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It is there."""
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=WRITE_BYTES)
-        self._host.came(self)
+        if self._tunnel is None:
+            self._host.came(self)
+        else:
+            self.transport.write(self._tunnel.begin())
+            self._host.waits(self)
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
-        self._host.heard(self, data)
+        tunnel = self._tunnel
+        if tunnel is None:
+            self._host.heard(self, data)
+            return
+        was_open = tunnel.is_open
+        try:
+            taken, answers = tunnel.take(data)
+        except Exception as error:  # TunnelFailed, of a module that only those load who have tunnels
+            self._failed = error
+            self.transport.abort()
+            return
+        if answers:
+            self.transport.write(answers)
+        if tunnel.is_open and not was_open:
+            self._host.came(self)
+        for one in taken:
+            self._host.heard(self, one)
 
     def pause_writing(self) -> None:
         """The remote, or the way to it, takes nothing for now."""
@@ -54,7 +82,18 @@ class Line(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is over, by whichever side."""
-        self._host.gone(self, exc)
+        self._host.gone(self, self._failed or exc)
+
+    def write(self, packets: list[bytes]) -> None:
+        """Say *packets*."""
+        data = packets[0] if len(packets) == 1 else b"".join(packets)
+        self.transport.write(data if self._tunnel is None else self._tunnel.wrap(data))
+
+    def close(self) -> None:
+        """Write what there is, then close."""
+        if self._tunnel is not None:
+            self.transport.write(self._tunnel.end())
+        self.transport.close()
 
     def read(self, goes_on: bool) -> None:
         """Read, or let the remote wait."""

@@ -97,12 +97,24 @@ class BridgeSettings:
     queue_messages_max: int | None = key(None, Whole(1, 10_000_000), LIVE)
     queue_bytes_max: int | None = key(None, Whole(limits.KIB, 65_536 * limits.MIB), LIVE)
     queue_full: str | None = key(None, Choice(("drop-newest", "drop-oldest", "keep-last")), LIVE)
+    protocol: str = key("mqtt", Choice(("mqtt", "websocket")), LIVE)
+    websocket_path: str = key("/mqtt", Text(r"/[!-\"$->@-~]{0,255}", "a path that begins with '/'"), LIVE)
+    tls: bool = key(False, Switch(), LIVE)
+    tls_ca: Path | None = key(None, File(), LIVE)
+    tls_certificate: Path | None = key(None, File(), LIVE)
+    tls_key: Path | None = key(None, File(), LIVE)
+    tls_server_name: str | None = key(None, Text(r"[^\s/]{1,253}", "a host name or an IP address"), LIVE)
     notification_topic: str | None = key(None, Text(r"[^+#\0]{1,1024}", "a topic without wildcards"), LIVE)
 
     @property
     def label(self) -> str:
         """What people call it."""
         return self.name
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether TLS is spoken."""
+        return self.tls or any((self.tls_ca, self.tls_certificate, self.tls_server_name))
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
         """What does not go together."""
@@ -114,6 +126,13 @@ class BridgeSettings:
             yield "topic", "is not set", 'say what to carry, as topic = ["sensors/# out 1"]'
         if "try_private" in given and self.version != "3.1.1":
             yield "try_private", 'does nothing without version = "3.1.1"', "leave the line out"
+        if "websocket_path" in given and self.protocol != "websocket":
+            yield "websocket_path", 'does nothing without protocol = "websocket"', "leave the line out"
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            name, other = (
+                ("tls_key", "tls_certificate") if self.tls_certificate is None else ("tls_certificate", "tls_key")
+            )
+            yield name, f"stands without {other}", "they go together"
         if self.password_file is not None and self.username is None and self.version == "3.1.1":
             yield "password_file", "stands without username", "version 3.1.1 has no password without a user name"
 
@@ -121,6 +140,8 @@ class BridgeSettings:
         """Keys that mean nothing here."""
         if self.version != "3.1.1":
             yield "try_private"
+        if self.protocol != "websocket":
+            yield "websocket_path"
 
     @staticmethod
     def identities(bridges: Sequence[BridgeSettings]) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 
+from edgebridge.frontend.redirect import Redirect
+from edgebridge.wire.reasons import ReasonCode
 from edgebroker.dataclasses import dataclass
 from edgebroker.world.settings.section import Applied, Conflict, key
 from edgebroker.world.valuekinds import Text
@@ -17,6 +19,15 @@ class RedirectSettings:
 
     use_another_server: str | None = key(None, _SERVERS, Applied.LIVE)
     server_moved: str | None = key(None, _SERVERS, Applied.LIVE)
+
+    @property
+    def redirect(self) -> Redirect | None:
+        """Where clients are sent, if they are."""
+        if self.server_moved is not None:
+            return Redirect(ReasonCode.SERVER_MOVED, self.server_moved)
+        if self.use_another_server is not None:
+            return Redirect(ReasonCode.USE_ANOTHER_SERVER, self.use_another_server)
+        return None
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
         """Both at once say two different things."""

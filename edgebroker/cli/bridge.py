@@ -1,0 +1,172 @@
+"""`edgebroker bridge`: the bridges of a running gateway to foreign brokers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from edgebroker.cli.figures import count, octets
+from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
+from edgebroker.cli.inquiry import Inquiree, ask, inquiree, order, token_file_option
+
+HEADING: Final = ("BRIDGE", "STATE", "REMOTE", "OUT", "IN", "WAITING", "BYTES", "DROPPED")
+
+
+@click.group("bridge")
+def command() -> None:
+    """Look at the bridges of a running gateway, and add, pause, resume and remove them."""
+
+
+def _asked(function: Callable[..., None]) -> Callable[..., None]:
+    """The options by which every one of these finds the gateway."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="For programs."),
+        token_file_option,
+        click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Or: the gateway's settings."),
+        click.option("--http", type=HttpAddressType(), help="Where the gateway is asked.  [default: 127.0.0.1:9883]"),
+    ):
+        function = option(function)
+    return function
+
+
+@command.command("list")
+@_asked
+def list_(http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
+    """List all bridges.
+
+    Exit code 0 if all are connected, or paused on purpose; 1 if one is not; 2 if the gateway does not answer.
+    """
+    found = ask(inquiree(http, config, token_file), "/bridges")
+    click.echo(json.dumps(found) if as_json else "\n".join(listed(found["bridges"])))
+    sys.exit(0 if all(row["state"] in ("open", "paused") for row in found["bridges"]) else 1)
+
+
+@command.command("status")
+@click.argument("name")
+@_asked
+def status(name: str, http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
+    """Show all there is to know of one bridge: its rules, what they carried, what was refused, and why.
+
+    Exit code 0 if it is connected, or paused on purpose; 1 if not; 2 if there is none, or the gateway does not answer.
+    """
+    rows = ask(inquiree(http, config, token_file), "/bridges")["bridges"]
+    row = next((row for row in rows if row["name"] == name), None)
+    if row is None:
+        there_are = ", ".join(row["name"] for row in rows) or "none at all"
+        raise click.ClickException(f"there is no bridge {name!r}; there are {there_are}")
+    click.echo(json.dumps(row) if as_json else "\n".join(described(row)))
+    sys.exit(0 if row["state"] in ("open", "paused") else 1)
+
+
+@command.command("add")
+@click.argument("name")
+@click.argument("address")
+@click.option("--topic", "topics", multiple=True, required=True, metavar="RULE", help='"sensors/# out 1"; repeat it.')
+@click.option("--set", "values", multiple=True, metavar="KEY=VALUE", help="Any other key of [[bridge]]; repeat it.")
+@_asked
+def add(
+    name: str,
+    address: str,
+    topics: Sequence[str],
+    values: Sequence[str],
+    http: HttpAddress | None,
+    config: Path | None,
+    token_file: Path | None,
+    as_json: bool,
+) -> None:
+    """Add a bridge to ADDRESS, which is HOST:PORT. It is there after a restart too."""
+    lines = [f"name = {json.dumps(name)}", f"addresses = {json.dumps([address])}", f"topic = {json.dumps(topics)}"]
+    lines += [_line(value) for value in values]
+    whom = inquiree(http, config, token_file)
+    _done(whom, as_json, f"{name} is added", do="add", settings="[[bridge]]\n" + "\n".join(lines))
+
+
+def _line(value: str) -> str:
+    """KEY=VALUE as TOML: numbers, true and false as they are, all else as text."""
+    key, equals, text = value.partition("=")
+    if not equals:
+        raise click.UsageError(f"--set {value!r} is not KEY=VALUE")
+    return f"{key} = {text if text in ('true', 'false') or text.isdigit() else json.dumps(text)}"
+
+
+@command.command("pause")
+@click.argument("name")
+@_asked
+def pause(name: str, http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
+    """Hang up until it is resumed, or the gateway restarts. What is for the remote waits."""
+    _done(inquiree(http, config, token_file), as_json, f"{name} is paused", do="pause", name=name)
+
+
+@command.command("resume")
+@click.argument("name")
+@_asked
+def resume(name: str, http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
+    """Dial again, and at once."""
+    _done(inquiree(http, config, token_file), as_json, f"{name} is dialled", do="resume", name=name)
+
+
+@command.command("remove")
+@click.argument("name")
+@_asked
+def remove(name: str, http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
+    """Remove a bridge that was added. What waits for its remote is dropped."""
+    _done(inquiree(http, config, token_file), as_json, f"{name} is no more", do="remove", name=name)
+
+
+def _done(whom: Inquiree, as_json: bool, said: str, **query: str) -> None:
+    found = order(whom, "/bridges", **query)
+    click.echo(json.dumps(found) if as_json else said)
+
+
+def listed(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """For people: a line for each bridge, and why those are not connected that are not."""
+    if not rows:
+        yield "there are no bridges"
+        return
+    cells = [HEADING, *map(_cells, rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(HEADING))]
+    for line in cells:
+        yield "  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
+    yield from (f"{row['name']}: {row['reason']}" for row in rows if row["state"] != "open" and row["reason"])
+    for row in rows:
+        for rule in row["rules"]:
+            if rule["refused"]:
+                yield f"{row['name']}: {rule['rule']}: refused by {rule['refused']}"
+
+
+def _cells(row: dict[str, Any]) -> Sequence[str]:
+    dropped = row["dropped_full"] + sum(row["out"]["dropped"].values()) + sum(row["in"]["dropped"].values())
+    return (
+        row["name"],
+        row["state"],
+        ", ".join(row["addresses"]),
+        count(row["out"]["messages"]),
+        count(row["in"]["messages"]),
+        count(row["waiting"]),
+        octets(row["waiting_bytes"]),
+        count(dropped) if dropped else "-",
+    )
+
+
+def described(row: dict[str, Any]) -> Iterator[str]:
+    """For people: everything about one bridge."""
+    reason = f": {row['reason']}" if row["reason"] and row["state"] != "open" else ""
+    yield f"{row['name']} is {row['state']} since {row['since_s']:.0f} s{reason}"
+    yield f"  remote     {', '.join(row['addresses'])}, MQTT {row['version']}, as {row['client_id']}"
+    yield f"  waiting    {count(row['waiting'])} messages, {octets(row['waiting_bytes'])}"
+    yield f"  connected  {count(row['connects'])} times; sent again after a lost session: {count(row['sent_again'])}"
+    for way in ("out", "in"):
+        tally = row[way]
+        lost = [f"{number} {cause}" for cause, number in tally["dropped"].items()]
+        lost += [f"{number} refused: {why}" for why, number in tally["refused"].items()]
+        rest = ", ".join(lost) or "none"
+        yield f"  {way:9}  {count(tally['messages'])} messages, {octets(tally['bytes'])}; not carried: {rest}"
+    for rule in row["rules"]:
+        counts = [f"{way} {count(rule[way])}" for way in ("out", "in") if rule[way] is not None]
+        refused = f"; refused by {rule['refused']}" if rule["refused"] else ""
+        yield f"  rule       {rule['rule']}: {', '.join(counts)}{refused}"

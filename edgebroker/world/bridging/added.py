@@ -1,0 +1,37 @@
+"""Bridges that were added while the gateway ran: a settings file of their own, in the gateway's data folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from edgebroker.world.oldbridges import ADDED
+from edgebroker.world.privatefile import replace_private
+from edgebroker.world.settings import SECTIONS, Settings
+from edgebroker.world.settings.bridge import BridgeSettings
+
+HEAD = "# Written by the gateway: `edgebroker bridge add` and `edgebroker bridge remove` change it.\n"
+
+
+def load_added(folder: Path | None) -> tuple[BridgeSettings, ...]:
+    """What is there. Raises SettingsRefused."""
+    file = None if folder is None else folder / ADDED
+    return () if file is None or not file.exists() else Settings.load(file).bridges
+
+
+def save_added(folder: Path, bridges: Sequence[BridgeSettings]) -> None:
+    """Let *bridges* be there after a restart too. Raises FileRefused."""
+    file = folder / ADDED
+    if bridges:
+        replace_private(file, HEAD + "\n".join(line for one in bridges for line in _lines(one)) + "\n")
+    else:
+        file.unlink(missing_ok=True)
+
+
+def _lines(bridge: BridgeSettings) -> Iterator[str]:
+    section = SECTIONS["bridge"]
+    yield "[[bridge]]"
+    for name, value in section.shown(bridge).items():
+        if value is not None and getattr(bridge, name) != section.keys[name].default:
+            yield f"{name} = {json.dumps(value)}"  # of the values that JSON has, TOML writes these the same way

@@ -1,0 +1,51 @@
+"""The bridges of a gateway as others may see them: what `/bridges` answers, with a row for each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgebroker.instants import SECOND
+from edgebroker.world.bridging.bridge import Bridge
+from edgebroker.world.bridging.bridging import Bridging
+from edgebroker.world.reactor import clock
+
+
+def bridges(bridging: Bridging | None) -> dict[str, Any]:
+    """All of them."""
+    if bridging is None:
+        return {"identity": None, "bridges": []}
+    return {"identity": bridging.identity, "bridges": [row(one, bridging) for one in bridging.bridges.values()]}
+
+
+def row(bridge: Bridge, bridging: Bridging) -> dict[str, Any]:
+    """One bridge. Counts begin with the bridge; `waiting` is what the remote has not acknowledged."""
+    splice, settings, session = bridge.splice, bridge.settings, bridge.memory.session
+    granted = splice.granted
+    is_open = splice.state == "open"
+    return {
+        "name": settings.name,
+        "state": splice.state.value,
+        "since_s": round((clock() - splice.since) / SECOND, 3),
+        "reason": splice.reason,
+        "addresses": list(settings.addresses),
+        "version": granted.dialect.version if is_open else settings.version,
+        "client_id": bridge.terms.client_id,
+        "added": settings.name in bridging.added,
+        "connects": splice.connects,
+        "session_present": granted.session_present if is_open else None,
+        "waiting": 0 if session is None else session.outstanding,
+        "waiting_bytes": 0 if session is None else session.outbox.held_bytes + session.inflight.held_bytes,
+        "dropped_full": 0 if session is None else session.outbox.dropped,
+        "sent_again": splice.sent_again,
+        "out": splice.out.described(),
+        "in": splice.into.described(),
+        "rules": [
+            {
+                "rule": str(rule),
+                "out": splice.out.by_rule[number] if rule.is_out else None,
+                "in": splice.into.by_rule[number] if rule.is_in else None,
+                "refused": splice.refusals.get(number),
+            }
+            for number, rule in enumerate(bridge.terms.rules)
+        ],
+    }

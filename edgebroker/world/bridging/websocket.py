@@ -1,0 +1,76 @@
+"""MQTT inside a WebSocket, from the side that dials (RFC 6455, MQTT 5.0 section 6)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import (
+    AcceptConnection,
+    BytesMessage,
+    CloseConnection,
+    Message,
+    Ping,
+    RejectConnection,
+    Request,
+    TextMessage,
+)
+from wsproto.utilities import LocalProtocolError, RemoteProtocolError
+
+SUBPROTOCOL: Final = "mqtt"
+
+
+class TunnelFailed(Exception):
+    """There is no WebSocket; the text says why."""
+
+
+class Tunnel:
+    """Bytes of MQTT in, frames out, and back."""
+
+    def __init__(self, host: str, path: str) -> None:
+        """*host* as HTTP names it, with its port if it is not the usual one."""
+        self._socket = WSConnection(ConnectionType.CLIENT)
+        self._request = Request(host=host, target=path, subprotocols=[SUBPROTOCOL])
+        self.is_open = False
+        """Whether the other end has agreed."""
+
+    def begin(self) -> bytes:
+        """What to say first."""
+        return self._socket.send(self._request)
+
+    def wrap(self, data: bytes) -> bytes:
+        """*data* as a frame [MQTT-6.0.0-1]."""
+        return self._socket.send(Message(data=data))
+
+    def end(self) -> bytes:
+        """What to say last."""
+        try:
+            return self._socket.send(CloseConnection(code=1000))
+        except LocalProtocolError:  # the other end has said so before
+            return b""
+
+    def take(self, chunk: bytes) -> tuple[list[bytes], bytes]:
+        """(bytes of MQTT, what to answer). Raises TunnelFailed."""
+        taken: list[bytes] = []
+        answers = b""
+        try:
+            self._socket.receive_data(chunk)
+            for event in self._socket.events():
+                match event:
+                    case AcceptConnection(subprotocol=chosen):
+                        if chosen != SUBPROTOCOL:
+                            raise TunnelFailed(f"the WebSocket speaks {chosen or 'nothing in particular'}, not mqtt")
+                        self.is_open = True
+                    case BytesMessage(data=data):
+                        taken.append(bytes(data))
+                    case Ping():
+                        answers += self._socket.send(event.response())
+                    case RejectConnection(status_code=status):
+                        raise TunnelFailed(f"no WebSocket there: HTTP status {status}")
+                    case TextMessage():
+                        raise TunnelFailed("the WebSocket carries text")  # [MQTT-6.0.0-1]
+                    case CloseConnection(code=code, reason=reason):
+                        raise TunnelFailed(f"the WebSocket was closed: {reason or code}")
+        except RemoteProtocolError as error:
+            raise TunnelFailed(f"no WebSocket there: {error}") from error
+        return taken, answers
