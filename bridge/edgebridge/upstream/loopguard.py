@@ -12,7 +12,6 @@ sent under a topic that comes back is remembered, as a digest, until it has come
 from __future__ import annotations
 
 from collections import OrderedDict
-from hashlib import blake2b
 from typing import Final
 
 from edgebridge.upstream.rules import Rules
@@ -27,7 +26,7 @@ HOPS_MAX: Final = 16
 ECHO: Final[Duration] = 60 * SECOND
 """So long an echo is awaited: a remote that is busier than that has other troubles."""
 ECHOES_MAX: Final = 8_192
-"""Digests that are remembered, of 16 bytes; 150 bytes each with what holds them."""
+"""Digests that are remembered; 150 bytes each with what holds them."""
 
 
 class LoopGuard:
@@ -37,7 +36,7 @@ class LoopGuard:
         self._identity = identity
         self._rules = rules
         self._granted: Granted | None = None
-        self._echoes: OrderedDict[bytes, tuple[Instant, int]] = OrderedDict()
+        self._echoes: OrderedDict[int, tuple[Instant, int]] = OrderedDict()
 
     def begin(self, granted: Granted) -> None:
         """A remote is there."""
@@ -77,7 +76,7 @@ class LoopGuard:
         while self._echoes and (len(self._echoes) > ECHOES_MAX or next(iter(self._echoes.values()))[0] < now - ECHO):
             self._echoes.popitem(last=False)
 
-    def _is_echo(self, digest: bytes, now: Instant) -> bool:
+    def _is_echo(self, digest: int, now: Instant) -> bool:
         """Whether one is awaited; then one less is."""
         at, times = self._echoes.get(digest, (now, 0))
         if times > 1:
@@ -97,8 +96,6 @@ def _origin_of(properties: Properties) -> tuple[str, int]:
     return "", 0
 
 
-def _digest(publish: Publish) -> bytes:
-    mixed = blake2b(publish.topic.encode(), digest_size=16)
-    mixed.update(b"\0")
-    mixed.update(publish.payload)
-    return mixed.digest()
+def _digest(publish: Publish) -> int:
+    """64 bits, which are the same in this run; a hash function of hashlib's would cost 4 MiB of OpenSSL."""
+    return hash((publish.topic, publish.payload))

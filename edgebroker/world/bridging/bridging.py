@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -53,7 +53,6 @@ class Bridging:
         self._limits = settings.limits
         self._reactor = reactor
         self._notices = notices
-        self._chance = random.Random().random
         self.added = {one.name: one for one in load_added(folder)}
         """Bridges that an operator added while the gateway ran. Those of the settings come first."""
         self._plans = self._plans_of(settings)
@@ -128,7 +127,7 @@ class Bridging:
         return Prepared(commit)
 
     def _add(self, plan: Plan) -> None:
-        bridge = Bridge(plan.settings, plan.terms, self._reactor, self._notices, self._chance, plan.road)
+        bridge = Bridge(plan.settings, plan.terms, self._reactor, self._notices, _chance, plan.road)
         self.bridges[plan.settings.name] = bridge
         if plan.settings.paused:
             bridge.keep()
@@ -168,6 +167,11 @@ class Bridging:
             notification_topic=settings.notification_topic or "",
             identity=self.identity,
         )
+
+
+def _chance() -> float:
+    """From 0 to below 1."""
+    return int.from_bytes(os.urandom(4), "big") / (1 << 32)
 
 
 def _password(settings: BridgeSettings) -> bytes | None:

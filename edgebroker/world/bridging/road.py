@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import ssl
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.overlay.address import Address
 from edgebroker.world.bridging.line import Host, Line
-from edgebroker.world.peering.dialler import NoAnswer, reason_of
+from edgebroker.world.peering.dialler import NoAnswer, dial, reason_of
 from edgebroker.world.settings.bridge import BridgeSettings
 from edgebroker.world.settings.problems import Problem, SettingsRefused
 
 if TYPE_CHECKING:
+    import ssl
+
     from edgebroker.world.bridging.websocket import Tunnel
 
-DIAL_S: Final = 10.0
-"""For one address, with TLS: a satellite takes 2 s, and three lost SYNs are repeated within 7 s (RFC 6298)."""
 USUAL_PORTS: Final = (80, 443)
 
 
@@ -33,25 +32,14 @@ class Road:
 
     async def dial(self, host: Host) -> None:
         """Give *host* a line to the first address that answers. Raises NoAnswer."""
-        loop = asyncio.get_running_loop()
         reasons: list[str] = []
         for address in self.addresses:
-            name = (self.server_name or address.host) if self.context is not None else None
+            tunnel = self._tunnel(address)
+            name = self.server_name or address.host
             try:
-                dialling = loop.create_connection(
-                    lambda address=address: Line(host, self._tunnel(address)),
-                    address.host,
-                    address.port,
-                    ssl=self.context,
-                    server_hostname=name,
-                )
-                await asyncio.wait_for(dialling, DIAL_S)
-            except TimeoutError:
-                reasons.append(f"{address}: no answer within {DIAL_S:g} s")
-            except ssl.SSLCertVerificationError as error:
-                reasons.append(f"{address}: its certificate is not accepted: {error.verify_message}")
-            except (OSError, UnicodeError) as error:
-                reasons.append(f"{address}: {reason_of(error)}")
+                await dial([address], partial(Line, host, tunnel), self.context, server_name=name)
+            except NoAnswer as error:
+                reasons.append(str(error))
             else:
                 return
         raise NoAnswer("; ".join(reasons))
@@ -74,6 +62,8 @@ def road_of(settings: BridgeSettings) -> Road:
 def _context(settings: BridgeSettings) -> ssl.SSLContext | None:
     if not settings.is_tls:
         return None
+    import ssl  # 4 MiB, for who speaks TLS
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if settings.tls_ca is None:

@@ -24,14 +24,18 @@ async def dial(
     line: Callable[[], asyncio.Protocol],
     context: ssl.SSLContext | None,
     patience_s: float = DIAL_S,
+    server_name: str = "",
 ) -> None:
-    """Connect *line* to the first of *addresses* that answers. Raises NoAnswer."""
+    """Connect *line* to the first of *addresses* that answers. Raises NoAnswer.
+
+    With TLS its certificate must be for *server_name*. Empty: for anybody, who is looked at later: a gateway has one
+    name, wherever it is reached, and the link holds it to that.
+    """
     loop = asyncio.get_running_loop()
     reasons: list[str] = []
     for address in addresses:
         try:
-            # The name in the certificate is that of the gateway, wherever it is reached; the link looks at it.
-            name = None if context is None else ""
+            name = None if context is None else server_name
             dialling = loop.create_connection(line, address.host, address.port, ssl=context, server_hostname=name)
             await asyncio.wait_for(dialling, patience_s)
         except TimeoutError:
