@@ -15,6 +15,8 @@ from edgebroker import __version__
 
 from .client import HOST
 
+# Byte code is at hand, as it is where the broker was installed: else every start compiles 200 modules again.
+BYTE_CODE = {"PYTHONDONTWRITEBYTECODE": ""}
 # The packages the broker process imports.
 PACKAGES = ("edgebroker", "edgebridge")
 
@@ -52,7 +54,7 @@ class SubjectMissing(Exception):
 def edgebroker() -> Subject:
     """This broker as it is installed."""
     python = [sys.executable]
-    return Subject("edgebroker", version_of(python, {}), runner(python), compiled=compiled_modules())
+    return Subject("edgebroker", version_of(python, {}), runner(python), BYTE_CODE, compiled_modules())
 
 
 def pure_edgebroker(directory: Path) -> Subject:
@@ -65,7 +67,7 @@ def pure_edgebroker(directory: Path) -> Subject:
         if (source := package_folder(package)) is not None:
             shutil.copytree(source, directory / package, ignore=shutil.ignore_patterns("*.so", "*.c"))
     path = os.pathsep.join(filter(None, (str(directory), os.environ.get("PYTHONPATH"))))
-    environment = {"PYTHONPATH": path, "EDGEBROKER_PURE": "1"}
+    environment = {"PYTHONPATH": path, "EDGEBROKER_PURE": "1", **BYTE_CODE}
     python = [sys.executable, "-P"]  # -P: the current folder, perhaps the source tree, does not come first
     return Subject("edgebroker-pure", version_of(python, environment), runner(python), environment)
 
