@@ -4,7 +4,7 @@ cimport cython
 from edgebridge.frontend.connection cimport Connection
 from edgebridge.frontend.encoding cimport Encoding
 from edgebridge.frontend.keeping cimport Keeping
-from edgebridge.session.inflight cimport Entry
+from edgebridge.session.inflight cimport Entry, entry_of
 from edgebridge.session.session cimport Session
 from edgebroker.node.ledger cimport Ledger
 from edgebroker.node.subscriptions cimport Copy
@@ -16,8 +16,8 @@ cdef class Delivery:
     cdef Keeping _keeping
     cdef list _kept
     cdef bint _is_promised
-    @cython.locals(copy=Copy, encoding=Encoding)
-    cpdef deliver(self, Publication publication, tuple copies, now)
+    @cython.locals(copy=Copy)
+    cpdef deliver(self, Publication publication, tuple copies, now, Encoding encoding=*)
     cpdef deliver_promised(self, Publication publication, tuple copies, now)
     cpdef deliver_retained(self, Publication publication, Copy copy, now)
     cdef _keep(self, Publication publication, now)

@@ -6,7 +6,7 @@ from edgebridge.frontend.answers import UNKNOWN, answer
 from edgebridge.frontend.connection import Connection, Run
 from edgebridge.frontend.encoding import Encoding
 from edgebridge.frontend.keeping import Keeping
-from edgebridge.session.inflight import Entry
+from edgebridge.session.inflight import Entry, entry_of
 from edgebridge.session.outbox import QueueFull
 from edgebridge.session.session import Session
 from edgebridge.wire.encode import encode_packet
@@ -29,9 +29,12 @@ class Delivery:
         self._kept: list[tuple[Session, Entry]] = []  # copies of the publication that is being delivered
         self._is_promised = False  # to the publisher of what is being delivered, by another gateway
 
-    def deliver(self, publication: Publication, copies: tuple[Copy, ...], now: Instant) -> None:
-        """Send or queue one copy to each receiver."""
-        encoding = Encoding(publication)
+    def deliver(
+        self, publication: Publication, copies: tuple[Copy, ...], now: Instant, encoding: Encoding | None = None
+    ) -> None:
+        """Send or queue one copy to each receiver. *encoding*: what is known of its packets already."""
+        if encoding is None:
+            encoding = Encoding(publication)
         for copy in copies:
             self._send(publication, copy, encoding, publication.retain and copy.retain_as_published, now)
         if self._kept:
@@ -61,7 +64,7 @@ class Delivery:
             self._ledger.made(now, publication.publisher, session.client_id, publication.number, 1, qos)
         identifiers = copy.identifiers
         if qos:
-            entry = Entry(publication, qos, retain, identifiers, copy.label)
+            entry = entry_of(publication, qos, retain, identifiers, copy.label)
             if session.number:
                 session.last_copy += 1
                 entry.number = session.last_copy
@@ -184,7 +187,7 @@ class Delivery:
 
     def _has_room(self, session: Session, connection: Connection) -> bool:
         return (
-            not session.inflight.is_full and connection.out_bytes < connection.out_bytes_max and not connection.closing
+            session.inflight.has_room() and connection.out_bytes < connection.out_bytes_max and not connection.closing
         )
 
     def _transmit_queued(self, session: Session, connection: Connection, entry: Entry, now: Instant) -> None:

@@ -13,3 +13,10 @@ cdef class Encoding:
     cpdef bytes packet(self, bint is_v5, int qos, int packet_id, now, bint retain, bint dup, tuple identifiers)
     @cython.locals(properties=bytes, payload=bytes)
     cdef _build(self, bint is_v5, int qos, bint retain, bint dup, tuple identifiers, now)
+
+
+cdef list OCTETS
+
+
+@cython.locals(encoding=Encoding)
+cpdef Encoding as_it_came(Publication publication, bint is_v5, bytes head, bytes tail)

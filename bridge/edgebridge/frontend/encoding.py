@@ -8,6 +8,7 @@ from edgebroker.instants import SECOND, Instant
 from edgebroker.publication import Publication
 
 NO_PROPERTIES = b"\0"
+OCTETS = [bytes((octet,)) for octet in range(256)]
 
 
 class Encoding:
@@ -17,7 +18,7 @@ class Encoding:
 
     def __init__(self, publication: Publication) -> None:
         self._publication = publication
-        self._topic = publication.topic.encode()
+        self._topic = b""
         # The last packet's parts, before and after the packet identifier. Most publications have readers of one kind.
         self._qos = -1
         self._is_v5 = False
@@ -38,12 +39,16 @@ class Encoding:
         """The packet for one reader. *packet_id* and *dup* matter only for QoS 1 and 2."""
         if dup or identifiers or qos != self._qos or is_v5 is not self._is_v5 or retain is not self._retain:
             self._build(is_v5, qos, retain, dup, identifiers, now)
-        return self._head + packet_id.to_bytes(2, "big") + self._tail if qos else self._head + self._tail
+        if not qos:
+            return self._head + self._tail
+        return self._head + (OCTETS[packet_id >> 8] + OCTETS[packet_id & 0xFF]) + self._tail
 
     def _build(
         self, is_v5: bool, qos: int, retain: bool, dup: bool, identifiers: tuple[int, ...], now: Instant
     ) -> None:
         publication = self._publication
+        if not self._topic:
+            self._topic = publication.topic.encode()
         properties = b""
         if is_v5:
             properties = NO_PROPERTIES
@@ -55,6 +60,21 @@ class Encoding:
         self._qos = -1 if dup or identifiers else qos
         self._is_v5 = is_v5
         self._retain = retain
+
+
+def as_it_came(publication: Publication, is_v5: bool, head: bytes, tail: bytes) -> Encoding:
+    """Of a QoS 1 PUBLISH without DUP, RETAIN and properties: readers of its dialect get the same bytes, *head* before
+    the packet identifier and *tail* behind it.
+    """
+    encoding = Encoding.__new__(Encoding)
+    encoding._publication = publication
+    encoding._topic = b""
+    encoding._qos = 1
+    encoding._is_v5 = is_v5
+    encoding._retain = False
+    encoding._head = head
+    encoding._tail = tail
+    return encoding
 
 
 def properties_for(publication: Publication, identifiers: tuple[int, ...], now: Instant) -> Properties:

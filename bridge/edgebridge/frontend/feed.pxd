@@ -3,13 +3,14 @@ cimport cython
 
 from edgebridge.frontend.connection cimport Connection
 from edgebridge.frontend.delivery cimport Delivery
+from edgebridge.frontend.encoding cimport Encoding, as_it_came
 from edgebridge.frontend.keeping cimport Keeping
 from edgebridge.frontend.plans cimport Plan, Plans
 from edgebridge.frontend.runs cimport Runs
 from edgebridge.session.session cimport Session
 from edgebroker.node.ledger cimport Ledger
 from edgebroker.node.routes cimport Route
-from edgebroker.publication cimport Publication
+from edgebroker.publication cimport Publication, plain
 
 
 cdef class Feed:
@@ -43,8 +44,8 @@ cdef class Feed:
         self, Connection connection, Plan plan, bytes payload, now, Py_ssize_t stop
     ) except -1
     @cython.locals(
-        topic_end=Py_ssize_t, payload=Py_ssize_t, octets=bytes, plans=Plans, plan=Plan, session=Session,
-        publication=Publication, keeping=Keeping, awaited="long long", copies=tuple,
+        topic_end=Py_ssize_t, payload=Py_ssize_t, octet="const unsigned char*", octets=bytes, plans=Plans, plan=Plan,
+        session=Session, publication=Publication, keeping=Keeping, awaited="long long", copies=tuple, encoding=Encoding,
     )
     cdef bint _publish_acknowledged(
         self, Connection connection, bytes chunk, Py_ssize_t at, Py_ssize_t body, Py_ssize_t stop, now

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
+from edgebridge.frontend.encoding import as_it_came
 from edgebridge.frontend.errands import WORK_AT_ONCE, go_on
 from edgebridge.frontend.keeping import KEPT_BYTES_MAX, Keeping
 from edgebridge.frontend.plans import Plan, Plans
@@ -23,13 +24,14 @@ from edgebridge.wire.errors import MalformedPacket, PacketTooLarge, ProtocolViol
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import Instant
 from edgebroker.node.ledger import Ledger
-from edgebroker.publication import Publication
+from edgebroker.publication import Publication, plain
 
 if TYPE_CHECKING:
     from edgebridge.frontend.passage import Passage
 
 CONNECT, PUBLISH, SUBSCRIBE, UNSUBSCRIBE, DISCONNECT, AUTH = 1, 3, 8, 10, 14, 15
 # packet types, the upper half of the first byte
+PUBACK = b"\x40\x02"
 LARGE_PACKET_BYTES = 1_000  # of such a packet every chunk is a sign of life: on a thin uplink it may take minutes
 CONTROL_PACKET_BYTES_MAX = 512 * 1024  # all but PUBLISH: a CONNECT has five fields of 64 KiB, the rest for properties
 
@@ -280,13 +282,14 @@ class Feed:
         """A QoS 1 PUBLISH without DUP, RETAIN and properties. False if it takes the long way."""
         if body + 2 > stop:
             return False
-        topic_end = body + 2 + (chunk[body] << 8 | chunk[body + 1])
+        octet = chunk  # compiled it is a pointer: a slice is one allocation, and no slice object
+        topic_end = body + 2 + (octet[body] << 8 | octet[body + 1])
         payload = topic_end + 3 if connection.is_v5 else topic_end + 2
-        if payload > stop or topic_end == body + 2 or (connection.is_v5 and chunk[payload - 1]):
+        if payload > stop or topic_end == body + 2 or (connection.is_v5 and octet[payload - 1]):
             return False
-        if not (chunk[topic_end] or chunk[topic_end + 1]):
+        if not (octet[topic_end] or octet[topic_end + 1]):
             return False
-        octets = chunk[body + 2 : topic_end]
+        octets = octet[body + 2 : topic_end]
         plans = self._plans
         plans.refresh()
         plan = plans.known.get(octets)
@@ -305,7 +308,7 @@ class Feed:
         assert session is not None
         if session.rights is not None and not session.rights.writes(plan.topic):
             return False
-        publication = Publication(session.client_id, plan.topic, chunk[payload:stop], 1, False, now)
+        publication = plain(session.client_id, plan.topic, octet[payload:stop], 1, now)
         if plan.is_joined and self.passage is not None:
             self._work -= 4
             copies = self.passage.accept(publication, plan.route, now)
@@ -314,10 +317,14 @@ class Feed:
         self._work -= (
             1 + len(copies) if plan.route.extractor is None else 5 + len(copies)
         )  # 14 us each, with its filter
-        self._delivery.deliver(publication, copies, now)
+        if copies:
+            encoding = None
+            if body - at == 2 or octet[body - 1]:  # else the length takes more bytes than it need, which 3.1.1 allows
+                encoding = as_it_came(publication, connection.is_v5, octet[at:topic_end], octet[topic_end + 2 : stop])
+            self._delivery.deliver(publication, copies, now, encoding)
         if keeping.awaited != awaited:
             keeping.hold(connection, keeping.awaited)
-        connection.send(b"\x40\x02" + chunk[topic_end : topic_end + 2])
+        connection.send(PUBACK + octet[topic_end : topic_end + 2])
         return True
 
 

@@ -13,14 +13,19 @@ cdef class Entry:
     cdef public str text
 
 
+@cython.locals(made=Entry)
+cpdef Entry entry_of(Publication publication, int qos, bint retain, tuple identifiers, str text)
+
+
 cdef class Inflight:
     cdef public Py_ssize_t held_bytes, window
     cdef public int last_id
     cdef dict _entries
     cdef public object unsent
+    cpdef bint has_room(self) except -1
     @cython.locals(packet_id=int)
     cpdef int add(self, Entry entry) except -1
-    @cython.locals(entry=Entry)
+    @cython.locals(entry=Entry, key=object)
     cpdef Entry settle(self, int packet_id, int qos)
     @cython.locals(entry=Entry)
     cpdef Entry release(self, int packet_id)
