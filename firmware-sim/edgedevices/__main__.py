@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import Callable, Sequence
-from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +29,6 @@ from edgedevices.scenario.command import check, run
 from edgedevices.traffic.command import CSV_ALONE, RECORDING_ALONE, record, replay_recording
 
 if TYPE_CHECKING:
-    from edgedevices.fleet import Member, Terms
     from edgedevices.identity import Identity
     from edgedevices.message import Source
 
@@ -100,7 +97,6 @@ def fleet(
 ) -> None:  # fmt: skip
     """Run a fleet of simulated devices."""
     from edgedevices.device import FleetPlan
-    from edgedevices.fleet import Terms
     from edgedevices.identity import Dialect, Identity
     from edgedevices.message import Form
 
@@ -117,12 +113,13 @@ def fleet(
         duration_us=microseconds(seconds),
         world_speed=world_speed,
     )
-    crew = [
+    members = [
         (device, Identity(device.name, device.habits.dialect, f"{device.place.topic}/status" if will else None))
         for device in plan.build()
     ]
-    terms = Terms(seed, how.pop("drain"), reconnect_every)
-    _run(crew, terms, {"profile": profile, "devices": devices, "seed": seed}, **how)
+    _run(
+        members, {"profile": profile, "devices": devices, "seed": seed}, seed=seed, dropped_every=reconnect_every, **how
+    )
 
 
 @main.command()
@@ -211,60 +208,50 @@ def _replay_csv(
 def _run_one(
     source: Any, name: str, mqtt: str, about: dict[str, Any], account: Callable[[], dict[str, Any]] = dict, **how: Any
 ) -> None:
-    from edgedevices.fleet import Terms
     from edgedevices.identity import Dialect, Identity
 
-    _run([(source, Identity(name, Dialect(mqtt)))], Terms(0, how.pop("drain")), about, account, **how)
+    _run([(source, Identity(name, Dialect(mqtt)))], about, account, **how)
 
 
 def _run(
-    crew: Sequence[tuple[Source, Identity]],
-    terms: Terms,
+    members: Sequence[tuple[Source, Identity]],
     about: dict[str, Any],
     account: Callable[[], dict[str, Any]] = dict,
     *,
     brokers: tuple[str, ...],
+    drain: float,
     as_json: bool,
     journal: Path | None,
     progress: bool | None,
+    seed: int = 0,
+    dropped_every: float | None = None,
 ) -> None:
-    """Run *crew*, print the summary, exit with the code that says how it went. account: asked at the end."""
+    """Run *members*, print the summary, exit with the code that says how it went. account: asked at the end."""
     from edgedevices.address import Address
-    from edgedevices.fleet import Fleet, Member
+    from edgedevices.fleet import crew, deal_out, live
     from edgedevices.ledger import Ledger
     from edgedevices.progress import progress_for
 
     with one_line(), journal_file(journal) as file:
         addresses = [Address.parse(broker) for broker in brokers]
-        for address in addresses:
-            address.check_reachable()
-        members = [Member(*one, address) for one, address in zip(crew, cycle(addresses), strict=False)]
         ledger = Ledger(file)
-
-        async def whole_run() -> Any:
-            return await Fleet(members, ledger, terms).run(progress_for(progress))
-
-        result = asyncio.run(whole_run())
+        course = crew(members, ledger, seed, round(drain * SECOND), microseconds(dropped_every))
+        live(course, addresses, progress_for(progress))
+    dealt: dict[str, list[str]] = {}
+    for name, address in deal_out(course.devices, addresses).items():
+        dealt.setdefault(str(address), []).append(name)
     summary = {
         **about,
         "broker": ", ".join(map(str, addresses)),
-        **({"dealt": _dealt(members)} if len(addresses) > 1 else {}),
-        "seconds": result.seconds,
-        "interrupted": result.interrupted,
-        "never_connected": result.never_connected,
+        **({"dealt": dealt} if len(addresses) > 1 else {}),
+        "seconds": course.seconds,
+        "interrupted": course.interrupted,
+        "never_connected": course.never_connected,
         **ledger.summary(),
         **account(),
     }
     click.echo(json.dumps(summary) if as_json else in_words(summary))
-    sys.exit(EXIT_FAILED if ledger.failed.total() or result.never_connected else 0)
-
-
-def _dealt(members: list[Member]) -> dict[str, list[str]]:
-    """Broker -> its devices."""
-    dealt: dict[str, list[str]] = {}
-    for member in members:
-        dealt.setdefault(str(member.address), []).append(member.identity.device)
-    return dealt
+    sys.exit(EXIT_FAILED if ledger.failed.total() or course.never_connected else 0)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ class Prank(Enum):
     """The device's own clock, and with it `clock_s` in its messages, jumps by up to twelve hours."""
     DUPLICATE_ID = "duplicate-id"
     """It connects with the client identifier of the device before it: each throws the other out."""
+    DROP = "drop"
+    """It drops its connection without DISCONNECT, and comes back."""
     RECONNECT_STORM = "reconnect-storm"
     """It drops its connection and comes back at once, without any pause, `times` times."""
     GARBAGE_PAYLOAD = "garbage-payload"
@@ -47,7 +49,7 @@ class Mischief:
 
     def next(self, now: Instant, chance: Random) -> Instant | None:
         """When it happens next after *now*; None: never again."""
-        return None if self.every_us is None else now + 1 + round(chance.expovariate(1 / self.every_us))
+        return None if self.every_us is None else now + 1 + round(self.every_us * chance.uniform(0.5, 1.5))
 
 
 BROKEN_PACKETS: Final[tuple[bytes, ...]] = (

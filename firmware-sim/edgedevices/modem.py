@@ -104,6 +104,8 @@ class Modem:
         """How often the broker has let it in."""
         self.rushes = 0
         """So many times more it connects only to be gone at once: a reconnect storm."""
+        self.is_unreachable = False
+        """Whether the last attempt did not even get a connection."""
         self.last_refusal = "no attempt"
         self._ledger = ledger
         self._chance = chance
@@ -312,6 +314,7 @@ class Modem:
                 self.last_refusal = reason
         self._ledger.online -= self._is_online
         self._is_online = self._closes = False
+        self.is_unreachable = self.phase is Phase.DIALLING
         self._turn(Turn.ENDED)
         self.session.lost()
         self.up.lose_all()

@@ -72,6 +72,11 @@ class Run:
         """Devices that the broker never let in."""
         return sum(not station.session.was_up for station in self.devices)
 
+    @property
+    def seconds(self) -> float:
+        """How long a run took that is over."""
+        return round((self.ended_at - self.began_at) / SECOND, 3)
+
     def begin(self, now: Instant) -> None:
         """Everything begins."""
         self.began_at = now

@@ -105,8 +105,9 @@ class Station:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has left, as far as it is going to."""
-        return self.is_gone or (self._is_stopped and self.modem.phase is Phase.SILENT and not self._wish()[0])
+        """Whether it has left, as far as it is going to: a broker that is not there is not waited for."""
+        has_left = self.modem.phase is Phase.SILENT and not self._wish()[0]
+        return self.is_gone or (self._is_stopped and self.is_drained and (has_left or self.modem.is_unreachable))
 
     @property
     def due(self) -> Instant | None:
@@ -319,6 +320,9 @@ class Station:
     def _jump(self, _: Mischief, __: Instant) -> None:
         self._clock_off += self._chance.randint(*JUMP_US)
 
+    def _drop(self, _: Mischief, now: Instant) -> None:
+        self.modem.hang_up(now)
+
     def _storm(self, mischief: Mischief, now: Instant) -> None:
         self.modem.rushes = mischief.times
         self.modem.hang_up(now)
@@ -332,6 +336,7 @@ class Station:
 
 _PLAY: Final[dict[Prank, Callable[[Station, Mischief, Instant], None]]] = {
     Prank.CLOCK_JUMP: Station._jump,
+    Prank.DROP: Station._drop,
     Prank.RECONNECT_STORM: Station._storm,
     Prank.GARBAGE_PAYLOAD: Station._garble,
     Prank.GARBAGE_PACKET: Station._babble,

@@ -18,7 +18,7 @@ def summary_of(population: Population) -> dict[str, Any]:
     """The account of a run that is over."""
     run = population.run
     return {
-        "seconds": round((run.ended_at - run.began_at) / SECOND, 3),
+        "seconds": run.seconds,
         "interrupted": run.interrupted,
         "devices": len(run.devices),
         "never_connected": run.never_connected,

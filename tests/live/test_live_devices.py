@@ -24,6 +24,8 @@ import pytest
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
+from edgebroker.instants import MILLISECOND
+
 pytestmark = pytest.mark.live
 
 PATIENCE_S = 30.0  # how long anything may take before a test gives up; nothing here waits that long when all is well
@@ -307,10 +309,10 @@ def refuse(server: socket.socket) -> None:
 def test_a_broker_that_refuses_is_quoted_and_gives_exit_code_two(monkeypatch: pytest.MonkeyPatch) -> None:
     from click.testing import CliRunner
 
-    import edgedevices.fleet
+    import edgedevices.run
     from edgedevices.__main__ import main
 
-    monkeypatch.setattr(edgedevices.fleet, "FIRST_CONNECTION_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(edgedevices.run, "FIRST_CONNECTION", 200 * MILLISECOND)
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=refuse, args=(server,), daemon=True)
         thread.start()

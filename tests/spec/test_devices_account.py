@@ -17,7 +17,6 @@ from edgebroker.instants import SECOND
 from edgedevices.__main__ import main
 from edgedevices.address import Address
 from edgedevices.errors import BrokerUnreachable, InputInvalid
-from edgedevices.fleet import Fleet, Result
 from edgedevices.host import Host
 from edgedevices.ledger import Ledger
 from edgedevices.message import Form, Message
@@ -164,15 +163,10 @@ def test_devices_are_dealt_to_brokers_in_turn() -> None:
         brokers = [f"127.0.0.1:{server.getsockname()[1]}" for server in (one, other)]
         options = ["--broker", brokers[0], "--broker", brokers[1], "--devices", "3", "--seconds", "1", "--json"]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("edgedevices.fleet.Fleet.run", _run_nothing)
+            patch.setattr("edgedevices.fleet.live", lambda *_: None)  # nobody connects
             result = CliRunner().invoke(main, ["fleet", *options])
     dealt = json.loads(result.stdout)["dealt"]
     assert dealt == {
         brokers[0]: ["truck-1-unit-01", "truck-3-unit-01"],
         brokers[1]: ["truck-2-unit-01"],
     }
-
-
-async def _run_nothing(_fleet: Fleet, _progress: object) -> Result:
-    """Nobody connects."""
-    return Result(0.0, 0, False)

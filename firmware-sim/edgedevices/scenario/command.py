@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict, replace
-from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,28 +86,11 @@ def _live(
     population: Population, brokers: tuple[str, ...], audit_at: str | None, progress: bool | None
 ) -> dict[str, Any]:
     from edgedevices.address import Address
-    from edgedevices.descriptors import allow
-    from edgedevices.errors import BrokerUnreachable
+    from edgedevices.fleet import live
     from edgedevices.progress import progress_for
-    from edgedevices.sockets import Sockets
 
-    course = population.run
     addresses = [Address.parse(broker) for broker in brokers]
-    auditor = addresses[0] if audit_at is None else Address.parse(audit_at)
-    allow(len(course.stations))
-    for address in {*addresses, auditor}:
-        address.check_reachable()
-    places = [address.endpoint() for address in addresses]
-    endpoints = {station.name: place for station, place in zip(course.devices, cycle(places), strict=False)}
-    if course.control is not None:
-        endpoints[course.control.name] = auditor.endpoint()
-    shown = progress_for(progress)
-    try:
-        Sockets(course, endpoints, lambda seconds: shown.show(course.ledger, len(course.devices), seconds)).live()
-    finally:
-        shown.close()
-    if course.never_connected == len(course.devices) and not course.interrupted:
-        raise BrokerUnreachable(f"no connection to {addresses[0]}: {course.devices[0].modem.last_refusal}")
+    live(population.run, addresses, progress_for(progress), None if audit_at is None else Address.parse(audit_at))
     return {"broker": ", ".join(map(str, addresses))}
 
 
