@@ -18,6 +18,9 @@ MINUTE: Duration = 60 * SECOND
 HOUR: Duration = 60 * MINUTE
 DAY: Duration = 24 * HOUR
 
+NEVER: Instant = 1 << 62
+"""Later than everything."""
+
 
 def minute_of(instant: Instant) -> int:
     """The number of whole minutes since the clock's zero: the bucket in which digests are kept."""

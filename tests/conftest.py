@@ -142,3 +142,11 @@ def another_free_port(free_port: int) -> int:
     while (port := _free_port()) == free_port:
         pass
     return port
+
+
+@pytest.fixture
+def yet_another_free_port(free_port: int, another_free_port: int) -> int:
+    """And one more."""
+    while (port := _free_port()) in (free_port, another_free_port):
+        pass
+    return port

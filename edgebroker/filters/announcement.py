@@ -6,7 +6,7 @@ identical ones are announced once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.filters.shelves import Entry, Outline, Shelves
@@ -59,6 +59,11 @@ class Announced:
 
     def __contains__(self, number: int) -> bool:
         return number in self._subscriptions
+
+    def items(self) -> Iterator[tuple[int, tuple[Interest, ...]]]:
+        """The subscriptions, the oldest first, with their interests: one for each predicate that accepts anything."""
+        for number, entries in self._subscriptions.items():
+            yield number, tuple(entry.interest for entry in entries)
 
     def add(self, number: int, topic_filter: TopicFilter, predicates: Sequence[Predicate]) -> Change:
         """Take in subscription *number*, whose filter is any of *predicates* (`((),)` without a content filter).

@@ -32,6 +32,8 @@ from edgebroker.overlay.topology import Topology
 
 AWAY_AFTER: Final[Duration] = SECOND
 """A link that was cut and a process that was restarted are back before; then nothing was changed for them."""
+MEETING: Final[Duration] = 3 * SECOND
+"""A peer that a gateway has not met so long after its start is away: it dials at once, and again within two seconds."""
 HOPS_MAX: Final = 32
 """Gateways that may choose a relay's way: more than any way has, and few enough if they disagree for a moment."""
 

@@ -56,6 +56,10 @@ class Forwarding:
         self.duplicates = 0
         """Copies that were dropped because all they stood for was seen."""
 
+    def go_on(self, before: Forwarding) -> None:
+        """Know what *before* has seen, and count on from there."""
+        self._seen, self.cases, self.duplicates = before._seen, before.cases, before.duplicates
+
     @property
     def _goes_around(self) -> bool:
         """Whether an event may leave as a relay."""

@@ -10,7 +10,7 @@ what the neighbour would be.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Final
 
@@ -137,6 +137,12 @@ class ClusterInterests:
     def unsubscribed(self, number: int) -> Changed:
         """Its subscription ended. One that was not told before is not missed."""
         return self._remove(None, 2 * number) if 2 * number in self._cluster else Changed()
+
+    def own(self) -> Iterator[tuple[int, TopicFilter, tuple[Predicate, ...]]]:
+        """What our clients are subscribed to, as it was given to `subscribed`."""
+        for key, interests in self._cluster.items():
+            if key % 2 == 0 and interests:
+                yield key // 2, interests[0].topic_filter, tuple(each.predicate for each in interests)
 
     def announced(self, peer: str, interests: Iterable[Interest]) -> Changed:
         """The neighbour *peer* says that somebody behind it has *interests*; those it said before are not looked at."""

@@ -24,6 +24,8 @@ from edgebroker.overlay.reach import Reach
 from edgebroker.overlay.topology import Gateway, Topology
 from edgebroker.topics import TopicFilter
 
+GRACE: Final[Duration] = MINUTE
+"""So long a restarted gateway waits for what neighbours want. A link is up again within 30 s, if anybody is there."""
 COMPARE_FIRST: Final[Duration] = 5 * SECOND
 COMPARE_LAST: Final[Duration] = 5 * MINUTE
 """Those who talk around somebody compare what they told after such pauses, each twice as long as the one before, until

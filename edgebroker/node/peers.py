@@ -31,11 +31,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, assert_never
 
 from edgebroker.header import Header
-from edgebroker.instants import MILLISECOND, MINUTE, SECOND, Duration, Instant
+from edgebroker.instants import MILLISECOND, MINUTE, NEVER, SECOND, Instant
 from edgebroker.interest import Interest
-from edgebroker.node.around import AWAY_AFTER
+from edgebroker.node.around import AWAY_AFTER, MEETING
 from edgebroker.node.forwarding import Forwarding, aged, forward_of
-from edgebroker.node.neighbourhood import Neighbourhood
+from edgebroker.node.neighbourhood import GRACE, Neighbourhood
 from edgebroker.node.peereffects import Effect, Hand, Hold, Send, Stamped
 from edgebroker.node.recalls import Recalls
 from edgebroker.node.region import RETRY, Region
@@ -73,10 +73,6 @@ from edgebroker.publication import Publication
 from edgebroker.topics import TopicFilter
 
 SEQUENCE_MODULUS: Final = 1 << 32
-GRACE: Final[Duration] = MINUTE
-"""So long a restarted gateway waits for what neighbours want. A link is up again within 30 s, if anybody is there."""
-MEETING: Final[Duration] = 3 * SECOND
-"""A peer that a gateway has not met so long after its start is away: it dials at once, and again within two seconds."""
 AT_HOME: Final = "$"
 """Topics that begin so are of one gateway only."""
 
@@ -132,6 +128,11 @@ class Peers:
     def resume(self, held: Iterable[tuple[Forward, bool]]) -> list[Effect]:
         """An earlier run held these events, each with whether it entered the cluster here: nobody waits any more."""
         return [Hand(*each, False, True) for each in sorted(held, key=lambda each: each[0].header.eid)]
+
+    def let_go(self, now: Instant) -> list[Effect]:
+        """No event waits any longer, neither for others that it may have overtaken nor for answers."""
+        sorted_out: list[Effect] = [Hand(*each) for each in self.sorting.release(NEVER)]
+        return [*sorted_out, *self._release(self.region.waiting.overdue(NEVER), now)]
 
     # -- links ---------------------------------------------------------------------------------------------------------
 

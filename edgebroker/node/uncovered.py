@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from edgebroker.filters.announcement import Change
 from edgebroker.interest import Interest
@@ -24,6 +24,10 @@ class Uncovered:
     def interests(self) -> tuple[Interest, ...]:
         """All that is announced, the oldest first."""
         return tuple(self._holders)
+
+    def items(self) -> Iterator[tuple[int, tuple[Interest, ...]]]:
+        """The subscriptions, the oldest first, with their interests."""
+        yield from self._subscriptions.items()
 
     def add(self, number: int, topic_filter: TopicFilter, predicates: Sequence[Predicate]) -> Change:
         """Take in subscription *number*, whose filter is any of *predicates*. Raises ValueError: it is taken."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from edgebridge.frontend.joining import join
+from edgebridge.frontend.joining import join, rejoin
 from edgebridge.frontend.peerlinks import Run
 from edgebridge.session.stored import Stored
 from edgebroker.instants import SECOND, Duration
@@ -54,12 +54,15 @@ class SimulatedGateway(SimulatedBroker):
     # -- the run --------------------------------------------------------------------------------------------------
 
     def _join(self, stored: Stored | None) -> None:
-        chance = self.simulation.random
         journal = self.frontend.keeping.journal
-        store = chance.randbytes(8) if journal is None else journal.store[:8]
-        run = Run(chance.randbytes(8), store, chance.random)
+        store = self.simulation.random.randbytes(8) if journal is None else journal.store[:8]
         links = None if stored is None else stored.links
-        self.overlay = join(self.frontend, self._topology, self.name, run, self.simulation.now, links, self._ways)
+        run, now = self._new_run(store), self.simulation.now
+        self.overlay = join(self.frontend, self._topology, self.name, run, now, links, self._ways)
+
+    def _new_run(self, store: bytes) -> Run:
+        chance = self.simulation.random
+        return Run(chance.randbytes(8), store, chance.random)
 
     def _start(self) -> None:
         if self._is_logged:
@@ -75,6 +78,15 @@ class SimulatedGateway(SimulatedBroker):
             plug.pull_out(is_power_cut)
         self.plugs.clear()
         super().fall(is_power_cut)
+
+    def change_topology(self, topology: Topology) -> None:
+        """Go over to *topology* while it runs."""
+        self._topology = topology
+        self.overlay.leave(self.simulation.now)
+        self._flush()
+        run = self._new_run(self.overlay.links.identity.store)
+        self.overlay = rejoin(self.frontend, topology, run, self.simulation.now, self._ways)
+        self._plan_turn()
 
     def closed_log(self) -> bytes:
         """Say good-bye to everybody and close the books: the delivery log of this run. It must be logged."""
@@ -146,22 +158,29 @@ class Gateways:
         """*is_stored*: each has a disk. *others*: what each gateway takes besides."""
         self.simulation = simulation
         self.topology = topology
-        self.by_name = {
-            gateway.name: SimulatedGateway(
-                simulation,
-                topology,
-                gateway.name,
-                store=SimulatedStore(simulation) if is_stored else None,
-                **others,
-            )
-            for gateway in topology.gateways
-        }
+        self.by_name: dict[str, SimulatedGateway] = {}
         self.roads: dict[frozenset[str], Road] = {}
+        self._surface = surface
+        self._is_stored = is_stored
+        self._others = others
+        self._build(topology)
+
+    def _build(self, topology: Topology) -> None:
+        """The gateways, and the roads, that are not there yet."""
+        simulation = self.simulation
+        for name in (one.name for one in topology.gateways if one.name not in self.by_name):
+            store = SimulatedStore(simulation) if self._is_stored else None
+            self.by_name[name] = SimulatedGateway(simulation, topology, name, store=store, **self._others)
         for gateway in self:
             gateway.others = self.by_name
             for peer in topology.gateway(gateway.name).peers():
-                road = self.roads.setdefault(frozenset((gateway.name, peer)), Road(simulation, surface))
+                road = self.roads.setdefault(frozenset((gateway.name, peer)), Road(simulation, self._surface))
                 gateway.roads[peer] = road
+
+    def grow(self, topology: Topology) -> None:
+        """Let there be the gateways of *topology*, too. Those of before do not know it yet."""
+        self.topology = topology
+        self._build(topology)
 
     def __iter__(self) -> Iterator[SimulatedGateway]:
         return iter(self.by_name.values())

@@ -77,8 +77,8 @@ def let_meet(writer: Guest, reader: Guest) -> None:
 
 
 def next_of(reader: Guest, topic: str) -> MQTTMessage:
-    """The next message under *topic*, behind those by which the gateways met."""
-    while (message := reader.next()).topic != topic:
+    """The next message whose topic begins with *topic*, behind those by which the gateways met."""
+    while not (message := reader.next()).topic.startswith(topic):
         assert message.topic == "meet"
     return message
 
@@ -233,6 +233,46 @@ def test_a_reload_brings_other_addresses_and_refuses_another_federation(
     let_meet(guest(here, "writer"), guest(there, "reader"))
     there.stop()
     here.stop()
+
+
+NEW_SITE = """
+[[site]]
+name = "yonder"
+
+[[gateway]]
+name = "gw-yonder"
+site = "yonder"
+address = "127.0.0.1:{yonder}"
+"""
+
+
+def test_a_site_joins_while_clients_of_the_others_stay(
+    start_gateway: Start, topology: Path, tmp_path: Path, yet_another_free_port: int
+) -> None:
+    def start(name: str) -> Gateway:
+        return start_gateway("--topology", str(topology), "--data", str(tmp_path / name), "--name", name)
+
+    here, there = start("gw-here"), start("gw-there")
+    writer, reader = guest(here, "writer"), guest(there, "reader")
+    let_meet(writer, reader)
+    reader.subscribe("news/#", 1)
+    topology.write_text(topology.read_text() + NEW_SITE.format(yonder=yet_another_free_port))
+    yonder = start("gw-yonder")
+    newcomer = guest(yonder, "newcomer")
+    newcomer.subscribe("news/#", 2)
+    for gateway in (here, there):
+        notes = gateway.reload()["notes"]
+        assert notes == ["topology: site yonder is new", "topology: gateway gw-yonder is new"]
+        writer.publish("news/while", b"%d" % gateway.port, 1)
+    for gateway in (there, yonder):
+        let_meet(writer, guest(gateway, "probe"))
+    writer.publish("news/after", b"after", 1)
+    while newcomer.next().payload != b"after":  # perhaps what waited for its gateway, too
+        pass
+    came = [next_of(reader, "news/").payload for _ in range(3)]
+    assert sorted(came) == sorted([b"%d" % here.port, b"%d" % there.port, b"after"])
+    for gateway in (yonder, there, here):
+        gateway.stop()
 
 
 def first_complaint(gateway: Gateway) -> str:

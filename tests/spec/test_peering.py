@@ -92,30 +92,73 @@ def test_check_looks_into_the_topology_and_the_certificates(tmp_path: Path, sett
 
 
 @pytest.mark.parametrize(
-    ("text", "lines"),
+    ("text", "is_new_run", "lines"),
     [
         (
             TOPOLOGY.replace("7885", "7999"),
+            False,
             ["topology: gateway gw-there has address 127.0.0.1:7999, had 127.0.0.1:7885"],
         ),
         (
             TOPOLOGY.replace('name = "there"\n', 'name = "there"\nuplink = "metered"\n'),
-            ["topology: the link to gw-there has other terms in FILE: they hold after a restart of this gateway"],
+            True,
+            ["topology: site there has another uplink: metered, 1000 ms, had wan, 2 ms"],
         ),
-        (
-            TOPOLOGY + NEW_SITE,
-            ["topology: FILE has other sites or gateways than before: it holds after a restart of this gateway"],
-        ),
+        (TOPOLOGY + NEW_SITE, True, ["topology: site yonder is new", "topology: gateway gw-yonder is new"]),
     ],
 )
-def test_a_new_topology_holds_as_far_as_it_can(settings: Settings, text: str, lines: list[str]) -> None:
+def test_a_new_topology_holds_at_once(settings: Settings, text: str, is_new_run: bool, lines: list[str]) -> None:
     path = settings.overlay.topology
     assert path is not None
     before = load_membership(settings)
     path.write_text(text)
     change = prepare_change(before, settings)
-    assert list(change.lines) == [line.replace("FILE", str(path)) for line in lines]
-    assert (change.membership.topology is before.topology) == any("restart" in line for line in lines)
+    assert list(change.lines) == lines
+    assert change.is_new_run == is_new_run
+    assert change.membership.topology is not before.topology
+
+
+ROW = (
+    TOPOLOGY.replace('"a"', '["a-b-c"]')
+    .replace(
+        '[[gateway]]\nname = "gw-there"',
+        """[[gateway]]
+name = "gw-far"
+site = "here"
+positions = ["c", "b"]
+address = "127.0.0.1:7887"
+[[gateway]]
+name = "gw-there\"""",
+    )
+    .replace(
+        'site = "here"\naddress = "127.0.0.1:7884"',
+        """site = "here"
+positions = ["a"]
+address = "127.0.0.1:7884\"""",
+    )
+)
+NEW_MIDDLE = """
+[[gateway]]
+name = "gw-middle"
+number = 3
+site = "here"
+positions = ["b"]
+address = "127.0.0.1:7888"
+"""
+
+
+def test_who_has_no_peer_any_more_that_it_had_keeps_the_topology(settings: Settings) -> None:
+    path = settings.overlay.topology
+    assert path is not None
+    path.write_text(ROW)
+    before = load_membership(settings)
+    path.write_text(ROW.replace('["c", "b"]', '["c"]') + NEW_MIDDLE)
+    change = prepare_change(before, settings)
+    assert change.lines == (
+        f"topology: gw-far is no peer of this gateway any more in {path}: it holds after a restart",
+    )
+    assert change.membership.topology is before.topology
+    assert not change.is_new_run
 
 
 def test_what_running_gateways_cannot_take_is_refused(settings: Settings) -> None:

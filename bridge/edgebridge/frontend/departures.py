@@ -23,20 +23,20 @@ class Departures:
         self._ledger = ledger
         # With a log: what its rows need to say. An event goes to a peer more than once if links fail on its way.
         self._open: dict[tuple[str, Eid], deque[Publication]] = {}
+        self._has_begun = False
+
+    def begin(self, waiting: Iterable[tuple[str, Forward]], now: Instant) -> None:
+        """At first an earlier run's copies wait, each for a peer: they belong to messages of this run from now on."""
+        if not self._has_begun:
+            self._has_begun = True
+            for peer, forward in waiting:
+                self._take_up(peer, forward, now)
 
     def leaves(self, peer: str, eid: Eid, publication: Publication, now: Instant) -> None:
         """A copy of *publication*, which is numbered and counted, is for *peer*."""
         if self._ledger.log is not None:
             self._ledger.made(now, publication.publisher, _subscriber(peer), publication.number, 1, publication.qos)
             self._open.setdefault((peer, eid), deque()).append(publication)
-
-    def take_up(self, peer: str, forward: Forward, now: Instant) -> None:
-        """A copy of an earlier run waits: it belongs to a message of this run from now on."""
-        publication = publication_of(forward, now)
-        if self._ledger.log is not None:
-            self._ledger.log.stamp(forward.header.eid)
-        self._ledger.take_up(now, publication, 1)
-        self.leaves(peer, forward.header.eid, publication, now)
 
     def delivered(self, peer: str, messages: Iterable[Message], now: Instant) -> None:
         """*peer* has them, or at QoS 0 they were written."""
@@ -65,6 +65,13 @@ class Departures:
         for (peer, _), publications in self._open.items():
             for publication in publications:
                 self._ledger.leave(now, publication, _subscriber(peer), "", publication.qos)
+
+    def _take_up(self, peer: str, forward: Forward, now: Instant) -> None:
+        publication = publication_of(forward, now)
+        if self._ledger.log is not None:
+            self._ledger.log.stamp(forward.header.eid)
+        self._ledger.take_up(now, publication, 1)
+        self.leaves(peer, forward.header.eid, publication, now)
 
     def _ended(self, peer: str, messages: Iterable[Message], now: Instant) -> Iterable[Publication]:
         for message in messages:

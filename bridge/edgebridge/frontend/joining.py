@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edgebridge.frontend.departures import Departures
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.overlay import Overlay
 from edgebridge.frontend.passage import Passage
@@ -22,22 +23,25 @@ def join(
     now: Instant,
     stored: StoredLinks | None = None,
     ways: Ways = USUAL,
+    departures: Departures | None = None,
 ) -> Overlay:
     """Let *frontend* be the gateway *name* of a federation. Its clock is set, and nothing is restored yet.
 
-    *stored*: what its journal says of links. Raises TopologyInvalid: there is no gateway of this name.
+    *stored*: what its journal says of links. *departures*: those of this process, if it was one before. Raises
+    TopologyInvalid: there is no gateway of this name.
     """
     keeping = frontend.keeping
     remembering = Remembering(keeping, frontend.retained, frontend.subscribing.replaying)
-    overlay = Overlay(frontend.node, frontend.delivery, keeping, remembering, topology, name, run, now, stored, ways)
+    node, delivery = frontend.node, frontend.delivery
+    overlay = Overlay(node, delivery, keeping, remembering, topology, name, run, now, stored, ways, departures)
     frontend.overlay = frontend.publishing.overlay = overlay
     frontend.subscribing.overlay = frontend.restoring.overlay = overlay
-    frontend.node.follower = overlay
+    node.follower = overlay
     serial = Serial(overlay.peers, ways.is_dynamic)
     overlay.passage = frontend.input.passage = Passage(
         serial,
-        frontend.node,
-        frontend.delivery,
+        node,
+        delivery,
         frontend.plans,
         frontend.runs,
         overlay.send,
@@ -46,4 +50,24 @@ def join(
         overlay.links.is_tight,
     )
     keeping.is_joined = frontend.plans.is_joined = True
+    return overlay
+
+
+def rejoin(frontend: Frontend, topology: Topology, run: Run, now: Instant, ways: Ways = USUAL) -> Overlay:
+    """Let *frontend*, which is a gateway already and has left (`Overlay.leave`), be the same one in another *topology*.
+
+    Its clients notice nothing. Peers find what they find after a restart: another run, the same store, and whatever
+    was not acknowledged. No peer of before may be missing, for what waits for it would wait for ever.
+    """
+    before = frontend.overlay
+    assert before is not None
+    stored = StoredLinks()
+    for record in before.records():
+        stored.apply(record)
+    stored.numbers = max(stored.numbers, before.peers.numbers.given)
+    overlay = join(frontend, topology, before.name, run, now, stored, ways, before.departures)
+    overlay.peers.forwarding.go_on(before.peers.forwarding)
+    for number, topic_filter, predicates in before.peers.interests.own():
+        overlay.subscribed(number, topic_filter, predicates, now)
+    overlay.start(now)
     return overlay

@@ -30,7 +30,7 @@ from edgebridge.session.records import (
     unsubscription_record,
 )
 from edgebridge.session.session import Session
-from edgebroker.instants import Duration, Instant
+from edgebroker.instants import NEVER, Duration, Instant
 from edgebroker.limits import JOURNAL_RECORD_BYTES_MAX, MIB
 from edgebroker.node.timers import Timers
 from edgebroker.publication import Publication
@@ -39,7 +39,6 @@ from edgebroker.storage.journal.work import Work
 
 COMMIT: Final = ("commit",)
 """The deadline at which waiting records go to the disk."""
-NEVER: Final[Instant] = 1 << 62
 KEPT_BYTES_MAX: Final = JOURNAL_RECORD_BYTES_MAX - 2 * MIB
 """The largest message that is kept: its record says its copies too, 11 bytes for each of 20,000 sessions and more."""
 

@@ -36,7 +36,7 @@ from edgebridge.frontend.reservation import Reservation
 from edgebridge.frontend.windows import Windows
 from edgebridge.frontend.wishes import Wishes
 from edgebroker.dataclasses import dataclass
-from edgebroker.instants import MILLISECOND, Instant
+from edgebroker.instants import MILLISECOND, NEVER, Instant
 from edgebroker.node.node import Node
 from edgebroker.node.peereffects import AskRetained, Effect, Found, Hand, HandRetained, Hold, Learned, Send, Stamped
 from edgebroker.node.peers import AT_HOME, Peers
@@ -57,7 +57,6 @@ from edgebroker.topics import TopicFilter
 
 OVERLAY: Final = ("overlay",)
 """The deadline of links and routing."""
-NEVER: Final[Instant] = 1 << 62
 
 
 @dataclass(slots=True)
@@ -85,15 +84,14 @@ class Overlay:
         now: Instant,
         stored: StoredLinks | None = None,
         ways: Ways = USUAL,
+        departures: Departures | None = None,
     ) -> None:
-        """*stored*: what an earlier run left; `keeping.clock` must be set. Raises TopologyInvalid for the *name*."""
+        """*stored*: what an earlier run left; *departures* go on, if there are any. Raises TopologyInvalid."""
         stored = StoredLinks() if stored is None else stored
         self.topology = topology
         self.name = name
-        self.told: list[Up | Down | Refused] = []
-        """What an operator may want to know of; whoever tells it empties the list."""
-        self.streams: list[Stream] = []
-        """Every connection with a peer, or with somebody who may turn out to be one."""
+        self.told: list[Up | Down | Refused] = []  # an operator may want to know; whoever tells it empties the list
+        self.streams: list[Stream] = []  # every connection with a peer, or with somebody who may turn out to be one
         self._node = node
         self._delivery = delivery
         self._keeping = keeping
@@ -109,7 +107,7 @@ class Overlay:
         self.links = links_of(topology, name, run, now, storage, stored, keeping.clock)
         self.windows = Windows(self.links, self.peers) if ways.is_dynamic else None
         """What dynamic routing goes by; None: routing is static."""
-        self.departures = Departures(node.ledger)
+        self.departures = Departures(node.ledger) if departures is None else departures
         self.passage: Passage | None = None
         """The short way of events; None: all take the long one."""
         self.held = Held(keeping, stored.held)
@@ -122,9 +120,7 @@ class Overlay:
         """Begin to dial. The front end's state is restored."""
         self._now = now
         self.peers.start(now, self.wishes.take_stored())
-        for link in self.links:
-            for forward in link.outbox.events():
-                self.departures.take_up(link.peer, forward, now)
+        self.departures.begin(((link.peer, each) for link in self.links for each in link.outbox.events()), now)
         self._reservation.begin(self.peers.numbers, now)
         self._meet(now)
         self.remembering.advertise(now)
@@ -142,6 +138,11 @@ class Overlay:
         """Say good-bye to all peers."""
         for link in self.links:
             link.stop(now)
+
+    def leave(self, now: Instant) -> None:
+        """As `stop`, for another overlay: what waits only to be in order, or for an answer, waits no longer."""
+        self._perform_together(self.peers.let_go(now), now)
+        self.stop(now)
 
     def close_books(self, now: Instant) -> None:
         """What waits for peers stays queued."""

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from edgebroker.instants import Duration, Instant
+from edgebroker.instants import NEVER, Duration, Instant
 from edgebroker.overlay.classes import SHARED, Service
 from edgebroker.overlay.messages import Message
 from edgebroker.records import Cause
@@ -49,7 +49,6 @@ from .terms import LAN, LinkTerms
 DEFLATE: Final = "deflate"
 SERIES: Final = "series"
 STOPPING: Final = "the gateway stops"
-NEVER: Final[Instant] = 1 << 62
 
 
 class Link:

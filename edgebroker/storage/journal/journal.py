@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
+from edgebroker.instants import MILLISECOND, NEVER, SECOND, Duration, Instant
 from edgebroker.limits import JOURNAL_RECORD_BYTES_MAX
 
 from .format import (
@@ -37,7 +37,6 @@ from .options import JournalOptions
 from .segments import Segments
 from .work import Operation, Purpose, Sync, Work, Write
 
-NEVER: Final[Instant] = 1 << 62
 RETRY_US: Final[Duration] = 100 * MILLISECOND
 """The pause after a failure; it doubles with each one in a row..."""
 RETRY_US_MAX: Final[Duration] = 30 * SECOND

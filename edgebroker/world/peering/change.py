@@ -9,16 +9,21 @@ from pathlib import Path
 from edgebroker.dataclasses import dataclass
 from edgebroker.overlay.difference import difference
 from edgebroker.overlay.topology import Topology
+from edgebroker.overlay.uplink import Uplink
 from edgebroker.world.peering.membership import Membership, load_membership
 from edgebroker.world.settings import Problem, Settings, SettingsRefused
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyChange:
-    """`membership` is what holds from now on; `lines` say what became of each difference."""
+    """`membership` is what holds from now on; `lines` say what became of each difference.
+
+    `is_new_run`: the gateway has other peers than before, or other terms with them. It meets all of them anew.
+    """
 
     membership: Membership
     lines: tuple[str, ...]
+    is_new_run: bool
 
 
 def prepare_change(old: Membership, settings: Settings) -> TopologyChange:
@@ -31,17 +36,20 @@ def prepare_change(old: Membership, settings: Settings) -> TopologyChange:
         mend = "a federation takes that only if all its gateways are stopped, and started with the new file"
         raise SettingsRefused([Problem(str(path), 0, "", text, mend) for text in fixed])
     if late := list(_late(old, new.topology, path)):
-        return TopologyChange(replace(new, topology=old.topology), tuple(late))
-    return TopologyChange(new, tuple(f"topology: {change.text}" for change in changes))
+        return TopologyChange(replace(new, topology=old.topology), tuple(late), False)
+    lines = tuple(f"topology: {change.text}" for change in changes)
+    return TopologyChange(new, lines, _terms(old) != _terms(new))
 
 
 def _late(old: Membership, topology: Topology, path: Path) -> Iterator[str]:
     """Why *topology*, which gateways may change to one by one, does not hold before a restart."""
-    name, before = old.name, old.topology
-    if before.digest != topology.digest:
-        yield f"topology: {path} has other sites or gateways than before: it holds after a restart of this gateway"
-        return
-    for peer in before.gateway(name).peers():
-        was, now = before.connection(name, peer), topology.connection(name, peer)
-        if (was.dial.dialler, was.uplink) != (now.dial.dialler, now.uplink):
-            yield f"topology: the link to {peer} has other terms in {path}: they hold after a restart of this gateway"
+    peers = topology.gateway(old.name).peers()
+    for gone in (peer for peer in old.topology.gateway(old.name).peers() if peer not in peers):
+        yield f"topology: {gone} is no peer of this gateway any more in {path}: it holds after a restart"
+
+
+def _terms(membership: Membership) -> tuple[str, list[tuple[bool, Uplink]]]:
+    """What a gateway has to have agreed on with its peers before it meets them."""
+    topology, name = membership.topology, membership.name
+    connections = [topology.connection(name, peer) for peer in topology.gateway(name).peers()]
+    return topology.digest, [(one.dial.dialler == name, one.uplink) for one in connections]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.frontend.joining import join
+from edgebridge.frontend.joining import join, rejoin
 from edgebridge.frontend.peerlinks import Run
 from edgebroker.dataclasses import dataclass
 from edgebroker.instants import Instant
@@ -22,6 +22,7 @@ from edgebroker.world.settings.overlay import DYNAMIC, OverlaySettings
 from edgebroker.world.topology import load_topology
 
 if TYPE_CHECKING:
+    from edgebridge.frontend.overlay import Overlay
     from edgebroker.world.peering.proofs import Proofs
 
 
@@ -41,6 +42,13 @@ class Membership:
         run = os.urandom(RUN_BYTES)
         store = run if journal is None else journal.store[:RUN_BYTES]
         join(frontend, self.topology, self.name, Run(run, store, random.random), now, stored, self.ways)
+
+    def rejoin(self, frontend: Frontend, now: Instant) -> Overlay:
+        """Let *frontend*, which is that gateway in another topology and has left it, go over to this one."""
+        before = frontend.overlay
+        assert before is not None
+        run = Run(os.urandom(RUN_BYTES), before.links.identity.store, random.random)
+        return rejoin(frontend, self.topology, run, now, self.ways)
 
 
 def load_membership(settings: Settings) -> Membership:

@@ -129,9 +129,27 @@ class Peering:
             if before.proofs is not None:  # the contexts are those that listen
                 before.proofs.renew(self._settings)
             self.membership = replace(change.membership, proofs=before.proofs)
+            if change.is_new_run:
+                self._go_over()
             yield from change.lines
 
         return Prepared(commit)
+
+    def _go_over(self) -> None:
+        """Leave the peers of the old topology and meet those of the new one. Clients notice nothing."""
+        for task in self._dials:
+            task.cancel()
+        self.overlay.leave(clock())
+        self._turn()
+        for line in self._lines.values():  # the good-bye is written, or is not taken
+            line.stream = None
+            self._loop.call_later(GOODBYE_S, line.transport.abort)
+        self._lines.clear()
+        self.trouble.clear()
+        self.refused.clear()
+        self._peers = self.membership.topology.gateway(self.membership.name).peers()
+        self.overlay = self.membership.rejoin(self._reactor.frontend, clock())
+        self._reactor.turn()
 
     # -- for lines ------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,154 @@
+"""Another topology while gateways run: a new site joins, clients stay, and nothing that was acknowledged is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgebridge.wire.dialect import V5
+from edgebroker.instants import MILLISECOND, MINUTE, SECOND, Duration
+from edgebroker.overlay.address import Address
+from edgebroker.overlay.difference import difference
+from edgebroker.overlay.draft import Draft, DraftGateway, Site
+from edgebroker.overlay.topology import Topology
+from edgebroker.simworld.checkers import disordered, doubled, missed, unaccounted, unwanted
+from edgebroker.simworld.gateways import Gateways
+from edgebroker.simworld.network import FAIR
+from edgebroker.simworld.participant import Participant
+from edgebroker.simworld.simulation import Simulation
+
+TOPIC = "t/x"
+GAP = 20 * MILLISECOND
+
+
+def sites(count: int) -> Topology:
+    """So many, each a row of two gateways; the numbers of a new site's come after those of all others."""
+    places = [(position, site) for site in range(count) for position in ("a", "b")]
+    gateways = tuple(
+        DraftGateway(f"{position}.{site}", number, str(site), (position,), (Address("host", 1 + number),))
+        for number, (position, site) in enumerate(places)
+    )
+    return Topology(Draft("plant", ("a-b",), tuple(Site(str(site), site) for site in range(count)), gateways))
+
+
+class Growing:
+    """Two sites, with readers of everything at each gateway, and publishers at two."""
+
+    def __init__(self, seed: int, is_stored: bool, is_logged: bool = False) -> None:
+        self.simulation = Simulation(seed)
+        self.gateways = Gateways(self.simulation, sites(2), is_stored=is_stored, is_logged=is_logged)
+        self.gateways.meet()
+        self.participants: list[Participant] = []
+        self.readers = {name: self.reader(name) for name in self.gateways.by_name}
+        self.publishers = [self.joined(f"publisher-{name}", name) for name in ("a.0", "b.1")]
+        self.sent = 0
+        self.restless = range(0)
+        """While links are down, events go around them and may be overtaken."""
+
+    def joined(self, name: str, gateway: str) -> Participant:
+        one = Participant(name, self.gateways[gateway], V5, True, 20, FAIR)
+        one.connect()
+        self.wait(SECOND)
+        self.participants.append(one)
+        return one
+
+    def reader(self, gateway: str) -> Participant:
+        reader = self.joined(f"reader-{gateway}", gateway)
+        reader.subscribe("t/#", 2)
+        self.wait(SECOND)
+        return reader
+
+    def wait(self, length: Duration) -> None:
+        self.simulation.run_until(self.simulation.now + length)
+
+    def publish_for(self, length: Duration) -> None:
+        """Let the publishers say something every GAP."""
+        end = self.simulation.now + length
+        while self.simulation.now < end:
+            for publisher in self.publishers:
+                self.sent += publisher.publish(f"{TOPIC}/{publisher.name}", b"%d" % self.sent, 1 + self.sent % 2)
+            self.wait(GAP)
+
+    def change(self, names: list[str]) -> None:
+        """Let the gateways of *names* go over to three sites, one after the other, until all have met."""
+        began = self.simulation.now
+        for name in names:
+            self.gateways[name].change_topology(sites(3))
+            self.publish_for(self.simulation.random.randrange(SECOND))
+        self.gateways.meet(MINUTE)  # who was refused dials again
+        self.restless = range(began, self.simulation.now)
+
+    def complaints(self) -> list[str]:
+        """What does not hold."""
+        everybody, steady = self.participants, [*self.readers.values()]
+        return [
+            *unwanted(everybody),
+            *doubled(everybody),
+            *disordered(everybody, steady, lambda _, said: said.at not in self.restless),
+            *missed(everybody, steady, {"t/#": 2}),
+            *(text for gateway in self.gateways for text in unaccounted(gateway, [])),
+        ]
+
+
+def test_a_new_site_is_something_that_running_gateways_can_take() -> None:
+    changes = difference(sites(2), sites(3))
+    assert [change.text for change in changes] == ["site 2 is new", "gateway a.2 is new", "gateway b.2 is new"]
+    assert all(change.is_live for change in changes)
+
+
+@pytest.mark.parametrize("is_logged", [False, True])
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_site_joins_while_everybody_publishes(is_stored: bool, is_logged: bool, seed: int) -> None:
+    growing = Growing(seed, is_stored, is_logged)
+    names = [*growing.gateways.by_name]
+    growing.simulation.random.shuffle(names)
+    growing.publish_for(SECOND)
+    growing.gateways.grow(sites(3))
+    growing.change(names)
+    late = growing.reader("b.2")
+    growing.publish_for(SECOND)
+    growing.wait(10 * SECOND)
+    assert growing.complaints() == []
+    for reader in growing.readers.values():
+        assert len(reader.heard) == growing.sent, reader.name
+    assert 80 < len(late.heard) < growing.sent, "what was said since it came"
+    assert all(one.sessions_lost == 1 and one.is_ready for one in growing.participants), "their first is no loss"
+
+
+@pytest.mark.parametrize("is_power_cut", [True, False])
+def test_a_gateway_that_is_killed_when_it_has_just_gone_over_loses_nothing(is_power_cut: bool, seed: int) -> None:
+    growing = Growing(seed, True)
+    growing.gateways.grow(sites(3))
+    growing.publish_for(SECOND)
+    for name in ("a.0", "b.0", "a.1", "b.1"):
+        gateway = growing.gateways[name]
+        gateway.change_topology(sites(3))
+        growing.wait(growing.simulation.random.choice((0, 1, MILLISECOND, 100 * MILLISECOND)))
+        gateway.crash(is_power_cut)
+        for one in growing.participants:
+            one.connect()
+        growing.wait(SECOND)
+        growing.publish_for(SECOND)
+    growing.wait(2 * MINUTE)
+    growing.gateways.meet()
+    growing.wait(10 * SECOND)
+    growing.restless = range(growing.simulation.now)
+    assert growing.complaints() == []
+
+
+def test_what_waits_for_a_peer_that_is_away_waits_on(seed: int) -> None:
+    growing = Growing(seed, False)
+    dead = growing.gateways["b.1"]
+    dead.fall()
+    growing.wait(5 * SECOND)
+    growing.publishers.pop()
+    growing.publish_for(SECOND)
+    growing.wait(SECOND)
+    gateway = growing.gateways["a.0"]
+    before = sum(one.waiting for one in growing.gateways)
+    assert before >= 50
+    growing.gateways.grow(sites(3))
+    for name in ("a.0", "b.0", "a.1"):
+        growing.gateways[name].change_topology(sites(3))
+    growing.wait(MINUTE)
+    assert sum(one.waiting for one in growing.gateways) == before
+    assert gateway.ledger.published == growing.sent
