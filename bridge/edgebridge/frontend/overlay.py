@@ -64,8 +64,7 @@ class _Event:
     """One event that came or goes."""
 
     forward: Forward
-    peers: list[str] = field(default_factory=list)
-    """Those that a copy leaves for. One that is to pass on several gets several."""
+    peers: list[str] = field(default_factory=list)  # that a copy leaves for; one that is to pass on several gets several
     hand: Hand | None = None
 
 
