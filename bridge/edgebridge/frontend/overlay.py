@@ -64,7 +64,7 @@ class _Event:
     """One event that came or goes."""
 
     forward: Forward
-    peers: list[str] = field(default_factory=list)  # that a copy leaves for; one that is to pass on several gets several
+    peers: list[str] = field(default_factory=list)  # a copy leaves for them; several for one that passes on several
     hand: Hand | None = None
 
 
