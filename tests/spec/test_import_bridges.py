@@ -79,6 +79,9 @@ def test_a_bridge_that_would_be_less_safe_is_paused(importing: Importer) -> None
         ("restart_timeout 5 999999", "retry_s_max", 3_600),
         ("notification_topic up/state", "notification_topic", "up/state"),
         ("local_username anna", "local_user", "anna"),
+        ("bridge_cafile certs/ca.pem", "is_tls", True),
+        ("bridge_tls_use_os_certs true", "is_tls", True),
+        ("bridge_tls_use_os_certs false", "is_tls", False),
         ("start_type manual", "paused", True),
         ("start_type lazy", "paused", False),
     ],
@@ -88,6 +91,17 @@ def test_lines_of_a_bridge(importing: Importer, lines: str, key: str, value: obj
     assert translation.problems == []
     (bridge,) = bridges(translation)
     assert getattr(bridge, key) == value
+
+
+def test_files_of_tls_are_found_from_anywhere(importing: Importer, tmp_path: Path) -> None:
+    lines = "bridge_cafile ca.pem\nbridge_certfile me.pem\nbridge_keyfile /etc/me.key"
+    translation = importing(f"connection a\naddress cloud.example:8883\ntopic # out 1\n{lines}")
+    assert translation.problems == []
+    (bridge,) = bridges(translation)
+    assert (bridge.tls_ca, bridge.tls_certificate) == (tmp_path / "ca.pem", tmp_path / "me.pem")
+    assert bridge.tls_key == Path("/etc/me.key")
+    assert bridge.is_tls
+    assert not bridge.paused
 
 
 def test_what_goes_out_is_not_retained_if_it_was_not(importing: Importer) -> None:

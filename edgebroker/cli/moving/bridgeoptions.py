@@ -6,8 +6,6 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from edgebroker.world.settings import KEYS
-
 from .conffile import Line
 from .draft import BridgeDraft, Context, Draft, Entry, Value, ValueUnusable, within
 from .findings import Finding, Verdict
@@ -71,18 +69,24 @@ def either(on: tuple[Verdict, str], off: tuple[Verdict, str]) -> Rule:
     return of_bridge(lambda bridge, line: Finding(line, *(on if truth(line) else off)))
 
 
-def safeguard(key: str, instead: str, read: Callable[[Line], Value] = text) -> Rule:
-    """What protected the connection. A bridge that has no equivalent of it is paused, and dials nobody as it is."""
+def file(key: str) -> Rule:
+    """A file of TLS, under our name for it."""
+
+    def rule(draft: Draft, context: Context, line: Line) -> Finding:
+        path = draft.path(line)
+        return keyed(key, lambda line: path)(draft, context, line)
+
+    return rule
+
+
+def safeguard(instead: str) -> Rule:
+    """What protected the connection, and has no equivalent: a bridge without it is paused, and dials nobody."""
 
     def rule(bridge: BridgeDraft, line: Line) -> Finding:
-        value = read(line)
-        if value is False:
+        if text(line) == "false":
             return Finding(line, Verdict.NEEDLESS, "it is so already")
-        if key not in KEYS[SECTION]:
-            pause(bridge, line)
-            return Finding(line, Verdict.MISSING, f"{instead}; the bridge is paused until it is safe again")
-        bridge.keys[key] = Entry(value, line)
-        return Finding(line, Verdict.TRANSLATED, "", (f"{SECTION}.{key}",))
+        pause(bridge, line)
+        return Finding(line, Verdict.MISSING, f"{instead}; the bridge is paused until it is safe again")
 
     return of_bridge(rule)
 
@@ -123,7 +127,7 @@ def restart_timeout(bridge: BridgeDraft, line: Line) -> Finding:
     if not 1 <= len(found) <= 2 or not all(word.isdigit() for word in found):
         raise ValueUnusable("restart_timeout takes a number of seconds, or two")
     bridge.keys["retry_s_max"] = Entry(within(SECTION, "retry_s_max", int(found[-1])), line)
-    note = "pauses begin below a second, and grow by chance up to this"
+    note = "pauses begin at a second, and grow by chance up to this"
     return Finding(line, Verdict.DIFFERS, note, (f"{SECTION}.retry_s_max",))
 
 
@@ -165,7 +169,6 @@ def settle(bridge: BridgeDraft) -> None:
 
 _STAYS: Final = (Verdict.NEEDLESS, "it is so already")
 _QUIET: Final = "`edgebroker bridge status` shows bridges here; the remote is told at notification_topic"
-_NO_TLS: Final = "there is no such setting"
 
 OPTIONS: Final[dict[str, Rule]] = {
     "connection": connection,
@@ -209,16 +212,18 @@ OPTIONS: Final[dict[str, Rule]] = {
     "bridge_tcp_keepalive": said(text, Verdict.NEEDLESS, "keep_alive_s finds dead connections"),
     "bridge_tcp_user_timeout": said(whole, Verdict.NEEDLESS, "keep_alive_s finds dead connections"),
     "bridge_alpn": said(text, Verdict.MISSING, "no protocol is named in the TLS handshake"),
-    "bridge_cafile": safeguard("tls_ca", _NO_TLS),
-    "bridge_capath": safeguard("tls_ca_folder", "put the certificates of the folder into one file"),
-    "bridge_certfile": safeguard("tls_certificate", _NO_TLS),
+    "bridge_cafile": file("tls_ca"),
+    "bridge_capath": safeguard("put the certificates of the folder into one file, and name it as tls_ca"),
+    "bridge_certfile": file("tls_certificate"),
     "bridge_ciphers": said(text, Verdict.MISSING, "the system's choice of ciphers holds"),
     "bridge_ciphers_tls1.3": said(text, Verdict.MISSING, "the system's choice of ciphers holds"),
-    "bridge_identity": safeguard("psk_identity", "use certificates instead of pre-shared keys"),
-    "bridge_insecure": either((Verdict.MISSING, "the remote's name is always checked"), _STAYS),
-    "bridge_keyfile": safeguard("tls_key", _NO_TLS),
-    "bridge_psk": safeguard("psk", "use certificates instead of pre-shared keys"),
-    "bridge_require_ocsp": safeguard("tls_require_ocsp", "certificates are not looked up", truth),
-    "bridge_tls_use_os_certs": safeguard("tls", _NO_TLS, truth),
+    "bridge_identity": safeguard("use certificates instead of pre-shared keys"),
+    "bridge_insecure": either(
+        (Verdict.MISSING, "the name is always checked: say the right one as tls_server_name"), _STAYS
+    ),
+    "bridge_keyfile": file("tls_key"),
+    "bridge_psk": safeguard("use certificates instead of pre-shared keys"),
+    "bridge_require_ocsp": safeguard("certificates are not looked up"),
+    "bridge_tls_use_os_certs": keyed("tls", truth),
     "bridge_tls_version": said(text, Verdict.NEEDLESS, "TLS 1.2 or later, as both ends can"),
 }
