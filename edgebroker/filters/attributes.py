@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgebroker.event import Value
 from edgebroker.filters.names import AttributeName, Source, Step
-from edgebroker.filters.payloads import EXACT_FLOAT_MAX, NOTHING, payload_tree, value_of
+from edgebroker.filters.payloads import EXACT_FLOAT_MAX, NOTHING, SPARKPLUG, payload_tree, value_of
+
+if TYPE_CHECKING:
+    from edgebroker.filters.sparkplug import Births
 
 NAMES_REMEMBERED = 4_096
 """Names that need not be read again: 4 us each, half a kilobyte each."""
@@ -22,10 +25,14 @@ class Extractor:
     `reads_payload` says whether any wanted attribute lies in the payload; without one it is never looked at.
     """
 
-    __slots__ = ("_deep", "_levels", "_plain", "_shallow", "_user", "names", "reads_payload")
+    __slots__ = ("_births", "_deep", "_levels", "_plain", "_shallow", "_user", "names", "reads_payload")
 
-    def __init__(self, names: Iterable[str]) -> None:
-        """*names*: canonical attribute names (`edgebroker.filters.Filter.attributes`). Raises FilterInvalid."""
+    def __init__(self, names: Iterable[str], births: Births | None = None) -> None:
+        """*names*: canonical attribute names (`edgebroker.filters.Filter.attributes`). Raises FilterInvalid.
+
+        births: for Sparkplug topics alone. What devices say at their birth is noted there, whatever is wanted.
+        """
+        self._births = births
         wanted = [_parsed(name) for name in names]
         self.names = frozenset(name.canonical for name in wanted)
         # By their first key: a hostile filter wants names by the hundred, and a payload has a few keys.
@@ -78,14 +85,28 @@ class Extractor:
                 wanted = self._user.get(key)
                 if wanted is not None:
                     found.setdefault(wanted, text)
-        if self.reads_payload:
+        if self._births is not None:
+            self._take(self._births.tree(topic, payload), found)
+        elif self.reads_payload:
+            if topic.startswith(SPARKPLUG) and (tree := self._metrics(topic, payload)) is not None:
+                self._take(tree, found)
+                return found
             tree = payload_tree(payload, content_type)
             if tree is not NOTHING and not self._take(tree, found):
                 self._take(payload_tree(payload, content_type, exact=True), found)
         return found
 
+    @staticmethod
+    def _metrics(topic: str, payload: bytes) -> Any:
+        """The metrics that a Sparkplug payload names; None if *topic* is none of Sparkplug's payloads."""
+        from edgebroker.filters.sparkplug import is_sparkplug, sparkplug_tree  # for who is sent any
+
+        return sparkplug_tree(payload) if is_sparkplug(topic) else None
+
     def _take(self, tree: Any, found: dict[str, Value]) -> bool:
         """Take what the payload holds; False if a number is so large that a fast reading may have rounded it."""
+        if tree is NOTHING:
+            return True
         root = tree if isinstance(tree, dict) else {VALUE: tree}
         exact = True
         shallow = self._shallow

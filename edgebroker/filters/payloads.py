@@ -26,6 +26,9 @@ _undefined_type: type | None = None
 NOTHING: Final = object()
 """The payload cannot be read: it has no attributes."""
 
+SPARKPLUG: Final = "spBv1.0/"
+"""Topics that begin so may have payloads of another kind: Sparkplug B, which `edgebroker.filters.sparkplug` reads."""
+
 INTEGER_DIGITS_MAX: Final = 2_048
 """Decimal digits of a whole number; a longer one is composite. No filter could name it, and reading it is quadratic."""
 

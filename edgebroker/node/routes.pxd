@@ -31,7 +31,7 @@ cdef class Routes:
     cdef dict _extractors, _known
     cdef long long _tree_epoch, _weight
     cdef list _ungathered, _released
-    cdef object _timers
+    cdef object _births, _timers
     cpdef Route route(self, str topic)
     cpdef note(self, Route route)
     @cython.locals(ungathered=list, route=Route)

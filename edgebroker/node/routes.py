@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgebroker.filters.attributes import Extractor
+from edgebroker.filters.payloads import SPARKPLUG
 from edgebroker.instants import Instant
 from edgebroker.limits import ROUTES_MAX
 from edgebroker.matching.pst import Pst
@@ -18,6 +19,9 @@ from edgebroker.node.timers import TIDY, Timers
 from edgebroker.publication import Publication
 from edgebroker.records import Cause
 from edgebroker.topics import weight
+
+if TYPE_CHECKING:
+    from edgebroker.filters.sparkplug import Births
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -85,6 +89,8 @@ class Route:
         if self._denies and not self.groups and self.extractor is None:
             self.nobody = Cause.NOT_ALLOWED
         """Why a publication without copies has none."""
+        if topic.startswith(SPARKPLUG):
+            self.extractor = routes.metrics(topic, self.resolution.wanted, self.extractor)
         self.counted = 0
         """Publications since the ends were last told."""
 
@@ -220,6 +226,7 @@ class Routes:
         self._ungathered: list[Route] = []
         self._released: list[dict[Any, Any]] = []
         self._extractors: dict[frozenset[str], Extractor] = {}
+        self._births: Births | None = None
 
     def __len__(self) -> int:
         return len(self._known)
@@ -242,6 +249,18 @@ class Routes:
                 self._extractors.clear()
             extractor = self._extractors[wanted] = Extractor(wanted)
         return extractor
+
+    def metrics(self, topic: str, wanted: frozenset[str], plain: Extractor | None) -> Extractor | None:
+        """As `extractor`, for a topic of Sparkplug's: it knows what devices said at their birth, and listens to births.
+
+        *plain* if the content does not matter, and for other topics.
+        """
+        from edgebroker.filters.sparkplug import Births, is_sparkplug, tells  # for who is sent any
+
+        if not is_sparkplug(topic) or (plain is None and not tells(topic)):
+            return plain
+        self._births = self._births or Births()
+        return Extractor(wanted, self._births)
 
     def note(self, route: Route) -> None:
         """Remember that *route*, which had counted nothing, is about to."""

@@ -72,7 +72,7 @@ def either(on: tuple[Verdict, str], off: tuple[Verdict, str]) -> Rule:
 def file(key: str) -> Rule:
     """A file of TLS, under our name for it."""
 
-    def rule(draft: Draft, context: Context, line: Line) -> Finding:
+    def rule(draft: Draft, context: Context, line: Line) -> Finding | None:
         path = draft.path(line)
         return keyed(key, lambda line: path)(draft, context, line)
 

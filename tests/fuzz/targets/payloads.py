@@ -12,6 +12,7 @@ import cbor2
 from edgebroker.event import COMPOSITE
 from edgebroker.filters.cbor import read_cbor, read_plainly
 from edgebroker.filters.payloads import NOTHING, payload_tree, value_of
+from edgebroker.filters.sparkplug import Births, sparkplug_tree
 from tests.fuzz.frame.target import BOMB_BYTES, Target, filled
 
 VALUES: tuple[Any, ...] = (
@@ -82,6 +83,18 @@ def read_cbor_twice(data: bytes) -> None:
         raise refusal
 
 
+def read_sparkplug(data: bytes) -> None:
+    """A device is born, speaks and dies, and all that is remembered of it goes with it."""
+    births = Births()
+    for kind in ("NBIRTH", "DBIRTH/edge/press", "DDATA/edge/press", "DDEATH/edge/press", "NDATA", "NDEATH"):
+        topic = f"spBv1.0/plant/{kind}" + ("" if "/" in kind else "/edge")
+        tree = births.tree(topic, data)
+        assert tree is NOTHING or all(type(name) is str and name for name in tree)
+        for item in tree.values() if isinstance(tree, dict) else ():
+            value_of(item)
+    assert not len(births)
+
+
 def read_plain(data: bytes) -> None:
     """Our own reader alone."""
     read_plainly(data)
@@ -141,6 +154,19 @@ JSON_BOMBS = {
     "brackets in strings": lambda: filled(b"[{", b'"', b'"'),
     "brackets behind broken strings": lambda: filled(b'["', b"["),
 }
+SPARKPLUG_SEEDS = (
+    b"\x08\x01\x12\x0f\x0a\x04temp\x10\x01\x20\x03\x50\x07\x18\x05",
+    b"\x12\x0b\x10\x01\x69" + struct.pack("<d", 31.5),
+    b"\x12\x09\x0a\x01f\x65" + struct.pack("<f", 0.5) + b"\x12\x06\x0a\x01s\x7a\x01x\x12\x05\x0a\x01n\x38\x01",
+)
+SPARKPLUG_BOMBS = {
+    "empty metrics": lambda: filled(b"\x12\x00"),
+    "fields of one metric": lambda: b"\x12\xfc\xff\x03" + filled(b"\x38\x01", size=BOMB_BYTES - 4),
+    "fields of no metric": lambda: filled(b"\x08\x01"),
+    "numbers of ten bytes": lambda: filled(b"\x08" + b"\xff" * 9 + b"\x01"),
+    "metrics of one letter": lambda: filled(b"\x12\x03\x0a\x01x"),
+    "a name of everything": lambda: b"\x12\xf9\xff\x03\x0a\xf5\xff\x03" + b"x" * (BOMB_BYTES - 11),
+}
 CBOR_BOMBS = {
     "arrays in arrays": lambda: filled(b"\x81"),
     "endless arrays in arrays": lambda: filled(b"\x9f"),
@@ -184,6 +210,14 @@ TARGETS = (
         ),
         bombs=JSON_BOMBS,
         plain=lambda data: payload_tree(data, "application/json", exact=True),  # never quicker than orjson
+    ),
+    Target(
+        "sparkplug",
+        read_sparkplug,
+        SPARKPLUG_SEEDS,
+        words=(b"\x12", b"\x0a", b"\x10\x01", b"\x20\x01", b"\x38\x01", b"\x50", b"\x58", b"\x65", b"\x69", b"\x7a"),
+        bombs=SPARKPLUG_BOMBS,
+        plain=sparkplug_tree,
     ),
     Target(
         "cbor",
