@@ -15,6 +15,7 @@ from edgebroker.overlay.link.cbor import CborReader
 from edgebroker.overlay.link.flows import NAMES_BYTES_MAX, SLOTS_MAX, AloneWriter, FlowReader, FlowWriter
 from edgebroker.overlay.link.frames import FrameReader, FrameWriter, Item, Numbered
 from edgebroker.overlay.link.lanes import events_of
+from edgebroker.overlay.link.records import Kind, entry_record
 from edgebroker.overlay.messages import Forward, Message, Series
 
 from .link.samples import SOME, some_forward, some_message, some_series
@@ -32,6 +33,21 @@ def test_a_message_alone_is_read_as_it_was_written(chance: Random) -> None:
     for _ in range(2_000):
         message, service = some_message(chance), chance.choice(list(Service)[1:])
         assert read_alone(alone(message, service, expires_of(message))) == (message, service)
+
+
+def test_an_entry_in_the_journal_is_the_cbor_that_others_write(chance: Random) -> None:
+    """It is written by hand, for every message that waits for a peer."""
+    for _ in range(2_000):
+        peer = "".join(chance.choices("gw-ä7", k=chance.randrange(1, 40)))
+        number, until = chance.getrandbits(chance.randrange(1, 65)), chance.getrandbits(chance.randrange(1, 61))
+        values = [
+            peer,
+            chance.choice(list(Service)),
+            number,
+            chance.choice([None, until]),
+            bytes(chance.randrange(300)),
+        ]
+        assert entry_record(*values) == bytes((Kind.ENTRY,)) + cbor2.dumps([peer, int(values[1]), *values[2:]])
 
 
 def test_a_message_that_ends_too_soon_or_too_late_is_refused(chance: Random) -> None:

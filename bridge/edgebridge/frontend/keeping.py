@@ -395,5 +395,5 @@ class Keeping:
         else:
             by = now + patience_us
             journal.append(record, now, by)
-        if by < self._planned:
+        if by < self._planned and not journal.is_busy:
             self._plan()

@@ -18,7 +18,7 @@ from edgebroker.node.routes import Route
 from edgebroker.node.serial import Serial, Way
 from edgebroker.node.subscriptions import Copy
 from edgebroker.overlay.messages import Forward, Message, Series
-from edgebroker.publication import Publication
+from edgebroker.publication import Publication, plain
 
 
 class Passage:
@@ -96,7 +96,7 @@ class Passage:
         if sends:
             self._pass_on(sends, now)
         if is_ours:
-            publication = Publication(forward.client, forward.topic, forward.payload, forward.qos, False, now)
+            publication = plain(forward.client, forward.topic, forward.payload, forward.qos, now)
             route = self._node.routes.route(forward.topic)
             copies = route.accept(publication, self._node.ledger, now, len(sends))
             self._delivery.deliver_promised(publication, copies, now)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
+from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -81,6 +82,7 @@ U16: Final = Struct(">H")
 COPY_OF: Final = Struct(">BQ")  # kind, number of the message
 ROW: Final = Struct(">IIB")  # of SETTLED: session, first copy, how many
 CLOCK: Final = Struct(">BQ")  # kind, stored clock
+KNOWN_CHARS_MAX: Final = 128  # longer texts are written anew each time: 512 of the others take 0.2 MiB at most
 
 WILL: Final = 0x01  # flag of SESSION: a will follows; of GONE: it still waits
 CLAIMS: Final = 0x02  # flag of SESSION: rules of a token follow, which narrow what the client may do
@@ -194,12 +196,29 @@ def cleared_record(topic: str) -> bytes:
 
 def _message(kind: Kind, publication: Publication, flags: int, clock: int, said: bytes, rows: list[bytes]) -> bytes:
     flags |= publication.qos | publication.retain << 2
-    body = write_text(publication.publisher) + write_text(publication.topic)
+    body = _text(publication.publisher) + _text(publication.topic)
     if publication.properties:
         flags |= PROPERTIES
         body += encode_properties(publication.properties)
     head = MESSAGE.pack(kind, flags, publication.accepted_at + clock, len(rows))
     return b"".join((head, said, *rows, body, publication.payload))
+
+
+def _text(text: str) -> bytes:
+    """`write_text`: the same publishers and topics come again and again."""
+    return _known_text(text) if len(text) <= KNOWN_CHARS_MAX else write_text(text)
+
+
+def _label(text: str, topic: str) -> bytes:
+    """What a copy of a message under *topic* is for: how far *text* is the same, and the rest of it."""
+    same = max(text.find("+"), 0) or max(text.find("#"), 0)  # up to there both are the same, unless it is "$..."
+    if not topic.startswith(text[:same]):
+        same = 0
+    return U16.pack(same) + write_text(text[same:])
+
+
+_known_text = lru_cache(maxsize=256)(write_text)
+_known_label = lru_cache(maxsize=256)(_label)
 
 
 def _copy(session: int, entry: Entry, is_brief: bool = False) -> bytes:
@@ -211,10 +230,7 @@ def _copy(session: int, entry: Entry, is_brief: bool = False) -> bytes:
     text, topic = entry.text, entry.publication.topic
     if text != topic and not (is_brief and not text.startswith(SHARE_PREFIX)):
         flags |= LABELLED
-        same = max(text.find("+"), 0) or max(text.find("#"), 0)  # up to there both are the same, unless it is "$..."
-        if not topic.startswith(text[:same]):
-            same = 0
-        said += U16.pack(same) + write_text(text[same:])
+        said += _known_label(text, topic) if len(text) + len(topic) <= KNOWN_CHARS_MAX else _label(text, topic)
     identifiers = entry.identifiers
     if identifiers:
         flags |= IDENTIFIED

@@ -150,6 +150,11 @@ class Journal:
 
     # -- the disk -------------------------------------------------------------------------------------------------
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a work is under way."""
+        return self._work is not None
+
     def due(self) -> Instant | None:
         """When to call `take`; None while a work is under way or there is nothing to do. It may have passed."""
         if self._work is not None or self.is_closed:
