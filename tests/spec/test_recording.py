@@ -200,3 +200,37 @@ def test_what_cannot_be_done_is_one_line_and_exit_code_two(
     assert said in result.output
     assert result.output.count("\n") == 1
     assert not Path("b.edl").exists()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_damaged_recording_is_read_as_far_as_it_is_intact(tmp_path: Path, seed: int) -> None:
+    """`pytest tests/spec/test_recording.py -k "intact and [SEED]"` repeats it."""
+    random, path = Random(seed), tmp_path / "a.edl"
+    messages = [heard(number, random.randbytes(random.randrange(40)), "probe") for number in range(60)]
+    writer = RecordingWriter(path, "broker")
+    for number, message in enumerate(messages):
+        writer.add(message)
+        if number % 15 == 14:
+            writer.flush()
+    writer.close()
+    data = bytearray(path.read_bytes())
+    for _ in range(random.randrange(1, 6)):
+        match random.randrange(3):
+            case 0:
+                data[random.randrange(len(data))] ^= 1 << random.randrange(8)
+            case 1:
+                del data[random.randrange(len(data)) :]
+            case _:
+                at = random.randrange(len(data))
+                data[at:at] = random.randbytes(random.randrange(20))
+        if not data:
+            break
+    path.write_bytes(data)
+    try:
+        recording = Recording(path)
+    except InputInvalid:
+        return  # nothing of it is left
+    found = list(recording.messages_in_order())
+    assert recording.damage
+    assert len(found) == recording.messages
+    assert [message for message in messages if message in found] == found, "whole, once, and in order"
