@@ -35,7 +35,7 @@ class Access:
             if username is None:
                 raise InputInvalid("--password-file goes with --username NAME")
             try:
-                password = password_file.read_text(encoding="utf-8").rstrip("\r\n")
+                password = password_file.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
             except (OSError, UnicodeDecodeError) as error:
                 raise InputInvalid(f"cannot read {password_file}: {reason(error)}") from error
         if (cert is None) != (key is None):

@@ -22,6 +22,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from edgebroker.cli.init.authority import Authority
 from edgedevices.traffic.recording import Recording
 
 from .mosquitto import MOSQUITTO, running, wait_until_listening
@@ -259,3 +260,41 @@ def test_a_refused_topic_ends_the_recording_before_it_began(
     assert recorder.returncode == 2, errors
     assert errors.count("\n") == 1
     assert not (tmp_path / "day.edl").exists()
+
+
+def test_a_broker_with_tls_and_passwords_is_recorded_and_replayed_to(
+    start_gateway: Callable[..., Any], tmp_path: Path
+) -> None:
+    """TLS decrypts many messages at once, of which no selector knows: all of a burst are heard without another."""
+    authority = Authority.make(tmp_path, "Test")
+    pair = authority.server(tmp_path, ["localhost", "127.0.0.1"])
+    secret, users, settings = tmp_path / "secret", tmp_path / "users", tmp_path / "gateway.toml"
+    secret.write_text("open sesame\n")
+    command = [sys.executable, "-m", "edgebroker", "passwd", str(users), "anna", "--password-file", str(secret)]
+    subprocess.run(command, env=environment(), check=True, capture_output=True, timeout=PATIENCE_S)
+    settings.write_text(
+        f'[[listener]]\nanonymous = true\n[[listener]]\nname = "safe"\nport = 0\nanonymous = false\n'
+        f'tls_certificate = "{pair.certificate}"\ntls_key = "{pair.key}"\n[access]\npassword_file = "{users}"\n'
+    )
+    gateway = start_gateway("--config", str(settings))
+    safe = str(gateway.listening["listeners"][-1]["port"])
+    common = ["--broker", f"127.0.0.1:{safe}", "--json", "--ca", str(authority.pair.certificate), "--username", "anna"]
+    command = [sys.executable, "-m", "edgedevices", "record", "day.edl", "--messages", "400", *common]
+    pipe, how = subprocess.PIPE, {"text": True, "env": environment(), "cwd": tmp_path}
+    refused = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False, **how)  # type: ignore[call-overload]
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr
+    assert "refused" in refused.stderr
+    recorder = subprocess.Popen([*command, "--password-file", "secret"], stdout=pipe, stderr=pipe, **how)  # type: ignore[call-overload]
+    listening(recorder)
+    meter = Party(gateway.port, "meter")
+    for number in range(400):
+        meter.client.publish("a/b", b"%d" % number, 0)
+    assert summary_of(recorder)["messages"] == 400
+    witness = Party(gateway.port, "witness", "again/#")
+    options = ["--speed", "max", "--prefix", "again/", "--password-file", "secret"]
+    player = [sys.executable, "-m", "edgedevices", "replay", "day.edl", *options, *common]
+    played = subprocess.run(player, capture_output=True, timeout=PATIENCE_S, check=False, **how)  # type: ignore[call-overload]
+    assert played.returncode == 0, played.stderr
+    assert [int(message.payload) for message in witness.take(400)] == list(range(400))
+    meter.close()
+    witness.close()

@@ -36,18 +36,10 @@ ROUND_MIN_US: Final = SECOND
 
 @dataclass(frozen=True, slots=True)
 class Recorded(Message):
-    """A message with the payload and the properties that it had; its body and form are empty words."""
+    """A message with the payload (`raw`) and the properties that it had."""
 
-    content: bytes = b""
     kept: bytes = b""
-
-    def payload(self) -> bytes:
-        """See Message."""
-        return self.content
-
-    def noted(self) -> dict[str, Any]:
-        """See Message."""
-        return {"form": "recorded", "payload": None, "payload_bytes": len(self.content)}
+    """See Heard.properties."""
 
     def properties(self) -> Mapping[str, Any]:
         """See Message."""
@@ -152,7 +144,7 @@ class Playback:
                     form=Form.JSON,
                     qos=heard.qos,
                     retain=heard.retain,
-                    content=heard.payload,
+                    raw=heard.payload,
                     kept=heard.properties,
                 )
             )
