@@ -13,6 +13,7 @@ from edgebroker.instants import MILLISECOND, Instant
 from edgebroker.node.neighbourhood import Neighbourhood
 from edgebroker.node.peereffects import Send
 from edgebroker.overlay.advertisements import Record
+from edgebroker.overlay.civ import civ_of, clusters_of
 from edgebroker.overlay.classes import Service
 from edgebroker.overlay.congestion import LinkStatus
 from edgebroker.overlay.messages import Forward, Series
@@ -39,6 +40,7 @@ class Forwarding:
         self._names = {one.number: one.name for one in topology.gateways}
         self._neighbours = frozenset(gateway.neighbours)
         self._clusters = {peer: cluster for cluster, peers in gateway.across.items() for peer in peers.values()}
+        self._across = {cluster: tuple(peers.values()) for cluster, peers in gateway.across.items()}
         self._interests = neighbourhood.interests
         self._around = neighbourhood.around
         self._reach = neighbourhood.reach
@@ -65,7 +67,7 @@ class Forwarding:
         """Whether an event may leave as a relay."""
         return self._around.is_used or self._reach.has_lost
 
-    def usual(self, topic: str, record: Record, unasked: int) -> tuple[str, ...] | None:
+    def usual(self, topic: str, record: Record) -> tuple[str, ...] | None:
         """Who gets an event for *topic* that *record* advertises, if that does not depend on what it contains.
 
         None: it does, or an event is not sent to all of them as it is. The answer holds while interests, what clusters
@@ -77,7 +79,7 @@ class Forwarding:
             return None
         if pending and record.covering:
             pending = record.narrowed(pending, topic, {})
-        routed = self._routing.route(self._interests.targets(resolution, {}, None), pending | unasked)
+        routed = self._routing.route(self._interests.targets(resolution, {}, None), pending)
         if any(copy.civ or copy.passes for copy in routed.copies):
             return None
         return tuple(copy.peer for copy in routed.copies)
@@ -90,15 +92,12 @@ class Forwarding:
         else:
             self._seen.is_new(header.publisher, header.sequence, count, everywhere)
 
-    def publish(self, forward: Forward, record: Record, unasked: int = 0) -> list[Send]:
-        """A local client's event, advertised by *record*, leaves.
-
-        unasked: the clusters (CIV) that may want it without having been able to say so.
-        """
+    def publish(self, forward: Forward, record: Record) -> list[Send]:
+        """A local client's event, advertised by *record*, leaves."""
         self.note(forward.header, 1)
-        return self.ways(forward, record, unasked)
+        return self.ways(forward, record)
 
-    def ways(self, forward: Forward, record: Record | None, unasked: int) -> list[Send]:
+    def ways(self, forward: Forward, record: Record | None) -> list[Send]:
         """The copies of a local client's event. *record*: None if it is not advertised yet."""
         resolution = self._interests.resolution(forward.topic)
         wanted = resolution.wanted if resolution.contents else frozenset()
@@ -110,7 +109,7 @@ class Forwarding:
         if record is not None and is_precise:
             pending = record.narrowed(pending, forward.topic, attributes)
         targets = self._interests.targets(resolution, attributes, None)
-        return self._sent(forward, targets, pending | unasked)
+        return self._sent(forward, targets, pending)
 
     def receive(self, peer: str, forward: Forward) -> tuple[bool, list[Send]]:
         """A copy from *peer*: return whether local clients may get it, and the copies that leave."""
@@ -147,15 +146,29 @@ class Forwarding:
         return self._sent(first, self._interests.targets(resolution, {}, peer), clusters & self._others)
 
     def _sent(self, forward: Forward, targets: Sequence[str], pending: int) -> list[Send]:
-        if not self._around.is_used:
+        if not self._goes_around:
             return self._routed(forward, targets, pending)
         plain, relayed = self._around.split(targets)
-        sends = self._routed(forward, plain, pending)
+        entries = self._entries(pending)
+        sends = self._routed(forward, plain, pending & ~civ_of(entries))
+        relayed += [(entry, False) for entry in entries.values()]
         if relayed:
             copy = self._detoured(forward)
             for destination, is_alone in relayed:
                 sends += self._around.relay(destination, copy, Service.LIVE, is_alone)
         return sends
+
+    def _entries(self, pending: int) -> dict[int, str]:
+        """Those of the clusters *pending* of which all our peers are dead, and where they are entered instead: no other
+        gateway of the region can do more about it.
+        """
+        entries = {}
+        for cluster in clusters_of(pending) if self._reach.has_lost else ():
+            if all(self._reach.is_lost(peer) and self._reach.way(peer) is None for peer in self._across[cluster]):
+                entry = self._reach.nearest(cluster)
+                if entry is not None:
+                    entries[cluster] = entry
+        return entries
 
     def _routed(self, forward: Forward, targets: Sequence[str], pending: int) -> list[Send]:
         if not pending:  # most events: nothing to decide

@@ -77,7 +77,7 @@ class ClusterInterests:
         self._numbers = {peer: link for link, peer in enumerate(peers, 1)}
         self._towards = {far: peer for peer, each in behind.items() for far in (peer, *each)}
         self._beyond = {peer: sum(self._links[far] for far in (peer, *each)) for peer, each in behind.items()}
-        self.everywhere = sum(self._links[peer] for peer in neighbours)
+        self._beside = self.everywhere = sum(self._links[peer] for peer in neighbours)
         """The links to all neighbours, one bit each, and to those who stand in for some."""
         self.tree = Pst()
         self._held: dict[str, dict[Interest, int]] = {peer: {} for peer in peers}
@@ -109,7 +109,7 @@ class ClusterInterests:
             return Changed()
         self.everywhere |= self._links[peer]
         self._unheard |= self._links[peer]
-        return Changed({}, {EVERYTHING: None})
+        return Changed()
 
     def stand_back(self, peer: str) -> Changed:
         """It does not any more: the neighbour has announced what is behind it."""
@@ -123,7 +123,7 @@ class ClusterInterests:
         if not self._unheard & self._links[peer]:
             return Changed()
         self._unheard &= ~self._links[peer]
-        return Changed({}, {EVERYTHING: None})
+        return Changed({}, {EVERYTHING: None} if self._beside & self._links[peer] else {})
 
     @property
     def epoch(self) -> int:
@@ -180,8 +180,11 @@ class ClusterInterests:
         return self._announced[self._towards[peer]].interests
 
     def wants(self, topic_filter: TopicFilter) -> Covering:
-        """What covers all that the cluster wants under *topic_filter*."""
-        if self._unheard:
+        """What covers all that the cluster wants under *topic_filter*.
+
+        Of those behind a dead neighbour that is what it last said, until those say more who stand in for it.
+        """
+        if self._unheard & self._beside:
             return None
         overlapping = self._by_topic.overlapping(topic_filter)
         if not self._is_precise:

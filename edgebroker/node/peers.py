@@ -42,7 +42,6 @@ from edgebroker.node.region import RETRY, Region
 from edgebroker.node.reminders import Reminders
 from edgebroker.node.ways import USUAL, Ways
 from edgebroker.overlay.advertisements import Record
-from edgebroker.overlay.civ import civ_of
 from edgebroker.overlay.classes import Service
 from edgebroker.overlay.congestion import LinkStatus, Queue
 from edgebroker.overlay.digest import differ, restated
@@ -73,6 +72,8 @@ from edgebroker.publication import Publication
 from edgebroker.topics import TopicFilter
 
 SEQUENCE_MODULUS: Final = 1 << 32
+REGIONAL: Final = (Advertise, Unadvertise, ClusterBits, ClusterBitsHeld, Digest, Differ, Restate)
+"""What gateways of different clusters say to each other around a mate."""
 AT_HOME: Final = "$"
 """Topics that begin so are of one gateway only."""
 
@@ -105,6 +106,7 @@ class Peers:
         self.region = Region(
             self.gateway,
             self.interests.wants,
+            self.neighbourhood.tell,
             lease_s=ways.lease_s,
             wants_answers=ways.wants_answers,
             boot=boot,
@@ -209,7 +211,7 @@ class Peers:
         if publication.retain:
             effects.append(Stamped(header))
         if record not in self.region.waiting:
-            return [*effects, *self.forwarding.publish(forward, record, self.unasked())]
+            return [*effects, *self.forwarding.publish(forward, record)]
         if self.region.waiting.add(record, forward, now) or not may_wait:
             effects += self._release([record], now)
         return effects
@@ -219,7 +221,7 @@ class Peers:
         record = self.region.advertisements.find(publication.publisher, publication.topic)
         header = Header(0, 0, 0 if record is None else record.advertise.adv, self.gateway.cluster)
         forward = forward_of(publication, header, b"", publication.accepted_at)
-        return {send.peer for send in self.forwarding.ways(forward, record, self.unasked())}
+        return {send.peer for send in self.forwarding.ways(forward, record)}
 
     def recall(
         self, number: int, topic_filter: TopicFilter, predicates: Sequence[Predicate], now: Instant
@@ -253,19 +255,20 @@ class Peers:
             case Advertise():
                 return self._with_reminder(self.region.advertised(peer, (message,)), now)
             case Unadvertise(advs):
-                self.region.answers.unadvertised(peer, advs)
+                self.region.unadvertised(peer, advs)
                 return []
             case ClusterBits():
                 ready, confirmation = self.region.bits(message, peer)
-                return [confirmation, *self._release(ready, now)]
+                return [*confirmation, *self._release(ready, now)]
             case ClusterBitsHeld(_, number):
                 self.region.answers.held(peer, number)
                 return []
             case Digest():
                 difference = differ(message, self.region.answers.of(peer))
-                return [] if difference is None else [_control(peer, difference)]
+                return [] if difference is None else [*self.neighbourhood.tell(peer, difference)]
             case Differ():
-                return [_control(peer, each) for each in restated(message, self.interests.epoch, self.region.told())]
+                parts = restated(message, self.interests.epoch, self.region.told())
+                return [send for each in parts for send in self.neighbourhood.tell(peer, each)]
             case Restate():
                 return self._with_reminder(self.region.restated(peer, message), now)
             case Recall():
@@ -298,6 +301,7 @@ class Peers:
                     effects += self._release(self.region.waiting.overdue(now), now)
                 case "compare":
                     effects += self._spread(self.neighbourhood.compare(), now)
+                    effects += self.region.compare(self.interests.epoch)
                 case ("away", str(peer)):
                     effects += self._spread(self.neighbourhood.leave(peer), now)
                 case ("lease", str(peer)):
@@ -310,6 +314,7 @@ class Peers:
     def _spread(self, sends: Sequence[Send], now: Instant) -> list[Effect]:
         """Interests may have changed: neighbours are told with *sends*, then hosts are."""
         effects: list[Effect] = [*self.neighbourhood.take_news(), *sends]
+        effects += self.region.appoint(self.neighbourhood.reach, self.interests.epoch)
         filters = self.neighbourhood.take_filters()
         if filters:
             effects += self.region.changed(filters, now)
@@ -327,7 +332,9 @@ class Peers:
             if not relay.is_alone:
                 return self._forwarded(origin, message, now)
             return self._handed(message, False, now) if self.forwarding.receive_alone(message) else []
-        if not self.neighbourhood.knows(origin):  # it will say so again when it is
+        if origin not in self.interests and isinstance(message, REGIONAL):  # of a host, or of who speaks for a mate
+            self.timers.set(("lease", origin), now + self._ways.lease_s * SECOND)
+        elif not self.neighbourhood.knows(origin):  # it will say so again when it is
             return []
         return [*self._spread(self.neighbourhood.heard_of(origin), now), *self.received(origin, message, now)]
 
@@ -346,18 +353,12 @@ class Peers:
         is_held = forward.qos and all(each.forward is not forward for each in sorted_out)
         return [*([Hold(forward, is_entry)] if is_held else ()), *(Hand(*each) for each in sorted_out)]
 
-    def unasked(self) -> int:
-        """The clusters that cannot tell us what they want, though they can be reached: they are taken to want all."""
-        reach = self.neighbourhood.reach
-        lost = (cluster for cluster, mate in self.region.mates.items() if reach.is_lost(mate))
-        return civ_of(cluster for cluster in lost if reach.nearest(cluster) is not None)
-
     def _release(self, records: Iterable[Record], now: Instant) -> list[Effect]:
         """Let events go that waited for answers."""
         effects: list[Effect] = []
         for record in records:
             for forward, since in self.region.waiting.end(record):
-                effects += self.forwarding.publish(aged(forward, since, now), record, self.unasked())
+                effects += self.forwarding.publish(aged(forward, since, now), record)
         return effects
 
     def _rest(self, now: Instant) -> list[Effect]:
@@ -370,7 +371,7 @@ class Peers:
         if peer in self.neighbourhood.around.severed:  # it talks with us over others
             self.timers.set(("lease", peer), now + self._ways.lease_s * SECOND)
             return []
-        self.region.answers.forget(peer)
+        self.region.forget(peer)
         if peer not in self.gateway.neighbours:
             return []
         gone = self.interests.withdrawn(peer, self.interests.held(peer))
@@ -389,12 +390,9 @@ class Peers:
         self.timers.move("retry", self.timers.at("retry", now + RETRY) if region.is_unheld else None)
         pause = self.neighbourhood.take_pause()
         if pause is not None:
-            self.timers.move("compare", now + pause if self.neighbourhood.around.is_used else None)
+            is_used = self.neighbourhood.around.is_used or region.deputies
+            self.timers.move("compare", now + pause if is_used else None)
         self.timers.move("idle", self.timers.at("idle", now + MINUTE) if len(region.advertisements) else None)
 
     def _unix_ms(self, now: Instant) -> int:
         return now // MILLISECOND + self.unix_offset_ms
-
-
-def _control(peer: str, message: Message) -> Send:
-    return Send(peer, message, Service.CONTROL)

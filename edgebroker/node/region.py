@@ -3,6 +3,10 @@ publishers and of who wants their events [SCOT 2.3 to 2.5].
 
 A gateway advertises to its *mates*, those at its home position. It has a publisher's gateway as *host* in every region
 of which it holds a position; where each gateway holds one, mates and hosts are the same.
+
+For a mate with which there is no connection a *deputy* speaks: that gateway of its cluster that is reached over the
+fewest others. Each of them knows what all of them want. What the two say goes around, and may get lost on the way; so
+what is not confirmed is said again, and what was told is compared now and then.
 """
 
 from __future__ import annotations
@@ -16,7 +20,6 @@ from edgebroker.node.waiting import Waiting
 from edgebroker.overlay.advertisements import Advertisements, Record, advs_of
 from edgebroker.overlay.answers import Answers, Covering
 from edgebroker.overlay.civ import civ_of
-from edgebroker.overlay.classes import Service
 from edgebroker.overlay.digest import digest_of, of_part
 from edgebroker.overlay.messages import (
     Advertise,
@@ -28,6 +31,7 @@ from edgebroker.overlay.messages import (
     Unadvertise,
 )
 from edgebroker.overlay.numbers import Numbers
+from edgebroker.overlay.reach import Reach
 from edgebroker.overlay.topology import Gateway
 from edgebroker.topics import TopicFilter
 
@@ -42,19 +46,23 @@ class Region:
         self,
         gateway: Gateway,
         wants: Callable[[TopicFilter], Covering],
+        tell: Callable[[str, Message], list[Send]],
         *,
         lease_s: int,
         wants_answers: bool,
         boot: int,
         numbers: Numbers,
     ) -> None:
-        """wants: what the own cluster wants under a topic filter."""
+        """wants: what the own cluster wants under a topic filter.  tell: how a gateway is told something."""
         self.mates = {cluster: peers[gateway.home] for cluster, peers in gateway.across.items()}
         """Other cluster -> our mate there."""
         self._cluster = gateway.cluster
         self._wants = wants
+        self._tell = tell
         self._up: dict[str, int] = {}  # mates with a link that is up -> their cluster
-        self._reached: dict[str, None] = {}  # hosts with one
+        self._reached: dict[str, None] = {}  # hosts with one, and those for whom we speak as a deputy
+        self.deputies: dict[int, str] = {}
+        """Other cluster -> who speaks for it as long as our mate there cannot."""
         self.advertisements = Advertisements(numbers, gateway.cluster, civ_of(self.mates), lease_s, wants_answers)
         self.answers = Answers(gateway.cluster, boot, wants)
         self.waiting = Waiting()
@@ -75,14 +83,14 @@ class Region:
             record.targets |= 1 << self._cluster
         if self._waits_for(record):
             self.waiting.begin(record, now)
-        return record, [_said(mate, record.advertise) for mate in self._up]
+        return record, self._tell_mates(record.advertise)
 
     def end(self, records: Collection[Record]) -> list[Send]:
         """End these advertisements."""
         for record in records:
             self.waiting.end(record)
             self.advertisements.close(record)
-        return [_said(mate, Unadvertise(advs_of(records))) for mate in self._up if records]
+        return self._tell_mates(Unadvertise(advs_of(records))) if records else []
 
     def changed(self, topic_filters: Iterable[TopicFilter], now: Instant) -> list[Send]:
         """The own cluster wants more or less under *topic_filters*."""
@@ -99,17 +107,58 @@ class Region:
 
     def retry(self) -> list[Send]:
         """Say again what hosts have not confirmed."""
-        return [_said(host, bits) for host in self._reached for bits in self.answers.unheld(host)]
+        return [send for host in self._reached for bits in self.answers.unheld(host) for send in self._tell(host, bits)]
 
     def link_up(self, peer: str, epoch: int) -> list[Send]:
-        """The link to *peer* is up: let it see whether it knows our advertisements, and what we last answered."""
+        """The link to *peer* is up: let it see whether it knows our advertisements, and what we last answered.
+
+        If somebody else spoke for its cluster meanwhile it has to say everything anew.
+        """
         self._reached[peer] = None
         sends = []
         for cluster, mate in self.mates.items():
             if mate == peer:
                 self._up[mate] = cluster
-                sends.append(_said(mate, digest_of(Told.ADVERTISEMENTS, epoch, self.told())))
-        return [*sends, *(_said(peer, bits) for bits in self.answers.unheld(peer))]
+                deputy = self.deputies.pop(cluster, None)
+                if deputy is None:
+                    sends += self._tell(mate, digest_of(Told.ADVERTISEMENTS, epoch, self.told()))
+                    continue
+                if deputy != mate and len(self.advertisements):
+                    sends += self._tell(deputy, Unadvertise(advs_of(self.advertisements)))
+                sends += self._ask(cluster, mate, epoch)
+        return [*sends, *(send for bits in self.answers.unheld(peer) for send in self._tell(peer, bits))]
+
+    # -- deputies -------------------------------------------------------------------------------------------------
+
+    def appoint(self, reach: Reach, epoch: int) -> list[Send]:
+        """Others may be reached than before: who speaks for the clusters whose mates cannot?
+
+        If nobody of a cluster is reached, what it said last holds, and its events wait.
+        """
+        sends = []
+        for cluster, mate in self.mates.items():
+            deputy = self.deputies.get(cluster)
+            if not reach.is_lost(mate) or (deputy is not None and reach.is_reached(deputy)):
+                continue
+            self.deputies.pop(cluster, None)
+            nearest = reach.nearest(cluster)
+            if nearest is not None:
+                self.deputies[cluster] = nearest
+                sends += self._ask(cluster, nearest, epoch)
+        return sends
+
+    def compare(self, epoch: int) -> list[Send]:
+        """Let deputies see whether they know our advertisements: on the way there something may have got lost."""
+        digest = digest_of(Told.ADVERTISEMENTS, epoch, self.told())
+        return [send for deputy in self.deputies.values() for send in self._tell(deputy, digest)]
+
+    def _ask(self, cluster: int, speaker: str, epoch: int) -> list[Send]:
+        """Let *speaker* say all that *cluster* wants. Until it has, that may be anything."""
+        for record in self.advertisements:
+            record.forget(cluster)
+        return self._tell(speaker, Restate(Told.ADVERTISEMENTS, 1, 0, epoch, (), tuple(self.told())))
+
+    # -- what others say ------------------------------------------------------------------------------------------
 
     def link_down(self, peer: str) -> list[Record]:
         """The link is down: return the records whose events need not wait any more."""
@@ -121,30 +170,44 @@ class Region:
         """What our mates must know."""
         return [record.advertise for record in self.advertisements]
 
-    def bits(self, bits: ClusterBits, mate: str) -> tuple[list[Record], Send]:
-        """A cluster answers: return the records whose events need not wait any more, and the confirmation."""
-        answered = self.advertisements.answered(bits)
-        ready = [record for record in answered if record in self.waiting and not self._waits_for(record)]
-        return ready, _said(mate, ClusterBitsHeld(bits.cluster, bits.number))
+    def bits(self, bits: ClusterBits, mate: str) -> tuple[list[Record], list[Send]]:
+        """A cluster answers: return the records whose events need not wait any more, and the confirmation.
 
-    def advertised(self, host: str, advertisements: Iterable[Advertise]) -> list[Send]:
+        Who does not speak for it any more is not listened to.
+        """
+        is_heard = mate == self.deputies.get(bits.cluster, self.mates.get(bits.cluster))
+        answered = self.advertisements.answered(bits) if is_heard else []
+        ready = [record for record in answered if record in self.waiting and not self._waits_for(record)]
+        return ready, self._tell(mate, ClusterBitsHeld(bits.cluster, bits.number))
+
+    def advertised(self, host: str, advertisements: Iterable[Advertise], is_restated: bool = False) -> list[Send]:
         """A host advertises publishers of its own."""
-        return [_said(host, bits) for bits in self.answers.advertised(host, advertisements)]
+        self._reached[host] = None
+        said = self.answers.advertised(host, advertisements, is_restated)
+        return [send for bits in said for send in self._tell(host, bits)]
 
     def restated(self, host: str, restate: Restate) -> list[Send]:
         """What a host advertises in one part is this and nothing else."""
         stays = {advertise.adv for advertise in restate.advertisements}
         gone = [each.adv for each in of_part(restate, self.answers.of(host)) if each.adv not in stays]
         self.answers.unadvertised(host, gone)
-        return [_said(host, bits) for bits in self.answers.advertised(host, restate.advertisements, True)]
+        return self.advertised(host, restate.advertisements, True)
+
+    def unadvertised(self, host: str, advs: Iterable[int]) -> None:
+        """A host's publishers are gone."""
+        self.answers.unadvertised(host, advs)
+
+    def forget(self, host: str) -> None:
+        """Nothing was heard of *host* for too long."""
+        self.answers.forget(host)
+        self._reached.pop(host, None)
 
     def _waits_for(self, record: Record) -> int:
         """The clusters that have not answered, though they can."""
         return record.unanswered & civ_of(self._up.values())
 
     def _to_say(self, said: Iterable[tuple[str, ClusterBits]]) -> list[Send]:
-        return [_said(host, bits) for host, bits in said if host in self._reached]
+        return [send for host, bits in said if host in self._reached for send in self._tell(host, bits)]
 
-
-def _said(peer: str, message: Message) -> Send:
-    return Send(peer, message, Service.CONTROL)
+    def _tell_mates(self, message: Message) -> list[Send]:
+        return [send for mate in (*self._up, *self.deputies.values()) for send in self._tell(mate, message)]

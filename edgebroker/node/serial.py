@@ -50,7 +50,7 @@ class Serial:
         if way is None:
             if key in self._ways or (record := self._record(client, topic)) is None:
                 return None
-            found = self._peers.forwarding.usual(topic, record, self._peers.unasked())
+            found = self._peers.forwarding.usual(topic, record)
             way = None if found is None else Way(record, found)
             if len(self._ways) >= WAYS_MAX:
                 self._ways.clear()

@@ -53,6 +53,12 @@ class Record:
         """The clusters that an event must be sent to, one way or another, whatever it contains."""
         return (self.targets | self.unanswered) & ~(1 << own_cluster)
 
+    def forget(self, cluster: int) -> None:
+        """What *cluster* said does not count any more, and whoever speaks for it now begins with any number."""
+        self.unanswered |= 1 << cluster
+        self.covering.pop(cluster, None)
+        self.numbers.pop(cluster, None)
+
     @property
     def wanted(self) -> frozenset[str]:
         """The attributes that decide which clusters want an event."""

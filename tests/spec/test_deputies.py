@@ -1,0 +1,135 @@
+"""While a mate is dead another gateway of its cluster says what that wants: what nobody wants goes nowhere."""
+
+from __future__ import annotations
+
+from edgebroker.instants import MINUTE, SECOND
+from edgebroker.overlay.messages import ClusterBits, Forward, Relay
+from edgebroker.overlay.sorting import HOLD
+from edgebroker.simworld.federation import Federation
+
+from .overlaying import came, federation
+
+FOUND = 3 * SECOND
+
+
+def with_a_dead_mate(clusters: int = 3) -> Federation:
+    """b.1 is dead; at a.1 somebody asks for `t/#`, and b.0 publishes under `t` and `n`."""
+    made = federation(clusters=clusters)
+    made.subscribe("a.1", 1, "t/#")
+    made.publish("b.0", "P", "t/x")
+    publish(made, "P", "n/x")
+    made.kill("b.1")
+    made.settle()
+    made.pass_time(FOUND)
+    made.sent.clear()
+    made.handed.clear()
+    return made
+
+
+def events(made: Federation) -> list[tuple[str, str]]:
+    """Where events went since this was asked last."""
+    found = [
+        (one, other)
+        for one, other, message in made.sent
+        if isinstance(message, Forward) or (isinstance(message, Relay) and isinstance(message.message, Forward))
+    ]
+    made.sent.clear()
+    return found
+
+
+def publish(made: Federation, client: str, topic: str) -> None:
+    """Somebody publishes at b.0, and what has to wait for others has waited."""
+    made.publish("b.0", client, topic)
+    made.settle()
+    made.pass_time(HOLD)
+
+
+def crossings(made: Federation) -> int:
+    """How many of these were between clusters."""
+    return sum(one[-1] != other[-1] for one, other in events(made))
+
+
+def test_what_nobody_wants_goes_nowhere_although_the_mate_is_dead() -> None:
+    made = with_a_dead_mate()
+    made.publish("b.0", "P", "n/x")
+    publish(made, "New", "n/new")
+    events(made)
+    made.publish("b.0", "New", "n/new")
+    publish(made, "P", "n/x")
+    assert events(made) == []
+
+
+def test_what_somebody_wants_crosses_once() -> None:
+    made = with_a_dead_mate()
+    publish(made, "P", "t/x")
+    assert crossings(made) == 1
+    assert "a.1" in came(made)
+
+
+def test_what_is_asked_for_meanwhile_comes() -> None:
+    made = with_a_dead_mate()
+    made.subscribe("c.1", 2, "n/#")
+    made.settle()
+    publish(made, "P", "n/x")
+    assert "c.1" in came(made)
+    made.unsubscribe("c.1", 2)
+    made.settle()
+    made.pass_time(2 * SECOND)
+    events(made)
+    publish(made, "P", "n/x")
+    assert events(made) == []
+
+
+def test_when_it_is_back_the_mate_speaks_for_its_cluster_again() -> None:
+    made = with_a_dead_mate()
+    made.subscribe("c.1", 2, "n/#")
+    made.settle()
+    made.pass_time(SECOND)
+    made.revive("b.1", {})
+    made.settle()
+    made.pass_time(2 * MINUTE)
+    region = made.peers["b.0"].region
+    assert region.deputies == {}
+    made.sent.clear()
+    made.unsubscribe("a.1", 1)
+    made.settle()
+    made.pass_time(2 * SECOND)
+    assert {one for one, other, message in made.sent if isinstance(message, ClusterBits)} == {"b.1"}
+    assert not any(isinstance(message, Relay) for _, _, message in made.sent), "the deputy says nothing"
+    made.handed.clear()
+    made.publish("b.0", "P", "t/x")
+    publish(made, "P", "n/x")
+    assert set(came(made)) == {"b.1", "c.1"}, "b.1 is on the way"
+
+
+def test_an_advertisement_that_is_lost_on_the_way_costs_copies_and_no_more() -> None:
+    made = with_a_dead_mate(2)
+    deputy = made.peers["b.0"].region.deputies[1]
+    ways = {("b.0", "a.0"), ("b.0", "c.0"), ("a.0", "a.1"), ("c.0", "c.1")}
+    made.deaf |= ways
+    publish(made, "Q", "n/x")
+    made.deaf -= ways
+    events(made)
+    publish(made, "Q", "n/x")
+    assert crossings(made) == 1, "until it is known there, it may be wanted"
+    made.pass_time(5 * MINUTE)
+    assert {each.client for each in made.peers[deputy].region.answers.of("b.0")} == {"P", "Q"}
+    events(made)
+    publish(made, "Q", "n/x")
+    assert events(made) == []
+
+
+def test_a_deputy_that_dies_is_followed_by_another() -> None:
+    made = with_a_dead_mate()
+    first = made.peers["b.0"].region.deputies[1]
+    assert first in ("a.1", "c.1")
+    other = {"a.1": "c.1", "c.1": "a.1"}[first]
+    made.kill(first)
+    made.settle()
+    made.pass_time(FOUND)
+    assert made.peers["b.0"].region.deputies[1] == other
+    made.subscribe(other, 3, "n/#")
+    made.settle()
+    made.handed.clear()
+    publish(made, "P", "n/x")
+    assert other in came(made)
