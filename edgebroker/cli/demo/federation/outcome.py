@@ -93,7 +93,7 @@ class Outcome:
         heading = ("subscriber", "at", "asks for", "how", "matching", "wanted", "received")
         yield from _table([heading, *map(self._asked, self.accounts)], 4)
         yield ""
-        crossed = ("uplinks", "events", "bytes", "by topic", "share", "until the kill", "flooding", "share")
+        crossed = ("uplinks", "events", "bytes", "by topic", "share", "wanted", "until the kill", "flooding", "share")
         yield from _table([crossed, *(_crossing(pair, one) for pair, one in self.crossings.items())], 1)
         yield ""
         for number, (road, delays) in enumerate(sorted(self.delays.items())):
@@ -184,6 +184,7 @@ def _crossing(pair: Pair, one: Crossing) -> Sequence[str]:
         octets(one.bytes),
         octets(by_topic.bytes),
         _percent(one.share),
+        _percent(_share(one.instead.wanted.bytes, by_topic)),
         _percent(one.early_share),
         octets(flooded.bytes),
         _percent(_share(one.bytes, flooded)),
