@@ -32,8 +32,10 @@ class Recalls:
     def __init__(
         self, topology: Topology, gateway: Gateway, numbers: Numbers, neighbourhood: Neighbourhood, answers: Answers
     ) -> None:
-        across = {peer for region in gateway.across.values() for peer in region.values()}
-        self._hosts = {topology.gateway(peer).number: peer for peer in across}
+        others = [one for one in topology.gateways if one.cluster != gateway.cluster]
+        self._asked_by = {one.number: (one.name, topology.holder(one.home, gateway.cluster)) for one in others}
+        """Number of a gateway elsewhere -> it, and who of our cluster passes questions on to it."""
+        self._name = gateway.name
         self._neighbours = gateway.neighbours
         self._numbers = numbers
         self._neighbourhood = neighbourhood
@@ -76,9 +78,12 @@ class Recalls:
         return [HandRetained(question.asker, forward)]
 
     def is_asked(self, header: Header) -> bool:
-        """Whether the gateway that published with *header* is another one, and can be asked for what it keeps."""
-        host = self._hosts.get(host_of(header.publisher))
-        return host is not None and self._neighbourhood.is_up(host)
+        """Whether the gateway that published with *header* is of another cluster, and ours asks it what it keeps."""
+        host, mate = self._asked_by.get(host_of(header.publisher), ("", ""))
+        if mate == self._name:
+            return self._neighbourhood.is_up(host)
+        reach = self._neighbourhood.reach
+        return bool(host) and reach.is_reached(mate) and reach.are_connected(mate, host)
 
     def _pass_on(self, recall: Recall, asker: str | None) -> list[Send]:
         """Pass a question on in the cluster, and to the hosts in the region that advertise what it means."""

@@ -121,6 +121,10 @@ class Reach:
         number = self._numbers[gateway]
         return number in self._found() and number not in self._doubted
 
+    def are_connected(self, one: str, other: str) -> bool:
+        """Whether two peers, neither of them this gateway, have a connection, as far as we know."""
+        return self._numbers[other] in self._connected(self._numbers[one])
+
     def way(self, gateway: str) -> str | None:
         """The peer over which *gateway* is reached, if anyhow; one that is doubted, too."""
         hop = self._found().get(self._numbers[gateway])
