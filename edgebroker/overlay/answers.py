@@ -105,7 +105,7 @@ class Answers:
             wanted = self._wants(record.advertise.topic_filter)
             if wanted == record.said:
                 self._doubtful.pop(record, None)
-            elif _is_more(wanted, record.said):
+            elif _is_more(wanted, record.said) or (wanted and record.said is None):  # now it is known: nobody has gone
                 self._doubtful.pop(record, None)
                 record.said = wanted
                 more.setdefault((record.host, wanted), []).append(record.advertise.adv)
