@@ -15,9 +15,9 @@ from typing import Any, TextIO
 import click
 
 from edgebroker.errors import LogDamaged
-from edgebroker.records import DELIVERY, TABLES, Cause, Fate
+from edgebroker.records import DELIVERY, TABLES, TRAFFIC, Cause, Fate
 from edgebroker.storage.deliverylog.columns import default
-from edgebroker.storage.deliverylog.format import Header
+from edgebroker.storage.deliverylog.format import LOG_TABLES, RECORDING_TABLES, Header
 from edgebroker.storage.deliverylog.reader import Block, Damage, is_final, iter_blocks, read_header
 from edgebroker.world.logdir import segments
 
@@ -82,7 +82,7 @@ class Reading:
             self.boots_ended.add(header.boot)
         for found in damage:
             self._report(file, found)
-        for item in iter_blocks(data, tables=wanted, growing=growing):
+        for item in iter_blocks(data, tables=wanted, growing=growing, known=LOG_TABLES | RECORDING_TABLES):
             if isinstance(item, Damage):
                 self._report(file, item)
             else:
@@ -135,6 +135,17 @@ def named(name: str, value: Any) -> Any:
     return value
 
 
+def legible(value: Any) -> Any:
+    """Bytes as text, or in hexadecimal digits if they are none; everything else as it is."""
+    if not isinstance(value, bytes):
+        return value
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return f"0x{value.hex()}"
+    return text if text.isprintable() else f"0x{value.hex()}"
+
+
 def is_said(name: str, value: Any) -> bool:
     """Whether a record has anything under *name*: not if it is empty, or no event of a federation."""
     return bool(value != "" and (value or name not in ("event_publisher", "event_sequence")))
@@ -143,7 +154,10 @@ def is_said(name: str, value: Any) -> bool:
 def rows_of(header: Header, block: Block) -> Iterator[dict[str, Any]]:
     """The records of *block* as dicts, with where they come from."""
     names = list(block.columns)
-    for values in zip(*block.columns.values(), strict=True):
+    columns = list(block.columns.values())
+    if block.table == TRAFFIC.name:
+        columns = [list(map(legible, column)) for column in columns]
+    for values in zip(*columns, strict=True):
         yield {"node": header.node, "boot": header.boot, **dict(zip(names, values, strict=True))}
 
 
@@ -159,7 +173,13 @@ def trace_id_of(_context: click.Context, _parameter: click.Parameter, text: str 
 
 @command.command()
 @paths_argument
-@table_option
+@click.option(
+    "--table",
+    type=click.Choice([*TABLE_NAMES, TRAFFIC.name]),
+    default=DELIVERY.name,
+    show_default=True,
+    help="Which records; a recording has traffic.",
+)
 @click.option("--trace-id", callback=trace_id_of, help="Only delivery records of this trace; a traceparent will do.")
 @json_flag
 def cat(paths: tuple[Path, ...], table: str, trace_id: str | None, as_json: bool) -> None:

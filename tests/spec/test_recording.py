@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tracemalloc
 from itertools import islice
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from edgebroker.cli import main as broker_main
 from edgebroker.instants import SECOND
 from edgebroker.records import TABLES
 from edgebroker.storage.deliverylog.reader import Block, iter_blocks
@@ -91,6 +93,17 @@ def test_a_reader_of_delivery_logs_passes_over_traffic(tmp_path: Path) -> None:
     found = [(item.table, item.head.table) for item in iter_blocks(data) if isinstance(item, Block)]
     assert found == [("anchor", 3), ("", 128), ("anchor", 3)]
     assert max(range(len(TABLES))) < 128
+
+
+def test_people_can_read_a_recording(tmp_path: Path) -> None:
+    path = str(record(tmp_path / "a.edl", [heard(0, b'{"temp": 3}', "probe"), heard(1, b"\xff\x00")]))
+    cat = CliRunner().invoke(broker_main, ["log", "cat", "--table", "traffic", path, "--json"])
+    first, second = map(json.loads, cat.output.splitlines())
+    assert (first["client"], first["topic"], first["payload"]) == ("probe", "site/0/meter", '{"temp": 3}')
+    assert second["payload"] == "0xff00"
+    stat = CliRunner().invoke(broker_main, ["log", "stat", path, "--json"])
+    summary = json.loads(stat.output)
+    assert (summary["records"]["traffic"], summary["ended"], stat.exit_code) == (2, "cleanly", 0)
 
 
 def test_a_large_recording_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
