@@ -38,7 +38,7 @@ from edgebroker.node.forwarding import Forwarding, aged, forward_of
 from edgebroker.node.neighbourhood import GRACE, Neighbourhood
 from edgebroker.node.peereffects import Effect, Hand, Hold, Send, Stamped
 from edgebroker.node.recalls import Recalls
-from edgebroker.node.region import RETRY, Region
+from edgebroker.node.region import RETRY, Region, is_regional
 from edgebroker.node.reminders import Reminders
 from edgebroker.node.ways import USUAL, Ways
 from edgebroker.overlay.advertisements import Record
@@ -72,8 +72,6 @@ from edgebroker.publication import Publication
 from edgebroker.topics import TopicFilter
 
 SEQUENCE_MODULUS: Final = 1 << 32
-REGIONAL: Final = (Advertise, Unadvertise, ClusterBits, ClusterBitsHeld, Digest, Differ, Restate)
-"""What gateways of different clusters say to each other around a mate."""
 AT_HOME: Final = "$"
 """Topics that begin so are of one gateway only."""
 
@@ -332,8 +330,9 @@ class Peers:
             if not relay.is_alone:
                 return self._forwarded(origin, message, now)
             return self._handed(message, False, now) if self.forwarding.receive_alone(message) else []
-        if origin not in self.interests and isinstance(message, REGIONAL):  # of a host, or of who speaks for a mate
-            self.timers.set(("lease", origin), now + self._ways.lease_s * SECOND)
+        if origin not in self.interests and is_regional(message):  # of a host, or of who speaks for a mate
+            if not self.neighbourhood.is_up(origin):
+                self.timers.set(("lease", origin), now + self._ways.lease_s * SECOND)
         elif not self.neighbourhood.knows(origin):  # it will say so again when it is
             return []
         return [*self._spread(self.neighbourhood.heard_of(origin), now), *self.received(origin, message, now)]

@@ -25,6 +25,8 @@ from edgebroker.overlay.messages import (
     Advertise,
     ClusterBits,
     ClusterBitsHeld,
+    Differ,
+    Digest,
     Message,
     Restate,
     Told,
@@ -211,3 +213,12 @@ class Region:
 
     def _tell_mates(self, message: Message) -> list[Send]:
         return [send for mate in (*self._up, *self.deputies.values()) for send in self._tell(mate, message)]
+
+
+def is_regional(message: Message) -> bool:
+    """Whether hosts and mates say such to each other."""
+    match message:
+        case Digest(kind) | Differ(kind) | Restate(kind):
+            return kind is Told.ADVERTISEMENTS
+        case _:
+            return isinstance(message, Advertise | Unadvertise | ClusterBits | ClusterBitsHeld)

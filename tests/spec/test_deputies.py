@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from edgebroker.instants import MINUTE, SECOND
-from edgebroker.overlay.messages import ClusterBits, Forward, Relay
+from edgebroker.interest import Interest
+from edgebroker.node.ways import Ways
+from edgebroker.overlay.messages import Announce, ClusterBits, ClusterBitsHeld, Digest, Forward, Relay, Told
 from edgebroker.overlay.sorting import HOLD
 from edgebroker.simworld.federation import Federation
+from edgebroker.topics import TopicFilter
 
 from .overlaying import came, federation
 
@@ -133,3 +136,22 @@ def test_a_deputy_that_dies_is_followed_by_another() -> None:
     made.handed.clear()
     publish(made, "P", "n/x")
     assert other in came(made)
+
+
+def test_a_gateway_elsewhere_says_nothing_of_interests() -> None:
+    made = with_a_dead_mate()
+    peers = made.peers["a.1"]
+    for said in (Digest(Told.INTERESTS, 0, 1, 1), Announce((Interest(TopicFilter.parse("x"), ()),), 0)):
+        stranger = Relay(made.peers["b.0"].gateway.number, peers.gateway.number, 1, said)
+        assert peers.received("a.0", stranger, made.now) == []
+
+
+def test_who_is_met_is_not_forgotten_because_of_what_went_around() -> None:
+    made = federation(ways=Ways(lease_s=60))
+    made.publish("b.0", "P", "t/x")
+    made.settle()
+    host, mate = made.peers["b.0"].gateway, made.peers["b.1"]
+    late = Relay(host.number, mate.gateway.number, 1, ClusterBitsHeld(0, 0))
+    made.perform("b.1", mate.received("a.1", late, made.now))
+    made.pass_time(2 * MINUTE)
+    assert len(mate.region.answers.of("b.0")) == 1
