@@ -55,8 +55,8 @@ def deal_out(stations: Sequence[Station], brokers: Sequence[Address]) -> dict[st
 def live(run: Run, brokers: Sequence[Address], progress: Progress, audit_at: Address | None = None) -> None:
     """The whole run. audit_at: where the control room is, the first broker if it is left out.
 
-    Raises BrokerUnreachable if a broker is not there or no device ever got a connection, InputInvalid if this process
-    may not have so many connections.
+    Raises BrokerUnreachable if a broker is not there, lets no device in or does not let the control room subscribe;
+    InputInvalid if this process may not have so many connections.
     """
     allow(len(run.stations))
     places = deal_out(run.devices, brokers)
@@ -74,5 +74,7 @@ def live(run: Run, brokers: Sequence[Address], progress: Progress, audit_at: Add
         world.live()
     finally:
         progress.close()
+    if run.deaf:
+        raise BrokerUnreachable(f"no audit at {audit_at or brokers[0]}: {run.deaf}")
     if run.devices and run.never_connected == len(run.devices) and not run.interrupted:
         raise BrokerUnreachable(f"no connection to {brokers[0]}: {run.devices[0].modem.last_refusal}")

@@ -22,6 +22,8 @@ ANSWER_WITHIN: Final = 10 * SECOND
 """From PINGREQ to anything at all, and from DISCONNECT to the end of the connection."""
 PAUSE_LEAST: Final = 250 * MILLISECOND
 PAUSE_MOST: Final = 15 * SECOND
+AT_ONCE: Final = MILLISECOND
+"""The pause of a device that knows none."""
 STOOD: Final = 5 * SECOND
 """A connection that lasted as long was a good one: the next pause is short again."""
 
@@ -310,7 +312,7 @@ class Modem:
         good = dropped or (self._is_online and now - self._since >= STOOD)
         if self.phase is not Phase.LEAVING:
             self._ledger.losses["dropped on purpose" if dropped else reason] += 1
-            if not self._is_online:
+            if not self._is_online or self.session.refusal:
                 self.last_refusal = reason
         self._ledger.online -= self._is_online
         self._is_online = self._closes = False
@@ -321,7 +323,7 @@ class Modem:
         self.down.lose_all()
         self._lost_at = self._pinged_at = self._until = None
         if self.phase is Phase.PAUSING:
-            pause = 0 if dropped and self.rushes else self._next_pause(good)
+            pause = AT_ONCE if dropped and self.rushes else self._next_pause(good)
             self._until = max(now + pause, self._covered_at)
 
     def _next_pause(self, good: bool) -> Duration:

@@ -54,6 +54,8 @@ class Run:
         self.audit = audit
         self.stage = Stage.GATHER
         self.interrupted = False
+        self.deaf = ""
+        """Why there is no audit though one was asked for: the run ended before it began. Empty: all is well."""
         self.began_at: Instant = 0
         """When the first device could boot."""
         self.ended_at: Instant = 0
@@ -105,7 +107,10 @@ class Run:
 
     def _gather(self, now: Instant) -> None:
         control = self.control
-        if control is None or control.session.asked or self._is_late(now) or self.interrupted:
+        if self.interrupted or (self._is_late(now) and control is not None):
+            self.deaf = "" if control is None or self.interrupted else control.modem.last_refusal
+            self._enter(Stage.OVER, None, now)
+        elif control is None or control.session.asked:
             self.began_at = now
             self._enter(Stage.RUN, None, now)
             for station in self.devices:

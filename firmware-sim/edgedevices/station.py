@@ -151,13 +151,12 @@ class Station:
         """Time has passed."""
         if self.is_gone:
             return
-        empty_at = self.battery.empty_at if self.battery is not None and self.firmware.state is not State.OFF else None
-        if empty_at is not None and empty_at <= now:
+        if self._is_empty(now):
             self._perish(now)
             return
+        self.modem.wake(now)
         self._run(now)
         self._misbehave(now)
-        self.modem.wake(now)
         self._govern(now)
 
     def opened(self, now: Instant) -> None:
@@ -193,7 +192,9 @@ class Station:
     @property
     def _quiet_at(self) -> Instant | None:
         """When a radio that is not always on has listened for long enough."""
-        if self._kit.radio.always_on or not self.modem.is_talking or not self.is_drained or self._is_stopped:
+        if self._kit.radio.always_on or self._is_stopped or not self.firmware.runs:
+            return None
+        if not self.modem.is_talking or not self.is_drained:
             return None
         return self.modem.busy_at + self._kit.radio.listen_us
 
@@ -293,6 +294,14 @@ class Station:
                 modem.rest()
         if self.battery is not None:
             self._pay(self.battery, now)
+            if self._is_empty(now):  # that was the last transmission
+                self._perish(now)
+
+    def _is_empty(self, now: Instant) -> bool:
+        if self.battery is None or self.firmware.state in (State.OFF, State.EMPTY):
+            return False
+        empty_at = self.battery.empty_at
+        return empty_at is not None and empty_at <= now
 
     def _wish(self) -> tuple[bool, bool]:
         """(whether a connection is wanted, whether only to be forgotten)."""

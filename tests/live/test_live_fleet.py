@@ -18,6 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+
+import edgedevices.run
+from edgebroker.instants import MILLISECOND
+from edgedevices.__main__ import main
 
 from .conftest import ENVIRONMENT, PATIENCE_S, Gateway
 from .mosquitto import NEEDS_MOSQUITTO, running
@@ -182,6 +187,20 @@ def test_a_signal_ends_a_run_in_order(
     assert process.returncode == 0
     assert summary["interrupted"]
     assert summary["failed"] == summary["audit"]["missing"] == 0
+
+
+def test_a_broker_that_does_not_let_the_auditor_subscribe_is_quoted(
+    monkeypatch: pytest.MonkeyPatch, start_gateway: Callable[..., Gateway], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(edgedevices.run, "FIRST_CONNECTION", 500 * MILLISECOND)
+    (tmp_path / "acl").write_text("topic write #\n")
+    (tmp_path / "restart.toml").write_text(SCENARIO)
+    (tmp_path / "gateway.toml").write_text(f'[access]\nacl_file = "{tmp_path}/acl"\n')
+    gateway = start_gateway("--config", str(tmp_path / "gateway.toml"))
+    address = f"127.0.0.1:{gateway.port}"
+    result = CliRunner().invoke(main, ["run", str(tmp_path / "restart.toml"), "--to", address])
+    assert result.exit_code == 2
+    assert result.output == f"edgedevices: no audit at {address}: may not subscribe to meters/+/+/+\n"
 
 
 def test_too_few_open_files_are_said_with_what_to_do(fleet: Callable[..., subprocess.Popen[str]]) -> None:

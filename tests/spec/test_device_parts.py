@@ -112,6 +112,22 @@ def test_what_was_written_before_a_good_bye_leaves_before_the_end() -> None:
     assert (octets, order) == (b"\xe0\x00", Order.HANG_UP)
 
 
+def test_where_there_is_no_network_nobody_dials() -> None:
+    radio = RadioKind(lost_every_us=SECOND, outage_us=(60 * SECOND, 60 * SECOND))
+    modem = dialled(radio)
+    modem.opened(0)
+    modem.received(encode_packet(ConnAck(), V5), 0)
+    lost_at = modem.due
+    assert lost_at is not None
+    modem.take()
+    modem.wake(lost_at)
+    assert modem.take() == [Order.CUT]
+    assert modem.due == lost_at + 60 * SECOND
+    modem.wake(modem.due)
+    modem.dial(lost_at + 60 * SECOND)
+    assert modem.take() == [Order.DIAL]
+
+
 def test_unreadable_bytes_end_the_connection() -> None:
     modem = talking()
     modem.received(b"\x00\x00", 5)

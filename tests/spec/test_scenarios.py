@@ -57,6 +57,8 @@ def test_the_examples_show_what_they_are_there_for() -> None:
     assert 0 < stations["empty"] < stations["devices"]
     assert stations["airtime_s"] > 0
     motors = seen["rollout"]["fleets"]["motors"]
+    assert seen["rollout"]["losses"]["restarted"] == motors["devices"]
+    assert motors["boots"] == 2 * motors["devices"]
     assert motors["updated"] + motors["updates_failed"] == motors["devices"]
     assert motors["bytes_down"] > 131_072 * motors["devices"]
     assert set(seen["misbehaving"]["fleets"]["bad"]["mischief"]) == {
