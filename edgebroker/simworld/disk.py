@@ -19,6 +19,7 @@ from edgebroker.storage.journal.work import Create, Fill, Operation, Remove, Set
 
 NO_ROOM = "No space left on device"
 BAD = "Input/output error"
+_SYNCS: Final = (Sync, SyncFolder)
 
 
 Watch: TypeAlias = Callable[[bytes], None]
@@ -93,7 +94,7 @@ class Disk:
 
     def time_for(self, operation: Operation) -> Duration:
         """How long *operation* will take: syncs take their time, all else goes to the cache."""
-        return self.random.randint(*self.sync_us) if isinstance(operation, Sync | SyncFolder) else 0
+        return self.random.randint(*self.sync_us) if isinstance(operation, _SYNCS) else 0
 
     def do(self, operation: Operation) -> None:
         """Do one operation. Raises DiskFailed."""

@@ -115,9 +115,10 @@ class SimulatedGateway(SimulatedBroker):
         super()._flush()
 
     def _flush_stream(self, stream: Stream) -> None:
-        for plug in list(self.plugs):
+        for plug in self.plugs:
             if plug.stream is stream:
                 plug.flush()
+                break  # it may have pulled itself out
 
     def _plug(self, wire: Wire, number: int, stream: Stream) -> Plug:
         plug = Plug(self, wire, number, stream)

@@ -84,13 +84,15 @@ class Plug:
     def flush(self) -> None:
         """Write what there is, as far as there is room."""
         lane = self._wire.lanes[self._number]
-        now = self._gateway.simulation.now
-        while lane.room > 0 and (data := self.stream.flush(now, lane.room)):
+        stream, now = self.stream, self._gateway.simulation.now
+        room = lane.room
+        while room > 0 and (data := stream.flush(now, room)):
             self._gateway.records_sent += 1
             self._gateway.bytes_sent += len(data)
             lane.write(data)
-        self.stream.paused = lane.room <= 0
-        if self.stream.is_over and not self.stream.out:
+            room = lane.room
+        stream.paused = room <= 0
+        if stream.is_over and not stream.out:
             self.pull_out()
 
     def pull_out(self, is_silent: bool = False) -> None:

@@ -292,11 +292,11 @@ class SimulatedBroker:
         self._flush()
         due = self.frontend.node.timers.next_due()
         if due is not None and (self._wake is None or due < self._wake or self._wake <= self.simulation.now):
-            self._wake = due
+            self._wake = max(due, self.simulation.now)
             self.simulation.at(due, self._fire)
 
     def _fire(self) -> None:
-        if self.is_off:
+        if self.is_off or self._wake != self.simulation.now:  # an earlier deadline took its place
             return
         self.frontend.fire(self.simulation.now)
         self.frontend.readable.clear()  # lines go on reading all the time

@@ -95,9 +95,12 @@ class Lane:
             piece = chunk[at : at + size]
             if surface.bytes_per_s:
                 self._free_at += len(piece) * SECOND // surface.bytes_per_s
-            self._latest = max(self._latest, self._free_at + simulation.random.randint(*surface.delay))
-            self._pieces.append((self._latest, piece))
-            simulation.at(self._latest, self.deliver)
+            arrives = max(self._latest, self._free_at + simulation.random.randint(*surface.delay))
+            is_planned = bool(self._pieces) and arrives == self._latest
+            self._latest = arrives
+            self._pieces.append((arrives, piece))
+            if not is_planned:  # else it arrives with the piece before it
+                simulation.at(arrives, self.deliver)
 
     def deliver(self) -> None:
         """Let arrive what is due, if the road speaks."""

@@ -40,7 +40,7 @@ class Simulation:
     def at(self, when: Instant, action: Action) -> None:
         """Let *action* happen at *when*, or now if that has passed."""
         self._planned += 1
-        heapq.heappush(self._heap, (max(when, self.now), self._planned, action))
+        heapq.heappush(self._heap, (when if when > self.now else self.now, self._planned, action))
 
     def between(self, look: Look) -> None:
         """Let *look* be asked after each action, in the same instant, until it says that its time has come."""
@@ -54,13 +54,21 @@ class Simulation:
         self.steps += 1
         action()
         if self._looking:
-            self._looking = [look for look in self._looking if not look()]
+            self._look()
         return True
+
+    def _look(self) -> None:
+        self._looking = [look for look in self._looking if not look()]
 
     def run_until(self, when: Instant) -> None:
         """Let everything happen that is due up to and at *when*, then be there."""
-        while self._heap and self._heap[0][0] <= when:
-            self.step()
+        heap = self._heap
+        while heap and heap[0][0] <= when:
+            self.now, _, action = heapq.heappop(heap)
+            self.steps += 1
+            action()
+            if self._looking:
+                self._look()
         self.now = max(self.now, when)
 
     def run_while(self, condition: Callable[[], bool]) -> None:

@@ -73,9 +73,12 @@ class Direction:
         chance = self._simulation.random
         for piece in self._weather.chop(chunk, chance):
             # No piece overtakes another: each arrives when the one before it does, at the earliest.
-            self._latest = max(self._latest, self._simulation.now + chance.randint(*self._weather.delay))
-            self._pieces.append((self._latest, piece))
-            self._simulation.at(self._latest, self.deliver)
+            arrives = max(self._latest, self._simulation.now + chance.randint(*self._weather.delay))
+            is_planned = bool(self._pieces) and arrives == self._latest
+            self._latest = arrives
+            self._pieces.append((arrives, piece))
+            if not is_planned:  # else it arrives with the piece before it
+                self._simulation.at(arrives, self.deliver)
         self.bytes += len(chunk)
 
     def close(self) -> None:

@@ -180,12 +180,12 @@ class Overlay:
         self._now = now
         while True:
             for link in self.links:
-                for event in link.take_events():
+                for event in link.take_events() if link.has_events else ():
                     self._take(link, event, now)
             for stream in self.streams:
                 flush(stream)
             self.streams = [stream for stream in self.streams if not stream.is_over or stream.out]
-            if not any(link.has_events for link in self.links):
+            if not [link for link in self.links if link.has_events]:
                 break
         if self.windows is not None:
             self.windows.look(now)
@@ -211,10 +211,10 @@ class Overlay:
             link.synced(self._keeping.synced, now)
 
     def _plan(self) -> None:
-        dues = [link.due() for link in self.links] + [stream.due() for stream in self.streams]
-        dues += [self.peers.timers.next_due(), self.remembering.due(self._now)]
-        dues.append(None if self.windows is None else self.windows.due)
-        due = min((due for due in dues if due is not None), default=NEVER)
+        dues = [one.due() for one in (*self.links, *self.streams)]
+        windows = None if self.windows is None else self.windows.due
+        dues += self.peers.timers.next_due(), self.remembering.due(self._now), windows
+        due = min([due for due in dues if due is not None], default=NEVER)
         due = max(due, self._now + 1)  # what waits in the world's queues comes first
         if due != self._planned and due < NEVER:
             self._planned = due

@@ -83,10 +83,13 @@ class Stream:
 
     def flush(self, now: Instant, room: int) -> bytes:
         """Bytes to write."""
-        out = bytes(self.out)
-        self.out.clear()
+        out = b""
+        if self.out:
+            out = bytes(self.out)
+            self.out.clear()
         if self.is_open and not self.is_over and self._owner is not None and len(out) < room:
-            out += self._owner.pull(now, room - len(out))
+            pulled = self._owner.pull(now, room - len(out))
+            return out + pulled if out else pulled
         return out
 
     def lost(self, now: Instant) -> None:

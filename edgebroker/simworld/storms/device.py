@@ -34,7 +34,10 @@ WINDOWS: Final = (1, 3, 20)
 QUICK_WINDOW: Final = 20
 QUICK_LINE: Final = 5 * MILLISECOND
 SLOWEST: Final = (MILLISECOND, 5 * MILLISECOND, 50 * MILLISECOND)
-PACE: Final = (80 * MILLISECOND, 300 * MILLISECOND)
+PACE: Final = (150 * MILLISECOND, 600 * MILLISECOND)
+"""Twice as often is twice the work for a storm, and finds less than two storms do."""
+RETRIES: Final[Duration] = 60 * MILLISECOND
+"""How long it pauses, on average, while it is not let in: it is there again soon after its gateway, as devices are."""
 KINDS: Final = ("steady", "fickle", "talker")
 BURSTS: Final = 0.08
 """How often a device says several messages of one topic at once."""
@@ -146,7 +149,8 @@ class Acting(Participant):
     def act(self) -> None:
         """Do one thing, and plan the next."""
         self._do()
-        self._simulation.after(round(self.chance.expovariate(1 / self.device.pace)) + 1, self.act)
+        pace = self.device.pace if self.is_ready else RETRIES
+        self._simulation.after(round(self.chance.expovariate(1 / pace)) + 1, self.act)
 
     def ask_again(self) -> None:
         """Subscribe to everything it wants, once it is connected."""

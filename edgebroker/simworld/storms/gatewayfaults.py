@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import ClassVar, Final
 
@@ -14,6 +15,8 @@ from .world import World
 
 STEPS_MAX: Final = 30
 """Between which two of the actions that follow a crash may come: so in the middle of whatever was begun."""
+BROWN_STEPS: Final = 200
+"""Within so many actions a gateway has begun, met its peers, and let its devices in."""
 TORN_STEPS: Final = 3_000
 """How many actions a power cut waits for a write that is not synced."""
 
@@ -82,6 +85,24 @@ class TornRecord(Crash):
             return is_torn or left <= 0
 
         world.simulation.between(look)
+
+
+@dataclass(frozen=True, slots=True)
+class BrownOut(Crash):
+    """The power comes back and fails again, before the gateway has gone far. `times`: how often it fails."""
+
+    KIND: ClassVar[str] = "brown-out"
+    LONGEST: ClassVar[Duration] = SECOND
+    times: int
+
+    @classmethod
+    def _more(cls, chance: Random) -> tuple[object, ...]:
+        return (chance.randrange(BROWN_STEPS), chance.randint(2, 4))
+
+    def _fall(self, world: World) -> None:
+        if world.fall(self.where, True, self.lasts) and self.times > 1:
+            again = replace(self, steps=self.steps // 2 + 1, times=self.times - 1)
+            world.after(self.lasts, partial(again.strike, world))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from edgebroker.storage.deliverylog.reader import read_segment
 
 from .device import GRANTED, Acting
 from .witness import mark_of
-from .world import Spell, World
+from .world import UNTOLD, Spell, World
 
 Broken: TypeAlias = tuple[str, str]
 """A promise and what broke it."""
@@ -194,7 +194,7 @@ class Judge:
             for publisher, said, at in self._first_hearings(reader):
                 if publisher.home is reader.home or at - said.at <= self._bound:
                     continue
-                spells = self._spells_of(said.at - FOUND, at, {reader.name, publisher.name})
+                spells = self._spells_of(said.at - FOUND, at, {reader.name, publisher.name}, is_told=False)
                 down = {spell.where for spell in spells}
                 is_known = all(spell.kind in REROUTED and spell.begin < said.at - FOUND for spell in spells)
                 if is_known and len(down) <= tolerated and not down & {reader.home.name, publisher.home.name}:
@@ -212,13 +212,15 @@ class Judge:
                 yield publisher, said, heard.at
             seen.add(heard.payload)
 
-    def _spells_of(self, begin: Instant, end: Instant, devices: set[str]) -> list[Spell]:
-        """What was wrong between *begin* and *end* with roads, gateways, and *devices*."""
+    def _spells_of(self, begin: Instant, end: Instant, devices: set[str], is_told: bool = True) -> list[Spell]:
+        """What was wrong between *begin* and *end* with roads, gateways, and *devices*. Without *is_told*: also what
+        others may not know yet."""
         return [
             spell
             for spell in self._world.spells
             if spell.begin <= end
             and spell.end >= begin
+            and not (is_told and spell.kind == UNTOLD)
             and (spell.where in devices or spell.where not in self._world.devices)
         ]
 

@@ -12,6 +12,7 @@ from edgebroker.instants import SECOND, Duration
 from .device import Device
 from .fault import Fault, Places
 from .gatewayfaults import (
+    BrownOut,
     DriftingClock,
     FailingSync,
     FlippedBit,
@@ -38,6 +39,7 @@ KINDS: Final[tuple[type[Fault], ...]] = (
     PowerCut,
     ProcessDeath,
     TornRecord,
+    BrownOut,
     FlippedBit,
     FullDisk,
     FailingSync,
@@ -55,8 +57,8 @@ THEMES: Final[Mapping[str, tuple[tuple[type[Fault], ...], int]]] = {
     "dead": ((ProcessDeath, Cut), 3),
     "slow roads": ((Delay, LimitedRate, BandwidthCliff), 1),
     "cut roads": ((Cut, BrokenLine), 2),
-    "power": ((PowerCut, ProcessDeath, TornRecord), 4),
-    "power and roads": ((PowerCut, ProcessDeath, TornRecord, Cut, HalfOpen), 4),
+    "power": ((PowerCut, ProcessDeath, TornRecord, BrownOut), 4),
+    "power and roads": ((PowerCut, ProcessDeath, TornRecord, BrownOut, Cut, HalfOpen), 4),
     "disks": ((FullDisk, FailingSync, PowerCut), 2),
     "damage": ((FlippedBit, PowerCut), 1),
     "clocks": ((NoClock, JumpedClock, DriftingClock, Cut), 1),

@@ -52,7 +52,8 @@ class Shape:
         """One to four sites of any size, each a contraction of the factor."""
         tree = chance.choices(TREES, TREE_WEIGHTS)[0]
         factor = Factor.parse(*tree)
-        sizes = [chance.randint(1, len(factor)) for _ in range(chance.choices(CLUSTERS, CLUSTER_WEIGHTS)[0])]
+        clusters = chance.choices(CLUSTERS, CLUSTER_WEIGHTS)[0]
+        sizes = [min(chance.randint(1, len(factor)) for _ in range(2)) for _ in range(clusters)]
         while sum(sizes) > GATEWAYS_MAX:
             sizes[sizes.index(max(sizes))] -= 1
         parts = contractions(factor, sorted({len(factor), *sizes}, reverse=True))

@@ -28,6 +28,10 @@ PACKET_BYTES: Final = 256
 HELD_BYTES_MAX: Final = TERMS.out_bytes_max + TERMS.inflight_max * PACKET_BYTES
 """What may wait for who does not read: QoS 0 up to the first, and a window of QoS 1 and 2."""
 SLOW_SYNC: Final = (20 * MILLISECOND, 400 * MILLISECOND)
+UNTOLD: Final = "untold"
+"""What is wrong with a gateway that lost its power, as long as who dials it may not have found out."""
+FOUND_OUT: Final[Duration] = 14 * SECOND
+"""So long after it is back at the latest, by heartbeats (docs/link-protocol.md)."""
 LATE_PACE: Final[Duration] = SECOND // 20
 
 
@@ -127,6 +131,8 @@ class World:
             return False
         gateway.fall(is_power_cut)
         self.note("off", name, lasts)
+        if is_power_cut:
+            self.note(UNTOLD, name, lasts + FOUND_OUT)
         self.after(lasts, partial(self.rise, gateway))
         return True
 
