@@ -99,6 +99,11 @@ class SimulatedGateway(SimulatedBroker):
         """Copies for peers that are not delivered."""
         return sum(len(link.outbox.events()) for link in self.overlay.links)
 
+    def wire_to(self, peer: str) -> Wire | None:
+        """The connection with *peer*, as this end sees it."""
+        stream = self.overlay.links[peer].stream
+        return next((plug.wire for plug in self.plugs if plug.stream is stream), None)
+
     # -- peers ----------------------------------------------------------------------------------------------------
 
     def turn(self) -> None:

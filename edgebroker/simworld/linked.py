@@ -60,7 +60,7 @@ class Plug:
 
     def __init__(self, gateway: Holder, wire: Wire, number: int, stream: Stream) -> None:
         self._gateway = gateway
-        self._wire = wire
+        self.wire = wire
         self._number = number
         self.stream = stream
 
@@ -83,7 +83,7 @@ class Plug:
 
     def flush(self) -> None:
         """Write what there is, as far as there is room."""
-        lane = self._wire.lanes[self._number]
+        lane = self.wire.lanes[self._number]
         stream, now = self.stream, self._gateway.simulation.now
         room = lane.room
         while room > 0 and (data := stream.flush(now, room)):
@@ -99,9 +99,9 @@ class Plug:
         """Let the wire go; *is_silent*: without a word."""
         self._gateway.plugs.pop(self, None)
         if is_silent:
-            self._wire.vanish(self._number)
+            self.wire.vanish(self._number)
         else:
-            self._wire.close(self._number)
+            self.wire.close(self._number)
 
 
 class LinkedGateway:

@@ -23,7 +23,7 @@ from edgebridge.wire.packets import (
     Unsubscribe,
     Will,
 )
-from edgebridge.wire.properties import Property
+from edgebridge.wire.properties import Properties, Property
 from edgebridge.wire.reasons import FAILURE
 from edgebroker.instants import Instant
 from edgebroker.simworld.client import Client
@@ -44,6 +44,8 @@ class Said:
     qos: int
     retain: bool = False
     at: Instant = 0
+    expiry_s: int = 0
+    """After so long nobody is to be given it any more; 0: it does not expire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class Heard:
     at: Instant
     is_kept: bool = False
     """It was a retained message."""
+    is_again: bool = False
+    """It says that it may have been sent before."""
 
 
 @dataclass(slots=True)
@@ -151,15 +155,16 @@ class Participant:
         self._is_ready = False
         self.client.send(Disconnect())
 
-    def publish(self, topic: str, payload: bytes, qos: int, retain: bool = False) -> bool:
-        """Send a message. False if there is no connection, or no room in the window."""
+    def publish(self, topic: str, payload: bytes, qos: int, retain: bool = False, expiry_s: int = 0) -> bool:
+        """Send a message; one with *expiry_s* expires. False if there is no connection, or no room in the window."""
         if not self._is_ready or not self.client.is_connected or len(self._memory.unfinished) >= WINDOW:
             return False
-        publish = Publish(topic, payload, qos, retain)
+        properties: Properties = {Property.MESSAGE_EXPIRY_INTERVAL: expiry_s} if expiry_s else {}
+        publish = Publish(topic, payload, qos, retain, properties=properties)
         if qos:
             publish.packet_id = self._next_id()
             self._memory.unfinished[publish.packet_id] = Unfinished(publish)
-        self.said.append(Said(self.name, topic, payload, qos, retain, self._simulation.now))
+        self.said.append(Said(self.name, topic, payload, qos, retain, self._simulation.now, expiry_s))
         self.client.send(publish)
         return True
 
@@ -228,8 +233,9 @@ class Participant:
     def _on_publish(self, publish: Publish) -> None:
         packet_id = publish.packet_id
         if publish.qos < 2 or packet_id not in self._memory.received:
+            now = self._simulation.now
             self.heard.append(
-                Heard(self.name, publish.topic, publish.payload, publish.qos, self._simulation.now, publish.retain)
+                Heard(self.name, publish.topic, publish.payload, publish.qos, now, publish.retain, publish.dup)
             )
         if publish.qos == 1:
             self.client.send(PubAck(packet_id))

@@ -22,6 +22,8 @@ GRANTED: Final[dict[str, int]] = {
     "$filter/place = 'north' AND NOT n%3C20/#": 2,
     "$filter/door IS NOT NULL OR n%3C10/+/door": 1,
     "$filter/NOT (n%3C30 AND place = 'north' OR door = 'open')/yard/#": 2,
+    "$filter/n BETWEEN 40 AND 80/#": 1,
+    "$filter/n%3C30/hall/#": 2,
     "kept/#": 1,
 }
 """What devices ask for, and the QoS at which they do."""
@@ -43,6 +45,12 @@ BURSTS: Final = 0.08
 """How often a device says several messages of one topic at once."""
 FAREWELLS: Final = 0.04
 """How often a device with a will says good-bye, and comes back."""
+HOLIDAYS: Final = 0.02
+"""How often a device that keeps its session leaves for longer: what it is to hear waits for it, or expires."""
+HOLIDAY: Final = (SECOND, 5 * SECOND)
+EXPIRES: Final = 0.2
+"""How many messages expire, of those that can: MQTT 5, not retained."""
+EXPIRY_S: Final = (1, 2)
 AWAY: Final[Duration] = 300 * MILLISECOND
 """Its DISCONNECT is there before it connects again, which would end the old connection without one."""
 BUFFER_BYTES: Final = 1_000
@@ -135,6 +143,8 @@ class Acting(Participant):
         self._connecting_since: Instant = 0
         self.voided: list[tuple[bytes, Instant]] = []
         """The wills of connections that it ended with DISCONNECT, and when."""
+        self.holidays: list[tuple[Instant, Instant]] = []
+        """When it was away for longer, of its own accord."""
         self._away_until: Instant = 0
         # One of QoS 1 that is sent again comes behind one of QoS 2 that is not, and is the newest then: so never both.
         self._kept_qos = self.chance.randint(1, 2)
@@ -174,6 +184,13 @@ class Acting(Participant):
             self._away_until = now + AWAY
             self.leave()
             return
+        if self.device.is_kept and self.chance.random() < HOLIDAYS:
+            if self.wills:
+                self.voided.append((self.wills[-1].payload, now))
+            self._away_until = now + self.chance.randint(*HOLIDAY)
+            self.holidays.append((now, self._away_until))
+            self.leave()
+            return
         if self.device.kind == "fickle" and self.chance.random() < 0.25:
             self._change()
         elif self.device.kind != "steady" or self.chance.random() < 0.3:
@@ -198,7 +215,8 @@ class Acting(Participant):
         if self.device.retains and chance.random() < RETAINED:
             self.publish(f"kept/{self.name}", self._payload(), self._kept_qos, retain=True)
         else:
-            self.publish(chance.choice(TOPICS), self._payload(), chance.randrange(3))
+            expiry_s = chance.randint(*EXPIRY_S) if self.device.is_v5 and chance.random() < EXPIRES else 0
+            self.publish(chance.choice(TOPICS), self._payload(), chance.randrange(3), expiry_s=expiry_s)
 
     def _payload(self) -> bytes:
         self._number += 1

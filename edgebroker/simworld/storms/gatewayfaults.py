@@ -68,21 +68,26 @@ class ProcessDeath(Crash):
 
 @dataclass(frozen=True, slots=True)
 class TornRecord(Crash):
-    """The power fails while something is written and not yet synced: some of its sectors are there, others are not."""
+    """The power fails while something is written and not yet synced: some of its sectors are there, others are not.
+
+    Not before `steps` actions have passed since it was written, if the disk takes so long: others may know of it.
+    """
 
     KIND: ClassVar[str] = "torn-record"
 
     def strike(self, world: World) -> None:
         store = world.store(self.where)
-        left = TORN_STEPS
+        left, since = TORN_STEPS, 0
 
         def look() -> bool:
-            nonlocal left
+            nonlocal left, since
             left -= 1
-            is_torn = any(file.dirty for file in store.disk.files.values())
-            if is_torn or left <= 0:
+            is_dirty = any(file.dirty for file in store.disk.files.values())
+            since = since + 1 if is_dirty else 0
+            is_time = since > self.steps or left <= 0
+            if is_time:
                 self._fall(world)
-            return is_torn or left <= 0
+            return is_time
 
         world.simulation.between(look)
 

@@ -31,8 +31,9 @@ REROUTED: Final = frozenset({"cut", "process-death", "off"})
 """Faults that traffic goes around, as docs/overlay.md promises it. What is silent takes longer to be found out."""
 FOUND: Final[Duration] = 2 * SECOND
 """After so long everybody knows what is down: a second, and the round trips in which it is told."""
-LATE_KINDS: Final = frozenset({"stalled-line", "broken-line", "abandoned-line"})
+LATE_KINDS: Final = frozenset({"stalled-line", "broken-line", "choked-line", "abandoned-line"})
 DISKS: Final = frozenset({"full-disk", "failing-sync"})
+CLOCKS: Final = frozenset({"no-clock", "jumped-clock", "drifting-clock"})
 UNORDERED: Final = LATE_KINDS | {"delay", "limited-rate", "bandwidth-cliff"}
 """Faults that leave every link up: nothing goes another way, so order is kept (P4)."""
 
@@ -45,6 +46,9 @@ class Judge:
         self._everybody = list(world.devices.values())
         self._readers = [one for one in self._everybody if one.device.kind == "steady"]
         self._said = all_said(self._everybody)
+        self._spells = list(world.spells)
+        for one in self._everybody:
+            self._spells += [Spell("holiday", one.name, begin, end + BOUND) for begin, end in one.holidays]
         self._bound = BOUND + SLOW_BOUND * len(world.shape.slow_disks)
 
     def broken(self) -> Iterator[Broken]:
@@ -60,6 +64,7 @@ class Judge:
         for text in unwanted(list(self._everybody)):
             yield "P5", text
         yield from self._void()
+        yield from self._stale()
         yield from self._slow()
         yield from self._pressed()
         yield from self._stopped()
@@ -91,7 +96,7 @@ class Judge:
             for publisher in self._everybody:
                 for said in publisher.said:
                     is_safe = said.payload in publisher.acknowledged and said.payload not in publisher.refused
-                    if not is_safe or said.payload in heard or mark_of(said.payload) in excused:
+                    if not is_safe or said.expiry_s or said.payload in heard or mark_of(said.payload) in excused:
                         continue
                     if self._is_owed(reader, said) and reader.unsure_since is None:
                         yield "P2", f"{reader.name} at {reader.home.name} missed {said} of {publisher.home.name}"
@@ -165,6 +170,27 @@ class Judge:
                     if not any(spell.where in (one.name, one.home.name) for spell in spells):
                         yield "P5", f"{reader.name} heard the will {heard.payload!r} of {one.name}, which said good-bye"
 
+    def _stale(self) -> Iterator[Broken]:
+        """P5: nobody is given what has expired, where clocks are right and nothing was under way for long."""
+        world = self._world
+        if any(spell.kind in DISKS | CLOCKS for spell in world.spells):
+            return
+        patience = BOUND * (1 + len(world.shape.slow_disks))
+        is_quick = not any(spell.where in world.roads for spell in world.spells)
+        for reader in self._everybody:
+            for heard in reader.heard:
+                said = self._said[heard.payload]
+                publisher = world.devices[said.publisher]
+                late = heard.at - said.at - said.expiry_s * SECOND
+                if not said.expiry_s or heard.is_again or late <= patience:
+                    continue
+                is_near = is_quick or publisher.home is reader.home
+                is_at_once = not said.qos or publisher.acknowledged.get(said.payload, heard.at) - said.at < SECOND
+                spells = self._spells_of(said.at, heard.at, {reader.name, publisher.name})
+                lines = {spell.where for spell in spells}
+                if is_near and is_at_once and not lines & {reader.name, publisher.name}:
+                    yield "P5", f"{reader.name} heard {said} {late / SECOND:.1f} s after it had expired"
+
     def _slow(self) -> Iterator[Broken]:
         """P6: on a gateway that nothing happened to, who reads gets it soon, whoever else does not read."""
         for reader in self._readers:
@@ -213,11 +239,13 @@ class Judge:
             seen.add(heard.payload)
 
     def _spells_of(self, begin: Instant, end: Instant, devices: set[str], is_told: bool = True) -> list[Spell]:
-        """What was wrong between *begin* and *end* with roads, gateways, and *devices*. Without *is_told*: also what
-        others may not know yet."""
+        """What was wrong between *begin* and *end* with roads, gateways, and *devices*.
+
+        Without *is_told*: also what others may not know yet.
+        """
         return [
             spell
-            for spell in self._world.spells
+            for spell in self._spells
             if spell.begin <= end
             and spell.end >= begin
             and not (is_told and spell.kind == UNTOLD)

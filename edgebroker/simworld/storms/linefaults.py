@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from edgebroker.instants import SECOND, Duration
@@ -32,6 +33,18 @@ class BrokenLine(Fault):
 
     def strike(self, world: World) -> None:
         world.break_line(self.where)
+
+
+@dataclass(frozen=True, slots=True)
+class ChokedLine(Fault):
+    """A device stops reading, and then its line breaks: all that is on its way to it by then is lost."""
+
+    KIND: ClassVar[str] = "choked-line"
+    PLACES: ClassVar[str] = "devices"
+
+    def strike(self, world: World) -> None:
+        world.stall(self.where, self.lasts + 1)
+        world.after(self.lasts, partial(world.break_line, self.where))
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,14 @@ class Cut(Fault):
 
 
 @dataclass(frozen=True, slots=True)
+class Flicker(Cut):
+    """A cut that is over before anybody has dialled again."""
+
+    KIND: ClassVar[str] = "flicker"
+    LONGEST: ClassVar[Duration] = 200 * MILLISECOND
+
+
+@dataclass(frozen=True, slots=True)
 class HalfOpen(Fault):
     """One end hears that the connection is over; the other thinks that it is alive. `end`: who hears, 0 dialled."""
 
@@ -134,4 +142,4 @@ class Flapping(Fault):
 
     def strike(self, world: World) -> None:
         for number in range(self.times):
-            world.after(self.lasts * number // self.times, partial(world.roads[self.where].shake))
+            world.after(self.lasts * number // self.times, partial(world.shake, self.where))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
@@ -23,8 +23,8 @@ from .gatewayfaults import (
     ProcessDeath,
     TornRecord,
 )
-from .linefaults import AbandonedLine, BrokenLine, StalledLine
-from .roadfaults import BandwidthCliff, Cut, Delay, Flapping, HalfOpen, LimitedRate, OneWay, Silence
+from .linefaults import AbandonedLine, BrokenLine, ChokedLine, StalledLine
+from .roadfaults import BandwidthCliff, Cut, Delay, Flapping, Flicker, HalfOpen, LimitedRate, OneWay, Silence
 from .shape import Shape
 
 KINDS: Final[tuple[type[Fault], ...]] = (
@@ -32,6 +32,7 @@ KINDS: Final[tuple[type[Fault], ...]] = (
     LimitedRate,
     BandwidthCliff,
     Cut,
+    Flicker,
     HalfOpen,
     Silence,
     OneWay,
@@ -48,21 +49,30 @@ KINDS: Final[tuple[type[Fault], ...]] = (
     DriftingClock,
     StalledLine,
     BrokenLine,
+    ChokedLine,
     AbandonedLine,
 )
 """Every kind of fault."""
+LEASES: Final = "leases"
+"""What peers told is forgotten soon while a link is down; none is down for so long, so nothing may be forgotten."""
+LEASE_S: Final = 5
+LEASES_LENGTH: Final[Duration] = 9 * SECOND
+"""So much is said that a lease would end before."""
+FLICKERS_MAX: Final = 2
+"""After more, gateways wait longer than a lease before they dial again."""
 THEMES: Final[Mapping[str, tuple[tuple[type[Fault], ...], int]]] = {
     "everything": (KINDS, 5),
     "roads": (tuple(kind for kind in KINDS if kind.PLACES == "roads"), 3),
     "dead": ((ProcessDeath, Cut), 3),
+    LEASES: ((Flicker,), 1),
     "slow roads": ((Delay, LimitedRate, BandwidthCliff), 1),
-    "cut roads": ((Cut, BrokenLine), 2),
+    "cut roads": ((Cut, BrokenLine, ChokedLine), 2),
     "power": ((PowerCut, ProcessDeath, TornRecord, BrownOut), 4),
     "power and roads": ((PowerCut, ProcessDeath, TornRecord, BrownOut, Cut, HalfOpen), 4),
     "disks": ((FullDisk, FailingSync, PowerCut), 2),
-    "damage": ((FlippedBit, PowerCut), 1),
+    "damage": ((FlippedBit, PowerCut), 2),
     "clocks": ((NoClock, JumpedClock, DriftingClock, Cut), 1),
-    "lines": ((StalledLine, BrokenLine, AbandonedLine), 2),
+    "lines": ((StalledLine, BrokenLine, ChokedLine, AbandonedLine), 3),
 }
 """What may happen together, and how often: faults that meet by chance alone would hardly ever do so."""
 FAULTS_MAX: Final = 9
@@ -102,5 +112,9 @@ def draw(seed: int) -> Scenario:
     theme = chance.choices(list(THEMES), [weight for _, weight in THEMES.values()])[0]
     kinds = [kind for kind in THEMES[theme][0] if getattr(places, kind.PLACES)]
     count = chance.randint(1, FAULTS_MAX) if kinds else 0
+    if theme == LEASES:
+        shape, count = replace(shape, lease_s=LEASE_S), min(count, FLICKERS_MAX)
     faults = [chance.choice(kinds).draw(places, length, chance) for _ in range(count)]
+    if theme == LEASES:
+        length = LEASES_LENGTH
     return Scenario(seed, theme, shape, tuple(devices), tuple(sorted(faults, key=lambda fault: fault.at)), length)

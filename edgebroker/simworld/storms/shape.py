@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from edgebroker.node.ways import USUAL
 from edgebroker.overlay.address import Address
 from edgebroker.overlay.draft import Draft, DraftGateway, Site
 from edgebroker.overlay.factor import Factor
@@ -32,7 +33,8 @@ class Shape:
     """`tree`: the paths of the factor. `sites`: for each its gateways, and for each gateway its positions.
 
     A position is one letter, so `("ab", "c")` is a site of two gateways, the first of which holds a and b. `uplinks`:
-    the kind of each site's. `slow_disks`: gateways whose syncs take long. `is_dynamic`: routing is.
+    the kind of each site's. `slow_disks`: gateways whose syncs take long. `is_dynamic`: routing is. `lease_s`: how long
+    what a peer told holds while the link to it is down.
     """
 
     tree: tuple[str, ...]
@@ -40,11 +42,13 @@ class Shape:
     uplinks: tuple[str, ...]
     slow_disks: tuple[str, ...] = ()
     is_dynamic: bool = False
+    lease_s: int = USUAL.lease_s
 
     def __str__(self) -> str:
         sites = zip(self.sites, self.uplinks, strict=True)
         drawn = ("|".join(site) + " (metered)" * (kind == "metered") for site, kind in sites)
-        traits = [*(["dynamic"] if self.is_dynamic else []), *(f"slow disk {name}" for name in self.slow_disks)]
+        lease = [] if self.lease_s == USUAL.lease_s else [f"leases {self.lease_s} s"]
+        traits = [*(["dynamic"] if self.is_dynamic else []), *lease, *(f"slow disk {name}" for name in self.slow_disks)]
         return ", ".join([f"{' '.join(self.tree)}: {' + '.join(drawn)}", *traits])
 
     @classmethod

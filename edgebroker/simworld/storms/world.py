@@ -28,6 +28,8 @@ PACKET_BYTES: Final = 256
 HELD_BYTES_MAX: Final = TERMS.out_bytes_max + TERMS.inflight_max * PACKET_BYTES
 """What may wait for who does not read: QoS 0 up to the first, and a window of QoS 1 and 2."""
 SLOW_SYNC: Final = (20 * MILLISECOND, 400 * MILLISECOND)
+PLACES: Final = 5
+APART: Final = 0.618
 UNTOLD: Final = "untold"
 """What is wrong with a gateway that lost its power, as long as who dials it may not have found out."""
 FOUND_OUT: Final[Duration] = 14 * SECOND
@@ -56,7 +58,7 @@ class World:
             is_stored=True,
             is_logged=True,
             terms=TERMS,
-            ways=Ways(is_dynamic=shape.is_dynamic),
+            ways=Ways(is_dynamic=shape.is_dynamic, lease_s=shape.lease_s),
         )
         self.roads: dict[str, Road] = {"~".join(sorted(ends)): road for ends, road in self.gateways.roads.items()}
         self.devices = {one.name: Acting(one, self.gateways[one.home], seed) for one in devices}
@@ -77,8 +79,12 @@ class World:
 
     @property
     def is_connected(self) -> bool:
-        """Whether every link is up, as both of its ends see it."""
-        return all(link.stream is not None for gateway in self.gateways for link in gateway.overlay.links)
+        """Whether every link is up, and both of its ends mean the same connection."""
+        return all(
+            (wire := gateway.wire_to(peer)) is not None and wire is other.wire_to(gateway.name)
+            for gateway in self.gateways
+            for peer, other in ((link.peer, self.gateways[link.peer]) for link in gateway.overlay.links)
+        )
 
     @property
     def disturbed_gateways(self) -> set[str]:
@@ -122,6 +128,11 @@ class World:
         road.surface = surface
         self.after(lasts, partial(_surface, road, Surface()))
 
+    def shake(self, where: str) -> None:
+        """Break every connection over a road, unless the storm is over."""
+        if not self.is_over:
+            self.roads[where].shake()
+
     # -- gateways -------------------------------------------------------------------------------------------------
 
     def fall(self, name: str, is_power_cut: bool, lasts: Duration) -> bool:
@@ -142,7 +153,10 @@ class World:
             gateway.rise()
 
     def damage(self, name: str, place: float) -> None:
-        """Turn a bit of the journal of a gateway around that is off. P8: recovery must say so, and alter nothing."""
+        """Turn a bit of the journal of a gateway around that is off. P8: recovery must say so, and alter nothing.
+
+        Before that it is tried in other places too, one at a time.
+        """
         disk, now = self.store(name).disk, self.simulation.now
         # Much of a journal is zeros up to the next sector, where a flipped bit is of no consequence.
         bits = [(one, 8 * at) for one in disk.names() for at, octet in enumerate(disk.files[one].cache) if octet]
@@ -150,18 +164,25 @@ class World:
             return
         before: list[tuple[int, bytes]] = []
         recover(disk, lambda lsn, record: before.append((lsn, record)))
-        one, bit = bits[int(place * len(bits))]
-        disk.flip(one, bit + int(place * 8 * len(bits)) % 8)
-        after: list[tuple[int, bytes]] = []
-        found = recover(disk, lambda lsn, record: after.append((lsn, record)))
         written = set(before)
-        if altered := [lsn for lsn, record in after if (lsn, record) not in written]:
-            self.broken.append(("P8", f"{name} was given records {altered} that nobody wrote, after a bit flipped"))
+        after: list[tuple[int, bytes]] = []
+        for number in reversed(range(PLACES)):
+            spot = (place + number * APART) % 1
+            one, bit = bits[int(spot * len(bits))]
+            bit += int(spot * 8 * len(bits)) % 8
+            disk.flip(one, bit)
+            after.clear()
+            found = recover(disk, lambda lsn, record: after.append((lsn, record)))
+            if altered := [lsn for lsn, record in after if (lsn, record) not in written]:
+                self.broken.append(("P8", f"{name} was given records {altered} that nobody wrote, after a bit flipped"))
+            is_told = found is None or found.damage or found.torn is not None or found.strangers
+            if before != after and not is_told:
+                lost = len(before) - len(after)
+                self.broken.append(("P8", f"{name} lost {lost} records by a flipped bit, and recovery told nothing"))
+            if number:
+                disk.flip(one, bit)  # back: only the last one stays
         if before == after:
             return
-        if found is not None and not found.damage and found.torn is None and not found.strangers:
-            lost = len(before) - len(after)
-            self.broken.append(("P8", f"{name} lost {lost} records by a flipped bit, and recovery told nothing"))
         self.damaged.setdefault(name, now)
         for _, record in before:
             self.excused.update(marks(record))
@@ -218,7 +239,7 @@ class World:
 
         def resume() -> None:
             self.measure()
-            if line is client.line:
+            if line is client.line and line.to_client.stalled:
                 line.resume()
 
         self.after(lasts, resume)
@@ -234,8 +255,10 @@ class World:
                     )
 
     def break_line(self, name: str) -> None:
-        """Let the line of a device break; its gateway notices at once, and says its will."""
+        """Let the line of a device break, unless the storm is over; its gateway notices at once, and says its will."""
         device = self.devices[name]
+        if self.is_over:
+            return
         if device.is_ready and device.wills:
             self.wills_due.append((name, device.wills[-1]))
         device.cut()

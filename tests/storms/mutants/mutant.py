@@ -1,7 +1,8 @@
 """A mutant: the product with one bug seeded into it. `*.toml` in this folder describes each.
 
 [name-of-what-it-does]
-breaks = "P2"              the promise that it breaks, as docs/promises.md numbers them
+breaks = ["P2"]            the promises that it breaks, as docs/promises.md numbers them; `error` if it raises an
+                           exception, `rest` if it lets copies without a fate
 file = "edgebroker/..."
 text = '''...'''           exactly this, which stands in the file once,
 instead = '''...'''        is this
@@ -36,7 +37,7 @@ class Mutant:
     """One bug."""
 
     name: str
-    breaks: str
+    breaks: list[str]
     file: str
     text: str
     instead: str
@@ -76,6 +77,17 @@ class Tree:
             yield
         finally:
             self._put(path, healthy)
+
+    def noticed(self, mutant: Mutant, seed: int, scenarios: int) -> dict[str, Any] | None:
+        """The first of so many storms from *seed* on that breaks a promise which *mutant* is said to break."""
+        end = seed + scenarios
+        with self.infected(mutant):
+            while seed < end and (broken := self.storms(seed, end - seed)["broken"]):
+                first: dict[str, Any] = broken[0]
+                if not set(mutant.breaks).isdisjoint(first["promises"]):
+                    return first
+                seed = first["seed"] + 1
+        return None
 
     def storms(self, seed: int, scenarios: int) -> dict[str, Any]:
         """What `edgebroker simulate` says of so many scenarios from *seed* on, up to the first that breaks anything."""
