@@ -21,7 +21,7 @@ from .mutants.mutant import Mutant, TextNotThere, Tree, mutants
 
 STORMS = int(os.environ.get("EDGEBROKER_MUTANT_STORMS", "0"))
 """How many storms to look for each mutant in, from seed 0 on; 0: it is looked for from the one on that is noted."""
-TRIES = 150
+TRIES = 500
 MUTANTS = tuple(mutants())
 
 

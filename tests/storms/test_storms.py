@@ -162,9 +162,19 @@ def test_it_sees_what_was_acknowledged_too_early(finished: World, heard: list[He
     assert "P1" in broken
 
 
-def test_it_sees_what_came_late(finished: World, heard: list[Heard]) -> None:
-    heard[:] = [replace(one, at=one.at + 10 * SECOND) for one in heard]
+def test_it_sees_what_came_late(finished: World, heard: list[Heard], monkeypatch: pytest.MonkeyPatch) -> None:
+    heard[:] = [replace(one, at=one.at + 30 * SECOND) for one in heard]
+    for one in finished.devices.values():  # it was not away when all that was said
+        monkeypatch.setattr(one, "holidays", [])
     assert promises(finished) & {"P6", "P9"}
+
+
+def test_it_sees_what_came_after_it_had_expired(finished: World, heard: list[Heard]) -> None:
+    publisher = finished.devices["talker-0"]
+    said = next(one for one in publisher.said if one.expiry_s)
+    heard.append(Heard("steady-1", said.topic, said.payload, 0, said.at + (said.expiry_s + 3) * SECOND))
+    broken = {text for promise, text in Judge(finished).broken() if promise == "P5"}
+    assert any("after it had expired" in text for text in broken)
 
 
 def test_it_sees_books_that_do_not_balance(finished: World) -> None:

@@ -17,6 +17,8 @@ STEPS_MAX: Final = 30
 """Between which two of the actions that follow a crash may come: so in the middle of whatever was begun."""
 BROWN_STEPS: Final = 200
 """Within so many actions a gateway has begun, met its peers, and let its devices in."""
+TORN_AFTER: Final = (0, 0, 2, 4, 8, 16)
+"""So many actions after something was written: on a quick disk a sync is over after two or three."""
 TORN_STEPS: Final = 3_000
 """How many actions a power cut waits for a write that is not synced."""
 
@@ -74,6 +76,10 @@ class TornRecord(Crash):
     """
 
     KIND: ClassVar[str] = "torn-record"
+
+    @classmethod
+    def _more(cls, chance: Random) -> tuple[object, ...]:
+        return (chance.choice(TORN_AFTER),)
 
     def strike(self, world: World) -> None:
         store = world.store(self.where)

@@ -33,6 +33,8 @@ FOUND: Final[Duration] = 2 * SECOND
 """After so long everybody knows what is down: a second, and the round trips in which it is told."""
 LATE_KINDS: Final = frozenset({"stalled-line", "broken-line", "choked-line", "abandoned-line"})
 DISKS: Final = frozenset({"full-disk", "failing-sync"})
+HOLIDAY: Final = "holiday"
+"""What is wrong with a device that is away of its own accord: it hears later, if not too late."""
 CLOCKS: Final = frozenset({"no-clock", "jumped-clock", "drifting-clock"})
 UNORDERED: Final = LATE_KINDS | {"delay", "limited-rate", "bandwidth-cliff"}
 """Faults that leave every link up: nothing goes another way, so order is kept (P4)."""
@@ -48,7 +50,7 @@ class Judge:
         self._said = all_said(self._everybody)
         self._spells = list(world.spells)
         for one in self._everybody:
-            self._spells += [Spell("holiday", one.name, begin, end + BOUND) for begin, end in one.holidays]
+            self._spells += [Spell(HOLIDAY, one.name, begin, end + BOUND) for begin, end in one.holidays]
         self._bound = BOUND + SLOW_BOUND * len(world.shape.slow_disks)
 
     def broken(self) -> Iterator[Broken]:
@@ -187,7 +189,7 @@ class Judge:
                 is_near = is_quick or publisher.home is reader.home
                 is_at_once = not said.qos or publisher.acknowledged.get(said.payload, heard.at) - said.at < SECOND
                 spells = self._spells_of(said.at, heard.at, {reader.name, publisher.name})
-                lines = {spell.where for spell in spells}
+                lines = {spell.where for spell in spells if spell.kind != HOLIDAY}
                 if is_near and is_at_once and not lines & {reader.name, publisher.name}:
                     yield "P5", f"{reader.name} heard {said} {late / SECOND:.1f} s after it had expired"
 
