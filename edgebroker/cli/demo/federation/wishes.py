@@ -15,6 +15,6 @@ WISHES: Final = (
     Wish("damp", "cold-chain/#", 2, V5, "humidity > 74", Carrier.PROPERTY),
     Wish("warm", "cold-chain/#", 1, V311, "temperature BETWEEN 5.1 AND 5.4"),
     Wish("truck-3", "cold-chain/truck-3/#", 2, V311, "humidity > 64"),
-    Wish("late", "cold-chain/+/unit-01", 1, V5, "door_open AND temperature > 9"),
+    Wish("late", "cold-chain/+/unit-01", 1, V5, "door_open AND temperature BETWEEN 6 AND 9"),
 )
 """Dealt to the sites in turn, and there to gateways in turn."""
