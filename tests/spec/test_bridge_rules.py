@@ -55,15 +55,22 @@ def test_topics_change_their_prefix() -> None:
 
 def test_the_first_rule_that_matches_counts_outwards() -> None:
     rules = Rules([parse_rule('a/# out 1 "" one/'), parse_rule('a/b out 2 "" two/'), parse_rule("c in")])
+    assert [wanted.text for wanted in rules.out] == ["a/#", "a/b"]
+    assert not rules.out_needs_identifiers
+    assert rules.outward("a/b", []) == (rules.all[0], 0)
+
+
+def test_which_condition_was_true_is_told_by_the_subscription() -> None:
+    rules = Rules([parse_rule('a/# out 1 "" one/ where x > 1'), parse_rule('a/b out 2 "" two/')])
     one, two = rules.out
-    assert (one.text, two.text) == ("a/#", "a/b")
+    assert rules.out_needs_identifiers
     assert rules.outward("a/b", [two.identifier, one.identifier]) == (one.rule, 0)
     assert rules.outward("a/b", [two.identifier]) == (two.rule, 1)
 
 
 def test_a_message_that_waited_since_before_the_rules_changed_goes_by_the_rule_of_now() -> None:
-    before = Rules([parse_rule("x/#"), parse_rule("a/#")])
-    now = Rules([parse_rule("a/#"), parse_rule("x/#")])
+    before = Rules([parse_rule("x/# where x > 1"), parse_rule("a/#")])
+    now = Rules([parse_rule("a/#"), parse_rule("x/# where x > 1")])
     assert now.outward("a/b", [before.out[1].identifier]) == (now.all[0], 0), "identifiers name subscriptions"
     assert now.outward("a/b", [12]) == (now.all[0], 0), "its subscription is gone, but another rule wants it"
     assert now.outward("b", [12]) is None
@@ -73,6 +80,8 @@ def test_a_copy_by_a_later_subscription_is_told_from_the_message() -> None:
     rules = Rules([parse_rule('a/# in 1 "" r/'), parse_rule('a/b in 1 "" r/')])
     first, second = rules.inward("r/a/b")
     assert [heard.number for heard in (first, second)] == [0, 1]
+    assert rules.into_needs_identifiers
+    assert not Rules([parse_rule("a/# in"), parse_rule("b/# in")]).into_needs_identifiers
     assert rules.is_copy(first, [second.identifier])
     assert not rules.is_copy(first, [first.identifier, second.identifier])
     assert not rules.is_copy(first, []), "nobody says"

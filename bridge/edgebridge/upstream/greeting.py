@@ -52,7 +52,9 @@ def subscribe_remote(rules: Rules, granted: Granted, taken: set[int]) -> Iterato
     for wanted in rules.into:
         while packet_id in taken:
             packet_id -= 1
-        properties: Properties = {Property.SUBSCRIPTION_IDENTIFIER: [wanted.identifier]} if granted.identifies else {}
+        properties: Properties = {}
+        if granted.identifies and rules.into_needs_identifiers:
+            properties = {Property.SUBSCRIPTION_IDENTIFIER: [wanted.identifier]}
         handling = SEND_IF_NEW if granted.session_present else SEND_ALWAYS
         option = SubscriptionOption(wanted.text, min(wanted.rule.qos, granted.maximum_qos), True, True, handling)
         yield wanted, Subscribe(packet_id, [option], properties)
@@ -63,7 +65,10 @@ def subscribe_local(rules: Rules, handling: int) -> Iterator[tuple[Wanted, Subsc
     """The same at our own front end, with *handling* of what is retained there."""
     for packet_id, wanted in zip(range(HIGHEST_IDENTIFIER, 0, -1), rules.out, strict=False):
         option = SubscriptionOption(wanted.text, wanted.rule.qos, True, True, handling)
-        yield wanted, Subscribe(packet_id, [option], {Property.SUBSCRIPTION_IDENTIFIER: [wanted.identifier]})
+        properties: Properties = {}
+        if rules.out_needs_identifiers:
+            properties = {Property.SUBSCRIPTION_IDENTIFIER: [wanted.identifier]}
+        yield wanted, Subscribe(packet_id, [option], properties)
 
 
 def unsubscribe_local(rules: Rules, subscribed: Sequence[str]) -> Unsubscribe | None:

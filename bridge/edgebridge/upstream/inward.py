@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from edgebridge.upstream.ends import Ends
+from edgebridge.upstream.express import Pass, Passes
 from edgebridge.upstream.loopguard import LoopGuard
+from edgebridge.upstream.outward import ACKNOWLEDGED
 from edgebridge.upstream.rules import Heard, Rules
 from edgebridge.upstream.tally import Cause, Tally
 from edgebridge.wire.packets import Ack, PubAck, PubComp, Publish, PubRec, PubRel
@@ -24,6 +26,9 @@ from edgebroker.topics import parse_topic_name
 if TYPE_CHECKING:
     from edgebroker.filters import Extractor, Filter
 
+HEAD_BYTES: Final = 2
+"""Of a packet, beside its body: more of large ones."""
+NO_PROPERTIES: Final = b"\0"
 _FOR_GOOD: Final = frozenset(
     {ReasonCode.NOT_AUTHORIZED, ReasonCode.TOPIC_NAME_INVALID, ReasonCode.PAYLOAD_FORMAT_INVALID}
 )
@@ -45,11 +50,13 @@ class Inward:
         self._forgetting: set[int] = set()
         self._waiting: deque[Publish] = deque()  # of a remote whose window is larger than ours
         self._filters: dict[str, tuple[Filter, Extractor]] = {}
+        self._passes = Passes(False, True)
         self.full = ""
         """Why our front end takes nothing more at the moment; then this connection is to end, and to come back."""
 
     def restart(self) -> None:
         """Another connection begins at both ends."""
+        self._passes = Passes(self._ends.granted.dialect.has_properties, True)
         self._own.clear()
         self._open.clear()
         self._waiting.clear()
@@ -64,6 +71,27 @@ class Inward:
         self._forgetting.update(packet_ids)
         for packet_id in packet_ids:
             self._ends.tell_local(PubRel(packet_id))
+
+    def express(self, first: int, body: bytes) -> bool:
+        """Whether a PUBLISH of theirs could go the short way."""
+        parts = None if self._waiting or self._guard.awaits_echoes else self._passes.read(first, body)
+        way = None if parts is None else self._passes.find(parts.topic)
+        if parts is None or way is None:
+            return False
+        if parts.packet_id:
+            if len(self._open) >= self._window:
+                return False
+            self._open.add(int.from_bytes(parts.packet_id, "big"))
+        self._ends.local.append(self._passes.write(first, parts, way))
+        self._tally.carried(way.rule, len(body) + HEAD_BYTES)
+        return True
+
+    def acknowledged(self, body: bytes) -> None:
+        """PUBACK of our front end, without a reason: the most frequent answer of all."""
+        self._open.discard(int.from_bytes(body, "big"))
+        self._ends.remote.append(ACKNOWLEDGED + body)
+        if self._waiting:
+            self._go_on()
 
     def publish(self, publish: Publish, now: Instant) -> None:
         """A message of theirs."""
@@ -115,11 +143,14 @@ class Inward:
         except TopicInvalid:
             self._finish(publish, Cause.TOPIC)
             return
+        if not publish.properties and not any(one.rule.where for one in self._rules.inward(publish.topic)):
+            way = Pass(topic.encode(), heard.number, heard.rule.retain, NO_PROPERTIES)
+            self._passes.remember(publish.topic.encode(), way)
         properties = publish.properties
         properties.pop(Property.SUBSCRIPTION_IDENTIFIER, None)
         retain = publish.retain and heard.rule.retain
         on = Publish(topic, publish.payload, publish.qos, retain, publish.dup, publish.packet_id, properties)
-        self._tally.carried(heard.number, len(publish.payload) + len(topic))
+        self._tally.carried(heard.number, len(publish.payload) + len(topic) + HEAD_BYTES)
         if publish.qos and (len(self._open) >= self._window or self._waiting):
             self._waiting.append(on)
         else:

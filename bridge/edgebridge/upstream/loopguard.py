@@ -60,6 +60,19 @@ class LoopGuard:
             self._expect(publish, now)
         return True
 
+    def stamp(self, topic: str) -> Properties | None:
+        """What every message of ours without properties gets that leaves under *topic*; None: each is looked at."""
+        granted = self._granted
+        assert granted is not None
+        if granted.dialect.has_properties:
+            return {Property.USER_PROPERTY: [(ORIGIN, f"{self._identity} 1")]}
+        return None if not granted.dialect.is_bridge and self._rules.inward(topic) else {}
+
+    @property
+    def awaits_echoes(self) -> bool:
+        """Whether messages that enter must be looked at one by one."""
+        return bool(self._echoes)
+
     def enters(self, publish: Publish, now: Instant) -> bool:
         """Whether a message of the remote may come in here."""
         origin, hops = _origin_of(publish.properties)

@@ -10,10 +10,12 @@ from __future__ import annotations
 from typing import Final
 
 from edgebridge.upstream.ends import Ends
+from edgebridge.upstream.express import Pass, Passes
 from edgebridge.upstream.loopguard import LoopGuard
+from edgebridge.upstream.rule import Rule
 from edgebridge.upstream.rules import Rules
 from edgebridge.upstream.tally import Cause, Tally
-from edgebridge.wire.encode import encode_packet
+from edgebridge.wire.encode import encode_packet, encode_properties
 from edgebridge.wire.packets import Ack, PubAck, PubComp, Publish, PubRec, PubRel
 from edgebridge.wire.properties import Properties, Property, subscription_identifiers
 from edgebridge.wire.reasons import FAILURE, ReasonCode
@@ -21,6 +23,8 @@ from edgebroker.errors import TopicInvalid
 from edgebroker.instants import Instant
 from edgebroker.topics import parse_topic_name
 
+ACKNOWLEDGED: Final = b"\x40\x02"
+"""A PUBACK without a reason, up to its packet identifier."""
 _FAILED: Final = {
     Cause.TOO_LARGE: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
     Cause.TOPIC: ReasonCode.TOPIC_NAME_INVALID,
@@ -40,12 +44,38 @@ class Outward:
         self._lowered: set[int] = set()  # QoS 2 that the remote got at QoS 1
         self.open: set[int] = set()
         """Packet identifiers that the remote has not settled yet."""
+        self._passes = Passes(True, False)
 
     def restart(self) -> None:
         """Another connection begins at both ends."""
+        self._passes = Passes(True, self._ends.granted.dialect.has_properties)
         self._own.clear()
         self._lowered.clear()
         self.open.clear()
+
+    def express(self, first: int, body: bytes) -> bool:
+        """Whether a PUBLISH of ours could go the short way."""
+        parts = self._passes.read(first, body)
+        way = None if parts is None else self._passes.find(parts.topic)
+        if parts is None or way is None:
+            return False
+        data, most = self._passes.write(first, parts, way), self._ends.granted.packet_bytes_max
+        if most and len(data) > most:
+            return False
+        self._ends.remote.append(data)
+        self._tally.carried(way.rule, len(data))
+        if parts.packet_id:
+            self.open.add(int.from_bytes(parts.packet_id, "big"))
+        return True
+
+    def acknowledged(self, body: bytes) -> None:
+        """PUBACK of the remote, without a reason: the most frequent answer of all."""
+        packet_id = int.from_bytes(body, "big")
+        if packet_id in self._lowered:
+            self.answered(PubAck(packet_id))
+        else:
+            self.open.discard(packet_id)
+            self._ends.local.append(ACKNOWLEDGED + body)
 
     def publish(self, publish: Publish, now: Instant) -> None:
         """A message of ours."""
@@ -60,6 +90,8 @@ class Outward:
             self._finish(publish, Cause.TOPIC)
             return
         granted = self._ends.granted
+        if not publish.properties and granted.maximum_qos == 2:
+            self._note(publish.topic, topic, rule, number)
         properties: Properties = {}
         if granted.dialect.has_properties:
             properties = publish.properties
@@ -82,6 +114,15 @@ class Outward:
                 self._lowered.add(publish.packet_id)
         elif publish.qos:  # it knows QoS 0 alone: with the bytes it has the message, as far as anybody will ever know
             self._answer(publish, ReasonCode.SUCCESS)
+
+    def _note(self, local: str, remote: str, rule: Rule, number: int) -> None:
+        """Let the next messages of the topic go the short way, if they may."""
+        stamp = self._guard.stamp(remote)
+        if stamp is not None:
+            granted = self._ends.granted
+            properties = encode_properties(stamp) if granted.dialect.has_properties else b""
+            way = Pass(remote.encode(), number, rule.retain and granted.retains, properties)
+            self._passes.remember(local.encode(), way)
 
     def released(self, pubrel: PubRel) -> None:
         """Our front end will not send the message again."""

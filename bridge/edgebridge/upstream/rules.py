@@ -44,6 +44,13 @@ class Rules:
         """What our front end is asked for; conditions are tested by it."""
         self._out_topics = [(wanted, TopicFilter.parse(wanted.rule.local_filter)) for wanted in self.out]
         self._out_of = {wanted.identifier: wanted for wanted in self.out}
+        self.out_needs_identifiers = any(wanted.rule.where for wanted in self.out)
+        """Whether the topic alone does not tell by which rule a message of ours goes."""
+        topics = [TopicFilter.parse(rule.remote_filter) for rule in self.all if rule.is_in]
+        self.into_needs_identifiers = any(
+            one.overlaps(other) for number, one in enumerate(topics) for other in topics[:number]
+        )
+        """Whether a broker might send a message once for each of two subscriptions."""
         self.into: tuple[Wanted, ...] = ()
         """What the remote is asked for."""
         self.listen(understands_filters=False)
@@ -71,10 +78,10 @@ class Rules:
     def outward(self, topic: str, identifiers: Sequence[int]) -> tuple[Rule, int] | None:
         """The rule, and its number, of a message of ours. None: no rule is left that wants it."""
         found = [self._out_of[one] for one in identifiers if one in self._out_of]
-        if found:
+        if found and self.out_needs_identifiers:
             first = min(found, key=lambda wanted: wanted.number)
             return first.rule, first.number
-        for wanted, topics in self._out_topics:  # it waited in the session since before the rules were changed
+        for wanted, topics in self._out_topics:  # also if it waited since before the rules were changed
             if topics.matches(topic):
                 return wanted.rule, wanted.number
         return None

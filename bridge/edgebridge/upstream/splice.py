@@ -39,6 +39,10 @@ from edgebroker.limits import MIB
 
 ANSWER: Final[Duration] = 30 * SECOND
 """How long the remote may take for CONNACK."""
+PUBLISH: Final = 3
+"""The packet type, the upper half of the first byte."""
+PUBACK: Final = 0x40
+"""Its first byte."""
 DIAL: Final[Duration] = 120 * SECOND
 """How long to dial in vain; who dials knows more, and sooner."""
 _CONNECTED: Final = (State.GREETING, State.OPEN)
@@ -158,7 +162,13 @@ class Splice:
         self._remote.feed(chunk)
         try:
             while (frame := self._remote.next_frame()) is not None:
-                self._on_remote(decode_packet(*frame, self._ends.granted.dialect), now)
+                first, body = frame
+                if first >> 4 == PUBLISH and self.state is State.OPEN and self._inward.express(first, body):
+                    continue
+                if first == PUBACK and len(body) == 2 and self.state is State.OPEN:
+                    self._outward.acknowledged(body)
+                    continue
+                self._on_remote(decode_packet(first, body, self._ends.granted.dialect), now)
                 if self.state not in _CONNECTED:
                     break
         except ProtocolError as error:
@@ -279,7 +289,14 @@ class Splice:
             return
         self._local.feed(chunk)
         while (frame := self._local.next_frame()) is not None:
-            self._on_local(decode_packet(*frame, V5), now)
+            first, body = frame
+            if self.state is State.OPEN:
+                if first >> 4 == PUBLISH and self._outward.express(first, body):
+                    continue
+                if first == PUBACK and len(body) == 2:
+                    self._inward.acknowledged(body)
+                    continue
+            self._on_local(decode_packet(first, body, V5), now)
             if not self.has_local_end:
                 break
         if self._inward.full and self.state is State.OPEN:

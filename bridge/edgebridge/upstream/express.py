@@ -1,0 +1,91 @@
+"""The way of ordinary messages: from bytes to bytes, where nothing but the topic changes.
+
+Of most messages that cross a bridge all else stays: they have no properties, and their topic was seen before. For those
+a `Pass` says what to write in place of the topic, and the packet is not taken apart. What is unusual goes the long way
+through `decode_packet`, which is the reference.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from edgebridge.wire.head import publish_head
+
+PASSES_MAX: Final = 4_096
+"""Topics that are remembered, 300 bytes each; then the memory starts anew."""
+RETAIN: Final = 0x01
+DUP: Final = 0x08
+
+
+class Pass(NamedTuple):
+    """What becomes of the messages of one topic."""
+
+    topic: bytes
+    """What it is called at the other end."""
+    rule: int
+    retains: bool
+    properties: bytes
+    """With their length in front, as the other end gets them; empty where its version has none."""
+
+
+class Parts(NamedTuple):
+    """A PUBLISH without properties, taken apart as far as it must be."""
+
+    topic: bytes
+    packet_id: bytes
+    """Two bytes, or none at QoS 0."""
+    payload: bytes
+
+
+class Passes:
+    """By topic. `has_properties` says how the packets that come look, `gives_properties` those that leave."""
+
+    def __init__(self, has_properties: bool, gives_properties: bool) -> None:
+        self._has_properties = has_properties
+        self._gives_properties = gives_properties
+        self._known: dict[bytes, Pass] = {}
+
+    def read(self, first: int, body: bytes) -> Parts | None:
+        """The parts of a PUBLISH; None: it goes the long way."""
+        length = len(body)
+        if length < 2 or first & 0x06 == 0x06:
+            return None
+        end = at = 2 + (body[0] << 8 | body[1])
+        if first & 0x06:
+            at += 2
+            if body[end:at] == b"\0\0":
+                return None
+        elif first & DUP:
+            return None
+        if self._has_properties:
+            if at >= length or body[at]:
+                return None
+            return Parts(body[2:end], body[end:at], body[at + 1 :])
+        return Parts(body[2:end], body[end:at], body[at:]) if at <= length else None
+
+    def find(self, topic: bytes) -> Pass | None:
+        """What was remembered of *topic*."""
+        return self._known.get(topic)
+
+    def remember(self, topic: bytes, found: Pass) -> None:
+        """From now on messages of *topic* go the short way."""
+        if len(self._known) >= PASSES_MAX:
+            self._known.clear()
+        self._known[topic] = found
+
+    def forget(self) -> None:
+        """Other rules hold, or another remote is there."""
+        self._known.clear()
+
+    def write(self, first: int, parts: Parts, way: Pass) -> bytes:
+        """The packet for the other end: the same QoS, the same packet identifier, the same payload."""
+        head = publish_head(
+            way.topic,
+            first >> 1 & 3,
+            way.retains and bool(first & RETAIN),
+            bool(first & DUP),
+            way.properties,
+            len(parts.payload),
+            self._gives_properties,
+        )
+        return head + parts.packet_id + way.properties + parts.payload
