@@ -24,6 +24,7 @@ from edgebroker.records import Cause
 from edgebroker.world.accessfiles import load_access
 from edgebroker.world.doors.listener import Listener
 from edgebroker.world.doors.listeners import Listeners
+from edgebroker.world.identity import identity_of
 from edgebroker.world.oldbridges import end_old_bridges, has_bridges
 from edgebroker.world.operatorlog import Level, OperatorLog
 from edgebroker.world.process import Process
@@ -93,6 +94,7 @@ class Gateway:
         )
         self.frontend.send_elsewhere(settings.redirect.redirect)
         self.frontend.sys_topics.facts = self._facts
+        self.frontend.connecting.identify = lambda: identity_of(settings.node.name, self._folder)
         self._heap_max = 0
         self._membership: Membership | None = None
         if settings.overlay.topology is not None:

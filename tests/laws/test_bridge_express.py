@@ -31,6 +31,12 @@ PROPERTIES: st.SearchStrategy[Properties] = st.sampled_from(
 )
 
 
+TERMS = {
+    dialect: Terms("x", "up", [parse_rule(rule) for rule in RULES], dialect, identity="here", remote="there:1883")
+    for dialect in (V5, V311)
+}
+
+
 class Nothing:
     """A front end that remembers nothing."""
 
@@ -50,7 +56,7 @@ class Nothing:
 def spliced(dialect: Dialect, granted: Properties) -> Splice:
     """A bridge that is open at both ends, and has said what it says first."""
     splice = Splice(
-        Terms("x", "up", [parse_rule(rule) for rule in RULES[:5]] + [parse_rule(RULES[5])], dialect),
+        TERMS[dialect],
         Nothing(),
         lambda: 0,
     )

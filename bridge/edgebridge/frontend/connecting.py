@@ -29,8 +29,9 @@ from edgebridge.session.verdict import WRONG, Verdict
 from edgebridge.wire.dialect import Dialect, answering_dialect
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.errors import ProtocolError
+from edgebridge.wire.origin import BRIDGE_PROPERTY
 from edgebridge.wire.packets import ConnAck, Connect, Disconnect
-from edgebridge.wire.properties import Properties, Property, number
+from edgebridge.wire.properties import Properties, Property, number, user_properties
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import SECOND, Instant
 from edgebroker.limits import OUT_ALIASES_MAX
@@ -76,6 +77,8 @@ class Connecting:
         self.sessions: dict[ClientId, Session] = {}
         self.queued = Allowance(terms.queued_messages_max, terms.queued_bytes_max)
         """What waits in all queues together."""
+        self.identify: Callable[[], str] | None = None
+        """Which gateway this is, for bridges that ask."""
         self.notes = Notes()
         self.attendance = Attendance()
 
@@ -163,7 +166,12 @@ class Connecting:
         if connection.is_v5:
             is_kept = self._keeping.journal is not None and (session.number or not session.expiry_s)
             promised = durability if is_kept else MEMORY
-            properties[Property.USER_PROPERTY] = [FILTER_FEATURE, ("durability", str(promised))]
+            told = [FILTER_FEATURE, ("durability", str(promised))]
+            if self.identify is not None and any(
+                name == BRIDGE_PROPERTY for name, _ in user_properties(connect.properties)
+            ):
+                told.append((BRIDGE_PROPERTY, self.identify()))
+            properties[Property.USER_PROPERTY] = told
         session.connection = connection
         self.attendance.came()
         connection.session = session

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from edgebridge.upstream.rules import Rules, Wanted
-from edgebridge.upstream.terms import BRIDGE_PROPERTY, Granted, Terms
+from edgebridge.upstream.terms import Granted, Terms
 from edgebridge.wire.dialect import V5, Dialect
+from edgebridge.wire.origin import BRIDGE_PROPERTY
 from edgebridge.wire.packets import Connect, Publish, Subscribe, SubscriptionOption, Unsubscribe, Will
 from edgebridge.wire.properties import Properties, Property
 

@@ -16,6 +16,7 @@ from edgebridge.upstream.loopguard import LoopGuard
 from edgebridge.upstream.outward import ACKNOWLEDGED
 from edgebridge.upstream.rules import Heard, Rules
 from edgebridge.upstream.tally import Cause, Tally
+from edgebridge.wire.encode import encode_properties
 from edgebridge.wire.packets import Ack, PubAck, PubComp, Publish, PubRec, PubRel
 from edgebridge.wire.properties import Property, subscription_identifiers, text, user_properties
 from edgebridge.wire.reasons import FAILURE, ReasonCode
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 HEAD_BYTES: Final = 2
 """Of a packet, beside its body: more of large ones."""
-NO_PROPERTIES: Final = b"\0"
 _FOR_GOOD: Final = frozenset(
     {ReasonCode.NOT_AUTHORIZED, ReasonCode.TOPIC_NAME_INVALID, ReasonCode.PAYLOAD_FORMAT_INVALID}
 )
@@ -101,10 +101,12 @@ class Inward:
             self._finish(publish, Cause.FILTERED if candidates else Cause.NO_RULE)
         elif self._rules.is_copy(heard, subscription_identifiers(publish.properties)):
             self._finish(publish, Cause.OVERLAP)
-        elif not self._guard.enters(publish, now):
-            self._finish(publish, Cause.LOOP)
         else:
-            self._carry(publish, heard)
+            is_plain = not publish.properties and not any(one.rule.where for one in candidates)
+            if self._guard.enters(publish, now):
+                self._carry(publish, heard, is_plain)
+            else:
+                self._finish(publish, Cause.LOOP)
 
     def released(self, pubrel: PubRel) -> None:
         """The remote will not send the message again."""
@@ -137,14 +139,15 @@ class Inward:
             self.full = text(ack.properties, Property.REASON_STRING, reason.name.lower().replace("_", " "))
         self._go_on()
 
-    def _carry(self, publish: Publish, heard: Heard) -> None:
+    def _carry(self, publish: Publish, heard: Heard, is_plain: bool) -> None:
+        """Hand it on. *is_plain*: the next messages of its topic may go the short way."""
         try:
             topic = parse_topic_name(heard.rule.inward(publish.topic))
         except TopicInvalid:
             self._finish(publish, Cause.TOPIC)
             return
-        if not publish.properties and not any(one.rule.where for one in self._rules.inward(publish.topic)):
-            way = Pass(topic.encode(), heard.number, heard.rule.retain, NO_PROPERTIES)
+        if is_plain:
+            way = Pass(topic.encode(), heard.number, heard.rule.retain, encode_properties(self._guard.stamp_in()))
             self._passes.remember(publish.topic.encode(), way)
         properties = publish.properties
         properties.pop(Property.SUBSCRIPTION_IDENTIFIER, None)

@@ -1,12 +1,12 @@
 """Messages that would go round and round: recognised by where they come from, or by an echo of what was sent.
 
-Towards version 5 remotes every message carries the user property `edgebroker-origin: GATEWAY HOPS`: the gateway that
-first handed it to a bridge, and how many bridges it has crossed. It does not come in again where it began, nor leave to
-where it began, and dies after HOPS_MAX bridges whatever else goes wrong. Both ends are asked not to give a bridge back
-what it brought (`no local`).
+Every message that crosses a bridge, in whichever direction, carries its origin from then on (`edgebridge.wire.origin`):
+the gateway that had it first, or the foreign broker. It does not come in again where it began, nor leave to where it
+began, and dies after HOPS_MAX bridges whatever else goes wrong. Both ends are asked not to give a bridge back what it
+brought (`no local`).
 
-Version 3.1.1 has neither. Mosquitto takes the private bit of CONNECT for `no local`; with any other remote, what is
-sent under a topic that comes back is remembered, as a digest, until it has come back.
+Version 3.1.1 carries no properties. Mosquitto takes the private bit of CONNECT for `no local`; with any other remote,
+what is sent under a topic that comes back is remembered, as a digest, until it has come back.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections import OrderedDict
 from typing import Final
 
 from edgebridge.upstream.rules import Rules
-from edgebridge.upstream.terms import Granted
+from edgebridge.upstream.terms import Granted, Terms
+from edgebridge.wire.origin import ORIGIN_PROPERTY, Origin
 from edgebridge.wire.packets import Publish
 from edgebridge.wire.properties import Properties, Property, user_properties
 from edgebroker.instants import SECOND, Duration, Instant
 
-ORIGIN: Final = "edgebroker-origin"
 HOPS_MAX: Final = 16
 """Bridges in a row: longer chains than anybody builds, and 16 laps at most of a loop that nobody recognises."""
 ECHO: Final[Duration] = 60 * SECOND
@@ -30,10 +30,12 @@ ECHOES_MAX: Final = 8_192
 
 
 class LoopGuard:
-    """Of one bridge. `identity` is that of this gateway, the same in all its bridges."""
+    """Of one bridge."""
 
-    def __init__(self, identity: str, rules: Rules) -> None:
-        self._identity = identity
+    def __init__(self, terms: Terms, rules: Rules) -> None:
+        self._here = terms.identity
+        self._alias = terms.remote
+        self._tells = terms.tells_origin
         self._rules = rules
         self._granted: Granted | None = None
         self._echoes: OrderedDict[int, tuple[Instant, int]] = OrderedDict()
@@ -49,36 +51,56 @@ class LoopGuard:
         """
         granted = self._granted
         assert granted is not None
-        origin, hops = _origin_of(carried)
-        if hops >= HOPS_MAX or (origin and origin == granted.identity):
+        origin = Origin.of(carried)
+        if origin.hops >= HOPS_MAX or (origin.gateway and origin.gateway in (granted.identity, self._alias)):
             return False
         if granted.dialect.has_properties:
-            others = [pair for pair in user_properties(publish.properties) if pair[0] != ORIGIN]
-            stamp = ORIGIN, f"{origin or self._identity} {hops + 1}"
-            publish.properties[Property.USER_PROPERTY] = [*others, stamp]
+            self._tell(publish, origin, self._here)
         elif not granted.dialect.is_bridge and self._rules.inward(publish.topic):
             self._expect(publish, now)
         return True
 
-    def stamp(self, topic: str) -> Properties | None:
+    def enters(self, publish: Publish, now: Instant) -> bool:
+        """Whether a message of the remote may come in here. It gets its origin then."""
+        origin = Origin.of(publish.properties)
+        if origin.hops >= HOPS_MAX or (origin.gateway and origin.gateway == self._here):
+            return False
+        if self._echoes and not publish.dup and self._is_echo(_digest(publish), now):
+            return False
+        self._tell(publish, origin, self._there)
+        return True
+
+    def stamp_out(self, topic: str) -> Properties | None:
         """What every message of ours without properties gets that leaves under *topic*; None: each is looked at."""
         granted = self._granted
         assert granted is not None
         if granted.dialect.has_properties:
-            return {Property.USER_PROPERTY: [(ORIGIN, f"{self._identity} 1")]}
+            return self._stamp(self._here)
         return None if not granted.dialect.is_bridge and self._rules.inward(topic) else {}
+
+    def stamp_in(self) -> Properties:
+        """What every message of theirs without properties gets."""
+        return self._stamp(self._there)
 
     @property
     def awaits_echoes(self) -> bool:
         """Whether messages that enter must be looked at one by one."""
         return bool(self._echoes)
 
-    def enters(self, publish: Publish, now: Instant) -> bool:
-        """Whether a message of the remote may come in here."""
-        origin, hops = _origin_of(publish.properties)
-        if hops >= HOPS_MAX or (origin and origin == self._identity):
-            return False
-        return not (self._echoes and not publish.dup and self._is_echo(_digest(publish), now))
+    @property
+    def _there(self) -> str:
+        return (self._granted.identity if self._granted is not None else "") or self._alias
+
+    def _stamp(self, gateway: str) -> Properties:
+        return {Property.USER_PROPERTY: [Origin(gateway, 1).pair()]} if self._tells and gateway else {}
+
+    def _tell(self, publish: Publish, origin: Origin, gateway: str) -> None:
+        """Let *publish* carry its origin, which is *gateway* if it has none yet."""
+        if not self._tells or not (origin.gateway or gateway):
+            return
+        others = [pair for pair in user_properties(publish.properties) if pair[0] != ORIGIN_PROPERTY]
+        told = Origin(origin.gateway or gateway, origin.hops + 1)
+        publish.properties[Property.USER_PROPERTY] = [*others, told.pair()]
 
     def _expect(self, publish: Publish, now: Instant) -> None:
         digest = _digest(publish)
@@ -97,16 +119,6 @@ class LoopGuard:
         elif times:
             del self._echoes[digest]
         return times > 0 and at >= now - ECHO
-
-
-def _origin_of(properties: Properties) -> tuple[str, int]:
-    """(gateway, bridges crossed); ("", 0) of a message that has not crossed any, or that says nonsense."""
-    for name, value in user_properties(properties):
-        if name == ORIGIN:
-            origin, _, hops = value.rpartition(" ")
-            if origin and hops.isascii() and hops.isdigit() and len(hops) < 4:
-                return origin, int(hops)
-    return "", 0
 
 
 def _digest(publish: Publish) -> int:

@@ -117,7 +117,7 @@ class Outward:
 
     def _note(self, local: str, remote: str, rule: Rule, number: int) -> None:
         """Let the next messages of the topic go the short way, if they may."""
-        stamp = self._guard.stamp(remote)
+        stamp = self._guard.stamp_out(remote)
         if stamp is not None:
             granted = self._ends.granted
             properties = encode_properties(stamp) if granted.dialect.has_properties else b""

@@ -16,23 +16,13 @@ from edgebridge.upstream.rules import Rules
 from edgebridge.upstream.state import NEXT, Order, State
 from edgebridge.upstream.tally import Cause, Tally
 from edgebridge.upstream.terms import Granted, Memory, Terms
+from edgebridge.upstream.words import in_words
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5, V311, V311_BRIDGE, Dialect
 from edgebridge.wire.encode import PING_REQ
 from edgebridge.wire.errors import ProtocolError
 from edgebridge.wire.framing import Framer
-from edgebridge.wire.packets import (
-    ConnAck,
-    Disconnect,
-    Packet,
-    PubAck,
-    PubComp,
-    Publish,
-    PubRec,
-    PubRel,
-    SubAck,
-)
-from edgebridge.wire.properties import Properties, Property, text
+from edgebridge.wire.packets import ConnAck, Disconnect, Packet, PubAck, PubComp, Publish, PubRec, PubRel, SubAck
 from edgebridge.wire.reasons import FAILURE, ReasonCode
 from edgebroker.instants import SECOND, Duration, Instant
 from edgebroker.limits import MIB
@@ -71,7 +61,7 @@ class Splice:
         self._memory = memory
         self._ends = Ends()
         self._rules = Rules(terms.rules)
-        self._guard = LoopGuard(terms.identity, self._rules)
+        self._guard = LoopGuard(terms, self._rules)
         self._outward = Outward(self._ends, self._rules, self._guard, self.out)
         self._inward = Inward(self._ends, self._rules, self._guard, self.into, terms.receive_maximum)
         self._heartbeat = Heartbeat()
@@ -191,7 +181,7 @@ class Splice:
             case SubAck():
                 self._subscribed(packet)
             case Disconnect():
-                why = _words(packet.reason, packet.properties)
+                why = in_words(packet.reason, packet.properties)
                 self._end(State.WAITING, f"the remote said good-bye: {why}", now)
 
     def _greeted(self, connack: ConnAck, now: Instant) -> None:
@@ -199,7 +189,7 @@ class Splice:
             if connack.reason == ReasonCode.UNSUPPORTED_PROTOCOL_VERSION and not self._is_plain:
                 self._dial_plain(now)
             else:
-                why = _words(connack.reason, connack.properties)
+                why = in_words(connack.reason, connack.properties)
                 self._end(State.WAITING, f"the remote refuses us: {why}", now)
             return
         granted = Granted.of(connack, self._dialect, self.terms.keep_alive_s)
@@ -239,7 +229,7 @@ class Splice:
             self._rules.refused(identifier)
             for wanted in self._rules.into:
                 if wanted.identifier == identifier:
-                    self.refusals[wanted.number] = f"the remote: {_words(ReasonCode(reason), suback.properties)}"
+                    self.refusals[wanted.number] = f"the remote: {in_words(ReasonCode(reason), suback.properties)}"
 
     def _dial_plain(self, now: Instant) -> None:
         """The remote does not know what bridges say first: once more, as any client, and at once."""
@@ -321,15 +311,15 @@ class Splice:
             case SubAck():
                 self._subscribed_here(packet)
             case ConnAck(reason=reason) if reason >= FAILURE:
-                self._left_alone(f"our own gateway refuses us: {_words(reason, packet.properties)}", now)
+                self._left_alone(f"our own gateway refuses us: {in_words(reason, packet.properties)}", now)
             case Disconnect():
-                self._left_alone(f"our own gateway said good-bye: {_words(packet.reason, packet.properties)}", now)
+                self._left_alone(f"our own gateway said good-bye: {in_words(packet.reason, packet.properties)}", now)
 
     def _subscribed_here(self, suback: SubAck) -> None:
         rule = self._asked_local.pop(suback.packet_id, None)
         reason = suback.reasons[0]
         if rule is not None and reason >= FAILURE:
-            self.refusals[rule] = f"our own gateway: {_words(ReasonCode(reason), suback.properties)}"
+            self.refusals[rule] = f"our own gateway: {in_words(ReasonCode(reason), suback.properties)}"
         if not self._asked_local and self.state is not State.OPEN:
             self._close_local()
 
@@ -400,9 +390,3 @@ class Splice:
         assert state in NEXT[self.state], f"{self.state} cannot become {state}"
         self.state = state
         self.since = now
-
-
-def _words(reason: ReasonCode, properties: Properties) -> str:
-    """A reason code, as people read it."""
-    said = text(properties, Property.REASON_STRING)
-    return f"{reason.name.lower().replace('_', ' ')} (0x{reason:02X})" + (f": {said[:200]}" if said else "")

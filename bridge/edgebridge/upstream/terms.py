@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from edgebridge.upstream.rule import Rule
 from edgebridge.wire.dialect import V5, Dialect
+from edgebridge.wire.origin import BRIDGE_PROPERTY
 from edgebridge.wire.packets import ConnAck
 from edgebridge.wire.properties import Property, number, user_properties
 from edgebroker.dataclasses import dataclass
@@ -16,8 +17,6 @@ from edgebroker.limits import PACKET_BYTES_MAX, RECEIVE_MAXIMUM
 LOCAL_PREFIX: Final = "$bridge/"
 """With its name behind it, the client that a bridge is to our own front end."""
 U16_MAX: Final = 65_535
-BRIDGE_PROPERTY: Final = "edgebroker-bridge"
-"""User property of CONNECT, by which a gateway says who dials, and of CONNACK, by which one says who answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +44,10 @@ class Terms:
     """Where the remote is told whether the bridge is there, retained: "1" or "0"; empty: nowhere."""
     identity: str = ""
     """Of this gateway, the same in every run."""
+    remote: str = ""
+    """What to call the remote if it does not say who it is: the same for all bridges to it."""
+    tells_origin: bool = True
+    """Whether messages carry where they come from."""
 
     @property
     def local_client_id(self) -> str:

@@ -14,8 +14,8 @@ from edgebroker.errors import EdgebrokerError
 from edgebroker.instants import SECOND
 from edgebroker.world.bridging.added import load_added, save_added
 from edgebroker.world.bridging.bridge import Bridge
-from edgebroker.world.bridging.identity import identity_of
 from edgebroker.world.bridging.road import Road, road_of
+from edgebroker.world.identity import identity_of
 from edgebroker.world.operatorlog import OperatorLog
 from edgebroker.world.privatefile import FileRefused, read_private
 from edgebroker.world.reactor import Reactor
@@ -166,6 +166,8 @@ class Bridging:
             retry_max=settings.retry_s_max * SECOND,
             notification_topic=settings.notification_topic or "",
             identity=self.identity,
+            remote=settings.addresses[0],
+            tells_origin=settings.origin,
         )
 
 

@@ -104,6 +104,7 @@ class BridgeSettings:
     tls_certificate: Path | None = key(None, File(), LIVE)
     tls_key: Path | None = key(None, File(), LIVE)
     tls_server_name: str | None = key(None, Text(r"[^\s/]{1,253}", "a host name or an IP address"), LIVE)
+    origin: bool = key(True, Switch(), LIVE)
     notification_topic: str | None = key(None, Text(r"[^+#\0]{1,1024}", "a topic without wildcards"), LIVE)
 
     @property
