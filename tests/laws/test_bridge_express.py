@@ -12,9 +12,11 @@ from edgebridge.upstream.rule import parse_rule
 from edgebridge.upstream.splice import Splice
 from edgebridge.upstream.state import Order
 from edgebridge.upstream.terms import Terms
+from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5, V311, Dialect
 from edgebridge.wire.encode import encode_packet
-from edgebridge.wire.packets import ConnAck, Packet, PubAck, Publish
+from edgebridge.wire.framing import Framer
+from edgebridge.wire.packets import ConnAck, Connect, Disconnect, Packet, PubAck, Publish
 from edgebridge.wire.properties import Properties, Property
 
 RULES = (
@@ -113,3 +115,25 @@ def test_both_ways_say_the_same(dialect: Dialect, granted: Properties, said: lis
         assert results[0] == results[1]
     for first, second in ((short.out, long.out), (short.into, long.into)):
         assert (first.messages, first.by_rule, first.dropped) == (second.messages, second.by_rule, second.dropped)
+
+
+def test_what_comes_in_one_piece_with_connack_waits_for_the_other_end() -> None:
+    """A remote that kept our session sends what waited there at once."""
+    splice = Splice(TERMS[V5], Nothing(), lambda: 0)
+    splice.start(0)
+    splice.take_orders()
+    splice.opened(0)
+    splice.take_local()
+    splice.fire(0)
+    splice.dialled(0)
+    messages = [Publish("b/1", b"%d" % number, 2, packet_id=number) for number in (1, 2, 3)]
+    splice.heard(b"".join(encode_packet(packet, V5) for packet in (ConnAck(True), *messages)), 0)
+    orders = [order for order in splice.take_orders() if order != Order.DIAL]
+    assert orders == [Order.CLOSE, Order.OPEN], "the end that was opened for its subscriptions, and the next"
+    assert splice.take_local() == [encode_packet(Disconnect(), V5)]
+    splice.opened(0)
+    framer = Framer(1 << 20)
+    framer.feed(b"".join(splice.take_local()))
+    packets = [decode_packet(*frame, V5) for frame in iter(framer.next_frame, None)]
+    assert isinstance(packets[0], Connect)
+    assert [packet.payload for packet in packets if isinstance(packet, Publish)] == [b"1", b"2", b"3"]

@@ -29,10 +29,8 @@ from edgebroker.limits import MIB
 
 ANSWER: Final[Duration] = 30 * SECOND
 """How long the remote may take for CONNACK."""
-PUBLISH: Final = 3
-"""The packet type, the upper half of the first byte."""
-PUBACK: Final = 0x40
-"""Its first byte."""
+PUBLISH: Final = 3  # the packet type, the upper half of the first byte
+PUBACK: Final = 0x40  # the first byte
 DIAL: Final[Duration] = 120 * SECOND
 """How long to dial in vain; who dials knows more, and sooner."""
 _CONNECTED: Final = (State.GREETING, State.OPEN)
@@ -72,6 +70,7 @@ class Splice:
         self._local = Framer(PACKET_BYTES_MAX)
         self.has_local_end = False
         """Whether there is an end towards our own front end."""
+        self._awaits_end = False  # what the remote says has to wait for it
         self._may_be_private = terms.try_private and terms.dialect is V311
         self._is_plain = not self._may_be_private
         self._asked: dict[int, int] = {}  # packet identifier of a SUBSCRIBE to the remote -> subscription identifier
@@ -129,6 +128,7 @@ class Splice:
 
     def dialled(self, now: Instant) -> None:
         """There is a connection to the remote."""
+        self._awaits_end = False
         self._remote = Framer(PACKET_BYTES_MAX)
         self._ends.remote.clear()
         dialect = self._dialect
@@ -150,8 +150,12 @@ class Splice:
             return
         self._heartbeat.heard(now)
         self._remote.feed(chunk)
+        self._read(now)
+
+    def _read(self, now: Instant) -> None:
+        """Packets of the remote, as far as there is an end for them."""
         try:
-            while (frame := self._remote.next_frame()) is not None:
+            while not self._awaits_end and (frame := self._remote.next_frame()) is not None:
                 first, body = frame
                 if first >> 4 == PUBLISH and self.state is State.OPEN and self._inward.express(first, body):
                     continue
@@ -220,6 +224,7 @@ class Splice:
         for wanted, subscribe in greeting.subscribe_remote(self._rules, granted, set()):
             self._asked[subscribe.packet_id] = wanted.identifier
             self._ends.tell_remote(subscribe)
+        self._awaits_end = True
         self._orders.append(Order.OPEN)
 
     def _subscribed(self, suback: SubAck) -> None:
@@ -272,6 +277,9 @@ class Splice:
             self._ends.tell_local(subscribe)
         if (unsubscribe := greeting.unsubscribe_local(self._rules, subscribed)) is not None:
             self._ends.tell_local(unsubscribe)
+        if is_open:
+            self._awaits_end = False
+            self._read(now)  # what came in one piece with CONNACK
 
     def told(self, chunk: bytes, now: Instant) -> None:
         """Bytes of our own front end."""
@@ -341,7 +349,7 @@ class Splice:
             self._ends.tell_local(Disconnect())
         self._orders.append(Order.CLOSE)
 
-    # -- time ---------------------------------------------------------------------------------------------------
+    # -- time, and ends ---------------------------------------------------------------------------------------
 
     def fire(self, now: Instant) -> None:
         """Do what is due."""
@@ -360,8 +368,6 @@ class Splice:
                 self._end(State.WAITING, f"no connection within {DIAL // SECOND} s", now)
             elif self.state is State.GREETING:
                 self._end(State.WAITING, f"no CONNACK within {ANSWER // SECOND} s", now)
-
-    # -- ends of connections ------------------------------------------------------------------------------------
 
     def _give_up(self, reason: str, code: ReasonCode, now: Instant) -> None:
         """End a connection that goes on otherwise, saying why if the remote can hear it."""
