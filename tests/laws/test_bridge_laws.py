@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable
+from random import Random
 
 import pytest
 
@@ -13,6 +15,7 @@ from edgebridge.wire.dialect import V5, V311, Dialect
 
 from .bridging.world import World
 
+KILLS = int(os.environ.get("EDGEBROKER_BRIDGE_KILLS", "40"))
 RULES = ("out/# out 2", "in/# in 2", "both/# both 2")
 OUT = [("out/a", b"1", 1), ("out/a", b"2", 2), ("both/a", b"3", 2)]
 IN = [("in/a", b"4", 1), ("in/a", b"5", 2), ("both/b", b"6", 2)]
@@ -76,6 +79,20 @@ def test_all_arrives_once_if_nothing_fails(dialect: Dialect) -> None:
     assert not complaints(world)
     assert world.steps > 40
     assert Counter(world.read(world.here)).most_common(1)[0][1] == 1
+
+
+def test_many_faults_at_any_steps(seed: int) -> None:
+    """EDGEBROKER_BRIDGE_KILLS=1000 makes it 1,000 runs with up to six faults each."""
+    for number in range(seed, seed + KILLS):
+        chance = Random(number)
+        plan = {chance.randrange(1, 160): chance.choice(list(FAULTS)) for _ in range(chance.randint(2, 6))}
+        world = play(chance.choice([V5, V311]), lambda world, step, plan=plan: strike(world, step, plan))
+        assert not complaints(world), f"seed {number}: {plan}: {complaints(world)}"
+
+
+def strike(world: World, step: int, plan: dict[int, str]) -> None:
+    if step in plan:
+        FAULTS[plan[step]](world)
 
 
 @pytest.mark.slow

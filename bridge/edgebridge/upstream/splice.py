@@ -73,6 +73,7 @@ class Splice:
         self._awaits_end = False  # what the remote says has to wait for it
         self._may_be_private = terms.try_private and terms.dialect is V311
         self._is_plain = not self._may_be_private
+        self._ungreeted = 0  # connections that ended before CONNACK, one after the other
         self._asked: dict[int, int] = {}  # packet identifier of a SUBSCRIBE to the remote -> subscription identifier
         self._asked_local: dict[int, int] = {}  # the same at our front end -> rule
         # A session of ours that begins anew numbers its messages anew: the remote would take them for old ones.
@@ -140,7 +141,8 @@ class Splice:
     def lost(self, reason: str, now: Instant) -> None:
         """There is no connection to the remote any more, or none came about."""
         if self.state is State.GREETING and self._may_be_private:
-            self._is_plain = not self._is_plain  # it may be that which it cannot bear
+            self._ungreeted += 1  # twice may mean that it cannot bear what bridges say first; once, anything
+            self._is_plain = self._ungreeted % 2 == 0
         if self.state in (State.DIALLING, State.GREETING, State.OPEN):
             self._end(State.WAITING, reason, now, is_connected=False)
 
@@ -207,7 +209,7 @@ class Splice:
                 self._dial_again(now)
                 return
         self._ends.granted = granted
-        self.connects += 1
+        self.connects, self._ungreeted = self.connects + 1, 0
         self.reason = ""
         self._enter(State.OPEN, now)
         self._heartbeat.begin(granted.keep_alive_s, now)
