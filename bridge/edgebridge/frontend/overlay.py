@@ -213,7 +213,7 @@ class Overlay:
     def _plan(self) -> None:
         dues = [one.due() for one in (*self.links, *self.streams)]
         windows = None if self.windows is None else self.windows.due
-        dues += self.peers.timers.next_due(), self.remembering.due(self._now), windows
+        dues += self.peers.timers.next_due(), self.remembering.due, windows
         due = min([due for due in dues if due is not None], default=NEVER)
         due = max(due, self._now + 1)  # what waits in the world's queues comes first
         if due != self._planned and due < NEVER:

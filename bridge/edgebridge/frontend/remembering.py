@@ -57,6 +57,8 @@ class Remembering:
         self._retained = retained
         self._replaying = replaying
         self._stamps: dict[str, Header] = {}
+        self.due: Instant | None = None
+        """When to go on with answers to peers."""
         self._questions: deque[_Question] = deque()
         self._asking: dict[int, tuple[Subscription, SubscriptionRequest, bool]] = {}
         self._peers: Peers | None = None
@@ -161,14 +163,13 @@ class Remembering:
             self._questions.append(_Question(request, interest, self._retained.walk(interest.topic_filter)))
             self.go_on(now)
 
-    def due(self, now: Instant) -> Instant | None:
-        """When to go on."""
-        return now + PACE if self._questions else None
-
     def go_on(self, now: Instant) -> None:
-        """Answer some more."""
-        if not self._questions:
-            return
+        """Answer some more, and say when to go on."""
+        if self._questions:
+            self._answer_some(now)
+        self.due = now + PACE if self._questions else None
+
+    def _answer_some(self, now: Instant) -> None:
         question = self._questions[0]
         for _ in range(ANSWERED_AT_ONCE):
             try:
