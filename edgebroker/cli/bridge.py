@@ -10,9 +10,11 @@ from typing import Any, Final
 
 import click
 
+from edgebroker.cli import Refused
 from edgebroker.cli.figures import count, octets
 from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
 from edgebroker.cli.inquiry import Inquiree, ask, inquiree, order, token_file_option
+from edgebroker.world.tomlvalue import toml_value
 
 HEADING: Final = ("BRIDGE", "STATE", "REMOTE", "OUT", "IN", "WAITING", "BYTES", "DROPPED")
 
@@ -58,7 +60,7 @@ def status(name: str, http: HttpAddress | None, config: Path | None, token_file:
     row = next((row for row in rows if row["name"] == name), None)
     if row is None:
         there_are = ", ".join(row["name"] for row in rows) or "none at all"
-        raise click.ClickException(f"there is no bridge {name!r}; there are {there_are}")
+        raise Refused(f"there is no bridge {name!r}; there are {there_are}")
     click.echo(json.dumps(row) if as_json else "\n".join(described(row)))
     sys.exit(0 if row["state"] in ("open", "paused") else 1)
 
@@ -80,7 +82,7 @@ def add(
     as_json: bool,
 ) -> None:
     """Add a bridge to ADDRESS, which is HOST:PORT. It is there after a restart too."""
-    lines = [f"name = {json.dumps(name)}", f"addresses = {json.dumps([address])}", f"topic = {json.dumps(topics)}"]
+    lines = [f"name = {toml_value(name)}", f"addresses = {toml_value([address])}", f"topic = {toml_value(topics)}"]
     lines += [_line(value) for value in values]
     whom = inquiree(http, config, token_file)
     _done(whom, as_json, f"{name} is added", do="add", settings="[[bridge]]\n" + "\n".join(lines))
@@ -91,7 +93,7 @@ def _line(value: str) -> str:
     key, equals, text = value.partition("=")
     if not equals:
         raise click.UsageError(f"--set {value!r} is not KEY=VALUE")
-    return f"{key} = {text if text in ('true', 'false') or text.isdigit() else json.dumps(text)}"
+    return f"{key} = {text if text in ('true', 'false') or text.isdigit() else toml_value(text)}"
 
 
 @command.command("pause")

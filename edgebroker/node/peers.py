@@ -124,6 +124,7 @@ class Peers:
         self.timers.set("grace", now + GRACE)
         for peer in self.gateway.peers():
             self.timers.set(("away", peer), now + MEETING)
+            self.timers.set(("lease", peer), now + self._ways.lease_s * SECOND)
 
     def resume(self, held: Iterable[tuple[Forward, bool]]) -> list[Effect]:
         """An earlier run held these events, each with whether it entered the cluster here: nobody waits any more."""

@@ -65,6 +65,7 @@ class Region:
         self._reached: dict[str, None] = {}  # hosts with one, and those for whom we speak as a deputy
         self.deputies: dict[int, str] = {}
         """Other cluster -> who speaks for it as long as our mate there cannot."""
+        self._replaced: set[int] = set()  # clusters of whom somebody else than the mate was asked last
         self.advertisements = Advertisements(numbers, gateway.cluster, civ_of(self.mates), lease_s, wants_answers)
         self.answers = Answers(gateway.cluster, boot, wants)
         self.waiting = Waiting()
@@ -122,10 +123,11 @@ class Region:
             if mate == peer:
                 self._up[mate] = cluster
                 deputy = self.deputies.pop(cluster, None)
-                if deputy is None:
+                if cluster not in self._replaced:
                     sends += self._tell(mate, digest_of(Told.ADVERTISEMENTS, epoch, self.told()))
                     continue
-                if deputy != mate and len(self.advertisements):
+                self._replaced.discard(cluster)
+                if deputy is not None and deputy != mate and len(self.advertisements):
                     sends += self._tell(deputy, Unadvertise(advs_of(self.advertisements)))
                 sends += self._ask(cluster, mate, epoch)
         return [*sends, *(send for bits in self.answers.unheld(peer) for send in self._tell(peer, bits))]
@@ -146,6 +148,7 @@ class Region:
             nearest = reach.nearest(cluster)
             if nearest is not None:
                 self.deputies[cluster] = nearest
+                self._replaced.add(cluster)
                 sends += self._ask(cluster, nearest, epoch)
         return sends
 

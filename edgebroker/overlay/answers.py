@@ -7,6 +7,7 @@ costs copies only, so it is cleared a second later: somebody may come back.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from edgebroker.dataclasses import dataclass
@@ -134,10 +135,24 @@ class Answers:
         self._last += 1
         is_set = covering != NOTHING
         bits = ClusterBits(tuple(advs), self._cluster, self._last, is_set, covering if is_set else None)
+        self._drop_unheld(host, set(advs))  # what was said of them before does not matter any more
         self._unheld.setdefault(host, []).append(bits)
         return bits
 
+    def _drop_unheld(self, host: str, advs: set[int]) -> None:
+        """Nothing said of *advs* has to be held: otherwise it would pile up for a host that is away."""
+        left = []
+        for bits in self._unheld.get(host, ()):
+            others = tuple(adv for adv in bits.advs if adv not in advs)
+            if others:
+                left.append(bits if len(others) == len(bits.advs) else replace(bits, advs=others))
+        if left:
+            self._unheld[host] = left
+        else:
+            self._unheld.pop(host, None)
+
     def _forget(self, host: str, adv: int) -> None:
+        self._drop_unheld(host, {adv})
         record = self._records.get(host, {}).pop(adv, None)
         if record is not None:
             self._index.discard(record.advertise.topic_filter, record)

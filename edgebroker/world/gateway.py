@@ -301,7 +301,8 @@ class Gateway:
         from edgebroker.world.bridging.control import control
 
         self.bridging = self.bridging or self._bridging(self._settings)
-        return control(self.bridging, target)
+        has_token = self._http is not None and self._http.access is not None
+        return control(self.bridging, target, has_token)
 
     @property
     def _folder(self) -> Path | None:

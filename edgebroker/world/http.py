@@ -175,6 +175,8 @@ class Visit(asyncio.Protocol):
             answer = plain(HTTPStatus.UNAUTHORIZED, "this door wants a token: Authorization: Bearer TOKEN")
         elif (control := self._control(request)) is None:
             answer = await self._server.pages(_target_of(request))
+        elif self._server.access is None and not self._server.is_local:
+            answer = plain(HTTPStatus.FORBIDDEN, "what changes something wants a token here: set http.token_file")
         elif not _header(request, CONTROL.lower().encode()):
             answer = plain(HTTPStatus.FORBIDDEN, f"whoever wants something done sends the header {CONTROL}: 1")
         else:

@@ -43,7 +43,10 @@ class Loop(asyncio.SelectorEventLoop):
 
 def run(what: Coroutine[Any, Any, T]) -> T:
     """Run *what* on a loop of its own: this one where it can be, else the system's usual one."""
-    with asyncio.Runner(loop_factory=Loop if hasattr(select, "epoll") else None) as runner:
+    is_own = hasattr(select, "epoll")
+    if not is_own:
+        speak_tls()  # the system's loop does not do it by itself
+    with asyncio.Runner(loop_factory=Loop if is_own else None) as runner:
         return runner.run(what)
 
 

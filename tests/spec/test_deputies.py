@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from edgebroker.instants import MINUTE, SECOND
 from edgebroker.interest import Interest
 from edgebroker.node.ways import Ways
@@ -155,3 +157,33 @@ def test_who_is_met_is_not_forgotten_because_of_what_went_around() -> None:
     made.perform("b.1", mate.received("a.1", late, made.now))
     made.pass_time(2 * MINUTE)
     assert len(mate.region.answers.of("b.0")) == 1
+
+
+@pytest.mark.parametrize("first", ["a.0", "b.0"])
+@pytest.mark.parametrize("is_restarted", [True, False])
+def test_who_is_back_after_its_deputy_was_lost_too_says_all_anew(first: str, is_restarted: bool) -> None:
+    made = federation("a-b", clusters=2)
+    if is_restarted:  # then what the deputy says has greater numbers than what the mate said
+        made.restart("b.1")
+        made.settle()
+    made.publish("a.0", "P", "n/x")
+    made.settle()
+    for one, other in (("a.0", "a.1"), ("b.0", "b.1")):
+        made.cut(one, other)
+        made.settle()
+        made.pass_time(FOUND)
+    for one, other in sorted((("a.0", "a.1"), ("b.0", "b.1")), key=lambda pair: pair[0] != first):
+        made.connect(one, other)
+        made.settle()
+    made.pass_time(MINUTE)
+    made.sent.clear()
+    made.publish("a.0", "P", "n/x")
+    made.settle()
+    assert events(made) == [], "nobody wants it"
+    made.subscribe("a.1", 1, "n/#")
+    made.settle()
+    made.handed.clear()
+    made.publish("a.0", "P", "n/x")
+    made.settle()
+    made.pass_time(HOLD)
+    assert came(made) == ["a.1"]

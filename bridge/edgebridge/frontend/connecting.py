@@ -132,7 +132,8 @@ class Connecting:
                 client_id = ClientId(self._new_client_id())
             properties[Property.ASSIGNED_CLIENT_IDENTIFIER] = client_id
         known = self.sessions.get(client_id)
-        is_foreign = known is not None and known.user not in ("", verdict.user)
+        is_known_user = connection.entrance.verdict is not None  # who needs not be asked is the same under any user
+        is_foreign = known is not None and not is_known_user and known.user not in ("", verdict.user)
         if known is not None and known.connection is not None:
             if is_foreign:  # knowing a client identifier is no reason to push its client out
                 why = "another user is connected with this client identifier"

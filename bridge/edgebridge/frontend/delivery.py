@@ -43,8 +43,10 @@ class Delivery:
     def deliver_promised(self, publication: Publication, copies: tuple[Copy, ...], now: Instant) -> None:
         """As `deliver`, of what another gateway has acknowledged: it waits where its publisher would be refused."""
         self._is_promised = True
-        self.deliver(publication, copies, now)
-        self._is_promised = False
+        try:
+            self.deliver(publication, copies, now)
+        finally:
+            self._is_promised = False
 
     def deliver_retained(self, publication: Publication, copy: Copy, now: Instant) -> None:
         """Send or queue the one copy of a retained message to a new subscriber."""

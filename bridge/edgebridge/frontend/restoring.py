@@ -189,8 +189,17 @@ class Restoring:
             publication = self._retained.find(topic)
             if publication is not None and not topic.startswith(SYSTEM_TOPICS):
                 yield retained_record(publication, self._keeping.clock)
-        if self.overlay is not None:
-            yield from self.overlay.records()
+        yield from self._overlay_records()
+
+    def _overlay_records(self) -> Iterator[bytes]:
+        """What the overlay has to say; of another one that takes its place meanwhile, all from the start."""
+        overlay = None
+        while overlay is not self.overlay:
+            overlay = self.overlay
+            for record in () if overlay is None else overlay.records():
+                if overlay is not self.overlay:
+                    break
+                yield record
 
     def _copy(self, session: Session, entry: Entry, begun: int) -> bytes:
         """A copy; the first of its message says the message too."""

@@ -16,17 +16,21 @@ from edgebridge.upstream.loopguard import LoopGuard
 from edgebridge.upstream.outward import ACKNOWLEDGED
 from edgebridge.upstream.rules import Heard, Rules
 from edgebridge.upstream.tally import Cause, Tally
+from edgebridge.upstream.terms import U16_MAX
 from edgebridge.wire.encode import encode_properties
 from edgebridge.wire.packets import Ack, PubAck, PubComp, Publish, PubRec, PubRel
 from edgebridge.wire.properties import Property, subscription_identifiers, text, user_properties
 from edgebridge.wire.reasons import FAILURE, ReasonCode
 from edgebroker.errors import TopicInvalid
 from edgebroker.instants import Instant
+from edgebroker.limits import MIB
 from edgebroker.topics import parse_topic_name
 
 if TYPE_CHECKING:
     from edgebroker.filters import Extractor, Filter
 
+WAITING_BYTES_MAX: Final = 16 * MIB
+"""Of payload that waits for room in our window: version 3.1.1 cannot tell the remote how much that is."""
 HEAD_BYTES: Final = 2
 """Of a packet, beside its body: more of large ones."""
 _FOR_GOOD: Final = frozenset(
@@ -49,6 +53,7 @@ class Inward:
         self._open: set[int] = set()
         self._forgetting: set[int] = set()
         self._waiting: deque[Publish] = deque()  # of a remote whose window is larger than ours
+        self._waiting_bytes = 0
         self._filters: dict[str, tuple[Filter, Extractor]] = {}
         self._passes = Passes(False, True)
         self.full = ""
@@ -60,6 +65,7 @@ class Inward:
         self._own.clear()
         self._open.clear()
         self._waiting.clear()
+        self._waiting_bytes = 0
         self._forgetting.clear()
         self.full = ""
 
@@ -156,6 +162,9 @@ class Inward:
         self._tally.carried(heard.number, len(publish.payload) + len(topic) + HEAD_BYTES)
         if publish.qos and (len(self._open) >= self._window or self._waiting):
             self._waiting.append(on)
+            self._waiting_bytes += len(on.payload)
+            if len(self._waiting) > U16_MAX or self._waiting_bytes > WAITING_BYTES_MAX:
+                self.full = "the remote sends more than it may before it is answered"
         else:
             self._hand_in(on)
 
@@ -166,7 +175,9 @@ class Inward:
 
     def _go_on(self) -> None:
         while self._waiting and len(self._open) < self._window:
-            self._hand_in(self._waiting.popleft())
+            on = self._waiting.popleft()
+            self._waiting_bytes -= len(on.payload)
+            self._hand_in(on)
 
     def _holds(self, where: str, publish: Publish) -> bool:
         """Whether the condition is true of the message, under the topic that the remote calls it by."""

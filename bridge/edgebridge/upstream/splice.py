@@ -34,7 +34,7 @@ PUBACK: Final = 0x40  # the first byte
 DIAL: Final[Duration] = 120 * SECOND
 """How long to dial in vain; who dials knows more, and sooner."""
 _CONNECTED: Final = (State.GREETING, State.OPEN)
-PACKET_BYTES_MAX: Final = 256 * MIB  # what the standard allows; 3.1.1 remotes cannot be told of less
+PACKET_BYTES_MAX: Final = 256 * MIB  # what the standard allows, and our own front end may say
 
 
 class Splice:
@@ -66,7 +66,7 @@ class Splice:
         self._backoff = Backoff(terms.retry_max, chance)
         self._orders: list[Order] = []
         self._due: Instant | None = None
-        self._remote = Framer(PACKET_BYTES_MAX)
+        self._remote = Framer(terms.packet_bytes_max)
         self._local = Framer(PACKET_BYTES_MAX)
         self.has_local_end = False
         """Whether there is an end towards our own front end."""
@@ -130,7 +130,7 @@ class Splice:
     def dialled(self, now: Instant) -> None:
         """There is a connection to the remote."""
         self._awaits_end = False
-        self._remote = Framer(PACKET_BYTES_MAX)
+        self._remote = Framer(self.terms.packet_bytes_max)
         self._ends.remote.clear()
         dialect = self._dialect
         self._ends.granted = Granted(dialect)
@@ -161,7 +161,7 @@ class Splice:
                 first, body = frame
                 if first >> 4 == PUBLISH and self.state is State.OPEN and self._inward.express(first, body):
                     continue
-                if first == PUBACK and len(body) == 2 and self.state is State.OPEN:
+                if first == PUBACK and len(body) == 2 and any(body) and self.state is State.OPEN:
                     self._outward.acknowledged(body)
                     continue
                 self._on_remote(decode_packet(first, body, self._ends.granted.dialect), now)

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from edgebridge.upstream.rule import Rule
 from edgebridge.wire.dialect import V5, Dialect
-from edgebridge.wire.origin import BRIDGE_PROPERTY
+from edgebridge.wire.origin import BRIDGE_PROPERTY, GATEWAY_CHARS_MAX
 from edgebridge.wire.packets import ConnAck
 from edgebridge.wire.properties import Property, number, user_properties
 from edgebroker.dataclasses import dataclass
@@ -110,5 +110,5 @@ class Granted:
             number(said, Property.SERVER_KEEP_ALIVE, keep_alive_s),
             user.get("filter") == "1",
             dialect.has_properties and bool(number(said, Property.SUBSCRIPTION_IDENTIFIER_AVAILABLE, 1)),
-            user.get(BRIDGE_PROPERTY, ""),
+            user.get(BRIDGE_PROPERTY, "")[:GATEWAY_CHARS_MAX],
         )

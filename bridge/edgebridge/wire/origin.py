@@ -12,7 +12,13 @@ from edgebridge.wire.properties import Properties, user_properties
 
 BRIDGE_PROPERTY: Final = "edgebroker-bridge"
 ORIGIN_PROPERTY: Final = "edgebroker-origin"
+GATEWAY_CHARS_MAX: Final = 200
+"""Of a name in these properties: room for a host name and an identity."""
 _HOPS_CHARS_MAX: Final = 3  # nothing crosses a thousand bridges
+
+
+def _are_hops(said: str) -> bool:
+    return said.isascii() and said.isdigit() and len(said) <= _HOPS_CHARS_MAX
 
 
 class Origin(NamedTuple):
@@ -27,7 +33,7 @@ class Origin(NamedTuple):
         for name, value in user_properties(properties):
             if name == ORIGIN_PROPERTY:
                 gateway, _, hops = value.rpartition(" ")
-                if gateway and hops.isascii() and hops.isdigit() and len(hops) <= _HOPS_CHARS_MAX:
+                if 0 < len(gateway) <= GATEWAY_CHARS_MAX and _are_hops(hops):
                     return cls(gateway, int(hops))
         return cls()
 

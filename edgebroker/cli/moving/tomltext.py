@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from edgebroker.world.tomlvalue import toml_value
+
 from .conffile import Line
-from .draft import BridgeDraft, Draft, Entry, Value
+from .draft import BridgeDraft, Draft, Entry
 
 _COLUMN: Final = 40
 
@@ -31,7 +32,7 @@ def toml_text(draft: Draft, source: Path) -> str:
 
 def _table(keys: Mapping[str, Entry]) -> Iterator[str]:
     for key, entry in keys.items():
-        yield _assignment(f"{key} = {_toml(entry.value)}", entry.source)
+        yield _assignment(f"{key} = {toml_value(entry.value)}", entry.source)
 
 
 def _bridge(bridge: BridgeDraft) -> Iterator[str]:
@@ -46,18 +47,12 @@ def _bridge(bridge: BridgeDraft) -> Iterator[str]:
         yield ""
         yield _assignment("[[bridge.topic]]", rule.source)
         for key, value in rule.keys.items():
-            yield f"{key} = {_toml(value)}"
+            yield f"{key} = {toml_value(value)}"
 
 
 def _assignment(text: str, source: Line | str) -> str:
     said = f"{source.place}: {source}" if isinstance(source, Line) else source
     return f"{text:<{_COLUMN}}  # {_printable(said)}"
-
-
-def _toml(value: Value) -> str:
-    """A value as TOML has it: JSON's strings, numbers, booleans and lists are TOML's."""
-    written = json.dumps(value, ensure_ascii=False)
-    return written.replace("\x7f", "\\u007f")
 
 
 def _printable(text: str) -> str:

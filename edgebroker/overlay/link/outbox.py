@@ -367,8 +367,10 @@ class Outbox:
 
     def records(self) -> Iterable[bytes]:
         """All that the journal has to know, said again. Meanwhile others may be appended and settled."""
-        if self._asked:
-            yield reserved_record(self.peer, self._asked)
+        given = max(lane.next_number for lane in self.lanes.values()) - 1
+        asked = self._asked if self._storage is not None else max(self._asked, given)
+        if asked:
+            yield reserved_record(self.peer, asked)
         for service, lane in self.lanes.items():
             entries = (*lane.unacked, *lane.waiting)
             numbered = [entry for entry in entries if entry.number and event_of(entry.message)]

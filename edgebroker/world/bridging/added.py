@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from edgebroker.world.oldbridges import ADDED
 from edgebroker.world.privatefile import replace_private
 from edgebroker.world.settings import SECTIONS, Settings
 from edgebroker.world.settings.bridge import BridgeSettings
+from edgebroker.world.tomlvalue import toml_value
 
 HEAD = "# Written by the gateway: `edgebroker bridge add` and `edgebroker bridge remove` change it.\n"
 
@@ -34,4 +34,4 @@ def _lines(bridge: BridgeSettings) -> Iterator[str]:
     yield "[[bridge]]"
     for name, value in section.shown(bridge).items():
         if value is not None and getattr(bridge, name) != section.keys[name].default:
-            yield f"{name} = {json.dumps(value)}"  # of the values that JSON has, TOML writes these the same way
+            yield f"{name} = {toml_value(value)}"

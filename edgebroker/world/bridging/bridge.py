@@ -41,7 +41,7 @@ class Bridge:
         self.splice = Splice(terms, self.memory, chance)
         self._reactor = reactor
         self._notices = notices
-        self._road = road
+        self.road = road
         self._loop = asyncio.get_running_loop()
         self._line: Line | None = None
         self._dialling: asyncio.Task[None] | None = None
@@ -81,6 +81,11 @@ class Bridge:
         self._reactor.turn()
         return waiting
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether it dials nobody until it is resumed."""
+        return self.splice.state is State.PAUSED
+
     def pause(self, reason: str = "an operator wants it so") -> None:
         """Hang up. What is for the remote waits until `start`."""
         self.splice.pause(clock(), reason)
@@ -106,7 +111,8 @@ class Bridge:
 
     def came(self, line: Line) -> None:
         """The remote is there."""
-        if self._line not in (None, line):
+        if self.splice.state is not State.DIALLING or self._line not in (None, line):  # it came too late
+            line.transport.abort()
             return
         self._line = line
         self.splice.dialled(clock())
@@ -133,7 +139,7 @@ class Bridge:
 
     async def _dial(self) -> None:
         try:
-            await self._road.dial(self)
+            await self.road.dial(self)
         except NoAnswer as error:
             self._dialling = None
             self.splice.lost(str(error), clock())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,6 +14,7 @@ from edgebridge.upstream.terms import Terms
 from edgebridge.wire.dialect import V5, V311
 from edgebroker.errors import EdgebrokerError
 from edgebroker.instants import SECOND
+from edgebroker.overlay.address import Address
 from edgebroker.world.bridging.added import load_added, save_added
 from edgebroker.world.bridging.bridge import Bridge
 from edgebroker.world.bridging.road import Road, road_of
@@ -80,8 +83,7 @@ class Bridging:
         if settings.name in self.bridges:
             raise NameTaken(f"there is a bridge {settings.name} already; choose another name, or remove it first")
         plan = self._plan_of(settings)
-        self.added[settings.name] = settings
-        self._save()
+        self._keep({**self.added, settings.name: settings})
         self._add(plan)
         return self.bridges[settings.name]
 
@@ -93,20 +95,20 @@ class Bridging:
         self.find(name)
         if name not in self.added:
             raise NameTaken(f"the bridge {name} stands in the settings file; take it out there, and send SIGHUP")
-        del self.added[name]
-        self._save()
+        self._keep({other: one for other, one in self.added.items() if other != name})
         bridge = self.bridges.pop(name)
         bridge.pause("it is no more")
         return bridge.forget()
 
-    def _save(self) -> None:
+    def _keep(self, added: dict[str, BridgeSettings]) -> None:
+        """Let these be added, if that can be written."""
         if self.folder is not None:
-            save_added(self.folder, tuple(self.added.values()))
+            save_added(self.folder, tuple(added.values()))
+        self.added = added
 
     async def stop(self) -> None:
         """Hang up."""
-        for bridge in self.bridges.values():
-            await bridge.stop()
+        await asyncio.gather(*(bridge.stop() for bridge in self.bridges.values()))
 
     async def prepare(self, settings: Settings) -> Prepared:
         """Other bridges, or other terms for those that are. Raises SettingsRefused."""
@@ -120,16 +122,19 @@ class Bridging:
                 if present is None:
                     self._add(plan)
                 elif (present.settings, present.terms) != (plan.settings, plan.terms):
+                    was_paused = present.is_paused and not present.settings.paused
                     present.pause("its settings changed")
-                    self._add(plan)
+                    self._add(plan, was_paused)
                     yield f"bridge {name}: begins again with other terms"
+                else:
+                    present.road = plan.road  # its files may have changed: they hold when it is dialled again
 
         return Prepared(commit)
 
-    def _add(self, plan: Plan) -> None:
+    def _add(self, plan: Plan, stays_paused: bool = False) -> None:
         bridge = Bridge(plan.settings, plan.terms, self._reactor, self._notices, _chance, plan.road)
         self.bridges[plan.settings.name] = bridge
-        if plan.settings.paused:
+        if plan.settings.paused or stays_paused:
             bridge.keep()
         else:
             bridge.start()
@@ -166,9 +171,21 @@ class Bridging:
             retry_max=settings.retry_s_max * SECOND,
             notification_topic=settings.notification_topic or "",
             identity=self.identity,
-            remote=settings.addresses[0],
+            remote=self._name_of_remote(settings.addresses[0]),
             tells_origin=settings.origin,
         )
+
+    def _name_of_remote(self, address: str) -> str:
+        """What to call a remote that does not say who it is. Elsewhere a private address is another machine's."""
+        return address if is_global(Address.parse(address).host) else f"{address}@{self.identity}"
+
+
+def is_global(host: str) -> bool:
+    """Whether *host* means the same wherever it is said."""
+    try:
+        return ipaddress.ip_address(host).is_global
+    except ValueError:
+        return "." in host.strip(".") and not host.endswith((".local", ".lan", ".localdomain", ".internal"))
 
 
 def _chance() -> float:

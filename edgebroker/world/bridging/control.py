@@ -17,8 +17,12 @@ from edgebroker.world.settings import Problem, Settings, SettingsRefused
 FIELDS_MAX: Final = 8
 
 
-def control(bridging: Bridging, target: str) -> Answer:
-    """Do what *target* asks for; the answer says how the bridge is then, or why nothing was done."""
+def control(bridging: Bridging, target: str, has_token: bool) -> Answer:
+    """Do what *target* asks for; the answer says how the bridge is then, or why nothing was done.
+
+    *has_token*: whoever asks has shown one. Any user of this machine may ask without, and must not be able to send
+    another broker the first line of files that only the gateway can read.
+    """
     try:
         query = dict(parse_qsl(urlsplit(target).query, max_num_fields=FIELDS_MAX))
     except ValueError as error:
@@ -27,38 +31,43 @@ def control(bridging: Bridging, target: str) -> Answer:
     if act is None:
         return plain(HTTPStatus.BAD_REQUEST, f"do={query.get('do', '')!r} is not known; there are {', '.join(_ACTS)}")
     try:
-        return Answer(HTTPStatus.OK, "application/json", (json.dumps(act(bridging, query)) + "\n").encode())
+        return Answer(HTTPStatus.OK, "application/json", (json.dumps(act(bridging, query, has_token)) + "\n").encode())
     except SettingsInvalid as refused:
         return plain(HTTPStatus.BAD_REQUEST, str(refused))
     except EdgebrokerError as error:
         return plain(HTTPStatus.CONFLICT, str(error))
 
 
-def _add(bridging: Bridging, query: dict[str, str]) -> dict[str, Any]:
+def _add(bridging: Bridging, query: dict[str, str], has_token: bool) -> dict[str, Any]:
     """*settings* is the text of a [[bridge]]."""
-    settings = Settings.parse(query.get("settings", ""), "the bridge", bridging.folder or bridging.here)
+    folder = bridging.folder or bridging.here
+    settings = Settings.parse(query.get("settings", ""), "the bridge", folder)
     if len(settings.bridges) != 1:
         raise SettingsRefused([Problem("the bridge", 0, "", "is not one [[bridge]]", "send one at a time")])
+    file = settings.bridges[0].password_file
+    if file is not None and not has_token and not file.resolve().is_relative_to(folder.resolve()):
+        mend = f"put it into {folder}, or set http.token_file and show a token"
+        raise SettingsRefused([Problem("the bridge", 0, "bridge.password_file", f"{file} is elsewhere", mend)])
     return row(bridging.add(settings.bridges[0]), bridging)
 
 
-def _remove(bridging: Bridging, query: dict[str, str]) -> dict[str, Any]:
+def _remove(bridging: Bridging, query: dict[str, str], _: bool) -> dict[str, Any]:
     return {"name": query.get("name", ""), "dropped": bridging.remove(query.get("name", ""))}
 
 
-def _pause(bridging: Bridging, query: dict[str, str]) -> dict[str, Any]:
+def _pause(bridging: Bridging, query: dict[str, str], _: bool) -> dict[str, Any]:
     bridge = bridging.find(query.get("name", ""))
     bridge.pause()
     return row(bridge, bridging)
 
 
-def _resume(bridging: Bridging, query: dict[str, str]) -> dict[str, Any]:
+def _resume(bridging: Bridging, query: dict[str, str], _: bool) -> dict[str, Any]:
     bridge = bridging.find(query.get("name", ""))
     bridge.resume()
     return row(bridge, bridging)
 
 
-_ACTS: Final[dict[str, Callable[[Bridging, dict[str, str]], dict[str, Any]]]] = {
+_ACTS: Final[dict[str, Callable[[Bridging, dict[str, str], bool], dict[str, Any]]]] = {
     "add": _add,
     "remove": _remove,
     "pause": _pause,

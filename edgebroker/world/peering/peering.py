@@ -132,6 +132,9 @@ class Peering:
             if change.is_new_run:
                 self._go_over()
             yield from change.lines
+            wanted = set(self._wanted()) if change.lines and self._settings.port != 0 else set()
+            for address in sorted(map(str, wanted - set(self.addresses))):
+                yield f"topology: peers are awaited at {address} after a restart of this gateway"
 
         return Prepared(commit)
 
