@@ -21,7 +21,7 @@ MESSAGES: Final = frozenset(("NBIRTH", "NDEATH", "DBIRTH", "DDEATH", "NDATA", "D
 
 NODES_MAX: Final = 1_000  # edge nodes whose births are remembered; a plant has tens
 METRICS_MAX: Final = 20_000  # their metrics in all, 250 bytes each: 5 MiB. Then who was born first is forgotten
-NAME_CHARACTERS_MAX: Final = 256
+NAME_CHARACTERS_MAX: Final = 256  # of a metric; of a node and its device together
 FIELDS_MAX: Final = 8_192
 """Of one payload: a birth of a thousand metrics has 6,000. A field takes 0.5 to 1 us to read."""
 
@@ -109,11 +109,16 @@ class Births:
     def tree(self, topic: str, payload: bytes) -> Any:
         """As `sparkplug_tree`, and metrics by their alias where it is known. Births and deaths are noted."""
         levels = topic.split("/")
+        node, kind, device = f"{levels[1]}/{levels[3]}", levels[2], "/".join(levels[4:])
         try:
             metrics = metrics_of(payload)
         except PayloadBroken:
+            # Born or dead it is all the same: an alias no longer stands for what the birth before said.
+            if kind in ("NBIRTH", "NDEATH"):
+                self._forget(node)
+            elif kind in ("DBIRTH", "DDEATH"):
+                self._forget_device(node, device)
             return NOTHING
-        node, kind, device = f"{levels[1]}/{levels[3]}", levels[2], "/".join(levels[4:])
         if kind == "NBIRTH":
             self._forget(node)
         if kind in ("NBIRTH", "DBIRTH"):
@@ -123,7 +128,7 @@ class Births:
         if kind == "NDEATH":
             self._forget(node)
         elif kind == "DDEATH":
-            self._metrics -= len(born.pop(device, {}))
+            self._forget_device(node, device)
         return found
 
     @staticmethod
@@ -131,13 +136,18 @@ class Births:
         born: dict[str, dict[int | str, tuple[str, int]]], device: str, metrics: list[Metric]
     ) -> Iterator[tuple[str, Any]]:
         own = born.get(device, {})
+        whole: dict[int | str, tuple[str, int]] | None = None  # what the node's devices said; METRICS_MAX at most
         for metric in metrics:
             key: int | str | None = metric.name or metric.alias
             if key is None:
                 continue
             known = own.get(key)
             if known is None and not metric.name:  # an alias is one of the whole node (section 6.4.6)
-                known = next((said[key] for said in born.values() if key in said), None)
+                if whole is None:  # once for a message: it may have thousands of aliases, the node as many devices
+                    whole = {}
+                    for said in reversed(born.values()):  # who was born first has the last word
+                        whole.update(said)
+                known = whole.get(key)
             name, kind = known or (metric.name, 0)
             if name:
                 yield name, metric.of_type(kind)
@@ -151,12 +161,17 @@ class Births:
                 said[metric.alias] = (metric.name, metric.type)
             if metric.type in _SIGNED:
                 said[metric.name] = (metric.name, metric.type)
-        self._metrics -= len(self._nodes.get(node, {}).pop(device, {}))
+        self._forget_device(node, device)
+        if not said or len(node) + len(device) > NAME_CHARACTERS_MAX:
+            return  # METRICS_MAX does not bound devices without metrics, nor how long names are
         self._nodes.setdefault(node, {})[device] = said
         self._metrics += len(said)
         while self._metrics > METRICS_MAX or len(self._nodes) > NODES_MAX:
             self._forget(next(one for one in self._nodes if one != node or len(self._nodes) == 1))
             self.forgotten += 1
+
+    def _forget_device(self, node: str, device: str) -> None:
+        self._metrics -= len(self._nodes.get(node, {}).pop(device, {}))
 
     def _forget(self, node: str) -> None:
         self._metrics -= sum(map(len, self._nodes.pop(node, {}).values()))

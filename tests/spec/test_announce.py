@@ -59,6 +59,13 @@ def test_what_is_on_or_off_and_who_is_there() -> None:
     assert found["availability_topic"] == "truck/unit-07/status"
 
 
+def test_words_for_on_and_off_are_compared_in_lower_case() -> None:
+    values = {"door": {"kind": "binary_sensor", "on": "OPEN", "off": "Closed"}}
+    (found,) = said(DEVICE | {"values": values}).values()
+    assert found["value_template"] == "{{ value_json.door | lower }}"
+    assert (found["payload_on"], found["payload_off"]) == ("open", "closed")
+
+
 def test_a_gateway_shows_its_own_figures() -> None:
     found = said(gateway={"id": "gw", "sys": "gw/$SYS/broker"})
     assert len(found) == len(GATEWAY_VALUES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from edgebroker.filters import Extractor, Filter
 from edgebroker.filters.payloads import NOTHING
 from edgebroker.filters.sparkplug import (
     METRICS_MAX,
+    NAME_CHARACTERS_MAX,
     NODES_MAX,
     Births,
     PayloadBroken,
@@ -183,6 +185,52 @@ def test_what_is_remembered_is_bounded() -> None:
         many.tree(f"spBv1.0/plant/NBIRTH/edge-{number}", payload(*each))
     assert len(many) <= METRICS_MAX
     assert many.forgotten == 1
+
+
+def test_births_without_metrics_and_with_endless_names_are_not_remembered() -> None:
+    births = Births()
+    births.tree(NBIRTH, payload(metric("rpm", UINT32, 5, 9)))
+    before = sys.getsizeof(births._nodes["plant/edge"])
+    for number in range(200):
+        births.tree(f"{DBIRTH}-{number}", payload())
+        births.tree(f"{DBIRTH}-{number}-{'x' * NAME_CHARACTERS_MAX}", BIRTH)
+    assert len(births) == 1
+    assert sys.getsizeof(births._nodes["plant/edge"]) == before
+    births.tree(DBIRTH, BIRTH)
+    births.tree(DBIRTH, payload())
+    assert births.tree(DDATA, DATA) == {}, "born again it has no metrics"
+
+
+def test_no_device_is_asked_for_each_alias_of_a_message() -> None:
+    asked = 0
+
+    class Said(dict[int | str, tuple[str, int]]):
+        def __contains__(self, key: object) -> bool:
+            nonlocal asked
+            asked += 1
+            return super().__contains__(key)
+
+    births = Births()
+    births._nodes["plant/edge"] = {f"press-{number}": Said({number: (f"m{number}", UINT32)}) for number in range(20)}
+    births._nodes["plant/edge"]["late"] = Said({3: ("later", UINT32)})
+    many = payload(*(metric(alias=number, value=number) for number in range(3, 100)))
+    assert births.tree(NDATA, many) == {f"m{number}": number for number in range(3, 20)}
+    assert asked == 0
+
+
+@pytest.mark.parametrize("broken", [b"\x12", bytes(300_000)], ids=["broken", "too large"])
+@pytest.mark.parametrize(
+    ("topic", "node_stays"), [(NBIRTH, False), (NDEATH, False), (DBIRTH, True), (DDEATH, True), (DDATA, None)]
+)
+def test_births_and_deaths_that_cannot_be_read_leave_nothing_of_before(
+    topic: str, node_stays: bool | None, broken: bytes
+) -> None:
+    births = Births()
+    births.tree(NBIRTH, payload(metric("rpm", UINT32, 5, 9)))
+    births.tree(DBIRTH, BIRTH)
+    assert births.tree(topic, broken) is NOTHING
+    assert births.tree(DDATA, DATA) == ({"temp": 31.5, "Outputs/level": -7} if node_stays is None else {})
+    assert births.tree(NDATA, payload(metric(alias=9, value=6))) == ({} if node_stays is False else {"rpm": 6})
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,8 @@ def of_device(device: Mapping[str, Any], where: str) -> Iterator[tuple[str, str,
             if ours in value
         }
         if kind == "binary_sensor":
-            said |= {"payload_on": value.get("on", "true"), "payload_off": value.get("off", "false")}
+            # In lower case, as what the template makes of a value.
+            said |= {"payload_on": value.get("on", "true").lower(), "payload_off": value.get("off", "false").lower()}
         if "status" in device:
             said |= {
                 "availability_topic": device["status"],
