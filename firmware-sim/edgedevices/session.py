@@ -167,8 +167,8 @@ class Session:
         self.pump(now)
 
     def pump(self, now: Instant) -> None:
-        """Send what the window allows."""
-        while self.is_up and not self._wiping and self.waiting and len(self.unfinished) < self._window:
+        """Send what the window allows. QoS 0 has its place in it until the system has taken it."""
+        while self.is_up and not self._wiping and self.waiting and self._on_its_way < self._window:
             self._publish(self.waiting.popleft(), now)
 
     def take(self) -> bytes:
@@ -208,6 +208,10 @@ class Session:
         self._unwritten.clear()
         self.unfinished.clear()
         self.waiting.clear()
+
+    @property
+    def _on_its_way(self) -> int:
+        return len(self.unfinished) + len(self._unwritten)
 
     def _will(self) -> Will | None:
         if self.identity.status_topic is None:

@@ -10,6 +10,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from time import monotonic_ns
 from typing import Any, Final
 
@@ -65,7 +66,8 @@ class Sockets:
                     now = _now()
                     for key, events in ready:
                         self._on_ready(key.data, events, now)
-                    while (station := self._timers.take_next(now)) is not None:
+                    # Who is due again at once waits until the sockets and the signals had their turn.
+                    for station in list(iter(partial(self._timers.take_next, now), None)):
                         self._wake(station, now)  # type: ignore[arg-type]  # only stations are set
                     if now >= tick_at:
                         tick_at = now + TICK

@@ -366,7 +366,7 @@ def image_version(payload: bytes) -> int | None:
     try:
         said = json.loads(head)
         version, digest = said["version"], said["blake2b"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):  # the last: `[[[[...`
         return None
     whole = blake2b(content, digest_size=16).hexdigest() == digest
     return version if whole and isinstance(version, int) else None

@@ -188,6 +188,21 @@ def test_a_will_a_birth_and_a_last_word() -> None:
     assert b"offline" in words[0].payload
 
 
+def test_qos_0_waits_until_the_system_has_taken_what_was_written() -> None:
+    session, broker, ledger = opened()
+    for seq in range(1, 3 * WINDOW):
+        session.offer(message(seq, 0))
+    session.pump(0)
+    assert len(published(broker.heard())) == WINDOW
+    session.pump(0)
+    assert broker.heard() == []
+    assert not session.has_room
+    session.written()
+    session.pump(0)
+    assert len(published(broker.heard())) == WINDOW
+    assert ledger.sent.total() == WINDOW
+
+
 def test_a_subscriber_answers_and_hears_qos_2_once() -> None:
     heard: list[bytes] = []
     session, broker, _ = opened(

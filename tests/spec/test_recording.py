@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import tracemalloc
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -13,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paho.mqtt.client import MQTTMessage
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
@@ -21,11 +24,15 @@ from edgebroker.instants import SECOND
 from edgebroker.records import TABLES
 from edgebroker.storage.deliverylog.reader import Block, iter_blocks
 from edgedevices.__main__ import main
+from edgedevices.access import ANYONE
 from edgedevices.address import Address
 from edgedevices.errors import InputInvalid
+from edgedevices.identity import Dialect, Identity
 from edgedevices.ledger import Ledger
+from edgedevices.line import Line
 from edgedevices.traffic.heard import Heard, readable, written
 from edgedevices.traffic.playback import Manner, Playback
+from edgedevices.traffic.recorder import Recorder, Wanted
 from edgedevices.traffic.recording import MESSAGE_BYTES_MAX, Recording, RecordingWriter, is_recording
 
 BEGAN_US = 5_000 * SECOND
@@ -199,6 +206,7 @@ def test_properties_from_any_file_are_left_out_or_can_be_sent(kept: bytes) -> No
         (["replay", "a.csv", "--loop"], "--loop means nothing here: a.csv is no recording"),
         (["replay", "absent.edl"], "cannot read absent.edl: No such file or directory"),
         (["record", "b.edl", "--client-level", "1", "--client-property", "p"], "both name the publisher"),
+        (["record", "b.edl", "--mqtt", "3.1.1", "--client-property", "p"], "--client-property needs --mqtt 5"),
         (["record", "b.edl", "--broker", "127.0.0.1:1"], "cannot reach a broker at 127.0.0.1:1"),
     ],
 )
@@ -213,6 +221,46 @@ def test_what_cannot_be_done_is_one_line_and_exit_code_two(
     assert said in result.output
     assert result.output.count("\n") == 1
     assert not Path("b.edl").exists()
+
+
+def test_a_full_file_is_followed_by_the_next_number_that_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgedevices.traffic.recording.FILE_BLOCKS_MAX", 1)  # the clock anchor is a block
+    other = tmp_path / "a-2.edl"
+    other.write_bytes(b"of somebody else")
+    recorder = Recorder(Address.parse("127.0.0.1:1"), Dialect.V5, ANYONE, Wanted(messages=2), tmp_path / "a.edl")
+    for _ in range(2):
+        recorder._on_message(recorder._client, None, MQTTMessage(topic=b"a/b"))
+    assert [path.name for path in recorder.files] == ["a.edl", "a-3.edl", "a-4.edl"]
+    assert other.read_bytes() == b"of somebody else"
+    assert [Recording(path).damage for path in recorder.files[:2]] == [[], []]
+    recorder._writer.close()
+
+
+def test_a_file_is_closed_whole_though_none_can_follow_it(tmp_path: Path) -> None:
+    recorder = Recorder(Address.parse("127.0.0.1:1"), Dialect.V5, ANYONE, Wanted(), tmp_path / "a.edl")
+    recorder._writer.add(heard(0))
+    recorder._path = tmp_path / "absent" / "a.edl"
+    with pytest.raises(InputInvalid):
+        recorder._continue()
+    recorder._writer.close()
+    assert Recording(tmp_path / "a.edl").messages == 1
+
+
+def test_messages_of_no_qos_are_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = [heard(0), replace(heard(1), qos=3), replace(heard(2), qos=255), heard(3)]
+    recording = Recording(record(tmp_path / "a.edl", messages))
+    address, ledger = Address.parse("127.0.0.1:1"), Ledger()
+    playback = Playback(recording, address, ledger, Manner(None))
+
+    async def line(self: Playback, client: str) -> Line:
+        return Line(address, Identity("replay", Dialect.V5), ledger, Random(1))
+
+    monkeypatch.setattr(Playback, "_line", line)
+    asyncio.run(playback._produce())
+    assert playback.not_publishable == 2
+    assert ledger.published.total() == 2
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -125,6 +125,14 @@ def test_what_is_wrong_is_told_at_its_line(text: str, line: int, words: str) -> 
     assert problem.line == line
 
 
+@pytest.mark.parametrize(
+    ("cause", "kept"),
+    [("not acknowledged in time", False), ("refused: Quota exceeded", False), ("backlog full", True)],
+)
+def test_what_the_broker_refused_is_a_promise_not_kept(cause: str, kept: bool) -> None:
+    assert is_kept({"failures": {cause: 1}, "never_connected": 0, "audit": None}) is kept
+
+
 def edgedevices(*arguments: str) -> Result:
     return CliRunner().invoke(main, list(arguments))
 
@@ -160,6 +168,9 @@ def test_a_simulated_run_ends_with_a_table_or_an_object(tmp_path: Path) -> None:
     [
         (["run", "none.toml"], "none.toml: cannot be read"),
         (["run", "s.toml", "--power-cut", "1s"], "--power-cut needs --simulated"),
+        (["run", "s.toml", "--simulated", "--to", "127.0.0.1:1883"], "--to means nothing with --simulated"),
+        (["run", "s.toml", "--simulated", "--audit-at", "h:1"], "--audit-at means nothing with --simulated"),
+        (["run", "s.toml", "--simulated", "--progress"], "--progress means nothing with --simulated"),
         (["run", "s.toml", "--to", "x:y"], "'x:y' is no address"),
         (["run", "s.toml", "--devices", "0"], "--devices"),
         (["check", "none.toml"], "cannot be read"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from edgebroker.instants import SECOND
 from edgedevices.options import EXIT_FAILED, EXIT_IMPOSSIBLE, duration, journal_file, microseconds, one_line
@@ -48,8 +49,8 @@ def run(
 ) -> None:  # fmt: skip
     """Run the fleets of a SCENARIO, and check that nothing is lost.
 
-    Exit code 0: everything acknowledged arrived, QoS 2 once; 1: something did not, was not acknowledged in time, or a
-    device never got a connection; 2: wrong usage, a scenario that cannot be run, or no broker.
+    Exit code 0: everything acknowledged arrived, QoS 2 once; 1: something did not, was refused or not acknowledged in
+    time, or a device never got a connection; 2: wrong usage, a scenario that cannot be run, or no broker.
     """
     from edgedevices.ledger import Ledger
     from edgedevices.population import populate
@@ -57,6 +58,11 @@ def run(
 
     if cuts and not simulated:
         raise click.UsageError("--power-cut needs --simulated; a real broker has a power of its own")
+    if simulated:
+        is_given = click.get_current_context().get_parameter_source("brokers") is not ParameterSource.DEFAULT
+        asked = {"--to": is_given, "--audit-at": audit_at is not None, "--progress": bool(progress)}
+        if vain := [option for option, is_asked in asked.items() if is_asked]:
+            raise click.UsageError(f"{vain[0]} means nothing with --simulated; its broker is in this process")
     scenario = _read(file)
     length = microseconds(seconds)
     if length is not None:

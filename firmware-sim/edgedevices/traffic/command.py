@@ -67,6 +67,10 @@ def record(
     with one_line():
         if client_level is not None and client_property is not None:
             raise InputInvalid("--client-level and --client-property both name the publisher; give one")
+        if client_property is not None and Dialect(mqtt) is Dialect.V311:
+            raise InputInvalid(
+                "--client-property needs --mqtt 5: 3.1.1 has no user properties; --client-level names a topic level"
+            )
         address = Address.parse(broker)
         allowed = Access.read(**access)
         address.check_reachable()

@@ -81,7 +81,7 @@ class Playback:
         self.late_us: Duration = 0
         """How late the latest message was offered, behind its time: the broker's or this machine's slowness."""
         self.not_publishable = 0
-        """Recorded messages whose topic nobody may publish to; only a damaged or made-up file has them."""
+        """Recorded messages whose topic nobody may publish to, or of no QoS; only damaged or made-up files have any."""
 
     def stop(self) -> None:
         """Stop producing, wait for acknowledgements, disconnect. Said twice: stop waiting too."""
@@ -129,7 +129,7 @@ class Playback:
             await asyncio.sleep(max(0.0, -late_s))  # also 0: signals and acknowledgements want their turn
             self.late_us = max(self.late_us, round(late_s * SECOND))
             topic = self._manner.prefix + heard.topic
-            if not is_publishable(topic):
+            if heard.qos > 2 or not is_publishable(topic):
                 self.not_publishable += 1
                 continue
             if line.first_up.is_set():  # who never got in is not waited for: its messages fail, and are counted

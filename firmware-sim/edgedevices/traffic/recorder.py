@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from random import Random
 from time import monotonic
@@ -249,12 +250,13 @@ class Recorder:
         return ""
 
     def _continue(self) -> None:
-        """Go on in another file."""
-        self._writer.close()
-        self._file_bytes += self._writer.bytes
-        path = self._path.with_stem(f"{self._path.stem}-{len(self.files) + 1}")
-        self._writer = RecordingWriter(path, str(self._address))
+        """Go on in another file, of the next number that is free. It is open before the full one is closed."""
+        numbered = (self._path.with_stem(f"{self._path.stem}-{number}") for number in count(len(self.files) + 1))
+        path = next(path for path in numbered if not path.exists())
+        full, self._writer = self._writer, RecordingWriter(path, str(self._address))
         self.files.append(path)
+        full.close()
+        self._file_bytes += full.bytes
 
     async def _flush_often(self) -> None:
         while True:
