@@ -37,7 +37,7 @@ QUICK_WINDOW: Final = 20
 QUICK_LINE: Final = 5 * MILLISECOND
 SLOWEST: Final = (MILLISECOND, 5 * MILLISECOND, 50 * MILLISECOND)
 PACE: Final = (150 * MILLISECOND, 600 * MILLISECOND)
-"""Twice as often is twice the work for a storm, and finds less than two storms do."""
+"""Twice as often would be twice the work for a storm."""
 RETRIES: Final[Duration] = 60 * MILLISECOND
 """How long it pauses, on average, while it is not let in: it is there again soon after its gateway, as devices are."""
 KINDS: Final = ("steady", "fickle", "talker")
