@@ -254,7 +254,7 @@ class Peers:
             case Advertise():
                 return self._with_reminder(self.region.advertised(peer, (message,)), now)
             case Unadvertise(advs):
-                self.region.unadvertised(peer, advs)
+                self.region.answers.unadvertised(peer, advs)
                 return []
             case ClusterBits():
                 ready, confirmation = self.region.bits(message, peer)

@@ -198,10 +198,6 @@ class Region:
         self.answers.unadvertised(host, gone)
         return self.advertised(host, restate.advertisements, True)
 
-    def unadvertised(self, host: str, advs: Iterable[int]) -> None:
-        """A host's publishers are gone."""
-        self.answers.unadvertised(host, advs)
-
     def forget(self, host: str) -> None:
         """Nothing was heard of *host* for too long."""
         self.answers.forget(host)

@@ -47,12 +47,10 @@ def notification(terms: Terms, word: bytes) -> Publish:
     return Publish(terms.notification_topic, word, retain=True)
 
 
-def subscribe_remote(rules: Rules, granted: Granted, taken: set[int]) -> Iterator[tuple[Wanted, Subscribe]]:
-    """One SUBSCRIBE for each rule, so that each has its identifier; *taken* are packet identifiers in use."""
+def subscribe_remote(rules: Rules, granted: Granted) -> Iterator[tuple[Wanted, Subscribe]]:
+    """One SUBSCRIBE for each rule, so that each has its identifier."""
     packet_id = HIGHEST_IDENTIFIER
     for wanted in rules.into:
-        while packet_id in taken:
-            packet_id -= 1
         properties: Properties = {}
         if granted.identifies and rules.into_needs_identifiers:
             properties = {Property.SUBSCRIPTION_IDENTIFIER: [wanted.identifier]}

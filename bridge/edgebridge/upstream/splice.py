@@ -223,7 +223,7 @@ class Splice:
             self._close_local()
         if self.terms.notification_topic:
             self._ends.tell_remote(greeting.notification(self.terms, b"1"))
-        for wanted, subscribe in greeting.subscribe_remote(self._rules, granted, set()):
+        for wanted, subscribe in greeting.subscribe_remote(self._rules, granted):
             self._asked[subscribe.packet_id] = wanted.identifier
             self._ends.tell_remote(subscribe)
         self._awaits_end = True

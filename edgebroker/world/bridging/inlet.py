@@ -10,8 +10,6 @@ from edgebridge.frontend.entrance import Entrance
 from edgebridge.session.verdict import Verdict
 from edgebroker.world.reactor import Door, Reactor
 
-READ_BYTES_MAX = 1 << 20  # what may wait while the front end wants a pause; by then the remote is not read any more
-
 
 class Listener(Protocol):
     """Who is at the other side of an inlet."""

@@ -1,0 +1,73 @@
+"""What a remote, or anybody's message, may make a bridge hold or say is bounded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgebridge.upstream.ends import Ends
+from edgebridge.upstream.inward import Inward
+from edgebridge.upstream.loopguard import LoopGuard
+from edgebridge.upstream.rule import parse_rule
+from edgebridge.upstream.rules import Rules
+from edgebridge.upstream.tally import Tally
+from edgebridge.upstream.terms import Granted, Terms
+from edgebridge.wire.dialect import V311
+from edgebridge.wire.origin import GATEWAY_CHARS_MAX, ORIGIN_PROPERTY, Origin
+from edgebridge.wire.packets import Publish
+from edgebridge.wire.properties import Property
+from edgebroker.world.bridging.bridging import is_global
+from edgebroker.world.tomlvalue import toml_value
+
+
+@pytest.mark.parametrize(
+    ("said", "origin"),
+    [
+        ("gw 3", Origin("gw", 3)),
+        ("G" * GATEWAY_CHARS_MAX + " 1", Origin("G" * GATEWAY_CHARS_MAX, 1)),
+        ("G" * (GATEWAY_CHARS_MAX + 1) + " 1", Origin()),
+        ("gw 1000", Origin()),
+        (" 1", Origin()),
+    ],
+)
+def test_an_origin_that_could_not_be_passed_on_says_nothing(said: str, origin: Origin) -> None:
+    assert Origin.of({Property.USER_PROPERTY: [(ORIGIN_PROPERTY, said)]}) == origin
+
+
+def test_a_remote_that_does_not_wait_for_answers_is_left() -> None:
+    terms = Terms("x", "up", [parse_rule("# in 2")], V311)
+    rules, ends = Rules(terms.rules), Ends()
+    rules.listen(False)
+    ends.granted = Granted(V311)
+    guard = LoopGuard(terms, rules)
+    guard.begin(ends.granted)
+    inward = Inward(ends, rules, guard, Tally(), 1)
+    payload = bytes(1 << 20)
+    sent = 0
+    while not inward.full and sent < 100:
+        sent += 1
+        inward.publish(Publish("t", payload, 2, packet_id=sent), 0)
+    assert inward.full == "the remote sends more than it may before it is answered"
+    assert sent == 18, "one is on its way, and 16 MiB wait"
+
+
+@pytest.mark.parametrize(
+    ("host", "is_the_same"),
+    [
+        ("mqtt.example.org", True),
+        ("8.8.8.8", True),
+        ("127.0.0.1", False),
+        ("192.168.1.10", False),
+        ("mosquitto", False),
+    ],
+)
+def test_a_private_address_is_another_machine_elsewhere(host: str, is_the_same: bool) -> None:
+    assert is_global(host) == is_the_same
+
+
+def test_values_are_written_so_that_toml_reads_them(tmp_path: Path) -> None:
+    import tomllib
+
+    for value in ("\U0001f600", "\x7f", 'a"b\\c', ["x", "\U0001f600"]):
+        assert tomllib.loads(f"k = {toml_value(value)}")["k"] == value
