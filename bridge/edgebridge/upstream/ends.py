@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edgebridge.upstream.state import Order
 from edgebridge.upstream.terms import Granted
 from edgebridge.wire.dialect import V5, V311
 from edgebridge.wire.encode import encode_packet
@@ -11,11 +12,13 @@ from edgebridge.wire.packets import Packet
 class Ends:
     """Packets that wait to be written. The end towards our own front end speaks version 5, the other its own."""
 
-    __slots__ = ("granted", "local", "remote")
+    __slots__ = ("granted", "local", "orders", "remote")
 
     def __init__(self) -> None:
         self.local: list[bytes] = []
         self.remote: list[bytes] = []
+        self.orders: list[Order] = []
+        """What else the world is to do."""
         self.granted = Granted(V311)
         """What the remote said last."""
 

@@ -77,6 +77,10 @@ class Outward:
             self.open.discard(packet_id)
             self._ends.local.append(ACKNOWLEDGED + body)
 
+    def absent(self, publish: Publish) -> None:
+        """A message of ours, while the remote is away: of QoS 1 and 2 nothing is lost, the session sends them again."""
+        self._tally.dropped[Cause.ABSENT] += not publish.qos
+
     def publish(self, publish: Publish, now: Instant) -> None:
         """A message of ours."""
         found = self._rules.outward(publish.topic, subscription_identifiers(publish.properties))

@@ -1,0 +1,67 @@
+"""What we say to the remote of ourselves, and what its CONNACK makes of it."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from edgebridge.upstream import greeting
+from edgebridge.upstream.ends import Ends
+from edgebridge.upstream.terms import Granted, Memory, Terms
+from edgebridge.upstream.words import in_words
+from edgebridge.wire.dialect import V311, V311_BRIDGE, Dialect
+from edgebridge.wire.packets import ConnAck, Disconnect
+from edgebridge.wire.reasons import FAILURE, ReasonCode
+
+
+class Again(Enum):
+    """The remote is to be dialled once more, and at once: we say something else then."""
+
+    AT_ONCE = "at once"
+
+
+class Introduction:
+    """From one connection to the next: what was said in vain is said in another way."""
+
+    def __init__(self, terms: Terms, memory: Memory, ends: Ends) -> None:
+        self._terms = terms
+        self._ends = ends
+        self._may_be_private = terms.try_private and terms.dialect is V311
+        self._is_plain = not self._may_be_private
+        self._in_vain = 0  # connections that ended before CONNACK, one after the other
+        # A session of ours that begins anew numbers its messages anew: the remote would take them for old ones.
+        self._is_anew = terms.wants_exactly_once and not memory.is_known()
+
+    def begin(self) -> None:
+        """Say who we are."""
+        dialect = self._dialect
+        self._ends.granted = Granted(dialect)
+        self._ends.tell_remote(greeting.connect_remote(self._terms, dialect, self._is_anew))
+
+    def unanswered(self) -> None:
+        """The connection ended before CONNACK."""
+        if self._may_be_private:
+            self._in_vain += 1  # twice may mean that it cannot bear what bridges say first; once, anything
+            self._is_plain = self._in_vain % 2 == 0
+
+    def answered(self, connack: ConnAck) -> Granted | Again | str:
+        """What the remote grants; or why there is nothing to be had."""
+        if connack.reason >= FAILURE:
+            if connack.reason == ReasonCode.UNSUPPORTED_PROTOCOL_VERSION and not self._is_plain:
+                # It does not know what bridges say first: once more, as any client.
+                self._is_plain, self._may_be_private = True, False
+                return Again.AT_ONCE
+            return f"the remote refuses us: {in_words(connack.reason, connack.properties)}"
+        granted = Granted.of(connack, self._dialect, self._terms.keep_alive_s)
+        if granted.identity and granted.identity == self._terms.identity:
+            return "the remote is this gateway itself"
+        if self._is_anew:
+            self._is_anew = False
+            if not self._dialect.has_properties:  # for 3.1.1 a session that begins anew ends with its connection
+                self._ends.tell_remote(Disconnect())
+                return Again.AT_ONCE
+        self._in_vain = 0
+        return granted
+
+    @property
+    def _dialect(self) -> Dialect:
+        return self._terms.dialect if self._is_plain else V311_BRIDGE

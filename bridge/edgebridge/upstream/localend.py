@@ -1,0 +1,135 @@
+"""The end towards our own front end: opened with its subscriptions, read, and closed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edgebridge.upstream import greeting
+from edgebridge.upstream.ends import Ends
+from edgebridge.upstream.inward import Inward
+from edgebridge.upstream.outward import Outward
+from edgebridge.upstream.rules import Rules
+from edgebridge.upstream.state import Order
+from edgebridge.upstream.terms import Memory, Terms
+from edgebridge.upstream.words import in_words
+from edgebridge.wire.decode import decode_packet
+from edgebridge.wire.dialect import V5
+from edgebridge.wire.framing import Framer
+from edgebridge.wire.packets import ConnAck, Disconnect, Packet, PubAck, PubComp, Publish, PubRec, PubRel, SubAck
+from edgebridge.wire.reasons import FAILURE, ReasonCode
+from edgebroker.instants import Instant
+from edgebroker.limits import MIB
+
+PUBLISH: Final = 3  # the packet type, the upper half of the first byte
+PUBACK: Final = 0x40  # the first byte
+PACKET_BYTES_MAX: Final = 256 * MIB  # what the standard allows, and our own front end may say
+
+
+class LocalEnd:
+    """One connection to our own front end after the other. It may be there without the remote, to subscribe."""
+
+    def __init__(
+        self,
+        terms: Terms,
+        memory: Memory,
+        ends: Ends,
+        rules: Rules,
+        outward: Outward,
+        inward: Inward,
+        refusals: dict[int, str],
+    ) -> None:
+        """*refusals*: of subscriptions, by the number of their rule: by whom, and why."""
+        self.is_there = False
+        """Whether there is one."""
+        self.sent_again = 0
+        """QoS 2 messages that were sent again because the remote lost its session: it may have them twice."""
+        self._terms = terms
+        self._memory = memory
+        self._ends = ends
+        self._rules = rules
+        self._outward = outward
+        self._inward = inward
+        self._refusals = refusals
+        self._framer = Framer(PACKET_BYTES_MAX)
+        self._asked: dict[int, int] = {}  # packet identifier of a SUBSCRIBE -> rule
+        # What is retained here goes to a remote that knows nothing (any more). If our session is new as well, it has it
+        # from when it subscribed, among what waits.
+        self._tells_retained = memory.is_known()
+
+    def needs_priming(self) -> bool:
+        """Whether the session at our front end is to be given its subscriptions before the remote is there."""
+        wanted = {wanted.text for wanted in self._rules.out}
+        subscribed = set(self._memory.subscribed()) if self._memory.is_known() else set()
+        return bool(wanted) and wanted != subscribed
+
+    def open(self, is_open: bool) -> None:
+        """It is there. *is_open*: the remote is as well."""
+        self._framer = Framer(PACKET_BYTES_MAX)
+        self._ends.local.clear()
+        self.is_there = True
+        granted = self._ends.granted
+        known = self._memory.is_known()
+        subscribed = self._memory.subscribed() if known else ()
+        if is_open and known and not granted.session_present:
+            self.sent_again += self._memory.send_again()
+        self._ends.tell_local(greeting.connect_local(self._terms, granted))
+        if is_open and known and not granted.session_present:
+            self._inward.forget(self._memory.received())
+        handling = greeting.SEND_IF_NEW
+        if is_open and not granted.session_present and self._tells_retained:
+            handling = greeting.SEND_ALWAYS
+        self._tells_retained |= is_open
+        self._asked.clear()
+        for wanted, subscribe in greeting.subscribe_local(self._rules, handling):
+            self._asked[subscribe.packet_id] = wanted.number
+            self._ends.tell_local(subscribe)
+        if (unsubscribe := greeting.unsubscribe_local(self._rules, subscribed)) is not None:
+            self._ends.tell_local(unsubscribe)
+
+    def told(self, chunk: bytes, is_open: bool, now: Instant) -> str:
+        """Bytes of our front end; why it has ended this, if it has. *is_open*: the remote is there."""
+        self._framer.feed(chunk)
+        while self.is_there and (frame := self._framer.next_frame()) is not None:
+            first, body = frame
+            if is_open:
+                if first >> 4 == PUBLISH and self._outward.express(first, body):
+                    continue
+                if first == PUBACK and len(body) == 2:
+                    self._inward.acknowledged(body)
+                    continue
+            if reason := self._on_packet(decode_packet(first, body, V5), is_open, now):
+                return reason
+        return ""
+
+    def close(self) -> None:
+        """Nothing more goes to our front end, or comes from it."""
+        if self.is_there:
+            self.is_there = False
+            self._ends.tell_local(Disconnect())
+        self._ends.orders.append(Order.CLOSE)
+
+    def _on_packet(self, packet: Packet, is_open: bool, now: Instant) -> str:
+        match packet:
+            case Publish() if is_open:
+                self._outward.publish(packet, now)
+            case Publish():
+                self._outward.absent(packet)
+            case PubAck() | PubRec() | PubComp() if is_open:
+                self._inward.answered(packet)
+            case PubRel() if is_open:
+                self._outward.released(packet)
+            case SubAck():
+                self._subscribed(packet, is_open)
+            case ConnAck(reason=reason) if reason >= FAILURE:
+                return f"our own gateway refuses us: {in_words(reason, packet.properties)}"
+            case Disconnect():
+                return f"our own gateway said good-bye: {in_words(packet.reason, packet.properties)}"
+        return ""
+
+    def _subscribed(self, suback: SubAck, is_open: bool) -> None:
+        rule = self._asked.pop(suback.packet_id, None)
+        reason = suback.reasons[0]
+        if rule is not None and reason >= FAILURE:
+            self._refusals[rule] = f"our own gateway: {in_words(ReasonCode(reason), suback.properties)}"
+        if not self._asked and not is_open:
+            self.close()
