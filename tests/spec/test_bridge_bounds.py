@@ -36,13 +36,13 @@ def test_an_origin_that_could_not_be_passed_on_says_nothing(said: str, origin: O
 
 
 def test_a_remote_that_does_not_wait_for_answers_is_left() -> None:
-    terms = Terms("x", "up", [parse_rule("# in 2")], V311)
+    terms = Terms("x", "up", [parse_rule("# in 2")], V311, receive_maximum=1)
     rules, ends = Rules(terms.rules), Ends()
     rules.listen(False)
     ends.granted = Granted(V311)
     guard = LoopGuard(terms, rules)
     guard.begin(ends.granted)
-    inward = Inward(ends, rules, guard, Tally(), 1)
+    inward = Inward(ends, rules, guard, Tally(), terms)
     payload = bytes(1 << 20)
     sent = 0
     while not inward.full and sent < 100:

@@ -12,13 +12,16 @@ from edgebridge.wire.packets import Packet
 class Ends:
     """Packets that wait to be written. The end towards our own front end speaks version 5, the other its own."""
 
-    __slots__ = ("granted", "local", "orders", "remote")
+    __slots__ = ("_warned", "granted", "local", "orders", "remote", "warnings")
 
     def __init__(self) -> None:
         self.local: list[bytes] = []
         self.remote: list[bytes] = []
         self.orders: list[Order] = []
         """What else the world is to do."""
+        self.warnings: list[str] = []
+        """What an operator should know."""
+        self._warned: set[str] = set()
         self.granted = Granted(V311)
         """What the remote said last."""
 
@@ -31,3 +34,9 @@ class Ends:
         data = encode_packet(packet, self.granted.dialect)
         self.remote.append(data)
         return len(data)
+
+    def warn(self, code: str, text: str) -> None:
+        """Let an operator know of *text*, the first time that something of *code* happens."""
+        if code not in self._warned:
+            self._warned.add(code)
+            self.warnings.append(text)

@@ -16,8 +16,9 @@ from edgebridge.upstream.loopguard import LoopGuard
 from edgebridge.upstream.outward import ACKNOWLEDGED
 from edgebridge.upstream.rules import Heard, Rules
 from edgebridge.upstream.tally import Cause, Tally
-from edgebridge.upstream.terms import U16_MAX
-from edgebridge.wire.encode import encode_properties
+from edgebridge.upstream.terms import U16_MAX, Terms
+from edgebridge.wire.dialect import V5
+from edgebridge.wire.encode import encode_packet, encode_properties
 from edgebridge.wire.packets import Ack, PubAck, PubComp, Publish, PubRec, PubRel
 from edgebridge.wire.properties import Property, subscription_identifiers, text, user_properties
 from edgebridge.wire.reasons import FAILURE, ReasonCode
@@ -29,6 +30,19 @@ from edgebroker.topics import parse_topic_name
 if TYPE_CHECKING:
     from edgebroker.filters import Extractor, Filter
 
+LOST: Final = {
+    Cause.TOO_LARGE: (
+        ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+        "is larger than this gateway takes; with a larger limits.packet_bytes_max the next ones come",
+    ),
+    Cause.TOPIC: (
+        ReasonCode.TOPIC_NAME_INVALID,
+        "would have a topic here that cannot be; see the prefixes of the rules",
+    ),
+    Cause.INVALID: (ReasonCode.UNSPECIFIED_ERROR, "breaks the protocol"),
+}
+"""Messages that no attempt would bring in, and what the remote hears of them: they are acknowledged in any case, for it
+would send them again after every reconnection. Of others that do not go on it hears that all is well."""
 WAITING_BYTES_MAX: Final = 16 * MIB
 """Of payload that waits for room in our window: version 3.1.1 cannot tell the remote how much that is."""
 HEAD_BYTES: Final = 2
@@ -42,13 +56,14 @@ _FOR_GOOD: Final = frozenset(
 class Inward:
     """One connection to the remote after the other; what is open is told again by the remote's session."""
 
-    def __init__(self, ends: Ends, rules: Rules, guard: LoopGuard, tally: Tally, window: int) -> None:
-        """*window*: so many messages our front end takes before it must have answered."""
+    def __init__(self, ends: Ends, rules: Rules, guard: LoopGuard, tally: Tally, terms: Terms) -> None:
         self._ends = ends
         self._rules = rules
         self._guard = guard
         self._tally = tally
-        self._window = window
+        self._window = terms.receive_maximum  # so many our front end takes before it must have answered
+        self._packet_bytes_max = terms.packet_bytes_max
+        self._retains = terms.retains
         self._own: set[int] = set()  # QoS 2 that is finished here
         self._open: set[int] = set()
         self._forgetting: set[int] = set()
@@ -84,11 +99,14 @@ class Inward:
         way = None if parts is None else self._passes.find(parts.topic)
         if parts is None or way is None:
             return False
+        data = self._passes.write(first, parts, way)
+        if len(data) > self._packet_bytes_max:
+            return False
         if parts.packet_id:
             if len(self._open) >= self._window:
                 return False
             self._open.add(int.from_bytes(parts.packet_id, "big"))
-        self._ends.local.append(self._passes.write(first, parts, way))
+        self._ends.local.append(data)
         self._tally.carried(way.rule, len(body) + HEAD_BYTES)
         return True
 
@@ -101,6 +119,10 @@ class Inward:
 
     def publish(self, publish: Publish, now: Instant) -> None:
         """A message of theirs."""
+        publish.properties.pop(Property.TOPIC_ALIAS, None)
+        if not publish.topic:
+            self._finish(publish, Cause.INVALID, "a topic alias, and none was announced")
+            return
         candidates = self._rules.inward(publish.topic)
         heard = next((one for one in candidates if not one.rule.where or self._holds(one.rule.where, publish)), None)
         if heard is None:
@@ -113,6 +135,18 @@ class Inward:
                 self._carry(publish, heard, is_plain)
             else:
                 self._finish(publish, Cause.LOOP)
+
+    def skipped(self, first: int, body: bytes, cause: Cause, what: str) -> bool:
+        """A PUBLISH of theirs cannot be taken, whatever is tried; False: it does not even say which one it is.
+
+        *body* may be no more than its beginning, *what* says more about the cause.
+        """
+        qos, at = first >> 1 & 3, 2 + int.from_bytes(body[:2], "big")
+        packet_id = int.from_bytes(body[at : at + 2], "big") if qos else 0
+        if qos == 3 or len(body) < at + 2 * (qos > 0) or (qos and not packet_id):
+            return False
+        self._finish(Publish("", b"", qos, packet_id=packet_id), cause, what)
+        return True
 
     def released(self, pubrel: PubRel) -> None:
         """The remote will not send the message again."""
@@ -140,6 +174,10 @@ class Inward:
             self._open.discard(packet_id)
             self._tally.refused[reason.name.lower()] += 1
             self._tally.dropped[Cause.REFUSED] += 1
+            why = text(ack.properties, Property.REASON_STRING, reason.name.lower().replace("_", " "))
+            self._ends.warn(
+                Cause.REFUSED, f"our own gateway does not take a message of the remote, which is lost: {why}"
+            )
             self._settle(type(ack)(packet_id, reason))
         else:  # not acknowledged, so the remote keeps it
             self.full = text(ack.properties, Property.REASON_STRING, reason.name.lower().replace("_", " "))
@@ -150,15 +188,20 @@ class Inward:
         try:
             topic = parse_topic_name(heard.rule.inward(publish.topic))
         except TopicInvalid:
-            self._finish(publish, Cause.TOPIC)
+            self._finish(publish, Cause.TOPIC, publish.topic)
             return
+        retains = heard.rule.retain and self._retains
         if is_plain:
-            way = Pass(topic.encode(), heard.number, heard.rule.retain, encode_properties(self._guard.stamp_in()))
+            way = Pass(topic.encode(), heard.number, retains, encode_properties(self._guard.stamp_in()))
             self._passes.remember(publish.topic.encode(), way)
         properties = publish.properties
         properties.pop(Property.SUBSCRIPTION_IDENTIFIER, None)
-        retain = publish.retain and heard.rule.retain
+        retain = publish.retain and retains
         on = Publish(topic, publish.payload, publish.qos, retain, publish.dup, publish.packet_id, properties)
+        data = encode_packet(on, V5)
+        if len(data) > self._packet_bytes_max:  # its prefix and its origin came to it
+            self._finish(publish, Cause.TOO_LARGE, f"{len(data):,} bytes under {topic}")
+            return
         self._tally.carried(heard.number, len(publish.payload) + len(topic) + HEAD_BYTES)
         if publish.qos and (len(self._open) >= self._window or self._waiting):
             self._waiting.append(on)
@@ -166,18 +209,18 @@ class Inward:
             if len(self._waiting) > U16_MAX or self._waiting_bytes > WAITING_BYTES_MAX:
                 self.full = "the remote sends more than it may before it is answered"
         else:
-            self._hand_in(on)
+            self._hand_in(on, data)
 
-    def _hand_in(self, publish: Publish) -> None:
+    def _hand_in(self, publish: Publish, data: bytes) -> None:
         if publish.qos:
             self._open.add(publish.packet_id)
-        self._ends.tell_local(publish)
+        self._ends.local.append(data)
 
     def _go_on(self) -> None:
         while self._waiting and len(self._open) < self._window:
             on = self._waiting.popleft()
             self._waiting_bytes -= len(on.payload)
-            self._hand_in(on)
+            self._hand_in(on, encode_packet(on, V5))
 
     def _holds(self, where: str, publish: Publish) -> bool:
         """Whether the condition is true of the message, under the topic that the remote calls it by."""
@@ -200,13 +243,16 @@ class Inward:
             )
         )
 
-    def _finish(self, publish: Publish, cause: Cause) -> None:
+    def _finish(self, publish: Publish, cause: Cause, what: str = "") -> None:
         """*publish* does not go on: the remote is done with it."""
         self._tally.dropped[cause] += 1
+        reason, why = LOST.get(cause, (ReasonCode.SUCCESS, ""))
+        if why:
+            self._ends.warn(cause, f"a message of the remote {why}; it is lost and counted as {cause}: {what}")
         if publish.qos == 1:
-            self._settle(PubAck(publish.packet_id))
+            self._settle(PubAck(publish.packet_id, reason))
         elif publish.qos == 2:
-            self._settle(PubRec(publish.packet_id))
+            self._settle(PubRec(publish.packet_id, reason))
 
     def _settle(self, ack: Ack) -> None:
         """Answer the remote, and the rest of the handshake if there is one."""

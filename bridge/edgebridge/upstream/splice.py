@@ -16,14 +16,14 @@ from edgebridge.upstream.loopguard import LoopGuard
 from edgebridge.upstream.outward import Outward
 from edgebridge.upstream.requests import Requests
 from edgebridge.upstream.rules import Rules
+from edgebridge.upstream.sieve import CUT, Sieve
 from edgebridge.upstream.state import NEXT, Order, State
-from edgebridge.upstream.tally import Tally
+from edgebridge.upstream.tally import Cause, Tally
 from edgebridge.upstream.terms import Granted, Memory, Terms
 from edgebridge.upstream.words import in_words
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.encode import PING_REQ
-from edgebridge.wire.errors import ProtocolError
-from edgebridge.wire.framing import Framer
+from edgebridge.wire.errors import PacketTooLarge, ProtocolError
 from edgebridge.wire.packets import ConnAck, Disconnect, Packet, PubAck, PubComp, Publish, PubRec, PubRel, SubAck
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import SECOND, Duration, Instant
@@ -56,11 +56,11 @@ class Splice:
         self._rules = Rules(terms.rules)
         self._guard = LoopGuard(terms, self._rules)
         self._outward = Outward(self._ends, self._rules, self._guard, self.out)
-        self._inward = Inward(self._ends, self._rules, self._guard, self.into, terms.receive_maximum)
+        self._inward = Inward(self._ends, self._rules, self._guard, self.into, terms)
         self._heartbeat = Heartbeat()
         self._backoff = Backoff(terms.retry_max, chance)
         self._due: Instant | None = None
-        self._remote = Framer(terms.packet_bytes_max)
+        self._remote = Sieve(terms.packet_bytes_max)
         self._awaits_end = False  # what the remote says has to wait for it
         self._introduction = Introduction(terms, memory, self._ends)
         self._requests = Requests(self._ends, self._rules, self.refusals)
@@ -95,6 +95,11 @@ class Splice:
         taken, self._ends.local = self._ends.local, []
         return taken
 
+    def take_warnings(self) -> list[str]:
+        """What an operator should know, once in the life of this bridge."""
+        warnings, self._ends.warnings = self._ends.warnings, []
+        return warnings
+
     def next_due(self) -> Instant | None:
         """When to call `fire`."""
         return self._heartbeat.due() if self.state is State.OPEN else self._due
@@ -119,7 +124,7 @@ class Splice:
     def dialled(self, now: Instant) -> None:
         """There is a connection to the remote."""
         self._awaits_end = False
-        self._remote = Framer(self.terms.packet_bytes_max)
+        self._remote = Sieve(self.terms.packet_bytes_max)
         self._ends.remote.clear()
         self._enter(State.GREETING, now)
         self._due = now + ANSWER
@@ -150,13 +155,27 @@ class Splice:
                 if first == PUBACK and len(body) == 2 and any(body) and self.state is State.OPEN:
                     self._outward.acknowledged(body)
                     continue
-                self._on_remote(decode_packet(first, body, self._ends.granted.dialect), now)
+                if (packet := self._decoded(first, body)) is not None:
+                    self._on_remote(packet, now)
                 if self.state not in _CONNECTED:
                     break
         except ProtocolError as error:
             self._give_up(f"the remote breaks the protocol: {error}", error.reason, now)
         if self._inward.full and self.state is State.OPEN:
             self._give_up(f"no room here: {self._inward.full}", ReasonCode.QUOTA_EXCEEDED, now)
+
+    def _decoded(self, first: int, body: bytes) -> Packet | None:
+        """A packet of the remote; None: a message that cannot be taken, and is finished. Raises ProtocolError."""
+        try:
+            if first >= CUT:
+                raise PacketTooLarge(f"a packet of more than {self.terms.packet_bytes_max:,} bytes")
+            return decode_packet(first, body, self._ends.granted.dialect)
+        except ProtocolError as error:
+            cause = Cause.TOO_LARGE if first >= CUT else Cause.INVALID
+            is_message = first >> 4 & 0xF == PUBLISH and self.state is State.OPEN
+            if not (is_message and self._inward.skipped(first & 0xFF, body, cause, str(error))):
+                raise
+        return None
 
     def _on_remote(self, packet: Packet, now: Instant) -> None:
         match packet:

@@ -37,6 +37,8 @@ class Terms:
     """The same towards our own front end."""
     packet_bytes_max: int = PACKET_BYTES_MAX
     """The largest packet that our front end takes."""
+    retains: bool = True
+    """Whether our front end retains messages."""
     try_private: bool = True
     """Towards 3.1.1: say first that this is a bridge, as Mosquitto's do."""
     retry_max: Duration = 60 * SECOND

@@ -228,6 +228,8 @@ class Bridge:
         elif splice.state is State.WAITING and splice.reason and splice.reason != self._reason:
             self._reason = splice.reason
             self._notices.tell(Level.WARNING, "bridge-down", splice.reason, bridge=self.terms.name)
+        for text in splice.take_warnings():
+            self._notices.tell(Level.WARNING, "bridge-drops", text, bridge=self.terms.name)
         self._told = splice.state
 
     def _arm(self) -> None:

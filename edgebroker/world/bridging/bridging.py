@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from edgebridge.frontend.keeping import KEPT_BYTES_MAX
 from edgebridge.upstream.rule import Rule
 from edgebridge.upstream.terms import Terms
 from edgebridge.wire.dialect import V5, V311
@@ -166,7 +167,8 @@ class Bridging:
             keep_alive_s=settings.keep_alive_s,
             inflight_max=settings.inflight_max,
             receive_maximum=self._limits.receive_maximum,
-            packet_bytes_max=self._limits.packet_bytes_max,
+            packet_bytes_max=min(self._limits.packet_bytes_max, KEPT_BYTES_MAX),
+            retains=self._limits.retained_messages_max > 0,
             try_private=settings.try_private,
             retry_max=settings.retry_s_max * SECOND,
             notification_topic=settings.notification_topic or "",

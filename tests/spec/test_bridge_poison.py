@@ -1,0 +1,149 @@
+"""A message that can never be taken is finished, counted and told of; it does not stop the bridge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from edgebridge.upstream.rule import parse_rule
+from edgebridge.upstream.sieve import BEGINNING, Sieve
+from edgebridge.upstream.splice import Splice
+from edgebridge.upstream.state import State
+from edgebridge.upstream.terms import Terms
+from edgebridge.wire.decode import decode_packet
+from edgebridge.wire.dialect import V5, V311, Dialect
+from edgebridge.wire.encode import encode_packet
+from edgebridge.wire.framing import Framer
+from edgebridge.wire.packets import ConnAck, Packet, PubAck, PubComp, Publish, PubRec, PubRel
+from edgebridge.wire.properties import Property
+
+SIZE = 300
+
+
+class Nothing:
+    """A front end that remembers nothing."""
+
+    def is_known(self) -> bool:
+        return False
+
+    def subscribed(self) -> Sequence[str]:
+        return ()
+
+    def received(self) -> Sequence[int]:
+        return ()
+
+    def send_again(self) -> int:
+        return 0
+
+
+def opened(dialect: Dialect, **more: object) -> Splice:
+    terms = Terms(
+        "x",
+        "up",
+        [parse_rule("# in 2 here/")],
+        dialect,
+        packet_bytes_max=SIZE,
+        try_private=False,
+        identity="gw",
+        remote="there:1",
+        **more,  # type: ignore[arg-type]
+    )
+    splice = Splice(terms, Nothing(), lambda: 0)
+    splice.start(0)
+    splice.fire(0)
+    splice.dialled(0)
+    splice.heard(encode_packet(ConnAck(), dialect), 0)
+    splice.opened(0)
+    splice.take_remote(0)
+    splice.take_local()
+    return splice
+
+
+def read(packets: Sequence[bytes], dialect: Dialect) -> list[Packet]:
+    framer = Framer(1 << 20)
+    framer.feed(b"".join(packets))
+    return [decode_packet(*frame, dialect) for frame in iter(framer.next_frame, None)]
+
+
+def bad(dialect: Dialect, topic: bytes, payload: bytes, qos: int = 1) -> bytes:
+    """A PUBLISH 7 as no encoder of ours writes it."""
+    body = len(topic).to_bytes(2, "big") + topic + b"\0\7" + b"\0" * dialect.has_properties + payload
+    length, octets = len(body), bytearray((0x30 | qos << 1,))
+    while length > 0x7F:
+        octets.append(length & 0x7F | 0x80)
+        length >>= 7
+    return bytes(octets) + bytes((length,)) + body
+
+
+POISON = {
+    "too large": (b"t", 5_000, "too_large", 0x83),
+    "too large with its prefix": (b"t" * 100, SIZE - 110, "too_large", 0x83),
+    "a wildcard": (b"a/+", 0, "invalid", 0x80),
+    "no text": (b"a/\xff", 0, "invalid", 0x80),
+}
+
+
+@pytest.mark.parametrize("dialect", [V5, V311], ids=["5", "3.1.1"])
+@pytest.mark.parametrize("chunk", [1, 1_000_000], ids=["in single bytes", "in one piece"])
+@pytest.mark.parametrize("name", POISON)
+def test_what_can_never_be_taken_is_finished(name: str, chunk: int, dialect: Dialect) -> None:
+    topic, octets, cause, reason = POISON[name]
+    data = bad(dialect, topic, bytes(octets))
+    splice = opened(dialect)
+    stream = data + encode_packet(Publish("next", b"1", 1, packet_id=8), dialect)
+    for at in range(0, len(stream), chunk):
+        splice.heard(stream[at : at + chunk], 1)
+    assert splice.state is State.OPEN
+    assert read(splice.take_remote(1), dialect) == [PubAck(7, reason if dialect is V5 else 0)]
+    assert [packet.packet_id for packet in read(splice.take_local(), V5) if isinstance(packet, Publish)] == [8]
+    assert splice.into.described()["dropped"] == {cause: 1}
+    warnings = splice.take_warnings()
+    assert len(warnings) == 1, warnings
+    splice.heard(data, 1)
+    assert not splice.take_warnings(), "once is enough"
+
+
+def test_at_qos_2_the_handshake_is_finished_too() -> None:
+    splice = opened(V311)
+    splice.heard(bad(V311, b"t", bytes(5_000), 2), 1)
+    splice.heard(encode_packet(PubRel(7), V311), 1)
+    assert read(splice.take_remote(1), V311) == [PubRec(7), PubComp(7)]
+
+
+def test_a_topic_alias_that_nobody_announced_stands_for_nothing() -> None:
+    splice = opened(V5)
+    alias = {Property.TOPIC_ALIAS: 1}
+    splice.heard(encode_packet(Publish("t", b"1", 1, packet_id=1, properties=dict(alias)), V5), 1)
+    splice.heard(encode_packet(Publish("", b"2", 1, packet_id=2, properties=dict(alias)), V5), 1)
+    [first] = read(splice.take_local(), V5)
+    assert isinstance(first, Publish)
+    assert (first.topic, Property.TOPIC_ALIAS in first.properties) == ("here/t", False)
+    assert read(splice.take_remote(1), V5) == [PubAck(2, 0x80)]
+    assert splice.into.described()["dropped"] == {"invalid": 1}
+
+
+def test_where_nothing_is_retained_messages_come_without_that() -> None:
+    splice = opened(V5, retains=False)
+    for packet_id in (1, 2):  # the long way and the short one
+        splice.heard(encode_packet(Publish("t", b"1", 1, True, packet_id=packet_id), V5), 1)
+    assert [packet.retain for packet in read(splice.take_local(), V5) if isinstance(packet, Publish)] == [False, False]
+
+
+def test_another_packet_that_is_too_large_ends_the_connection_and_says_so() -> None:
+    splice = opened(V311)
+    splice.heard(b"\x90\xff\x7f" + bytes(16_383), 1)
+    assert (splice.state, splice.reason) == (
+        State.WAITING,
+        "the remote breaks the protocol: a packet of more than 300 bytes",
+    )
+
+
+def test_no_more_than_the_beginning_of_a_large_packet_is_held() -> None:
+    sieve = Sieve(SIZE)
+    sieve.feed(b"\x32\xff\xff\xff\x7f")
+    for _ in range(100):
+        sieve.feed(bytes(65_536))
+        assert sieve.next_frame() is None
+        assert len(sieve._beginning) <= BEGINNING
+        assert not sieve._buffer
