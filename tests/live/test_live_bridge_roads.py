@@ -17,6 +17,7 @@ from .conftest import Gateway
 from .mosquitto import NEEDS_MOSQUITTO, running
 from .test_live_bridge_control import await_state
 from .test_live_upstream import await_bridge, guest_of, settings
+from .wire import Wire
 
 pytestmark = [
     pytest.mark.live,
@@ -116,3 +117,18 @@ def test_a_websocket_where_there_is_none(start_gateway: Callable[..., Any], tmp_
     assert row["reason"]
     gateway.stop()
     there.stop()
+
+
+def test_a_broker_that_does_not_greet_us_is_not_the_only_one(start_gateway: Callable[..., Any], tmp_path: Path) -> None:
+    there, wire = start_gateway(), Wire(0)
+    wire.is_up = False  # connections are accepted, and closed
+    try:
+        file = settings(tmp_path, there.port, "5", "a/# out 2")
+        text = Path(file).read_text().replace('addresses = ["', f'addresses = ["127.0.0.1:{wire.port}", "')
+        Path(file).write_text(text)
+        gateway = start_gateway("--config", file, "--http", "0")
+        assert await_state(gateway, "open")["connects"] == 1
+        gateway.stop()
+    finally:
+        wire.close()
+        there.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 from edgebridge.upstream import greeting
 from edgebridge.upstream.ends import Ends
@@ -11,6 +12,9 @@ from edgebridge.upstream.words import in_words
 from edgebridge.wire.dialect import V311, V311_BRIDGE, Dialect
 from edgebridge.wire.packets import ConnAck, Disconnect
 from edgebridge.wire.reasons import FAILURE, ReasonCode
+
+PRIVATE_TRIES: Final = 2
+"""Connections that say that this is a bridge; then one says that it is any client."""
 
 
 class Again(Enum):
@@ -27,7 +31,7 @@ class Introduction:
         self._ends = ends
         self._may_be_private = terms.try_private and terms.dialect is V311
         self._is_plain = not self._may_be_private
-        self._in_vain = 0  # connections that ended before CONNACK, one after the other
+        self._in_vain = 0  # connections to one address that ended before CONNACK, one after the other
         # A session of ours that begins anew numbers its messages anew: the remote would take them for old ones.
         self._is_anew = terms.wants_exactly_once and not memory.is_known()
 
@@ -37,11 +41,14 @@ class Introduction:
         self._ends.granted = Granted(dialect)
         self._ends.tell_remote(greeting.connect_remote(self._terms, dialect, self._is_anew))
 
-    def unanswered(self) -> None:
-        """The connection ended before CONNACK."""
-        if self._may_be_private:
-            self._in_vain += 1  # twice may mean that it cannot bear what bridges say first; once, anything
-            self._is_plain = self._in_vain % 2 == 0
+    def unanswered(self) -> bool:
+        """The remote closed the connection before CONNACK; whether nothing else is left to be said to this one."""
+        if not self._may_be_private:
+            return True
+        # Twice may mean that it cannot bear what bridges say first; once, anything.
+        self._in_vain = (self._in_vain + 1) % (PRIVATE_TRIES + 1)
+        self._is_plain = self._in_vain == PRIVATE_TRIES
+        return self._in_vain == 0
 
     def answered(self, connack: ConnAck) -> Granted | Again | str:
         """What the remote grants; or why there is nothing to be had."""

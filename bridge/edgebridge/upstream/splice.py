@@ -32,6 +32,15 @@ ANSWER: Final[Duration] = 30 * SECOND
 """How long the remote may take for CONNACK."""
 DIAL: Final[Duration] = 120 * SECOND
 """How long to dial in vain; who dials knows more, and sooner."""
+MOVE_ON: Final = frozenset(
+    {
+        ReasonCode.SERVER_BUSY,
+        ReasonCode.SERVER_SHUTTING_DOWN,
+        ReasonCode.USE_ANOTHER_SERVER,
+        ReasonCode.SERVER_MOVED,
+    }
+)
+"""Good-byes after which another address is better. The one it names is not dialled: an operator says whom to trust."""
 _CONNECTED: Final = (State.GREETING, State.OPEN)
 
 
@@ -132,10 +141,9 @@ class Splice:
 
     def lost(self, reason: str, now: Instant) -> None:
         """There is no connection to the remote any more, or none came about."""
-        if self.state is State.GREETING:
-            self._introduction.unanswered()
+        stays = self.state is not State.GREETING or not self._introduction.unanswered()
         if self.state in (State.DIALLING, State.GREETING, State.OPEN):
-            self._end(State.WAITING, reason, now, is_connected=False)
+            self._end(State.WAITING, reason, now, is_connected=False, stays=stays)
 
     def heard(self, chunk: bytes, now: Instant) -> None:
         """Bytes of the remote."""
@@ -193,7 +201,7 @@ class Splice:
                 self._requests.answered(packet)
             case Disconnect():
                 why = in_words(packet.reason, packet.properties)
-                self._end(State.WAITING, f"the remote said good-bye: {why}", now)
+                self._end(State.WAITING, f"the remote said good-bye: {why}", now, stays=packet.reason not in MOVE_ON)
 
     def _greeted(self, connack: ConnAck, now: Instant) -> None:
         match self._introduction.answered(connack):
@@ -202,7 +210,7 @@ class Splice:
             case Again():
                 self._dial_again(now)
             case reason:
-                self._end(State.WAITING, reason, now)
+                self._end(State.WAITING, reason, now, stays=False)
 
     def _begin(self, granted: Granted, now: Instant) -> None:
         """The remote has greeted us: what there is goes through, from when our own front end is there too."""
@@ -277,14 +285,14 @@ class Splice:
                 self._due = now + DIAL
                 self._ends.orders.append(Order.DIAL)
             elif self.state is State.DIALLING:
-                self._end(State.WAITING, f"no connection within {DIAL // SECOND} s", now)
+                self._end(State.WAITING, f"no connection within {DIAL // SECOND} s", now, stays=False)
             elif self.state is State.GREETING:
-                self._end(State.WAITING, f"no CONNACK within {ANSWER // SECOND} s", now)
+                self._end(State.WAITING, f"no CONNACK within {ANSWER // SECOND} s", now, stays=False)
 
     def _give_up(self, reason: str, code: ReasonCode, now: Instant) -> None:
         """End a connection that goes on otherwise, saying why if the remote can hear it."""
         self._say_good_bye(code)
-        self._end(State.WAITING, reason, now)
+        self._end(State.WAITING, reason, now, stays=self.state is State.OPEN)
 
     def _say_good_bye(self, code: ReasonCode) -> None:
         if self.state is State.OPEN:
@@ -292,8 +300,13 @@ class Splice:
                 self._ends.tell_remote(greeting.notification(self.terms, b"0"))
             self._ends.tell_remote(Disconnect(code))
 
-    def _end(self, state: State, reason: str, now: Instant, is_connected: bool = True) -> None:
-        """The connection to the remote is over, and so is the end towards our front end."""
+    def _end(self, state: State, reason: str, now: Instant, *, is_connected: bool = True, stays: bool = True) -> None:
+        """The connection to the remote is over, and so is the end towards our front end.
+
+        *stays*: the same address is dialled first when it is time to.
+        """
+        if not stays:
+            self._ends.orders.append(Order.ELSEWHERE)
         if is_connected and self.state is not State.WAITING:
             self._ends.orders.append(Order.HANG_UP)
         if self.state is State.OPEN:

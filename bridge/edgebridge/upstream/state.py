@@ -38,6 +38,8 @@ class Order(StrEnum):
     """Connect to the remote; then say `dialled`, or `lost` with the reason."""
     HANG_UP = "hang up"
     """Write what there is, and close the connection to the remote, or give up dialling. Say nothing."""
+    ELSEWHERE = "elsewhere"
+    """Begin with the next address when the remote is dialled again: who answers at this one is of no use."""
     OPEN = "open"
     """Open an end towards our own front end, and say `opened`."""
     CLOSE = "close"

@@ -43,6 +43,7 @@ class Bridge:
         self._notices = notices
         self.road = road
         self._loop = asyncio.get_running_loop()
+        self._at = 0  # the number of the address to dial first: of the one that answered last, which has our session
         self._line: Line | None = None
         self._dialling: asyncio.Task[None] | None = None
         self._inlet: Inlet | None = None
@@ -105,6 +106,10 @@ class Bridge:
 
     # -- the remote -----------------------------------------------------------------------------------------------
 
+    def tries(self, at: int) -> None:
+        """This one of its addresses is dialled."""
+        self._at = at
+
     def waits(self, line: Line) -> None:
         """There is a socket, but it is not known yet what is on it."""
         self._line = line
@@ -133,13 +138,15 @@ class Bridge:
         """The connection is over."""
         if line is self._line:
             self._line = None
+            if self.splice.state is State.DIALLING:  # who answered has no WebSocket for us
+                self._do(Order.ELSEWHERE)
             why = "the remote closed the connection" if error is None else reason_of(error)
             self.splice.lost(why, clock())
             self._settle()
 
     async def _dial(self) -> None:
         try:
-            await self.road.dial(self)
+            await self.road.dial(self, self._at)
         except NoAnswer as error:
             self._dialling = None
             self.splice.lost(str(error), clock())
@@ -195,6 +202,8 @@ class Bridge:
                     line, self._line = self._line, None
                     line.close()
                     self._loop.call_later(GOODBYE_S, line.transport.abort)
+            case Order.ELSEWHERE:
+                self._at = (self._at + 1) % len(self.road.addresses)
             case Order.OPEN:
                 self._inlet = Inlet(self._reactor, self, self.terms.name, self.settings.local_user or "")
                 self.splice.opened(clock())

@@ -17,6 +17,9 @@ WRITE_BYTES: Final = 64 * KIB
 class Host(Protocol):
     """Whose line it is."""
 
+    def tries(self, at: int) -> None:
+        """The address of this number is dialled."""
+
     def waits(self, line: Line) -> None:
         """The socket is there; what is on it is being agreed."""
 

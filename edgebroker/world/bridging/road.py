@@ -30,10 +30,16 @@ class Road:
     server_name: str | None = None
     websocket_path: str | None = None
 
-    async def dial(self, host: Host) -> None:
-        """Give *host* a line to the first address that answers. Raises NoAnswer."""
+    async def dial(self, host: Host, first: int) -> None:
+        """Give *host* a line to the first address that answers, beginning with number *first*.
+
+        Raises NoAnswer, if all have been tried.
+        """
         reasons: list[str] = []
-        for address in self.addresses:
+        for turn in range(len(self.addresses)):
+            at = (first + turn) % len(self.addresses)
+            address = self.addresses[at]
+            host.tries(at)
             tunnel = self._tunnel(address)
             name = self.server_name or address.host
             try:
@@ -42,6 +48,7 @@ class Road:
                 reasons.append(str(error))
             else:
                 return
+        host.tries(first)
         raise NoAnswer("; ".join(reasons))
 
     def _tunnel(self, address: Address) -> Tunnel | None:

@@ -1,0 +1,79 @@
+"""Which address of a remote is dialled next: another one if who answers is of no use."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgebridge.upstream.splice import ANSWER, Splice
+from edgebridge.upstream.state import Order, State
+from edgebridge.upstream.terms import Terms
+from edgebridge.wire.dialect import V5, V311, Dialect
+from edgebridge.wire.encode import encode_packet
+from edgebridge.wire.packets import ConnAck, Disconnect
+from edgebridge.wire.reasons import ReasonCode
+
+from .test_bridge_poison import Nothing
+
+
+def greeting(dialect: Dialect = V5) -> Splice:
+    splice = Splice(Terms("x", "up", [], dialect), Nothing(), lambda: 0)
+    splice.start(0)
+    dial(splice)
+    return splice
+
+
+def dial(splice: Splice) -> None:
+    due = splice.next_due()
+    assert due is not None
+    splice.fire(due)
+    assert Order.DIAL in splice.take_orders()
+    splice.dialled(due)
+    assert splice.state is State.GREETING
+
+
+@pytest.mark.parametrize("reason", [ReasonCode.SERVER_UNAVAILABLE, ReasonCode.NOT_AUTHORIZED])
+def test_a_refusal(reason: ReasonCode) -> None:
+    splice = greeting()
+    splice.heard(encode_packet(ConnAck(reason=reason), V5), 1)
+    assert Order.ELSEWHERE in splice.take_orders()
+
+
+def test_silence() -> None:
+    splice = greeting()
+    splice.fire(ANSWER)
+    assert Order.ELSEWHERE in splice.take_orders()
+
+
+@pytest.mark.parametrize(
+    ("reason", "moves_on"),
+    [
+        (ReasonCode.USE_ANOTHER_SERVER, True),
+        (ReasonCode.SERVER_SHUTTING_DOWN, True),
+        (ReasonCode.QUOTA_EXCEEDED, False),
+    ],
+)
+def test_a_good_bye(reason: ReasonCode, moves_on: bool) -> None:
+    splice = greeting()
+    splice.heard(encode_packet(ConnAck(), V5), 1)
+    splice.opened(1)
+    splice.heard(encode_packet(Disconnect(reason), V5), 1)
+    assert (Order.ELSEWHERE in splice.take_orders()) == moves_on
+
+
+def test_a_connection_that_is_lost_when_it_was_open_is_dialled_again_where_the_session_is() -> None:
+    splice = greeting()
+    splice.heard(encode_packet(ConnAck(), V5), 1)
+    splice.lost("cut", 2)
+    assert Order.ELSEWHERE not in splice.take_orders()
+
+
+def test_who_hangs_up_on_bridges_is_greeted_as_any_client_first() -> None:
+    splice = greeting(V311)
+    levels, moved = [], []
+    for _ in range(4):
+        levels.append(splice.take_remote(0)[0][8])
+        splice.lost("closed", splice.since)
+        moved.append(Order.ELSEWHERE in splice.take_orders())
+        dial(splice)
+    assert levels == [0x84, 0x84, 0x04, 0x84]
+    assert moved == [False, False, True, False]
