@@ -15,7 +15,6 @@ from edgedevices.errors import InputInvalid
 from edgedevices.options import (
     EXIT_FAILED,
     EXIT_IMPOSSIBLE,
-    access_options,
     common,
     duration,
     in_words,
@@ -157,7 +156,6 @@ def host(
 @click.option("--mqtt", type=click.Choice(["3.1.1", "5"]), default="5", show_default=True)
 @click.option("--loop", "loops", is_flag=True, help="Recording: begin again at its end, until interrupted.")
 @click.option("--prefix", default="", help="Recording: put this in front of every topic, for instance test/.")
-@access_options
 @click.option("--columns", help="CSV: columns to publish, comma-separated [default: all].")
 @click.option("--qos", type=click.IntRange(0, 2), help="CSV [default: 1].")
 @click.option("--payload", type=click.Choice(["json", "cbor"]), help="CSV [default: json].")
@@ -225,8 +223,10 @@ def _run(
     progress: bool | None,
     seed: int = 0,
     dropped_every: float | None = None,
+    **access: Any,
 ) -> None:
     """Run *members*, print the summary, exit with the code that says how it went. account: asked at the end."""
+    from edgedevices.access import Access
     from edgedevices.address import Address
     from edgedevices.fleet import crew, deal_out, live
     from edgedevices.ledger import Ledger
@@ -234,9 +234,10 @@ def _run(
 
     with one_line(), journal_file(journal) as file:
         addresses = [Address.parse(broker) for broker in brokers]
+        allowed = Access.read(**access)
         ledger = Ledger(file)
         course = crew(members, ledger, seed, round(drain * SECOND), microseconds(dropped_every))
-        live(course, addresses, progress_for(progress))
+        live(course, addresses, progress_for(progress), access=allowed)
     dealt: dict[str, list[str]] = {}
     for name, address in deal_out(course.devices, addresses).items():
         dealt.setdefault(str(address), []).append(name)

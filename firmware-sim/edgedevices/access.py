@@ -6,8 +6,6 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
-from paho.mqtt.client import Client
-
 from edgedevices.errors import InputInvalid
 
 
@@ -50,13 +48,6 @@ class Access:
             named = ", ".join(str(path) for path in (ca, cert, key) if path is not None)
             raise InputInvalid(f"cannot use {named or 'the certificates of this system'}: {reason(error)}") from error
         return cls(username, password, context)
-
-    def present(self, client: Client) -> None:
-        """Let *client* use it in its next connections."""
-        if self.username is not None:
-            client.username_pw_set(self.username, self.password)
-        if self.tls is not None:
-            client.tls_set_context(self.tls)
 
 
 ANYONE = Access()

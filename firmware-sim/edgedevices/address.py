@@ -18,6 +18,8 @@ class Endpoint:
 
     family: int
     place: Any
+    host: str
+    """By what name or address the user knows it: what a TLS certificate has to name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class Address:
             family, _, _, _, place = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
         except OSError as error:
             raise BrokerUnreachable(f"cannot reach a broker at {self}: {error.strerror or error}") from error
-        return Endpoint(family, place)
+        return Endpoint(family, place, self.host)
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

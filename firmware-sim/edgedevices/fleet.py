@@ -7,6 +7,7 @@ from itertools import cycle
 from random import Random
 
 from edgebroker.instants import Duration
+from edgedevices.access import ANYONE, Access
 from edgedevices.address import Address
 from edgedevices.descriptors import allow
 from edgedevices.errors import BrokerUnreachable
@@ -38,7 +39,7 @@ def crew(
         Station(
             source,
             Modem(Session(identity, ledger), ledger, Random(f"{seed}/line/{identity.device}")),
-            Kit(),
+            Kit(gives_up=True),
             Random(f"{seed}/unrest/{identity.device}"),
             mischief=habits,
         )
@@ -52,7 +53,9 @@ def deal_out(stations: Sequence[Station], brokers: Sequence[Address]) -> dict[st
     return {station.name: broker for station, broker in zip(stations, cycle(brokers), strict=False)}
 
 
-def live(run: Run, brokers: Sequence[Address], progress: Progress, audit_at: Address | None = None) -> None:
+def live(
+    run: Run, brokers: Sequence[Address], progress: Progress, audit_at: Address | None = None, access: Access = ANYONE
+) -> None:
     """The whole run. audit_at: where the control room is, the first broker if it is left out.
 
     Raises BrokerUnreachable if a broker is not there, lets no device in or does not let the control room subscribe;
@@ -65,10 +68,13 @@ def live(run: Run, brokers: Sequence[Address], progress: Progress, audit_at: Add
     for address in dict.fromkeys(places.values()):
         address.check_reachable()
     endpoints = {address: address.endpoint() for address in set(places.values())}
+    for station in run.stations:
+        station.session.access = access
     world = Sockets(
         run,
-        {name: endpoints[address] for name, address in places.items()},
+        lambda station: endpoints[places[station.name]],
         lambda seconds: progress.show(run.ledger, len(run.devices), seconds),
+        access.tls,
     )
     try:
         world.live()

@@ -10,7 +10,7 @@ from edgebroker.instants import SECOND, Duration
 from edgedevices.message import Body, Form, Message
 
 SESSION_EXPIRY_S: Final = 3_600
-"""If we are killed, the broker forgets our session after an hour (MQTT 5)."""
+"""If a device is killed, the broker forgets its session after an hour (MQTT 5)."""
 
 
 class Dialect(Enum):
@@ -34,6 +34,7 @@ class Identity:
     lasts: bool = True
     """Whether the session survives connections. It begins and ends empty all the same."""
     keep_alive_us: Duration = 60 * SECOND
+    expiry_s: int = SESSION_EXPIRY_S
     asks: tuple[tuple[str, int], ...] = ()
     """(topic filter, QoS) of what it subscribes to."""
 

@@ -7,13 +7,13 @@ receives them can tell what is missing, doubled or out of order.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol, TypeAlias
 
 import cbor2
 
+from edgebridge.wire.properties import Properties
 from edgebroker.instants import Duration, Instant
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
@@ -59,8 +59,8 @@ class Message:
             return {"form": "raw", "payload": None, "payload_bytes": len(self.raw)}
         return {"form": self.form.value, "payload": self.body}
 
-    def properties(self) -> Mapping[str, Any]:
-        """MQTT 5 properties of its PUBLISH, as paho names them. What we measure ourselves has none."""
+    def properties(self) -> Properties:
+        """MQTT 5 properties of its PUBLISH. What we measure ourselves has none."""
         return {}
 
 

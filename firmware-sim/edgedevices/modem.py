@@ -6,6 +6,7 @@ It has no socket. A world reads `take` (dial, cut, hang up, or bytes to write), 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from random import Random
 from typing import Final, TypeAlias
@@ -109,6 +110,8 @@ class Modem:
         self.is_unreachable = False
         """Whether the last attempt did not even get a connection."""
         self.last_refusal = "no attempt"
+        self.told: Callable[[str, Instant], None] = lambda reason, now: None
+        """Called with "" when the broker has let it in, and with why when that connection is over."""
         self._ledger = ledger
         self._chance = chance
         self._radio = radio
@@ -247,7 +250,7 @@ class Modem:
             return None
         if self._pinged_at is not None:
             return self._pinged_at + ANSWER_WITHIN
-        return self._sent_at + self.session.identity.keep_alive_us * 3 // 4
+        return self._sent_at + self.session.keep_alive_us * 3 // 4
 
     def _run_out(self, now: Instant) -> None:
         self._until = None
@@ -299,6 +302,7 @@ class Modem:
         self._ledger.reconnects += self.connections > 0
         self.connections += 1
         self._lost_at = self._radio.next_loss(self._chance, now)
+        self.told("", now)
         self.session.pump(now)
         if self.rushes:
             self.rushes -= 1
@@ -314,6 +318,8 @@ class Modem:
             self._ledger.losses["dropped on purpose" if dropped else reason] += 1
             if not self._is_online or self.session.refusal:
                 self.last_refusal = reason
+        if self._is_online:
+            self.told(reason, now)
         self._ledger.online -= self._is_online
         self._is_online = self._closes = False
         self.is_unreachable = self.phase is Phase.DIALLING

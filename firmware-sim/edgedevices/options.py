@@ -49,7 +49,7 @@ def _positive(text: str) -> float:
 
 
 def common(command: Command) -> Command:
-    """The options every command has."""
+    """The options of every command that publishes."""
     for option in (
         click.option(
             "--journal", type=click.Path(path_type=Path), help="Write one JSON line per message to this file."
@@ -73,7 +73,7 @@ def common(command: Command) -> Command:
         ),
     ):
         command = option(command)
-    return command
+    return access_options(command)
 
 
 def access_options(command: Command) -> Command:

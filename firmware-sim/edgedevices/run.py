@@ -6,9 +6,9 @@ calls `tick`, and wakes everybody when that says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
 
 from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
 from edgedevices.audit import Audit
@@ -36,8 +36,33 @@ class Stage(Enum):
     OVER = "over"
 
 
+class Conductor(Protocol):
+    """Leads a run whose stations do not know themselves what to say, or when it is enough."""
+
+    @property
+    def due(self) -> Instant | None:
+        """When `wake` is to be called; None: when something happens to a station."""
+        ...
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more comes from it."""
+        ...
+
+    def begin(self, now: Instant) -> None:
+        """The run begins."""
+        ...
+
+    def wake(self, now: Instant) -> Iterable[Station]:
+        """Time has passed. Whom the world is to wake."""
+        ...
+
+
 class Run:
-    """Stations with one ledger. *control*: a station that hears everything, for *audit*."""
+    """Stations with one ledger. *control*: a station that hears everything, for *audit*.
+
+    *stations* of a *conductor* may become more while the run goes on.
+    """
 
     def __init__(
         self,
@@ -47,11 +72,13 @@ class Run:
         ramp: Duration = 0,
         control: Station | None = None,
         audit: Audit | None = None,
+        conductor: Conductor | None = None,
     ) -> None:
         self.devices = stations
         self.ledger = ledger
         self.control = control
         self.audit = audit
+        self.conductor = conductor
         self.stage = Stage.GATHER
         self.interrupted = False
         self.deaf = ""
@@ -91,6 +118,15 @@ class Run:
         self._is_hurried = self.interrupted
         self.interrupted = True
 
+    @property
+    def due(self) -> Instant | None:
+        """When `wake` is to be called; asked after whatever happens."""
+        return self.conductor.due if self.conductor is not None and self.stage is Stage.RUN else None
+
+    def wake(self, now: Instant) -> Iterable[Station]:
+        """It is due. Whom the world is to wake."""
+        return () if self.conductor is None else self.conductor.wake(now)
+
     def tick(self, now: Instant) -> bool:
         """Go on to the next stage if its time has come: then everybody is to be woken."""
         before = self.stage
@@ -115,10 +151,15 @@ class Run:
             self._enter(Stage.RUN, None, now)
             for station in self.devices:
                 station.begin(now)
+            if self.conductor is not None:
+                self.conductor.begin(now)
 
     def _run(self, now: Instant) -> None:
         late = now >= self.began_at + self._ramp + FIRST_CONNECTION
-        if self.interrupted or all(one.has_ended or (late and not one.has_begun) for one in self.devices):
+        led = self.conductor is not None and not self.conductor.has_ended
+        if self.interrupted or not (
+            led or any(not (one.has_ended or (late and not one.has_begun)) for one in self.devices)
+        ):
             for station in self.devices:
                 station.stop()
             self._enter(Stage.DRAIN, now + self._drain, now)
@@ -136,7 +177,7 @@ class Run:
             self._enter(Stage.LEAVE, now + GOODBYE, now)
 
     def _leave(self, now: Instant) -> None:
-        if self._is_late(now) or all(station.is_over for station in self.stations):
+        if self._is_hurried or self._is_late(now) or all(station.is_over for station in self.stations):
             self._enter(Stage.OVER, None, now)
 
 

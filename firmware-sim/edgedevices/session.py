@@ -32,17 +32,17 @@ from edgebridge.wire.packets import (
     SubscriptionOption,
     Will,
 )
-from edgebridge.wire.properties import Properties, Property, number
+from edgebridge.wire.properties import Properties, Property
 from edgebridge.wire.reasons import FAILURE, ReasonCode
-from edgebroker.instants import SECOND, Instant
+from edgebroker.instants import SECOND, Duration, Instant
 from edgebroker.limits import MIB
+from edgedevices.access import ANYONE
 from edgedevices.audit import Audit
-from edgedevices.identity import SESSION_EXPIRY_S, Dialect, Identity
+from edgedevices.identity import Dialect, Identity
 from edgedevices.ledger import Ledger
 from edgedevices.message import Message
+from edgedevices.welcome import LASTING_REFUSALS, WINDOW, Welcome, words
 
-WINDOW: Final = 16
-"""Unacknowledged messages at most; Mosquitto takes 20 and disconnects who exceeds them."""
 WAITING_MAX: Final = 1_000
 """A device at 5 messages a second bridges 200 s without a broker."""
 PACKET_BYTES_MAX: Final = 1 * MIB
@@ -80,8 +80,13 @@ class Session:
         waiting_max: int = WAITING_MAX,
         full: Full = Full.NEWEST,
         heard: Callable[[Publish], None] = lambda publish: None,
+        packet_bytes_max: int = PACKET_BYTES_MAX,
     ) -> None:
         self.identity = identity
+        self.access = ANYONE
+        """What CONNECT presents."""
+        self.asks = [SubscriptionOption(text, qos) for text, qos in identity.asks]
+        """What it subscribes to whenever the broker knows nothing of it."""
         self.waiting: deque[Message] = deque()
         self.unfinished: dict[int, Unfinished] = {}
         self.is_up = False
@@ -92,20 +97,29 @@ class Session:
         """Whether the broker holds nothing of us, as far as we know."""
         self.refusal = ""
         """Why the broker has refused this connection, or ended it with a word; empty if it has not."""
+        self.is_denied = False
+        """Whether it was refused for good: see LASTING_REFUSALS."""
+        self.is_resumed = False
+        """Whether the broker still had the session when this connection began."""
         self.asked = False
-        """Whether everything subscribed to was answered in this session."""
+        """Whether everything subscribed to was granted in this session."""
+        self.barred = ""
+        """The topic filter that it may not subscribe to, and why; empty if there is none."""
+        self.granted: Callable[[], None] = lambda: None
+        """Called when everything subscribed to was granted."""
         self._ledger = ledger
         self._audit = audit
         self._waiting_max = waiting_max
         self._full = full
         self.heard = heard
         self._wire = WIRE[identity.dialect]
-        self._window = WINDOW
+        self._welcome = Welcome()
         self._last_id = 0
         self._received: set[int] = set()  # QoS 2 identifiers of what arrived and was not released
         self._unwritten: deque[Message] = deque()  # QoS 0 that the system has not taken yet
         self._out = bytearray()
-        self._framer = Framer(PACKET_BYTES_MAX)
+        self._packet_bytes_max = packet_bytes_max
+        self._framer = Framer(packet_bytes_max)
         self._wiping = False
         self._signed_off = False
 
@@ -113,6 +127,11 @@ class Session:
     def is_drained(self) -> bool:
         """Whether every message offered has its fate."""
         return not (self.waiting or self.unfinished or self._unwritten)
+
+    @property
+    def keep_alive_us(self) -> Duration:
+        """How long the broker waits for a sign of life."""
+        return self._welcome.keep_alive_us or self.identity.keep_alive_us
 
     @property
     def has_room(self) -> bool:
@@ -138,18 +157,20 @@ class Session:
     def connect(self, wiping: bool = False) -> None:
         """Begin a connection: CONNECT. *wiping*: only to make the broker forget the session, whatever it holds."""
         identity = self.identity
-        self._framer = Framer(PACKET_BYTES_MAX)
+        self._framer = Framer(self._packet_bytes_max)
         self._out.clear()
         self.refusal, self._wiping = "", wiping
         properties: Properties = {}
         lasts = identity.lasts and not wiping
         if lasts and identity.dialect is Dialect.V5:
-            properties[Property.SESSION_EXPIRY_INTERVAL] = SESSION_EXPIRY_S
+            properties[Property.SESSION_EXPIRY_INTERVAL] = identity.expiry_s
         self._write(
             Connect(
                 identity.client_id or identity.device,
                 not lasts,
                 identity.keep_alive_us // SECOND,
+                self.access.username,
+                None if self.access.password is None else self.access.password.encode(),
                 will=None if wiping else self._will(),
                 properties=properties,
                 dialect=self._wire,
@@ -168,7 +189,7 @@ class Session:
 
     def pump(self, now: Instant) -> None:
         """Send what the window allows. QoS 0 has its place in it until the system has taken it."""
-        while self.is_up and not self._wiping and self.waiting and self._on_its_way < self._window:
+        while self.is_up and not self._wiping and self.waiting and self._on_its_way < self._welcome.window:
             self._publish(self.waiting.popleft(), now)
 
     def take(self) -> bytes:
@@ -196,7 +217,7 @@ class Session:
 
     def lost(self, cause: str = "connection lost") -> None:
         """The connection is over."""
-        self.is_up = False
+        self.is_up, self.refusal = False, ""
         self._out.clear()
         while self._unwritten:
             self._ledger.fail(self._unwritten.popleft(), cause)
@@ -222,6 +243,10 @@ class Session:
     def _publish(self, message: Message, now: Instant) -> None:
         payload = message.payload()
         message = replace(message, sent_us=now)
+        refusal = self._welcome.refuses(message)
+        if refusal:
+            self._ledger.fail(message, refusal)
+            return
         self._ledger.payload_bytes += len(payload)
         if self._audit is not None:
             self._audit.say(message, payload)
@@ -231,7 +256,11 @@ class Session:
         else:
             packet_id = 0
             self._unwritten.append(message)
-        self._write(Publish(message.topic, payload, message.qos, message.retain, packet_id=packet_id))
+        self._write(self._said(message, payload, packet_id))
+
+    def _said(self, message: Message, payload: bytes, packet_id: int, again: bool = False) -> Publish:
+        properties = message.properties() if self.identity.dialect is Dialect.V5 else {}
+        return Publish(message.topic, payload, message.qos, message.retain, again, packet_id, properties)
 
     def _next_id(self) -> int:
         while True:
@@ -246,14 +275,15 @@ class Session:
 
     def _on_connack(self, connack: ConnAck) -> None:
         if connack.reason:
-            self.refusal = f"refused: {_words(connack.reason)}"
+            self.refusal = f"refused: {words(connack.reason)}"
+            self.is_denied = connack.reason in LASTING_REFUSALS
             return
         self.is_up = True
         if self._wiping:
             self.is_clean = True
             return
         self.is_clean = not self.identity.lasts
-        self._window = min(WINDOW, number(connack.properties, Property.RECEIVE_MAXIMUM, WINDOW))
+        self.is_resumed, self._welcome = connack.session_present, Welcome.of(connack)
         if connack.session_present:
             self._resume()
         else:
@@ -270,8 +300,7 @@ class Session:
             if one.released:
                 self._write(PubRel(packet_id))
             else:
-                message = one.message
-                self._write(Publish(message.topic, one.payload, message.qos, message.retain, True, packet_id))
+                self._write(self._said(one.message, one.payload, packet_id, again=True))
         if not self.asked:
             self._ask()
 
@@ -287,18 +316,18 @@ class Session:
         self._ask()
 
     def _ask(self) -> None:
-        self.asked = not self.identity.asks
-        if self.identity.asks:
-            options = [SubscriptionOption(text, qos) for text, qos in self.identity.asks]
-            self._write(Subscribe(self._next_id(), options))
+        self.asked = not self.asks
+        if self.asks:
+            self._write(Subscribe(self._next_id(), self.asks))
 
     def _on_suback(self, suback: SubAck) -> None:
-        refused = [
-            text for (text, _), reason in zip(self.identity.asks, suback.reasons, strict=False) if reason >= FAILURE
-        ]
-        if refused:
-            self.refusal = f"may not subscribe to {refused[0]}"
-        self.asked = not refused
+        for ask, reason in zip(self.asks, suback.reasons, strict=False):
+            if reason >= FAILURE:
+                self.barred = f"{ask.topic_filter!r}: {words(ReasonCode(reason))}"
+                self.refusal = f"may not subscribe to {ask.topic_filter}"
+                return
+        self.asked = True
+        self.granted()
 
     def _on_puback(self, ack: PubAck | PubComp) -> None:
         self._settle(ack.packet_id, ack.reason)
@@ -321,7 +350,7 @@ class Session:
         if one is None:
             return
         if reason >= FAILURE:
-            self._ledger.fail(one.message, f"refused: {_words(reason)}")
+            self._ledger.fail(one.message, f"refused: {words(reason)}")
             return
         self._ledger.acknowledge(one.message)
         if self._audit is not None:
@@ -342,11 +371,7 @@ class Session:
         self._write(PubComp(pubrel.packet_id))
 
     def _on_disconnect(self, disconnect: Disconnect) -> None:
-        self.refusal = _words(disconnect.reason)
-
-
-def _words(reason: ReasonCode) -> str:
-    return reason.name.replace("_", " ").capitalize()
+        self.refusal = words(disconnect.reason)
 
 
 _HANDLERS: Final[dict[type[Packet], Callable[[Session, Any], None]]] = {

@@ -7,8 +7,9 @@ import os
 import selectors
 import signal
 import socket
+import ssl
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from time import monotonic_ns
@@ -23,16 +24,19 @@ from edgedevices.run import TICK, Run, Stage
 from edgedevices.station import Station
 
 READ_BYTES: Final = 64 * KIB
+LATER: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+"""The system has nothing for us now, or takes nothing."""
 
 
 class Line:
     """One TCP connection of one station."""
 
-    __slots__ = ("hangs_up", "is_open", "out", "socket", "station", "watched")
+    __slots__ = ("hangs_up", "host", "is_open", "out", "socket", "station", "watched")
 
-    def __init__(self, station: Station, plug: socket.socket) -> None:
+    def __init__(self, station: Station, plug: socket.socket, host: str) -> None:
         self.station = station
         self.socket = plug
+        self.host = host
         self.out = bytearray()
         self.is_open = False
         self.hangs_up = False
@@ -40,11 +44,18 @@ class Line:
 
 
 class Sockets:
-    """Lives through a run. *endpoints*: station's name -> where its broker is."""
+    """Lives through a run. *endpoint_of*: where a station's broker is. *tls*: None is plain TCP."""
 
-    def __init__(self, run: Run, endpoints: Mapping[str, Endpoint], show: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        endpoint_of: Callable[[Station], Endpoint],
+        show: Callable[[float], None],
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._run = run
-        self._endpoints = endpoints
+        self._endpoint_of = endpoint_of
+        self._tls = tls
         self._show = show
         self._selector = selectors.DefaultSelector()
         self._timers = Timers()
@@ -60,8 +71,8 @@ class Sockets:
         with _signals(run.interrupt):
             try:
                 while run.stage is not Stage.OVER:
-                    due = self._timers.next_due()
-                    until = tick_at if due is None else min(due, tick_at)
+                    dues = (tick_at, self._timers.next_due(), run.due)
+                    until = min(due for due in dues if due is not None)
                     ready = self._selector.select(max(0, until - _now()) / SECOND)
                     now = _now()
                     for key, events in ready:
@@ -69,10 +80,15 @@ class Sockets:
                     # Who is due again at once waits until the sockets and the signals had their turn.
                     for station in list(iter(partial(self._timers.take_next, now), None)):
                         self._wake(station, now)  # type: ignore[arg-type]  # only stations are set
+                    due = run.due
+                    if due is not None and due <= now:
+                        for led in run.wake(now):
+                            self._wake(led, now)
                     if now >= tick_at:
                         tick_at = now + TICK
                         if run.tick(now):
                             self._wake_all(now)
+                            tick_at = now  # nothing may be left to wait for in the next stage
                         self._show((now - began) / SECOND)
             finally:
                 for line in list(self._lines.values()):
@@ -116,7 +132,7 @@ class Sockets:
                 self._timers.set(station, due)
 
     def _dial(self, station: Station, now: Instant) -> None:
-        endpoint = self._endpoints[station.name]
+        endpoint = self._endpoint_of(station)
         try:
             plug = socket.socket(endpoint.family, socket.SOCK_STREAM)
         except OSError as error:
@@ -124,7 +140,7 @@ class Sockets:
             return
         plug.setblocking(False)
         plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        line = self._lines[station] = Line(station, plug)
+        line = self._lines[station] = Line(station, plug, endpoint.host)
         code = plug.connect_ex(endpoint.place)
         if code in (0, errno.EINPROGRESS):
             self._watch(line, selectors.EVENT_WRITE)
@@ -148,14 +164,35 @@ class Sockets:
         if code:
             self._end(line, os.strerror(code), now)
             return
+        try:
+            if self._tls is not None:
+                self._greet(line, self._tls)
+        except ssl.SSLWantReadError:
+            self._watch(line, selectors.EVENT_READ)
+            return
+        except ssl.SSLWantWriteError:
+            self._watch(line, selectors.EVENT_WRITE)
+            return
+        except OSError as error:
+            self._end(line, _reason(error), now)
+            return
         line.is_open = True
         self._watch(line, selectors.EVENT_READ)
         line.station.opened(now)
 
+    def _greet(self, line: Line, tls: ssl.SSLContext) -> None:
+        """Go on with the handshake as far as it goes. Raises what `do_handshake` raises."""
+        if not isinstance(line.socket, ssl.SSLSocket):
+            line.socket = tls.wrap_socket(line.socket, server_hostname=line.host, do_handshake_on_connect=False)
+        line.socket.do_handshake()
+
     def _read(self, line: Line, now: Instant) -> None:
         try:
             chunk = line.socket.recv(READ_BYTES)
-        except BlockingIOError:
+            # A record is decrypted as a whole: what is left of it lies in memory, where no selector sees it.
+            while isinstance(line.socket, ssl.SSLSocket) and line.socket.pending():
+                chunk += line.socket.recv(READ_BYTES)
+        except LATER:
             return
         except OSError as error:
             self._end(line, _reason(error), now)
@@ -169,7 +206,7 @@ class Sockets:
         if line.out:
             try:
                 del line.out[: line.socket.send(line.out)]
-            except BlockingIOError:
+            except LATER:
                 pass
             except OSError as error:
                 self._end(line, _reason(error), now)
@@ -179,7 +216,7 @@ class Sockets:
         if not line.out and line.hangs_up:
             line.hangs_up = False
             with suppress(OSError):  # the other end may have gone meanwhile: the next read says so
-                line.socket.shutdown(socket.SHUT_WR)
+                socket.socket.shutdown(line.socket, socket.SHUT_WR)  # not that of TLS: it could not read afterwards
         self._watch(line, selectors.EVENT_READ | (selectors.EVENT_WRITE if line.out else 0))
 
     def _watch(self, line: Line, events: int) -> None:
@@ -211,6 +248,10 @@ def _now() -> Instant:
 
 
 def _reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate: {error.verify_message}"
+    if isinstance(error, ssl.SSLEOFError):
+        return "connection lost"
     return error.strerror or type(error).__name__
 
 

@@ -38,8 +38,21 @@ class Kit:
     """Whether the clock of the source starts with the first connection, not with the first boot."""
     tells: bool = False
     """Whether messages say what the device thinks of its clock (`clock_s`) and its firmware (`version`)."""
+    gives_up: bool = False
+    """Whether it leaves when a broker refuses it for good, instead of asking again and again."""
     update_fails: float = 0.0
     """The likelihood that an update leaves the old firmware."""
+
+
+class Silent:
+    """The source of what says only what it is told to say, or only listens."""
+
+    patient = False
+    due_us: Duration | None = None
+
+    def emit(self) -> Message:
+        """See Source."""
+        raise LookupError("nothing is due, ever")
 
 
 class Station:
@@ -96,7 +109,8 @@ class Station:
     @property
     def has_ended(self) -> bool:
         """Whether it will not say anything more by itself."""
-        return self.is_gone or (self.source.due_us is None and self.firmware.state is State.SLEEP)
+        is_sent_away = self._is_stopped and self.session.is_denied
+        return self.is_gone or is_sent_away or (self.source.due_us is None and self.firmware.state is State.SLEEP)
 
     @property
     def is_drained(self) -> bool:
@@ -167,6 +181,8 @@ class Station:
     def received(self, chunk: bytes, now: Instant) -> None:
         """Bytes from the broker."""
         self.modem.received(chunk, now)
+        if self._kit.gives_up and self.session.is_denied:
+            self.give_up(self.modem.last_refusal)
         self._run(now)
         self._govern(now)
 

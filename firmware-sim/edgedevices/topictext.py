@@ -11,5 +11,5 @@ def level(text: str) -> str:
 
 
 def is_publishable(topic: str) -> bool:
-    """Whether *topic* may be published to: not empty, no wildcard, no U+0000."""
-    return bool(topic) and not set(topic) & set("+#\0")
+    """Whether *topic* may be published to: not empty, no wildcard, no U+0000, at most 65,535 bytes."""
+    return bool(topic) and not set(topic) & set("+#\0") and len(topic.encode(errors="replace")) < 65_536

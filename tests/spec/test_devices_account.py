@@ -163,7 +163,7 @@ def test_devices_are_dealt_to_brokers_in_turn() -> None:
         brokers = [f"127.0.0.1:{server.getsockname()[1]}" for server in (one, other)]
         options = ["--broker", brokers[0], "--broker", brokers[1], "--devices", "3", "--seconds", "1", "--json"]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("edgedevices.fleet.live", lambda *_: None)  # nobody connects
+            patch.setattr("edgedevices.fleet.live", lambda *_, **__: None)  # nobody connects
             result = CliRunner().invoke(main, ["fleet", *options])
     dealt = json.loads(result.stdout)["dealt"]
     assert dealt == {

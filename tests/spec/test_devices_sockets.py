@@ -41,6 +41,8 @@ class Course:
     def begin(self, now: Instant) -> None:
         """It has begun."""
 
+    due = None
+
     def interrupt(self) -> None:
         """Nobody does."""
 
@@ -53,6 +55,6 @@ class Course:
 def test_who_is_due_again_at_once_waits_for_the_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgedevices.sockets.TICK", 0)
     course: Any = Course()
-    Sockets(course, {}, lambda seconds: None).live()
+    Sockets(course, lambda station: course, lambda seconds: None).live()
     assert course.ticks == 3
     assert course.stations[0].turns == 1 + 3

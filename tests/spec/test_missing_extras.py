@@ -11,7 +11,6 @@ import pytest
 @pytest.mark.parametrize(
     ("module", "package", "arguments", "extra"),
     [
-        ("edgedevices.__main__", "paho", ["record", "none.edl", "--broker", "127.0.0.1:9"], "sim"),
         ("edgedevices.__main__", "psutil", ["host", "--broker", "127.0.0.1:9"], "sim"),
         ("edgeanalytics.__main__", "pyarrow", ["report", "."], "analytics"),
     ],

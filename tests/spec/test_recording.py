@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import tracemalloc
 from dataclasses import replace
@@ -15,10 +14,11 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paho.mqtt.client import MQTTMessage
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
 
+from edgebridge.wire.dialect import V5
+from edgebridge.wire.encode import encode_packet
+from edgebridge.wire.packets import ConnAck, Packet, Publish, SubAck
+from edgebridge.wire.reasons import ReasonCode
 from edgebroker.cli import main as broker_main
 from edgebroker.instants import SECOND
 from edgebroker.records import TABLES
@@ -27,9 +27,9 @@ from edgedevices.__main__ import main
 from edgedevices.access import ANYONE
 from edgedevices.address import Address
 from edgedevices.errors import InputInvalid
-from edgedevices.identity import Dialect, Identity
+from edgedevices.identity import Dialect
 from edgedevices.ledger import Ledger
-from edgedevices.line import Line
+from edgedevices.station import Station
 from edgedevices.traffic.heard import Heard, readable, written
 from edgedevices.traffic.playback import Manner, Playback
 from edgedevices.traffic.recorder import Recorder, Wanted
@@ -157,7 +157,7 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes) -> None
 
 def score(recording: Recording, manner: Manner, count: int) -> list[tuple[int, int]]:
     """(seconds at which it is due, number) of the first messages."""
-    playback = Playback(recording, Address("127.0.0.1", 1), Ledger(), manner)
+    playback = Playback(recording, Ledger(), manner)
     return [(due // SECOND, (said.t_us - BEGAN_US) // SECOND) for due, said in islice(playback._score(), count)]
 
 
@@ -187,12 +187,9 @@ PROPERTIES = st.fixed_dictionaries(
 @settings(max_examples=60)
 @given(PROPERTIES.map(cbor2.dumps) | st.binary(max_size=40))
 def test_properties_from_any_file_are_left_out_or_can_be_sent(kept: bytes) -> None:
-    properties: Properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
-    for name, value in readable(kept).items():
-        setattr(properties, name, value)
-    again = readable(written(properties))
-    assert again.keys() == readable(kept).keys()
-    assert isinstance(properties.pack(), bytes)  # type: ignore[no-untyped-call]
+    properties = readable(kept)
+    assert readable(written(properties)) == properties
+    assert encode_packet(Publish("a", properties=properties), V5)
 
 
 @pytest.mark.parametrize(
@@ -231,11 +228,11 @@ def test_a_full_file_is_followed_by_the_next_number_that_is_free(
     other.write_bytes(b"of somebody else")
     recorder = Recorder(Address.parse("127.0.0.1:1"), Dialect.V5, ANYONE, Wanted(messages=2), tmp_path / "a.edl")
     for _ in range(2):
-        recorder._on_message(recorder._client, None, MQTTMessage(topic=b"a/b"))
+        recorder.hear(Publish("a/b"))
     assert [path.name for path in recorder.files] == ["a.edl", "a-3.edl", "a-4.edl"]
     assert other.read_bytes() == b"of somebody else"
     assert [Recording(path).damage for path in recorder.files[:2]] == [[], []]
-    recorder._writer.close()
+    recorder.close()
 
 
 def test_a_file_is_closed_whole_though_none_can_follow_it(tmp_path: Path) -> None:
@@ -248,19 +245,61 @@ def test_a_file_is_closed_whole_though_none_can_follow_it(tmp_path: Path) -> Non
     assert Recording(tmp_path / "a.edl").messages == 1
 
 
-def test_messages_of_no_qos_are_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_of_no_qos_are_left_out_and_counted(tmp_path: Path) -> None:
     messages = [heard(0), replace(heard(1), qos=3), replace(heard(2), qos=255), heard(3)]
     recording = Recording(record(tmp_path / "a.edl", messages))
-    address, ledger = Address.parse("127.0.0.1:1"), Ledger()
-    playback = Playback(recording, address, ledger, Manner(None))
-
-    async def line(self: Playback, client: str) -> Line:
-        return Line(address, Identity("replay", Dialect.V5), ledger, Random(1))
-
-    monkeypatch.setattr(Playback, "_line", line)
-    asyncio.run(playback._produce())
+    ledger = Ledger()
+    playback = Playback(recording, ledger, Manner(None))
+    playback.begin(0)
+    (client,) = playback.wake(0)
+    client.session.was_up = True
+    playback.wake(0)
+    assert playback.has_ended
     assert playback.not_publishable == 2
     assert ledger.published.total() == 2
+
+
+def answer(station: Station, now: int, *packets: Packet) -> None:
+    """Let *station*, which dials, have its connection, and these answers."""
+    station.wake(now)
+    station.opened(now)
+    station.received(b"".join(encode_packet(packet, V5) for packet in packets), now)
+
+
+def test_a_client_that_the_broker_refuses_delays_nobody(tmp_path: Path) -> None:
+    messages = [heard(number, client=client) for number, client in enumerate(("", "barred", "", "barred"))]
+    said: list[str] = []
+    ledger = Ledger()
+    playback = Playback(Recording(record(tmp_path / "a.edl", messages)), ledger, Manner(), tell=said.append)
+    playback.begin(0)
+    (welcome,) = playback.wake(0)
+    answer(welcome, 0, ConnAck())
+    welcome.session.was_up = True  # the connection that counts comes after this one, which wipes
+    playback.wake(0)
+    (barred,) = playback.wake(SECOND)
+    answer(barred, SECOND, ConnAck(reason=ReasonCode.NOT_AUTHORIZED))
+    playback.wake(3 * SECOND)
+    assert playback.has_ended
+    assert dict(ledger.failures) == {"refused: Not authorized": 2}
+    assert said == ["client barred: refused: Not authorized; its messages are counted as failed"]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_recorder_comes_back_and_says_what_it_missed(tmp_path: Path, kept: bool) -> None:
+    said: list[str] = []
+    address = Address.parse("127.0.0.1:1")
+    recorder = Recorder(address, Dialect.V5, ANYONE, Wanted(messages=2), tmp_path / "a.edl", said.append)
+    station = recorder.station
+    station.session.is_clean = True  # as after the connection that wipes
+    station.begin(0)
+    answer(station, 0, ConnAck(), SubAck(1, [2]), Publish("a", b"1"))
+    station.ended("connection lost", 2 * SECOND)
+    answer(station, 3 * SECOND, ConnAck(kept), *([] if kept else [SubAck(2, [2])]), Publish("a", b"2"))
+    assert recorder.has_ended
+    assert [(gap.at_us, gap.reason, gap.kept) for gap in recorder.gaps] == [(2 * SECOND, "connection lost", kept)]
+    assert ("QoS 0 is missing" in said[-1]) == kept
+    recorder.close()
+    assert [said.payload for said in Recording(tmp_path / "a.edl").messages_in_order()] == [b"1", b"2"]
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -12,7 +12,15 @@ import click
 from click.core import ParameterSource
 
 from edgebroker.instants import SECOND
-from edgedevices.options import EXIT_FAILED, EXIT_IMPOSSIBLE, duration, journal_file, microseconds, one_line
+from edgedevices.options import (
+    EXIT_FAILED,
+    EXIT_IMPOSSIBLE,
+    access_options,
+    duration,
+    journal_file,
+    microseconds,
+    one_line,
+)
 
 if TYPE_CHECKING:
     from edgebroker.world.settings import SettingsRefused
@@ -42,10 +50,11 @@ if TYPE_CHECKING:
 @click.option("--journal", type=click.Path(path_type=Path), help="Write one JSON line per message to this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
 @click.option("--progress/--no-progress", default=None, help="Show progress on stderr [default: on a terminal].")
+@access_options
 def run(
     file: Path, brokers: tuple[str, ...], audit_at: str | None, devices: int | None, seed: int | None,
     seconds: float | None, simulated: bool, cuts: tuple[float, ...], journal: Path | None, as_json: bool,
-    progress: bool | None,
+    progress: bool | None, **access: Any,
 ) -> None:  # fmt: skip
     """Run the fleets of a SCENARIO, and check that nothing is lost.
 
@@ -61,6 +70,7 @@ def run(
     if simulated:
         is_given = click.get_current_context().get_parameter_source("brokers") is not ParameterSource.DEFAULT
         asked = {"--to": is_given, "--audit-at": audit_at is not None, "--progress": bool(progress)}
+        asked |= {f"--{name.replace('_', '-')}": bool(value) for name, value in access.items()}
         if vain := [option for option, is_asked in asked.items() if is_asked]:
             raise click.UsageError(f"{vain[0]} means nothing with --simulated; its broker is in this process")
     scenario = _read(file)
@@ -74,7 +84,7 @@ def run(
         if simulated:
             about |= _simulate(population, seed, cuts)
         else:
-            about |= _live(population, brokers, audit_at, progress)
+            about |= _live(population, brokers, audit_at, progress, access)
     summary = {**about, **summary_of(population), "cost": _cost()}
     click.echo(json.dumps(summary) if as_json else in_words(summary))
     sys.exit(0 if is_kept(summary) else EXIT_FAILED)
@@ -89,14 +99,20 @@ def _simulate(population: Population, seed: int, cuts: tuple[float, ...]) -> dic
 
 
 def _live(
-    population: Population, brokers: tuple[str, ...], audit_at: str | None, progress: bool | None
+    population: Population,
+    brokers: tuple[str, ...],
+    audit_at: str | None,
+    progress: bool | None,
+    access: dict[str, Any],
 ) -> dict[str, Any]:
+    from edgedevices.access import Access
     from edgedevices.address import Address
     from edgedevices.fleet import live
     from edgedevices.progress import progress_for
 
     addresses = [Address.parse(broker) for broker in brokers]
-    live(population.run, addresses, progress_for(progress), None if audit_at is None else Address.parse(audit_at))
+    auditor = None if audit_at is None else Address.parse(audit_at)
+    live(population.run, addresses, progress_for(progress), auditor, Access.read(**access))
     return {"broker": ", ".join(map(str, addresses))}
 
 

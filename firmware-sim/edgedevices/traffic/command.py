@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from edgedevices.errors import BrokerUnreachable, InputInvalid
+from edgedevices.errors import InputInvalid
 from edgedevices.options import (
     EXIT_FAILED,
     access_options,
@@ -29,15 +28,7 @@ CSV_ALONE: Final = {
     "retain": "--retain",
 }
 """Options of `replay` that a recording answers itself: parameter -> what the user writes."""
-ACCESS: Final = {
-    "username": "--username",
-    "password_file": "--password-file",
-    "ca": "--ca",
-    "cert": "--cert",
-    "key": "--key",
-    "tls": "--tls",
-}
-RECORDING_ALONE: Final = {"loops": "--loop", "prefix": "--prefix", **ACCESS}
+RECORDING_ALONE: Final = {"loops": "--loop", "prefix": "--prefix"}
 
 
 @click.command()
@@ -79,20 +70,17 @@ def record(
         def tell(line: str) -> None:
             click.echo(f"edgedevices: {line}", err=True)
 
-        async def whole_run() -> dict[str, Any]:
-            return await Recorder(address, Dialect(mqtt), allowed, wanted, file, tell).run()
-
         try:
-            summary = asyncio.run(whole_run())
+            summary = Recorder(address, Dialect(mqtt), allowed, wanted, file, tell).live()
         except OSError as error:
             raise InputInvalid(f"cannot write {file}: {error.strerror or error}") from error
-        if not summary["connections"]:
-            raise BrokerUnreachable(f"no connection to {address}: {next(iter(summary['losses']), 'interrupted')}")
     click.echo(json.dumps(summary) if as_json else _heard_in_words(summary))
     sys.exit(EXIT_FAILED if summary["too_large"] or summary["losses"] else 0)
 
 
 def _heard_in_words(summary: dict[str, Any]) -> str:
+    from edgedevices.traffic.recorder import missed
+
     per_qos = ", ".join(f"{number:,} of QoS {qos}" for qos, number in summary["qos"].items())
     lines = [
         f"{summary['messages']:,} messages recorded in {summary['seconds']:.1f} s"
@@ -100,6 +88,10 @@ def _heard_in_words(summary: dict[str, Any]) -> str:
         + f"; {summary['payload_bytes']:,} bytes of payload in {summary['file_bytes']:,} bytes of file"
     ]
     lines += [f"  line lost, {reason}: {number:,}" for reason, number in summary["losses"].items()]
+    lines += [
+        f"  deaf for {gap['seconds']:.1f} s, {gap['at_s']:.1f} s after the start: {missed(gap['session_kept'])}"
+        for gap in summary["gaps"]
+    ]
     if summary["too_large"]:
         lines.append(f"  messages too large to record: {summary['too_large']:,}")
     return "\n".join(lines)
@@ -142,10 +134,10 @@ def replay_recording(
     with journal_file(journal) as written:
         ledger = Ledger(written)
 
-        async def whole_run() -> dict[str, Any]:
-            return await Playback(recording, address, ledger, manner, allowed).run(progress_for(progress))
+        def tell(line: str) -> None:
+            click.echo(f"edgedevices: {line}", err=True)
 
-        result = asyncio.run(whole_run())
+        result = Playback(recording, ledger, manner, allowed, tell).live(address, progress_for(progress))
     summary = {
         "file": str(file),
         "recorded": recording.messages,

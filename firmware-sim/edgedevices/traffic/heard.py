@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import cbor2
 
+from edgebridge.wire.properties import PROPERTIES_BYTES_MAX, REPEATS_MAX, Properties, Property
 from edgebroker.instants import Instant
+from edgedevices.topictext import is_publishable
 
 KEPT: Final = {
-    "UserProperty": "user",
-    "ContentType": "content_type",
-    "ResponseTopic": "response_topic",
-    "CorrelationData": "correlation",
-    "PayloadFormatIndicator": "format",
-    "MessageExpiryInterval": "expiry",
+    Property.USER_PROPERTY: "user",
+    Property.CONTENT_TYPE: "content_type",
+    Property.RESPONSE_TOPIC: "response_topic",
+    Property.CORRELATION_DATA: "correlation",
+    Property.PAYLOAD_FORMAT_INDICATOR: "format",
+    Property.MESSAGE_EXPIRY_INTERVAL: "expiry",
 }
-"""Properties of PUBLISH that are the message's own, as paho names them -> their keys in a recording.
+"""Properties of PUBLISH that are the message's own -> their keys in a recording.
 
 Topic aliases and subscription identifiers belong to the connection on which the recorder heard the message.
 """
@@ -41,15 +43,15 @@ class Heard:
     """As `written` made them."""
 
 
-def written(properties: Any) -> bytes:
-    """The kept ones of paho's *properties* as a CBOR map; empty if there are none."""
-    kept = {key: getattr(properties, name) for name, key in KEPT.items() if hasattr(properties, name)}
+def written(properties: Properties) -> bytes:
+    """The kept ones of *properties* as a CBOR map; empty if there are none."""
+    kept = {key: properties[name] for name, key in KEPT.items() if name in properties}
     return cbor2.dumps(kept) if kept else b""
 
 
-def readable(properties: bytes) -> dict[str, Any]:
-    """What `written` wrote, by paho's names. What nobody can have sent is left out: files come from anywhere."""
-    if not properties:
+def readable(properties: bytes) -> Properties:
+    """What `written` wrote. What nobody can have sent is left out: files come from anywhere."""
+    if not properties or len(properties) > PROPERTIES_BYTES_MAX:
         return {}
     try:
         kept = cbor2.loads(properties)
@@ -64,13 +66,19 @@ def _is_sendable(key: str, value: object) -> bool:
     if type(value) is not KINDS[key]:
         return False
     if isinstance(value, list):
-        return all(isinstance(pair, (list, tuple)) and len(pair) == 2 and all(map(_is_text, pair)) for pair in value)
+        return len(value) <= REPEATS_MAX and all(map(_is_pair, value))
     if isinstance(value, int):
         return 0 <= value <= WHOLE_MAX[key]
-    return len(value) < 65_536 if isinstance(value, bytes) else _is_text(value)
+    if isinstance(value, bytes):
+        return len(value) < 65_536
+    return is_text(value) and (key != "response_topic" or is_publishable(str(value)))  # MQTT-3.3.2-14
 
 
-def _is_text(value: object) -> bool:
+def _is_pair(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and len(value) == 2 and all(map(is_text, value))
+
+
+def is_text(value: object) -> bool:
     """Whether MQTT can carry *value* as a string: MQTT 5.0, section 1.5.4."""
     if not isinstance(value, str) or "\0" in value:
         return False

@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
-from time import monotonic
 from typing import Any, Final
 
-from edgebroker.instants import SECOND, Duration
+from edgebridge.wire.properties import Properties
+from edgebroker.instants import SECOND, Duration, Instant
 from edgedevices.access import ANYONE, Access
 from edgedevices.address import Address
 from edgedevices.errors import BrokerUnreachable
 from edgedevices.identity import Dialect, Identity
-from edgedevices.interrupt import all_or, signals
 from edgedevices.ledger import Ledger
-from edgedevices.line import Line
 from edgedevices.message import Form, Message
+from edgedevices.modem import Modem
 from edgedevices.progress import Progress
+from edgedevices.run import FIRST_CONNECTION, Run
+from edgedevices.session import Session
+from edgedevices.sockets import Sockets
+from edgedevices.station import Kit, Silent, Station
 from edgedevices.topictext import is_publishable
 
-from .heard import Heard, readable
+from .heard import Heard, is_text, readable
 from .recording import Recording
 
-FIRST_CONNECTION_TIMEOUT_S: Final = 30.0
-GOODBYE_TIMEOUT_S: Final = 5.0
-PROGRESS_EVERY_S: Final = 0.5
 CLIENTS_MAX: Final = 1_000
 """Connections of one playback: many systems allow 1,024 files. Who comes later speaks through that of the unknown."""
 ROUND_MIN_US: Final = SECOND
 """A recording of a single instant, repeated, still takes a second a round."""
+TURN_MESSAGES_MAX: Final = 64
+"""Said at most before sockets and signals have their turn."""
+REFUSALS_TOLD_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Recorded(Message):
     kept: bytes = b""
     """See Heard.properties."""
 
-    def properties(self) -> Mapping[str, Any]:
+    def properties(self) -> Properties:
         """See Message."""
         return readable(self.kept)
 
@@ -63,93 +64,179 @@ class Manner:
     drain_s: float = 10.0
 
 
+@dataclass(slots=True)
+class Part:
+    """One client of the recording."""
+
+    station: Station
+    until: Instant
+    """It is not waited for any longer if it has had no connection by then."""
+    refusal: str = ""
+    """Why it never got in, once that is certain: then its messages fail one after the other, and delay nobody."""
+
+
 class Playback:
-    """Plays *recording* to a broker. Messages of one client keep their order, and so do those of the unknown."""
+    """Plays *recording*. Messages of one client keep their order, and so do those of the unknown. See Conductor.
+
+    tell: gets one line for people for each of the first clients that the broker refuses.
+    """
 
     def __init__(
-        self, recording: Recording, address: Address, ledger: Ledger, manner: Manner, access: Access = ANYONE
+        self,
+        recording: Recording,
+        ledger: Ledger,
+        manner: Manner,
+        access: Access = ANYONE,
+        tell: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self._recording, self._address, self._ledger = recording, address, ledger
-        self._manner, self._access = manner, access
-        self._lines: dict[str, Line] = {}
-        self._running: list[asyncio.Task[None]] = []
-        self._stop = asyncio.Event()
-        self._abort = asyncio.Event()
-        self._offered = 0
+        self._recording, self._ledger, self._manner = recording, ledger, manner
+        self._access, self._tell = access, tell
+        self._stations: list[Station] = []
+        self.run = Run(self._stations, ledger, round(manner.drain_s * SECOND), conductor=self)
+        self._parts: dict[str, Part] = {}
+        self._rest = self._score()
+        self._next: tuple[Duration, Heard] | None = None
+        self._began: Instant | None = None  # when the broker let the first client in: then the clock starts
+        self._said = 0
+        self._refused = 0
         self.rounds = 0
         """Rounds begun."""
         self.late_us: Duration = 0
-        """How late the latest message was offered, behind its time: the broker's or this machine's slowness."""
+        """How late the latest message was said, behind its time: the broker's or this machine's slowness."""
         self.not_publishable = 0
         """Recorded messages whose topic nobody may publish to, or of no QoS; only damaged or made-up files have any."""
 
-    def stop(self) -> None:
-        """Stop producing, wait for acknowledgements, disconnect. Said twice: stop waiting too."""
-        if self._stop.is_set():
-            self._abort.set()
-        self._stop.set()
-
-    async def run(self, progress: Progress) -> dict[str, Any]:
+    def live(self, address: Address, progress: Progress) -> dict[str, Any]:
         """The whole playback; what is known at its end besides the ledger. Raises BrokerUnreachable."""
-        started = monotonic()
-        report = asyncio.create_task(self._report(progress, started))
-        with signals(self.stop):
-            try:
-                await all_or(self._stop, [self._produce()])
-                interrupted = self._stop.is_set()
-                self._stop.set()  # from here on the first signal is the one that aborts
-                lines = list(self._lines.values())
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._manner.drain_s):
-                        await all_or(self._abort, [line.drained() for line in lines])
-                await self._goodbye()
-            finally:
-                for task in (report, *self._running):
-                    task.cancel()
-                await asyncio.gather(report, *self._running, return_exceptions=True)
-                progress.close()
+        run, endpoint = self.run, address.endpoint()
+        world = Sockets(
+            run,
+            lambda station: endpoint,
+            lambda seconds: progress.show(self._ledger, len(self._stations), seconds),
+            self._access.tls,
+        )
+        try:
+            world.live()
+        finally:
+            progress.close()
+        for part in self._parts.values():
+            self._judge(part, 0)  # who was refused after its last message
+        if self._stations and run.never_connected == len(self._stations) and not run.interrupted:
+            raise BrokerUnreachable(f"no connection to {address}: {self._stations[0].modem.last_refusal}")
         return {
-            "seconds": round(monotonic() - started, 3),
-            "interrupted": interrupted,
-            "clients": len(self._lines),
-            "never_connected": sum(not line.first_up.is_set() for line in self._lines.values()),
+            "seconds": run.seconds,
+            "interrupted": run.interrupted,
+            "clients": len(self._parts),
+            "never_connected": run.never_connected,
             "rounds": self.rounds,
             "late_s": round(self.late_us / SECOND, 3),
             "not_publishable": self.not_publishable,
         }
 
-    async def _produce(self) -> None:
-        speed = self._manner.speed
-        started: float | None = None
-        for due_us, heard in self._score():
-            line = await self._line(heard.client)
-            if started is None:
-                started = monotonic()  # the clock starts when the broker has let the first client in
-            late_s = 0.0 if speed is None else monotonic() - started - due_us / SECOND / speed
-            await asyncio.sleep(max(0.0, -late_s))  # also 0: signals and acknowledgements want their turn
-            self.late_us = max(self.late_us, round(late_s * SECOND))
-            topic = self._manner.prefix + heard.topic
-            if heard.qos > 2 or not is_publishable(topic):
-                self.not_publishable += 1
-                continue
-            if line.first_up.is_set():  # who never got in is not waited for: its messages fail, and are counted
-                await line.room()
-            self._offered += 1
-            line.offer(
-                Recorded(
-                    device=line.name,
-                    seq=self._offered,
-                    topic=topic,
-                    body={},
-                    form=Form.JSON,
-                    qos=heard.qos,
-                    retain=heard.retain,
-                    raw=heard.payload,
-                    kept=heard.properties,
-                )
-            )
-            if self._offered == self._manner.count:
-                return
+    # -- as a conductor -----------------------------------------------------------------------------------------
+
+    @property
+    def has_ended(self) -> bool:
+        """See Conductor."""
+        return self._next is None
+
+    @property
+    def due(self) -> Instant | None:
+        """See Conductor. A client of which much is waiting is waited for, so that nothing is dropped here."""
+        if self._next is None:
+            return None
+        part = self._parts.get(self._name(self._next[1]))
+        session = None if part is None or part.refusal else part.station.session
+        at = 0 if self._began is None else self._due_at(self._began)
+        if part is None or session is None or session.is_denied:
+            return at
+        if not session.was_up and (self._began is None or not session.has_room):
+            return max(at, part.until)
+        return at if session.has_room else None
+
+    def begin(self, now: Instant) -> None:
+        """See Conductor."""
+        self._next = next(self._rest, None)
+
+    def wake(self, now: Instant) -> Iterable[Station]:
+        """See Conductor."""
+        stirred: dict[Station, None] = {}
+        for _ in range(TURN_MESSAGES_MAX):
+            due = self.due
+            if due is None or due > now or self._next is None:
+                break
+            part = self._part(self._name(self._next[1]), now)
+            stirred[part.station] = None
+            self._judge(part, now)
+            if self._began is None and not part.refusal:
+                if not part.station.session.was_up:
+                    break  # it has just been told to connect
+                self._began = now
+            self._say(part, self._next[1], now)
+            self._next = None if self._said == self._manner.count else next(self._rest, None)
+        return stirred
+
+    def _due_at(self, began: Instant) -> Instant:
+        if self._manner.speed is None or self._next is None:
+            return began
+        return began + round(self._next[0] / self._manner.speed)
+
+    def _judge(self, part: Part, now: Instant) -> None:
+        """Note that a client will not get in any more."""
+        session = part.station.session
+        if part.refusal or not (session.is_denied or (not session.was_up and now >= part.until)):
+            return
+        part.refusal = part.station.modem.last_refusal
+        part.station.give_up(part.refusal)
+        self._refused += 1
+        if self._refused <= REFUSALS_TOLD_MAX:
+            self._tell(f"client {part.station.name}: {part.refusal}; its messages are counted as failed")
+
+    def _say(self, part: Part, heard: Heard, now: Instant) -> None:
+        if self._began is not None and self._manner.speed is not None:
+            self.late_us = max(self.late_us, now - self._due_at(self._began))
+        topic = self._manner.prefix + heard.topic
+        if heard.qos > 2 or not is_publishable(topic):
+            self.not_publishable += 1
+            return
+        self._said += 1
+        message = Recorded(
+            device=part.station.name,
+            seq=self._said,
+            topic=topic,
+            body={},
+            form=Form.JSON,
+            qos=heard.qos,
+            retain=heard.retain,
+            raw=heard.payload,
+            kept=heard.properties,
+        )
+        if part.refusal:
+            self._ledger.publish(message)
+            self._ledger.fail(message, part.refusal)
+        else:
+            part.station.session.offer(message)
+
+    def _name(self, heard: Heard) -> str:
+        """Who says *heard*; "" is whoever speaks for the unknown."""
+        client = heard.client
+        if client in self._parts or (len(self._parts) < CLIENTS_MAX and is_text(client)):
+            return client
+        return ""
+
+    def _part(self, client: str, now: Instant) -> Part:
+        """What *client* has to say, from the first time on."""
+        part = self._parts.get(client)
+        if part is None:
+            identity = Identity(client or self._manner.unknown, self._manner.dialect)
+            session = Session(identity, self._ledger)
+            session.access = self._access
+            chance = Random(f"replay/{identity.device}")
+            station = Station(Silent(), Modem(session, self._ledger, chance), Kit(gives_up=True), chance)
+            part = self._parts[client] = Part(station, now + FIRST_CONNECTION)
+            self._stations.append(station)
+            station.begin(now)
+        return part
 
     def _score(self) -> Iterator[tuple[Duration, Heard]]:
         """Every message and when it is due, in recorded microseconds from the start; for ever if it loops."""
@@ -161,35 +248,3 @@ class Playback:
                 yield began_us + heard.t_us, heard
             if not self._manner.loops:
                 return
-
-    async def _line(self, client: str) -> Line:
-        """The connection of *client*, made when it is needed first."""
-        if client not in self._lines and len(self._lines) >= CLIENTS_MAX:
-            client = ""
-        line = self._lines.get(client)
-        if line is None:
-            name = client or self._manner.unknown
-            identity = Identity(name, self._manner.dialect)
-            line = Line(self._address, identity, self._ledger, Random(f"replay/{name}"), self._access)
-            self._lines[client] = line
-            self._running.append(asyncio.create_task(line.run()))
-            try:
-                async with asyncio.timeout(FIRST_CONNECTION_TIMEOUT_S):
-                    await line.first_up.wait()
-            except TimeoutError:
-                if len(self._lines) == 1:
-                    raise BrokerUnreachable(f"no connection to {self._address}: {line.last_refusal}") from None
-        return line
-
-    async def _goodbye(self) -> None:
-        for line in self._lines.values():
-            line.give_up("not acknowledged in time")
-            line.leave()
-        done, _ = await asyncio.wait(self._running, timeout=GOODBYE_TIMEOUT_S) if self._running else (set(), set())
-        for task in done:
-            task.result()  # a line that broke by a mistake of ours must not look like a finished one
-
-    async def _report(self, progress: Progress, started: float) -> None:
-        while True:
-            progress.show(self._ledger, max(1, len(self._lines)), monotonic() - started)
-            await asyncio.sleep(PROGRESS_EVERY_S)

@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from random import Random
-from time import monotonic
 from typing import Any, Final
 from uuid import uuid4
 
-from paho.mqtt.client import Client, MQTTMessage
-from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
-from paho.mqtt.reasoncodes import ReasonCode
-from paho.mqtt.subscribeoptions import SubscribeOptions
-
+from edgebridge.wire.packets import Publish, SubscriptionOption
+from edgebridge.wire.properties import Property
+from edgebroker.errors import TopicInvalid
+from edgebroker.instants import SECOND, Duration, Instant
+from edgebroker.limits import MIB
+from edgebroker.topics import TopicFilter
 from edgedevices.access import Access
 from edgedevices.address import Address
-from edgedevices.call import Call, CallFailed
 from edgedevices.errors import BrokerUnreachable, InputInvalid
-from edgedevices.identity import Dialect
-from edgedevices.interrupt import signals
+from edgedevices.identity import Dialect, Identity
+from edgedevices.ledger import Ledger
+from edgedevices.modem import Modem
+from edgedevices.run import Run
+from edgedevices.session import Session
+from edgedevices.sockets import Sockets
+from edgedevices.station import Kit, Silent, Station
 
 from .heard import Heard, written
 from .recording import RecordingWriter, now_us
 
-KEEP_ALIVE_S: Final = 30
+KEEP_ALIVE: Final = 30 * SECOND
 SESSION_EXPIRY_S: Final = 300  # MQTT 5: what the broker queues for us while a connection is cut; then it forgets us
-BACKOFF_FIRST_S: Final = 0.25
-BACKOFF_MAX_S: Final = 15.0
-FLUSH_EVERY_S: Final = 10.0  # so that a recorder that dies loses no more than that, however slow the traffic is
-FAREWELL_S: Final = 1.0
-SUBACK_TIMEOUT_S: Final = 10.0
+PACKET_BYTES_MAX: Final = 257 * MIB  # more than MQTT has: what is too large for a recording is counted, not refused
+FLUSH_EVERY: Final = 10 * SECOND  # so that a recorder that dies loses no more than that, however slow the traffic is
+ANSWER_WITHIN: Final = 10 * SECOND  # from the connection to SUBACK
 CLIENTS_COUNTED_MAX: Final = 10_000  # names of clients kept for the summary
+GAPS_KEPT_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,21 @@ class Wanted:
     messages: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A time in which nothing was heard. at_us: from the beginning. kept: the broker still had our session then."""
+
+    at_us: Duration
+    length_us: Duration
+    reason: str
+    kept: bool
+
+
 class Recorder:
     """One subscription to a broker, over as many connections as it takes, written to one file or several.
 
     MQTT tells a subscriber nothing about who published; see `Wanted.client_level` and `Wanted.client_property`.
+    It leads its own run: see Conductor.
     """
 
     def __init__(
@@ -72,17 +83,26 @@ class Recorder:
         path: Path,
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self._tell = tell  # one line for people whenever a connection begins or ends
-        self._address, self._dialect, self._wanted, self._path = address, dialect, wanted, path
-        self._client = self._new_client(access)
+        """*tell* gets one line for people whenever a connection begins or ends. Raises InputInvalid."""
+        self._tell = tell
+        self._address, self._dialect, self._access, self._wanted, self._path = address, dialect, access, wanted, path
+        for topic in wanted.topics:
+            try:
+                TopicFilter.parse(topic)
+            except TopicInvalid as error:
+                raise InputInvalid(f"--topic: {error}") from error
+        self._ledger = Ledger()
+        self._session, self.station = self._listener()
         self._writer = RecordingWriter(path, str(address))
         self.files = [path]
         """Every file written; a second one begins when the index of the first is full."""
         self._file_bytes = 0
-        self._stop = asyncio.Event()
-        self._granted: asyncio.Future[list[ReasonCode]] | None = None
-        self._call: Call | None = None
+        self._is_full = False  # there is what was asked for, or the disk takes no more
         self._trouble: Exception | None = None
+        self._began: Instant = 0
+        self._flush_at: Instant = 0
+        self._answer_by: Instant | None = None
+        self._lost: tuple[Instant, str] | None = None
         self.messages = Counter[int]()
         """Recorded, per QoS."""
         self.retained = 0
@@ -90,52 +110,41 @@ class Recorder:
         self.too_large = 0
         """Heard, and not recorded."""
         self.connections = 0
-        self.losses = Counter[str]()
-        """Connections that ended early and attempts that failed, by reason. Messages may be missing for each."""
+        """How often it began to listen."""
+        self.gaps: list[Gap] = []
+        """The first times without a connection. Messages may be missing for each."""
+        self.away_us: Duration = 0
+        """How long all of them took."""
         self._clients: set[str] = set()
 
-    def stop(self) -> None:
-        """End the recording; `run` returns soon."""
-        self._stop.set()
-
-    async def run(self) -> dict[str, Any]:
-        """Record until stopped, interrupted or at a limit; the account, for `--json`.
+    def live(self) -> dict[str, Any]:
+        """Record until interrupted or at a limit; the account, for `--json`.
 
         Raises BrokerUnreachable if no connection was ever made, InputInvalid if a topic is refused, OSError if the disk
         takes no more. The file is closed whole in every case.
         """
-        started = monotonic()
-        interrupted = False
-
-        def on_signal() -> None:
-            nonlocal interrupted
-            interrupted = True
-            self.stop()
-
-        flushing = asyncio.create_task(self._flush_often())
-        timer = None
-        if self._wanted.seconds is not None:
-            timer = asyncio.get_running_loop().call_later(self._wanted.seconds, self.stop)
+        run = Run([self.station], self._ledger, 0, conductor=self)
+        endpoint = self._address.endpoint()
         try:
-            with signals(on_signal):
-                await self._listen()
+            Sockets(run, lambda station: endpoint, lambda seconds: None, self._access.tls).live()
         finally:
-            flushing.cancel()
-            if timer is not None:
-                timer.cancel()
-            self._writer.close()
-            self._file_bytes += self._writer.bytes
+            self.close()
             if not self.connections:
                 self._path.unlink(missing_ok=True)  # nobody was heard: a file without a message helps nobody
         if self._trouble is not None:
             raise self._trouble
+        if self._session.barred:
+            raise InputInvalid(f"{self._address} refuses {self._session.barred}")
+        if not self.connections:
+            reason = "interrupted" if run.interrupted else self.station.modem.last_refusal
+            raise BrokerUnreachable(f"no connection to {self._address}: {reason}")
         return {
             "broker": str(self._address),
             "topics": list(self._wanted.topics),
             "files": [str(path) for path in self.files],
             "file_bytes": self._file_bytes,
-            "seconds": round(monotonic() - started, 3),
-            "interrupted": interrupted,
+            "seconds": run.seconds,
+            "interrupted": run.interrupted,
             "messages": self.messages.total(),
             "qos": {str(qos): number for qos, number in sorted(self.messages.items())},
             "retained": self.retained,
@@ -143,84 +152,132 @@ class Recorder:
             "payload_bytes": self.payload_bytes,
             "too_large": self.too_large,
             "connections": self.connections,
-            "losses": dict(sorted(self.losses.items())),
+            "losses": dict(sorted(self._ledger.losses.items())),
+            "away_s": round(self.away_us / SECOND, 3),
+            "gaps": [
+                {
+                    "at_s": round(gap.at_us / SECOND, 3),
+                    "seconds": round(gap.length_us / SECOND, 3),
+                    "reason": gap.reason,
+                    "session_kept": gap.kept,
+                }
+                for gap in self.gaps
+            ],
         }
 
-    async def _listen(self) -> None:
-        failures = 0
-        while not self._stop.is_set():
+    def close(self) -> None:
+        """Make the file whole. Raises OSError."""
+        self._writer.close()
+        self._file_bytes += self._writer.bytes
+
+    # -- as a conductor -----------------------------------------------------------------------------------------
+
+    @property
+    def due(self) -> Instant | None:
+        """See Conductor."""
+        dues = (self._flush_at, self._ends_at, self._answer_by)
+        return min(at for at in dues if at is not None)
+
+    @property
+    def has_ended(self) -> bool:
+        """See Conductor."""
+        never = not self.connections and self._session.is_denied
+        return self._is_full or never or bool(self._session.barred)
+
+    def begin(self, now: Instant) -> None:
+        """See Conductor."""
+        self._began, self._flush_at = now, now + FLUSH_EVERY
+
+    def wake(self, now: Instant) -> Iterable[Station]:
+        """See Conductor."""
+        if self._ends_at is not None and now >= self._ends_at:
+            self._is_full = True
+        if self._answer_by is not None and now >= self._answer_by:
+            self._answer_by = None
+            self.station.modem.cut(f"no SUBACK in {ANSWER_WITHIN // SECOND} s", now)
+        if now >= self._flush_at:
+            self._flush_at = now + FLUSH_EVERY
             try:
-                await self._connection()
-                failures = 0
-            except CallFailed as failure:
-                self.losses[str(failure)] += 1
-                failures += 1
-                if not self.connections and str(failure).startswith("refused"):
-                    raise BrokerUnreachable(f"{self._address}: {failure}") from failure
-            if not self._stop.is_set():
-                pause_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2 ** min(failures, 10)) * Random().uniform(0.5, 1.5)
-                await self._stopped(pause_s)
+                self._writer.flush()
+            except OSError as error:
+                self._fail(error)
+        return (self.station,)
 
-    async def _connection(self) -> None:
-        """One connection, from dialling to its end."""
-        call = self._call = Call(self._client)
-        await call.dial()
-        try:
-            await self._subscribe(call)
-            self.connections += 1
+    @property
+    def _ends_at(self) -> Instant | None:
+        seconds = self._wanted.seconds
+        return None if seconds is None or self._is_full else self._began + round(seconds * SECOND)
+
+    # -- the connection -----------------------------------------------------------------------------------------
+
+    def _listener(self) -> tuple[Session, Station]:
+        name = f"record-{uuid4().hex[:12]}"
+        # A 3.1.1 session would outlive a recorder that is killed, and collect messages for ever.
+        lasts = self._dialect is Dialect.V5
+        identity = Identity(name, self._dialect, lasts=lasts, keep_alive_us=KEEP_ALIVE, expiry_s=SESSION_EXPIRY_S)
+        session = Session(identity, self._ledger, packet_bytes_max=PACKET_BYTES_MAX)
+        session.access = self._access
+        session.asks = self._asks(first=True)
+        session.granted = self._granted
+        modem = Modem(session, self._ledger, Random(name))
+        modem.told = self._told
+        station = Station(Silent(), modem, Kit(), Random(name))
+        session.heard = self.hear
+        return session, station
+
+    def _asks(self, first: bool) -> list[SubscriptionOption]:
+        wanted = self._wanted
+        handling = 2 if wanted.skips_retained or not first else 0  # what was stored is recorded once
+        return [
+            SubscriptionOption(topic, wanted.qos, retain_as_published=True, retain_handling=handling)
+            for topic in wanted.topics
+        ]
+
+    def _told(self, reason: str, now: Instant) -> None:
+        """A connection has begun (no reason), or ended."""
+        self._answer_by = None
+        if reason and self._session.asked and not self._is_full:
+            self._lost = now, reason
+            self._tell(f"{reason}; dialling again")
+        elif not reason and self._session.asked:
+            self._listening(now)
+        elif not reason:
+            self._answer_by = now + ANSWER_WITHIN
+
+    def _granted(self) -> None:
+        self._answer_by = None
+        self._session.asks = self._asks(first=False)
+        self._listening(now_us())
+
+    def _listening(self, now: Instant) -> None:
+        self.connections += 1
+        if self._lost is None:
             self._tell(f"recording {', '.join(self._wanted.topics)} from {self._address} in {self._writer.path}")
-            stopping = asyncio.create_task(self._stop.wait())
-            ended = asyncio.create_task(call.end())
-            await asyncio.wait({stopping, ended}, return_when=asyncio.FIRST_COMPLETED)
-            stopping.cancel()
-            if ended.done() and not self._stop.is_set():
-                self.losses[ended.result()] += 1
-                self._tell(f"{ended.result()}; dialling again")
-            elif not ended.done():
-                self._client.disconnect(properties=self._expiry(PacketTypes.DISCONNECT, 0))
-                call.flush()
-                await asyncio.wait({ended}, timeout=FAREWELL_S)
-            ended.cancel()
-        finally:
-            call.cut()
-            self._call = None
-
-    async def _subscribe(self, call: Call) -> None:
-        """Ask for the topics and wait for the answer. Raises InputInvalid for one that the broker refuses."""
-        self._granted = asyncio.get_running_loop().create_future()
-        wanted = self._wanted
-        try:
-            if self._dialect is Dialect.V5:
-                handling = 2 if wanted.skips_retained or self.connections else 0  # what was stored is recorded once
-                options = SubscribeOptions(wanted.qos, retainAsPublished=True, retainHandling=handling)
-                self._client.subscribe([(topic, options) for topic in wanted.topics])
-            else:
-                self._client.subscribe([(topic, wanted.qos) for topic in wanted.topics])
-        except ValueError as error:
-            raise InputInvalid(f"--topic: {', '.join(wanted.topics)}: {error}") from error
-        call.flush()
-        ended = asyncio.create_task(call.end())
-        either: set[asyncio.Future[Any]] = {self._granted, ended}
-        done, _ = await asyncio.wait(either, timeout=SUBACK_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
-        ended.cancel()
-        if self._granted not in done:
-            raise CallFailed(ended.result() if ended in done else f"no SUBACK in {SUBACK_TIMEOUT_S:g} s")
-        for topic, code in zip(wanted.topics, self._granted.result(), strict=False):
-            if code.is_failure:
-                raise InputInvalid(f"{self._address} refuses {topic!r}: {code}")
-
-    def _on_message(self, client: Client, userdata: Any, message: MQTTMessage) -> None:
-        """Runs inside paho, where an exception would look like a broken connection: trouble is kept for `run`."""
-        wanted = self._wanted
-        if self._stop.is_set():
             return
-        properties = message.properties
-        if wanted.skips_retained and message.retain and self._dialect is Dialect.V311:
-            return  # 3.1.1 sets the flag on what was stored, and on nothing else
-        name = self._publisher(message.topic, properties)
-        heard = Heard(
-            now_us(), name, message.topic, message.qos, message.retain, bytes(message.payload), written(properties)
-        )
+        (at, reason), self._lost = self._lost, None
+        gap = Gap(at - self._began, now - at, reason, self._session.is_resumed)
+        self.away_us += gap.length_us
+        if len(self.gaps) < GAPS_KEPT_MAX:
+            self.gaps.append(gap)
+        self._tell(f"recording again after {gap.length_us / SECOND:.1f} s; {missed(gap.kept)}")
+
+    @property
+    def _is_back(self) -> bool:
+        """Whether this is not the first connection."""
+        return self._lost is not None or self.connections > 1
+
+    # -- what is heard ------------------------------------------------------------------------------------------
+
+    def hear(self, publish: Publish) -> None:
+        """Write *publish* down. Trouble with the disk ends the run; `live` raises it."""
+        wanted = self._wanted
+        if self._is_full:
+            return
+        if publish.retain and self._dialect is Dialect.V311 and (wanted.skips_retained or self._is_back):
+            return  # 3.1.1 sets the flag on what was stored, and on nothing else; what was stored is recorded once
+        name = self._publisher(publish)
+        properties = written(publish.properties)
+        heard = Heard(now_us(), name, publish.topic, publish.qos, publish.retain, publish.payload, properties)
         try:
             if not self._writer.add(heard):
                 self.too_large += 1
@@ -228,24 +285,26 @@ class Recorder:
             if self._writer.is_full:
                 self._continue()
         except Exception as error:
-            self._trouble = error
-            self._stop.set()
+            self._fail(error)
             return
-        self.messages[message.qos] += 1
-        self.retained += message.retain
+        self.messages[publish.qos] += 1
+        self.retained += publish.retain
         self.payload_bytes += len(heard.payload)
         if name and len(self._clients) < CLIENTS_COUNTED_MAX:
             self._clients.add(name)
         if wanted.messages is not None and self.messages.total() >= wanted.messages:
-            self.stop()
+            self._is_full = True
 
-    def _publisher(self, topic: str, properties: Any) -> str:
+    def _fail(self, error: Exception) -> None:
+        self._trouble, self._is_full = error, True
+
+    def _publisher(self, publish: Publish) -> str:
         wanted = self._wanted
         if wanted.client_property is not None:
-            pairs = getattr(properties, "UserProperty", ())
+            pairs: Any = publish.properties.get(Property.USER_PROPERTY, ())
             return next((value for name, value in pairs if name == wanted.client_property), "")
         if wanted.client_level is not None:
-            levels = topic.split("/", wanted.client_level)
+            levels = publish.topic.split("/", wanted.client_level)
             return levels[wanted.client_level - 1] if len(levels) >= wanted.client_level else ""
         return ""
 
@@ -258,51 +317,9 @@ class Recorder:
         full.close()
         self._file_bytes += full.bytes
 
-    async def _flush_often(self) -> None:
-        while True:
-            await asyncio.sleep(FLUSH_EVERY_S)
-            try:
-                self._writer.flush()
-            except OSError as error:
-                self._trouble = error
-                self.stop()
 
-    async def _stopped(self, patience_s: float) -> None:
-        try:
-            async with asyncio.timeout(patience_s):
-                await self._stop.wait()
-        except TimeoutError:
-            pass
-
-    def _new_client(self, access: Access) -> Client:
-        is_v5 = self._dialect is Dialect.V5
-        client = Client(
-            CallbackAPIVersion.VERSION2,
-            client_id=f"record-{uuid4().hex[:12]}",
-            clean_session=None if is_v5 else True,
-            protocol=MQTTProtocolVersion.MQTTv5 if is_v5 else MQTTProtocolVersion.MQTTv311,
-            reconnect_on_failure=False,
-        )
-        access.present(client)
-        client.on_message = self._on_message
-        client.on_subscribe = self._on_subscribe
-        client.connect_async(
-            self._address.host,
-            self._address.port,
-            KEEP_ALIVE_S,
-            properties=self._expiry(PacketTypes.CONNECT, SESSION_EXPIRY_S),
-        )
-        return client
-
-    def _on_subscribe(
-        self, client: Client, userdata: Any, mid: int, codes: list[ReasonCode], properties: Properties | None
-    ) -> None:
-        if self._granted is not None and not self._granted.done():
-            self._granted.set_result(codes)
-
-    def _expiry(self, packet: int, seconds: int) -> Properties | None:
-        if self._dialect is Dialect.V311:
-            return None
-        properties: Properties = Properties(packet)  # type: ignore[no-untyped-call]
-        properties.SessionExpiryInterval = seconds
-        return properties
+def missed(kept: bool) -> str:
+    """What a gap cost, for people."""
+    if kept:
+        return "the broker had kept our session: of that time, QoS 0 is missing"
+    return "the broker had lost our session: what was published in that time is missing"

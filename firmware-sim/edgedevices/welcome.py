@@ -1,0 +1,62 @@
+"""What a broker says of itself when it answers CONNECT, and what of a device's it will so not take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from edgebridge.wire.packets import ConnAck
+from edgebridge.wire.properties import Property, number
+from edgebridge.wire.reasons import ReasonCode
+from edgebroker.instants import SECOND, Duration
+from edgedevices.message import Message
+
+WINDOW: Final = 16
+"""Unacknowledged messages at most; Mosquitto takes 20 and disconnects who exceeds them."""
+LASTING_REFUSALS: Final = frozenset(
+    {
+        ReasonCode.UNSUPPORTED_PROTOCOL_VERSION,
+        ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
+        ReasonCode.BAD_USER_NAME_OR_PASSWORD,
+        ReasonCode.NOT_AUTHORIZED,
+        ReasonCode.BANNED,
+        ReasonCode.BAD_AUTHENTICATION_METHOD,
+    }
+)
+"""Answers to CONNECT that another attempt does not change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """MQTT 5.0 section 3.2.2.3; 3.1.1 says nothing of this."""
+
+    window: int = WINDOW
+    qos_max: int = 2
+    retains: bool = True
+    keep_alive_us: Duration | None = None
+    """The broker's own mind about that, which counts (MQTT-3.1.2-21)."""
+
+    @classmethod
+    def of(cls, connack: ConnAck) -> Welcome:
+        """What *connack* says."""
+        said = connack.properties
+        keep_alive_s = number(said, Property.SERVER_KEEP_ALIVE)
+        return cls(
+            min(WINDOW, number(said, Property.RECEIVE_MAXIMUM, WINDOW)),
+            number(said, Property.MAXIMUM_QOS, 2),
+            bool(number(said, Property.RETAIN_AVAILABLE, 1)),
+            keep_alive_s * SECOND or None,
+        )
+
+    def refuses(self, message: Message) -> str:
+        """Why the broker would end the connection instead of taking *message*; empty if it would not."""
+        if message.qos > self.qos_max:
+            return f"refused: no QoS {message.qos} here"
+        if message.retain and not self.retains:
+            return "refused: nothing is retained here"
+        return ""
+
+
+def words(reason: ReasonCode) -> str:
+    """A reason code for people."""
+    return reason.name.replace("_", " ").capitalize()
