@@ -33,8 +33,14 @@ class Nothing:
     def received(self) -> Sequence[int]:
         return ()
 
-    def send_again(self) -> int:
+    def send_again(self, now: int) -> int:
         return 0
+
+    def has_met(self) -> bool:
+        return False
+
+    def spare(self, count: int) -> Sequence[int]:
+        return range(1, count + 1)
 
 
 def opened(dialect: Dialect, **more: object) -> Splice:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, islice
 
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.session.outbox import QueueFull
 from edgebridge.session.session import Session
+from edgebridge.wire.fields import U16_MAX, U32_MAX
+from edgebroker.instants import Instant
 from edgebroker.names import ClientId
 
 
@@ -26,6 +29,10 @@ class BridgeSession:
         """Whether it has a session."""
         return self.session is not None
 
+    def has_met(self) -> bool:
+        """Whether the remote was there since that session began: the end that it was given first is not for ever."""
+        return self.session is not None and self.session.expiry_s == U32_MAX
+
     def subscribed(self) -> Sequence[str]:
         """The texts of its subscriptions."""
         return tuple(self._frontend.node.subscriptions.of(self._client_id))
@@ -34,13 +41,29 @@ class BridgeSession:
         """Packet identifiers of the QoS 2 messages that it published and did not release."""
         return () if self.session is None else sorted(self.session.received)
 
-    def send_again(self) -> int:
-        """The remote forgot that it has messages whose PUBREC came: they are sent again. How many."""
+    def send_again(self, now: Instant) -> int:
+        """The remote forgot that it has messages whose PUBREC came: they are sent again. How many.
+
+        It has a new session by now, so after a crash nothing would tell that it forgot: the journal has to.
+        """
         session = self.session
-        released = [] if session is None else [entry for entry in session.inflight if entry.released]
+        if session is None:
+            return 0
+        released = [entry for entry in session.inflight if entry.released]
         for entry in released:
             entry.released = False
+            if entry.number:
+                self._frontend.keeping.sent(session, entry, now)
         return len(released)
+
+    def spare(self, count: int) -> Sequence[int]:
+        """Packet identifiers of which no message is on its way, nor will be soon: those that were given long ago."""
+        session = self.session
+        last = 0 if session is None else session.inflight.last_id
+        taken = set() if session is None else {entry.packet_id for entry in session.inflight}
+        backwards = ((last - step - 1) % U16_MAX + 1 for step in range(U16_MAX))
+        free = (packet_id for packet_id in backwards if packet_id not in taken)
+        return list(islice(chain(free, taken), count))  # a window of before may have been larger
 
     def bound(self, messages_max: int | None, bytes_max: int | None, policy: str | None) -> None:
         """How much may wait in it, and what goes if it is full; None: as for other clients."""

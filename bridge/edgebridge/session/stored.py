@@ -331,6 +331,7 @@ class Stored:
         found = self._find(number, copy)
         if found is not None:
             found.packet_id = packet_id
+            found.released = False  # and once more, if who had it has lost its memory
 
     def _released(self, record: bytes) -> None:
         found = self._find(*COPY.unpack(record)[1:])

@@ -6,16 +6,20 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from edgebridge.upstream.rules import Rules, Wanted
-from edgebridge.upstream.terms import Granted, Terms
+from edgebridge.upstream.terms import U16_MAX, Granted, Terms
 from edgebridge.wire.dialect import V5, Dialect
 from edgebridge.wire.origin import BRIDGE_PROPERTY
 from edgebridge.wire.packets import Connect, Publish, Subscribe, SubscriptionOption, Unsubscribe, Will
 from edgebridge.wire.properties import Properties, Property
 
 NEVER: Final = 0xFFFF_FFFF  # a session that does not expire (MQTT 5.0 section 3.1.2.11.2)
-HIGHEST_IDENTIFIER: Final = 65_535
-"""Of a SUBSCRIBE; from here downwards. The session at our front end gives its messages identifiers from 1 upwards."""
-UNSUBSCRIBE_IDENTIFIER: Final = 65_000
+NOT_MET: Final = NEVER - 1
+"""The end of a session of ours until the remote was there for the first time: 136 years are for ever, and it is in the
+journal, so that it is known after a crash that the remote has nothing that belongs to this session."""
+REQUESTS_MAX: Final = 257
+"""SUBSCRIBEs for as many rules as a bridge may have, and an UNSUBSCRIBE."""
+WINDOW_MAX: Final = U16_MAX - REQUESTS_MAX
+"""Messages on their way: their packet identifiers and those of requests are of one space (MQTT-2.2.1-3)."""
 SEND_ALWAYS, SEND_IF_NEW = 0, 1  # retain handling (section 3.8.3.1)
 
 
@@ -35,10 +39,14 @@ def connect_remote(terms: Terms, dialect: Dialect, clean_start: bool) -> Connect
     )
 
 
-def connect_local(terms: Terms, granted: Granted) -> Connect:
-    """Who we are to our own front end: what it may send unacknowledged is what the remote takes."""
-    window = min(terms.inflight_max, granted.receive_maximum)
-    properties: Properties = {Property.SESSION_EXPIRY_INTERVAL: NEVER, Property.RECEIVE_MAXIMUM: window}
+def connect_local(terms: Terms, granted: Granted, has_met: bool) -> Connect:
+    """Who we are to our own front end: what it may send unacknowledged is what the remote takes.
+
+    *has_met*: the remote is there, or was since the session began.
+    """
+    window = min(terms.inflight_max, granted.receive_maximum, WINDOW_MAX)
+    ends = NEVER if has_met else NOT_MET
+    properties: Properties = {Property.SESSION_EXPIRY_INTERVAL: ends, Property.RECEIVE_MAXIMUM: window}
     return Connect(terms.local_client_id, False, 0, properties=properties, dialect=V5)
 
 
@@ -47,30 +55,28 @@ def notification(terms: Terms, word: bytes) -> Publish:
     return Publish(terms.notification_topic, word, retain=True)
 
 
-def subscribe_remote(rules: Rules, granted: Granted) -> Iterator[tuple[Wanted, Subscribe]]:
-    """One SUBSCRIBE for each rule, so that each has its identifier."""
-    packet_id = HIGHEST_IDENTIFIER
+def subscribe_remote(rules: Rules, granted: Granted, ids: Iterator[int]) -> Iterator[tuple[Wanted, Subscribe]]:
+    """One SUBSCRIBE for each rule, so that each has its identifier. *ids*: packet identifiers that are free."""
     for wanted in rules.into:
         properties: Properties = {}
         if granted.identifies and rules.into_needs_identifiers:
             properties = {Property.SUBSCRIPTION_IDENTIFIER: [wanted.identifier]}
         handling = SEND_IF_NEW if granted.session_present else SEND_ALWAYS
         option = SubscriptionOption(wanted.text, min(wanted.rule.qos, granted.maximum_qos), True, True, handling)
-        yield wanted, Subscribe(packet_id, [option], properties)
-        packet_id -= 1
+        yield wanted, Subscribe(next(ids), [option], properties)
 
 
-def subscribe_local(rules: Rules, handling: int) -> Iterator[tuple[Wanted, Subscribe]]:
+def subscribe_local(rules: Rules, handling: int, ids: Iterator[int]) -> Iterator[tuple[Wanted, Subscribe]]:
     """The same at our own front end, with *handling* of what is retained there."""
-    for packet_id, wanted in zip(range(HIGHEST_IDENTIFIER, 0, -1), rules.out, strict=False):
+    for wanted in rules.out:
         option = SubscriptionOption(wanted.text, wanted.rule.qos, True, True, handling)
         properties: Properties = {}
         if rules.out_needs_identifiers:
             properties = {Property.SUBSCRIPTION_IDENTIFIER: [wanted.identifier]}
-        yield wanted, Subscribe(packet_id, [option], properties)
+        yield wanted, Subscribe(next(ids), [option], properties)
 
 
-def unsubscribe_local(rules: Rules, subscribed: Sequence[str]) -> Unsubscribe | None:
+def unsubscribe_local(rules: Rules, subscribed: Sequence[str], ids: Iterator[int]) -> Unsubscribe | None:
     """What the session has, and no rule wants any more."""
     gone = sorted(set(subscribed) - {wanted.text for wanted in rules.out})
-    return Unsubscribe(UNSUBSCRIBE_IDENTIFIER, gone) if gone else None
+    return Unsubscribe(next(ids), gone) if gone else None

@@ -33,7 +33,7 @@ class Introduction:
         self._is_plain = not self._may_be_private
         self._in_vain = 0  # connections to one address that ended before CONNACK, one after the other
         # A session of ours that begins anew numbers its messages anew: the remote would take them for old ones.
-        self._is_anew = terms.wants_exactly_once and not memory.is_known()
+        self._is_anew = terms.wants_exactly_once and not memory.has_met()
 
     def begin(self) -> None:
         """Say who we are."""

@@ -10,7 +10,7 @@ from edgebridge.upstream.inward import Inward
 from edgebridge.upstream.outward import Outward
 from edgebridge.upstream.rules import Rules
 from edgebridge.upstream.state import Order
-from edgebridge.upstream.terms import Memory, Terms
+from edgebridge.upstream.terms import U16_MAX, Memory, Terms
 from edgebridge.upstream.words import in_words
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5
@@ -54,7 +54,7 @@ class LocalEnd:
         self._asked: dict[int, int] = {}  # packet identifier of a SUBSCRIBE -> rule
         # What is retained here goes to a remote that knows nothing (any more). If our session is new as well, it has it
         # from when it subscribed, among what waits.
-        self._tells_retained = memory.is_known()
+        self._tells_retained = memory.has_met()
 
     def needs_priming(self) -> bool:
         """Whether the session at our front end is to be given its subscriptions before the remote is there."""
@@ -62,7 +62,7 @@ class LocalEnd:
         subscribed = set(self._memory.subscribed()) if self._memory.is_known() else set()
         return bool(wanted) and wanted != subscribed
 
-    def open(self, is_open: bool) -> None:
+    def open(self, is_open: bool, now: Instant) -> None:
         """It is there. *is_open*: the remote is as well."""
         self._framer = Framer(PACKET_BYTES_MAX)
         self._ends.local.clear()
@@ -71,19 +71,22 @@ class LocalEnd:
         known = self._memory.is_known()
         subscribed = self._memory.subscribed() if known else ()
         if is_open and known and not granted.session_present:
-            self.sent_again += self._memory.send_again()
-        self._ends.tell_local(greeting.connect_local(self._terms, granted))
+            self.sent_again += self._memory.send_again(now)
+        has_met = is_open or self._memory.has_met()
+        self._ends.tell_local(greeting.connect_local(self._terms, granted, has_met))
+        received = frozenset(self._memory.received())
         if is_open and known and not granted.session_present:
-            self._inward.forget(self._memory.received())
+            self._inward.forget(sorted(received))
         handling = greeting.SEND_IF_NEW
         if is_open and not granted.session_present and self._tells_retained:
             handling = greeting.SEND_ALWAYS
         self._tells_retained |= is_open
         self._asked.clear()
-        for wanted, subscribe in greeting.subscribe_local(self._rules, handling):
+        ids = (packet_id for packet_id in range(U16_MAX, 0, -1) if packet_id not in received)
+        for wanted, subscribe in greeting.subscribe_local(self._rules, handling, ids):
             self._asked[subscribe.packet_id] = wanted.number
             self._ends.tell_local(subscribe)
-        if (unsubscribe := greeting.unsubscribe_local(self._rules, subscribed)) is not None:
+        if (unsubscribe := greeting.unsubscribe_local(self._rules, subscribed, ids)) is not None:
             self._ends.tell_local(unsubscribe)
 
     def told(self, chunk: bytes, is_open: bool, now: Instant) -> str:

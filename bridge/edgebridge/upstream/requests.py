@@ -5,6 +5,7 @@ from __future__ import annotations
 from edgebridge.upstream import greeting
 from edgebridge.upstream.ends import Ends
 from edgebridge.upstream.rules import Rules
+from edgebridge.upstream.terms import Memory
 from edgebridge.upstream.words import in_words
 from edgebridge.wire.packets import SubAck
 from edgebridge.wire.reasons import FAILURE, ReasonCode
@@ -13,17 +14,19 @@ from edgebridge.wire.reasons import FAILURE, ReasonCode
 class Requests:
     """Those of one connection after the other, and which of them were refused."""
 
-    def __init__(self, ends: Ends, rules: Rules, refusals: dict[int, str]) -> None:
+    def __init__(self, ends: Ends, rules: Rules, memory: Memory, refusals: dict[int, str]) -> None:
         """*refusals*: by the number of the rule: by whom, and why."""
         self._ends = ends
         self._rules = rules
+        self._memory = memory
         self._refusals = refusals
         self._asked: dict[int, int] = {}  # packet identifier -> subscription identifier
 
     def begin(self) -> None:
         """Subscribe."""
         self._asked.clear()
-        for wanted, subscribe in greeting.subscribe_remote(self._rules, self._ends.granted):
+        ids = iter(self._memory.spare(greeting.REQUESTS_MAX))
+        for wanted, subscribe in greeting.subscribe_remote(self._rules, self._ends.granted, ids):
             self._asked[subscribe.packet_id] = wanted.identifier
             self._ends.tell_remote(subscribe)
 

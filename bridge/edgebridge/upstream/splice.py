@@ -72,7 +72,7 @@ class Splice:
         self._remote = Sieve(terms.packet_bytes_max)
         self._awaits_end = False  # what the remote says has to wait for it
         self._introduction = Introduction(terms, memory, self._ends)
-        self._requests = Requests(self._ends, self._rules, self.refusals)
+        self._requests = Requests(self._ends, self._rules, memory, self.refusals)
         self._local = LocalEnd(terms, memory, self._ends, self._rules, self._outward, self._inward, self.refusals)
 
     # -- what the world fetches ---------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class Splice:
     def opened(self, now: Instant) -> None:
         """There is an end towards our own front end."""
         is_open = self.state is State.OPEN
-        self._local.open(is_open)
+        self._local.open(is_open, now)
         if is_open:
             self._awaits_end = False
             self._read(now)  # what came in one piece with CONNACK

@@ -11,7 +11,7 @@ from edgebridge.wire.origin import BRIDGE_PROPERTY, GATEWAY_CHARS_MAX
 from edgebridge.wire.packets import ConnAck
 from edgebridge.wire.properties import Property, number, user_properties
 from edgebroker.dataclasses import dataclass
-from edgebroker.instants import SECOND, Duration
+from edgebroker.instants import SECOND, Duration, Instant
 from edgebroker.limits import PACKET_BYTES_MAX, RECEIVE_MAXIMUM
 
 LOCAL_PREFIX: Final = "$bridge/"
@@ -68,14 +68,20 @@ class Memory(Protocol):
     def is_known(self) -> bool:
         """Whether it has a session."""
 
+    def has_met(self) -> bool:
+        """Whether the remote was there since that session began, so that it has a session of the same age."""
+
     def subscribed(self) -> Sequence[str]:
         """The texts of its subscriptions."""
 
     def received(self) -> Sequence[int]:
         """Packet identifiers of the QoS 2 messages that it published and did not release."""
 
-    def send_again(self) -> int:
+    def send_again(self, now: Instant) -> int:
         """The remote forgot that it has messages whose PUBREC came: they are sent again. How many."""
+
+    def spare(self, count: int) -> Sequence[int]:
+        """Packet identifiers of which no message is on its way, nor will be soon."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,97 @@
+"""What a bridge must know after a crash although it keeps nothing itself: the journal of its session knows it."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgebridge.frontend.bridgesession import BridgeSession
+from edgebridge.upstream.rule import parse_rule
+from edgebridge.upstream.state import State
+from edgebridge.upstream.terms import Terms
+from edgebridge.wire.dialect import V5, V311, Dialect
+from edgebroker.names import ClientId
+
+from .bridging.world import World
+
+
+def world(dialect: Dialect, *rules: str) -> World:
+    found = World(Terms("x", "uplink", [parse_rule(rule) for rule in rules], dialect, identity="here"))
+    found.sleeper(found.there, "out/#")
+    return found
+
+
+def session_of(world: World) -> BridgeSession:
+    return BridgeSession(world.here.frontend, world.terms.local_client_id)
+
+
+@pytest.mark.parametrize("dialect", [V5, V311], ids=["5", "3.1.1"])
+def test_a_session_that_never_met_the_remote_begins_a_clean_one_there_after_a_crash_too(dialect: Dialect) -> None:
+    """The remote still has the packet identifiers of an earlier gateway, which was set up anew."""
+    world_ = world(dialect, "out/# out 2")
+    world_.begin()
+    world_.quiet(2)
+    remote = world_.there.frontend.connecting.sessions[ClientId("uplink")]
+    world_.pause()
+    remote.received.update(range(1, 5))  # of that earlier life, which is over
+    world_.here.frontend.connecting.expire_session(session_of(world_).session, world_.simulation.now)
+    world_.fail = lambda step: None if world_.splice.state is not State.GREETING else world_.pause()
+    # ^ the remote cannot be reached...
+    world_.begin()
+    world_.quiet(2)
+    assert session_of(world_).is_known()
+    assert not session_of(world_).has_met()
+    world_.fail = lambda step: None
+    world_.power_here()  # ...and the power fails before it can
+    world_.publish(world_.here, [("out/a", b"1", 2)])
+    world_.quiet()
+    assert world_.read(world_.there) == {("out/a", b"1"): 1}
+
+
+def test_what_is_sent_again_because_the_remote_forgot_is_sent_again_after_a_crash_too() -> None:
+    world_ = world(V5, "out/# out 2")
+    world_.begin()
+    world_.quiet(2)
+    world_.pause()
+    world_.publish(world_.here, [("out/a", b"1", 2)])
+
+    def dies_after_pubrec(step: int) -> None:
+        session = session_of(world_).session
+        if session is not None and any(entry.released for entry in session.inflight):
+            world_.fail = lambda step: None
+            world_.pause()
+
+    world_.fail = dies_after_pubrec
+    world_.go_on()
+    world_.quiet(2)
+    assert world_.splice.state is State.PAUSED
+    world_.there.frontend.connecting.expire_session(
+        world_.there.frontend.connecting.sessions[ClientId("uplink")], world_.simulation.now
+    )
+    before = world_.read(world_.there)[("out/a", b"1")]
+
+    def dies_before_it_is_sent(step: int) -> None:
+        if world_.splice.sent_again and world_.splice._outward.open:
+            world_.fail = lambda step: None
+            world_.power_here()
+
+    world_.fail = dies_before_it_is_sent
+    world_.go_on()
+    world_.quiet()
+    assert world_.read(world_.there)[("out/a", b"1")] == before + 1, "the remote forgot: it has it twice, and not never"
+    assert not list(session_of(world_).session.inflight)
+
+
+def test_requests_have_packet_identifiers_that_no_message_has() -> None:
+    world_ = world(V5, "out/# out 2")
+    world_.begin()
+    world_.quiet(2)
+    world_.pause()
+    session = session_of(world_).session
+    assert session is not None
+    session.inflight.last_id = 65_533
+    world_.publish(world_.here, [("out/a", b"%d" % number, 1) for number in range(4)])
+    world_.fail = lambda step: world_.pause() if len(session.inflight) == 4 else None
+    world_.go_on()
+    world_.quiet(2)
+    assert [entry.packet_id for entry in session.inflight] == [65_534, 65_535, 1, 2]
+    assert session_of(world_).spare(3) == [65_533, 65_532, 65_531]
