@@ -34,7 +34,8 @@ try:
 except TypeError:  # release 5
     _CBOR2_IS_BOUNDED = False
 
-_UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY, _MAP, _TAG, _SIMPLE = range(8)
+_UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY, MAP, _TAG, _SIMPLE = range(8)
+"""Major types."""
 _INDEFINITE: Final = 31
 _BREAK: Final = b"\xff"
 _POSITIVE_BIGNUM, _NEGATIVE_BIGNUM = 2, 3
@@ -68,43 +69,65 @@ def _read_with_cbor2(payload: bytes) -> Any:
 
 def read_plainly(payload: bytes) -> Any:
     """As `read_cbor`, by this module alone."""
-    reader = _Reader(payload)
-    tree = reader.item(0)
-    if reader.at != len(payload):
-        raise CborBroken("bytes after the end")
-    return tree
+    return CborReader(payload).whole()
 
 
-class _Reader:
-    """A position in a payload. Every item takes at least one byte, so that lengths cannot promise too much."""
+class CborReader:
+    """A position in *payload*. Every item takes at least one byte, so that lengths cannot promise too much.
+
+    Others may read keys, maps, tags and simple values differently. Every method raises ValueError.
+    """
 
     def __init__(self, payload: bytes) -> None:
-        self._payload = payload
+        self.payload = payload
         self.at = 0
 
-    def item(self, depth: int) -> Any:
+    def whole(self) -> Any:
+        """The one item that there is."""
+        tree = self.item(0)
+        if self.at != len(self.payload):
+            raise CborBroken("bytes after the end")
+        return tree
+
+    def head(self) -> tuple[int, int | None]:
+        """Read the first bytes of an item: its major type, and its argument. None: an indefinite length.
+
+        Of simple values the argument is not read: it is the lower five bits.
+        """
         major, info = divmod(self._take(1)[0], 32)
         if major == _SIMPLE:
-            return self._simple(info)
+            return major, info
         size = None if info == _INDEFINITE else self._argument(info)
         if size is None and major in (_UNSIGNED, _NEGATIVE, _TAG):
             raise CborBroken("an indefinite number")
+        return major, size
+
+    def item(self, depth: int) -> Any:
+        """Read an item that lies *depth* arrays, maps and tags deep."""
+        major, size = self.head()
+        if major == _SIMPLE:
+            assert size is not None
+            return self.simple(size)
         if major in (_BYTES, _TEXT):
             return self._string(major, size)
-        if size == 0 and major in (_ARRAY, _MAP):
+        if size == 0 and major in (_ARRAY, MAP):
             return [] if major == _ARRAY else {}  # nothing to go down to: cbor2 counts no depth here
-        if size is None or major in (_ARRAY, _MAP, _TAG):
+        if size is None or major in (_ARRAY, MAP, _TAG):
             if depth == PAYLOAD_DEPTH_MAX:
                 raise CborBroken("too deep")
             if major == _ARRAY:
-                return [self.item(depth + 1) for _ in self._count(size)]
-            if major == _MAP:
-                return {self._key(depth + 1): self.item(depth + 1) for _ in self._count(size)}
-            return _tagged(size, self.item(depth + 1))
+                return [self.item(depth + 1) for _ in self.count(size)]
+            if major == MAP:
+                return self.map(size, depth + 1)
+            return self.tagged(size, self.item(depth + 1))
         return size if major == _UNSIGNED else -1 - size
 
+    def map(self, size: int | None, depth: int) -> dict[Any, Any]:
+        """Read the members of a map, which lie *depth* deep."""
+        return {self.key(depth): self.item(depth) for _ in self.count(size)}
+
     def _take(self, size: int) -> bytes:
-        taken = self._payload[self.at : self.at + size]
+        taken = self.payload[self.at : self.at + size]
         if len(taken) < size:
             raise CborBroken("ends too soon")
         self.at += size
@@ -117,14 +140,14 @@ class _Reader:
             raise CborBroken("a reserved length")
         return int.from_bytes(self._take(1 << info - 24), "big")
 
-    def _count(self, size: int | None) -> Iterable[object]:
+    def count(self, size: int | None) -> Iterable[object]:
         """As many turns as there are members; without *size*, until the break."""
         if size is not None:
             return range(size)
         return iter(self._at_break, True)
 
     def _at_break(self) -> bool:
-        if self._payload[self.at : self.at + 1] == _BREAK:
+        if self.payload[self.at : self.at + 1] == _BREAK:
             self.at += 1
             return True
         return False
@@ -134,20 +157,22 @@ class _Reader:
             octets = self._take(size)
             return octets.decode() if major == _TEXT else octets  # UnicodeDecodeError is a ValueError
         chunks = []
-        for _ in self._count(None):
+        for _ in self.count(None):
             kind, info = divmod(self._take(1)[0], 32)
             if kind != major or info == _INDEFINITE:
                 raise CborBroken("a string of other things than strings")
             chunks.append(self._string(major, self._argument(info)))
         return "".join(chunks) if major == _TEXT else b"".join(chunks)  # type: ignore[arg-type]
 
-    def _key(self, depth: int) -> str | bytes:
+    def key(self, depth: int) -> Any:
+        """Read the key of a map."""
         key = self.item(depth)
         if not isinstance(key, (str, bytes)):
             raise CborBroken("a key that is no string")
         return key
 
-    def _simple(self, info: int) -> Any:
+    def simple(self, info: int) -> Any:
+        """Read what is left of a simple value or a float of which *info* is the argument."""
         if info in _SIMPLE_VALUES:
             return _SIMPLE_VALUES[info]
         if info in _FLOATS:
@@ -158,11 +183,11 @@ class _Reader:
             raise CborBroken("a simple value in two bytes that has one")
         return COMPOSITE
 
-
-def _tagged(tag: int | None, content: Any) -> Any:
-    if tag in (_POSITIVE_BIGNUM, _NEGATIVE_BIGNUM):
-        if not isinstance(content, bytes):
-            raise CborBroken("a bignum that is no byte string")
-        number = int.from_bytes(content, "big")
-        return number if tag == _POSITIVE_BIGNUM else -1 - number
-    return COMPOSITE
+    def tagged(self, tag: int | None, content: Any) -> Any:
+        """What *content* is with *tag* before it."""
+        if tag in (_POSITIVE_BIGNUM, _NEGATIVE_BIGNUM):
+            if not isinstance(content, bytes):
+                raise CborBroken("a bignum that is no byte string")
+            number = int.from_bytes(content, "big")
+            return number if tag == _POSITIVE_BIGNUM else -1 - number
+        return COMPOSITE

@@ -59,10 +59,10 @@ def payload_tree(payload: bytes, content_type: str | None = None, *, exact: bool
     if not payload or len(payload) > PAYLOAD_PARSE_BYTES_MAX:
         return NOTHING
     if content_type is not None:
-        media_type = content_type.partition(";")[0].strip().lower()
-        if media_type.endswith(("/cbor", "+cbor")):
+        form = named_form(content_type)
+        if form == "cbor":
             return _cbor(payload)
-        if media_type.endswith(("/json", "+json")):
+        if form == "json":
             return json_tree(payload, exact=exact)
     if payload[0] in _CBOR_MAP:
         return _cbor(payload)
@@ -70,6 +70,14 @@ def payload_tree(payload: bytes, content_type: str | None = None, *, exact: bool
         return NOTHING
     tree = json_tree(payload, exact=exact)
     return _bare_text(payload) if tree is NOTHING else tree
+
+
+def named_form(content_type: str) -> str:
+    """What a payload is by its content type: "cbor", "json", or "" if it says neither."""
+    media_type = content_type.partition(";")[0].strip().lower()
+    if media_type.endswith(("/cbor", "+cbor")):
+        return "cbor"
+    return "json" if media_type.endswith(("/json", "+json")) else ""
 
 
 def json_tree(payload: bytes, *, exact: bool = False) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edgebridge.upstream.rule import Direction, Rule, RuleInvalid, parse_rule
+from edgebridge.upstream.rule import Direction, Rule, parse_rule
+from edgebridge.upstream.ruleinvalid import RuleInvalid
 from edgebridge.upstream.rules import Rules
 
 READ = {

@@ -40,6 +40,7 @@ LOST: Final = {
         "would have a topic here that cannot be; see the prefixes of the rules",
     ),
     Cause.INVALID: (ReasonCode.UNSPECIFIED_ERROR, "breaks the protocol"),
+    Cause.UNFIT: (ReasonCode.PAYLOAD_FORMAT_INVALID, "cannot be transformed as its rule wants"),
 }
 """Messages that no attempt would bring in, and what the remote hears of them: they are acknowledged in any case, for it
 would send them again after every reconnection. Of others that do not go on it hears that all is well."""
@@ -190,12 +191,18 @@ class Inward:
         except TopicInvalid:
             self._finish(publish, Cause.TOPIC, publish.topic)
             return
+        transform = self._rules.transforms.get(heard.number)
+        if transform is not None and (why := transform.spoils(publish, self._tally)):
+            self._finish(publish, Cause.UNFIT, why)
+            return
         retains = heard.rule.retain and self._retains
-        if is_plain:
+        if is_plain and heard.rule.shape is None:
             way = Pass(topic.encode(), heard.number, retains, encode_properties(self._guard.stamp_in()))
             self._passes.remember(publish.topic.encode(), way)
         properties = publish.properties
         properties.pop(Property.SUBSCRIPTION_IDENTIFIER, None)
+        if answer := text(properties, Property.RESPONSE_TOPIC):
+            properties[Property.RESPONSE_TOPIC] = self._rules.answered_here(answer)
         retain = publish.retain and retains
         on = Publish(topic, publish.payload, publish.qos, retain, publish.dup, publish.packet_id, properties)
         data = encode_packet(on, V5)

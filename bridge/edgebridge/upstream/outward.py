@@ -17,7 +17,7 @@ from edgebridge.upstream.rules import Rules
 from edgebridge.upstream.tally import Cause, Tally
 from edgebridge.wire.encode import encode_packet, encode_properties
 from edgebridge.wire.packets import Ack, PubAck, PubComp, Publish, PubRec, PubRel
-from edgebridge.wire.properties import Properties, Property, subscription_identifiers
+from edgebridge.wire.properties import Properties, Property, subscription_identifiers, text
 from edgebridge.wire.reasons import FAILURE, ReasonCode
 from edgebroker.errors import TopicInvalid
 from edgebroker.instants import Instant
@@ -28,6 +28,7 @@ ACKNOWLEDGED: Final = b"\x40\x02"
 _FAILED: Final = {
     Cause.TOO_LARGE: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
     Cause.TOPIC: ReasonCode.TOPIC_NAME_INVALID,
+    Cause.UNFIT: ReasonCode.PAYLOAD_FORMAT_INVALID,
 }
 """What our front end hears of messages that are lost; of others, that all is well."""
 
@@ -94,12 +95,20 @@ class Outward:
             self._finish(publish, Cause.TOPIC)
             return
         granted = self._ends.granted
-        if not publish.properties and granted.maximum_qos == 2:
+        if rule.shape is not None:
+            transform = self._rules.transforms.get(number)
+            if transform is not None and (why := transform.spoils(publish, self._tally)):
+                self._ends.warn(Cause.UNFIT, f"a message of ours is lost and counted as {Cause.UNFIT}: {why}")
+                self._finish(publish, Cause.UNFIT)
+                return
+        elif not publish.properties and granted.maximum_qos == 2:
             self._note(publish.topic, topic, rule, number)
         properties: Properties = {}
         if granted.dialect.has_properties:
             properties = publish.properties
             properties.pop(Property.SUBSCRIPTION_IDENTIFIER, None)
+            if answer := text(properties, Property.RESPONSE_TOPIC):
+                properties[Property.RESPONSE_TOPIC] = self._rules.answered_there(answer)
         qos = min(publish.qos, granted.maximum_qos)
         retain = publish.retain and rule.retain and granted.retains
         on = Publish(topic, publish.payload, qos, retain, publish.dup and qos > 0, publish.packet_id, properties)

@@ -8,6 +8,7 @@ for all topics that match the pattern. As one line of text it has the words of m
     "" in 1 clock world/time/utc           one topic, under another name
     sensors/# out 1 retain=false           nothing is to be retained there
     sensors/# out 1 where temp > 30        only messages of which the condition is true
+    sensors/# out 1 select=temp,pos.lat    of the payload these fields alone (`edgebridge.upstream.shape` has the rest)
 """
 
 from __future__ import annotations
@@ -17,24 +18,18 @@ from enum import StrEnum
 from typing import Final
 from zlib import crc32
 
+from edgebridge.upstream.ruleinvalid import RuleInvalid
+from edgebridge.upstream.shape import Shape, read_words
 from edgebroker.dataclasses import dataclass
-from edgebroker.errors import EdgebrokerError, FilterInvalid, FilterTooComplex, TopicInvalid
+from edgebroker.errors import FilterInvalid, FilterTooComplex, TopicInvalid
 from edgebroker.topics import MULTI_LEVEL, SINGLE_LEVEL, TopicFilter
 
 WHERE: Final = "where"
 NOT_RETAINED: Final = "retain=false"
 _CONDITION: Final = re.compile(rf"(?:^|\s){WHERE}\s+(.*)", re.DOTALL)
-_WORD: Final = re.compile(r'"[^"]*"|\S+')
+_WORD: Final = re.compile(r'(?:"[^"]*"|[^\s"]|"(?=[^"]*$))+')
+_OPTION: Final = re.compile(r"[a-z_]+=")
 IDENTIFIER_MAX: Final = 268_435_455  # a variable byte integer (MQTT 5.0 section 3.8.2.1.2)
-
-
-class RuleInvalid(EdgebrokerError):
-    """A rule that cannot be used: (reason, how to mend it)."""
-
-    def __init__(self, reason: str, mend: str) -> None:
-        super().__init__(f"{reason}; {mend}")
-        self.reason = reason
-        self.mend = mend
 
 
 class Direction(StrEnum):
@@ -57,6 +52,8 @@ class Rule:
     where: str = ""
     retain: bool = True
     """Whether what is to be retained on one side is to be retained on the other."""
+    shape: Shape | None = None
+    """What becomes of payloads; None: they stay what they are."""
 
     def check(self) -> None:
         """Raise RuleInvalid for what cannot be."""
@@ -85,6 +82,8 @@ class Rule:
                 Filter.parse(self.where)
             except (FilterInvalid, FilterTooComplex) as error:
                 raise RuleInvalid(f"in the condition, {error}", "docs/filters.md has the language") from None
+        if self.shape is not None:
+            self._check_shape(self.shape)
 
     def __str__(self) -> str:
         """As `parse_rule` reads it."""
@@ -92,6 +91,7 @@ class Rule:
         if self.local_prefix or self.remote_prefix:
             words += [_written(self.local_prefix), _written(self.remote_prefix)]
         words += [] if self.retain else [NOT_RETAINED]
+        words += [] if self.shape is None else self.shape.words()
         return " ".join(words) + (f" {WHERE} {self.where}" if self.where else "")
 
     @property
@@ -114,6 +114,12 @@ class Rule:
         """The topics it is about, as they are called there."""
         return self.remote_prefix + self.pattern
 
+    def _check_shape(self, shape: Shape) -> None:
+        if self.direction is Direction.BOTH:
+            mend = "write one rule with `out` and one with `in`, each with what it changes"
+            raise RuleInvalid("payloads that change both ways", mend)
+        shape.check()
+
     def outward(self, topic: str) -> str:
         """What *topic* of ours is called there."""
         return self.remote_prefix + topic[len(self.local_prefix) :]
@@ -128,24 +134,28 @@ def parse_rule(text: str) -> Rule:
     condition = _CONDITION.search(text)
     before = text if condition is None else text[: condition.start()]
     found: list[str] = _WORD.findall(before)
-    words = [word.strip('"') for word in found if word != NOT_RETAINED]
+    options = [word for word in found[1:] if _OPTION.match(word)]
+    words = [word.strip('"') for word in found if word not in options]
     if not 1 <= len(words) <= 5:
-        mend = "write PATTERN [out|in|both [QOS [LOCAL-PREFIX [REMOTE-PREFIX]]]] [retain=false] [where CONDITION]"
+        mend = "write PATTERN [out|in|both [QOS [LOCAL-PREFIX [REMOTE-PREFIX]]]] [FIELD=VALUE ...] [where CONDITION]"
         raise RuleInvalid(f"{text[:80]!r} has {len(words)} words", mend)
     pattern, direction, qos, local_prefix, remote_prefix = [*words, *("out", "1", "", "")[len(words) - 1 :]]
     if direction not in tuple(Direction):
         raise RuleInvalid(f"{direction!r} is no direction", 'write "out", "in" or "both"')
     if qos not in ("0", "1", "2"):
         raise RuleInvalid(f"{qos!r} is no QoS", "write 0, 1 or 2")
-    where, is_kept = "" if condition is None else condition[1].strip(), NOT_RETAINED not in found
-    rule = Rule(pattern, Direction(direction), int(qos), local_prefix, remote_prefix, where, is_kept)
+    said = read_words(options)
+    is_kept = said.pop("retain", True)
+    shape = Shape(**said) if any(said.values()) else None
+    where = "" if condition is None else condition[1].strip()
+    rule = Rule(pattern, Direction(direction), int(qos), local_prefix, remote_prefix, where, is_kept, shape)
     rule.check()
     return rule
 
 
 def _written(word: str) -> str:
-    """A word of a rule: in quotes if it is empty or has blanks."""
-    return f'"{word}"' if not word or re.search(r"\s", word) else word
+    """A word of a rule: in quotes if it is empty, has blanks, or looks like something else."""
+    return f'"{word}"' if not word or re.search(r"\s", word) or _OPTION.match(word) else word
 
 
 def identifier_of(text: str) -> int:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edgebridge.session.carriers import filter_topic
 from edgebridge.upstream.rule import Rule, identifier_of
 from edgebroker.dataclasses import dataclass
 from edgebroker.topics import TopicFilter
+
+if TYPE_CHECKING:
+    from edgebridge.upstream.transform import Transform
 
 REMEMBERED_MAX: Final = 4_096
 """Topics whose rule is remembered, of what comes in; 300 bytes each. Then the memory starts anew."""
@@ -51,6 +54,10 @@ class Rules:
             one.overlaps(other) for number, one in enumerate(topics) for other in topics[:number]
         )
         """Whether a broker might send a message once for each of two subscriptions."""
+        self.transforms = _transforms(self.all)
+        """What becomes of payloads, by the number of the rule."""
+        self._answers_out = [(rule, TopicFilter.parse(rule.remote_filter)) for rule in self.all if rule.is_out]
+        self._answers_in = [(rule, TopicFilter.parse(rule.local_filter)) for rule in self.all if rule.is_in]
         self.into: tuple[Wanted, ...] = ()
         """What the remote is asked for."""
         self.listen(understands_filters=False)
@@ -96,6 +103,14 @@ class Rules:
             self._met[topic] = met
         return met
 
+    def answered_there(self, topic: str) -> str:
+        """What they are to call *topic* of ours, that an answer which is published there comes in by a rule."""
+        return next((rule.outward(topic) for rule, topics in self._answers_in if topics.matches(topic)), topic)
+
+    def answered_here(self, topic: str) -> str:
+        """What we are to call *topic* of theirs, that an answer which is published here goes out by a rule."""
+        return next((rule.inward(topic) for rule, topics in self._answers_out if topics.matches(topic)), topic)
+
     def is_copy(self, first: Heard, identifiers: Sequence[int]) -> bool:
         """Whether a message came by other subscriptions than that of *first*, by which it comes as well.
 
@@ -108,6 +123,15 @@ class Rules:
 
 def _carried(rule: Rule, topic_filter: str) -> str:
     return filter_topic(rule.where, topic_filter) if rule.where else topic_filter
+
+
+def _transforms(rules: Sequence[Rule]) -> dict[int, Transform]:
+    shapes = [(number, rule.shape) for number, rule in enumerate(rules) if rule.shape and rule.shape.transforms]
+    if not shapes:
+        return {}
+    from edgebridge.upstream.transform import Transform  # 1.5 MiB, for who transforms payloads
+
+    return {number: Transform(shape) for number, shape in shapes}
 
 
 def _distinct(asked: Sequence[tuple[int, Rule, str]]) -> list[Wanted]:

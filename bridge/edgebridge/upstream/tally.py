@@ -25,6 +25,8 @@ class Cause(StrEnum):
     """With its prefix it is no topic any more."""
     ABSENT = "absent"
     """QoS 0, and the remote was not there."""
+    UNFIT = "unfit"
+    """Its payload cannot be transformed as its rule wants."""
     REFUSED = "refused"
     """The other side answered with an error (`refused` of the tally has the reasons)."""
 
@@ -41,6 +43,8 @@ class Tally:
         self.dropped: Counter[Cause] = Counter()
         self.refused: Counter[str] = Counter()
         """By the name of the reason code."""
+        self.untransformed = 0
+        """Messages that went on as they were, because their payload could not be transformed."""
 
     def carried(self, rule: int, octets: int) -> None:
         """One more went on."""
@@ -55,4 +59,5 @@ class Tally:
             "bytes": self.bytes,
             "dropped": {cause.value: count for cause, count in sorted(self.dropped.items())},
             "refused": dict(sorted(self.refused.items())),
+            "untransformed": self.untransformed,
         }

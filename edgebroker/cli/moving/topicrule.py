@@ -6,8 +6,9 @@ from typing import Final
 from urllib.parse import unquote
 
 from edgebridge.session.carriers import FILTER_PREFIX, parse_subscription
-from edgebridge.upstream.rule import Direction, RuleInvalid
+from edgebridge.upstream.rule import Direction
 from edgebridge.upstream.rule import Rule as BridgeRule
+from edgebridge.upstream.ruleinvalid import RuleInvalid
 from edgebroker.errors import EdgebrokerError
 
 from .conffile import Line

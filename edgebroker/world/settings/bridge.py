@@ -43,14 +43,20 @@ class RuleKind:
     """Reads a table with the fields of a rule, or its words in one line of text."""
 
     def read(self, value: object, folder: Path) -> Rule:
-        from edgebridge.upstream.rule import Rule, RuleInvalid, parse_rule  # for who has bridges
+        from edgebridge.upstream.rule import Rule, parse_rule  # for who has bridges
+        from edgebridge.upstream.ruleinvalid import RuleInvalid
+        from edgebridge.upstream.shape import Shape
 
         try:
             if isinstance(value, str):
                 return parse_rule(value)
             if not isinstance(value, dict):
                 raise Unusable(f"has {toml_name(value)} in it", f"write {self}")
-            rule = Rule(**dict(_given(value, {one.name: one.default for one in fields(Rule)})))
+            defaults, shapes = ({one.name: one.default for one in fields(kind)} for kind in (Rule, Shape))
+            del defaults["shape"]
+            given = dict(_given(value, {**defaults, **shapes}))
+            said = {name: given.pop(name) for name in shapes if name in given}
+            rule = Rule(**given, shape=Shape(**said) if any(said.values()) else None)
             rule.check()
         except RuleInvalid as error:
             raise Unusable(f"has a rule that cannot be used: {error.reason}", error.mend) from error
@@ -58,6 +64,10 @@ class RuleKind:
 
     def __str__(self) -> str:
         return 'a table [[bridge.topic]], or text like "sensors/# out 1"'
+
+
+_IN_A_FILE: Final[dict[str, type]] = {"select": list, "rename": dict}
+"""What fields of a rule are in a file that are tuples here."""
 
 
 def _given(table: dict[str, Any], known: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -69,12 +79,22 @@ def _given(table: dict[str, Any], known: dict[str, Any]) -> Iterator[tuple[str, 
     for name, value in table.items():
         if name not in known:
             raise Unusable(f"has a rule with {name!r}", f"a rule has {', '.join(known)}")
-        expected = str if name in ("pattern", "direction") else type(known[name])
+        expected = str if name in ("pattern", "direction") else _IN_A_FILE.get(name, type(known[name]))
         if type(value) is not expected:
             raise Unusable(f"has a rule whose {name} is {toml_name(value)}", f"write {toml_name(expected())}")
+        if name in _IN_A_FILE:
+            value = _names(name, value)
         if name == "direction" and value not in tuple(Direction):
             raise Unusable(f"has a rule with the direction {value!r}", 'write "out", "in" or "both"')
         yield name, Direction(value) if name == "direction" else value
+
+
+def _names(field: str, value: Any) -> tuple[Any, ...]:
+    """Of a list, its texts; of a table, its pairs of them. Raises Unusable."""
+    texts = [*value, *value.values()] if isinstance(value, dict) else value
+    if not all(isinstance(one, str) for one in texts):
+        raise Unusable(f"has a rule whose {field} has something else than names in it", "write them in quotes")
+    return tuple(value.items()) if isinstance(value, dict) else tuple(value)
 
 
 @dataclass(frozen=True, slots=True)

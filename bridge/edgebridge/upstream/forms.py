@@ -1,0 +1,223 @@
+"""JSON as CBOR (RFC 8949) and CBOR as JSON, each value exactly; and parts of CBOR as they came, byte by byte.
+
+What is written is the same for the same values everywhere: numbers in their shortest form that keeps them, keys in the
+order in which they came. What one form has and the other has not is translated as section 6.1 of RFC 8949 advises:
+bytes become base64url, NaN and the infinities null, undefined null. Other than there, whole numbers are exact whatever
+their size, and what would change its meaning (other tags and simple values, keys that are neither texts nor whole
+numbers, equal keys) is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from binascii import b2a_base64
+from struct import Struct
+from typing import Any, Final
+
+from edgebridge.upstream.plan import FieldTwice, Part
+from edgebroker.event import COMPOSITE
+from edgebroker.filters.cbor import MAP, CborBroken, CborReader
+from edgebroker.filters.payloads import INTEGER_DIGITS_MAX
+from edgebroker.overlay.link.cbor import ARRAY, BYTES, NEGATIVE, TEXT, UNSIGNED, head
+
+INTEGER_MAX: Final = 10**INTEGER_DIGITS_MAX
+"""Whole numbers are smaller: to write larger ones in digits takes quadratic time."""
+_TRANSPARENT: Final = (0, 1, 32, 55799)
+"""Tags that only say more about their content: a date as text, seconds since 1970, a URI, and "this is CBOR"."""
+_FALSE, _TRUE, _NULL = b"\xf4", b"\xf5", b"\xf6"
+_FLOATS: Final = ((b"\xf9", Struct(">e")), (b"\xfa", Struct(">f")), (b"\xfb", Struct(">d")))
+_POSITIVE_BIGNUM, _NEGATIVE_BIGNUM = b"\xc2", b"\xc3"
+
+
+def base64url(octets: bytes) -> str:
+    """As RFC 4648 section 5 has it, without padding."""
+    return b2a_base64(octets, newline=False).decode().rstrip("=").translate(_URL)
+
+
+_URL: Final = str.maketrans("+/", "-_")
+
+
+def _plain(item: object) -> str:
+    if isinstance(item, bytes):
+        return base64url(item)
+    raise ValueError("a value that JSON has not, or too large a number")
+
+
+_JSON: Final = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"), default=_plain
+)
+
+
+def json_of(tree: Any) -> bytes:
+    """*tree* as JSON without blanks. Raises ValueError."""
+    return _JSON.encode(tree).encode()
+
+
+def cbor_of(tree: Any) -> bytes:
+    """*tree*, which JSON can hold, as CBOR. Raises ValueError."""
+    pieces: list[bytes] = []
+    _write(tree, pieces)
+    return b"".join(pieces)
+
+
+def _write(item: Any, pieces: list[bytes]) -> None:
+    kind = type(item)
+    if kind is str:
+        pieces.append(cbor_text(item))
+    elif kind is int:
+        pieces.append(_whole(item))
+    elif kind is float:
+        pieces.append(_float(item))
+    elif kind is dict:
+        pieces.append(head(MAP, len(item)))
+        for key, value in item.items():
+            pieces.append(cbor_text(key))
+            _write(value, pieces)
+    elif kind is list:
+        pieces.append(head(ARRAY, len(item)))
+        for one in item:
+            _write(one, pieces)
+    elif item is None:
+        pieces.append(_NULL)
+    elif kind is bool:
+        pieces.append(_TRUE if item else _FALSE)
+    else:
+        raise ValueError("a number that is too large")
+
+
+def cbor_text(text: str) -> bytes:
+    """A text of CBOR."""
+    octets = text.encode()
+    return head(TEXT, len(octets)) + octets
+
+
+def _whole(number: int) -> bytes:
+    size = number if number >= 0 else -1 - number
+    if size < 1 << 64:
+        return head(UNSIGNED if number >= 0 else NEGATIVE, size)
+    octets = size.to_bytes((size.bit_length() + 7) // 8)
+    return (_POSITIVE_BIGNUM if number >= 0 else _NEGATIVE_BIGNUM) + head(BYTES, len(octets)) + octets
+
+
+def _float(number: float) -> bytes:
+    for first, layout in _FLOATS:
+        try:
+            octets = layout.pack(number)
+        except OverflowError:
+            continue
+        if layout.unpack(octets)[0] == number:
+            return first + octets
+    raise AssertionError(f"a double keeps {number}")
+
+
+class CborAsJson(CborReader):
+    """Reads CBOR as the tree that JSON has of it; byte strings are left to `json_of`."""
+
+    def key(self, depth: int) -> Any:
+        """A text, or a whole number in digits."""
+        key = self.item(depth)
+        if type(key) is int and -INTEGER_MAX < key < INTEGER_MAX:
+            return str(key)
+        if type(key) is not str:
+            raise CborBroken("a key that is neither a text nor a whole number")
+        return key
+
+    def map(self, size: int | None, depth: int) -> dict[Any, Any]:
+        """The members; none of them twice."""
+        found: dict[Any, Any] = {}
+        for _ in self.count(size):
+            key = self.key(depth)
+            if key in found:
+                raise FieldTwice(f"{key[:40]!r} is there twice")
+            found[key] = self.item(depth)
+        return found
+
+    def simple(self, info: int) -> Any:
+        """JSON has no numbers that are none."""
+        item = super().simple(info)
+        if item is COMPOSITE:
+            raise CborBroken("a simple value that JSON has not")
+        return item if type(item) is not float or math.isfinite(item) else None
+
+    def tagged(self, tag: int | None, content: Any) -> Any:
+        """Bignums are whole numbers, and what is only explained stays what it is."""
+        if tag in _TRANSPARENT:
+            return content
+        item = super().tagged(tag, content)
+        if item is COMPOSITE or not -INTEGER_MAX < item < INTEGER_MAX:
+            raise CborBroken(f"tag {tag}, which JSON has not, or too large a number")
+        return item
+
+
+class _Cutter(CborReader):
+    """Reads any keys, as they count for whether two are the same."""
+
+    def key(self, depth: int) -> Any:
+        key = self.item(depth)
+        if type(key) not in (str, int, bytes):
+            raise CborBroken("a key that is neither a text, a whole number nor bytes")
+        return key
+
+
+def cut(part: Part, payload: bytes) -> bytes:
+    """What goes on of *payload*, which is CBOR: nothing within it is written anew. Raises ValueError."""
+    reader = _Cutter(payload)
+    kept = _cut(part, reader, 0)
+    if reader.at != len(payload):
+        raise CborBroken("bytes after the end")
+    return head(MAP, 0) if kept is None else kept
+
+
+def _cut(part: Part, reader: _Cutter, depth: int) -> bytes | None:
+    start = reader.at
+    major = ARRAY if not part.children else reader.head()[0]
+    reader.at = start
+    if part.children and major == MAP:
+        kept = _cut_map(part, reader, depth + 1)
+    elif part.children and major == ARRAY:
+        kept = _cut_array(part, reader, depth + 1)
+    else:
+        reader.item(depth)
+        return reader.payload[start : reader.at] if part.others or not part.children else None
+    if not kept and not part.others:
+        return None
+    return head(major, len(kept)) + b"".join(kept)
+
+
+def _cut_map(part: Part, reader: _Cutter, depth: int) -> list[bytes]:
+    kept: list[bytes] = []
+    seen: set[object] = set()
+    for _ in reader.count(reader.head()[1]):
+        start = reader.at
+        key = reader.key(depth)
+        raw = reader.payload[start : reader.at]
+        child = part.children.get(key) if type(key) is str else None
+        if child is None:
+            start = reader.at
+            reader.item(depth)
+            value = reader.payload[start : reader.at] if part.others else None
+        else:
+            value = _cut(child, reader, depth)
+            if child.name is not None:
+                key, raw = child.name, cbor_text(child.name)
+        if value is None:
+            continue
+        if key in seen:
+            raise FieldTwice(f"{str(key)[:40]!r} is there twice")
+        seen.add(key)
+        kept.append(raw + value)
+    return kept
+
+
+def _cut_array(part: Part, reader: _Cutter, depth: int) -> list[bytes]:
+    kept: list[bytes] = []
+    for index, _ in enumerate(reader.count(reader.head()[1])):
+        child = part.children.get(index)
+        value = _cut(_ALL if child is None else child, reader, depth)
+        if value is not None and (part.others or child is not None):
+            kept.append(value)
+    return kept
+
+
+_ALL: Final = Part(True)

@@ -1,0 +1,247 @@
+"""What rules of bridges make of payloads: docs/bridging.md, "What the payload becomes"."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import cbor2
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgebridge.upstream.ends import Ends
+from edgebridge.upstream.forms import CborAsJson, cbor_of, json_of
+from edgebridge.upstream.inward import Inward
+from edgebridge.upstream.loopguard import LoopGuard
+from edgebridge.upstream.outward import Outward
+from edgebridge.upstream.rule import parse_rule
+from edgebridge.upstream.ruleinvalid import RuleInvalid
+from edgebridge.upstream.rules import Rules
+from edgebridge.upstream.tally import Tally
+from edgebridge.upstream.terms import Granted, Terms
+from edgebridge.upstream.transform import Transform, Unfit
+from edgebridge.wire.decode import decode_packet
+from edgebridge.wire.dialect import V5
+from edgebridge.wire.framing import Framer
+from edgebridge.wire.packets import Packet, Publish
+from edgebridge.wire.properties import Property
+from edgebroker.world.settings import Settings, SettingsRefused
+
+READING = b'{"id":7,"temp":21.5,"position":{"lat":52.5,"lon":13},"tags":["a","b"],"in":null}'
+
+BECOMES = [
+    ("select=temp,position.lat", READING, b'{"temp":21.5,"position":{"lat":52.5}}'),
+    ('select=tags[1],"in"', READING, b'{"tags":["b"],"in":null}'),
+    ("select=position.alt,temp.x,id[0]", READING, b"{}"),
+    ("rename=temp:id,id:temp", b'{"id":7,"temp":21.50}', b'{"temp":7,"id":21.5}'),
+    ('rename=position.lat:"lat "', READING, READING.replace(b'"lat"', b'"lat "')),
+    ("select=position rename=position.lat:y", READING, b'{"position":{"y":52.5,"lon":13}}'),
+    ("convert=json", b' {"temp": 21.50}', b' {"temp": 21.50}'),
+    ("convert=cbor", b"[]", b"\x80"),
+    ("convert=cbor", b'{"temp":21.5,"n":-1}', bytes.fromhex("a2 6474656d70 f94d60 616e 20")),
+    ("convert=cbor", b"[0.1,1e300,100000.0,-0.0]", b"\x84" + cbor2.dumps(0.1) + cbor2.dumps(1e300)
+     + bytes.fromhex("fa47c35000 f98000")),
+    ("convert=cbor", b"[9007199254740993,-18446744073709551617]", cbor2.dumps([9007199254740993, -(2**64) - 1])),
+    ("convert=json", cbor2.dumps([-(2**64) - 1, 2**53 + 1]), b"[-18446744073709551617,9007199254740993]"),
+    ("convert=json", bytes.fromhex("83 f97e00 f97c00 f7"), b"[null,null,null]"),  # NaN, infinity, undefined
+    ("convert=json", cbor2.dumps({"b": b"\xfb\xff\x00", 1: "x", -2: "y"}), b'{"b":"-_8A","1":"x","-2":"y"}'),
+    ("convert=json", bytes.fromhex("82 c0 6132 c1 1a65000000"), b'["2",1694498816]'),  # a date, seconds
+    ("convert=json", bytes.fromhex("bf 6161 9f 01 ff 6162 7f 6178 6179 ff ff"), b'{"a":[1],"b":"xy"}'),  # no lengths
+    ("select=a rename=a:b", bytes.fromhex("bf 6161 fa3fc00000 6163 00 01 00 ff"), bytes.fromhex("a1 6162 fa3fc00000")),
+    ("rename=a:b", bytes.fromhex("a2 6161 c11a65000000 01 f7"), bytes.fromhex("a2 6162 c11a65000000 01 f7")),
+]  # fmt: skip
+UNFIT = [
+    ("convert=cbor", b"ON"),
+    ("convert=cbor", b'{"temp":1e400}'),
+    ("convert=cbor", b'{"temp":' + b"9" * 2_049 + b"}"),
+    ("convert=cbor", b"[" * 33 + b"]" * 33),
+    ("convert=cbor", b'"' + b"x" * (256 << 10) + b'"'),
+    ("convert=cbor", b""),
+    ("select=temp", b"21.5"),
+    ("select=temp", cbor2.dumps([1])),
+    ("rename=temp:id", READING),  # there is an id
+    ("convert=json", b"ON"),
+    ("convert=json", b"\xa1\x61"),
+    ("convert=json", cbor2.dumps({"1": 1, 1: 2})),
+    ("convert=json", cbor2.dumps({b"k": 1})),
+    ("convert=json", cbor2.dumps([1]) + b"\0"),
+    ("convert=json", bytes.fromhex("81 c4 82 01 02")),  # a decimal fraction
+    ("convert=json", bytes.fromhex("81 f0")),  # a simple value that nobody has defined
+    ("convert=json", b"\x81\xc2" + cbor2.dumps(b"\xff" * 1_000)),  # a number of 2,409 digits
+    ("convert=json", b"\x81" * 40 + b"\x80"),
+]
+
+
+def rule(words: str) -> Transform:
+    shape = parse_rule(f"t out 1 {words}").shape
+    assert shape is not None
+    return Transform(shape)
+
+
+@pytest.mark.parametrize(("words", "payload", "becomes"), BECOMES, ids=[words for words, _, _ in BECOMES])
+def test_payloads_become_what_their_rule_says(words: str, payload: bytes, becomes: bytes) -> None:
+    assert rule(words).payload(payload, "").payload == becomes
+
+
+@pytest.mark.parametrize(("words", "payload"), UNFIT, ids=[words for words, _ in UNFIT])
+def test_what_would_change_its_meaning_is_unfit(words: str, payload: bytes) -> None:
+    with pytest.raises(Unfit):
+        rule(words).payload(payload, "")
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+TREES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.integers(-(2**70), 2**70) | TEXTS
+    | st.floats(allow_nan=False, allow_infinity=False) | st.floats(width=16, allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(TREES)
+def test_json_as_cbor_and_back_is_the_same_text(tree: Any) -> None:
+    text = json.dumps(tree, ensure_ascii=False, separators=(",", ":")).encode()
+    became = cbor_of(json.loads(text))
+    assert repr(cbor2.loads(became)) == repr(tree), "another reader finds the same values, in the same order"
+    assert json_of(CborAsJson(became).whole()) == text
+    assert len(became) <= len(cbor2.dumps(tree))
+
+
+NAMES = st.sampled_from(["a", "b", "a.a", "a.b", "b.a.b", "a[0]", "b[1]", "a[0].b"])
+SMALL = st.recursive(
+    st.integers(0, 3) | st.floats(width=64, allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(st.sampled_from("abc"), SMALL), st.lists(NAMES, max_size=3), st.sampled_from(["", "b", "z"]))
+def test_fields_of_json_and_of_cbor_go_on_alike(tree: dict[str, Any], select: list[str], name: str) -> None:
+    words = f"select={','.join(select)}" if select else ""
+    words += f" rename=a:{name}" if name and (not select or any(one[0] == "a" for one in select)) else ""
+    if not words:
+        return
+    found = []
+    for payload, read in ((json.dumps(tree).encode(), json.loads), (cbor2.dumps(tree), cbor2.loads)):
+        try:
+            found.append(repr(read(rule(words).payload(payload, "").payload)))
+        except Unfit:
+            found.append("unfit")
+    assert found[0] == found[1]
+    if not name and "a.b" in select and isinstance(tree.get("a"), dict) and "b" in tree["a"]:
+        assert read(rule(words).payload(payload, "").payload)["a"]["b"] == tree["a"]["b"]
+
+
+# -- in a bridge ----------------------------------------------------------------------------------------------------
+
+
+class Carried:
+    """A bridge with one rule: what it makes of a message."""
+
+    def __init__(self, *rules: str) -> None:
+        terms = Terms("x", "up", [parse_rule(one) for one in rules], V5, packet_bytes_max=256)
+        self.ends, made = Ends(), Rules(terms.rules)
+        made.listen(False)
+        self.ends.granted = Granted(V5)
+        guard = LoopGuard(terms, made)
+        guard.begin(self.ends.granted)
+        self.tally = Tally()
+        self.outward = Outward(self.ends, made, guard, self.tally)
+        self.inward = Inward(self.ends, made, guard, self.tally, terms)
+
+    def out(self, publish: Publish) -> Packet | None:
+        """What the remote gets."""
+        self.outward.publish(publish, 0)
+        return packet(self.ends.remote)
+
+    def into(self, publish: Publish) -> Packet | None:
+        """What our front end gets."""
+        self.inward.publish(publish, 0)
+        return packet(self.ends.local)
+
+
+def packet(written: list[bytes]) -> Packet | None:
+    framer = Framer(1 << 20)
+    framer.feed(b"".join(written))
+    written.clear()
+    frame = framer.next_frame()
+    return None if frame is None else decode_packet(*frame, V5)
+
+
+def test_properties_tell_what_the_payload_is_now() -> None:
+    there = {Property.CONTENT_TYPE: "application/json", Property.PAYLOAD_FORMAT_INDICATOR: 1}
+    carried = Carried("t out 1 convert=cbor", "u in 1 convert=json")
+    on = carried.out(Publish("t", b'{"a":1}', 1, packet_id=1, properties={**there}))
+    assert isinstance(on, Publish)
+    assert (on.payload, on.properties) == (b"\xa1\x61a\x01", {Property.CONTENT_TYPE: "application/cbor"})
+    back = carried.into(Publish("u", on.payload, 1, packet_id=1, properties={**on.properties}))
+    assert isinstance(back, Publish)
+    assert (back.payload, back.properties) == (b'{"a":1}', {Property.CONTENT_TYPE: "application/json"})
+    assert carried.out(Publish("t", b'{"a":1}')) == Publish("t", b"\xa1\x61a\x01"), "a map tells what it is"
+    bare = carried.out(Publish("t", b"21.5"))
+    assert bare == Publish("t", b"\xf9\x4d\x60", properties={Property.CONTENT_TYPE: "application/cbor"})
+
+
+def test_what_cannot_be_transformed_is_counted() -> None:
+    carried = Carried("t out 1 convert=cbor", "u out 1 convert=cbor unfit=pass", "v in 1 convert=json")
+    assert carried.out(Publish("t", b"ON", 1, packet_id=1)) is None
+    assert packet(carried.ends.local) is not None, "our front end is told that it is lost"
+    assert carried.out(Publish("u", b"ON")) == Publish("u", b"ON")
+    assert carried.out(Publish("t", b"", retain=True)) == Publish("t", b"", retain=True), "takes away what is retained"
+    assert carried.into(Publish("v", cbor2.dumps(["\0" * 60]), 1, packet_id=1)) is None, "as JSON it is too large"
+    assert (carried.tally.dropped, carried.tally.untransformed) == ({"unfit": 1, "too_large": 1}, 1)
+
+
+def test_answers_find_their_way_back() -> None:
+    carried = Carried("ask/# out 1 site/ gw7/", "answer/# in 1 site/ gw7/")
+    asked = carried.out(Publish("site/ask/a", properties={Property.RESPONSE_TOPIC: "site/answer/1"}))
+    assert isinstance(asked, Publish)
+    assert asked.properties[Property.RESPONSE_TOPIC] == "gw7/answer/1", "an answer there comes in as site/answer/1"
+    carried = Carried("ask/# in 1 site/ gw7/", "answer/# out 1 site/ gw7/")
+    for topic, here in (("gw7/answer/1", "site/answer/1"), ("elsewhere/1", "elsewhere/1")):
+        asked = carried.into(Publish("gw7/ask/a", properties={Property.RESPONSE_TOPIC: topic}))
+        assert isinstance(asked, Publish)
+        assert asked.properties[Property.RESPONSE_TOPIC] == here
+
+
+# -- how it is written ----------------------------------------------------------------------------------------------
+
+WRITTEN = {
+    't out 1 select=temp,"odd key"[0] rename=temp:t convert=cbor unfit=pass where x > 1': "",
+    "t both select=a": "payloads that change both ways; write one rule with `out` and one with `in`",
+    "t selct=a": "did you mean select?",
+    "t select=$topic": "which is no field of the payload",
+    "t select=a,": "write select=temp,position.lat",
+    "t select=in": 'IN is a keyword; as a name it is quoted: "in"',
+    "t select=a rename=b:c": "which `select` leaves out",
+    "t rename=a:b.c": "which is a path",
+    "t rename=a[0]:b": "which has no name but a place",
+    "t rename=a:c,b:c": "`rename` of two fields to c",
+    "t convert=xml": '`convert` is \'xml\'; write "json" or "cbor"',
+    "t unfit=pass": "`unfit` where nothing is transformed",
+}
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+def test_rules_say_it_in_one_line(text: str) -> None:
+    if not WRITTEN[text]:
+        assert str(parse_rule(text)) == text
+        return
+    with pytest.raises(RuleInvalid) as refused:
+        parse_rule(text)
+    assert WRITTEN[text] in str(refused.value)
+
+
+def test_rules_say_it_in_a_table() -> None:
+    head = '[[bridge]]\nname = "x"\naddresses = ["h:1"]\n[[bridge.topic]]\npattern = "t"\n'
+    said = 'select = ["a", "b.c"]\nrename = { a = "d" }\nconvert = "json"\n'
+    loaded = Settings.parse(head + said, "x.toml", Path())
+    assert loaded.bridges[0].topic == (parse_rule("t select=a,b.c rename=a:d convert=json"),)
+    for line, why in (("select = [1]", "something else than names"), ('rename = "a"', "rename is text")):
+        with pytest.raises(SettingsRefused) as refused:
+            Settings.parse(head + line, "x.toml", Path())
+        assert why in str(refused.value)
