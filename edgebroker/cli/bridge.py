@@ -16,6 +16,7 @@ from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
 from edgebroker.cli.inquiry import Inquiree, ask, inquiree, order, token_file_option
 from edgebroker.world.tomlvalue import toml_value
 
+WELL: Final = ("open", "paused", "closed")
 HEADING: Final = ("BRIDGE", "STATE", "REMOTE", "OUT", "IN", "WAITING", "BYTES", "DROPPED")
 
 
@@ -41,11 +42,11 @@ def _asked(function: Callable[..., None]) -> Callable[..., None]:
 def list_(http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
     """List all bridges.
 
-    Exit code 0 if all are connected, or paused on purpose; 1 if one is not; 2 if the gateway does not answer.
+    Exit code 0 if all are connected, or paused or closed on purpose; 1 if one is not; 2 if the gateway does not answer.
     """
     found = ask(inquiree(http, config, token_file), "/bridges")
     click.echo(json.dumps(found) if as_json else "\n".join(listed(found["bridges"])))
-    sys.exit(0 if all(row["state"] in ("open", "paused") for row in found["bridges"]) else 1)
+    sys.exit(0 if all(row["state"] in WELL for row in found["bridges"]) else 1)
 
 
 @command.command("status")
@@ -54,7 +55,7 @@ def list_(http: HttpAddress | None, config: Path | None, token_file: Path | None
 def status(name: str, http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
     """Show all there is to know of one bridge: its rules, what they carried, what was refused, and why.
 
-    Exit code 0 if it is connected, or paused on purpose; 1 if not; 2 if there is none, or the gateway does not answer.
+    Exit code 0 if it is connected, or paused or closed on purpose; 1 if not; 2 if there is none, or no answer.
     """
     rows = ask(inquiree(http, config, token_file), "/bridges")["bridges"]
     row = next((row for row in rows if row["name"] == name), None)
@@ -62,7 +63,7 @@ def status(name: str, http: HttpAddress | None, config: Path | None, token_file:
         there_are = ", ".join(row["name"] for row in rows) or "none at all"
         raise Refused(f"there is no bridge {name!r}; there are {there_are}")
     click.echo(json.dumps(row) if as_json else "\n".join(described(row)))
-    sys.exit(0 if row["state"] in ("open", "paused") else 1)
+    sys.exit(0 if row["state"] in WELL else 1)
 
 
 @command.command("add")
@@ -135,6 +136,7 @@ def listed(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     for line in cells:
         yield "  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
     yield from (f"{row['name']}: {row['reason']}" for row in rows if row["state"] != "open" and row["reason"])
+    yield from (f"{row['name']}: {row['toll']['warning']}" for row in rows if row["toll"]["warning"])
     for row in rows:
         for rule in row["rules"]:
             if rule["refused"]:
@@ -162,6 +164,8 @@ def described(row: dict[str, Any]) -> Iterator[str]:
     yield f"  remote     {', '.join(row['addresses'])}, MQTT {row['version']}, as {row['client_id']}"
     yield f"  waiting    {count(row['waiting'])} messages, {octets(row['waiting_bytes'])}"
     yield f"  connected  {count(row['connects'])} times; sent again after a lost session: {count(row['sent_again'])}"
+    if bounds := ", ".join(_bounds(row["toll"])):
+        yield f"  may cost   {bounds}"
     for way in ("out", "in"):
         tally = row[way]
         lost = [f"{number} {cause}" for cause, number in tally["dropped"].items()]
@@ -172,3 +176,18 @@ def described(row: dict[str, Any]) -> Iterator[str]:
         counts = [f"{way} {count(rule[way])}" for way in ("out", "in") if rule[way] is not None]
         refused = f"; refused by {rule['refused']}" if rule["refused"] else ""
         yield f"  rule       {rule['rule']}: {', '.join(counts)}{refused}"
+
+
+def _bounds(toll: dict[str, Any]) -> Iterator[str]:
+    """What a bridge may send, and what of it is gone."""
+    if toll["rate_bytes_s"]:
+        yield f"{toll['rate_bytes_s']:,} bytes a second"
+    if toll["rate_messages_s"]:
+        yield f"{toll['rate_messages_s']:,} messages a second"
+    if toll["held"]:
+        yield f"for which {count(toll['held'])} messages wait, {octets(toll['held_bytes'])}"
+    if toll["bytes_per_day"]:
+        yield f"{toll['spent']:,} of {toll['bytes_per_day']:,} bytes are spent today"
+    if toll["warning"]:
+        yield toll["warning"]
+    yield from toll["schedule"]

@@ -11,6 +11,7 @@ import pytest
 
 from edgebridge.upstream.rule import parse_rule
 from edgebridge.upstream.terms import Terms
+from edgebridge.upstream.toll import NOTHING, Dues
 from edgebridge.wire.dialect import V5, V311, Dialect
 
 from .bridging.world import World
@@ -19,6 +20,8 @@ KILLS = int(os.environ.get("EDGEBROKER_BRIDGE_KILLS", "40"))
 RULES = ("out/# out 2", "in/# in 2", "both/# both 2")
 OUT = [("out/a", b"1", 1), ("out/a", b"2", 2), ("both/a", b"3", 2)]
 IN = [("in/a", b"4", 1), ("in/a", b"5", 2), ("both/b", b"6", 2)]
+SLOW = Dues(rate_bytes_s=100)
+"""Messages wait for their turn, and for each greeting."""
 TWICE = {b"1", b"4"}
 """Messages of QoS 1: they may come more than once."""
 FAULTS: dict[str, Callable[[World], None]] = {
@@ -30,13 +33,13 @@ FAULTS: dict[str, Callable[[World], None]] = {
 }
 
 
-def terms(dialect: Dialect, *rules: str) -> Terms:
-    return Terms("x", "uplink", [parse_rule(rule) for rule in rules], dialect, identity="here")
+def terms(dialect: Dialect, *rules: str, dues: Dues = NOTHING) -> Terms:
+    return Terms("x", "uplink", [parse_rule(rule) for rule in rules], dialect, identity="here", dues=dues)
 
 
-def play(dialect: Dialect, fail: Callable[[World, int], None]) -> World:
+def play(dialect: Dialect, fail: Callable[[World, int], None], dues: Dues = NOTHING) -> World:
     """Messages wait on both sides; the bridge comes, and *fail* is asked at each step what goes wrong."""
-    world = World(terms(dialect, *RULES))
+    world = World(terms(dialect, *RULES, dues=dues))
     world.sleeper(world.here, "in/#", "both/#")
     world.sleeper(world.there, "out/#", "both/#")
     world.begin()
@@ -86,7 +89,8 @@ def test_many_faults_at_any_steps(seed: int) -> None:
     for number in range(seed, seed + KILLS):
         chance = Random(number)
         plan = {chance.randrange(1, 160): chance.choice(list(FAULTS)) for _ in range(chance.randint(2, 6))}
-        world = play(chance.choice([V5, V311]), lambda world, step, plan=plan: strike(world, step, plan))
+        dialect, dues = chance.choice([V5, V311]), chance.choice([NOTHING, SLOW])
+        world = play(dialect, lambda world, step, plan=plan: strike(world, step, plan), dues)
         assert not complaints(world), f"seed {number}: {plan}: {complaints(world)}"
 
 

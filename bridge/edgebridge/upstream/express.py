@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from edgebridge.upstream.costs import Cell, Costs
 from edgebridge.wire.head import publish_head
 
 PASSES_MAX: Final = 4_096
@@ -26,6 +27,8 @@ class Pass(NamedTuple):
     retains: bool
     properties: bytes
     """With their length in front, as the other end gets them; empty where its version has none."""
+    cell: Cell
+    """Where its messages are counted."""
 
 
 class Parts(NamedTuple):
@@ -44,6 +47,7 @@ class Passes:
         self._has_properties = has_properties
         self._gives_properties = gives_properties
         self._known: dict[bytes, Pass] = {}
+        self._folds = 0
 
     def read(self, first: int, body: bytes) -> Parts | None:
         """The parts of a PUBLISH; None: it goes the long way."""
@@ -72,6 +76,14 @@ class Passes:
         if len(self._known) >= PASSES_MAX:
             self._known.clear()
         self._known[topic] = found
+
+    def cell(self, costs: Costs, topic: str) -> Cell:
+        """Where messages of *topic*, as it is called here, are counted."""
+        found = costs.cell(topic)
+        if costs.folds != self._folds:  # cells that passes know may be no more
+            self._folds = costs.folds
+            self._known.clear()
+        return found
 
     def forget(self) -> None:
         """Other rules hold, or another remote is there."""

@@ -108,7 +108,7 @@ class Inward:
                 return False
             self._open.add(int.from_bytes(parts.packet_id, "big"))
         self._ends.local.append(data)
-        self._tally.carried(way.rule, len(body) + HEAD_BYTES)
+        self._tally.carried(way.rule, len(body) + HEAD_BYTES, way.cell)
         return True
 
     def acknowledged(self, body: bytes) -> None:
@@ -196,8 +196,9 @@ class Inward:
             self._finish(publish, Cause.UNFIT, why)
             return
         retains = heard.rule.retain and self._retains
+        cell = self._passes.cell(self._tally.costs, topic)
         if is_plain and heard.rule.shape is None:
-            way = Pass(topic.encode(), heard.number, retains, encode_properties(self._guard.stamp_in()))
+            way = Pass(topic.encode(), heard.number, retains, encode_properties(self._guard.stamp_in()), cell)
             self._passes.remember(publish.topic.encode(), way)
         properties = publish.properties
         properties.pop(Property.SUBSCRIPTION_IDENTIFIER, None)
@@ -209,7 +210,7 @@ class Inward:
         if len(data) > self._packet_bytes_max:  # its prefix and its origin came to it
             self._finish(publish, Cause.TOO_LARGE, f"{len(data):,} bytes under {topic}")
             return
-        self._tally.carried(heard.number, len(publish.payload) + len(topic) + HEAD_BYTES)
+        self._tally.carried(heard.number, len(publish.payload) + len(topic) + HEAD_BYTES, cell)
         if publish.qos and (len(self._open) >= self._window or self._waiting):
             self._waiting.append(on)
             self._waiting_bytes += len(on.payload)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from edgebridge.upstream import greeting
@@ -50,6 +51,8 @@ class LocalEnd:
         self._outward = outward
         self._inward = inward
         self._refusals = refusals
+        self.express: Callable[[int, bytes], bool] = outward.express
+        """Takes a PUBLISH of our front end, if it can; else it is decoded."""
         self._framer = Framer(PACKET_BYTES_MAX)
         self._asked: dict[int, int] = {}  # packet identifier of a SUBSCRIBE -> rule
         # What is retained here goes to a remote that knows nothing (any more). If our session is new as well, it has it
@@ -95,7 +98,7 @@ class LocalEnd:
         while self.is_there and (frame := self._framer.next_frame()) is not None:
             first, body = frame
             if is_open:
-                if first >> 4 == PUBLISH and self._outward.express(first, body):
+                if first >> 4 == PUBLISH and self.express(first, body):
                     continue
                 if first == PUBACK and len(body) == 2:
                     self._inward.acknowledged(body)

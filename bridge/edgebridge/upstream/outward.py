@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from edgebridge.upstream.costs import Cell
 from edgebridge.upstream.ends import Ends
 from edgebridge.upstream.express import Pass, Passes
 from edgebridge.upstream.loopguard import LoopGuard
@@ -64,7 +65,7 @@ class Outward:
         if most and len(data) > most:
             return False
         self._ends.remote.append(data)
-        self._tally.carried(way.rule, len(data))
+        self._tally.carried(way.rule, len(data), way.cell)
         if parts.packet_id:
             self.open.add(int.from_bytes(parts.packet_id, "big"))
         return True
@@ -82,6 +83,10 @@ class Outward:
         """A message of ours, while the remote is away: of QoS 1 and 2 nothing is lost, the session sends them again."""
         self._tally.dropped[Cause.ABSENT] += not publish.qos
 
+    def expired(self, publish: Publish) -> None:
+        """A message of ours that waited for longer than it was to live."""
+        self._finish(publish, Cause.EXPIRED)
+
     def publish(self, publish: Publish, now: Instant) -> None:
         """A message of ours."""
         found = self._rules.outward(publish.topic, subscription_identifiers(publish.properties))
@@ -95,6 +100,7 @@ class Outward:
             self._finish(publish, Cause.TOPIC)
             return
         granted = self._ends.granted
+        cell = self._passes.cell(self._tally.costs, publish.topic)
         if rule.shape is not None:
             transform = self._rules.transforms.get(number)
             if transform is not None and (why := transform.spoils(publish, self._tally)):
@@ -102,7 +108,7 @@ class Outward:
                 self._finish(publish, Cause.UNFIT)
                 return
         elif not publish.properties and granted.maximum_qos == 2:
-            self._note(publish.topic, topic, rule, number)
+            self._note(publish.topic, topic, rule, number, cell)
         properties: Properties = {}
         if granted.dialect.has_properties:
             properties = publish.properties
@@ -120,7 +126,7 @@ class Outward:
             self._finish(publish, Cause.TOO_LARGE)
             return
         self._ends.remote.append(data)
-        self._tally.carried(number, len(data))
+        self._tally.carried(number, len(data), cell)
         if qos:
             self.open.add(publish.packet_id)
             if publish.qos > qos:
@@ -128,13 +134,13 @@ class Outward:
         elif publish.qos:  # it knows QoS 0 alone: with the bytes it has the message, as far as anybody will ever know
             self._answer(publish, ReasonCode.SUCCESS)
 
-    def _note(self, local: str, remote: str, rule: Rule, number: int) -> None:
+    def _note(self, local: str, remote: str, rule: Rule, number: int, cell: Cell) -> None:
         """Let the next messages of the topic go the short way, if they may."""
         stamp = self._guard.stamp_out(remote)
         if stamp is not None:
             granted = self._ends.granted
             properties = encode_properties(stamp) if granted.dialect.has_properties else b""
-            way = Pass(remote.encode(), number, rule.retain and granted.retains, properties)
+            way = Pass(remote.encode(), number, rule.retain and granted.retains, properties, cell)
             self._passes.remember(local.encode(), way)
 
     def released(self, pubrel: PubRel) -> None:

@@ -8,18 +8,21 @@ from typing import Final
 from edgebridge.upstream import greeting
 from edgebridge.upstream.backoff import STAYED, Backoff
 from edgebridge.upstream.ends import Ends
+from edgebridge.upstream.gate import Gate
 from edgebridge.upstream.heartbeat import Heartbeat
 from edgebridge.upstream.introduction import Again, Introduction
 from edgebridge.upstream.inward import Inward
 from edgebridge.upstream.localend import PUBACK, PUBLISH, LocalEnd
 from edgebridge.upstream.loopguard import LoopGuard
 from edgebridge.upstream.outward import Outward
+from edgebridge.upstream.purse import Moment
 from edgebridge.upstream.requests import Requests
 from edgebridge.upstream.rules import Rules
 from edgebridge.upstream.sieve import CUT, Sieve
 from edgebridge.upstream.state import NEXT, Order, State
 from edgebridge.upstream.tally import Cause, Tally
 from edgebridge.upstream.terms import Granted, Memory, Terms
+from edgebridge.upstream.toll import Toll
 from edgebridge.upstream.words import in_words
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.encode import PING_REQ
@@ -74,6 +77,11 @@ class Splice:
         self._introduction = Introduction(terms, memory, self._ends)
         self._requests = Requests(self._ends, self._rules, memory, self.refusals)
         self._local = LocalEnd(terms, memory, self._ends, self._rules, self._outward, self._inward, self.refusals)
+        self.toll = Toll(terms.dues)
+        self.gate = None if terms.dues.are_none else Gate(self.toll, self._outward, self._ends, self.out)
+        """Where messages wait for the rate and the day's bytes, if there are any."""
+        if self.gate is not None:
+            self._local.express = self.gate.express
 
     # -- what the world fetches ---------------------------------------------------------------------------------
 
@@ -97,6 +105,7 @@ class Splice:
         taken, self._ends.remote = self._ends.remote, []
         if taken:
             self._heartbeat.said(now)
+            self.toll.wrote(sum(map(len, taken)), now)
         return taken
 
     def take_local(self) -> list[bytes]:
@@ -111,7 +120,10 @@ class Splice:
 
     def next_due(self) -> Instant | None:
         """When to call `fire`."""
-        return self._heartbeat.due() if self.state is State.OPEN else self._due
+        if self.state is not State.OPEN:
+            return self._due
+        beat, gate = self._heartbeat.due(), None if self.gate is None else self.gate.due()
+        return beat if gate is None else gate if beat is None else min(beat, gate)
 
     # -- what an operator wants ---------------------------------------------------------------------------------
 
@@ -121,6 +133,30 @@ class Splice:
             self._ends.orders.append(Order.OPEN)
         self._enter(State.WAITING, now)
         self._due = now
+        if self.toll.is_closed:
+            self._end(State.CLOSED, self._hours, now)
+
+    def clock(self, moment: Moment, now: Instant) -> None:
+        """A clock on the wall shows *moment*: to be said before `start`, and when a minute begins."""
+        if self.toll.clock(moment, now):
+            self.out.costs.begin_day()
+            self.into.costs.begin_day()
+        if self.state is State.CLOSED:
+            self.reason = self._hours
+            if not self.toll.is_closed:
+                self._enter(State.WAITING, now)
+                self._due = now
+        elif self.toll.is_closed and self.state is not State.PAUSED:
+            self._say_good_bye(ReasonCode.NORMAL_DISCONNECTION)
+            self._end(State.CLOSED, self._hours, now)
+        elif self.gate is not None and self.state is State.OPEN:
+            self.gate.fire(now)
+
+    @property
+    def _hours(self) -> str:
+        """Why nobody is dialled, if the clock forbids it."""
+        until = self.toll.closed_until
+        return f"closed until {until}, as its schedule says" if until else ""
 
     def pause(self, now: Instant, reason: str = "an operator wants it so") -> None:
         """Hang up, and dial no more until `start`. What is for the remote waits."""
@@ -150,6 +186,7 @@ class Splice:
         if self.state not in _CONNECTED:
             return
         self._heartbeat.heard(now)
+        self.toll.read(len(chunk))
         self._remote.feed(chunk)
         self._read(now)
 
@@ -252,6 +289,8 @@ class Splice:
         """Bytes of our own front end."""
         if not self._local.is_there:
             return
+        if self.gate is not None:
+            self.gate.now = now
         if reason := self._local.told(chunk, self.state is State.OPEN, now):
             self._left_alone(reason, now)
         if self._inward.full and self.state is State.OPEN:
@@ -276,8 +315,11 @@ class Splice:
         if self.state is State.OPEN:
             if self._heartbeat.is_dead(now):
                 self._end(State.WAITING, "the remote does not answer any more", now)
-            elif self._heartbeat.wants_ping(now):
+                return
+            if self._heartbeat.wants_ping(now):
                 self._ends.remote.append(PING_REQ)
+            if self.gate is not None:
+                self.gate.fire(now)
         elif self._due is not None and now >= self._due:
             self._due = None
             if self.state is State.WAITING:
@@ -311,6 +353,8 @@ class Splice:
             self._ends.orders.append(Order.HANG_UP)
         if self.state is State.OPEN:
             self._local.close()
+            if self.gate is not None:
+                self.gate.close()
             if now - self.since >= STAYED:
                 self._backoff.reset()
         self.reason = reason

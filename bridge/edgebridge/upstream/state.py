@@ -11,6 +11,8 @@ class State(StrEnum):
 
     PAUSED = "paused"
     """An operator wants it so."""
+    CLOSED = "closed"
+    """Outside its hours."""
     WAITING = "waiting"
     """Until it is time to dial."""
     DIALLING = "dialling"
@@ -22,11 +24,12 @@ class State(StrEnum):
 
 _S = State
 NEXT: Final[dict[State, frozenset[State]]] = {
-    _S.PAUSED: frozenset({_S.WAITING}),
-    _S.WAITING: frozenset({_S.DIALLING, _S.PAUSED, _S.WAITING}),
-    _S.DIALLING: frozenset({_S.GREETING, _S.WAITING, _S.PAUSED}),
-    _S.GREETING: frozenset({_S.OPEN, _S.WAITING, _S.PAUSED}),
-    _S.OPEN: frozenset({_S.WAITING, _S.PAUSED}),
+    _S.PAUSED: frozenset({_S.WAITING, _S.CLOSED}),
+    _S.CLOSED: frozenset({_S.WAITING, _S.PAUSED}),
+    _S.WAITING: frozenset({_S.DIALLING, _S.PAUSED, _S.CLOSED, _S.WAITING}),
+    _S.DIALLING: frozenset({_S.GREETING, _S.WAITING, _S.PAUSED, _S.CLOSED}),
+    _S.GREETING: frozenset({_S.OPEN, _S.WAITING, _S.PAUSED, _S.CLOSED}),
+    _S.OPEN: frozenset({_S.WAITING, _S.PAUSED, _S.CLOSED}),
 }
 """What is not here cannot be."""
 

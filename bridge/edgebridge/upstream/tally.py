@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from enum import StrEnum
 
+from edgebridge.upstream.costs import Cell, Costs
+
 
 class Cause(StrEnum):
     """Why a message that reached the bridge did not go on."""
@@ -27,6 +29,12 @@ class Cause(StrEnum):
     """QoS 0, and the remote was not there."""
     UNFIT = "unfit"
     """Its payload cannot be transformed as its rule wants."""
+    RATE = "rate"
+    """QoS 0, and too many waited because of the bridge's rate."""
+    BUDGET = "budget"
+    """QoS 0, and the day's bytes were spent."""
+    EXPIRED = "expired"
+    """Its time to live ended while it waited because of the bridge's rate or its day's bytes."""
     REFUSED = "refused"
     """The other side answered with an error (`refused` of the tally has the reasons)."""
 
@@ -35,22 +43,31 @@ class Tally:
     """Counts since the start. One for each direction."""
 
     def __init__(self) -> None:
-        self.messages = 0
-        self.bytes = 0
-        """Whole packets."""
         self.by_rule: Counter[int] = Counter()
         """Messages by the number of their rule."""
+        self.costs = Costs()
+        """Messages and bytes by the topic as it is called here."""
         self.dropped: Counter[Cause] = Counter()
         self.refused: Counter[str] = Counter()
         """By the name of the reason code."""
         self.untransformed = 0
         """Messages that went on as they were, because their payload could not be transformed."""
 
-    def carried(self, rule: int, octets: int) -> None:
-        """One more went on."""
-        self.messages += 1
-        self.bytes += octets
+    @property
+    def messages(self) -> int:
+        """Messages that went on."""
+        return sum(self.by_rule.values())
+
+    @property
+    def bytes(self) -> int:
+        """Their packets, as a whole."""
+        return self.costs.bytes
+
+    def carried(self, rule: int, octets: int, cell: Cell) -> None:
+        """One more went on. *cell*: of its topic."""
         self.by_rule[rule] += 1
+        cell.messages += 1
+        cell.bytes += octets
 
     def described(self) -> dict[str, object]:
         """For programs."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from edgebridge.upstream.rule import Rule
+from edgebridge.upstream.toll import NOTHING, Dues
 from edgebridge.wire.dialect import V5, Dialect
 from edgebridge.wire.origin import BRIDGE_PROPERTY, GATEWAY_CHARS_MAX
 from edgebridge.wire.packets import ConnAck
@@ -50,6 +51,8 @@ class Terms:
     """What to call the remote if it does not say who it is: the same for all bridges to it."""
     tells_origin: bool = True
     """Whether messages carry where they come from."""
+    dues: Dues = NOTHING
+    """What it may cost."""
 
     @property
     def local_client_id(self) -> str:

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from edgebridge.frontend.bridgesession import BridgeSession
+from edgebridge.upstream.purse import Moment
 from edgebridge.upstream.splice import Splice
 from edgebridge.upstream.state import Order, State
 from edgebridge.upstream.terms import Terms
@@ -13,6 +14,7 @@ from edgebroker.instants import SECOND, Instant
 from edgebroker.world.bridging.inlet import Inlet
 from edgebroker.world.bridging.line import Line
 from edgebroker.world.bridging.road import Road
+from edgebroker.world.bridging.till import Till, moment
 from edgebroker.world.operatorlog import Level, OperatorLog
 from edgebroker.world.peering.dialler import NoAnswer, reason_of
 from edgebroker.world.reactor import GOODBYE_S, Reactor, clock
@@ -34,11 +36,15 @@ class Bridge:
         notices: OperatorLog,
         chance: Callable[[], float],
         road: Road,
+        till: Till,
     ) -> None:
         self.settings = settings
         self.terms = terms
         self.memory = BridgeSession(reactor.frontend, terms.local_client_id)
         self.splice = Splice(terms, self.memory, chance)
+        self.splice.toll.purse.go_on(till.spent(terms.name))
+        self._till = till
+        self._spending = ""
         self._reactor = reactor
         self._notices = notices
         self.road = road
@@ -55,8 +61,30 @@ class Bridge:
     def start(self) -> None:
         """Begin, or go on after a pause."""
         self._bound()
+        self.splice.clock(moment(), clock())
         self.splice.start(clock())
         self._settle()
+
+    def clock(self, shown: Moment) -> None:
+        """The clock on the wall shows another minute."""
+        self.splice.clock(shown, clock())
+        if self.splice.toll.purse.is_to_be_noted:
+            self.note()
+        self._warn()
+        self._settle()
+
+    def note(self) -> None:
+        """Keep what is spent of the day's bytes."""
+        if self.splice.toll.dues.bytes_per_day:
+            self._till.note(self.terms.name, self.splice.toll.purse.noted())
+            self._warn()
+
+    def _warn(self) -> None:
+        """Tell what is new of the day's bytes."""
+        warning = self.splice.toll.warning
+        if warning and warning != self._spending:
+            self._notices.tell(Level.WARNING, "bridge-budget", warning, bridge=self.terms.name)
+        self._spending = warning
 
     def keep(self) -> None:
         """Dial nobody, but keep what is for the remote from now on."""
@@ -96,6 +124,7 @@ class Bridge:
         """Hang up for good, and return when that is written or the remote does not take it."""
         line = self._line
         self.pause("the gateway stops")
+        self.note()
         if self._alarm is not None:
             self._alarm.cancel()
         deadline = self._loop.time() + GOODBYE_S
@@ -223,6 +252,8 @@ class Bridge:
     def _write(self) -> None:
         if self._line is not None and (packets := self.splice.take_remote(clock())):
             self._line.write(packets)
+            if self.splice.toll.purse.is_to_be_noted:
+                self.note()
 
     def _bound(self) -> None:
         settings = self.settings
@@ -239,6 +270,8 @@ class Bridge:
             self._notices.tell(Level.WARNING, "bridge-down", splice.reason, bridge=self.terms.name)
         for text in splice.take_warnings():
             self._notices.tell(Level.WARNING, "bridge-drops", text, bridge=self.terms.name)
+        if splice.state is State.CLOSED and self._told is not State.CLOSED:
+            self._notices.tell(Level.INFO, "bridge-closed", splice.reason, bridge=self.terms.name)
         self._told = splice.state
 
     def _arm(self) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from edgebridge.frontend.keeping import KEPT_BYTES_MAX
 from edgebridge.upstream.rule import Rule
 from edgebridge.upstream.terms import Terms
+from edgebridge.upstream.toll import Dues
 from edgebridge.wire.dialect import V5, V311
 from edgebroker.errors import EdgebrokerError
 from edgebroker.instants import SECOND
@@ -19,6 +20,7 @@ from edgebroker.overlay.address import Address
 from edgebroker.world.bridging.added import load_added, save_added
 from edgebroker.world.bridging.bridge import Bridge
 from edgebroker.world.bridging.road import Road, road_of
+from edgebroker.world.bridging.till import Till, moment, next_minute_s
 from edgebroker.world.identity import identity_of
 from edgebroker.world.operatorlog import OperatorLog
 from edgebroker.world.privatefile import FileRefused, read_private
@@ -60,6 +62,8 @@ class Bridging:
         self.added = {one.name: one for one in load_added(folder)}
         """Bridges that an operator added while the gateway ran. Those of the settings come first."""
         self._plans = self._plans_of(settings)
+        self._till = Till(folder)
+        self._ticking: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """From now on what is for the remotes is kept, and they are dialled."""
@@ -99,6 +103,7 @@ class Bridging:
         self._keep({other: one for other, one in self.added.items() if other != name})
         bridge = self.bridges.pop(name)
         bridge.pause("it is no more")
+        self._till.forget(name)
         return bridge.forget()
 
     def _keep(self, added: dict[str, BridgeSettings]) -> None:
@@ -109,7 +114,17 @@ class Bridging:
 
     async def stop(self) -> None:
         """Hang up."""
+        if self._ticking is not None:
+            self._ticking.cancel()
         await asyncio.gather(*(bridge.stop() for bridge in self.bridges.values()))
+        await self._till.close()
+
+    def _tick(self) -> None:
+        """Another minute has begun."""
+        self._ticking = asyncio.get_running_loop().call_later(next_minute_s(), self._tick)
+        shown = moment()
+        for bridge in self.bridges.values():
+            bridge.clock(shown)
 
     async def prepare(self, settings: Settings) -> Prepared:
         """Other bridges, or other terms for those that are. Raises SettingsRefused."""
@@ -125,6 +140,7 @@ class Bridging:
                 elif (present.settings, present.terms) != (plan.settings, plan.terms):
                     was_paused = present.is_paused and not present.settings.paused
                     present.pause("its settings changed")
+                    present.note()
                     self._add(plan, was_paused)
                     yield f"bridge {name}: begins again with other terms"
                 else:
@@ -133,8 +149,10 @@ class Bridging:
         return Prepared(commit)
 
     def _add(self, plan: Plan, stays_paused: bool = False) -> None:
-        bridge = Bridge(plan.settings, plan.terms, self._reactor, self._notices, _chance, plan.road)
+        bridge = Bridge(plan.settings, plan.terms, self._reactor, self._notices, _chance, plan.road, self._till)
         self.bridges[plan.settings.name] = bridge
+        if self._ticking is None:
+            self._ticking = asyncio.get_running_loop().call_later(next_minute_s(), self._tick)
         if plan.settings.paused or stays_paused:
             bridge.keep()
         else:
@@ -147,6 +165,7 @@ class Bridging:
     def _remove(self, name: str) -> Iterator[str]:
         bridge = self.bridges.pop(name)
         bridge.pause("it is no more")
+        self._till.forget(name)
         waiting = bridge.forget()
         yield f"bridge {name}: its session ended, {waiting} messages that waited are dropped"
 
@@ -175,6 +194,7 @@ class Bridging:
             identity=self.identity,
             remote=self._name_of_remote(settings.addresses[0]),
             tells_origin=settings.origin,
+            dues=_dues(settings),
         )
 
     def _name_of_remote(self, address: str) -> str:
@@ -188,6 +208,18 @@ def is_global(host: str) -> bool:
         return ipaddress.ip_address(host).is_global
     except ValueError:
         return "." in host.strip(".") and not host.endswith((".local", ".lan", ".localdomain", ".internal"))
+
+
+def _dues(settings: BridgeSettings) -> Dues:
+    from edgebroker.overlay.link.terms import TLS_RECORD_BYTES  # the same sum as for links
+
+    return Dues(
+        settings.rate_bytes_s,
+        settings.rate_messages_s,
+        settings.bytes_per_day,
+        settings.schedule,
+        TLS_RECORD_BYTES if settings.is_tls else 0,
+    )
 
 
 def _chance() -> float:

@@ -37,6 +37,11 @@ def row(bridge: Bridge, bridging: Bridging) -> dict[str, Any]:
         "waiting_bytes": 0 if session is None else session.outbox.held_bytes + session.inflight.held_bytes,
         "dropped_full": 0 if session is None else session.outbox.dropped,
         "sent_again": splice.sent_again,
+        "toll": {
+            **splice.toll.described(),
+            "held": 0 if splice.gate is None else splice.gate.held,
+            "held_bytes": 0 if splice.gate is None else splice.gate.held_bytes,
+        },
         "out": splice.out.described(),
         "in": splice.into.described(),
         "rules": [

@@ -15,11 +15,15 @@ from edgebroker.world.valuekinds import Choice, File, Several, Switch, Text, Unu
 
 if TYPE_CHECKING:
     from edgebridge.upstream.rule import Rule
+    from edgebridge.upstream.schedule import Span
 
 LIVE: Final = Applied.LIVE
 RULES_MAX: Final = 256
 """Of one bridge: each is a subscription at either end."""
 ADDRESSES_MAX: Final = 8
+SPANS_MAX: Final = 32
+"""Of one day."""
+BYTES_PER_DAY_MAX: Final = 1_000_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,26 @@ def _names(field: str, value: Any) -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class SpanKind:
+    """Reads a span of the day, as a table or in one line of text."""
+
+    def read(self, value: object, folder: Path) -> Span:
+        from edgebridge.upstream.schedule import SpanInvalid, parse_span, span_of  # for who has hours
+
+        try:
+            if isinstance(value, str):
+                return parse_span(value)
+            if isinstance(value, dict):
+                return span_of(value)
+        except SpanInvalid as error:
+            raise Unusable(f"has a span that cannot be used: {error.reason}", error.mend) from error
+        raise Unusable(f"has {toml_name(value)} in it", f"write {self}")
+
+    def __str__(self) -> str:
+        return 'a table [[bridge.schedule]], or text like "06:00-22:00 closed"'
+
+
+@dataclass(frozen=True, slots=True)
 class BridgeSettings:
     """One foreign broker, and what is exchanged with it."""
 
@@ -117,6 +141,10 @@ class BridgeSettings:
     queue_messages_max: int | None = key(None, Whole(1, 10_000_000), LIVE)
     queue_bytes_max: int | None = key(None, Whole(limits.KIB, 65_536 * limits.MIB), LIVE)
     queue_full: str | None = key(None, Choice(("drop-newest", "drop-oldest", "keep-last")), LIVE)
+    rate_bytes_s: int = key(0, Whole(0, 1_000_000_000), LIVE)
+    rate_messages_s: int = key(0, Whole(0, 1_000_000), LIVE)
+    bytes_per_day: int = key(0, Whole(0, BYTES_PER_DAY_MAX), LIVE)
+    schedule: tuple[Span, ...] = key((), Several(SpanKind(), SPANS_MAX), LIVE)
     protocol: str = key("mqtt", Choice(("mqtt", "websocket")), LIVE)
     websocket_path: str = key("/mqtt", Text(r"/[!-\"$->@-~]{0,255}", "a path that begins with '/'"), LIVE)
     tls: bool = key(False, Switch(), LIVE)
@@ -154,6 +182,8 @@ class BridgeSettings:
                 ("tls_key", "tls_certificate") if self.tls_certificate is None else ("tls_certificate", "tls_key")
             )
             yield name, f"stands without {other}", "they go together"
+        if self.schedule and self._never_opens():
+            yield "schedule", "is closed all day", "leave some hours open, or write paused = true"
         if self.password_file is not None and self.username is None and self.version == "3.1.1":
             yield "password_file", "stands without username", "version 3.1.1 has no password without a user name"
 
@@ -163,6 +193,11 @@ class BridgeSettings:
             yield "try_private"
         if self.protocol != "websocket":
             yield "websocket_path"
+
+    def _never_opens(self) -> bool:
+        from edgebridge.upstream.schedule import Schedule
+
+        return Schedule(self.schedule).opens_at(0) is None
 
     @staticmethod
     def identities(bridges: Sequence[BridgeSettings]) -> list[str]:

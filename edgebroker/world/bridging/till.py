@@ -1,0 +1,81 @@
+"""What each bridge has spent of its day's bytes, kept over restarts in a small file; and the clock on the wall."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from edgebridge.upstream.purse import Moment, Spent
+from edgebroker.world.privatefile import FileRefused, replace_private
+
+SPENT: Final = "bridges-spent.json"
+MINUTE_S: Final = 60
+_YEAR: Final = 400  # more than it has days: with the day of the year behind it, days have an order
+
+
+def moment() -> Moment:
+    """What a clock on the wall shows here and now."""
+    now = time.localtime()
+    return Moment(now.tm_year * _YEAR + now.tm_yday, now.tm_hour * 60 + now.tm_min)
+
+
+def next_minute_s() -> float:
+    """Seconds until the clock shows another minute."""
+    return MINUTE_S - time.time() % MINUTE_S
+
+
+class Till:
+    """By the name of the bridge. Without a folder nothing is kept. Trouble with the file is no trouble: it is written
+    again when more is spent.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._file = None if folder is None else folder / SPENT
+        self._known = _read(self._file)
+        self._writing: asyncio.Task[None] | None = None
+        self._is_stale = False
+
+    def spent(self, name: str) -> Spent:
+        """What the bridge had spent when it was last noted."""
+        return self._known.get(name, Spent())
+
+    def note(self, name: str, spent: Spent) -> None:
+        """Keep it, soon: a card may take its time to write, and nobody waits for it."""
+        self._known[name] = spent
+        self._is_stale = True
+        if self._writing is None and self._file is not None:
+            self._writing = asyncio.get_running_loop().create_task(self._write())
+
+    def forget(self, name: str) -> None:
+        """The bridge is no more."""
+        if self._known.pop(name, None) is not None:
+            self._is_stale = True
+
+    async def close(self) -> None:
+        """Write what is not written yet."""
+        if self._writing is not None:
+            await self._writing
+        await self._write()
+
+    async def _write(self) -> None:
+        while self._is_stale and self._file is not None:
+            self._is_stale = False
+            text = json.dumps({name: spent._asdict() for name, spent in self._known.items()}) + "\n"
+            with suppress(FileRefused):
+                await asyncio.to_thread(replace_private, self._file, text)
+        self._writing = None
+
+
+def _read(file: Path | None) -> dict[str, Spent]:
+    """What is there; nothing if it makes no sense."""
+    found: dict[str, Spent] = {}
+    if file is not None:
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+            said: dict[str, Any] = json.loads(file.read_bytes())
+            for name, one in said.items():
+                found[name] = Spent(*(int(one[field]) for field in Spent._fields))
+    return found

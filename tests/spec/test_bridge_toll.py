@@ -1,0 +1,363 @@
+"""What a bridge may send: its rate, the bytes of a day, and its hours. Time is a number here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from edgebridge.upstream.purse import Moment, Purse, Spent
+from edgebridge.upstream.rule import parse_rule
+from edgebridge.upstream.schedule import SpanInvalid, parse_span, span_of
+from edgebridge.upstream.splice import Splice
+from edgebridge.upstream.state import Order
+from edgebridge.upstream.terms import Terms
+from edgebridge.upstream.toll import Dues
+from edgebridge.wire.decode import decode_packet
+from edgebridge.wire.dialect import V5
+from edgebridge.wire.encode import PING_REQ, encode_packet
+from edgebridge.wire.framing import Framer
+from edgebridge.wire.packets import ConnAck, Disconnect, Packet, PubAck, PubComp, Publish, PubRec, PubRel
+from edgebridge.wire.properties import Property
+from edgebroker.instants import HOUR, MINUTE, SECOND, Instant
+
+NOON = Moment(1, 12 * 60)
+RULES = ("out/# out 2", "in/# in 2")
+
+
+class Nothing:
+    """A front end that remembers nothing."""
+
+    def is_known(self) -> bool:
+        return False
+
+    def subscribed(self) -> Sequence[str]:
+        return ()
+
+    def received(self) -> Sequence[int]:
+        return ()
+
+    def send_again(self, now: int) -> int:
+        return 0
+
+    def has_met(self) -> bool:
+        return False
+
+    def spare(self, count: int) -> Sequence[int]:
+        return range(1, count + 1)
+
+
+class Trip:
+    """A bridge with *dues*, open at both ends at second 0, at noon; what it writes is kept with the second."""
+
+    def __init__(self, dues: Dues, keep_alive_s: int = 0) -> None:
+        rules = [parse_rule(rule) for rule in RULES]
+        terms = Terms("x", "up", rules, keep_alive_s=keep_alive_s, tells_origin=False, identity="here", dues=dues)
+        self.splice = Splice(terms, Nothing(), lambda: 0)
+        self.now: Instant = 0
+        self.splice.clock(NOON, 0)
+        self.splice.start(0)
+        self.orders: list[Order] = []
+        self.said: list[tuple[Instant, bytes]] = []
+        self.connect()
+
+    def connect(self) -> None:
+        """Dial and greet, as often as it is wanted."""
+        while self.splice.state != "open":
+            self.now = max(self.now, self.splice.next_due() or self.now)
+            self.splice.fire(self.now)
+            if Order.DIAL in self.splice.take_orders():
+                self.splice.dialled(self.now)
+                self.splice.heard(encode_packet(ConnAck(), V5), self.now)
+        self.splice.opened(self.now)
+        self.splice.take_orders()
+        self.splice.take_local()
+        self.splice.take_remote(self.now)
+
+    def ours(self, *packets: Packet) -> None:
+        self.splice.told(b"".join(encode_packet(packet, V5) for packet in packets), self.now)
+        self._write()
+
+    def theirs(self, *packets: Packet) -> None:
+        self.splice.heard(b"".join(encode_packet(packet, V5) for packet in packets), self.now)
+        self._write()
+
+    def until(self, when: Instant) -> None:
+        """Let everything happen that is due before *when*."""
+        while (due := self.splice.next_due()) is not None and due <= when:
+            assert due > self.now, "time goes on"
+            self.now = due
+            self.splice.fire(due)
+            self._write()
+        self.now = when
+
+    def _write(self) -> None:
+        self.said += [(self.now, data) for data in self.splice.take_remote(self.now)]
+
+    def sent(self) -> list[Packet]:
+        """What it has written to the remote, and forget it."""
+        said, self.said = self.said, []
+        return [packet for _, data in said for packet in read(data)]
+
+    def answered(self) -> list[Packet]:
+        """What it has told our front end."""
+        return read(b"".join(self.splice.take_local()))
+
+
+def read(data: bytes) -> list[Packet]:
+    framer = Framer(1 << 20)
+    framer.feed(data)
+    return [decode_packet(*frame, V5) for frame in iter(framer.next_frame, None)]
+
+
+def messages(count: int, qos: int, size: int = 100) -> list[Packet]:
+    """Numbered, *size* bytes each on the line to the remote."""
+    head = 2 + 2 + len("out/a") + 1 + (2 if qos else 0)
+    return [
+        Publish("out/a", b"%0*d" % (size - head, number), qos, packet_id=number if qos else 0)
+        for number in range(1, count + 1)
+    ]
+
+
+def numbers(packets: Sequence[Packet]) -> list[int]:
+    return [int(packet.payload) for packet in packets if isinstance(packet, Publish)]
+
+
+def test_a_backlog_drains_at_the_rate_and_nothing_is_lost() -> None:
+    trip = Trip(Dues(rate_bytes_s=1_000))
+    trip.ours(*messages(100, 1))
+    assert 10 <= len(trip.said) <= 11, "a second's worth is free, the greeting had its part of it"
+    trip.until(5 * SECOND)
+    assert 59 <= len(trip.said) <= 62
+    trip.until(20 * SECOND)
+    last = trip.said[-1][0]
+    assert 8 * SECOND <= last <= 10 * SECOND
+    assert all(later - now <= 200_000 for (now, _), (later, _) in zip(trip.said, trip.said[1:], strict=False)), "evenly"
+    assert numbers(trip.sent()) == list(range(1, 101)), "in order, each once"
+    assert not trip.splice.out.dropped
+
+
+def test_messages_a_second() -> None:
+    trip = Trip(Dues(rate_messages_s=5))
+    trip.ours(*messages(30, 1))
+    trip.until(2 * SECOND)
+    assert 14 <= len(trip.said) <= 17
+    trip.until(6 * SECOND)
+    assert numbers(trip.sent()) == list(range(1, 31))
+
+
+def test_what_waits_is_in_nobodys_way() -> None:
+    trip = Trip(Dues(rate_bytes_s=100), keep_alive_s=10)
+    trip.ours(Publish("out/q", b"", 2, packet_id=9), *messages(20, 2))
+    trip.theirs(PubRec(9), Publish("in/a", b"", 2, packet_id=1), PubAck(1))
+    assert [type(packet) for packet in trip.answered()] == [PubRec, Publish, PubAck]
+    trip.sent()
+    trip.ours(PubRel(9), PubRec(1))
+    assert trip.sent() == [PubRel(9), PubRec(1)], "ahead of all messages that wait"
+    trip.theirs(PubRel(1))
+    trip.ours(PubComp(1))
+    assert trip.sent() == [PubComp(1)]
+    trip.until(6 * SECOND)
+    assert PING_REQ in [data for _, data in trip.said], "who says nothing is asked, whatever waits"
+
+
+def test_qos_0_waits_for_ten_seconds_of_the_rate_and_no_more() -> None:
+    trip = Trip(Dues(rate_bytes_s=1_000))
+    trip.ours(*messages(500, 0))
+    dropped = trip.splice.out.dropped["rate"]
+    assert 380 <= dropped <= 395, "11 went at once, and a little more than 100 wait"
+    trip.until(30 * SECOND)
+    assert numbers(trip.sent()) == list(range(1, 501 - dropped))
+    trip.ours(*messages(40, 0))
+    waiting = 40 - len(trip.said)
+    trip.splice.lost("cut", trip.now)
+    assert trip.splice.out.dropped["absent"] == waiting > 0, "with the connection it is over"
+
+
+def test_time_to_live_goes_by_while_a_message_waits() -> None:
+    trip = Trip(Dues(rate_bytes_s=100))
+    trip.ours(*messages(4, 1, 200))
+    for number, seconds in ((5, 3), (6, 60)):
+        properties = {Property.MESSAGE_EXPIRY_INTERVAL: seconds}
+        trip.ours(Publish("out/b", b"%d" % number, 1, packet_id=number, properties=properties))
+    trip.until(20 * SECOND)
+    *_, last = trip.sent()
+    assert isinstance(last, Publish)
+    assert last.payload == b"6"
+    assert 50 <= int(str(last.properties[Property.MESSAGE_EXPIRY_INTERVAL])) <= 54
+    assert trip.splice.out.dropped["expired"] == 1
+    assert trip.answered() == [PubAck(5)], "our front end need not send it again"
+
+
+def test_when_the_days_bytes_are_spent_what_goes_out_waits_for_the_next_day() -> None:
+    trip = Trip(Dues(bytes_per_day=10_000))
+    purse = trip.splice.toll.purse
+    begun = purse.spent
+    assert begun > 0, "greeting costs too"
+    trip.ours(*messages(80, 1))
+    trip.theirs(*(PubAck(number) for number in range(1, 81)))
+    assert purse.spent == begun + 8_000 + 80 * 4, "both directions"
+    assert trip.splice.toll.warning == "80% of the 10,000 bytes of the day are spent"
+    trip.sent()
+    trip.ours(*messages(40, 1), *messages(5, 0))
+    went = len(trip.sent())
+    assert 10_000 <= purse.spent < 10_100
+    assert trip.splice.toll.warning == "the 10,000 bytes of the day are spent: what goes out waits until 00:00"
+    assert trip.splice.out.dropped["budget"] == 5
+    trip.answered()
+    trip.theirs(Publish("in/a", b"", 1, packet_id=1))
+    assert [type(packet) for packet in trip.answered()] == [Publish], "what comes in goes on"
+    trip.ours(PubAck(1))
+    assert trip.sent() == [PubAck(1)]
+    trip.until(12 * HOUR)
+    trip.splice.clock(Moment(1, 24 * 60 - 1), trip.now)
+    trip.ours()
+    assert not trip.said
+    trip.splice.clock(Moment(2, 0), trip.now)
+    trip.ours()
+    assert numbers(trip.sent()) == list(range(went + 1, 41))
+    assert trip.splice.toll.warning == ""
+
+
+def test_qos_0_does_not_wait_over_night() -> None:
+    trip = Trip(Dues(rate_bytes_s=1_000, bytes_per_day=2_000))
+    trip.ours(*messages(50, 0))
+    trip.until(20 * SECOND)
+    assert trip.splice.gate is not None
+    assert trip.splice.gate.held == 0
+    assert trip.splice.out.dropped["budget"] + len(trip.said) == 50
+
+
+NIGHT = Dues(schedule=(parse_span("22:00-06:00 open"), parse_span("00:00-24:00 closed")))
+
+
+def test_outside_its_hours_a_bridge_hangs_up_and_dials_nobody() -> None:
+    trip = Trip(Dues(), keep_alive_s=10)
+    splice = trip.splice = Splice(
+        Terms("x", "up", [parse_rule(rule) for rule in RULES], tells_origin=False, dues=NIGHT), Nothing(), lambda: 0
+    )
+    splice.clock(NOON, 0)
+    splice.start(0)
+    assert (splice.state, splice.reason) == ("closed", "closed until 22:00, as its schedule says")
+    assert splice.take_orders() == [Order.OPEN], "what is for the remote is kept from now on"
+    trip.until(9 * HOUR)
+    splice.clock(Moment(1, 21 * 60 + 59), trip.now)
+    assert splice.state == "closed"
+    trip.until(10 * HOUR)
+    splice.clock(Moment(1, 22 * 60), trip.now)
+    trip.connect()
+    splice.clock(Moment(2, 5 * 60 + 59), trip.now)
+    assert splice.state == "open", "over midnight"
+    splice.clock(Moment(2, 6 * 60), trip.now)
+    assert splice.state == "closed"
+    assert splice.take_orders() == [Order.HANG_UP, Order.CLOSE]
+    assert [packet for data in splice.take_remote(trip.now) for packet in read(data)] == [Disconnect()]
+    splice.pause(trip.now)
+    splice.clock(Moment(2, 22 * 60), trip.now)
+    assert splice.state == "paused", "an operator counts before the clock"
+    splice.start(trip.now)
+    assert splice.state == "waiting"
+
+
+def test_the_rate_follows_the_schedule() -> None:
+    trip = Trip(Dues(rate_bytes_s=100, schedule=(parse_span("13:00-14:00 1000"), parse_span("14:00-15:00 0"))))
+    trip.ours(*messages(120, 1))
+    trip.until(10 * SECOND)
+    assert 10 <= len(trip.said) <= 12
+    trip.splice.clock(Moment(1, 13 * 60), trip.now)
+    trip.ours()
+    trip.until(15 * SECOND)
+    assert 68 <= len(trip.said) <= 73
+    trip.splice.clock(Moment(1, 14 * 60), trip.now)
+    trip.ours()
+    assert len(trip.said) == 120, "as fast as they can"
+
+
+SPANS = {
+    "22:00-06:00 open": [(22 * 60, True), (21 * 60 + 59, False), (0, True), (5 * 60 + 59, True), (6 * 60, False)],
+    "08:00-12:30 closed": [(8 * 60, True), (12 * 60 + 29, True), (12 * 60 + 30, False), (0, False)],
+    "00:00-24:00 2000": [(0, True), (24 * 60 - 1, True)],
+}
+
+
+@pytest.mark.parametrize("text", SPANS)
+def test_a_span_is_read_and_written_the_same(text: str) -> None:
+    span = parse_span(text)
+    assert str(span) == text
+    assert [(minute, span.covers(minute)) for minute, _ in SPANS[text]] == SPANS[text]
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ("22:00-06:00", "has 1 words; write HH:MM-HH:MM open, closed or BYTES-A-SECOND"),
+        ("22-06 open", "'22-06' are no hours; write them as 22:00-06:00, up to 24:00"),
+        ("24:00-25:00 open", "are no hours"),
+        ("22:00-22:00 open", "is all of the day or nothing of it; all of it is 00:00-24:00"),
+        ("22:00-06:00 shut", "'shut' says nothing of a span; write open, closed or 0 to 1,000,000,000"),
+        ({"hours": "22:00-06:00", "rate": 7}, "it has 'rate'"),
+        ({"hours": "22:00-06:00", "closed": True, "rate_bytes_s": 7}, "both closed and a rate"),
+        ({"closed": True}, "it has no hours"),
+    ],
+)
+def test_what_is_no_span_is_refused_with_the_reason(written: str | dict[str, object], why: str) -> None:
+    with pytest.raises(SpanInvalid) as refused:
+        span_of(written) if isinstance(written, dict) else parse_span(written)
+    assert why in str(refused.value)
+
+
+def test_a_table_says_the_same_as_a_line() -> None:
+    assert span_of({"hours": "22:00-06:00", "rate_bytes_s": 500}) == parse_span("22:00-06:00 500")
+    assert span_of({"hours": "22:00 - 06:00", "closed": True}) == parse_span("22:00-06:00 closed")
+    assert span_of({"hours": "22:00-06:00"}) == parse_span("22:00-06:00 open")
+
+
+YESTERDAY, TODAY, TOMORROW, ONCE = 99, 100, 101, 3
+"""Days; the last is what a machine without a clock shows when it has no network."""
+
+
+@pytest.mark.parametrize(
+    ("shown", "spent"),
+    [
+        ([(TODAY, 0), (TODAY, 23)], 700),
+        ([(TOMORROW, 0)], 0),
+        ([(ONCE, 0), (ONCE, 23)], 700),
+        ([(ONCE, 0), (TODAY, 1)], 700),
+        ([(ONCE, 0), (TOMORROW, 1)], 0),
+        ([(ONCE, 0), (ONCE, 24)], 0),
+        ([(YESTERDAY, 0), (YESTERDAY, 1), (TODAY, 2)], 700),
+        ([(ONCE, 0), (ONCE, 12), (TODAY, 13), (ONCE, 14), (ONCE, 30)], 700),
+    ],
+)
+def test_a_day_begins_when_the_clock_shows_it_first(shown: list[tuple[int, int]], spent: int) -> None:
+    purse = Purse(1_000)
+    purse.go_on(Spent(TODAY, 700))
+    for day, hours in shown:
+        purse.clock(day, hours * HOUR)
+    assert purse.spent == spent
+
+
+def test_boots_without_a_clock_add_up_to_a_day() -> None:
+    noted = Spent(TODAY, 1_000)
+    boots = 0
+    while noted.octets and boots < 100:
+        boots += 1
+        purse = Purse(1_000)
+        purse.go_on(noted)
+        for minute in range(150):
+            purse.clock(ONCE, minute * MINUTE)
+            if purse.is_to_be_noted:
+                noted = purse.noted()
+    assert boots == 12, "each runs for two hours and a half and counts two, as it is killed in between"
+
+
+def test_what_is_noted_is_a_hundredth_off_at_most() -> None:
+    purse = Purse(10_000_000)
+    purse.clock(TODAY, 0)
+    noted = 0
+    for _ in range(20_000):
+        purse.charge(500)
+        if purse.is_to_be_noted:
+            purse.noted()
+            noted += 1
+    assert noted == 100
