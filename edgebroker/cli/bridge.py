@@ -101,7 +101,7 @@ def _line(value: str) -> str:
 @click.argument("name")
 @_asked
 def pause(name: str, http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
-    """Hang up until it is resumed, or the gateway restarts. What is for the remote waits."""
+    """Hang up until it is resumed, over restarts too. What is for the remote waits."""
     _done(inquiree(http, config, token_file), as_json, f"{name} is paused", do="pause", name=name)
 
 

@@ -59,7 +59,10 @@ def test_a_bridge_comes_rests_and_goes(start_gateway: Callable[..., Any], tmp_pa
         [row] = rows(gateway)
         assert (row["state"], row["waiting"], row["added"]) == ("paused", 3, True)
         gateway.stop()
-        gateway = start_gateway(*options)  # it is there after a restart too, and so is what waits
+        gateway = start_gateway(*options)  # it is there after a restart too, still paused, and so is what waits
+        [row] = rows(gateway)
+        assert (row["state"], row["waiting"]) == ("paused", 3)
+        assert bridge(gateway, "resume", "up")[0] == 0
         assert [there.next().payload for _ in range(3)] == [b'{"x": %d}' % x for x in (2, 3, 4)]
         code, said = bridge(gateway, "status", "up")
         assert code == 0
@@ -112,6 +115,49 @@ def test_reload_changes_bridges(start_gateway: Callable[..., Any], tmp_path: Pat
         assert gateway.reload()["notes"] == ["bridge up: its session ended, 0 messages that waited are dropped"]
         assert rows(gateway) == []
         gateway.stop()
+
+
+@pytest.mark.parametrize("spoken", ["5", "3.1.1"])
+def test_what_is_gone_is_gone_there_too(
+    start_gateway: Callable[..., Any], tmp_path: Path, free_port: int, spoken: str
+) -> None:
+    """A subscription that no rule wants any more, after a restart too; and the session, when the bridge is no more."""
+    more = 'client_id = "uplink"\n'
+    config, log = settings(tmp_path, free_port, spoken, "a in 1", "b in 1", more=more), tmp_path / "mosquitto.log"
+    with mosquitto(tmp_path, free_port):
+        gateway = start_gateway("--config", config, "--http", "0")
+        there = guest_of(free_port, "there")
+        await_bridge(there)
+        gateway.stop()
+        settings(tmp_path, free_port, spoken, "b in 1", more=more)
+        gateway = start_gateway("--config", config, "--http", "0")
+        await_text(tmp_path / "data" / "bridges.json", '"asked": [\n   "b"\n  ]')
+        here = guest_of(gateway.port, "here")
+        here.subscribe("#", 1)
+        there.publish("a", b"1")
+        there.publish("b", b"2")
+        assert here.next().payload == b"2"
+        assert rows(gateway)[0]["in"]["dropped"] == {}
+        bridge(gateway, "pause", "up")
+        settings(tmp_path, free_port, spoken, "b in 0", more=more)
+        gateway.reload()
+        assert rows(gateway)[0]["state"] == "paused"
+        assert bridge(gateway, "resume", "up")[0] == 0
+        await_state(gateway, "open")
+        Path(config).write_text(f'[data]\ndir = "{tmp_path}/data"\n')
+        gateway.reload()
+        if spoken == "3.1.1":
+            await_text(log, "as uplink (p2, c1,")
+        await_text(log, "Client uplink disconnected", times=4 if spoken == "3.1.1" else 3)
+        gateway.stop()
+        assert not Guest(free_port, V5, "uplink", keep=True).connect(), "there is no session any more"
+
+
+def await_text(file: Path, text: str, times: int = 1) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not file.exists() or file.read_text().count(text) < times:
+        assert time.monotonic() < deadline, file.read_text() if file.exists() else file
+        time.sleep(0.02)
 
 
 def test_nobody_else_is_a_bridge(start_gateway: Callable[..., Any]) -> None:

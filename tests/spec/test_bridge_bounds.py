@@ -11,14 +11,19 @@ from edgebridge.upstream.inward import Inward
 from edgebridge.upstream.loopguard import LoopGuard
 from edgebridge.upstream.rule import parse_rule
 from edgebridge.upstream.rules import Rules
+from edgebridge.upstream.splice import Splice
 from edgebridge.upstream.tally import Tally
 from edgebridge.upstream.terms import Granted, Terms
-from edgebridge.wire.dialect import V311
+from edgebridge.wire.dialect import V5, V311
+from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.origin import GATEWAY_CHARS_MAX, ORIGIN_PROPERTY, Origin
-from edgebridge.wire.packets import Publish
+from edgebridge.wire.packets import ConnAck, Publish
 from edgebridge.wire.properties import Property
+from edgebridge.wire.reasons import ReasonCode
 from edgebroker.world.bridging.bridging import is_global
 from edgebroker.world.tomlvalue import toml_value
+
+from .test_bridge_poison import Nothing
 
 
 @pytest.mark.parametrize(
@@ -71,3 +76,17 @@ def test_values_are_written_so_that_toml_reads_them(tmp_path: Path) -> None:
 
     for value in ("\U0001f600", "\x7f", 'a"b\\c', ["x", "\U0001f600"]):
         assert tomllib.loads(f"k = {toml_value(value)}")["k"] == value
+
+
+def test_what_a_remote_says_is_shown_on_one_line_and_moves_no_cursor() -> None:
+    said = {Property.REASON_STRING: "no\x1b[2J\nup: all is well"}
+    splice = Splice(Terms("x", "up", []), Nothing(), lambda: 0)
+    splice.start(0)
+    splice.fire(0)
+    splice.dialled(0)
+    splice.heard(encode_packet(ConnAck(reason=ReasonCode.NOT_AUTHORIZED, properties=said), V5), 1)
+    assert splice.reason == "the remote refuses us: not authorized (0x87): no\\x1b[2J\\nup: all is well"
+
+
+def test_a_password_is_in_no_repr() -> None:
+    assert "secret" not in repr(Terms("x", "up", [], password=b"secret"))

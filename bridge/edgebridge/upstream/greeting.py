@@ -16,8 +16,8 @@ NEVER: Final = 0xFFFF_FFFF  # a session that does not expire (MQTT 5.0 section 3
 NOT_MET: Final = NEVER - 1
 """The end of a session of ours until the remote was there for the first time: 136 years are for ever, and it is in the
 journal, so that it is known after a crash that the remote has nothing that belongs to this session."""
-REQUESTS_MAX: Final = 257
-"""SUBSCRIBEs for as many rules as a bridge may have, and an UNSUBSCRIBE."""
+REQUESTS_MAX: Final = 512
+"""SUBSCRIBEs for as many rules as a bridge may have, and UNSUBSCRIBEs for as many that it had before."""
 WINDOW_MAX: Final = U16_MAX - REQUESTS_MAX
 """Messages on their way: their packet identifiers and those of requests are of one space (MQTT-2.2.1-3)."""
 SEND_ALWAYS, SEND_IF_NEW = 0, 1  # retain handling (section 3.8.3.1)

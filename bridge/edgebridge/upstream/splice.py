@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Final
 
 from edgebridge.upstream import greeting
@@ -12,22 +12,33 @@ from edgebridge.upstream.gate import Gate
 from edgebridge.upstream.heartbeat import Heartbeat
 from edgebridge.upstream.introduction import Again, Introduction
 from edgebridge.upstream.inward import Inward
-from edgebridge.upstream.localend import PUBACK, PUBLISH, LocalEnd
+from edgebridge.upstream.localend import LocalEnd
 from edgebridge.upstream.loopguard import LoopGuard
 from edgebridge.upstream.outward import Outward
 from edgebridge.upstream.purse import Moment
+from edgebridge.upstream.remoteend import RemoteEnd
 from edgebridge.upstream.requests import Requests
 from edgebridge.upstream.rules import Rules
-from edgebridge.upstream.sieve import CUT, Sieve
 from edgebridge.upstream.state import NEXT, Order, State
-from edgebridge.upstream.tally import Cause, Tally
+from edgebridge.upstream.tally import Tally
 from edgebridge.upstream.terms import Granted, Memory, Terms
 from edgebridge.upstream.toll import Toll
-from edgebridge.upstream.words import in_words
-from edgebridge.wire.decode import decode_packet
+from edgebridge.upstream.words import in_words, printable
 from edgebridge.wire.encode import PING_REQ
-from edgebridge.wire.errors import PacketTooLarge, ProtocolError
-from edgebridge.wire.packets import ConnAck, Disconnect, Packet, PubAck, PubComp, Publish, PubRec, PubRel, SubAck
+from edgebridge.wire.errors import ProtocolError
+from edgebridge.wire.packets import (
+    ConnAck,
+    Disconnect,
+    Packet,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    SubAck,
+    UnsubAck,
+)
+from edgebridge.wire.properties import Properties, Property
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import SECOND, Duration, Instant
 
@@ -50,8 +61,10 @@ _CONNECTED: Final = (State.GREETING, State.OPEN)
 class Splice:
     """A state machine: see the package. `state`, `reason`, `out`, `into` and `refusals` may be looked at."""
 
-    def __init__(self, terms: Terms, memory: Memory, chance: Callable[[], float]) -> None:
-        """*chance* gives numbers from 0 to below 1, for the back-off."""
+    def __init__(
+        self, terms: Terms, memory: Memory, chance: Callable[[], float], asked: Set[str] = frozenset()
+    ) -> None:
+        """*chance* gives numbers from 0 to below 1, for the back-off. *asked*: what the remote was asked for before."""
         self.terms = terms
         self.state = State.PAUSED
         self.reason = ""
@@ -72,10 +85,10 @@ class Splice:
         self._heartbeat = Heartbeat()
         self._backoff = Backoff(terms.retry_max, chance)
         self._due: Instant | None = None
-        self._remote = Sieve(terms.packet_bytes_max)
+        self._remote = RemoteEnd(terms, self._ends, self._outward, self._inward)
         self._awaits_end = False  # what the remote says has to wait for it
         self._introduction = Introduction(terms, memory, self._ends)
-        self._requests = Requests(self._ends, self._rules, memory, self.refusals)
+        self._requests = Requests(self._ends, self._rules, memory, self.refusals, asked)
         self._local = LocalEnd(terms, memory, self._ends, self._rules, self._outward, self._inward, self.refusals)
         self.toll = Toll(terms.dues)
         self.gate = None if terms.dues.are_none else Gate(self.toll, self._outward, self._ends, self.out)
@@ -94,6 +107,14 @@ class Splice:
     def sent_again(self) -> int:
         """QoS 2 messages that were sent again because the remote lost its session: it may have them twice."""
         return self._local.sent_again
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """The texts of all subscriptions that the remote may have of us; the same object while nothing changes.
+
+        To be remembered before what is said is written: the next splice has to know them.
+        """
+        return self._requests.asked
 
     def take_orders(self) -> list[Order]:
         """What is to be done now, in order."""
@@ -164,12 +185,20 @@ class Splice:
             self._say_good_bye(ReasonCode.NORMAL_DISCONNECTION)
             self._end(State.PAUSED, reason, now)
 
+    def leave(self, now: Instant) -> bool:
+        """Hang up for good; whether that ended the session at the remote, which is asked for by version 5 alone."""
+        can = self.state is State.OPEN and self._ends.granted.dialect.has_properties
+        self._say_good_bye(ReasonCode.NORMAL_DISCONNECTION, {Property.SESSION_EXPIRY_INTERVAL: 0} if can else None)
+        if self.state is not State.PAUSED:
+            self._end(State.PAUSED, "it is no more", now)
+        return can
+
     # -- the remote ---------------------------------------------------------------------------------------------
 
     def dialled(self, now: Instant) -> None:
         """There is a connection to the remote."""
         self._awaits_end = False
-        self._remote = Sieve(self.terms.packet_bytes_max)
+        self._remote.restart()
         self._ends.remote.clear()
         self._enter(State.GREETING, now)
         self._due = now + ANSWER
@@ -193,34 +222,14 @@ class Splice:
     def _read(self, now: Instant) -> None:
         """Packets of the remote, as far as there is an end for them."""
         try:
-            while not self._awaits_end and (frame := self._remote.next_frame()) is not None:
-                first, body = frame
-                if first >> 4 == PUBLISH and self.state is State.OPEN and self._inward.express(first, body):
-                    continue
-                if first == PUBACK and len(body) == 2 and any(body) and self.state is State.OPEN:
-                    self._outward.acknowledged(body)
-                    continue
-                if (packet := self._decoded(first, body)) is not None:
-                    self._on_remote(packet, now)
+            while not self._awaits_end and (packet := self._remote.next_packet(self.state is State.OPEN)) is not None:
+                self._on_remote(packet, now)
                 if self.state not in _CONNECTED:
                     break
         except ProtocolError as error:
             self._give_up(f"the remote breaks the protocol: {error}", error.reason, now)
         if self._inward.full and self.state is State.OPEN:
             self._give_up(f"no room here: {self._inward.full}", ReasonCode.QUOTA_EXCEEDED, now)
-
-    def _decoded(self, first: int, body: bytes) -> Packet | None:
-        """A packet of the remote; None: a message that cannot be taken, and is finished. Raises ProtocolError."""
-        try:
-            if first >= CUT:
-                raise PacketTooLarge(f"a packet of more than {self.terms.packet_bytes_max:,} bytes")
-            return decode_packet(first, body, self._ends.granted.dialect)
-        except ProtocolError as error:
-            cause = Cause.TOO_LARGE if first >= CUT else Cause.INVALID
-            is_message = first >> 4 & 0xF == PUBLISH and self.state is State.OPEN
-            if not (is_message and self._inward.skipped(first & 0xFF, body, cause, str(error))):
-                raise
-        return None
 
     def _on_remote(self, packet: Packet, now: Instant) -> None:
         match packet:
@@ -236,6 +245,8 @@ class Splice:
                 self._inward.released(packet)
             case SubAck():
                 self._requests.answered(packet)
+            case UnsubAck():
+                self._requests.ended(packet)
             case Disconnect():
                 why = in_words(packet.reason, packet.properties)
                 self._end(State.WAITING, f"the remote said good-bye: {why}", now, stays=packet.reason not in MOVE_ON)
@@ -336,11 +347,11 @@ class Splice:
         self._say_good_bye(code)
         self._end(State.WAITING, reason, now, stays=self.state is State.OPEN)
 
-    def _say_good_bye(self, code: ReasonCode) -> None:
+    def _say_good_bye(self, code: ReasonCode, properties: Properties | None = None) -> None:
         if self.state is State.OPEN:
             if self.terms.notification_topic and code == ReasonCode.NORMAL_DISCONNECTION:
                 self._ends.tell_remote(greeting.notification(self.terms, b"0"))
-            self._ends.tell_remote(Disconnect(code))
+            self._ends.tell_remote(Disconnect(code, properties or {}))
 
     def _end(self, state: State, reason: str, now: Instant, *, is_connected: bool = True, stays: bool = True) -> None:
         """The connection to the remote is over, and so is the end towards our front end.
@@ -357,7 +368,7 @@ class Splice:
                 self.gate.close()
             if now - self.since >= STAYED:
                 self._backoff.reset()
-        self.reason = reason
+        self.reason = printable(reason)
         self._enter(state, now)
         self._due = now + self._backoff.next() if state is State.WAITING else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import field
 from typing import Final, Protocol
 
 from edgebridge.upstream.rule import Rule
@@ -30,7 +31,7 @@ class Terms:
     rules: Sequence[Rule]
     dialect: Dialect = V5
     username: str | None = None
-    password: bytes | None = None
+    password: bytes | None = field(default=None, repr=False)
     keep_alive_s: int = 60
     inflight_max: int = 128
     """Unacknowledged messages towards the remote, if it takes as many."""

@@ -12,6 +12,8 @@ from edgebridge.upstream.state import Order, State
 from edgebridge.upstream.terms import Terms
 from edgebroker.instants import SECOND, Instant
 from edgebroker.world.bridging.inlet import Inlet
+from edgebroker.world.bridging.kept import Kept
+from edgebroker.world.bridging.leaving import Leaving
 from edgebroker.world.bridging.line import Line
 from edgebroker.world.bridging.road import Road
 from edgebroker.world.bridging.till import Till, moment
@@ -37,14 +39,17 @@ class Bridge:
         chance: Callable[[], float],
         road: Road,
         till: Till,
+        kept: Kept,
     ) -> None:
         self.settings = settings
         self.terms = terms
         self.memory = BridgeSession(reactor.frontend, terms.local_client_id)
-        self.splice = Splice(terms, self.memory, chance)
+        self.splice = Splice(terms, self.memory, chance, kept.asked(terms.name))
         self.splice.toll.purse.go_on(till.spent(terms.name))
         self._till = till
         self._spending = ""
+        self._kept = kept
+        self._asked = self.splice.asked
         self._reactor = reactor
         self._notices = notices
         self.road = road
@@ -97,6 +102,13 @@ class Bridge:
             self.splice.pause(clock())
         if self.splice.state is State.PAUSED:
             self.start()
+
+    def leave(self) -> Leaving | None:
+        """Hang up for good, and end the session at the remote; what is to be run for that if it takes more."""
+        is_known_there = self.memory.has_met()
+        is_told = self.splice.leave(clock())
+        self._settle()
+        return Leaving(self.terms, self.road, self._at) if is_known_there and not is_told else None
 
     def forget(self) -> int:
         """End the session at our own front end: the bridge is no more. How many messages waited in it."""
@@ -214,6 +226,9 @@ class Bridge:
                 break
             for order in orders:
                 self._do(order)
+        if self.splice.asked is not self._asked:
+            self._asked = self.splice.asked
+            self._kept.ask(self.terms.name, self._asked)
         self._write()
         self._tell()
         self._arm()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,10 +19,11 @@ from edgebroker.instants import SECOND
 from edgebroker.overlay.address import Address
 from edgebroker.world.bridging.added import load_added, save_added
 from edgebroker.world.bridging.bridge import Bridge
+from edgebroker.world.bridging.kept import Kept
 from edgebroker.world.bridging.road import Road, road_of
 from edgebroker.world.bridging.till import Till, moment, next_minute_s
 from edgebroker.world.identity import identity_of
-from edgebroker.world.operatorlog import OperatorLog
+from edgebroker.world.operatorlog import Level, OperatorLog
 from edgebroker.world.privatefile import FileRefused, read_private
 from edgebroker.world.reactor import Reactor
 from edgebroker.world.reload import Prepared
@@ -61,12 +62,16 @@ class Bridging:
         self._notices = notices
         self.added = {one.name: one for one in load_added(folder)}
         """Bridges that an operator added while the gateway ran. Those of the settings come first."""
-        self._plans = self._plans_of(settings)
         self._till = Till(folder)
         self._ticking: asyncio.TimerHandle | None = None
+        self.kept = Kept(folder, notices)
+        self._listed = frozenset(one.name for one in settings.bridges)
+        self._plans = {**self._plans_of(self.added.values()), **self._plans_of(settings.bridges)}
+        self._leaving: dict[asyncio.Task[str], Terms] = {}
 
     def start(self) -> None:
         """From now on what is for the remotes is kept, and they are dialled."""
+        self.kept.keep_only(self._plans)
         for plan in self._plans.values():
             self._add(plan)
 
@@ -81,6 +86,17 @@ class Bridging:
         if bridge is None:
             there_are = ", ".join(self.bridges) or "none at all"
             raise NoSuchBridge(f"there is no bridge {name!r}; there are {there_are}")
+        return bridge
+
+    def is_added(self, name: str) -> bool:
+        """Whether the bridge was added while the gateway ran, and does not stand in the settings."""
+        return name in self.added and name not in self._listed
+
+    def pause(self, name: str, is_paused: bool) -> Bridge:
+        """Let it rest, or dial again; it stays so over restarts. Raises NoSuchBridge."""
+        bridge = self.find(name)
+        self.kept.pause(name, is_paused)
+        (bridge.pause if is_paused else bridge.resume)()
         return bridge
 
     def add(self, settings: BridgeSettings) -> Bridge:
@@ -98,13 +114,10 @@ class Bridging:
         Raises NoSuchBridge, NameTaken, FileRefused.
         """
         self.find(name)
-        if name not in self.added:
+        if not self.is_added(name):
             raise NameTaken(f"the bridge {name} stands in the settings file; take it out there, and send SIGHUP")
         self._keep({other: one for other, one in self.added.items() if other != name})
-        bridge = self.bridges.pop(name)
-        bridge.pause("it is no more")
-        self._till.forget(name)
-        return bridge.forget()
+        return self._end(name)
 
     def _keep(self, added: dict[str, BridgeSettings]) -> None:
         """Let these be added, if that can be written."""
@@ -116,7 +129,10 @@ class Bridging:
         """Hang up."""
         if self._ticking is not None:
             self._ticking.cancel()
-        await asyncio.gather(*(bridge.stop() for bridge in self.bridges.values()))
+        for task in self._leaving:
+            task.cancel("the gateway stops")
+        stops = [bridge.stop() for bridge in self.bridges.values()]
+        await asyncio.gather(*stops, *self._leaving, return_exceptions=True)
         await self._till.close()
 
     def _tick(self) -> None:
@@ -128,46 +144,75 @@ class Bridging:
 
     async def prepare(self, settings: Settings) -> Prepared:
         """Other bridges, or other terms for those that are. Raises SettingsRefused."""
-        wanted = self._plans_of(settings)
+        listed, added = self._plans_of(settings.bridges), self._plans_of(self.added.values())
 
         def commit() -> Iterator[str]:
+            # One may have been added or removed since: those of now count.
+            wanted = {name: added.get(name) or self._plan_of_present(name) for name in self.added} | listed
+            self._listed = frozenset(listed)
             for name in [name for name in self.bridges if name not in wanted]:
-                yield from self._remove(name)
+                yield f"bridge {name}: its session ended, {self._end(name)} messages that waited are dropped"
             for name, plan in wanted.items():
                 present = self.bridges.get(name)
                 if present is None:
                     self._add(plan)
                 elif (present.settings, present.terms) != (plan.settings, plan.terms):
-                    was_paused = present.is_paused and not present.settings.paused
-                    present.pause("its settings changed")
+                    if present.terms.client_id == plan.terms.client_id:
+                        present.pause("its settings changed")
+                    else:
+                        self._leave(present)
                     present.note()
-                    self._add(plan, was_paused)
+                    self._add(plan)
                     yield f"bridge {name}: begins again with other terms"
                 else:
                     present.road = plan.road  # its files may have changed: they hold when it is dialled again
 
         return Prepared(commit)
 
-    def _add(self, plan: Plan, stays_paused: bool = False) -> None:
-        bridge = Bridge(plan.settings, plan.terms, self._reactor, self._notices, _chance, plan.road, self._till)
-        self.bridges[plan.settings.name] = bridge
+    def _add(self, plan: Plan) -> None:
+        name = plan.settings.name
+        bridge = Bridge(
+            plan.settings, plan.terms, self._reactor, self._notices, _chance, plan.road, self._till, self.kept
+        )
+        self.bridges[name] = bridge
         if self._ticking is None:
             self._ticking = asyncio.get_running_loop().call_later(next_minute_s(), self._tick)
-        if plan.settings.paused or stays_paused:
+        if plan.settings.paused or self.kept.is_paused(name):
             bridge.keep()
         else:
             bridge.start()
 
-    def _plans_of(self, settings: Settings) -> dict[str, Plan]:
-        wanted = {**self.added, **{one.name: one for one in settings.bridges}}
-        return {name: self._plan_of(one) for name, one in wanted.items()}
-
-    def _remove(self, name: str) -> Iterator[str]:
+    def _end(self, name: str) -> int:
+        """A bridge is no more; how many messages for it are dropped."""
         bridge = self.bridges.pop(name)
-        bridge.pause("it is no more")
+        self.kept.forget(name)
         self._till.forget(name)
-        waiting = bridge.forget()
-        yield f"bridge {name}: its session ended, {waiting} messages that waited are dropped"
+        self._leave(bridge)
+        return bridge.forget()
+
+    def _leave(self, bridge: Bridge) -> None:
+        """End its session at the remote, now or in a while."""
+        leaving = bridge.leave()
+        if leaving is not None:
+            task = asyncio.get_running_loop().create_task(leaving.leave())
+            self._leaving[task] = bridge.terms
+            task.add_done_callback(self._left)
+
+    def _left(self, task: asyncio.Task[str]) -> None:
+        terms = self._leaving.pop(task)
+        why = "the gateway stopped before that" if task.cancelled() else task.result()
+        if why:
+            text = (
+                f"its session at the remote, {terms.client_id}, could not be ended and goes on collecting there: {why}"
+            )
+            self._notices.tell(Level.WARNING, "bridge-left-behind", text, bridge=terms.name)
+
+    def _plan_of_present(self, name: str) -> Plan:
+        present = self.bridges[name]
+        return Plan(present.settings, present.terms, present.road)
+
+    def _plans_of(self, bridges: Iterable[BridgeSettings]) -> dict[str, Plan]:
+        return {one.name: self._plan_of(one) for one in bridges}
 
     def _plan_of(self, settings: BridgeSettings) -> Plan:
         """All that a bridge needs, with what its files say. Raises SettingsRefused."""

@@ -56,15 +56,11 @@ def _remove(bridging: Bridging, query: dict[str, str], _: bool) -> dict[str, Any
 
 
 def _pause(bridging: Bridging, query: dict[str, str], _: bool) -> dict[str, Any]:
-    bridge = bridging.find(query.get("name", ""))
-    bridge.pause()
-    return row(bridge, bridging)
+    return row(bridging.pause(query.get("name", ""), True), bridging)
 
 
 def _resume(bridging: Bridging, query: dict[str, str], _: bool) -> dict[str, Any]:
-    bridge = bridging.find(query.get("name", ""))
-    bridge.resume()
-    return row(bridge, bridging)
+    return row(bridging.pause(query.get("name", ""), False), bridging)
 
 
 _ACTS: Final[dict[str, Callable[[Bridging, dict[str, str], bool], dict[str, Any]]]] = {

@@ -30,7 +30,7 @@ def row(bridge: Bridge, bridging: Bridging) -> dict[str, Any]:
         "addresses": list(settings.addresses),
         "version": granted.dialect.version if is_open else settings.version,
         "client_id": bridge.terms.client_id,
-        "added": settings.name in bridging.added,
+        "added": bridging.is_added(settings.name),
         "connects": splice.connects,
         "session_present": granted.session_present if is_open else None,
         "waiting": 0 if session is None else session.outstanding,

@@ -1,0 +1,63 @@
+"""What the remote says, packet by packet. Ordinary messages and answers are carried on without being taken apart."""
+
+from __future__ import annotations
+
+from edgebridge.upstream.ends import Ends
+from edgebridge.upstream.inward import Inward
+from edgebridge.upstream.localend import PUBACK, PUBLISH
+from edgebridge.upstream.outward import Outward
+from edgebridge.upstream.sieve import CUT, Sieve
+from edgebridge.upstream.tally import Cause
+from edgebridge.upstream.terms import Terms
+from edgebridge.wire.decode import decode_packet
+from edgebridge.wire.errors import PacketTooLarge, ProtocolError
+from edgebridge.wire.packets import Packet
+
+
+class RemoteEnd:
+    """One connection to the remote after the other."""
+
+    def __init__(self, terms: Terms, ends: Ends, outward: Outward, inward: Inward) -> None:
+        self._terms = terms
+        self._ends = ends
+        self._outward = outward
+        self._inward = inward
+        self._sieve = Sieve(terms.packet_bytes_max)
+
+    def restart(self) -> None:
+        """Another connection begins."""
+        self._sieve = Sieve(self._terms.packet_bytes_max)
+
+    def feed(self, chunk: bytes) -> None:
+        """Take the next bytes."""
+        self._sieve.feed(chunk)
+
+    def next_packet(self, is_open: bool) -> Packet | None:
+        """The next one that has to be looked at; None: feed more. Raises ProtocolError.
+
+        *is_open*: the remote has greeted us, and our own front end is there.
+        """
+        while (frame := self._sieve.next_frame()) is not None:
+            first, body = frame
+            if is_open:
+                if first >> 4 == PUBLISH and self._inward.express(first, body):
+                    continue
+                if first == PUBACK and len(body) == 2 and any(body):
+                    self._outward.acknowledged(body)
+                    continue
+            if (packet := self._decoded(first, body, is_open)) is not None:
+                return packet
+        return None
+
+    def _decoded(self, first: int, body: bytes, is_open: bool) -> Packet | None:
+        """A packet; None: a message that cannot be taken, and is finished. Raises ProtocolError."""
+        try:
+            if first >= CUT:
+                raise PacketTooLarge(f"a packet of more than {self._terms.packet_bytes_max:,} bytes")
+            return decode_packet(first, body, self._ends.granted.dialect)
+        except ProtocolError as error:
+            cause = Cause.TOO_LARGE if first >= CUT else Cause.INVALID
+            is_message = is_open and first >> 4 & 0xF == PUBLISH
+            if not (is_message and self._inward.skipped(first & 0xFF, body, cause, str(error))):
+                raise
+        return None

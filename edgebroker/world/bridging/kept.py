@@ -1,0 +1,85 @@
+"""What must be known of bridges after a restart and stands in no settings: a file in the gateway's data folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, Final
+
+from edgebroker.world.operatorlog import Level, OperatorLog
+from edgebroker.world.privatefile import FileRefused, read_private, replace_private
+
+KEPT: Final = "bridges.json"
+"""In the data folder. Who deletes it loses pauses, and the names of subscriptions that no rule has any more."""
+
+
+class Kept:
+    """By the name of the bridge. Without a folder it lasts as long as the gateway runs."""
+
+    def __init__(self, folder: Path | None, notices: OperatorLog) -> None:
+        self._file = None if folder is None else folder / KEPT
+        self._notices = notices
+        self._paused: set[str] = set()
+        self._asked: dict[str, frozenset[str]] = {}
+        if self._file is not None and self._file.exists():
+            self._load(self._file)
+
+    def is_paused(self, name: str) -> bool:
+        """Whether an operator wants it so."""
+        return name in self._paused
+
+    def asked(self, name: str) -> frozenset[str]:
+        """What the remote was asked for, and may send."""
+        return self._asked.get(name, frozenset())
+
+    def pause(self, name: str, is_paused: bool) -> None:
+        """Let the bridge rest, or no longer, after a restart too."""
+        if is_paused != self.is_paused(name):
+            (self._paused.add if is_paused else self._paused.discard)(name)
+            self._save()
+
+    def ask(self, name: str, texts: frozenset[str]) -> None:
+        """The remote is asked for *texts* and no longer for anything else."""
+        if texts != self.asked(name):
+            self._asked[name] = texts
+            self._save()
+
+    def forget(self, name: str) -> None:
+        """The bridge is no more."""
+        if name in self._paused or name in self._asked:
+            self._paused.discard(name)
+            self._asked.pop(name, None)
+            self._save()
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """There are no other bridges."""
+        for name in [name for name in (*self._paused, *self._asked) if name not in names]:
+            self.forget(name)
+
+    def _load(self, file: Path) -> None:
+        try:
+            for name, known in json.loads(read_private(file)).items():
+                if known.get("paused") is True:
+                    self._paused.add(name)
+                self._asked[name] = frozenset(map(str, known.get("asked", ())))
+        except (FileRefused, ValueError, AttributeError, TypeError) as error:
+            self._complain(file, f"cannot be read, and is begun anew: {error}")
+
+    def _save(self) -> None:
+        if self._file is None:
+            return
+        known: dict[str, Any] = {
+            name: {"paused": name in self._paused, "asked": sorted(self.asked(name))}
+            for name in sorted(self._paused | self._asked.keys())
+        }
+        try:
+            if known:
+                replace_private(self._file, json.dumps(known, indent=1) + "\n")
+            else:
+                self._file.unlink(missing_ok=True)
+        except (FileRefused, OSError) as error:  # what is known holds as long as the gateway runs
+            self._complain(self._file, f"cannot be written, so it is forgotten at a restart: {error}")
+
+    def _complain(self, file: Path, why: str) -> None:
+        self._notices.tell(Level.WARNING, "bridges-forgotten", f"what is known of bridges in {file} {why}")

@@ -1,0 +1,74 @@
+"""What a remote is asked for, and what it is asked for no longer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from edgebridge.upstream.rule import parse_rule
+from edgebridge.upstream.splice import Splice
+from edgebridge.upstream.terms import Terms
+from edgebridge.wire.dialect import V5
+from edgebridge.wire.encode import encode_packet
+from edgebridge.wire.packets import ConnAck, Disconnect, Subscribe, UnsubAck, Unsubscribe
+from edgebridge.wire.properties import Property
+from edgebroker.world.bridging.kept import KEPT, Kept
+from edgebroker.world.operatorlog import Level, OperatorLog
+
+from .test_bridge_poison import Nothing, read
+
+
+def greeted(session_present: bool) -> Splice:
+    terms = Terms("x", "up", [parse_rule("new/# in"), parse_rule("stays in")])
+    splice = Splice(terms, Nothing(), lambda: 0, {"old/#", "stays"})
+    splice.start(0)
+    splice.fire(0)
+    splice.dialled(0)
+    splice.take_remote(0)
+    splice.heard(encode_packet(ConnAck(session_present), V5), 0)
+    return splice
+
+
+def test_a_remote_that_kept_our_session_is_asked_no_longer_for_what_no_rule_wants() -> None:
+    splice = greeted(True)
+    assert splice.asked == {"old/#", "stays", "new/#"}, "known before anything is written"
+    said = read(splice.take_remote(0), V5)
+    [gone] = [packet for packet in said if isinstance(packet, Unsubscribe)]
+    assert gone.topic_filters == ["old/#"]
+    ids = [packet.packet_id for packet in said if isinstance(packet, Subscribe | Unsubscribe)]
+    assert len(set(ids)) == 3
+    splice.heard(encode_packet(UnsubAck(gone.packet_id, [0]), V5), 1)
+    splice.opened(1)
+    assert splice.asked == {"stays", "new/#"}
+
+
+def test_one_that_forgot_us_has_nothing_to_forget() -> None:
+    splice = greeted(False)
+    assert splice.asked == {"stays", "new/#"}
+    assert not [packet for packet in read(splice.take_remote(0), V5) if isinstance(packet, Unsubscribe)]
+
+
+def test_who_leaves_for_good_ends_the_session_there() -> None:
+    splice = greeted(True)
+    splice.opened(1)
+    splice.take_remote(1)
+    assert splice.leave(2)
+    assert read(splice.take_remote(2), V5) == [Disconnect(properties={Property.SESSION_EXPIRY_INTERVAL: 0})]
+
+
+def test_it_is_known_over_restarts(tmp_path: Path) -> None:
+    lines: list[bytes] = []
+    notices = OperatorLog(lines.append, Level.WARNING)
+    kept = Kept(tmp_path, notices)
+    kept.ask("x", frozenset({"a", "b"}))
+    kept.pause("y", True)
+    again = Kept(tmp_path, notices)
+    assert (again.asked("x"), again.is_paused("x"), again.is_paused("y")) == ({"a", "b"}, False, True)
+    again.keep_only({"x"})
+    assert json.loads((tmp_path / KEPT).read_text()) == {"x": {"paused": False, "asked": ["a", "b"]}}
+    again.forget("x")
+    assert not (tmp_path / KEPT).exists()
+    assert not lines
+    (tmp_path / KEPT).write_text("{")
+    assert not Kept(tmp_path, notices).is_paused("y")
+    assert b"bridges-forgotten" in lines[0]
