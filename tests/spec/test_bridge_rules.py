@@ -96,3 +96,17 @@ def test_a_remote_that_understands_filters_tests_conditions() -> None:
     assert (rules.out[0].text, rules.into[0].text) == ("$filter/x > 1/a/#", "a/#")
     rules.listen(understands_filters=True)
     assert rules.into[0].text == "$filter/x > 1/a/#"
+
+
+def test_what_stands_above_a_prefix_is_not_behind_it() -> None:
+    """`remote/#` matches `remote`, which would be called `here/` here, and `remote/` on its way back."""
+    rules = Rules([parse_rule("# both 1 here/ remote/"), parse_rule("remote in 1")])
+    assert [heard.number for heard in rules.inward("remote")] == [1]
+    assert [heard.number for heard in rules.inward("remote/a")] == [0]
+    assert rules.outward("here", []) is None
+    assert rules.outward("here/a", []) == (rules.all[0], 0)
+    filtered = Rules([parse_rule("# out 1 here/ there/ where x > 1")])
+    assert filtered.outward("here", [filtered.out[0].identifier]) is None
+    assert filtered.outward("here/a", [filtered.out[0].identifier]) == (filtered.all[0], 0)
+    levels = Rules([parse_rule("/# both 1 here remote")])
+    assert levels.outward("here", []) == (levels.all[0], 0), "it is `remote` there"

@@ -36,6 +36,29 @@ class Heard(NamedTuple):
     identifier: int
 
 
+class Topics(NamedTuple):
+    """What a rule is about on one side. A filter `remote/#` matches the topic `remote` too (MQTT 5.0 section 4.7.1.2),
+    which is nothing behind the prefix `remote/`: it has no name on the other side, and no rule.
+    """
+
+    prefix: str
+    filter: TopicFilter
+
+    def matches(self, topic: str) -> bool:
+        """Whether the rule is about *topic*."""
+        return topic.startswith(self.prefix) and self.filter.matches(topic)
+
+
+def here(rule: Rule) -> Topics:
+    """As topics are called here."""
+    return Topics(rule.local_prefix, TopicFilter.parse(rule.local_filter))
+
+
+def there(rule: Rule) -> Topics:
+    """As topics are called there."""
+    return Topics(rule.remote_prefix, TopicFilter.parse(rule.remote_filter))
+
+
 class Rules:
     """What is subscribed to on either side, and the rule of a message that comes."""
 
@@ -45,7 +68,7 @@ class Rules:
         out = [(number, rule, _carried(rule, rule.local_filter)) for number, rule in numbered if rule.is_out]
         self.out = tuple(_distinct(out))
         """What our front end is asked for; conditions are tested by it."""
-        self._out_topics = [(wanted, TopicFilter.parse(wanted.rule.local_filter)) for wanted in self.out]
+        self._out_topics = [(wanted, here(wanted.rule)) for wanted in self.out]
         self._out_of = {wanted.identifier: wanted for wanted in self.out}
         self.out_needs_identifiers = any(wanted.rule.where for wanted in self.out)
         """Whether the topic alone does not tell by which rule a message of ours goes."""
@@ -56,8 +79,8 @@ class Rules:
         """Whether a broker might send a message once for each of two subscriptions."""
         self.transforms = _transforms(self.all)
         """What becomes of payloads, by the number of the rule."""
-        self._answers_out = [(rule, TopicFilter.parse(rule.remote_filter)) for rule in self.all if rule.is_out]
-        self._answers_in = [(rule, TopicFilter.parse(rule.local_filter)) for rule in self.all if rule.is_in]
+        self._answers_out = [(rule, there(rule)) for rule in self.all if rule.is_out]
+        self._answers_in = [(rule, here(rule)) for rule in self.all if rule.is_in]
         self.into: tuple[Wanted, ...] = ()
         """What the remote is asked for."""
         self.listen(understands_filters=False)
@@ -71,10 +94,7 @@ class Rules:
         ]
         self.into = tuple(_distinct(asked))
         self._granted = {wanted.identifier: wanted for wanted in self.into}
-        self._into = [
-            (Heard(rule, number, identifier_of(text)), TopicFilter.parse(rule.remote_filter))
-            for number, rule, text in asked
-        ]
+        self._into = [(Heard(rule, number, identifier_of(text)), there(rule)) for number, rule, text in asked]
         self._met: dict[str, Sequence[Heard]] = {}
 
     def refused(self, identifier: int) -> None:
@@ -86,8 +106,9 @@ class Rules:
         """The rule, and its number, of a message of ours. None: no rule is left that wants it."""
         found = [self._out_of[one] for one in identifiers if one in self._out_of]
         if found and self.out_needs_identifiers:
-            first = min(found, key=lambda wanted: wanted.number)
-            return first.rule, first.number
+            found = [wanted for wanted in found if topic.startswith(wanted.rule.local_prefix)]
+            first = min(found, key=lambda wanted: wanted.number, default=None)
+            return None if first is None else (first.rule, first.number)
         for wanted, topics in self._out_topics:  # also if it waited since before the rules were changed
             if topics.matches(topic):
                 return wanted.rule, wanted.number
