@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 
 from edgebroker.cli import Refused
+from edgebroker.cli.bridgecosts import LIMIT, tabulated
 from edgebroker.cli.figures import count, octets
 from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
 from edgebroker.cli.inquiry import Inquiree, ask, inquiree, order, token_file_option
@@ -64,6 +65,25 @@ def status(name: str, http: HttpAddress | None, config: Path | None, token_file:
         raise Refused(f"there is no bridge {name!r}; there are {there_are}")
     click.echo(json.dumps(row) if as_json else "\n".join(described(row)))
     sys.exit(0 if row["state"] in WELL else 1)
+
+
+@command.command("costs")
+@click.argument("name")
+@click.option("--depth", type=click.IntRange(1, 4), default=2, show_default=True, help="Levels of topics told apart.")
+@click.option("--limit", type=click.IntRange(1), default=LIMIT, show_default=True, help="Prefixes in the table.")
+@_asked
+def costs(
+    name: str,
+    depth: int,
+    limit: int,
+    http: HttpAddress | None,
+    config: Path | None,
+    token_file: Path | None,
+    as_json: bool,
+) -> None:
+    """Show who spends the bytes of a bridge: by topic prefix and direction, today and since its start."""
+    found = ask(inquiree(http, config, token_file), "/bridges/costs", name=name, depth=depth)
+    click.echo(json.dumps(found) if as_json else "\n".join(tabulated(found, limit)))
 
 
 @command.command("add")

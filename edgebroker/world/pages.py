@@ -69,6 +69,7 @@ class Pages:
             "/clients": (self._clients, frozenset({"sort", "limit"})),
             "/links": (self._links, frozenset()),
             "/bridges": (self._bridges, frozenset()),
+            "/bridges/costs": (self._bridge_costs, frozenset({"name", "depth"})),
             "/trace": (self._trace, frozenset({"client", "topic", "seconds"})),
         }
         """Path -> (page, names of what may be asked for)."""
@@ -130,6 +131,17 @@ class Pages:
         from edgebroker.world.bridging.rows import bridges  # 2 MiB, for who asks
 
         return _json(bridges(self._insight.bridging()))
+
+    async def _bridge_costs(self, query: Query) -> Answer:
+        from edgebridge.upstream.costs import DEPTH
+        from edgebroker.world.bridging.costrows import costs
+
+        bridging = self._insight.bridging()
+        bridges = {} if bridging is None else bridging.bridges
+        depth = _whole(query, "depth", DEPTH, 1, DEPTH)
+        if not bridges:
+            raise QueryRefused("there are no bridges")
+        return _json(costs(bridges[_choice(query, "name", "", bridges)], depth))
 
     async def _trace(self, query: Query) -> Answer:
         seconds = _whole(query, "seconds", TRACE_S, 1, TRACE_S_MAX)

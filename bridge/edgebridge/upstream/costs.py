@@ -95,9 +95,13 @@ def _above(prefix: str) -> str:
     return above + _REST if slash else OTHERS
 
 
-def shortened(prefix: str, depth: int) -> str:
-    """What *prefix* belongs to where no more than *depth* levels are told apart."""
-    levels = prefix.split("/")
-    if prefix == OTHERS or len(levels) <= depth:
-        return prefix
-    return "/".join(levels[:depth])
+def table(out: Costs, into: Costs, depth: int) -> dict[str, tuple[Cell, Cell]]:
+    """What went out and what came in by prefix, where no more than *depth* levels are told apart."""
+    found: dict[str, tuple[Cell, Cell]] = {}
+    for way, costs in enumerate((out, into)):
+        for prefix, cell in costs.cells():
+            if cell.messages:
+                levels = prefix.split("/")
+                short = prefix if len(levels) <= depth else "/".join(levels[:depth])
+                found.setdefault(short, (Cell(), Cell()))[way].fold(cell)
+    return found

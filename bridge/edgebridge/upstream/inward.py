@@ -72,6 +72,8 @@ class Inward:
         self._waiting_bytes = 0
         self._filters: dict[str, tuple[Filter, Extractor]] = {}
         self._passes = Passes(False, True)
+        self.octets = 0
+        """Of the packet that is read at the moment."""
         self.full = ""
         """Why our front end takes nothing more at the moment; then this connection is to end, and to come back."""
 
@@ -96,6 +98,7 @@ class Inward:
 
     def express(self, first: int, body: bytes) -> bool:
         """Whether a PUBLISH of theirs could go the short way."""
+        self.octets = len(body) + HEAD_BYTES
         parts = None if self._waiting or self._guard.awaits_echoes else self._passes.read(first, body)
         way = None if parts is None else self._passes.find(parts.topic)
         if parts is None or way is None:
@@ -108,7 +111,7 @@ class Inward:
                 return False
             self._open.add(int.from_bytes(parts.packet_id, "big"))
         self._ends.local.append(data)
-        self._tally.carried(way.rule, len(body) + HEAD_BYTES, way.cell)
+        self._tally.carried(way.rule, self.octets, way.cell)
         return True
 
     def acknowledged(self, body: bytes) -> None:
@@ -210,7 +213,7 @@ class Inward:
         if len(data) > self._packet_bytes_max:  # its prefix and its origin came to it
             self._finish(publish, Cause.TOO_LARGE, f"{len(data):,} bytes under {topic}")
             return
-        self._tally.carried(heard.number, len(publish.payload) + len(topic) + HEAD_BYTES, cell)
+        self._tally.carried(heard.number, self.octets, cell)
         if publish.qos and (len(self._open) >= self._window or self._waiting):
             self._waiting.append(on)
             self._waiting_bytes += len(on.payload)

@@ -215,7 +215,7 @@ class Splice:
         if self.state not in _CONNECTED:
             return
         self._heartbeat.heard(now)
-        self.toll.read(len(chunk))
+        self.toll.heard(len(chunk))
         self._remote.feed(chunk)
         self._read(now)
 

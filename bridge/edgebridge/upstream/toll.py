@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from edgebridge.upstream.costs import Cell
 from edgebridge.upstream.purse import WARNED, Moment, Purse
 from edgebridge.upstream.schedule import Schedule, Span, hour
 from edgebroker.dataclasses import dataclass
@@ -38,6 +39,10 @@ class Toll:
     def __init__(self, dues: Dues) -> None:
         self.dues = dues
         self.purse = Purse(dues.bytes_per_day)
+        self.written, self.read = Cell(), Cell()
+        """What crossed the line since the start: writes and reads, and their bytes."""
+        self.day_began: Instant | None = None
+        """When today's counts begin; None: before a clock was looked at."""
         self.owed_until: Instant = 0
         """Until then messages wait: more was sent than the rate gives."""
         self.rate_bytes_s = dues.rate_bytes_s
@@ -57,7 +62,12 @@ class Toll:
         if rate != self.rate_bytes_s:
             self.rate_bytes_s, self.owed_until = rate, now
             self._meter = Meter(self.dues.rate_messages_s, rate, now)
-        return self.purse.clock(moment.day, now)
+        is_another_day = self.purse.clock(moment.day, now)
+        if is_another_day or self.day_began is None:
+            self.day_began = now
+            self.written.begin_day()
+            self.read.begin_day()
+        return is_another_day
 
     @property
     def is_closed(self) -> bool:
@@ -92,14 +102,20 @@ class Toll:
 
     def wrote(self, octets: int, now: Instant) -> None:
         """So many bytes are written, with the messages that were paid for; the rest is due now."""
-        self.purse.charge(octets + self.dues.record_bytes)
+        self._count(self.written, octets)
         rest, self._paid_bytes = max(0, octets - self._paid_bytes), 0
         if rest:
             self.owed_until = now + self._meter.charge(0, rest, now)
 
-    def read(self, octets: int) -> None:
+    def heard(self, octets: int) -> None:
         """So many bytes came."""
-        self.purse.charge(octets + self.dues.record_bytes)
+        self._count(self.read, octets)
+
+    def _count(self, cell: Cell, octets: int) -> None:
+        octets += self.dues.record_bytes
+        cell.messages += 1
+        cell.bytes += octets
+        self.purse.charge(octets)
 
     # -- what the next run, and an operator, is to know -----------------------------------------------------------
 

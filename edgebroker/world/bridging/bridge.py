@@ -50,6 +50,8 @@ class Bridge:
         self._spending = ""
         self._kept = kept
         self._asked = self.splice.asked
+        self.began = clock()
+        """When it began to count."""
         self._reactor = reactor
         self._notices = notices
         self.road = road
