@@ -62,6 +62,8 @@ class Turn(Enum):
     """What changes that."""
 
     WANTED = "wanted"
+    HUSHED = "hushed"
+    """The law has the radio be silent: CONNECT would come too late."""
     OPENED = "opened"
     ACCEPTED = "accepted"
     DROPPED = "dropped"
@@ -73,6 +75,7 @@ class Turn(Enum):
 
 NEXT: Final[dict[tuple[Phase, Turn], Phase]] = {
     (Phase.SILENT, Turn.WANTED): Phase.DIALLING,
+    (Phase.SILENT, Turn.HUSHED): Phase.PAUSING,
     (Phase.DIALLING, Turn.OPENED): Phase.GREETING,
     (Phase.DIALLING, Turn.ENDED): Phase.PAUSING,
     (Phase.GREETING, Turn.ACCEPTED): Phase.TALKING,
@@ -148,7 +151,10 @@ class Modem:
 
     def dial(self, now: Instant, wiping: bool = False) -> None:
         """Connect, unless that is going on. *wiping*: only to make the broker forget the session."""
-        if self.phase is Phase.SILENT:
+        if self.phase is Phase.SILENT and now < self.up.free_at:
+            self._turn(Turn.HUSHED)
+            self._until = self.up.free_at
+        elif self.phase is Phase.SILENT:
             self._wiping = wiping
             self._turn(Turn.WANTED)
             self._until = max(now, self._covered_at) + PATIENCE
@@ -198,8 +204,8 @@ class Modem:
         if self.phase in (Phase.GREETING, Phase.TALKING, Phase.LEAVING):
             octets = self.session.take()
             if octets:
-                self._sent_at = self.busy_at = now
                 self.up.send(octets, now)
+                self._sent_at = self.busy_at = self.up.arrived_at
             self._transmit(now)
 
     # -- what the world says ------------------------------------------------------------------------------------
@@ -209,6 +215,7 @@ class Modem:
         self._turn(Turn.OPENED)
         self.session.connect(self._wiping)
         self.flush(now)
+        self._until = max(now, self.up.arrived_at) + PATIENCE
 
     def received(self, chunk: bytes, now: Instant) -> None:
         """Bytes from the broker."""
@@ -239,9 +246,9 @@ class Modem:
             if self._pinged_at is not None:
                 self.cut("no answer to PINGREQ", now)
             else:
-                self._pinged_at = now
                 self.session.ping()
                 self.flush(now)
+                self._pinged_at = self.up.arrived_at
 
     @property
     def _alive_until(self) -> Instant | None:
@@ -264,7 +271,7 @@ class Modem:
     def _close(self, now: Instant) -> None:
         self.session.is_up = False
         self._closes = True
-        self._until = now + ANSWER_WITHIN
+        self._until = max(now, self.up.arrived_at) + ANSWER_WITHIN
         self._transmit(now)
 
     def _transmit(self, now: Instant) -> None:
@@ -325,12 +332,12 @@ class Modem:
         self.is_unreachable = self.phase is Phase.DIALLING
         self._turn(Turn.ENDED)
         self.session.lost()
-        self.up.lose_all()
-        self.down.lose_all()
+        self.up.lose_all(now)
+        self.down.lose_all(now)
         self._lost_at = self._pinged_at = self._until = None
         if self.phase is Phase.PAUSING:
             pause = AT_ONCE if dropped and self.rushes else self._next_pause(good)
-            self._until = max(now + pause, self._covered_at)
+            self._until = max(now + pause, self._covered_at, self.up.free_at)
 
     def _next_pause(self, good: bool) -> Duration:
         """Decorrelated jitter: between the least and three times the last, so that who was cut together comes apart."""

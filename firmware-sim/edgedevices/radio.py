@@ -45,45 +45,67 @@ WIRED: Final = RadioKind()
 
 
 class Path:
-    """One direction: bytes on their way. Nothing overtakes."""
+    """One direction: bytes on their way. Nothing overtakes.
+
+    Airtime is paid for when it is used: what was lost before its turn came costs no silence.
+    """
 
     def __init__(self, kind: RadioKind, chance: Random) -> None:
         self._kind = kind
         self._chance = chance
-        self._pieces: deque[tuple[Instant, bytes]] = deque()
-        self._free_at: Instant = 0
-        self._latest: Instant = 0
+        self._pieces: deque[tuple[Instant, Instant, bytes]] = deque()  # (when it begins, when it arrives, what)
+        self.free_at: Instant = 0
+        """When the radio may send again, after all that is on its way."""
+        self.arrived_at: Instant = 0
+        """When the last bytes that were sent arrive."""
         self.octets = 0
-        """Bytes that were ever sent."""
+        """Bytes that were ever sent, or are to be."""
         self.airtime_us: Duration = 0
-        """How long they were on the air."""
+        """How long they are on the air."""
 
     @property
     def due(self) -> Instant | None:
         """When the next bytes arrive; None: nothing is on its way."""
-        return self._pieces[0][0] if self._pieces else None
+        return self._pieces[0][1] if self._pieces else None
 
     def send(self, chunk: bytes, now: Instant) -> None:
         """Send *chunk* as soon as the radio may."""
         kind = self._kind
         airtime = kind.airtime_us(len(chunk))
-        start = max(now, self._free_at)
-        self._free_at = start + round(airtime / kind.duty)  # after a transmission it has to be silent for long
+        start = max(now, self.free_at)
+        self.free_at = start + round(airtime / kind.duty)  # after a transmission it has to be silent for long
         least, most = kind.latency_us
         latency = self._chance.randint(least, most) if most else 0
-        self._latest = max(self._latest, start + airtime + latency)
-        self._pieces.append((self._latest, chunk))
+        self.arrived_at = max(self.arrived_at, start + airtime + latency)
+        self._pieces.append((start, self.arrived_at, chunk))
         self.octets += len(chunk)
         self.airtime_us += airtime
 
     def arrived(self, now: Instant) -> bytes:
         """What has arrived by *now*."""
         pieces, found = self._pieces, []
-        while pieces and pieces[0][0] <= now:
-            found.append(pieces.popleft()[1])
+        while pieces and pieces[0][1] <= now:
+            found.append(pieces.popleft()[2])
         return b"".join(found)
 
-    def lose_all(self) -> None:
-        """What is on its way never arrives. The law's silence lasts."""
-        self._pieces.clear()
-        self._latest = 0
+    def lose_all(self, now: Instant) -> None:
+        """What is on its way never arrives. The law's silence lasts, for what has been on the air by *now*."""
+        while self._pieces:
+            piece = self._pieces.pop()
+            start, _, chunk = piece
+            unused = self._unused(piece, now)
+            if unused:
+                airtime = self._kind.airtime_us(len(chunk))
+                self.free_at = start + round((airtime - unused) / self._kind.duty)
+                self.airtime_us -= unused
+                self.octets -= len(chunk) * unused // airtime
+        self.arrived_at = 0
+
+    def spent_us(self, now: Instant) -> Duration:
+        """How long bytes have been on the air by *now*."""
+        return self.airtime_us - sum(self._unused(piece, now) for piece in self._pieces)
+
+    def _unused(self, piece: tuple[Instant, Instant, bytes], now: Instant) -> Duration:
+        """How much of a piece's airtime is still to come."""
+        airtime = self._kind.airtime_us(len(piece[2]))
+        return airtime - min(max(now - piece[0], 0), airtime)

@@ -331,7 +331,7 @@ class Station:
         return is_due or is_unsaid, wiping
 
     def _pay(self, battery: Battery, now: Instant) -> None:
-        kind, airtime = battery.kind, self.modem.up.airtime_us
+        kind, airtime = battery.kind, self.modem.up.spent_us(now)
         currents = {State.BOOT: kind.boot_ma, State.SENSE: kind.sense_ma, State.UPDATE: kind.update_ma}
         current_ma = 0.0 if self.firmware.state is State.OFF else currents.get(self.firmware.state, kind.sleep_ma)
         if self.modem.phase not in (Phase.SILENT, Phase.PAUSING):

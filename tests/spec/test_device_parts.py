@@ -176,6 +176,30 @@ def test_a_radio_sends_no_more_than_its_share_and_nothing_overtakes(sends: list[
         assert arrivals[-1][0] >= paid + sends[-1][0] * MILLISECOND
 
 
+def test_what_was_lost_before_its_turn_on_the_air_costs_no_silence() -> None:
+    path = Path(RadioKind(bits_per_s=8_000, duty=0.01), Random(1))
+    path.send(bytes(50), 0)  # 50 ms, and 5 s of silence from its beginning
+    path.send(bytes(1_000), 0)
+    assert path.spent_us(SECOND) == 50 * MILLISECOND
+    path.lose_all(5 * SECOND + 200 * MILLISECOND)  # a fifth of the second was on the air
+    assert path.free_at == 25 * SECOND
+    assert (path.airtime_us, path.octets) == (250 * MILLISECOND, 250)
+    path.send(bytes(100), 6 * SECOND)
+    path.lose_all(7 * SECOND)
+    assert path.free_at == 25 * SECOND
+
+
+def test_while_the_radio_must_be_silent_nobody_dials() -> None:
+    modem = dialled(RadioKind(bits_per_s=800, duty=0.01))
+    modem.opened(0)
+    modem.wake(modem.up.arrived_at)
+    modem.ended("connection lost", SECOND)
+    assert modem.due == modem.up.free_at > 20 * SECOND
+    modem.wake(modem.due)
+    modem.dial(modem.up.free_at)
+    assert modem.take()[-1] is Order.DIAL
+
+
 def test_a_battery_is_empty_when_what_flowed_is_what_it_held() -> None:
     battery = Battery(BatteryKind(capacity_mah=10), left_mah=10)
     battery.draw(5.0, 0)
