@@ -1,8 +1,7 @@
-"""What a subscriber heard against what devices were promised: every acknowledged message once, at QoS 2 only once."""
+"""What a subscriber heard against what devices were promised: all that was acknowledged, in order, only QoS 1 twice."""
 
 from __future__ import annotations
 
-from enum import IntFlag
 from hashlib import blake2b
 from typing import Final
 
@@ -14,17 +13,27 @@ DIGEST_BYTES: Final = 8
 EXAMPLES_MAX: Final = 5
 
 
-class Mark(IntFlag):
-    """What is known of one message."""
+class Mark:
+    """What is known of one message. Whole numbers: an IntFlag keeps every combination that it ever had."""
 
-    SAID = 1
-    OWED = 2
+    SAID: Final = 1
+    OWED: Final = 2
     """It was acknowledged (QoS 1 or 2)."""
-    HEARD = 4
-    ONCE = 8
+    HEARD: Final = 4
+    ONCE: Final = 8
     """It was said at QoS 2, so it may be heard once only."""
-    AGAIN = 16
+    AGAIN: Final = 16
     """The session was lost in between: it was said twice."""
+    LIGHT: Final = 32
+    """It was said at QoS 0: once, so it may be heard once only."""
+
+
+NUMBER: Final = 64
+"""Until a message is heard, its number times this stands above its marks: small numbers cost no memory of their own."""
+
+
+ONLY: Final = (Mark.LIGHT, 0, Mark.ONCE)
+"""What the QoS says of hearing a message again."""
 
 
 class Audit:
@@ -33,12 +42,18 @@ class Audit:
     def __init__(self) -> None:
         self._marks: dict[bytes, int] = {}
         self._names: dict[bytes, str] = {}  # of what is owed and was not heard: a handful at any time
+        self._latest: dict[str, int] = {}  # topic -> number: every device has a topic of its own
+        self._late: list[str] = []
         self.heard = 0
         """Messages that arrived, whatever they were; retained ones are not counted."""
         self.foreign = 0
         """Messages that no device of ours said."""
         self.doubled = 0
         """QoS 2 messages that came again."""
+        self.doubled_qos_0 = 0
+        """QoS 0 messages that came again: nobody sends them twice."""
+        self.disordered = 0
+        """Messages that came for the first time after a later one of the same device (MQTT-4.6.0-6)."""
         self.repeated = 0
         """Messages that came again and may: QoS 1, or said twice because a session was lost."""
 
@@ -46,7 +61,7 @@ class Audit:
         """A device sends *message* for the first time."""
         if message.seq is not None:
             key = _key(payload)
-            self._marks[key] = self._marks.get(key, 0) | Mark.SAID | (Mark.ONCE if message.qos == 2 else 0)
+            self._marks[key] = self._marks.get(key, message.seq * NUMBER) | Mark.SAID | ONLY[message.qos]
             if message.qos and not self._marks[key] & Mark.HEARD:
                 self._names[key] = f"{message.device} {message.seq} (QoS {message.qos})"
 
@@ -74,12 +89,24 @@ class Audit:
             self.foreign += 1
             return
         if not mark & Mark.HEARD:
-            self._marks[key] = mark | Mark.HEARD
+            self._marks[key] = mark % NUMBER | Mark.HEARD
             self._names.pop(key, None)
+            self._line_up(publish.topic, mark // NUMBER)
+        elif mark & Mark.LIGHT:
+            self.doubled_qos_0 += 1
         elif mark & Mark.ONCE and not mark & Mark.AGAIN:
             self.doubled += 1
         else:
             self.repeated += 1
+
+    def _line_up(self, topic: str, number: int) -> None:
+        latest = self._latest.get(topic, 0)
+        if number >= latest:
+            self._latest[topic] = number
+            return
+        self.disordered += 1
+        if len(self._late) < EXAMPLES_MAX:
+            self._late.append(f"{topic} {number} after {latest}")
 
     @property
     def missing(self) -> list[str]:
@@ -95,9 +122,12 @@ class Audit:
             "heard": self.heard,
             "missing": len(missing),
             "doubled": self.doubled,
+            "doubled_qos_0": self.doubled_qos_0,
+            "disordered": self.disordered,
             "repeated": self.repeated,
             "foreign": self.foreign,
             "first_missing": missing[:EXAMPLES_MAX],
+            "first_disordered": self._late,
         }
 
 

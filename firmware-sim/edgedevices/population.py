@@ -27,6 +27,9 @@ from edgedevices.station import Kit, Station, image
 LEVELS: Final = "/+/+/+"
 """What is below a fleet's name in the topics of its messages; a status is a level deeper."""
 
+FIRST_UPDATE: Final = 2
+"""The version of the first [[update]] of a file: devices begin with 1."""
+
 CONTROL_PAUSE: Final = SECOND
 """The control room comes back quickly: what waits for it meanwhile fills its queue in the broker."""
 
@@ -91,7 +94,11 @@ class _Builder:
         self._ledger = ledger
         self._audit = audit
         self._chance = chance
-        self._update = next((one for one in scenario.updates if one.fleet == fleet.name), None)
+        self._update_fails = {
+            FIRST_UPDATE + number: one.fails_percent / 100
+            for number, one in enumerate(scenario.updates)
+            if one.fleet == fleet.name
+        }
 
     def build(self, count: int) -> list[Station]:
         fleet, terms = self._fleet, self._scenario.terms
@@ -135,7 +142,7 @@ class _Builder:
             client_id=twin,
             lasts=fleet.session == "kept" and twin is None,
             keep_alive_us=fleet.keep_alive,
-            asks=((f"{fleet.name}/firmware", 1),) if self._update is not None else (),
+            asks=((f"{fleet.name}/firmware", 1),) if self._update_fails else (),
         )
         session = Session(identity, self._ledger, self._audit, fleet.buffer, Full(fleet.buffer_full))
         kit = Kit(
@@ -144,7 +151,7 @@ class _Builder:
             fleet.batch,
             starts_online=False,
             tells=True,
-            update_fails=self._update.fails_percent / 100 if self._update is not None else 0.0,
+            update_fails=self._update_fails,
         )
         return Station(
             device,
@@ -169,7 +176,10 @@ def _control(scenario: Scenario, seed: int, audit: Audit | None) -> Station:
     name = f"{scenario.terms.name}-control"
     chance = Random(f"{seed}/{name}")
     orders = [
-        (one.at, replace(_image_message(name, one.fleet, number), raw=image(number + 2, one.image_bytes, chance)))
+        (
+            one.at,
+            replace(_image_message(name, one.fleet, number), raw=image(FIRST_UPDATE + number, one.image_bytes, chance)),
+        )
         for number, one in enumerate(scenario.updates)
     ]
     asks = tuple((f"{fleet.name}{LEVELS}", 2) for fleet in scenario.fleets) if audit is not None else ()

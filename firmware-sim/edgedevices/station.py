@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from random import Random
 from typing import Final
@@ -40,8 +40,8 @@ class Kit:
     """Whether messages say what the device thinks of its clock (`clock_s`) and its firmware (`version`)."""
     gives_up: bool = False
     """Whether it leaves when a broker refuses it for good, instead of asking again and again."""
-    update_fails: float = 0.0
-    """The likelihood that an update leaves the old firmware."""
+    update_fails: Mapping[int, float] = field(default_factory=dict)
+    """By version, the likelihood that an update to it leaves the old firmware."""
 
 
 class Silent:
@@ -250,7 +250,7 @@ class Station:
 
     def _reboot(self, now: Instant) -> None:
         """A flashed device starts anew, without having said good-bye."""
-        if self._chance.random() < self._kit.update_fails:
+        if self._update is not None and self._chance.random() < self._kit.update_fails.get(self._update, 0.0):
             self.updates_failed += 1
         elif self._update is not None:
             self.firmware.version = self._update

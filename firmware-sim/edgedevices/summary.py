@@ -13,6 +13,9 @@ from edgedevices.station import Station
 UNKEPT: Final = ("not acknowledged in time", "refused: ")
 """How causes of failure begin that are the broker's; others are what the scenario asked for."""
 
+FAULTS: Final = ("missing", "doubled", "doubled_qos_0", "disordered")
+"""What an audit may find that no broker may do."""
+
 
 def summary_of(population: Population) -> dict[str, Any]:
     """The account of a run that is over."""
@@ -45,10 +48,10 @@ def _fleet(stations: Sequence[Station]) -> dict[str, Any]:
 
 
 def is_kept(summary: dict[str, Any]) -> bool:
-    """Whether the broker kept its promises: everything taken, everything delivered, QoS 2 once."""
-    audit = summary["audit"] or {"missing": 0, "doubled": 0}
+    """Whether the broker kept its promises: everything taken and delivered, in order, QoS 0 and 2 once."""
+    audit = summary["audit"] or {}
     unkept = any(cause.startswith(UNKEPT) for cause in summary["failures"])
-    return not (unkept or summary["never_connected"] or audit["missing"] or audit["doubled"])
+    return not (unkept or summary["never_connected"] or any(audit.get(fault) for fault in FAULTS))
 
 
 def in_words(summary: dict[str, Any]) -> str:
@@ -95,6 +98,8 @@ def _audit_rows(audit: dict[str, Any]) -> list[tuple[str, str, str]]:
         ("  heard", f"{audit['heard']:,}", "all QoS"),
         ("  missing", f"{audit['missing']:,}", ", ".join(audit["first_missing"])),
         ("  doubled at QoS 2", f"{audit['doubled']:,}", ""),
+        ("  doubled at QoS 0", f"{audit['doubled_qos_0']:,}", ""),
+        ("  out of order", f"{audit['disordered']:,}", ", ".join(audit["first_disordered"])),
         ("  repeated, as it may be", f"{audit['repeated']:,}", ""),
         *([("  from others", f"{audit['foreign']:,}", "")] if audit["foreign"] else []),
     ]

@@ -251,5 +251,11 @@ def test_an_audit_finds_what_is_missing_doubled_and_foreign() -> None:
     audit.hear(Publish("a/b", said[2].payload(), 1, retain=True))  # kept by the broker: no proof of a delivery
     assert audit.missing == ["m 3 (QoS 1)"]
     assert (audit.doubled, audit.repeated, audit.foreign, audit.heard) == (1, 1, 1, 5)
+    audit.hear(copies[3])
+    assert (audit.disordered, audit.doubled_qos_0) == (0, 0)
+    audit.hear(copies[3])
+    audit.hear(copies[2])
+    assert (audit.disordered, audit.doubled_qos_0) == (1, 1)
+    assert audit.summary()["first_disordered"] == ["a/b 3 after 4"]
     audit.say(said[0], said[0].payload())  # said once more, after it was heard
-    assert audit.missing == ["m 3 (QoS 1)"]
+    assert not audit.missing

@@ -71,6 +71,14 @@ def test_the_examples_show_what_they_are_there_for() -> None:
     assert seen["misbehaving"]["fleets"]["good"]["mischief"] == {}
 
 
+def test_each_update_fails_as_often_as_it_says() -> None:
+    updates = [f'[[update]]\nfleet = "f"\nat = "{at}s"\nfails_percent = {fails}\n' for at, fails in ((1, 0), (6, 100))]
+    population = populate(parse_scenario(HEAD.replace("5s", "12s") + FLEET + "".join(updates), "s.toml"), 1, Ledger())
+    lived(population, 1)
+    fleet = summary_of(population)["fleets"]["f"]
+    assert (fleet["updated"], fleet["updates_failed"]) == (2, 2)
+
+
 def test_the_same_seed_is_the_same_run_to_the_last_byte() -> None:
     scenario = load_scenario(SCENARIOS[0].with_name("misbehaving.toml"))
 
