@@ -109,7 +109,7 @@ class Modem:
         self.connections = 0
         """How often the broker has let it in."""
         self.rushes = 0
-        """So many times more it connects only to be gone at once: a reconnect storm."""
+        """So many times more it is back at once, and gone at once but for the last time: a reconnect storm."""
         self.is_unreachable = False
         """Whether the last attempt did not even get a connection."""
         self.last_refusal = "no attempt"
@@ -311,8 +311,8 @@ class Modem:
         self._lost_at = self._radio.next_loss(self._chance, now)
         self.told("", now)
         self.session.pump(now)
+        self.rushes = max(0, self.rushes - 1)
         if self.rushes:
-            self.rushes -= 1
             self.hang_up(now)
 
     def _end(self, reason: str, now: Instant) -> None:

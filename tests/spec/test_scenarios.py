@@ -79,6 +79,14 @@ def test_each_update_fails_as_often_as_it_says() -> None:
     assert (fleet["updated"], fleet["updates_failed"]) == (2, 2)
 
 
+def test_a_storm_is_as_many_drops_as_it_says() -> None:
+    storm = '[[mischief]]\nfleet = "f"\nkind = "reconnect-storm"\npercent = 100\nat = "2s"\ntimes = 4\n'
+    population = populate(parse_scenario(HEAD + FLEET + storm, "s.toml"), 1, Ledger())
+    lived(population, 1)
+    summary = summary_of(population)
+    assert (summary["losses"], summary["connections"]) == ({"dropped on purpose": 2 * 4}, 2 * 5)
+
+
 def test_the_same_seed_is_the_same_run_to_the_last_byte() -> None:
     scenario = load_scenario(SCENARIOS[0].with_name("misbehaving.toml"))
 
