@@ -24,9 +24,14 @@ def save_added(folder: Path, bridges: Sequence[BridgeSettings]) -> None:
     """Let *bridges* be there after a restart too. Raises FileRefused."""
     file = folder / ADDED
     if bridges:
-        replace_private(file, HEAD + "\n".join(line for one in bridges for line in _lines(one)) + "\n")
+        replace_private(file, added_text(bridges))
     else:
         file.unlink(missing_ok=True)
+
+
+def added_text(bridges: Sequence[BridgeSettings]) -> str:
+    """The file, as `load_added` reads it."""
+    return HEAD + "\n".join(line for one in bridges for line in _lines(one)) + "\n"
 
 
 def _lines(bridge: BridgeSettings) -> Iterator[str]:

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from tests.fuzz.frame.target import Target
 
-from . import accounts, broker, configuration, deliverylog, doors, filters, links, packets, payloads, records, segments
+from . import (
+    accounts,
+    broker,
+    configuration,
+    control,
+    deliverylog,
+    doors,
+    filters,
+    links,
+    packets,
+    payloads,
+    records,
+    segments,
+)
 
 TARGETS: dict[str, Target] = {
     target.name: target
@@ -15,6 +28,7 @@ TARGETS: dict[str, Target] = {
         payloads,
         filters,
         configuration,
+        control,
         accounts,
         segments,
         records,
@@ -29,7 +43,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "WebSocket frames": ("websocket", "websocket-frames"),
     "CBOR": ("cbor", "cbor-plainly"),
     "filter language": ("filter", "subscription"),
-    "settings": ("settings", "mosquitto-conf"),
+    "settings": ("settings", "mosquitto-conf", "bridge-control"),
     "journal": ("journal", "records"),
     ".edl readers": ("delivery-log",),
     "links": ("link", "link-hello", "link-frames", "link-deflated", "link-records"),

@@ -1,0 +1,91 @@
+"""What programs and people tell a running gateway to do: POST /bridges?do=..."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+from urllib.parse import quote
+
+from edgebroker.world.bridging.added import added_text
+from edgebroker.world.bridging.bridging import NameTaken, NoSuchBridge
+from edgebroker.world.bridging.control import control
+from edgebroker.world.settings import Settings
+from edgebroker.world.settings.bridge import BridgeSettings
+from edgebroker.world.settings.settings import KEYS
+from tests.fuzz.frame.target import Target, filled
+
+FOLDER = Path("/nowhere")
+BRIDGE = """\
+[[bridge]]
+name = "cloud"
+addresses = ["mqtt.example.org:8883", "[::1]:1"]
+topic = ["sensors/# out 1 where temp > 30", "orders/# in 2 a/ b/"]
+username = "u"
+password_file = "secret"
+tls_server_name = "x"
+queue_full = "drop-oldest"
+[[bridge.topic]]
+pattern = "#"
+retain = false
+"""
+ACTS = (b"do=pause&name=x", b"do=resume&name=x", b"do=remove&name=%00", b"do=add&settings=", b"do=", b"")
+VALUES = ('""', "0", "true", '"x"', '["a out"]', '"\\u0007"', '"\U0001f600"', '["h:1"]', '"../x"', "[{pattern = 'a'}]")
+
+
+class Bridges:
+    """In place of the bridges of a gateway: there are none, and what is added is written, read, and not taken."""
+
+    folder = FOLDER
+    here = FOLDER
+
+    def pause(self, name: str, is_paused: bool) -> None:
+        raise NoSuchBridge(name)
+
+    def remove(self, name: str) -> int:
+        raise NoSuchBridge(name)
+
+    def add(self, settings: BridgeSettings) -> None:
+        assert settings.password_file is None or settings.password_file.is_relative_to(FOLDER)
+        assert Settings.parse(added_text([settings]), "bridges.toml", FOLDER).bridges == (settings,)
+        raise NameTaken(settings.name)
+
+
+def read_control(data: bytes) -> None:
+    """An answer, and no file of elsewhere is read for who shows no token."""
+    answer = control(cast(Any, Bridges()), "/bridges?" + data.decode("latin-1"), has_token=False)
+    assert answer.status in (HTTPStatus.BAD_REQUEST, HTTPStatus.CONFLICT)
+    assert answer.body
+
+
+def made(chance: Random) -> bytes:
+    """A bridge that is nearly right."""
+    lines = BRIDGE.splitlines()
+    for _ in range(chance.randrange(4)):
+        key = chance.choice(sorted(KEYS["bridge"]))
+        lines.insert(chance.randrange(1, 8), f"{key} = {chance.choice(VALUES)}")
+        del lines[chance.randrange(len(lines))]
+    return b"do=add&settings=" + quote("\n".join(lines)).encode()
+
+
+TARGETS = (
+    Target(
+        "bridge-control",
+        read_control,
+        (*ACTS, b"do=add&settings=" + quote(BRIDGE).encode()),
+        words=(b"&", b"=", b"%0A", b"%22", b"%5B%5Bbridge%5D%5D%0A", b"%ED%A0%80", b"%00", b"+", b"#", b"[", b"]"),
+        make=made,
+        bombs={
+            "fields": lambda: filled(b"&a=1"),
+            "per cents": lambda: filled(b"%", b"do=add&settings="),
+            "brackets": lambda: filled(b"[", b"do=add&settings=a+%3D+"),
+            "bridges": lambda: filled(b"[[bridge]]%0A", b"do=add&settings="),
+            "rules": lambda: filled(b'"a/%23",', b"do=add&settings=[[bridge]]%0Atopic=[", b"]"),
+            "a long condition": lambda: filled(b"x=1+OR+", b'do=add&settings=[[bridge]]%0Atopic=["a+where+', b'x=1"]'),
+            "a long act": lambda: filled(b"x", b"do="),
+        },
+        bound_ms=100,  # as settings are; a request has 8 KiB at most
+        bound_mib=12,
+    ),
+)
