@@ -69,6 +69,10 @@ class Cause(IntEnum):
     """Dropped: all clients together held too much, and this queue was the largest."""
     BUDGET_SPENT = 15
     """Dropped: QoS 0 for a peer gateway, when the link's bytes of the day were gone."""
+    TOO_OLD = 16
+    """Dropped: it waited longer than messages for its reader may."""
+    THINNED = 17
+    """Dropped: its reader's queue was full, and of each topic every second message went."""
 
 
 class Trace(NamedTuple):

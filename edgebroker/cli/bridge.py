@@ -182,7 +182,10 @@ def described(row: dict[str, Any]) -> Iterator[str]:
     reason = f": {row['reason']}" if row["reason"] and row["state"] != "open" else ""
     yield f"{row['name']} is {row['state']} since {row['since_s']:.0f} s{reason}"
     yield f"  remote     {', '.join(row['addresses'])}, MQTT {row['version']}, as {row['client_id']}"
-    yield f"  waiting    {count(row['waiting'])} messages, {octets(row['waiting_bytes'])}"
+    spool = row["spool"]
+    oldest = "" if spool["oldest_s"] is None else f", the oldest for {spool['oldest_s']:.0f} s"
+    gone = ", ".join(f"{count(number)} {cause}" for cause, number in spool["dropped"].items()) or "none"
+    yield f"  waiting    {count(spool['messages'])} messages, {octets(spool['bytes'])}{oldest}; dropped: {gone}"
     yield f"  connected  {count(row['connects'])} times; sent again after a lost session: {count(row['sent_again'])}"
     if bounds := ", ".join(_bounds(row["toll"])):
         yield f"  may cost   {bounds}"

@@ -43,6 +43,7 @@ FULL = """
         (QueueFull.DROP_NEWEST, ['t/1 qos=1 "one"', 't/2 qos=1 "two"']),
         (QueueFull.DROP_OLDEST, ['t/2 qos=1 "two"', 't/1 qos=1 "three"']),
         (QueueFull.KEEP_LAST, ['t/2 qos=1 "two"', 't/1 qos=1 "three"']),
+        (QueueFull.DOWN_SAMPLE, ['t/2 qos=1 "two"', 't/1 qos=1 "three"']),
     ],
 )
 def test_a_full_queue_drops_what_the_operator_chose(keep: Any, policy: QueueFull, left: list[str]) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain, islice
+from typing import Any
 
+from edgebridge.frontend.bounds import Bounds, bound, described
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.session.outbox import QueueFull
 from edgebridge.session.session import Session
 from edgebridge.wire.fields import U16_MAX, U32_MAX
 from edgebroker.instants import Instant
@@ -65,18 +66,11 @@ class BridgeSession:
         free = (packet_id for packet_id in backwards if packet_id not in taken)
         return list(islice(chain(free, taken), count))  # a window of before may have been larger
 
-    def bound(self, messages_max: int | None, bytes_max: int | None, policy: str | None) -> None:
-        """How much may wait in it, and what goes if it is full; None: as for other clients."""
-        session = self.session
-        if session is None:
-            return
-        outbox = session.outbox
-        if messages_max is not None:
-            outbox.messages_max = messages_max
-        if bytes_max is not None:
-            outbox.bytes_max = bytes_max
-        if policy is not None and outbox.policy != policy:
-            waiting = outbox.pick(lambda entry: True)
-            outbox.policy = QueueFull(policy)
-            for entry in waiting:  # so that it knows the last message of each topic, if only that may wait
-                outbox.restore(entry)
+    def bound(self, bounds: Bounds, now: Instant) -> None:
+        """What may wait in it is said by *bounds* from now on."""
+        if self.session is not None:
+            bound(self._frontend, self.session, bounds, now)
+
+    def described(self, now: Instant) -> dict[str, Any]:
+        """What waits in it, and what was dropped of that."""
+        return described(self.session, now)

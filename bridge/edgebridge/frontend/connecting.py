@@ -23,7 +23,8 @@ from edgebridge.frontend.terms import Terms
 from edgebridge.session.durability import MEMORY
 from edgebridge.session.inflight import Inflight
 from edgebridge.session.lifecycle import State
-from edgebridge.session.outbox import Allowance, Outbox
+from edgebridge.session.outbox import Allowance
+from edgebridge.session.outboxes import outbox_for
 from edgebridge.session.session import Session
 from edgebridge.session.verdict import WRONG, Verdict
 from edgebridge.wire.dialect import Dialect, answering_dialect
@@ -249,7 +250,7 @@ class Connecting:
         session = Session(
             client_id,
             Inflight(terms.inflight_max),
-            Outbox(terms.queue_messages_max, terms.queue_bytes_max, terms.queue_full, self.queued),
+            outbox_for(terms.queue_messages_max, terms.queue_bytes_max, terms.queue_full, self.queued),
         )
         self.sessions[client_id] = session
         return session

@@ -5,6 +5,7 @@ from edgebridge.frontend.connection cimport Connection
 from edgebridge.frontend.encoding cimport Encoding
 from edgebridge.frontend.keeping cimport Keeping
 from edgebridge.session.inflight cimport Entry, entry_of
+from edgebridge.session.outbox cimport Outbox
 from edgebridge.session.session cimport Session
 from edgebroker.node.ledger cimport Ledger
 from edgebroker.node.subscriptions cimport Copy
@@ -16,6 +17,7 @@ cdef class Delivery:
     cdef Keeping _keeping
     cdef list _kept
     cdef bint _is_promised
+    cdef public object is_state
     @cython.locals(copy=Copy)
     cpdef deliver(self, Publication publication, tuple copies, now, Encoding encoding=*)
     cpdef deliver_promised(self, Publication publication, tuple copies, now)
@@ -26,8 +28,10 @@ cdef class Delivery:
     @cython.locals(connection=Connection)
     cdef bint _send_or_queue(self, Session session, Entry entry, Encoding encoding, now) except -1
     cdef bint _queue(self, Session session, Entry entry, now) except -1
-    cdef _give_up(self, Session session, Entry entry, cause, now)
-    @cython.locals(connection=Connection, entry=Entry, publication=Publication)
+    cpdef give_up(self, Session session, Entry entry, cause, now)
+    @cython.locals(
+        connection=Connection, entry=Entry, publication=Publication, outbox=Outbox, age_us="long long", aged=int
+    )
     cpdef release(self, Session session, now)
     cdef bint _has_room(self, Session session, Connection connection) except -1
     @cython.locals(packet_id=int, packet=bytes)

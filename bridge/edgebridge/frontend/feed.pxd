@@ -18,7 +18,7 @@ cdef class Feed:
     cdef object _publishing, _on_frame, _turns
     cdef Delivery _delivery
     cdef Keeping _keeping
-    cdef bint _asks_for_room
+    cdef public bint asks_for_room
     cdef Ledger _ledger
     cdef public Py_ssize_t connect_bytes_max
     cdef Py_ssize_t _packet_bytes_max, _work

@@ -51,7 +51,6 @@ class Feed:
     """What the hot path needs of the front end. *on_frame* gets every packet that takes the long way."""
 
     __slots__ = (
-        "_asks_for_room",
         "_delivery",
         "_keeping",
         "_ledger",
@@ -62,6 +61,7 @@ class Feed:
         "_runs",
         "_turns",
         "_work",
+        "asks_for_room",
         "connect_bytes_max",
         "packets",
         "passage",
@@ -87,7 +87,8 @@ class Feed:
         self._keeping = keeping
         self._ledger = ledger
         self._packet_bytes_max = packet_bytes_max
-        self._asks_for_room = asks_for_room
+        self.asks_for_room = asks_for_room
+        """Whether a full queue may refuse a publisher: then all takes the long way."""
         self.connect_bytes_max = connect_bytes_max
         self._turns = turns
         self._on_frame = on_frame
@@ -297,7 +298,7 @@ class Feed:
             plan = plans.plan(octets)
             self._work -= 16 + (len(octets) >> 4) + len(plan.route.resolution.ends)
         keeping = self._keeping
-        if (plan.takes_long and not plan.is_joined) or keeping.is_refusing or keeping.is_full or self._asks_for_room:
+        if (plan.takes_long and not plan.is_joined) or keeping.is_refusing or keeping.is_full or self.asks_for_room:
             return False
         if stop - body > KEPT_BYTES_MAX:
             return False

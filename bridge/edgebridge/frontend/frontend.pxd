@@ -12,7 +12,7 @@ from edgebroker.node.ledger cimport Ledger
 
 
 cdef class Frontend:
-    cdef object _terms
+    cdef public object ageing, terms
     cdef dict _on
     cdef long long _buffers_sent
     cdef public object admission, authenticating, connecting, exchanging, expelling, memory, node, notes, publishing

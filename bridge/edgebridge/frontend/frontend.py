@@ -61,6 +61,7 @@ from edgebroker.storage.journal.journal import Journal
 from edgebroker.storage.journal.work import Work
 
 if TYPE_CHECKING:
+    from edgebridge.frontend.ageing import Ageing
     from edgebridge.frontend.overlay import Overlay
 
 FEATURE_TOPIC: Final = "$SYS/broker/features/filter"
@@ -90,7 +91,7 @@ class Frontend:
         *secret*: 32 random bytes of this process, to remember by who was found right; without it nobody is remembered.
         Without a *journal* nothing outlives the run.
         """
-        self._terms = terms
+        self.terms = terms
         self.node = node
         self.ledger = node.ledger
         self.dirty: list[Connection] = []
@@ -99,6 +100,7 @@ class Frontend:
         self.plans = Plans(node.routes)
         self.keeping = keeping = Keeping(node.timers, journal)
         self.delivery = Delivery(node.ledger, keeping)
+        self.delivery.is_state = self.retained.holds
         asks_for_room = terms.queue_full is QueueFull.REFUSE
         self.publishing = Publishing(
             node,
@@ -160,6 +162,8 @@ class Frontend:
         )
         self.overlay: Overlay | None = None
         """Its part in a federation (`joining`); None if it stands alone."""
+        self.ageing: Ageing | None = None
+        """Drops what waits for too long; None if everything may wait."""
         self._buffers_sent = 0
         self.accepted = 0
         """Transports so far; also the number of the last connection."""
@@ -195,10 +199,10 @@ class Frontend:
         The connection may be `closing` at once: too many.
         """
         self.accepted += 1
-        connection = Connection(self.accepted, peer, self.dirty, self._terms.out_bytes_max, now)
+        connection = Connection(self.accepted, peer, self.dirty, self.terms.out_bytes_max, now)
         connection.entrance = entrance
         self.connections[connection.number] = connection
-        if len(self.connections) > self._terms.connections_max:
+        if len(self.connections) > self.terms.connections_max:
             self.expelling.turn_away(connection, ReasonCode.SERVER_BUSY, "too many connections")
         elif self.memory.is_tight(now):
             self.expelling.turn_away(connection, ReasonCode.QUOTA_EXCEEDED, "memory is short")
@@ -206,7 +210,7 @@ class Frontend:
             self.expelling.turn_away(connection, ReasonCode.CONNECTION_RATE_EXCEEDED, "connections come too fast")
         else:
             connection.meter = self.quota.meter(now)
-            at = now + self._terms.connect_timeout_s * SECOND
+            at = now + self.terms.connect_timeout_s * SECOND
             self.node.timers.set(("connect", connection.number), at)
         return connection
 
@@ -293,6 +297,8 @@ class Frontend:
                     self.connecting.publish_late_will(self.connecting.sessions[ClientId(client)], now)
                 case ("session", str(client)) if ClientId(client) in self.connecting.sessions:
                     self.connecting.expire_session(self.connecting.sessions[ClientId(client)], now)
+                case ("age", str(client)) if self.ageing is not None:
+                    self.ageing.fire(ClientId(client), now)
                 case ("commit",):
                     self.keeping.wake()
                 case ("overlay",) if self.overlay is not None:
@@ -308,6 +314,10 @@ class Frontend:
                     self.node.close_minute(now)
                     self.retained.purge(now)
                     self.keeping.tell_time(now)
+
+    def ask_for_room(self) -> None:
+        """From now on a full queue may refuse a publisher."""
+        self.publishing.asks_for_room = self.input.asks_for_room = True
 
     def synced(self, work: Work, now: Instant) -> None:
         """The disk has done *work*: who waited for it goes on."""

@@ -11,6 +11,7 @@ from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.keeping import KEPT_BYTES_MAX, Keeping
 from edgebridge.frontend.notes import TRACED, Notes
+from edgebridge.frontend.room import has_room
 from edgebridge.session.retained import Retained
 from edgebridge.session.session import Session
 from edgebridge.wire.encode import encode_packet
@@ -112,7 +113,7 @@ class Publishing:
         self._alias_maximum = alias_maximum
         self.checks_format = False
         """Whether a payload that is said to be UTF-8 must be."""
-        self._asks_for_room = asks_for_room
+        self.asks_for_room = asks_for_room
         self.overlay: Overlay | None = None
         self.notes = Notes()
         self.is_memory_full: Callable[[Instant], bool] = lambda now: False
@@ -243,10 +244,7 @@ class Publishing:
         if self._keeping.is_full and self._would_wait(publication, route) and self.is_memory_full(now):
             self.refused += 1
             raise MemoryRefuses("memory is full of messages that wait for readers")
-        if self._asks_for_room and not (
-            self._delivery.has_room(publication, route.copies_for(publication))
-            and self._delivery.has_room_in(route.wanting(), publication)
-        ):
+        if self.asks_for_room and not has_room(publication, route):
             self.refused += 1
             raise QueueRefuses("a reader's queue is full")
         if self.overlay is not None and publication.qos and (peer := self.overlay.full(publication)):

@@ -9,15 +9,16 @@ cdef class Allowance:
 
 
 cdef class Outbox:
-    cdef public long long bytes_max, messages_max, dropped
-    cdef public object policy
+    cdef public long long age_us, bytes_max, messages_max, dropped
+    cdef public object cause, policy
+    cdef public bint is_live_first
     cdef object _entries
-    cdef long long _bytes
+    cdef long long _bytes, _messages
     cdef Allowance _allowance
-    cdef public dict groups
-    cdef dict _last
+    cdef public dict dropped_by, groups
     @cython.locals(allowance=Allowance)
     cpdef bint has_room(self, Py_ssize_t size) except -1
+    cpdef bint refuses(self, Py_ssize_t size) except -1
     cpdef Entry superseded_by(self, Entry entry)
     cpdef Entry make_room(self, Entry entry)
     @cython.locals(allowance=Allowance)
@@ -25,7 +26,11 @@ cdef class Outbox:
     @cython.locals(size=Py_ssize_t)
     cpdef bint offer(self, Entry entry, bint is_promised=*) except -1
     cpdef restore(self, Entry entry)
+    @cython.locals(allowance=Allowance)
+    cpdef _came(self, Entry entry, Py_ssize_t size)
     @cython.locals(entry=Entry)
     cpdef Entry take(self)
     cpdef clear(self)
-    cdef _left(self, Entry entry)
+    cpdef resumed(self)
+    @cython.locals(size=Py_ssize_t, allowance=Allowance)
+    cpdef _left(self, Entry entry)

@@ -8,6 +8,8 @@ from enum import StrEnum
 
 from edgebridge.session.carriers import SHARE_PREFIX
 from edgebridge.session.inflight import Entry
+from edgebroker.instants import Instant
+from edgebroker.records import Cause
 
 
 class QueueFull(StrEnum):
@@ -19,6 +21,8 @@ class QueueFull(StrEnum):
     """What waits longest makes room: the reader gets what is new."""
     KEEP_LAST = "keep-last"
     """Of each topic only the last message waits, full or not; beyond that as drop-oldest."""
+    DOWN_SAMPLE = "down-sample"
+    """Of each topic every second message goes, and never the last: the reader gets less and less of what is older."""
     REFUSE = "refuse"
     """The publisher is refused (0x97) before anybody gets the message: nothing that was taken is dropped."""
 
@@ -42,10 +46,14 @@ class Outbox:
         "_allowance",
         "_bytes",
         "_entries",
-        "_last",
+        "_messages",
+        "age_us",
         "bytes_max",
+        "cause",
         "dropped",
+        "dropped_by",
         "groups",
+        "is_live_first",
         "messages_max",
         "policy",
     )
@@ -62,15 +70,23 @@ class Outbox:
         self.policy = policy
         self.dropped = 0
         """Messages that had no room, since the session began."""
+        self.dropped_by: dict[Cause, int] | None = None
+        """All that were for the reader at QoS 1 or 2 and were given up, by cause; None: nobody wants to know."""
+        self.cause = Cause.QUEUE_FULL
+        """Why what `make_room` took out last has to go."""
+        self.age_us = 0
+        """How long a message may wait (`Spool`); 0: as long as the session lasts."""
+        self.is_live_first = False
+        """Whether what comes while the reader is there goes before what waited for it (`Spool`)."""
         self._entries: deque[Entry] = deque()
+        self._messages = 0
         self._bytes = 0
         self._allowance = allowance or Allowance(messages_max, bytes_max)
-        self._last: dict[str, Entry] = {}  # of each topic, if only that may wait
         self.groups: dict[str, int] = {}
         """Of how many messages that wait the session is a group's member, by the group's name."""
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return self._messages
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries)
@@ -84,27 +100,25 @@ class Outbox:
         """Whether a message that holds *size* bytes fits."""
         allowance = self._allowance
         return (
-            len(self._entries) < self.messages_max
+            self._messages < self.messages_max
             and self._bytes + size <= self.bytes_max
             and allowance.messages < allowance.messages_max
             and allowance.bytes + size <= allowance.bytes_max
         )
 
+    def refuses(self, size: int) -> bool:
+        """Whether who publishes a message that holds *size* bytes is to be told that there is no room."""
+        return self.policy is QueueFull.REFUSE and not self.has_room(size)
+
     def superseded_by(self, entry: Entry) -> Entry | None:
         """Take out and return the message that need not wait any more, because *entry* has the same topic."""
-        if self.policy is not QueueFull.KEEP_LAST:
-            return None
-        before = self._last.get(entry.publication.topic)
-        if before is not None:
-            self._entries.remove(before)
-            self._left(before)
-        return before
+        return None
 
     def make_room(self, entry: Entry) -> Entry | None:
-        """Take out and return the oldest message, if it must go for *entry*. None if none must, or none may."""
-        size = entry.publication.held_bytes()
-        if self.policy not in (QueueFull.DROP_OLDEST, QueueFull.KEEP_LAST) or not self._entries:
+        """Take out and return the message that goes next for *entry*. None if none must, or none may."""
+        if self.policy is not QueueFull.DROP_OLDEST or not self._messages:
             return None
+        size = entry.publication.held_bytes()
         if self.has_room(size) or size > self.bytes_max:
             return None
         self.dropped += 1
@@ -130,11 +144,13 @@ class Outbox:
         """Queue *entry* whatever the bounds: it was let in when they were asked, before a restart."""
         size = entry.publication.held_bytes()
         self._entries.append(entry)
+        self._came(entry, size)
+
+    def _came(self, entry: Entry, size: int) -> None:
+        self._messages += 1
         self._bytes += size
         self._allowance.messages += 1
         self._allowance.bytes += size
-        if self.policy is QueueFull.KEEP_LAST:
-            self._last[entry.publication.topic] = entry
         if entry.text.startswith(SHARE_PREFIX):
             self.groups[entry.text] = self.groups.get(entry.text, 0) + 1
 
@@ -149,23 +165,29 @@ class Outbox:
         return picked
 
     def take(self) -> Entry:
-        """The oldest entry. Raises IndexError if there is none."""
+        """Take out and return what is sent next, which is the oldest. Raises IndexError if there is none."""
         entry = self._entries.popleft()
         self._left(entry)
         return entry
 
     def clear(self) -> None:
         """Let go of everything: the session ends."""
-        while self._entries:
+        while self._messages:
             self.take()
+
+    def resumed(self) -> None:
+        """The reader is back: what waits now is its backlog."""
+
+    def oldest_at(self) -> Instant | None:
+        """When the message was accepted that waits at the head; None if none does."""
+        return self._entries[0].publication.accepted_at if self._entries else None
 
     def _left(self, entry: Entry) -> None:
         size = entry.publication.held_bytes()
+        self._messages -= 1
         self._bytes -= size
         self._allowance.messages -= 1
         self._allowance.bytes -= size
-        if self._last.get(entry.publication.topic) is entry:
-            del self._last[entry.publication.topic]
         if entry.text in self.groups:
             self.groups[entry.text] -= 1
             if not self.groups[entry.text]:

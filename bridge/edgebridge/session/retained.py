@@ -71,6 +71,15 @@ class Retained:
         found: Publication | None = node.get(_MESSAGE) if node else None
         return found
 
+    def holds(self, publication: Publication) -> bool:
+        """Whether *publication* is its topic's message, as far as can be told: after a restart it was read twice."""
+        if not publication.retain:
+            return False
+        kept = self.find(publication.topic)
+        if kept is None or kept.accepted_at != publication.accepted_at:
+            return False
+        return kept.publisher == publication.publisher
+
     def clear(self, topic: str) -> None:
         """Forget the message of *topic*, and the levels nobody needs any more."""
         path: list[tuple[dict[str, Any], str]] = []

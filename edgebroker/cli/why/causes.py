@@ -22,6 +22,8 @@ SENTENCES: Final[dict[Cause, str]] = {
     Cause.SUPERSEDED: "a later message of its topic came while it waited, and only the last one is to wait",
     Cause.MEMORY_FULL: "all clients together held too much, and this queue was the largest",
     Cause.BUDGET_SPENT: "it had QoS 0, and the bytes of the day for this link were spent",
+    Cause.TOO_OLD: "it waited longer than messages for its reader may",
+    Cause.THINNED: "its reader's queue was full, and of each topic every second message that waited had to go",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from edgebridge.frontend.bounds import Bounds
 from edgebridge.frontend.bridgesession import BridgeSession
 from edgebridge.upstream.purse import Moment
 from edgebridge.upstream.splice import Splice
@@ -274,7 +275,14 @@ class Bridge:
 
     def _bound(self) -> None:
         settings = self.settings
-        self.memory.bound(settings.queue_messages_max, settings.queue_bytes_max, settings.queue_full)
+        bounds = Bounds(
+            settings.queue_messages_max,
+            settings.queue_bytes_max,
+            settings.queue_full,
+            (settings.queue_age_s_max or 0) * SECOND,
+            settings.live_first,
+        )
+        self.memory.bound(bounds, clock())
 
     def _tell(self) -> None:
         """Let the operator know what is new: what goes on for days is told once."""

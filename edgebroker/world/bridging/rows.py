@@ -36,6 +36,7 @@ def row(bridge: Bridge, bridging: Bridging) -> dict[str, Any]:
         "waiting": 0 if session is None else session.outstanding,
         "waiting_bytes": 0 if session is None else session.outbox.held_bytes + session.inflight.held_bytes,
         "dropped_full": 0 if session is None else session.outbox.dropped,
+        "spool": bridge.memory.described(clock()),
         "sent_again": splice.sent_again,
         "toll": {
             **splice.toll.described(),

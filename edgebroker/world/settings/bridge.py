@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from edgebridge.session.outbox import QueueFull
 from edgebroker import limits
 from edgebroker.dataclasses import dataclass
 from edgebroker.overlay.address import Address
@@ -140,7 +141,9 @@ class BridgeSettings:
     inflight_max: int = key(128, Whole(1, 65_535), LIVE)
     queue_messages_max: int | None = key(None, Whole(1, 10_000_000), LIVE)
     queue_bytes_max: int | None = key(None, Whole(limits.KIB, 65_536 * limits.MIB), LIVE)
-    queue_full: str | None = key(None, Choice(("drop-newest", "drop-oldest", "keep-last")), LIVE)
+    queue_full: str | None = key(None, Choice(tuple(QueueFull)), LIVE)
+    queue_age_s_max: int | None = key(None, Whole(1, 31_536_000), LIVE)
+    live_first: bool = key(False, Switch(), LIVE)
     rate_bytes_s: int = key(0, Whole(0, 1_000_000_000), LIVE)
     rate_messages_s: int = key(0, Whole(0, 1_000_000), LIVE)
     bytes_per_day: int = key(0, Whole(0, BYTES_PER_DAY_MAX), LIVE)

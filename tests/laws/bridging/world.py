@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from edgebridge.frontend.bounds import Bounds
 from edgebridge.frontend.bridgesession import BridgeSession
 from edgebridge.frontend.entrance import LOCAL, Entrance
 from edgebridge.session.verdict import Verdict
@@ -34,7 +35,10 @@ LARGEST = 256 << 20
 class World:
     """`fail` is called before each step with its number; it may call `power_here`, `power_there` or `cut`."""
 
-    def __init__(self, terms: Terms, fail: Callable[[int], None] = lambda step: None) -> None:
+    def __init__(
+        self, terms: Terms, fail: Callable[[int], None] = lambda step: None, bounds: Bounds | None = None
+    ) -> None:
+        self.bounds = bounds
         self.simulation = Simulation()
         self.here = SimulatedBroker(self.simulation, store=SimulatedStore(self.simulation))
         self.there = SimulatedBroker(self.simulation, store=SimulatedStore(self.simulation))
@@ -42,6 +46,8 @@ class World:
         self.fail = fail
         self.steps = 0
         self.splice: Splice
+        self.memory: BridgeSession
+        self.sure: set[bytes] = set()
         self._life = 0
         self._wake: Instant | None = None
         self._remote: Line | None = None
@@ -51,8 +57,9 @@ class World:
 
     def begin(self) -> None:
         """The bridge begins to live."""
-        memory = BridgeSession(self.here.frontend, self.terms.local_client_id)
-        self.splice = Splice(self.terms, memory, lambda: 0.0)
+        self.memory = BridgeSession(self.here.frontend, self.terms.local_client_id)
+        self._bound()
+        self.splice = Splice(self.terms, self.memory, lambda: 0.0)
         self.splice.start(self.simulation.now)
         self._settle()
 
@@ -93,8 +100,13 @@ class World:
         self.fail(self.steps)
         return (self._life, self._remote, self._local) == before
 
+    def _bound(self) -> None:
+        if self.bounds is not None:
+            self.memory.bound(self.bounds, self.simulation.now)
+
     def _settle(self) -> None:
         life = self._life
+        self._bound()
         while True:
             self._write()
             if life != self._life:
@@ -207,6 +219,18 @@ class World:
         assert sure == sum(qos > 0 for _, _, qos in messages)
         client.send(Disconnect())
         self.quiet(1)
+
+    def publish_late(self, messages: Sequence[tuple[str, bytes, int]]) -> None:
+        """Somebody publishes them here while anything may happen, and gets the answers that it gets."""
+        if not messages:
+            return
+        client = Client("late", self.here)
+        client.send(Connect("late", dialect=V5))
+        for number, (topic, payload, qos) in enumerate(messages, 1):
+            client.send(Publish(topic, payload, qos, packet_id=number))
+        self.quiet(5)
+        answers = [packet for packet in client.take() if isinstance(packet, PubAck | PubRec)]
+        self.sure = {messages[packet.packet_id - 1][1] for packet in answers}
 
     def read(self, broker: SimulatedBroker) -> Counter[tuple[str, bytes]]:
         """What waits for the sleeper, how many times."""

@@ -1,0 +1,26 @@
+"""Whether there is room for a message where a full queue refuses its publisher (`QueueFull.REFUSE`)."""
+
+from __future__ import annotations
+
+from edgebridge.session.session import Session
+from edgebroker.node.groups import Group
+from edgebroker.node.routes import Route
+from edgebroker.publication import Publication
+
+
+def has_room(publication: Publication, route: Route) -> bool:
+    """Whether no queue refuses *publication*, which is not accepted yet: every copy can be sent or queued, and in each
+    group some member can have it, who then has least to do as well.
+    """
+    if not publication.qos:
+        return True
+    size = publication.held_bytes()
+    for copy in route.copies_for(publication):
+        session: Session = copy.receiver
+        if copy.qos and session.outbox.refuses(size):
+            return False
+    return all(_has_room_in(group, size) for group in route.wanting())
+
+
+def _has_room_in(group: Group, size: int) -> bool:
+    return any(not member.qos or not member.receiver.outbox.refuses(size) for member in group.members)

@@ -1,0 +1,171 @@
+"""What waits for a remote that is away: how long, in which order, and who is told if there is no room for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgebridge.frontend.bounds import Bounds
+from edgebridge.upstream.rule import parse_rule
+from edgebridge.upstream.terms import Terms
+from edgebridge.wire.dialect import V5
+from edgebridge.wire.packets import Connect, PubAck, Publish
+from edgebridge.wire.reasons import ReasonCode
+from edgebroker.instants import SECOND
+from edgebroker.names import ClientId
+from edgebroker.records import Cause
+from edgebroker.simworld.client import Client
+
+from .bridging.world import World
+
+
+def away(bounds: Bounds, **more: Any) -> World:
+    """A bridge that has met its remote, and is paused."""
+    world = World(Terms("x", "uplink", [parse_rule("# out 2")], V5, identity="here", **more), bounds=bounds)
+    world.sleeper(world.there, "#")
+    world.begin()
+    world.quiet(2)
+    world.pause()
+    return world
+
+
+def say(world: World, *texts: str, qos: int = 1, **more: Any) -> None:
+    """Publish `TOPIC PAYLOAD` here."""
+    world.publish(world.here, [(topic, payload.encode(), qos) for topic, payload in map(str.split, texts)], **more)
+
+
+def arrived(world: World) -> list[str]:
+    session = world.there.frontend.connecting.sessions[ClientId("sleeper")]
+    entries = [*session.inflight, *session.outbox]
+    return [f"{entry.publication.topic} {bytes(entry.publication.payload).decode()}" for entry in entries]
+
+
+def test_what_waits_for_too_long_is_dropped_and_a_restart_does_not_make_it_younger() -> None:
+    world = away(Bounds(age_us=60 * SECOND))
+    say(world, "a 1", "a 2", qos=2)
+    world.quiet(30)
+    world.power_here()
+    world.pause()
+    say(world, "a 3", "b 1")
+    assert world.memory.described(world.simulation.now)["messages"] == 4
+    assert 30 < world.memory.described(world.simulation.now)["oldest_s"] < 40
+    world.quiet(30)  # 60 s and more since the first two
+    found = world.memory.described(world.simulation.now)
+    assert (found["messages"], found["dropped"]) == (2, {"too_old": 2})
+    assert world.here.ledger.dropped == {Cause.TOO_OLD: 2}
+    world.power_here()
+    world.quiet(10)
+    assert arrived(world) == ["a 3", "b 1"]
+    assert world.memory.described(world.simulation.now) == {"messages": 0, "bytes": 0, "oldest_s": None, "dropped": {}}
+
+
+def test_nothing_too_old_is_sent_even_before_the_queue_was_looked_at() -> None:
+    world = away(Bounds())
+    say(world, "a 1")
+    world.quiet(30)
+    say(world, "a 2")
+    world.bounds = Bounds(age_us=30 * SECOND)
+    world.go_on()
+    world.quiet(2)
+    assert arrived(world) == ["a 2"]
+
+
+def test_what_is_on_its_way_is_finished_however_old_it_is() -> None:
+    world = away(Bounds(age_us=10 * SECOND))
+    say(world, "a 1", qos=2)
+    world.fail = lambda step: world.cut() if world.memory.session.inflight else None  # type: ignore[union-attr]
+    world.go_on()
+    world.quiet(1)
+    world.pause()
+    world.fail = lambda step: None
+    world.quiet(60)
+    assert world.memory.described(world.simulation.now)["oldest_s"] > 60
+    world.go_on()
+    world.quiet(2)
+    assert arrived(world) == ["a 1"]
+
+
+def test_what_is_retained_waits_on_as_long_as_it_is_what_its_topic_has() -> None:
+    world = away(Bounds(age_us=60 * SECOND))
+    say(world, "door open", "lamp on", retain=True)
+    say(world, "a 1")
+    world.quiet(70)
+    found = world.memory.described(world.simulation.now)
+    assert (found["messages"], found["dropped"]) == (2, {"too_old": 1})
+    say(world, "door shut", retain=True)
+    world.quiet(70)
+    found = world.memory.described(world.simulation.now)
+    assert (found["messages"], found["dropped"]) == (2, {"too_old": 2})
+    world.power_here()
+    world.quiet(10)
+    assert arrived(world) == ["lamp on", "door shut"]
+
+
+def test_many_that_become_too_old_at_once_go_in_several_turns() -> None:
+    world = away(Bounds(messages_max=5_000, age_us=60 * SECOND))
+    for _ in range(3):
+        say(world, *(f"a {number}" for number in range(900)))
+    assert len(world.memory.session.outbox) == 2_700  # type: ignore[union-attr]
+    world.quiet(70)
+    assert world.memory.described(world.simulation.now)["dropped"] == {"too_old": 2_700}
+
+
+def test_what_is_live_goes_before_the_backlog_which_keeps_its_share() -> None:
+    world = away(Bounds(is_live_first=True), inflight_max=1)
+    say(world, *(f"old {number}" for number in range(12)))
+    published = []
+
+    def fail(step: int) -> None:
+        if not published and len(arrived(world)) == 2:
+            published.append(step)
+            client = Client("live", world.here)
+            client.send(Connect("live", dialect=V5))
+            for number in range(10):
+                client.send(Publish("new", b"%d" % number, 1, packet_id=number + 1))
+
+    world.fail = fail
+    world.go_on()
+    world.quiet(10)
+    sent = arrived(world)
+    assert [one for one in sent if one.startswith("old")] == [f"old {number}" for number in range(12)]
+    assert [one for one in sent if one.startswith("new")] == [f"new {number}" for number in range(10)]
+    first, last = sent.index("new 0"), sent.index("new 9")
+    assert last - first == 10, "one of the backlog in between: the eighth"
+    world.pause()
+    say(world, "old again")
+    world.power_here()
+    world.quiet(10)
+    assert arrived(world)[-1] == "old again"
+
+
+def test_a_full_queue_of_a_bridge_may_refuse_publishers_and_no_other_is_asked() -> None:
+    world = away(Bounds(messages_max=2, policy="refuse"))
+    world.sleeper(world.here, "#")  # its queue drops what comes
+    client = Client("writer", world.here)
+    client.send(Connect("writer", dialect=V5))
+    for number in range(4):
+        client.send(Publish("a", b"%d" % number, 1, packet_id=number + 1))
+    world.quiet(1)
+    answers = [packet.reason for packet in client.take() if isinstance(packet, PubAck)]
+    assert answers == [ReasonCode.SUCCESS] * 2 + [ReasonCode.QUOTA_EXCEEDED] * 2
+    assert world.here.ledger.dropped == {}
+    world.go_on()
+    world.quiet(2)
+    assert arrived(world) == ["a 0", "a 1"]
+    client.send(Publish("a", b"5", 1, packet_id=5))
+    world.quiet(1)
+    assert arrived(world)[-1] == "a 5"
+
+
+def test_bounds_that_are_taken_back_are_those_of_other_clients_again() -> None:
+    world = away(Bounds(messages_max=2, policy="drop-oldest", age_us=60 * SECOND, is_live_first=True))
+    say(world, "a 1", "a 2", "a 3")
+    world.bounds = Bounds()
+    world._bound()
+    session, terms = world.memory.session, world.here.frontend.terms
+    assert session is not None
+    outbox = session.outbox
+    assert (outbox.messages_max, outbox.policy, outbox.age_us) == (terms.queue_messages_max, terms.queue_full, 0)
+    world.quiet(70)
+    world.go_on()
+    world.quiet(2)
+    assert arrived(world) == ["a 2", "a 3"]

@@ -1,0 +1,177 @@
+"""What waits in a spool: thinned out exactly as said, in the order said, and no message makes much work."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from edgebridge.session.inflight import Entry
+from edgebridge.session.outbox import QueueFull
+from edgebridge.session.spool import BACKLOG_EVERY, LOOKS_AHEAD, Spool
+from edgebridge.session.thinning import Thinning
+from edgebroker.publication import Publication
+
+ROOM = 1 << 40
+
+
+def entry(number: int, topic: str = "t") -> Entry:
+    return Entry(Publication("p", topic, b"%d" % number, 1, False, number), 1, False, (), "#")
+
+
+def offer(spool: Spool, number: int, topic: str = "t") -> None:
+    one = entry(number, topic)
+    while spool.make_room(one) is not None:
+        pass
+    assert spool.offer(one)
+
+
+def numbers(spool: Spool) -> list[int]:
+    return [int(one.publication.payload) for one in spool]
+
+
+class Naive:
+    """Of each topic every second message that was superseded when a sweep began goes, first those superseded first."""
+
+    def __init__(self, messages_max: int) -> None:
+        self.messages_max = messages_max
+        self.waiting: list[tuple[int, str]] = []
+        self.superseded: list[tuple[int, str]] = []  # the sweep's survivors, then what was superseded since
+        self.survivors: list[tuple[int, str]] = []
+        self.sweep: list[tuple[tuple[int, str], bool]] = []
+
+    def newest(self, topic: str) -> tuple[int, str] | None:
+        return max((one for one in self.waiting if one[1] == topic), default=None)
+
+    def look(self) -> bool:
+        one, goes = self.sweep.pop(0)
+        if goes:
+            self.waiting.remove(one)
+        else:
+            self.survivors.append(one)
+        return goes
+
+    def begin(self) -> None:
+        places: Counter[str] = Counter()
+        for one in self.survivors + self.superseded:
+            self.sweep.append((one, places[one[1]] % 2 == 0))
+            places[one[1]] += 1
+        self.survivors, self.superseded = [], []
+
+    def offer(self, number: int, topic: str) -> None:
+        looks = LOOKS_AHEAD
+        while True:
+            while looks and self.sweep:
+                self.look()
+                looks -= 1
+            if len(self.waiting) < self.messages_max:
+                break
+            if not self.sweep:
+                self.begin()
+            if not self.sweep:  # each waits as the last of its topic
+                self.waiting.remove(self.newest(topic) or self.waiting[0])
+            while self.sweep and not self.look():
+                pass
+        before = self.newest(topic)
+        if before is not None:
+            self.superseded.append(before)
+        self.waiting.append((number, topic))
+
+
+@pytest.mark.parametrize("topics", [1, 3, 12, 40])
+def test_every_second_message_goes_as_in_a_naive_queue(seed: int, topics: int) -> None:
+    for number in range(seed, seed + 10):
+        chance = Random(number)
+        messages_max = chance.randint(2, 30)
+        spool, naive = Spool(messages_max, ROOM, QueueFull.DOWN_SAMPLE), Naive(messages_max)
+        for count in range(200):
+            topic = f"t/{int(topics * chance.random() ** 2)}"
+            offer(spool, count, topic)
+            naive.offer(count, topic)
+            assert numbers(spool) == [one[0] for one in naive.waiting], f"seed {number}, after {count}"
+            if topics < messages_max:
+                assert {one.publication.topic for one in spool} >= {topic for _, topic in naive.waiting}
+
+
+def test_what_is_left_after_sweeps_is_as_documented() -> None:
+    spool = Spool(16, ROOM, QueueFull.DOWN_SAMPLE)
+    for number in range(1, 65):
+        offer(spool, number)
+    assert numbers(spool) == [32, 40, 44, 48, 50, 52, 54, 56, *range(57, 65)]
+
+
+def test_the_newest_of_each_topic_stays_and_no_message_makes_much_work(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Also while the reader takes some."""
+    looks, look = Counter[int](), Thinning.look
+    monkeypatch.setattr(Thinning, "look", lambda self: (looks.update([count]), look(self))[1])
+    chance = Random(seed)
+    spool = Spool(500, ROOM, QueueFull.DOWN_SAMPLE)
+    newest: dict[str, int] = {}
+    for count in range(5_000):
+        topic = f"t/{chance.randrange(240) if chance.random() < 0.5 else chance.randrange(3)}"
+        offer(spool, count, topic)
+        newest[topic] = count
+        if count % 50 == 0:
+            assert set(newest.values()) <= set(numbers(spool))
+        assert len(spool) <= 500
+        if chance.random() < 0.001:  # the reader is there for a moment
+            for _ in range(chance.randint(1, 300)):
+                taken = spool.take()
+                if newest.get(taken.publication.topic) == int(taken.publication.payload):
+                    del newest[taken.publication.topic]
+    assert sum(looks.values()) < 2 * 5_000, "two for each that comes, at most"
+    assert max(looks.values()) < 2 * 240, "a sweep on demand may have to pass one of each topic"
+
+
+def test_live_messages_go_first_and_leave_the_backlog_its_share() -> None:
+    spool = Spool(1_000, ROOM, is_live_first=True)
+    for number in range(20):
+        offer(spool, number)
+    spool.resumed()
+    for number in range(100, 120):
+        offer(spool, number)
+    sent = [int(spool.take().publication.payload) for _ in range(30)]
+    assert sent == [
+        *range(100, 107), 0, *range(107, 114), 1, *range(114, 120),
+        *range(2, 10),
+    ]  # fmt: skip
+    assert BACKLOG_EVERY == 8
+    offer(spool, 200)
+    spool.resumed()  # it was away again: what was live is the end of the backlog
+    offer(spool, 300)
+    assert numbers(spool) == [*range(10, 20), 200, 300]
+    assert int(spool.take().publication.payload) == 300
+
+
+@pytest.mark.parametrize("policy", QueueFull)
+def test_a_spool_keeps_its_accounts(seed: int, policy: QueueFull) -> None:
+    """Whatever is done to it: order within live and backlog, counts and bytes are those of what waits."""
+    for number in range(seed, seed + 10):
+        chance = Random(number)
+        spool = Spool(20, 60, policy, age_us=50, is_live_first=chance.random() < 0.5)
+        for now in range(300):
+            one = Entry(Publication("p", f"t/{chance.randrange(4)}", bytes(chance.randrange(4)), 1, True, now), 1,
+                        False, (), "#")  # fmt: skip
+            spool.superseded_by(one)
+            while spool.make_room(one) is not None:
+                pass
+            spool.offer(one)
+            match chance.randrange(12):
+                case 0:
+                    spool.resumed()
+                case 1 if len(spool):
+                    spool.take()
+                case 2:
+                    spool.take_aged(now, lambda publication: publication.accepted_at % 3 == 0, chance.randrange(5))
+                case 3:
+                    spool.pick(lambda entry: entry.publication.accepted_at % 7 == 0)
+            waiting = list(spool)
+            assert len(waiting) == len(spool) <= 20, f"seed {number}"
+            assert spool.held_bytes == sum(one.publication.held_bytes() for one in waiting) <= 60
+            accepted = [one.publication.accepted_at for one in waiting]
+            assert accepted == sorted(accepted), "none overtakes while nothing is sent"
+        spool.clear()
+        assert (len(spool), spool.held_bytes) == (0, 0)
