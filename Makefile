@@ -45,12 +45,12 @@ lint: setup ## ruff and strict mypy over every package
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# The same suite without its live and slow tests and without Spark, which no kernel takes part in, with fewer examples, in
-# a copy of the tree that has no compiled module in it.
+# The same suite without its live and slow tests and without the files that no kernel takes part in, with fewer examples,
+# in a copy of the tree that has no compiled module in it.
 pure-test: setup ## the quick part of the suite in pure Python
 	$(BIN)/python tools/puretree.py build/pure
 	cd build/pure && EDGEBROKER_EXPECT=pure EDGEBROKER_TEST_PROFILE=brief PYTHONPATH=$$($(CURDIR)/$(BIN)/python tools/puretree.py --path) \
-		$(CURDIR)/$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not live and not slow" --ignore=tests/analytics
+		$(CURDIR)/$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not live and not slow" $$($(CURDIR)/$(BIN)/python tools/kernelless.py)
 
 bench: setup ## throughput, latency and memory beside Mosquitto, where it is installed
 	$(BIN)/python -m edgebroker bench mqtt --against mosquitto

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from runpy import run_path
 
 
 def test_the_kernels_are_of_the_kind_that_this_run_is_for(kernel_files: dict[str, str], root: Path) -> None:
@@ -45,3 +46,17 @@ def test_every_source_with_c_types_is_listed_as_compiled(kernel_files: dict[str,
     ]
     names = {str(path.with_suffix("")).removeprefix("bridge/").replace("/", ".") for path in typed}
     assert names <= set(kernel_files), "a .pxd without effect; list its module in pyproject.toml"
+
+
+def test_the_pure_run_has_all_tests_that_a_kernel_takes_part_in(root: Path) -> None:
+    has_kernel = run_path(str(root / "tools" / "kernelless.py"))["has_kernel"]
+    for name in (
+        "test_build.py",  # it asks which build is tested
+        "laws/test_topictree_laws.py",  # it imports one
+        "spec/test_pages.py",  # through another file of tests
+        "stories/test_stories_wills.py",  # through a fixture
+        "spec/test_matching_steps.py",  # through a command that is imported when it is called
+    ):
+        assert has_kernel(root / "tests" / name), name
+    for name in ("spec/test_filters_grammar.py", "fuzz/test_fuzz_edl.py"):
+        assert not has_kernel(root / "tests" / name), name
