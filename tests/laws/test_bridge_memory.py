@@ -95,3 +95,25 @@ def test_requests_have_packet_identifiers_that_no_message_has() -> None:
     world_.quiet(2)
     assert [entry.packet_id for entry in session.inflight] == [65_534, 65_535, 1, 2]
     assert session_of(world_).spare(3) == [65_533, 65_532, 65_531]
+
+
+@pytest.mark.parametrize("dialect", [V5, V311], ids=["5", "3.1.1"])
+def test_more_retained_messages_than_there_is_room_for_come_all_the_same(dialect: Dialect) -> None:
+    world_ = World(Terms("x", "uplink", [parse_rule("# in 1")], dialect, identity="here"))
+    world_.here.frontend.retained.messages_max = 2
+    world_.sleeper(world_.here, "#")
+    sent = [(f"in/{number}", b"1", 1) for number in range(6)]
+    world_.publish(world_.there, sent, retain=True)
+    world_.begin()
+    world_.quiet()
+    assert world_.splice.state is State.OPEN
+    assert set(world_.read(world_.here)) == {(topic, payload) for topic, payload, _ in sent}
+    assert len(world_.here.frontend.retained) == 2
+    connects = world_.splice.connects
+    world_.publish(world_.there, [*sent, ("in/0", b"2", 1)], retain=True)
+    world_.quiet()
+    assert world_.splice.connects == connects
+    kept = world_.here.frontend.retained.find("in/0")
+    assert kept is not None
+    assert kept.payload == b"2", "what has room is retained as ever"
+    assert len(world_.splice.take_warnings()) == 1

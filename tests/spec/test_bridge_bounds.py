@@ -47,7 +47,7 @@ def test_a_remote_that_does_not_wait_for_answers_is_left() -> None:
     ends.granted = Granted(V311)
     guard = LoopGuard(terms, rules)
     guard.begin(ends.granted)
-    inward = Inward(ends, rules, guard, Tally(), terms)
+    inward = Inward(ends, rules, guard, Tally(), terms, Nothing())
     payload = bytes(1 << 20)
     sent = 0
     while not inward.full and sent < 100:

@@ -39,6 +39,9 @@ class Nothing:
     def has_met(self) -> bool:
         return False
 
+    def can_retain(self, topic: str, size: int) -> bool:
+        return True
+
     def spare(self, count: int) -> Sequence[int]:
         return range(1, count + 1)
 

@@ -29,6 +29,8 @@ from edgebridge.wire.packets import Packet, Publish
 from edgebridge.wire.properties import Property
 from edgebroker.world.settings import Settings, SettingsRefused
 
+from .test_bridge_poison import Nothing
+
 READING = b'{"id":7,"temp":21.5,"position":{"lat":52.5,"lon":13},"tags":["a","b"],"in":null}'
 
 BECOMES = [
@@ -151,7 +153,7 @@ class Carried:
         guard.begin(self.ends.granted)
         self.tally = Tally()
         self.outward = Outward(self.ends, made, guard, self.tally)
-        self.inward = Inward(self.ends, made, guard, self.tally, terms)
+        self.inward = Inward(self.ends, made, guard, self.tally, terms, Nothing())
 
     def out(self, publish: Publish) -> Packet | None:
         """What the remote gets."""

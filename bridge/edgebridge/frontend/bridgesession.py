@@ -57,6 +57,10 @@ class BridgeSession:
                 self._frontend.keeping.sent(session, entry, now)
         return len(released)
 
+    def can_retain(self, topic: str, size: int) -> bool:
+        """Whether there is room for a message of *topic* with *size* bytes among those that are retained."""
+        return self._frontend.retained.has_room(topic, size)
+
     def spare(self, count: int) -> Sequence[int]:
         """Packet identifiers of which no message is on its way, nor will be soon: those that were given long ago."""
         session = self.session

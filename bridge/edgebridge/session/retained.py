@@ -35,6 +35,12 @@ class Retained:
         """What all messages hold."""
         return self._bytes
 
+    def has_room(self, topic: str, size: int) -> bool:
+        """Whether a message of *topic* that holds *size* bytes could be kept now."""
+        before = self.find(topic)
+        octets = self._bytes + size - (before.held_bytes() if before else 0)
+        return self._count + (before is None) <= self.messages_max and octets <= self.bytes_max
+
     def keep(self, publication: Publication) -> bool:
         """Replace the topic's message; an empty payload clears it [MQTT-3.3.1-6]. False if there is no room."""
         topic = publication.topic

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from edgebridge.upstream.ends import Ends
-from edgebridge.upstream.express import Pass, Passes
+from edgebridge.upstream.express import RETAIN, Pass, Passes
 from edgebridge.upstream.loopguard import LoopGuard
 from edgebridge.upstream.outward import ACKNOWLEDGED
 from edgebridge.upstream.rules import Heard, Rules
 from edgebridge.upstream.tally import Cause, Tally
-from edgebridge.upstream.terms import U16_MAX, Terms
+from edgebridge.upstream.terms import U16_MAX, Memory, Terms
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet, encode_properties
 from edgebridge.wire.packets import Ack, PubAck, PubComp, Publish, PubRec, PubRel
@@ -57,7 +57,7 @@ _FOR_GOOD: Final = frozenset(
 class Inward:
     """One connection to the remote after the other; what is open is told again by the remote's session."""
 
-    def __init__(self, ends: Ends, rules: Rules, guard: LoopGuard, tally: Tally, terms: Terms) -> None:
+    def __init__(self, ends: Ends, rules: Rules, guard: LoopGuard, tally: Tally, terms: Terms, memory: Memory) -> None:
         self._ends = ends
         self._rules = rules
         self._guard = guard
@@ -65,6 +65,8 @@ class Inward:
         self._window = terms.receive_maximum  # so many our front end takes before it must have answered
         self._packet_bytes_max = terms.packet_bytes_max
         self._retains = terms.retains
+        self._memory = memory
+        self._is_tight = False  # our front end had no room for something: what is retained is looked at one by one
         self._own: set[int] = set()  # QoS 2 that is finished here
         self._open: set[int] = set()
         self._forgetting: set[int] = set()
@@ -101,7 +103,7 @@ class Inward:
         self.octets = len(body) + HEAD_BYTES
         parts = None if self._waiting or self._guard.awaits_echoes else self._passes.read(first, body)
         way = None if parts is None else self._passes.find(parts.topic)
-        if parts is None or way is None:
+        if parts is None or way is None or (self._is_tight and first & RETAIN):
             return False
         data = self._passes.write(first, parts, way)
         if len(data) > self._packet_bytes_max:
@@ -184,6 +186,7 @@ class Inward:
             )
             self._settle(type(ack)(packet_id, reason))
         else:  # not acknowledged, so the remote keeps it
+            self._is_tight = True
             self.full = text(ack.properties, Property.REASON_STRING, reason.name.lower().replace("_", " "))
         self._go_on()
 
@@ -207,7 +210,7 @@ class Inward:
         properties.pop(Property.SUBSCRIPTION_IDENTIFIER, None)
         if answer := text(properties, Property.RESPONSE_TOPIC):
             properties[Property.RESPONSE_TOPIC] = self._rules.answered_here(answer)
-        retain = publish.retain and retains
+        retain = publish.retain and retains and self._has_room(topic, publish)
         on = Publish(topic, publish.payload, publish.qos, retain, publish.dup, publish.packet_id, properties)
         data = encode_packet(on, V5)
         if len(data) > self._packet_bytes_max:  # its prefix and its origin came to it
@@ -221,6 +224,20 @@ class Inward:
                 self.full = "the remote sends more than it may before it is answered"
         else:
             self._hand_in(on, data)
+
+    def _has_room(self, topic: str, publish: Publish) -> bool:
+        """Whether *publish* could be retained. If not, better that it comes as others do than not at all, again and
+        again: as long as it is refused nothing behind it comes either.
+        """
+        if not publish.payload or self._memory.can_retain(topic, len(publish.payload) + len(topic)):
+            return True
+        self._is_tight = True
+        self._ends.warn(
+            "not retained",
+            f"there is no room for another retained message, so {topic} comes in without being retained, and others "
+            "may; limits.retained_messages_max says how many there are to be",
+        )
+        return False
 
     def _hand_in(self, publish: Publish, data: bytes) -> None:
         if publish.qos:

@@ -81,7 +81,7 @@ class Splice:
         self._rules = Rules(terms.rules)
         self._guard = LoopGuard(terms, self._rules)
         self._outward = Outward(self._ends, self._rules, self._guard, self.out)
-        self._inward = Inward(self._ends, self._rules, self._guard, self.into, terms)
+        self._inward = Inward(self._ends, self._rules, self._guard, self.into, terms, memory)
         self._heartbeat = Heartbeat()
         self._backoff = Backoff(terms.retry_max, chance)
         self._due: Instant | None = None

@@ -84,6 +84,9 @@ class Memory(Protocol):
     def send_again(self, now: Instant) -> int:
         """The remote forgot that it has messages whose PUBREC came: they are sent again. How many."""
 
+    def can_retain(self, topic: str, size: int) -> bool:
+        """Whether there is room for a message of *topic* with *size* bytes among those that are retained."""
+
     def spare(self, count: int) -> Sequence[int]:
         """Packet identifiers of which no message is on its way, nor will be soon."""
 
