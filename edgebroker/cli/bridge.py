@@ -110,11 +110,11 @@ def add(
 
 
 def _line(value: str) -> str:
-    """KEY=VALUE as TOML: numbers, true and false as they are, all else as text."""
+    """KEY=VALUE as TOML: numbers, lists, true and false as they are, all else as text."""
     key, equals, text = value.partition("=")
     if not equals:
         raise click.UsageError(f"--set {value!r} is not KEY=VALUE")
-    return f"{key} = {text if text in ('true', 'false') or text.isdigit() else toml_value(text)}"
+    return f"{key} = {text if text in ('true', 'false') or text.isdigit() or text[:1] == '[' else toml_value(text)}"
 
 
 @command.command("pause")

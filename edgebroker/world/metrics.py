@@ -27,6 +27,14 @@ SYNC_BOUND_US_MIN, SYNC_BOUND_US_MAX = 128, 8 * SECOND
 """Sixteen bounds, each twice the one before: from a disk that lies about its syncs to a card that is about to die."""
 
 
+BRIDGE_QUEUES: Final = (
+    ("waiting", "edgebroker_bridge_waiting_messages", "", "Messages that the remote has not acknowledged."),
+    ("waiting_bytes", "edgebroker_bridge_waiting_bytes", "bytes", "What they hold."),
+)
+BRIDGE_WAYS: Final = (
+    ("messages", "edgebroker_bridge_messages", "", "Messages that went on, by bridge and direction."),
+    ("bytes", "edgebroker_bridge_message_bytes", "bytes", "Their packets."),
+)
 LINK_TIMES: Final = (
     ("round_trip_ms", "edgebroker_link_round_trip_seconds", "To the peer and back, smoothed."),
     ("offset_ms", "edgebroker_link_clock_offset_seconds", "By how much the peer's clock is ahead of ours."),
@@ -51,6 +59,7 @@ async def metrics(insight: Insight) -> bytes:
     _delivery_log(page, insight)
     _journal(page, insight)
     _links(page, insight)
+    _bridges(page, insight)
     _machine(page, insight)
     return page.text()
 
@@ -226,6 +235,36 @@ def _links(page: Exposition, insight: Insight) -> None:
     for row in found:
         for cause, count in row["dropped"].items():
             page.sample("_total", count, peer=row["peer"], cause=cause)
+
+
+def _bridges(page: Exposition, insight: Insight) -> None:
+    """At most as many as there may be bridges. Topics have no series: `/bridges/costs` names those that spend most."""
+    bridging = insight.bridging()
+    if bridging is None or not bridging.bridges:
+        return
+    from edgebroker.world.bridging.rows import bridges
+
+    found = bridges(bridging)["bridges"]
+    page.family("edgebroker_bridge_up", "gauge", "Whether the remote has greeted the bridge, by bridge.")
+    for row in found:
+        page.sample("", int(row["state"] == "open"), bridge=row["name"])
+    for key, name, unit, meaning in BRIDGE_QUEUES:
+        page.family(name, "gauge", meaning, unit)
+        for row in found:
+            page.sample("", row[key], bridge=row["name"])
+    for key, name, unit, meaning in BRIDGE_WAYS:
+        page.family(name, "counter", meaning, unit)
+        for row in found:
+            for way in ("out", "in"):
+                page.sample("_total", row[way][key], bridge=row["name"], direction=way)
+    page.family("edgebroker_bridge_dropped", "counter", "Messages that did not go on, by bridge, direction and cause.")
+    for row in found:
+        for way in ("out", "in"):
+            for cause, count in row[way]["dropped"].items():
+                page.sample("_total", count, bridge=row["name"], direction=way, cause=cause)
+    page.family("edgebroker_bridge_day_bytes", "gauge", "What crossed the line since midnight, both ways.", "bytes")
+    for row in found:
+        page.sample("", row["toll"]["spent"], bridge=row["name"])
 
 
 def _machine(page: Exposition, insight: Insight) -> None:

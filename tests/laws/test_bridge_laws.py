@@ -12,6 +12,7 @@ import pytest
 
 from edgebridge.frontend.bounds import Bounds
 from edgebridge.upstream.rule import parse_rule
+from edgebridge.upstream.schedule import parse_span
 from edgebridge.upstream.terms import Terms
 from edgebridge.upstream.toll import NOTHING, Dues
 from edgebridge.wire.dialect import V5, V311, Dialect
@@ -24,8 +25,8 @@ RULES = ("out/# out 2", "in/# in 2", "both/# both 2")
 OUT = [("out/a", b"1", 1), ("out/a", b"2", 2), ("both/a", b"3", 2)]
 LATE = [("out/b", b"%d" % number, 1 + number % 2) for number in range(10, 16)]
 IN = [("in/a", b"4", 1), ("in/a", b"5", 2), ("both/b", b"6", 2)]
-SLOW = Dues(rate_bytes_s=100)
-"""Messages wait for their turn, and for each greeting."""
+SLOW = Dues(rate_bytes_s=100, schedule=(parse_span("00:00-00:10 closed"),))
+"""Messages wait for their turn, and for each greeting; and there are hours in which nobody is dialled."""
 TWICE = {b"1", b"4", b"10", b"12", b"14"}
 """Messages of QoS 1: they may come more than once."""
 SPOOL = Bounds(age_us=3_600 * SECOND, is_live_first=True)
@@ -106,8 +107,9 @@ def test_many_faults_at_any_steps(seed: int) -> None:
     """EDGEBROKER_BRIDGE_KILLS=1000 makes it 1,000 runs with up to six faults each."""
     for number in range(seed, seed + KILLS):
         chance = Random(number)
-        plan = {chance.randrange(1, 160): chance.choice(list(FAULTS)) for _ in range(chance.randint(2, 6))}
         dialect, dues = chance.choice([V5, V311]), chance.choice([NOTHING, SLOW])
+        faults = [*FAULTS, *(["closed hours"] if dues is SLOW else [])]
+        plan = {chance.randrange(1, 160): chance.choice(faults) for _ in range(chance.randint(2, 6))}
         world = play(dialect, lambda world, step, plan=plan: strike(world, step, plan), dues=dues)
         assert not complaints(world), f"seed {number}: {plan}: {complaints(world)}"
 
@@ -124,7 +126,7 @@ def test_many_faults_while_live_messages_overtake_the_backlog(seed: int) -> None
 
 def strike(world: World, step: int, plan: dict[int, str]) -> None:
     if step in plan:
-        FAULTS[plan[step]](world)
+        FAULTS.get(plan[step], World.hours)(world)
 
 
 @pytest.mark.slow

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +23,7 @@ from edgebridge.wire.framing import Framer
 from edgebridge.wire.packets import ConnAck, Disconnect, Packet, PubAck, PubComp, Publish, PubRec, PubRel
 from edgebridge.wire.properties import Property
 from edgebroker.instants import HOUR, MINUTE, SECOND, Instant
+from edgebroker.world.bridging.till import Till, moment
 
 NOON = Moment(1, 12 * 60)
 RULES = ("out/# out 2", "in/# in 2")
@@ -310,6 +314,38 @@ def test_a_table_says_the_same_as_a_line() -> None:
     assert span_of({"hours": "22:00-06:00", "rate_bytes_s": 500}) == parse_span("22:00-06:00 500")
     assert span_of({"hours": "22:00 - 06:00", "closed": True}) == parse_span("22:00-06:00 closed")
     assert span_of({"hours": "22:00-06:00"}) == parse_span("22:00-06:00 open")
+
+
+def test_the_clock_on_the_wall_shows_an_hour_twice_or_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+    time.tzset()
+    try:
+        autumn, spring = 1_792_886_400, 1_774_742_400  # 0:00 UTC on 25 October and on 29 March 2026
+        day = moment(autumn).day
+        assert [moment(autumn + hours * 3_600) for hours in (0, 1, 2)] == [(day, 120), (day, 120), (day, 180)]
+        assert [moment(spring + hours * 3_600).minute for hours in (0, 1)] == [60, 180]
+        assert moment(spring - 3_601).day == moment(spring).day - 1
+        assert moment(autumn + 100 * 86_400).day > moment(autumn).day, "in another year"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_what_was_spent_is_read_again_and_nonsense_is_not(tmp_path: Path) -> None:
+    async def spend() -> None:
+        till = Till(tmp_path)
+        till.note("a", Spent(7, 100, 5))
+        till.note("b", Spent(7, 1))
+        till.note("a", Spent(7, 200, 6))
+        till.forget("b")
+        await till.close()
+
+    asyncio.run(spend())
+    assert Till(tmp_path).spent("a") == Spent(7, 200, 6)
+    assert Till(tmp_path).spent("b") == Spent()
+    for nonsense in ("", "[1]", '{"a": 7}', '{"a": {"day": "x"}}'):
+        (tmp_path / "bridges-spent.json").write_text(nonsense)
+        assert Till(tmp_path).spent("a") == Spent()
 
 
 YESTERDAY, TODAY, TOMORROW, ONCE = 99, 100, 101, 3

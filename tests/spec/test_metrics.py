@@ -240,10 +240,17 @@ def test_the_documentation_lists_every_metric(root: Path, tmp_path: Path) -> Non
         suffixes = {"counter": "_total", "info": "_info"}
         page = await page_of(gateway)
         assert listed == {name + suffixes.get(family.kind, "") for name, family in page.items()}
+        assert page["edgebroker_bridge_up"].value(bridge="up") == 0
+        assert page["edgebroker_bridge_messages"].value("_total", bridge="up", direction="in") == 0
 
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/bridges.toml").write_text(BRIDGE)
     topology = tmp_path / "topology.toml"
     topology.write_text(TOPOLOGY)
     with_gateway(story, log_dir=tmp_path / "log", data=tmp_path / "data", topology=topology, name="gw-here")
+
+
+BRIDGE = '[[bridge]]\nname = "up"\naddresses = ["127.0.0.1:1"]\ntopic = ["a"]\npaused = true\n'
 
 
 def names_in(root: Path) -> dict[str, set[str]]:

@@ -113,7 +113,10 @@ class Inward:
                 return False
             self._open.add(int.from_bytes(parts.packet_id, "big"))
         self._ends.local.append(data)
-        self._tally.carried(way.rule, self.octets, way.cell)
+        cell = way.cell  # what `Tally.carried` does, without the 60 ns of the call
+        cell.messages += 1
+        cell.bytes += self.octets
+        self._tally.by_rule[way.rule] += 1
         return True
 
     def acknowledged(self, body: bytes) -> None:

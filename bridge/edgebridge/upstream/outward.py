@@ -24,6 +24,7 @@ from edgebroker.errors import TopicInvalid
 from edgebroker.instants import Instant
 from edgebroker.topics import parse_topic_name
 
+ANY: Final = 1 << 32  # bytes: more than a packet can have
 ACKNOWLEDGED: Final = b"\x40\x02"
 """A PUBACK without a reason, up to its packet identifier."""
 _FAILED: Final = {
@@ -47,10 +48,12 @@ class Outward:
         self.open: set[int] = set()
         """Packet identifiers that the remote has not settled yet."""
         self._passes = Passes(True, False)
+        self._most = ANY
 
     def restart(self) -> None:
         """Another connection begins at both ends."""
         self._passes = Passes(True, self._ends.granted.dialect.has_properties)
+        self._most = self._ends.granted.packet_bytes_max or ANY
         self._own.clear()
         self._lowered.clear()
         self.open.clear()
@@ -61,11 +64,15 @@ class Outward:
         way = None if parts is None else self._passes.find(parts.topic)
         if parts is None or way is None:
             return False
-        data, most = self._passes.write(first, parts, way), self._ends.granted.packet_bytes_max
-        if most and len(data) > most:
+        data = self._passes.write(first, parts, way)
+        octets = len(data)
+        if octets > self._most:
             return False
         self._ends.remote.append(data)
-        self._tally.carried(way.rule, len(data), way.cell)
+        cell = way.cell  # what `Tally.carried` does, without the 60 ns of the call
+        cell.messages += 1
+        cell.bytes += octets
+        self._tally.by_rule[way.rule] += 1
         if parts.packet_id:
             self.open.add(int.from_bytes(parts.packet_id, "big"))
         return True

@@ -17,9 +17,9 @@ MINUTE_S: Final = 60
 _YEAR: Final = 400  # more than it has days: with the day of the year behind it, days have an order
 
 
-def moment() -> Moment:
-    """What a clock on the wall shows here and now."""
-    now = time.localtime()
+def moment(unix_s: float | None = None) -> Moment:
+    """What a clock on the wall shows here, now or at *unix_s*."""
+    now = time.localtime(unix_s)
     return Moment(now.tm_year * _YEAR + now.tm_yday, now.tm_hour * 60 + now.tm_min)
 
 

@@ -14,6 +14,7 @@ from edgebridge.frontend.bounds import Bounds
 from edgebridge.frontend.bridgesession import BridgeSession
 from edgebridge.frontend.entrance import LOCAL, Entrance
 from edgebridge.session.verdict import Verdict
+from edgebridge.upstream.purse import Moment
 from edgebridge.upstream.splice import Splice
 from edgebridge.upstream.state import Order
 from edgebridge.upstream.terms import Terms
@@ -60,6 +61,7 @@ class World:
         self.memory = BridgeSession(self.here.frontend, self.terms.local_client_id)
         self._bound()
         self.splice = Splice(self.terms, self.memory, lambda: 0.0)
+        self.splice.clock(Moment(1, 60), self.simulation.now)
         self.splice.start(self.simulation.now)
         self._settle()
 
@@ -70,6 +72,17 @@ class World:
     def go_on(self) -> None:
         self.splice.start(self.simulation.now)
         self._settle()
+
+    def hours(self) -> None:
+        """The clock shows hours in which the bridge is closed, for five seconds."""
+        life = self._life
+        for after, minute in ((0, 0), (5, 60)):
+            self.simulation.at(self.simulation.now + after * SECOND, lambda minute=minute: self._clock(minute, life))
+
+    def _clock(self, minute: int, life: int) -> None:
+        if life == self._life:
+            self.splice.clock(Moment(1, minute), self.simulation.now)
+            self._settle()
 
     def power_here(self, is_power_cut: bool = True) -> None:
         """Here the power fails, or the process dies, and comes back at once."""
