@@ -137,6 +137,40 @@ def test_what_is_live_goes_before_the_backlog_which_keeps_its_share() -> None:
     assert arrived(world)[-1] == "old again"
 
 
+def test_what_was_sent_is_sent_again_in_the_order_of_sending_after_a_restart() -> None:
+    """Also if what was published later was sent before."""
+    world = away(Bounds(is_live_first=True), inflight_max=3)
+    say(world, *(f"old {number}" for number in range(12)))
+
+    def orders() -> list[int]:
+        session = world.memory.session
+        assert session is not None
+        return [entry.number for entry in session.inflight]
+
+    def fail(step: int) -> None:
+        if len(arrived(world)) >= 2 and not seen:
+            seen.append([])
+            client = Client("live", world.here)
+            client.send(Connect("live", dialect=V5))
+            for number in range(20):
+                client.send(Publish("new", b"%d" % number, 1, packet_id=number + 1))
+        if orders() != sorted(orders()) and len(seen) == 1:
+            seen.append(orders())
+            world.pause()
+
+    seen: list[list[int]] = []
+    world.fail = fail
+    world.go_on()
+    world.quiet(5)
+    before = orders()
+    assert len(seen) == 2
+    assert before != sorted(before)
+    world.power_here()
+    assert orders() == before
+    world.quiet(10)
+    assert len(arrived(world)) == 32
+
+
 def test_a_full_queue_of_a_bridge_may_refuse_publishers_and_no_other_is_asked() -> None:
     world = away(Bounds(messages_max=2, policy="refuse"))
     world.sleeper(world.here, "#")  # its queue drops what comes

@@ -40,7 +40,7 @@ def test_a_bridge_comes_rests_and_goes(start_gateway: Callable[..., Any], tmp_pa
     assert bridge(gateway, "list") == (0, "there are no bridges\n")
     with mosquitto(tmp_path, free_port):
         remote = f"127.0.0.1:{free_port}"
-        more = ("--set", "keep_alive_s=30", "--set", "notification_topic=here/up")
+        more = ("--set", "keep_alive_s=30", "--set", "notification_topic=here/up", "--set", "live_first=true")
         added = bridge(gateway, "add", "up", remote, "--topic", "a/# out 1 where x > 1", *more)
         assert added == (0, "up is added\n")
         there = guest_of(free_port, "there")
@@ -62,6 +62,8 @@ def test_a_bridge_comes_rests_and_goes(start_gateway: Callable[..., Any], tmp_pa
         gateway = start_gateway(*options)  # it is there after a restart too, still paused, and so is what waits
         [row] = rows(gateway)
         assert (row["state"], row["waiting"]) == ("paused", 3)
+        assert row["spool"]["oldest_s"] > 0
+        assert " s; dropped: none\n" in bridge(gateway, "status", "up")[1]
         assert bridge(gateway, "resume", "up")[0] == 0
         assert [there.next().payload for _ in range(3)] == [b'{"x": %d}' % x for x in (2, 3, 4)]
         code, said = bridge(gateway, "status", "up")

@@ -114,6 +114,7 @@ def test_a_full_queue_says_what_it_drops_and_lets_go_again(
             here.publish(f"q/{number}", b"1", retain=True)
         found = await_row(gateway, lambda found: not found["waiting"])
         assert found["dropped_full"] == 300 - waiting
+        assert found["spool"]["dropped"] == {"queue_full": 300 - waiting}
         accounts = gateway.stop()
     assert accounts["dropped"] == {"queue_full": 300 - waiting}
     assert accounts["delivered"] == 100 + waiting

@@ -109,6 +109,7 @@ class Restoring:
                 self._subscribing.restore(session, asked, now)
             except EdgebrokerError as error:
                 self.complaints.append(f"{kept.client_id[:80]}: {asked.text[:80]}: {error}")
+        sent: list[tuple[int, int, Entry]] = []
         for number_, copy in sorted(kept.copies.items()):
             stored = copy.message.publication
             if stored.stored not in messages:
@@ -121,9 +122,11 @@ class Restoring:
             entry.released = copy.released
             if copy.packet_id:
                 entry.packet_id = copy.packet_id
-                session.inflight.restore(entry)
+                sent.append((copy.sent, number_, entry))
             else:
                 session.outbox.restore(entry)
+        for _, _, entry in sorted(sent):  # [MQTT-4.6.0-1]; what was live may have overtaken what was not
+            session.inflight.restore(entry)
         timers = self._node.timers
         timers.set(("session", session.client_id), gone_at + kept.expiry_s * SECOND)
         if session.will is not None:

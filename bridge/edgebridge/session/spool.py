@@ -1,17 +1,17 @@
 """A queue that does more than let the oldest go first: for bridges, and for who wants less than all of what waits.
 
 What an ordinary client has is an `Outbox`, which takes less time and memory. A *lane* is a part of the queue: what is
-live, or the backlog. There is one only, unless live messages go first.
+live, or the backlog. There is one only, unless live messages go first. Each message has a *place*, a number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
-from edgebridge.session.chain import Chain, Link
 from edgebridge.session.inflight import Entry
+from edgebridge.session.links import Links
 from edgebridge.session.outbox import Allowance, Outbox, QueueFull
 from edgebridge.session.thinning import Thinning
 from edgebroker.instants import Duration, Instant
@@ -20,6 +20,14 @@ from edgebroker.records import Cause
 
 BACKLOG_EVERY: Final = 8
 """Of so many messages one is of the backlog while both wait: what is live is late by an eighth at most."""
+STATES: Final = 0
+"""The chain of what waits for too long and is what is retained of its topic: older than all that stands in lanes."""
+BACKLOG: Final = 1
+LIVE: Final = 2
+ENDS: Final = 3
+"""Places have numbers from this one on."""
+PLACES_KEPT: Final = 1_000
+"""Places of an empty queue that are not given back: 40 KiB."""
 LOOKS_AHEAD: Final = 2
 """Messages looked at for each one that comes while a sweep is under way (`thinning`)."""
 
@@ -30,13 +38,14 @@ class Spool(Outbox):
     """
 
     __slots__ = (
-        "_backlog",
+        "_at",
+        "_free",
         "_is_ahead",
+        "_lane",
         "_last",
-        "_live",
+        "_links",
         "_looks",
         "_state_of",
-        "_states",
         "_thinning",
         "_turn",
     )
@@ -53,34 +62,44 @@ class Spool(Outbox):
         super().__init__(messages_max, bytes_max, policy, allowance)
         self.age_us = age_us
         self.is_live_first = is_live_first
-        self._states = Chain()
-        """What waits for too long and is what is retained of its topic: older than all that stands in lanes."""
-        self._state_of: dict[str, Link] = {}
-        self._backlog = Chain()
-        self._live = Chain() if is_live_first else self._backlog
+        self._lane = LIVE if is_live_first else BACKLOG
+        """Where what comes stands."""
+        self._state_of: dict[str, int] = {}
         self._turn = 0
-        self._last: dict[str, Link] | None = {} if policy is QueueFull.KEEP_LAST else None
-        self._thinning = Thinning() if policy is QueueFull.DOWN_SAMPLE else None
+        self._last: dict[str, int] | None = {} if policy is QueueFull.KEEP_LAST else None
         self._looks = LOOKS_AHEAD
         self._is_ahead = False  # the sweep goes on for each message that comes, room or not
+        self._thinning: Thinning | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._links = Links(ENDS)
+        self._at: list[Any] = [None] * ENDS  # the entry at each place; None if it is free
+        self._free: list[int] = []
+        self._thinning = Thinning(self._topic_of) if self.policy is QueueFull.DOWN_SAMPLE else None
 
     def __iter__(self) -> Iterator[Entry]:
-        return (place.entry for place in self._places())
+        return (self._at[place] for place in self._places())
 
     def restore(self, entry: Entry) -> None:
         """Queue *entry* whatever the bounds: it was let in when they were asked, before a restart."""
-        place = Link(entry)
-        self._live.append(place)
+        if self._free:
+            place = self._free.pop()
+            self._at[place] = entry
+        else:
+            place = len(self._at)
+            self._at.append(entry)
+        self._links.append(self._lane, place)
         self._came(entry, entry.publication.held_bytes())
         if self._last is not None:
             self._last[entry.publication.topic] = place
         if self._thinning is not None:
-            self._thinning.came(place)
+            self._thinning.came(place, entry.publication.topic)
 
     def take(self) -> Entry:
         """Take out and return what is sent next. Raises IndexError if nothing waits."""
         self._is_ahead = False  # the reader makes room
-        if self.is_live_first and (self._states or self._backlog) and (live := self._live.first) is not None:
+        if self.is_live_first and self._oldest() != (live := self._links.first(LIVE)) != LIVE:
             self._turn = (self._turn + 1) % BACKLOG_EVERY
             if self._turn:
                 return self._let_go(live)
@@ -88,17 +107,17 @@ class Spool(Outbox):
 
     def pick(self, wanted: Callable[[Entry], bool]) -> list[Entry]:
         """Take out the entries that are *wanted*, oldest first."""
-        return [self._let_go(place) for place in [place for place in self._places() if wanted(place.entry)]]
+        return [self._let_go(place) for place in [place for place in self._places() if wanted(self._at[place])]]
 
     def resumed(self) -> None:
         """The reader is back: what waits now is its backlog."""
         if self.is_live_first:
-            self._backlog.join(self._live)
+            self._links.join(BACKLOG, LIVE)
 
     def oldest_at(self) -> Instant | None:
         """When the message was accepted that waits at the head; None if none does."""
         oldest = self._oldest()
-        return None if oldest is None else oldest.entry.publication.accepted_at
+        return self._accepted_at(oldest) if oldest >= ENDS else None
 
     # -- no room ----------------------------------------------------------------------------------------------------
 
@@ -147,8 +166,8 @@ class Spool(Outbox):
 
     def next_aged_at(self) -> Instant | None:
         """When the next message has waited for too long; None if none waits that ever will have."""
-        oldest = self._backlog.first or self._live.first
-        return None if oldest is None else oldest.entry.publication.accepted_at + self.age_us + 1
+        oldest = self._oldest_in_lanes()
+        return self._accepted_at(oldest) + self.age_us + 1 if oldest >= ENDS else None
 
     def take_aged(self, now: Instant, is_state: Callable[[Publication], bool], looks: int) -> list[Entry]:
         """Take out and return messages that waited for too long; at most so many are looked at.
@@ -157,47 +176,64 @@ class Spool(Outbox):
         """
         aged: list[Entry] = []
         for _ in range(looks):
-            oldest = self._backlog.first or self._live.first
-            if oldest is None:
+            oldest = self._oldest_in_lanes()
+            if oldest < ENDS or now - self._accepted_at(oldest) <= self.age_us:
                 break
-            publication = oldest.entry.publication
-            if now - publication.accepted_at <= self.age_us:
-                break
+            publication: Publication = self._at[oldest].publication
             if not is_state(publication):
                 aged.append(self._let_go(oldest))
                 continue
             before = self._state_of.get(publication.topic)
             if before is not None:
                 aged.append(self._let_go(before))
-            oldest.leave()
-            self._states.append(oldest)
+            self._links.leave(oldest)
+            self._links.append(STATES, oldest)
             self._state_of[publication.topic] = oldest
         return aged
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _places(self) -> Iterator[Link]:
-        return chain(self._states, self._backlog, self._live if self.is_live_first else ())
+    def _topic_of(self, place: int) -> str:
+        topic: str = self._at[place].publication.topic
+        return topic
 
-    def _oldest(self) -> Link | None:
-        return self._states.first or self._backlog.first or self._live.first
+    def _accepted_at(self, place: int) -> Instant:
+        accepted_at: Instant = self._at[place].publication.accepted_at
+        return accepted_at
+
+    def _places(self) -> Iterator[int]:
+        return chain.from_iterable(map(self._links.walk, (STATES, BACKLOG, LIVE)))
+
+    def _oldest(self) -> int:
+        """The place of what waits longest; below ENDS if nothing does."""
+        oldest = self._links.first(STATES)
+        return oldest if oldest != STATES else self._oldest_in_lanes()
+
+    def _oldest_in_lanes(self) -> int:
+        oldest = self._links.first(BACKLOG)
+        return oldest if oldest != BACKLOG else self._links.first(LIVE)
 
     def _take_oldest(self) -> Entry:
         oldest = self._oldest()
-        if oldest is None:
+        if oldest < ENDS:
             raise IndexError("nothing waits")
         return self._let_go(oldest)
 
-    def _let_go(self, place: Link) -> Entry:
+    def _let_go(self, place: int) -> Entry:
         """Take out what stands at *place*."""
-        entry = place.entry
+        entry: Entry = self._at[place]
         topic = entry.publication.topic
-        place.leave()
+        self._links.leave(place)
         self._left(entry)
-        if self._last is not None and self._last.get(topic) is place:
+        if self._last is not None and self._last.get(topic) == place:
             del self._last[topic]
         if self._thinning is not None:
-            self._thinning.left(place)
-        if self._state_of and self._state_of.get(topic) is place:
+            self._thinning.left(place, topic)
+        if self._state_of and self._state_of.get(topic) == place:
             del self._state_of[topic]
+        if not self and len(self._at) > PLACES_KEPT:
+            self._begin()
+        else:
+            self._at[place] = None
+            self._free.append(place)
         return entry

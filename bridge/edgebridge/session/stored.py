@@ -40,11 +40,13 @@ if TYPE_CHECKING:
 
 LINK_KINDS: Final = range(0x21, 0x40)
 """Records of links (`overlay.link.records`)."""
+AGAIN: Final = 1 << 62
+"""More than any number of a record."""
 
 
 @dataclass(slots=True)
 class StoredCopy:
-    """One copy on its way to one session. `packet_id` is 0 if it was never sent."""
+    """One copy on its way to one session. `packet_id` is 0 if it was never sent; of two the lower `sent` was first."""
 
     message: StoredMessage
     number: int
@@ -54,6 +56,7 @@ class StoredCopy:
     packet_id: int
     identifiers: tuple[int, ...]
     label: Label
+    sent: int = 0
 
     @property
     def text(self) -> str:
@@ -285,7 +288,7 @@ class Stored:
             message = StoredMessage(None, number)
         try:
             for _ in range(copies):
-                at = self._take_copy(record, at, message)
+                at = self._take_copy(record, at, message, number != self._lsn)
         except MISREAD:
             message.say(b"", 0, 0, 0, 0)  # the copies that were read have no message: `finish` drops them
             self._messages[number] = message
@@ -308,10 +311,10 @@ class Stored:
     def _copy(self, record: bytes) -> None:
         message = self._messages.get(COPY_OF.unpack_from(record)[1])
         if message is not None:
-            self._take_copy(record, COPY_OF.size, message)
+            self._take_copy(record, COPY_OF.size, message, True)
 
-    def _take_copy(self, record: bytes, at: int, message: StoredMessage) -> int:
-        """Read one copy of *message* at *at*; the offset behind it."""
+    def _take_copy(self, record: bytes, at: int, message: StoredMessage, is_again: bool) -> int:
+        """Read one copy of *message* at *at*; the offset behind it. *is_again*: it is said of what was there before."""
         end, number, copy, flags, packet_id, label, identifiers = read_copy(record, at)
         session = self.sessions.get(number)
         if session is not None:
@@ -321,8 +324,11 @@ class Stored:
                 if held is not None:
                     self._leave(held)
             released = flags & IS_RELEASED != 0
+            sent = 0 if held is None else held.sent
+            if packet_id and not sent:  # what a snapshot says was sent before all that it was told of meanwhile
+                sent = self._lsn - AGAIN if is_again else self._lsn
             session.copies[copy] = StoredCopy(
-                message, copy, flags & QOS, flags & RETAIN != 0, released, packet_id, identifiers, label
+                message, copy, flags & QOS, flags & RETAIN != 0, released, packet_id, identifiers, label, sent
             )
         return end
 
@@ -331,6 +337,7 @@ class Stored:
         found = self._find(number, copy)
         if found is not None:
             found.packet_id = packet_id
+            found.sent = found.sent or self._lsn
             found.released = False  # and once more, if who had it has lost its memory
 
     def _released(self, record: bytes) -> None:

@@ -10,62 +10,69 @@ each message that comes always find one that goes, and no message makes more wor
 
 from __future__ import annotations
 
-from edgebridge.session.chain import Chain, Link
+from collections.abc import Callable
+from typing import Final
+
+from edgebridge.session.links import Links
+
+AT_HAND: Final = 0
+"""The chain of what a sweep has still to look at."""
+PASSED: Final = 1
+"""Of what it has let stay."""
+FRESH: Final = 2
+"""Of what was superseded since it began."""
+ENDS: Final = 3
+"""Places have numbers from this one on."""
 
 
 class Thinning:
-    """What it has to know of a queue: `came` and `left` tell it of every place in it."""
+    """What it has to know of a queue: `came` and `left` tell it of every place in it. *topic_of* a place says whose."""
 
-    __slots__ = ("_at_hand", "_fresh", "_newest", "_passed", "_spared")
+    __slots__ = ("_links", "_newest", "_spared", "_topic_of")
 
-    def __init__(self) -> None:
-        self._newest: dict[str, Link] = {}
-        self._at_hand = Chain()  # what this sweep has still to look at
-        self._passed = Chain()  # what it has let stay
-        self._fresh = Chain()  # what was superseded since it began
+    def __init__(self, topic_of: Callable[[int], str]) -> None:
+        self._topic_of = topic_of
+        self._newest: dict[str, int] = {}
+        self._links = Links(ENDS)
         self._spared: set[str] = set()  # topics of which the next that it looks at stays
 
-    def came(self, place: Link) -> None:
+    def came(self, place: int, topic: str) -> None:
         """A message waits, as the last of its topic."""
-        topic = place.entry.publication.topic
         before = self._newest.get(topic)
         if before is not None:
-            before.other = Link(before.entry, before)
-            self._fresh.append(before.other)
+            self._links.append(FRESH, before)
         self._newest[topic] = place
 
-    def left(self, place: Link) -> None:
+    def left(self, place: int, topic: str) -> None:
         """A message waits no more."""
-        if (superseded := place.other) is not None:
-            superseded.leave()
-            place.other = superseded.other = None
-        elif self._newest.get(topic := place.entry.publication.topic) is place:
+        if self._links.has(place):
+            self._links.leave(place)
+        elif self._newest.get(topic) == place:
             del self._newest[topic]
 
-    def newest(self, topic: str) -> Link | None:
+    def newest(self, topic: str) -> int | None:
         """The place of the last message of *topic*; None if it does not wait."""
         return self._newest.get(topic)
 
     @property
     def is_under_way(self) -> bool:
         """Whether the sweep has still something to look at."""
-        return bool(self._at_hand)
+        return self._links.first(AT_HAND) != AT_HAND
 
     def begin(self) -> None:
         """Begin a sweep. To be called when there is none."""
-        self._at_hand.join(self._passed)
-        self._at_hand.join(self._fresh)
+        self._links.join(AT_HAND, PASSED)
+        self._links.join(AT_HAND, FRESH)
         self._spared = set()
 
-    def look(self) -> Link | None:
+    def look(self) -> int | None:
         """Look at one more; its place is returned if it has to go. The caller takes it out of the queue."""
-        looked_at = self._at_hand.first
-        assert looked_at is not None
-        topic = looked_at.entry.publication.topic
+        place = self._links.first(AT_HAND)
+        topic = self._topic_of(place)
         if topic in self._spared:
             self._spared.remove(topic)
-            looked_at.leave()
-            self._passed.append(looked_at)
+            self._links.leave(place)
+            self._links.append(PASSED, place)
             return None
         self._spared.add(topic)
-        return looked_at.other
+        return place
