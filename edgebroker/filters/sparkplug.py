@@ -28,6 +28,8 @@ FIELDS_MAX: Final = 8_192
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types (protobuf encoding, "Message structure")
 _METRICS: Final = 2  # the one field of a payload that is read
 _NAME, _ALIAS, _TYPE, _IS_NULL = 1, 2, 4, 7  # fields of a metric
+_SESSION: Final = "bdSeq"
+"""The metric by which a node's birth and the death that belongs to it know each other (section 6.4.9)."""
 _INT, _LONG, _FLOAT, _DOUBLE, _BOOLEAN, _STRING = 10, 11, 12, 13, 14, 15
 _SIGNED: Final = {1: 8, 2: 16, 3: 32, 4: 64}
 """Types whose whole numbers have a sign, Int8 to Int64 -> bits."""
@@ -99,9 +101,15 @@ class Births:
     def __init__(self) -> None:
         self._nodes: dict[str, dict[str, dict[int | str, tuple[str, int]]]] = {}
         """group/node -> device, "" for the node itself -> alias or name -> (name, type)"""
+        self._sessions: dict[str, int] = {}
+        """group/node -> bdSeq of its last birth, of NODES_MAX nodes"""
         self._metrics = 0
         self.forgotten = 0
         """Nodes whose births were given up, because there were too many."""
+        self.unknown = 0
+        """Metrics without a name whose alias nothing stood for: no filter could ask for them."""
+        self.outlived = 0
+        """Deaths of an earlier connection that came when the node was born again: they wipe nothing."""
 
     def __len__(self) -> int:
         return self._metrics
@@ -126,14 +134,21 @@ class Births:
         born = self._nodes.get(node, {})
         found = dict(self._named(born, device, metrics))
         if kind == "NDEATH":
-            self._forget(node)
+            self._bury(node, metrics)
         elif kind == "DDEATH":
             self._forget_device(node, device)
         return found
 
-    @staticmethod
+    def _bury(self, node: str, metrics: list[Metric]) -> None:
+        """Forget *node*, unless its will is that of a connection before the one in which it was born last."""
+        said, known = _session_of(metrics), self._sessions.get(node)
+        if said is not None and known is not None and said != known:
+            self.outlived += 1
+        else:
+            self._forget(node)
+
     def _named(
-        born: dict[str, dict[int | str, tuple[str, int]]], device: str, metrics: list[Metric]
+        self, born: dict[str, dict[int | str, tuple[str, int]]], device: str, metrics: list[Metric]
     ) -> Iterator[tuple[str, Any]]:
         own = born.get(device, {})
         whole: dict[int | str, tuple[str, int]] | None = None  # what the node's devices said; METRICS_MAX at most
@@ -151,6 +166,8 @@ class Births:
             name, kind = known or (metric.name, 0)
             if name:
                 yield name, metric.of_type(kind)
+            else:
+                self.unknown += 1
 
     def _learn(self, node: str, device: str, metrics: list[Metric]) -> None:
         said: dict[int | str, tuple[str, int]] = {}
@@ -162,6 +179,11 @@ class Births:
             if metric.type in _SIGNED:
                 said[metric.name] = (metric.name, metric.type)
         self._forget_device(node, device)
+        session = None if device else _session_of(metrics)
+        if session is not None and len(node) <= NAME_CHARACTERS_MAX:
+            self._sessions[node] = session
+            if len(self._sessions) > NODES_MAX:
+                del self._sessions[next(iter(self._sessions))]
         if not said or len(node) + len(device) > NAME_CHARACTERS_MAX:
             return  # METRICS_MAX does not bound devices without metrics, nor how long names are
         self._nodes.setdefault(node, {})[device] = said
@@ -175,6 +197,12 @@ class Births:
 
     def _forget(self, node: str) -> None:
         self._metrics -= sum(map(len, self._nodes.pop(node, {}).values()))
+        self._sessions.pop(node, None)
+
+
+def _session_of(metrics: list[Metric]) -> int | None:
+    """What a birth or a death of a node says of its connection; None if it says nothing."""
+    return next((metric.value for metric in metrics if metric.name == _SESSION and type(metric.value) is int), None)
 
 
 def _metric(payload: bytes, fields: list[Field]) -> Metric:

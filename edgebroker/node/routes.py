@@ -262,6 +262,11 @@ class Routes:
         self._births = self._births or Births()
         return Extractor(wanted, self._births)
 
+    @property
+    def births(self) -> Births | None:
+        """What Sparkplug's devices said at their birth; None while there were none."""
+        return self._births
+
     def note(self, route: Route) -> None:
         """Remember that *route*, which had counted nothing, is about to."""
         if len(self._ungathered) >= UNGATHERED_MAX:

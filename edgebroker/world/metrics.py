@@ -156,6 +156,11 @@ def _matching(page: Exposition, insight: Insight) -> None:
     page.gauge("edgebroker_matching_topic_nodes", "Nodes of the topic tree.", tree.topics.nodes)
     page.gauge("edgebroker_matching_routes", "Topics whose readers are remembered.", len(node.routes))
     page.counter("edgebroker_matching_steps", "Forks and buckets visited by searches.", tree.steps)
+    if (births := node.routes.births) is not None:
+        page.gauge("edgebroker_sparkplug_metrics", "Metrics of Sparkplug births that are remembered.", len(births))
+        page.counter("edgebroker_sparkplug_births_forgotten", "Nodes given up for want of room.", births.forgotten)
+        page.counter("edgebroker_sparkplug_aliases_unknown", "Metrics that no birth had named.", births.unknown)
+        page.counter("edgebroker_sparkplug_deaths_late", "Deaths of a connection before the last.", births.outlived)
 
 
 def _delivery_log(page: Exposition, insight: Insight) -> None:

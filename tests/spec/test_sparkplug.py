@@ -117,6 +117,20 @@ def test_aliases_have_the_names_and_types_of_their_birth_until_death() -> None:
     assert len(births) == 0
 
 
+def test_a_late_death_of_an_earlier_connection_wipes_no_later_birth() -> None:
+    births = Births()
+    session = [metric("bdSeq", INT64, number) for number in range(2)]
+    births.tree(NBIRTH, payload(session[0]))
+    births.tree(NBIRTH, payload(session[1]))
+    births.tree(DBIRTH, BIRTH)
+    births.tree(NDEATH, payload(session[0]))
+    assert births.tree(DDATA, DATA) == {"temp": 31.5, "Outputs/level": -7}
+    assert (births.outlived, births.unknown) == (1, 0)
+    births.tree(NDEATH, payload(session[1]))
+    assert births.tree(DDATA, DATA) == {}
+    assert (births.outlived, births.unknown, births._sessions) == (1, 2, {})
+
+
 def test_devices_of_a_node_are_born_and_die_by_themselves_and_with_it() -> None:
     births = Births()
     births.tree(NBIRTH, payload(metric("rpm", UINT32, 5, 9)))
