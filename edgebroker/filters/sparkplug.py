@@ -22,6 +22,7 @@ MESSAGES: Final = frozenset(("NBIRTH", "NDEATH", "DBIRTH", "DDEATH", "NDATA", "D
 NODES_MAX: Final = 1_000  # edge nodes whose births are remembered; a plant has tens
 METRICS_MAX: Final = 20_000  # their metrics in all, 250 bytes each: 5 MiB. Then who was born first is forgotten
 NAME_CHARACTERS_MAX: Final = 256  # of a metric; of a node and its device together
+STRANGERS_MAX: Final = 100  # nodes to be asked for another birth at one time
 FIELDS_MAX: Final = 8_192
 """Of one payload: a birth of a thousand metrics has 6,000. A field takes 0.5 to 1 us to read."""
 
@@ -103,6 +104,7 @@ class Births:
         """group/node -> device, "" for the node itself -> alias or name -> (name, type)"""
         self._sessions: dict[str, int] = {}
         """group/node -> bdSeq of its last birth, of NODES_MAX nodes"""
+        self._strangers: dict[str, None] = {}
         self._metrics = 0
         self.forgotten = 0
         """Nodes whose births were given up, because there were too many."""
@@ -129,14 +131,23 @@ class Births:
             return NOTHING
         if kind == "NBIRTH":
             self._forget(node)
+            self._strangers.pop(node, None)
         if kind in ("NBIRTH", "DBIRTH"):
             self._learn(node, device, metrics)
         born = self._nodes.get(node, {})
+        before = self.unknown
         found = dict(self._named(born, device, metrics))
+        if self.unknown > before and kind in ("NDATA", "DDATA") and len(self._strangers) < STRANGERS_MAX:
+            self._strangers[node] = None
         if kind == "NDEATH":
             self._bury(node, metrics)
         elif kind == "DDEATH":
             self._forget_device(node, device)
+        return found
+
+    def take_strangers(self) -> list[str]:
+        """The nodes, as group/node, that used aliases nobody knows since the last call, and were not born again."""
+        found, self._strangers = list(self._strangers), {}
         return found
 
     def _bury(self, node: str, metrics: list[Metric]) -> None:
@@ -203,6 +214,25 @@ class Births:
 def _session_of(metrics: list[Metric]) -> int | None:
     """What a birth or a death of a node says of its connection; None if it says nothing."""
     return next((metric.value for metric in metrics if metric.name == _SESSION and type(metric.value) is int), None)
+
+
+def rebirth(node: str, unix_ms: int) -> tuple[str, bytes]:
+    """Topic and payload of the request to *node* (group/node) to be born again."""
+    group, _, edge = node.partition("/")
+    head = b"\x08" + _octets(unix_ms)  # timestamp
+    return f"spBv1.0/{group}/NCMD/{edge}", head + b"\x12" + bytes([len(_REBIRTH)]) + _REBIRTH
+
+
+_REBIRTH: Final = b"\x0a\x14Node Control/Rebirth\x20\x0b\x70\x01"  # name, type Boolean, boolean_value true
+
+
+def _octets(number: int) -> bytes:
+    """*number* as a varint."""
+    octets = bytearray()
+    while number >= 0x80:
+        octets.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*octets, number])
 
 
 def _metric(payload: bytes, fields: list[Field]) -> Metric:

@@ -259,7 +259,8 @@ class Routes:
 
         if not is_sparkplug(topic) or (plain is None and not tells(topic)):
             return plain
-        self._births = self._births or Births()
+        if self._births is None:  # one that knows nothing yet is a false one, and already shared
+            self._births = Births()
         return Extractor(wanted, self._births)
 
     @property

@@ -161,6 +161,8 @@ def _matching(page: Exposition, insight: Insight) -> None:
         page.counter("edgebroker_sparkplug_births_forgotten", "Nodes given up for want of room.", births.forgotten)
         page.counter("edgebroker_sparkplug_aliases_unknown", "Metrics that no birth had named.", births.unknown)
         page.counter("edgebroker_sparkplug_deaths_late", "Deaths of a connection before the last.", births.outlived)
+        asked = insight.frontend.rebirths.asked
+        page.counter("edgebroker_sparkplug_rebirths_asked", "Requests for another birth.", asked)
 
 
 def _delivery_log(page: Exposition, insight: Insight) -> None:

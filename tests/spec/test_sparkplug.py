@@ -22,6 +22,7 @@ from edgebroker.filters.sparkplug import (
     PayloadBroken,
     is_sparkplug,
     metrics_of,
+    rebirth,
     sparkplug_tree,
     tells,
 )
@@ -129,6 +130,20 @@ def test_a_late_death_of_an_earlier_connection_wipes_no_later_birth() -> None:
     births.tree(NDEATH, payload(session[1]))
     assert births.tree(DDATA, DATA) == {}
     assert (births.outlived, births.unknown, births._sessions) == (1, 2, {})
+
+
+def test_a_node_whose_alias_is_not_known_can_be_asked_for_another_birth() -> None:
+    births = Births()
+    births.tree(DDATA, DATA)
+    births.tree(NDATA.replace("edge", "other"), DATA)
+    births.tree("spBv1.0/plant/NCMD/third", DATA)
+    births.tree(NBIRTH, BIRTH)
+    assert births.take_strangers() == ["plant/other"]
+    assert births.take_strangers() == []
+    topic, content = rebirth("plant/other", 1_700_000_000_000)
+    assert topic == "spBv1.0/plant/NCMD/other"
+    assert metrics_of(content) == [("Node Control/Rebirth", None, BOOLEAN, True)]
+    assert content.startswith(field(1, 1_700_000_000_000))
 
 
 def test_devices_of_a_node_are_born_and_die_by_themselves_and_with_it() -> None:

@@ -16,7 +16,7 @@ cdef class Frontend:
     cdef dict _on
     cdef long long _buffers_sent
     cdef public object admission, authenticating, connecting, exchanging, expelling, memory, node, notes, publishing
-    cdef public object overlay, quota, restoring, retained, subscribing, sys_topics, turns
+    cdef public object overlay, quota, rebirths, restoring, retained, subscribing, sys_topics, turns
     cdef public Delivery delivery
     cdef public Feed input
     cdef public Keeping keeping

@@ -21,6 +21,7 @@ from edgebridge.frontend.memory import Memory
 from edgebridge.frontend.plans import Plans
 from edgebridge.frontend.publishing import Publishing
 from edgebridge.frontend.quota import QUOTA, Quota
+from edgebridge.frontend.rebirths import Rebirths
 from edgebridge.frontend.redirect import Redirect
 from edgebridge.frontend.replaying import Replaying
 from edgebridge.frontend.restoring import Restoring
@@ -160,6 +161,7 @@ class Frontend:
         self.sys_topics = SysTopics(
             node, self.connecting, self.publishing, keeping, self.retained, self._traffic, terms.sys_interval_s
         )
+        self.rebirths = Rebirths(node, self.publishing, terms.sparkplug_rebirth_s)
         self.overlay: Overlay | None = None
         """Its part in a federation (`joining`); None if it stands alone."""
         self.ageing: Ageing | None = None
@@ -190,14 +192,12 @@ class Frontend:
         self.node.timers.set(("minute",), now - now % MINUTE + MINUTE)
         self.restoring.restate_if_wanted(now)
         self.sys_topics.start(now)
+        self.rebirths.start(now)
 
     # -- what happens -------------------------------------------------------------------------------------------
 
     def opened(self, peer: str, now: Instant, entrance: Entrance = LOCAL) -> Connection:
-        """A transport was accepted by *entrance*; *peer* says from where.
-
-        The connection may be `closing` at once: too many.
-        """
+        """A transport was accepted by *entrance*; *peer* says from where. It may be `closing` at once: too many."""
         self.accepted += 1
         connection = Connection(self.accepted, peer, self.dirty, self.terms.out_bytes_max, now)
         connection.entrance = entrance
@@ -309,6 +309,8 @@ class Frontend:
                     self.node.tidy(now)
                 case ("sys",):
                     self.sys_topics.fire(now)
+                case ("rebirths",):
+                    self.rebirths.fire(now)
                 case ("minute",):
                     timers.set(("minute",), now - now % MINUTE + MINUTE)
                     self.node.close_minute(now)
