@@ -152,7 +152,7 @@ class Carried:
         guard = LoopGuard(terms, made)
         guard.begin(self.ends.granted)
         self.tally = Tally()
-        self.outward = Outward(self.ends, made, guard, self.tally)
+        self.outward = Outward(self.ends, made, guard, self.tally, Nothing())
         self.inward = Inward(self.ends, made, guard, self.tally, terms, Nothing())
 
     def out(self, publish: Publish) -> Packet | None:

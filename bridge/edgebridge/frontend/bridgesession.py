@@ -61,6 +61,14 @@ class BridgeSession:
         """Whether there is room for a message of *topic* with *size* bytes among those that are retained."""
         return self._frontend.retained.has_room(topic, size)
 
+    def window(self) -> int:
+        """How many messages it may have on their way at once."""
+        return 0 if self.session is None else self.session.inflight.window
+
+    def wall(self, now: Instant) -> int:
+        """Microseconds since 1970, as far as the gateway knows."""
+        return now + self._frontend.keeping.clock
+
     def spare(self, count: int) -> Sequence[int]:
         """Packet identifiers of which no message is on its way, nor will be soon: those that were given long ago."""
         session = self.session

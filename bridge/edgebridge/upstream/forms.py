@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 from binascii import b2a_base64
+from enum import StrEnum
 from struct import Struct
 from typing import Any, Final
 
@@ -28,6 +29,13 @@ _TRANSPARENT: Final = (0, 1, 32, 55799)
 _FALSE, _TRUE, _NULL = b"\xf4", b"\xf5", b"\xf6"
 _FLOATS: Final = ((b"\xf9", Struct(">e")), (b"\xfa", Struct(">f")), (b"\xfb", Struct(">d")))
 _POSITIVE_BIGNUM, _NEGATIVE_BIGNUM = b"\xc2", b"\xc3"
+
+
+class Form(StrEnum):
+    """Of a payload."""
+
+    JSON = "json"
+    CBOR = "cbor"
 
 
 def base64url(octets: bytes) -> str:

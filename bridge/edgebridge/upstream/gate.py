@@ -70,8 +70,12 @@ class Gate:
         return True
 
     def fire(self, now: Instant) -> None:
-        """Let through what may go."""
+        """Let through what may go. Batches whose time is over were let through when they were gathered."""
         self.now = now
+        before = len(self._ends.remote)
+        self._outward.fire(now)
+        if octets := sum(map(len, self._ends.remote[before:])):
+            self._toll.pay(octets, now)
         while self._held and not self._toll.holds(now):
             held = self._held.popleft()
             if not held.first & QOS:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from edgebridge.upstream.costs import Cell
 from edgebridge.upstream.ends import Ends
 from edgebridge.upstream.express import RETAIN, Pass, Passes
 from edgebridge.upstream.loopguard import LoopGuard
@@ -28,6 +29,7 @@ from edgebroker.limits import MIB
 from edgebroker.topics import parse_topic_name
 
 if TYPE_CHECKING:
+    from edgebridge.upstream.unbatch import Unbatch
     from edgebroker.filters import Extractor, Filter
 
 LOST: Final = {
@@ -70,8 +72,10 @@ class Inward:
         self._own: set[int] = set()  # QoS 2 that is finished here
         self._open: set[int] = set()
         self._forgetting: set[int] = set()
-        self._waiting: deque[Publish] = deque()  # of a remote whose window is larger than ours
+        # Of a remote whose window is larger than ours: (message, whether it is a batch).
+        self._waiting: deque[tuple[Publish, bool]] = deque()
         self._waiting_bytes = 0
+        self._unbatch = self._for_batches(terms)
         self._filters: dict[str, tuple[Filter, Extractor]] = {}
         self._passes = Passes(False, True)
         self.octets = 0
@@ -87,6 +91,8 @@ class Inward:
         self._waiting.clear()
         self._waiting_bytes = 0
         self._forgetting.clear()
+        if self._unbatch is not None:
+            self._unbatch.restart()
         self.full = ""
 
     def forget(self, packet_ids: Sequence[int]) -> None:
@@ -101,7 +107,8 @@ class Inward:
     def express(self, first: int, body: bytes) -> bool:
         """Whether a PUBLISH of theirs could go the short way."""
         self.octets = len(body) + HEAD_BYTES
-        parts = None if self._waiting or self._guard.awaits_echoes else self._passes.read(first, body)
+        is_short = not (self._waiting or self._guard.awaits_echoes or (self._unbatch and self._unbatch.is_busy))
+        parts = self._passes.read(first, body) if is_short else None
         way = None if parts is None else self._passes.find(parts.topic)
         if parts is None or way is None or (self._is_tight and first & RETAIN):
             return False
@@ -121,7 +128,11 @@ class Inward:
 
     def acknowledged(self, body: bytes) -> None:
         """PUBACK of our front end, without a reason: the most frequent answer of all."""
-        self._open.discard(int.from_bytes(body, "big"))
+        packet_id = int.from_bytes(body, "big")
+        self._open.discard(packet_id)
+        if self._unbatch is not None and packet_id in self._unbatch.open:
+            self._answer_batch(packet_id)
+            return
         self._ends.remote.append(ACKNOWLEDGED + body)
         if self._waiting:
             self._go_on()
@@ -140,10 +151,13 @@ class Inward:
             self._finish(publish, Cause.OVERLAP)
         else:
             is_plain = not publish.properties and not any(one.rule.where for one in candidates)
-            if self._guard.enters(publish, now):
-                self._carry(publish, heard, is_plain)
-            else:
+            if not self._guard.enters(publish, now):
                 self._finish(publish, Cause.LOOP)
+            elif not heard.rule.is_unbatching:
+                self._carry(publish, heard, is_plain)
+            elif not self._waits(publish, True):
+                self._begin_batch(publish)
+                self._go_on()
 
     def skipped(self, first: int, body: bytes, cause: Cause, what: str) -> bool:
         """A PUBLISH of theirs cannot be taken, whatever is tried; False: it does not even say which one it is.
@@ -172,13 +186,17 @@ class Inward:
         if isinstance(ack, PubComp) and packet_id in self._forgetting:
             self._forgetting.discard(packet_id)
             return
+        is_reading = self._unbatch is not None and packet_id in self._unbatch.open
         if isinstance(ack, PubComp):
             self._open.discard(packet_id)
             self._ends.tell_remote(PubComp(packet_id))
         elif reason < FAILURE:
             if isinstance(ack, PubAck):
                 self._open.discard(packet_id)
-            self._ends.tell_remote(type(ack)(packet_id))
+            if is_reading:
+                self._answer_batch(packet_id)
+            else:
+                self._ends.tell_remote(type(ack)(packet_id))
         elif reason in _FOR_GOOD:
             self._open.discard(packet_id)
             self._tally.refused[reason.name.lower()] += 1
@@ -187,7 +205,10 @@ class Inward:
             self._ends.warn(
                 Cause.REFUSED, f"our own gateway does not take a message of the remote, which is lost: {why}"
             )
-            self._settle(type(ack)(packet_id, reason))
+            if is_reading:
+                self._answer_batch(packet_id)
+            else:
+                self._settle(type(ack)(packet_id, reason))
         else:  # not acknowledged, so the remote keeps it
             self._is_tight = True
             self.full = text(ack.properties, Property.REASON_STRING, reason.name.lower().replace("_", " "))
@@ -220,12 +241,7 @@ class Inward:
             self._finish(publish, Cause.TOO_LARGE, f"{len(data):,} bytes under {topic}")
             return
         self._tally.carried(heard.number, self.octets, cell)
-        if publish.qos and (len(self._open) >= self._window or self._waiting):
-            self._waiting.append(on)
-            self._waiting_bytes += len(on.payload)
-            if len(self._waiting) > U16_MAX or self._waiting_bytes > WAITING_BYTES_MAX:
-                self.full = "the remote sends more than it may before it is answered"
-        else:
+        if not self._waits(on, False):
             self._hand_in(on, data)
 
     def _has_room(self, topic: str, publish: Publish) -> bool:
@@ -242,16 +258,71 @@ class Inward:
         )
         return False
 
+    def _for_batches(self, terms: Terms) -> Unbatch | None:
+        if not any(rule.is_unbatching for rule in terms.rules):
+            return None
+        from edgebridge.upstream.unbatch import Unbatch  # 1.5 MiB, for who has batches
+
+        return Unbatch(self._ends, self._rules, self._tally, terms.packet_bytes_max, self._cell)
+
+    def _cell(self, topic: str) -> Cell:
+        return self._passes.cell(self._tally.costs, topic)
+
+    def _begin_batch(self, batch: Publish) -> None:
+        """Hand in what is in *batch*, as far as there is room for it."""
+        assert self._unbatch is not None
+        try:
+            if batch.qos:
+                self._unbatch.begin(batch)
+            else:
+                for on in self._unbatch.apart(batch):
+                    self._hand_in(on, encode_packet(on, V5))
+        except ValueError as error:
+            self._finish(batch, Cause.UNFIT, f"{error}, under {batch.topic}")
+
+    def _answer_batch(self, packet_id: int) -> None:
+        """Our front end has, or does not want, one of the messages of a batch."""
+        assert self._unbatch is not None
+        self._unbatch.open.discard(packet_id)
+        self._go_on()
+
+    def _waits(self, publish: Publish, is_batch: bool) -> bool:
+        """Whether there is no room for it, or others come first; then it waits from now on."""
+        is_before = self._unbatch is not None and self._unbatch.is_before(publish, is_batch)
+        if not publish.qos or not (len(self._open) >= self._window or self._waiting or is_before):
+            return False
+        self._waiting.append((publish, is_batch))
+        self._waiting_bytes += len(publish.payload)
+        if len(self._waiting) > U16_MAX or self._waiting_bytes > WAITING_BYTES_MAX:
+            self.full = "the remote sends more than it may before it is answered"
+        return True
+
     def _hand_in(self, publish: Publish, data: bytes) -> None:
         if publish.qos:
             self._open.add(publish.packet_id)
         self._ends.local.append(data)
 
     def _go_on(self) -> None:
-        while self._waiting and len(self._open) < self._window:
-            on = self._waiting.popleft()
+        """Hand in what waits, as far as there is room: first what is left of a batch."""
+        unbatch = self._unbatch
+        while len(self._open) < self._window:
+            if unbatch is not None and unbatch.readings:
+                on = unbatch.next(self._open)
+                self._hand_in(on, encode_packet(on, V5))
+                continue
+            if unbatch is not None and (ack := unbatch.take_answer()) is not None:
+                self._settle(ack)
+            if not self._waiting:
+                return
+            on, is_batch = self._waiting[0]
+            if unbatch is not None and unbatch.is_before(on, is_batch):
+                return
+            self._waiting.popleft()
             self._waiting_bytes -= len(on.payload)
-            self._hand_in(on, encode_packet(on, V5))
+            if is_batch:
+                self._begin_batch(on)
+            else:
+                self._hand_in(on, encode_packet(on, V5))
 
     def _holds(self, where: str, publish: Publish) -> bool:
         """Whether the condition is true of the message, under the topic that the remote calls it by."""

@@ -7,7 +7,8 @@ and QoS 2 towards a remote that knows only less.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from edgebridge.upstream.costs import Cell
 from edgebridge.upstream.ends import Ends
@@ -16,6 +17,7 @@ from edgebridge.upstream.loopguard import LoopGuard
 from edgebridge.upstream.rule import Rule
 from edgebridge.upstream.rules import Rules
 from edgebridge.upstream.tally import Cause, Tally
+from edgebridge.upstream.terms import Memory
 from edgebridge.wire.encode import encode_packet, encode_properties
 from edgebridge.wire.packets import Ack, PubAck, PubComp, Publish, PubRec, PubRel
 from edgebridge.wire.properties import Properties, Property, subscription_identifiers, text
@@ -23,6 +25,9 @@ from edgebridge.wire.reasons import FAILURE, ReasonCode
 from edgebroker.errors import TopicInvalid
 from edgebroker.instants import Instant
 from edgebroker.topics import parse_topic_name
+
+if TYPE_CHECKING:
+    from edgebridge.upstream.batch import Batches, Ended
 
 ANY: Final = 1 << 32  # bytes: more than a packet can have
 ACKNOWLEDGED: Final = b"\x40\x02"
@@ -38,17 +43,20 @@ _FAILED: Final = {
 class Outward:
     """One connection to the remote after the other; what is open is told again by the session."""
 
-    def __init__(self, ends: Ends, rules: Rules, guard: LoopGuard, tally: Tally) -> None:
+    def __init__(self, ends: Ends, rules: Rules, guard: LoopGuard, tally: Tally, memory: Memory) -> None:
         self._ends = ends
         self._rules = rules
         self._guard = guard
         self._tally = tally
         self._own: set[int] = set()  # QoS 2 that is finished here: PUBREL does not go on
-        self._lowered: set[int] = set()  # QoS 2 that the remote got at QoS 1
+        self._lowered: set[int] = set()  # QoS 2 that the remote got at QoS 1, and what names a batch
         self.open: set[int] = set()
         """Packet identifiers that the remote has not settled yet."""
         self._passes = Passes(True, False)
         self._most = ANY
+        self._memory = memory
+        self._batches = _batches(rules, memory)
+        self._together: dict[int, list[int]] = {}  # what the remote is to answer for a batch -> all that then is
 
     def restart(self) -> None:
         """Another connection begins at both ends."""
@@ -57,6 +65,19 @@ class Outward:
         self._own.clear()
         self._lowered.clear()
         self.open.clear()
+        self._together.clear()
+        if self._batches is not None and (lost := self._batches.restart(self._ends.granted.packet_bytes_max)):
+            self._tally.dropped[Cause.ABSENT] += lost
+
+    def due(self) -> Instant | None:
+        """When to call `fire`."""
+        return None if self._batches is None else self._batches.due()
+
+    def fire(self, now: Instant) -> None:
+        """Send what has waited for long enough."""
+        if self._batches is not None:
+            self._batches.fire(now)
+            self._send_batches(self._batches.take_ended(), now)
 
     def express(self, first: int, body: bytes) -> bool:
         """Whether a PUBLISH of ours could go the short way."""
@@ -114,6 +135,8 @@ class Outward:
                 self._ends.warn(Cause.UNFIT, f"a message of ours is lost and counted as {Cause.UNFIT}: {why}")
                 self._finish(publish, Cause.UNFIT)
                 return
+            if self._gather(publish, number, topic, now):
+                return
         elif not publish.properties and granted.maximum_qos == 2:
             self._note(publish.topic, topic, rule, number, cell)
         properties: Properties = {}
@@ -141,6 +164,44 @@ class Outward:
         elif publish.qos:  # it knows QoS 0 alone: with the bytes it has the message, as far as anybody will ever know
             self._answer(publish, ReasonCode.SUCCESS)
 
+    def _gather(self, publish: Publish, number: int, topic: str, now: Instant) -> bool:
+        """Whether it goes on together with others, now or later."""
+        batches = self._batches
+        if batches is None or number not in batches:
+            return False
+        is_gathered = batches.take(number, publish, topic, now)
+        if batches.held >= self._memory.window():
+            batches.end_all()
+        self._send_batches(batches.take_ended(), now)
+        return is_gathered
+
+    def _send_batches(self, ended: Sequence[Ended], now: Instant) -> None:
+        granted = self._ends.granted
+        for one in ended:
+            ids = [message.packet_id for message in one.messages if message.qos]
+            qos = min(1, len(ids), granted.maximum_qos)
+            is_dup = qos > 0 and any(message.dup for message in one.messages)
+            said: Properties = {Property.CONTENT_TYPE: one.content_type} if granted.dialect.has_properties else {}
+            on = Publish(one.topic, one.payload, qos, False, is_dup, ids[0] if qos else 0, said)
+            self._guard.leaves(on, {}, now)
+            data = encode_packet(on, granted.dialect)
+            if granted.packet_bytes_max and len(data) > granted.packet_bytes_max:
+                for message in one.messages:
+                    self._finish(message, Cause.TOO_LARGE)
+                continue
+            self._ends.remote.append(data)
+            octets = len(data)
+            for message in one.messages:  # the bytes of all are those of the first
+                self._tally.carried(one.number, octets, self._passes.cell(self._tally.costs, message.topic))
+                octets = 0
+            if qos:
+                self.open.update(ids)
+                self._together[ids[0]] = ids
+                self._lowered.add(ids[0])
+            else:
+                for packet_id in ids:
+                    self._ends.tell_local(PubAck(packet_id))
+
     def _note(self, local: str, remote: str, rule: Rule, number: int, cell: Cell) -> None:
         """Let the next messages of the topic go the short way, if they may."""
         stamp = self._guard.stamp_out(remote)
@@ -164,9 +225,16 @@ class Outward:
     def answered(self, ack: Ack) -> None:
         """PUBACK, PUBREC or PUBCOMP of the remote."""
         packet_id, reason = ack.packet_id, ack.reason
+        together = self._together.pop(packet_id, ()) if isinstance(ack, PubAck) else ()
         if reason >= FAILURE and not isinstance(ack, PubComp):
-            self._tally.refused[reason.name.lower()] += 1
-            self._tally.dropped[Cause.REFUSED] += 1
+            self._tally.refused[reason.name.lower()] += len(together) or 1
+            self._tally.dropped[Cause.REFUSED] += len(together) or 1
+        if together:
+            self._lowered.discard(packet_id)
+            self.open.difference_update(together)
+            for one in together:
+                self._ends.tell_local(PubAck(one, reason))
+            return
         if isinstance(ack, PubRec) and reason < FAILURE:
             self._ends.tell_local(PubRec(packet_id))
             return
@@ -193,3 +261,12 @@ class Outward:
             if reason < FAILURE:
                 self._own.add(publish.packet_id)
             self._ends.tell_local(PubRec(publish.packet_id, reason))
+
+
+def _batches(rules: Rules, memory: Memory) -> Batches | None:
+    gathering = [(n, rule) for n, rule in enumerate(rules.all) if rule.shape is not None and rule.shape.batch_messages]
+    if not gathering:
+        return None
+    from edgebridge.upstream.batch import Batches  # 1.5 MiB, for who has batches
+
+    return Batches(gathering, memory.wall)

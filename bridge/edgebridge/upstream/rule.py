@@ -19,10 +19,10 @@ from typing import Final
 from zlib import crc32
 
 from edgebridge.upstream.ruleinvalid import RuleInvalid
-from edgebridge.upstream.shape import Shape, read_words
+from edgebridge.upstream.shape import BATCH_TOPIC, Shape, read_words
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import FilterInvalid, FilterTooComplex, TopicInvalid
-from edgebroker.topics import MULTI_LEVEL, SINGLE_LEVEL, TopicFilter
+from edgebroker.topics import MULTI_LEVEL, SINGLE_LEVEL, TopicFilter, parse_topic_name
 
 WHERE: Final = "where"
 NOT_RETAINED: Final = "retain=false"
@@ -119,6 +119,36 @@ class Rule:
             mend = "write one rule with `out` and one with `in`, each with what it changes"
             raise RuleInvalid("payloads that change both ways", mend)
         shape.check()
+        if shape.batch_messages or shape.unbatch:
+            what = "`unbatch`" if shape.unbatch else "`batch_messages`"
+            if shape.batch_messages and not self.is_out:
+                raise RuleInvalid(f"{what} of what comes in", "batches go out; `unbatch` takes those of others apart")
+            if shape.unbatch and not self.is_in:
+                raise RuleInvalid(f"{what} of what goes out", "it is for rules with the direction `in`")
+            if self.qos == 2:
+                why = "after a crash, batches are others than before, so a message may come twice"
+                raise RuleInvalid(f"{what} at QoS 2", f"write QoS 1: {why}")
+            if shape.unbatch and self.where:
+                raise RuleInvalid(f"{what} with a condition", "leave it out: it would be asked of the batch as a whole")
+            try:
+                parse_topic_name(self.batch_topic)
+            except TopicInvalid as error:
+                raise RuleInvalid(f"`batch_topic`: {error}", 'name one topic, as batch_topic = "batch"') from None
+
+    @property
+    def batch_topic(self) -> str:
+        """What batches are called there."""
+        return self.remote_prefix + ((self.shape.batch_topic if self.shape is not None else "") or BATCH_TOPIC)
+
+    @property
+    def is_unbatching(self) -> bool:
+        """Whether what it brings in comes in batches."""
+        return self.shape is not None and self.shape.unbatch
+
+    @property
+    def heard_filter(self) -> str:
+        """The topics that the remote is asked for."""
+        return self.batch_topic if self.is_unbatching else self.remote_filter
 
     def outward(self, topic: str) -> str:
         """What *topic* of ours is called there."""

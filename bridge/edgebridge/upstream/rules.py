@@ -59,6 +59,11 @@ def there(rule: Rule) -> Topics:
     return Topics(rule.remote_prefix, TopicFilter.parse(rule.remote_filter))
 
 
+def heard(rule: Rule) -> Topics:
+    """The topics that messages of the remote have: of those that come together, the batch's."""
+    return Topics(rule.remote_prefix, TopicFilter.parse(rule.heard_filter))
+
+
 class Rules:
     """What is subscribed to on either side, and the rule of a message that comes."""
 
@@ -72,7 +77,7 @@ class Rules:
         self._out_of = {wanted.identifier: wanted for wanted in self.out}
         self.out_needs_identifiers = any(wanted.rule.where for wanted in self.out)
         """Whether the topic alone does not tell by which rule a message of ours goes."""
-        topics = [TopicFilter.parse(rule.remote_filter) for rule in self.all if rule.is_in]
+        topics = [TopicFilter.parse(rule.heard_filter) for rule in self.all if rule.is_in]
         self.into_needs_identifiers = any(
             one.overlaps(other) for number, one in enumerate(topics) for other in topics[:number]
         )
@@ -88,13 +93,14 @@ class Rules:
     def listen(self, understands_filters: bool) -> None:
         """A remote is there, which tests conditions itself or does not."""
         asked = [
-            (number, rule, _carried(rule, rule.remote_filter) if understands_filters else rule.remote_filter)
+            (number, rule, _carried(rule, rule.heard_filter) if understands_filters else rule.heard_filter)
             for number, rule in enumerate(self.all)
             if rule.is_in
         ]
         self.into = tuple(_distinct(asked))
         self._granted = {wanted.identifier: wanted for wanted in self.into}
-        self._into = [(Heard(rule, number, identifier_of(text)), there(rule)) for number, rule, text in asked]
+        self._into = [(Heard(rule, number, identifier_of(text)), heard(rule)) for number, rule, text in asked]
+        self._inner = {number: there(rule) for number, rule, _ in asked if rule.is_unbatching}
         self._met: dict[str, Sequence[Heard]] = {}
 
     def refused(self, identifier: int) -> None:
@@ -123,6 +129,11 @@ class Rules:
                 self._met.clear()
             self._met[topic] = met
         return met
+
+    def unbatched(self, batch_topic: str, topic: str) -> Heard | None:
+        """The rule of what the remote calls *topic*, that came in a batch of the other topic."""
+        candidates = (one for one in self.inward(batch_topic) if one.number in self._inner)
+        return next((one for one in candidates if self._inner[one.number].matches(topic)), None)
 
     def answered_there(self, topic: str) -> str:
         """What they are to call *topic* of ours, that an answer which is published there comes in by a rule."""

@@ -1,6 +1,10 @@
 """What a rule says about payloads: as words of a line, and whether it can be meant.
 
-sensors/# out 1 select=temp,position.lat rename=temp:temperature convert=cbor
+    sensors/# out 1 select=temp,position.lat rename=temp:temperature convert=cbor
+    sensors/# out 1 batch_messages=20 batch_s=10
+    sensors/# in 1 unbatch=true
+
+In a table they are fields of the rule.
 """
 
 from __future__ import annotations
@@ -11,12 +15,20 @@ from typing import Any, Final
 
 from edgebridge.upstream.ruleinvalid import RuleInvalid
 from edgebroker.dataclasses import dataclass
+from edgebroker.limits import KIB
 
 FORMS: Final = ("json", "cbor")
 UNFIT: Final = ("drop", "pass")
+BATCH_MESSAGES: Final = range(2, 1_001)
+BATCH_S: Final = range(1, 3_601)
+BATCH_BYTES: Final = range(256, 1_024 * KIB + 1)
+BATCH_S_DEFAULT: Final = 10
+BATCH_BYTES_DEFAULT: Final = 64 * KIB
+BATCH_TOPIC: Final = "batch"
 FIELDS_MAX: Final = 64
 """That a rule may name in `select`, and in `rename`."""
 _NAME: Final = re.compile(r'(?:"[^"]*"|[^",:])+')
+_BOUNDS: Final = {"batch_messages": BATCH_MESSAGES, "batch_s": BATCH_S, "batch_bytes": BATCH_BYTES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +43,16 @@ class Shape:
     """What the payload becomes: "json" or "cbor"; empty: it stays what it is."""
     unfit: str = ""
     """What becomes of payloads that cannot be transformed: "drop", also if empty, or "pass"."""
+    batch_messages: int = 0
+    """So many go on together, as one message; 0: each by itself."""
+    batch_s: int = 0
+    """The longest that one waits for others, in seconds; 0: BATCH_S_DEFAULT."""
+    batch_bytes: int = 0
+    """The most that they have together; 0: BATCH_BYTES_DEFAULT."""
+    batch_topic: str = ""
+    """What they are published under there, behind the prefix; empty: BATCH_TOPIC."""
+    unbatch: bool = False
+    """Whether what comes in comes together, and is to be taken apart."""
 
     @property
     def transforms(self) -> bool:
@@ -50,6 +72,13 @@ class Shape:
         for name, fields in said:
             if len(fields) > FIELDS_MAX:
                 raise RuleInvalid(f"`{name}` with {len(fields)} fields", f"name at most {FIELDS_MAX}")
+        for name, bounds in _BOUNDS.items():
+            if (value := getattr(self, name)) and value not in bounds:
+                raise RuleInvalid(f"`{name}` is {value}", f"write {bounds[0]:,} to {bounds[-1]:,}")
+        if not self.batch_messages and (self.batch_s or self.batch_bytes or (self.batch_topic and not self.unbatch)):
+            raise RuleInvalid("a batch without `batch_messages`", "say how many it has, as batch_messages = 20")
+        if '"' in self.batch_topic:
+            raise RuleInvalid("`batch_topic` with a double quote in it", "choose another topic")
         if self.select or self.rename:
             from edgebridge.upstream.plan import plan_of  # 1 MiB, for who names fields
 
@@ -62,10 +91,12 @@ class Shape:
             words.append("select=" + ",".join(self.select))
         if self.rename:
             words.append("rename=" + ",".join(f"{name}:{new}" for name, new in self.rename))
-        for name in ("convert", "unfit"):
+        for name in ("convert", "unfit", *_BOUNDS):
             if value := getattr(self, name):
                 words.append(f"{name}={value}")
-        return words
+        if self.batch_topic:
+            words.append(f'batch_topic="{self.batch_topic}"')
+        return words + (["unbatch=true"] if self.unbatch else [])
 
 
 def read_words(words: Iterable[str]) -> dict[str, Any]:
@@ -100,6 +131,12 @@ def _pairs(name: str, value: str) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
+def _number(name: str, value: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,8}", value):
+        raise RuleInvalid(f"`{name}` is {value[:40]!r}", f"write a number, as {name}={_BOUNDS[name][0]}")
+    return int(value)
+
+
 def _switch(name: str, value: str) -> bool:
     if value not in ("true", "false"):
         raise RuleInvalid(f"`{name}` is {value[:40]!r}", "write true or false")
@@ -116,5 +153,10 @@ _READ: Final[dict[str, Callable[[str, str], Any]]] = {
     "rename": _pairs,
     "convert": _word,
     "unfit": _word,
+    "batch_messages": _number,
+    "batch_s": _number,
+    "batch_bytes": _number,
+    "batch_topic": _word,
+    "unbatch": _switch,
 }
 """The fields that a line may say by name."""

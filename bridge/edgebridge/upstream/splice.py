@@ -80,7 +80,7 @@ class Splice:
         self._ends = Ends()
         self._rules = Rules(terms.rules)
         self._guard = LoopGuard(terms, self._rules)
-        self._outward = Outward(self._ends, self._rules, self._guard, self.out)
+        self._outward = Outward(self._ends, self._rules, self._guard, self.out, memory)
         self._inward = Inward(self._ends, self._rules, self._guard, self.into, terms, memory)
         self._heartbeat = Heartbeat()
         self._backoff = Backoff(terms.retry_max, chance)
@@ -143,8 +143,8 @@ class Splice:
         """When to call `fire`."""
         if self.state is not State.OPEN:
             return self._due
-        beat, gate = self._heartbeat.due(), None if self.gate is None else self.gate.due()
-        return beat if gate is None else gate if beat is None else min(beat, gate)
+        gate = None if self.gate is None else self.gate.due()
+        return min((due for due in (self._heartbeat.due(), gate, self._outward.due()) if due is not None), default=None)
 
     # -- what an operator wants ---------------------------------------------------------------------------------
 
@@ -331,6 +331,8 @@ class Splice:
                 self._ends.remote.append(PING_REQ)
             if self.gate is not None:
                 self.gate.fire(now)
+            else:
+                self._outward.fire(now)
         elif self._due is not None and now >= self._due:
             self._due = None
             if self.state is State.WAITING:

@@ -87,6 +87,12 @@ class Memory(Protocol):
     def can_retain(self, topic: str, size: int) -> bool:
         """Whether there is room for a message of *topic* with *size* bytes among those that are retained."""
 
+    def window(self) -> int:
+        """How many messages it may have on their way at once."""
+
+    def wall(self, now: Instant) -> int:
+        """Microseconds since 1970, as far as the gateway knows."""
+
     def spare(self, count: int) -> Sequence[int]:
         """Packet identifiers of which no message is on its way, nor will be soon."""
 

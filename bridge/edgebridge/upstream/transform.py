@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Final, NamedTuple
 
-from edgebridge.upstream.forms import CborAsJson, cbor_of, cut, json_of
+from edgebridge.upstream.forms import CborAsJson, Form, cbor_of, cut, json_of
 from edgebridge.upstream.plan import plan_of, shaped
 from edgebridge.upstream.shape import Shape
 from edgebridge.upstream.tally import Tally
@@ -18,13 +17,6 @@ from edgebroker.limits import PAYLOAD_PARSE_BYTES_MAX
 
 _CBOR_FIRST: Final = range(0x80, 0xC0)
 """What a CBOR array or map begins with, and no text."""
-
-
-class Form(StrEnum):
-    """Of a payload."""
-
-    JSON = "json"
-    CBOR = "cbor"
 
 
 CONTENT_TYPES: Final = {Form.JSON: "application/json", Form.CBOR: "application/cbor"}

@@ -176,6 +176,10 @@ class BridgeSettings:
             yield "addresses", "is not set", 'say where the remote is, as addresses = ["mqtt.example.org:1883"]'
         if not self.topic:
             yield "topic", "is not set", 'say what to carry, as topic = ["sensors/# out 1"]'
+        batches = max((rule.shape.batch_messages for rule in self.topic if rule.shape is not None), default=0)
+        if batches > self.inflight_max:
+            mend = f"write at least {batches}: all in a batch are on their way until it is answered"
+            yield "inflight_max", f"is {self.inflight_max}, and a rule has batch_messages = {batches}", mend
         if "try_private" in given and self.version != "3.1.1":
             yield "try_private", 'does nothing without version = "3.1.1"', "leave the line out"
         if "websocket_path" in given and self.protocol != "websocket":

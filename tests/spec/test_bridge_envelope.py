@@ -1,0 +1,270 @@
+"""Many messages as one: docs/bridging.md has the envelope, and when a batch ends."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgebridge.upstream.ends import Ends
+from edgebridge.upstream.envelope import BYTES_MAX, READINGS_MAX, EnvelopeBroken, opened, reading, sealed
+from edgebridge.upstream.forms import Form
+from edgebridge.upstream.inward import Inward
+from edgebridge.upstream.loopguard import LoopGuard
+from edgebridge.upstream.outward import Outward
+from edgebridge.upstream.rule import parse_rule
+from edgebridge.upstream.ruleinvalid import RuleInvalid
+from edgebridge.upstream.rules import Rules
+from edgebridge.upstream.tally import Tally
+from edgebridge.upstream.terms import Granted, Memory, Terms
+from edgebridge.wire.decode import decode_packet
+from edgebridge.wire.dialect import V5
+from edgebridge.wire.framing import Framer
+from edgebridge.wire.packets import Packet, PubAck, Publish
+from edgebridge.wire.properties import Property
+from edgebridge.wire.reasons import ReasonCode
+from edgebroker.instants import SECOND, Instant
+from edgebroker.world.settings import Settings, SettingsRefused
+
+PAGE = (Path(__file__).parents[2] / "docs" / "bridging.md").read_text()
+SECTION = PAGE[PAGE.index("### The envelope") :]
+WALL_MS = 1_763_827_200_123
+MESSAGES = [(0, "berlin/sensors/1", b"21.5"), (1_500, "", b"21.6"), (1_730, "berlin/door", b"open")]
+
+
+def block(tag: str) -> str:
+    found = re.search(rf"^```{tag}\n(.*?)^```", SECTION, re.M | re.S)
+    assert found is not None
+    return found[1]
+
+
+def test_envelopes_are_those_of_the_page() -> None:
+    octets = bytes.fromhex("".join(re.sub(r"(?<=\S)  +.*", "", block("text")).split()))
+    assert sealed(Form.CBOR, WALL_MS, [reading(Form.CBOR, *one) for one in MESSAGES]) == octets
+    assert sealed(Form.JSON, WALL_MS, [reading(Form.JSON, *one) for one in MESSAGES]).decode() == block("json").strip()
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        exec(block("python"), {"payload": octets})
+    first, second, third = said.getvalue().splitlines()
+    assert (first, second) == (f"{WALL_MS} berlin/sensors/1 b'21.5'", f"{WALL_MS + 1_500} berlin/sensors/1 b'21.6'")
+    assert third == f"{WALL_MS + 1_730} berlin/door b'open'"
+
+
+TOPICS = st.sampled_from(["a", "a/\u00e4", 'q"\\'])
+PAYLOADS = st.binary(max_size=12) | st.text(max_size=6).map(lambda text: text.encode(errors="replace"))
+JSON = st.sampled_from([b'{"a": 1.50,"b":[null]}', b'"\\ud83d\\ude00"', b"1e400", b"-0", b"[]", b'"', b"[" * 40])
+MANY = st.lists(st.tuples(st.integers(0, 10**9), TOPICS, PAYLOADS | JSON), max_size=5)
+
+
+@settings(max_examples=150, deadline=None)
+@given(MANY)
+def test_what_is_put_in_comes_out(messages: list[tuple[int, str, bytes]]) -> None:
+    for form in Form:
+        if form is Form.JSON:  # blanks around what is JSON are not kept
+            messages = [(ms, topic, payload.strip(b" \t\r\n")) for ms, topic, payload in messages]
+        found = opened(sealed(form, WALL_MS, [reading(form, *one) for one in messages]))
+        assert found == (WALL_MS, messages)
+
+
+def one(form: Form, *parts: Any) -> bytes:
+    return sealed(form, 0, [reading(form, *parts)])
+
+
+BROKEN = {
+    "empty": b"",
+    "another version, CBOR": b"\x82\x02\x00",
+    "another version, JSON": b"[2,0]",
+    "no array": b'{"a":1}',
+    "no topic at first, CBOR": one(Form.CBOR, 0, "", b""),
+    "no topic at first, JSON": one(Form.JSON, 0, "", b""),
+    "cut off": one(Form.CBOR, 0, "t", b"x")[:-1],
+    "cut off, JSON": one(Form.JSON, 0, "t", b"x")[:-1],
+    "more behind it": one(Form.CBOR, 0, "t", b"x") + b"\0",
+    "a topic that is a number": b"\x83\x01\x00\x83\x00\x00\x40",
+    "a payload that is a text": b"\x83\x01\x00\x83\x00\x61t\x60",
+    "half a character": b'[1,0,[0,"\\ud83d","x"]]',
+    "no base64": b'[1,0,[0,"t","?","base64"]]',
+    "a number that is called text": b'[1,0,[0,"t",1,"text"]]',
+    "NaN": b'[1,0,[0,"t",NaN]]',
+    "deep": b'[1,0,[0,"t",' + b"[" * 100_000,
+    "too many": sealed(Form.CBOR, 0, [reading(Form.CBOR, 0, "t", b"")] * (READINGS_MAX + 1)),
+    "too large": one(Form.CBOR, 0, "t", bytes(BYTES_MAX)),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_no_envelope_is_refused_as_a_whole(name: str) -> None:
+    with pytest.raises(EnvelopeBroken):
+        opened(BROKEN[name])
+
+
+# -- in a bridge ----------------------------------------------------------------------------------------------------
+
+
+class Remembers(Memory):
+    def window(self) -> int:
+        return 64
+
+    def wall(self, now: Instant) -> int:
+        return now + WALL_MS * 1_000
+
+
+class Bridge:
+    def __init__(self, *rules: str, packet_bytes_max: int = 0, window: int = 64) -> None:
+        terms = Terms(
+            "x", "up", [parse_rule(one) for one in rules], V5, identity="0123456789abcdef", receive_maximum=window
+        )
+        made = Rules(terms.rules)
+        made.listen(False)
+        self.ends, self.tally = Ends(), Tally()
+        self.ends.granted = Granted(V5, packet_bytes_max=packet_bytes_max)
+        guard = LoopGuard(terms, made)
+        guard.begin(self.ends.granted)
+        self.outward = Outward(self.ends, made, guard, self.tally, Remembers())
+        self.outward.restart()
+        self.inward = Inward(self.ends, made, guard, self.tally, terms, Remembers())
+
+    def out(self, *messages: Publish, now: Instant = 0) -> list[tuple[int, int, list[tuple[str, bytes]]]]:
+        """What the remote gets: (packet identifier, QoS, topics and payloads)."""
+        for message in messages:
+            self.outward.publish(message, now)
+        return [
+            (on.packet_id, on.qos, [(one.topic, one.payload) for one in opened(on.payload).readings])
+            if on.topic == "batch"
+            else (on.packet_id, on.qos, [(on.topic, on.payload)])
+            for on in packets(self.ends.remote)
+            if isinstance(on, Publish)
+        ]
+
+
+def packets(written: list[bytes]) -> list[Packet]:
+    framer = Framer(1 << 20)
+    framer.feed(b"".join(written))
+    written.clear()
+    return [decode_packet(*frame, V5) for frame in iter(framer.next_frame, None)]
+
+
+def told(number: int, qos: int = 1, topic: str = "t", **more: Any) -> Publish:
+    return Publish(topic, b"%d" % number, qos, packet_id=number if qos else 0, **more)
+
+
+def test_a_batch_ends_when_it_is_full_or_its_time_is_over() -> None:
+    bridge = Bridge("# out 1 batch_messages=3 batch_s=2")
+    assert bridge.outward.due() is None
+    assert bridge.out(told(0, 0), told(1), now=SECOND) == []
+    assert bridge.outward.due() == 3 * SECOND
+    assert bridge.out(told(2)) == [(1, 1, [("t", b"0"), ("t", b"1"), ("t", b"2")])], "named after its first of QoS 1"
+    bridge.out(told(3, 0), now=4 * SECOND)
+    bridge.outward.fire(6 * SECOND - 1)
+    assert bridge.out() == []
+    bridge.outward.fire(6 * SECOND)
+    assert bridge.out() == [(0, 0, [("t", b"3")])]
+    bridge.outward.acknowledged((1).to_bytes(2))
+    assert packets(bridge.ends.local) == [PubAck(1), PubAck(2)]
+    bridge.out(told(4), told(5), told(6))
+    bridge.outward.answered(PubAck(4, ReasonCode.QUOTA_EXCEEDED))
+    assert packets(bridge.ends.local) == [PubAck(number, ReasonCode.QUOTA_EXCEEDED) for number in (4, 5, 6)]
+    bridge.out(told(0, 0), told(7))
+    bridge.outward.restart()
+    assert bridge.tally.dropped == {"refused": 3, "absent": 1}, "at QoS 1 it comes again"
+    assert bridge.tally.messages == 7
+
+
+def test_what_an_envelope_does_not_say_goes_by_itself_and_in_order() -> None:
+    bridge = Bridge("# out 1 batch_messages=9", packet_bytes_max=1_000)
+    others = [
+        told(2, retain=True),
+        told(2, 2),
+        told(2, properties={Property.MESSAGE_EXPIRY_INTERVAL: 9}),
+        Publish("t", bytes(790), 1, packet_id=2),
+    ]
+    for other in others:
+        expected = [(1, 1, [("t", b"1")]), (2, other.qos, [("t", other.payload)])]
+        assert bridge.out(told(1, properties={Property.CONTENT_TYPE: "text/plain"}), other) == expected
+    bridge.out(Publish("t", bytes(400), 1, packet_id=3))
+    assert [ids for ids, _, _ in bridge.out(Publish("t", bytes(400), 1, packet_id=4))] == [3], "both would be too large"
+
+
+def test_what_comes_together_comes_in_by_itself() -> None:
+    bridge = Bridge("a/# in 1 my/ r/ unbatch=true select=x", 'b in 1 "" r/ unbatch=true', "# in 2", window=2)
+    messages = [
+        ("r/a/1", b'{"x":1,"y":2}'),
+        ("r/b", b"B"),
+        ("r/c", b"no rule"),
+        ("r/a/2", b"no object"),
+        ("r/a/+", b""),
+    ]
+    messages += [("r/a/3", b'{"x":3}')]
+    payload = sealed(Form.CBOR, 0, [reading(Form.CBOR, 0, *one) for one in messages])
+    bridge.inward.publish(Publish("r/batch", payload, 1, packet_id=9), 0)
+    bridge.inward.publish(Publish("plain", b"", 1, packet_id=65_535), 0)
+    first, second = packets(bridge.ends.local)
+    assert isinstance(first, Publish)
+    assert isinstance(second, Publish)
+    assert [(one.topic, one.payload, one.qos) for one in (first, second)] == [("my/a/1", b'{"x":1}', 1), ("b", b"B", 1)]
+    bridge.inward.acknowledged(second.packet_id.to_bytes(2))
+    bridge.inward.answered(PubAck(first.packet_id, ReasonCode.NOT_AUTHORIZED))
+    third, plain = packets(bridge.ends.local)
+    assert isinstance(third, Publish)
+    assert isinstance(plain, Publish)
+    assert (third.topic, plain.topic) == ("my/a/3", "plain")
+    assert not bridge.ends.remote, "one of the batch is not answered"
+    bridge.inward.acknowledged(third.packet_id.to_bytes(2))
+    assert packets(bridge.ends.remote) == [PubAck(9)]
+    bridge.inward.acknowledged(plain.packet_id.to_bytes(2))
+    assert packets(bridge.ends.remote) == [PubAck(65_535)]
+    bridge.inward.publish(Publish("r/batch", b"no batch", 1, packet_id=10), 0)
+    assert packets(bridge.ends.remote) == [PubAck(10, ReasonCode.PAYLOAD_FORMAT_INVALID)]
+    assert bridge.tally.dropped == {"no_rule": 1, "unfit": 2, "topic": 1, "refused": 1}
+
+
+def test_figures_of_the_page() -> None:
+    def octets(words: str) -> int:
+        bridge = Bridge(f'sensors/# out 1 "" berlin/ {words}')
+        for number in range(20):
+            payload = b'{"temp":%d.5,"hum":%d}' % (20 + number % 3, 40 + number)
+            message = Publish(f"sensors/{number % 5}/climate", payload, 1, packet_id=number + 1)
+            bridge.outward.publish(message, number * SECOND // 10)
+        return sum(map(len, bridge.ends.remote))
+
+    figures = [octets(words) for words in ("", "batch_messages=20", "batch_messages=20 convert=cbor")]
+    assert [f"{figure:,}" in PAGE for figure in figures] == [True] * 3, figures
+
+
+# -- how it is written ----------------------------------------------------------------------------------------------
+
+WRITTEN = {
+    't out 1 batch_messages=20 batch_s=5 batch_bytes=512 batch_topic="all"': "",
+    't in 1 "" r/ batch_topic="all" unbatch=true': "",
+    "t in 1 batch_messages=2": "batches go out",
+    "t out 1 unbatch=true": "it is for rules with the direction `in`",
+    "t out 2 batch_messages=2": "write QoS 1",
+    "t in 2 unbatch=true": "write QoS 1",
+    "t in 1 unbatch=true where x > 1": "it would be asked of the batch as a whole",
+    "t out 1 batch_messages=1": "write 2 to 1,000",
+    "t out 1 batch_messages=x": "write a number",
+    "t out 1 batch_s=2": "say how many it has",
+    "t out 1 batch_messages=2 batch_topic=a/#": "name one topic",
+}
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+def test_rules_say_it_in_one_line(text: str) -> None:
+    if not WRITTEN[text]:
+        assert str(parse_rule(text)) == text
+        return
+    with pytest.raises(RuleInvalid) as refused:
+        parse_rule(text)
+    assert WRITTEN[text] in str(refused.value)
+
+
+def test_a_batch_fits_what_may_be_on_its_way() -> None:
+    head = '[[bridge]]\nname = "x"\naddresses = ["h:1"]\ninflight_max = 19\n[[bridge.topic]]\npattern = "t"\n'
+    with pytest.raises(SettingsRefused) as refused:
+        Settings.parse(head + "batch_messages = 20\n", "x.toml", Path())
+    assert "write at least 20" in str(refused.value)
