@@ -57,6 +57,9 @@ class Nothing:
     def has_met(self) -> bool:
         return False
 
+    def oldest(self) -> tuple[int, str, int] | None:
+        return None
+
     def can_retain(self, topic: str, size: int) -> bool:
         return True
 

@@ -117,3 +117,26 @@ def test_more_retained_messages_than_there_is_room_for_come_all_the_same(dialect
     assert kept is not None
     assert kept.payload == b"2", "what has room is retained as ever"
     assert len(world_.splice.take_warnings()) == 1
+
+
+def test_a_message_on_which_the_remote_hangs_up_every_time_is_named() -> None:
+    world_ = world(V5, "out/# out 1")
+    world_.begin()
+    world_.quiet(2)
+    world_.pause()
+    world_.publish(world_.here, [("out/forbidden", b"12345", 1)])
+    told: list[str] = []
+
+    def hangs_up(step: int) -> None:
+        if world_.splice._outward.open and world_.splice.state is State.OPEN:
+            world_.cut()
+            told.append(world_.splice.reason)
+
+    world_.fail = hangs_up
+    world_.go_on()
+    world_.quiet(60)
+    assert told[:2] == ["cut", "cut"]
+    assert "a message of 5 bytes under out/forbidden" in told[2]
+    world_.fail = lambda step: None
+    world_.quiet()
+    assert world_.splice.reason == ""

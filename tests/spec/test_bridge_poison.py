@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edgebridge.upstream.rule import parse_rule
-from edgebridge.upstream.sieve import BEGINNING, Sieve
+from edgebridge.upstream.sieve import BEGINNING, CUT, Sieve
 from edgebridge.upstream.splice import Splice
 from edgebridge.upstream.state import State
 from edgebridge.upstream.terms import Terms
@@ -38,6 +40,9 @@ class Nothing:
 
     def has_met(self) -> bool:
         return False
+
+    def oldest(self) -> tuple[int, str, int] | None:
+        return None
 
     def can_retain(self, topic: str, size: int) -> bool:
         return True
@@ -156,3 +161,21 @@ def test_no_more_than_the_beginning_of_a_large_packet_is_held() -> None:
         assert sieve.next_frame() is None
         assert len(sieve._beginning) <= BEGINNING
         assert not sieve._buffer
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2 * SIZE)), max_size=12), st.lists(st.integers(1, 700)))
+def test_what_is_small_enough_comes_whole_wherever_the_stream_is_cut(
+    packets: list[tuple[int, int]], cuts: list[int]
+) -> None:
+    stream, expected = b"", []
+    for kind, size in packets:
+        whole = encode_packet(Publish("t" * (kind + 1), bytes(size)), V311)
+        stream += whole
+        at = 3 if whole[1] >= 0x80 else 2
+        expected.append((0x30 | (CUT if len(whole) > SIZE else 0), whole[at:]))
+    sieve, found, at = Sieve(SIZE), [], 0
+    for step in [*cuts, len(stream) + 1]:
+        sieve.feed(stream[at : at + step])
+        at += step
+        found += list(iter(sieve.next_frame, None))
+    assert found == expected

@@ -65,8 +65,10 @@ def test_it_is_known_over_restarts(tmp_path: Path) -> None:
     again = Kept(tmp_path, notices)
     assert (again.asked("x"), again.is_paused("x"), again.is_paused("y")) == ({"a", "b"}, False, True)
     again.keep_only({"x"})
+    assert not lines
     assert json.loads((tmp_path / KEPT).read_text()) == {"x": {"paused": False, "asked": ["a", "b"]}}
-    again.forget("x")
+    again.keep_only(())
+    assert b"may go on collecting a, b for it" in lines.pop()
     assert not (tmp_path / KEPT).exists()
     assert not lines
     (tmp_path / KEPT).write_text("{")

@@ -25,30 +25,10 @@ from edgebridge.wire.properties import Property
 from edgebroker.instants import HOUR, MINUTE, SECOND, Instant
 from edgebroker.world.bridging.till import Till, moment
 
+from .test_bridge_poison import Nothing
+
 NOON = Moment(1, 12 * 60)
 RULES = ("out/# out 2", "in/# in 2")
-
-
-class Nothing:
-    """A front end that remembers nothing."""
-
-    def is_known(self) -> bool:
-        return False
-
-    def subscribed(self) -> Sequence[str]:
-        return ()
-
-    def received(self) -> Sequence[int]:
-        return ()
-
-    def send_again(self, now: int) -> int:
-        return 0
-
-    def has_met(self) -> bool:
-        return False
-
-    def spare(self, count: int) -> Sequence[int]:
-        return range(1, count + 1)
 
 
 class Trip:

@@ -57,6 +57,14 @@ class BridgeSession:
                 self._frontend.keeping.sent(session, entry, now)
         return len(released)
 
+    def oldest(self) -> tuple[int, str, int] | None:
+        """Packet identifier, topic and bytes of the message that waits longest for its answer."""
+        session = self.session
+        entry = None if session is None else next(iter(session.inflight), None)
+        if entry is None:
+            return None
+        return entry.packet_id, entry.publication.topic, len(entry.publication.payload)
+
     def can_retain(self, topic: str, size: int) -> bool:
         """Whether there is room for a message of *topic* with *size* bytes among those that are retained."""
         return self._frontend.retained.has_room(topic, size)

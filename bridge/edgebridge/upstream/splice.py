@@ -20,6 +20,7 @@ from edgebridge.upstream.remoteend import RemoteEnd
 from edgebridge.upstream.requests import Requests
 from edgebridge.upstream.rules import Rules
 from edgebridge.upstream.state import NEXT, Order, State
+from edgebridge.upstream.suspect import Suspect
 from edgebridge.upstream.tally import Tally
 from edgebridge.upstream.terms import Granted, Memory, Terms
 from edgebridge.upstream.toll import Toll
@@ -88,6 +89,7 @@ class Splice:
         self._remote = RemoteEnd(terms, self._ends, self._outward, self._inward)
         self._awaits_end = False  # what the remote says has to wait for it
         self._introduction = Introduction(terms, memory, self._ends)
+        self._suspect = Suspect(memory)
         self._requests = Requests(self._ends, self._rules, memory, self.refusals, asked)
         self._local = LocalEnd(terms, memory, self._ends, self._rules, self._outward, self._inward, self.refusals)
         self.toll = Toll(terms.dues)
@@ -207,6 +209,8 @@ class Splice:
     def lost(self, reason: str, now: Instant) -> None:
         """There is no connection to the remote any more, or none came about."""
         stays = self.state is not State.GREETING or not self._introduction.unanswered()
+        if self.state is State.OPEN:
+            reason = self._suspect.blamed(reason)
         if self.state in (State.DIALLING, State.GREETING, State.OPEN):
             self._end(State.WAITING, reason, now, is_connected=False, stays=stays)
 
@@ -248,8 +252,8 @@ class Splice:
             case UnsubAck():
                 self._requests.ended(packet)
             case Disconnect():
-                why = in_words(packet.reason, packet.properties)
-                self._end(State.WAITING, f"the remote said good-bye: {why}", now, stays=packet.reason not in MOVE_ON)
+                why = f"the remote said good-bye: {in_words(packet.reason, packet.properties)}"
+                self._end(State.WAITING, self._suspect.blamed(why), now, stays=packet.reason not in MOVE_ON)
 
     def _greeted(self, connack: ConnAck, now: Instant) -> None:
         match self._introduction.answered(connack):

@@ -84,6 +84,9 @@ class Memory(Protocol):
     def send_again(self, now: Instant) -> int:
         """The remote forgot that it has messages whose PUBREC came: they are sent again. How many."""
 
+    def oldest(self) -> tuple[int, str, int] | None:
+        """Packet identifier, topic and bytes of the message that waits longest for its answer."""
+
     def can_retain(self, topic: str, size: int) -> bool:
         """Whether there is room for a message of *topic* with *size* bytes among those that are retained."""
 

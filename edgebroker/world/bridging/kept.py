@@ -53,8 +53,11 @@ class Kept:
             self._save()
 
     def keep_only(self, names: Collection[str]) -> None:
-        """There are no other bridges."""
-        for name in [name for name in (*self._paused, *self._asked) if name not in names]:
+        """There are no other bridges: others left the settings while the gateway was off."""
+        for name in sorted(self._paused.union(self._asked).difference(names)):
+            if self.asked(name):
+                text = f"its remote was not told, and may go on collecting {', '.join(sorted(self.asked(name)))} for it"
+                self._notices.tell(Level.WARNING, "bridge-left-behind", text, bridge=name)
             self.forget(name)
 
     def _load(self, file: Path) -> None:
