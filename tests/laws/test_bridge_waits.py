@@ -7,6 +7,7 @@ from typing import Any
 from edgebridge.frontend.bounds import Bounds
 from edgebridge.upstream.rule import parse_rule
 from edgebridge.upstream.terms import Terms
+from edgebridge.upstream.toll import Dues
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.packets import Connect, PubAck, Publish
 from edgebridge.wire.reasons import ReasonCode
@@ -67,6 +68,18 @@ def test_nothing_too_old_is_sent_even_before_the_queue_was_looked_at() -> None:
     world.go_on()
     world.quiet(2)
     assert arrived(world) == ["a 2"]
+
+
+def test_what_becomes_too_old_while_it_waits_for_its_turn_is_not_sent_either() -> None:
+    world = away(Bounds(age_us=30 * SECOND), dues=Dues(rate_bytes_s=20))
+    say(world, *(f"a {number}" for number in range(60)), qos=2)
+    world.go_on()
+    world.quiet(100)
+    sent, dropped = len(arrived(world)), world.splice.out.dropped["too_old"]
+    assert sent + dropped == 60
+    assert 10 < sent < 50
+    assert arrived(world) == [f"a {number}" for number in range(sent)]
+    assert world.memory.described(world.simulation.now)["dropped"] == {"refused": dropped}
 
 
 def test_what_is_on_its_way_is_finished_however_old_it_is() -> None:

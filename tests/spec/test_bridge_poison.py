@@ -47,6 +47,9 @@ class Nothing:
     def can_retain(self, topic: str, size: int) -> bool:
         return True
 
+    def is_too_old(self, packet_id: int, now: int) -> bool:
+        return False
+
     def spare(self, count: int) -> Sequence[int]:
         return range(1, count + 1)
 

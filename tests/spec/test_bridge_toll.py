@@ -173,6 +173,16 @@ def test_time_to_live_goes_by_while_a_message_waits() -> None:
     assert trip.answered() == [PubAck(5)], "our front end need not send it again"
 
 
+def test_what_the_remote_may_have_is_finished_whatever_its_time_to_live() -> None:
+    trip = Trip(Dues(rate_bytes_s=100))
+    trip.ours(*messages(4, 1, 200))
+    trip.ours(Publish("out/b", b"5", 2, False, True, 5, {Property.MESSAGE_EXPIRY_INTERVAL: 3}))
+    trip.until(20 * SECOND)
+    *_, last = trip.sent()
+    assert isinstance(last, Publish)
+    assert (last.payload, last.dup) == (b"5", True)
+
+
 def test_when_the_days_bytes_are_spent_what_goes_out_waits_for_the_next_day() -> None:
     trip = Trip(Dues(bytes_per_day=10_000))
     purse = trip.splice.toll.purse

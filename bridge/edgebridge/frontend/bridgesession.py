@@ -77,6 +77,18 @@ class BridgeSession:
         """Microseconds since 1970, as far as the gateway knows."""
         return now + self._frontend.keeping.clock
 
+    def is_too_old(self, packet_id: int, now: Instant) -> bool:
+        """Whether the message that it sent us under this identifier has waited for longer than any may."""
+        session = self.session
+        if session is None or not session.outbox.age_us:
+            return False
+        publication = next((one.publication for one in session.inflight if one.packet_id == packet_id), None)
+        return (
+            publication is not None
+            and now - publication.accepted_at > session.outbox.age_us
+            and not self._frontend.delivery.is_state(publication)
+        )
+
     def spare(self, count: int) -> Sequence[int]:
         """Packet identifiers of which no message is on its way, nor will be soon: those that were given long ago."""
         session = self.session

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from edgebridge.upstream.ends import Ends
 from edgebridge.upstream.outward import Outward
 from edgebridge.upstream.tally import Cause, Tally
+from edgebridge.upstream.terms import Memory
 from edgebridge.upstream.toll import Toll
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5
@@ -21,6 +22,7 @@ from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
 from edgebroker.limits import KIB
 
 QOS: Final = 0x06  # in the first byte
+DUP: Final = 0x08  # the same
 QOS0_WAITS: Final[Duration] = 10 * SECOND
 """So long a message of QoS 0 may wait for others of QoS 0, by the rate: later it says nothing that is still true."""
 QOS0_BYTES_MIN: Final = 1 * KIB
@@ -40,13 +42,14 @@ class Held(NamedTuple):
 class Gate:
     """Before the way out."""
 
-    def __init__(self, toll: Toll, outward: Outward, ends: Ends, tally: Tally) -> None:
+    def __init__(self, toll: Toll, outward: Outward, ends: Ends, tally: Tally, memory: Memory) -> None:
         self.now: Instant = 0
         """Whoever comes to the gate sets it."""
         self._toll = toll
         self._outward = outward
         self._ends = ends
         self._tally = tally
+        self._memory = memory
         self._held: deque[Held] = deque()
         self._qos0_bytes = 0
         self._due: Instant | None = None
@@ -124,10 +127,19 @@ class Gate:
 
     def _pass(self, first: int, body: bytes, since: Instant) -> None:
         before = len(self._ends.remote)
+        waited_s = (self.now - since) // SECOND
+        if first & DUP:  # the remote may have it: what is begun is finished
+            waited_s = 0
+        if waited_s and first & QOS:
+            publish = decode_packet(first, body, V5)
+            assert isinstance(publish, Publish)
+            if self._memory.is_too_old(publish.packet_id, self.now):
+                self._outward.too_old(publish)
+                return
         if not self._outward.express(first, body):
             publish = decode_packet(first, body, V5)
             assert isinstance(publish, Publish)
-            self._publish(publish, (self.now - since) // SECOND)
+            self._publish(publish, waited_s)
         octets = sum(map(len, self._ends.remote[before:]))
         if octets:
             self._toll.pay(octets, self.now)

@@ -36,6 +36,7 @@ _FAILED: Final = {
     Cause.TOO_LARGE: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
     Cause.TOPIC: ReasonCode.TOPIC_NAME_INVALID,
     Cause.UNFIT: ReasonCode.PAYLOAD_FORMAT_INVALID,
+    Cause.TOO_OLD: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
 }
 """What our front end hears of messages that are lost; of others, that all is well."""
 
@@ -114,6 +115,10 @@ class Outward:
     def expired(self, publish: Publish) -> None:
         """A message of ours that waited for longer than it was to live."""
         self._finish(publish, Cause.EXPIRED)
+
+    def too_old(self, publish: Publish) -> None:
+        """A message of ours that waited for longer than any may."""
+        self._finish(publish, Cause.TOO_OLD)
 
     def publish(self, publish: Publish, now: Instant) -> None:
         """A message of ours."""

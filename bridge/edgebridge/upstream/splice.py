@@ -93,7 +93,7 @@ class Splice:
         self._requests = Requests(self._ends, self._rules, memory, self.refusals, asked)
         self._local = LocalEnd(terms, memory, self._ends, self._rules, self._outward, self._inward, self.refusals)
         self.toll = Toll(terms.dues)
-        self.gate = None if terms.dues.are_none else Gate(self.toll, self._outward, self._ends, self.out)
+        self.gate = None if terms.dues.are_none else Gate(self.toll, self._outward, self._ends, self.out, memory)
         """Where messages wait for the rate and the day's bytes, if there are any."""
         if self.gate is not None:
             self._local.express = self.gate.express

@@ -35,6 +35,8 @@ class Cause(StrEnum):
     """QoS 0, and the day's bytes were spent."""
     EXPIRED = "expired"
     """Its time to live ended while it waited because of the bridge's rate or its day's bytes."""
+    TOO_OLD = "too_old"
+    """Meanwhile it waited for longer than messages for this remote may (`queue_age_s_max`)."""
     REFUSED = "refused"
     """The other side answered with an error (`refused` of the tally has the reasons)."""
 

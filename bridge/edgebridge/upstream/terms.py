@@ -96,6 +96,9 @@ class Memory(Protocol):
     def wall(self, now: Instant) -> int:
         """Microseconds since 1970, as far as the gateway knows."""
 
+    def is_too_old(self, packet_id: int, now: Instant) -> bool:
+        """Whether the message that it sent us under this identifier has waited for longer than any may."""
+
     def spare(self, count: int) -> Sequence[int]:
         """Packet identifiers of which no message is on its way, nor will be soon."""
 

@@ -283,6 +283,7 @@ class Bridge:
             settings.live_first,
         )
         self.memory.bound(bounds, clock())
+        self._reactor.arm()  # it may have set a timer
 
     def _tell(self) -> None:
         """Let the operator know what is new: what goes on for days is told once."""
