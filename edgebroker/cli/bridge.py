@@ -129,7 +129,7 @@ def pause(name: str, http: HttpAddress | None, config: Path | None, token_file: 
 @click.argument("name")
 @_asked
 def resume(name: str, http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
-    """Dial again, and at once."""
+    """Dial again, and at once, or when its hours begin."""
     _done(inquiree(http, config, token_file), as_json, f"{name} is dialled", do="resume", name=name)
 
 
@@ -143,6 +143,8 @@ def remove(name: str, http: HttpAddress | None, config: Path | None, token_file:
 
 def _done(whom: Inquiree, as_json: bool, said: str, **query: str) -> None:
     found = order(whom, "/bridges", **query)
+    if found.get("state") == "closed" and query["do"] == "resume":
+        said = f"{found['name']}: {found['reason']}"
     click.echo(json.dumps(found) if as_json else said)
 
 

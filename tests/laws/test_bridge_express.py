@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from edgebridge.upstream.rule import parse_rule
 from edgebridge.upstream.splice import Splice
 from edgebridge.upstream.state import Order
 from edgebridge.upstream.terms import Terms
+from edgebridge.upstream.toll import NOTHING, Dues
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5, V311, Dialect
 from edgebridge.wire.encode import encode_packet
@@ -70,10 +72,10 @@ class Nothing:
         return range(1, count + 1)
 
 
-def spliced(dialect: Dialect, granted: Properties) -> Splice:
+def spliced(dialect: Dialect, granted: Properties, dues: Dues = NOTHING) -> Splice:
     """A bridge that is open at both ends, and has said what it says first."""
     splice = Splice(
-        TERMS[dialect],
+        replace(TERMS[dialect], dues=dues),
         Nothing(),
         lambda: 0,
     )
@@ -114,11 +116,12 @@ def publishes(draw: st.DrawFn) -> Publish:
 def test_both_ways_say_the_same(dialect: Dialect, granted: Properties, said: list[tuple[bool, Packet]]) -> None:
     short = spliced(dialect, granted if dialect is V5 else {})
     long = spliced(dialect, granted if dialect is V5 else {})
+    gated = spliced(dialect, granted if dialect is V5 else {}, Dues(rate_bytes_s=1_000_000))
     original = Passes.find
     for is_ours, packet in said:
         results = []
-        for splice in (short, long):
-            Passes.find = original if splice is short else lambda self, topic: None  # type: ignore[method-assign]
+        for splice in (short, long, gated):
+            Passes.find = original if splice is not long else lambda self, topic: None  # type: ignore[method-assign]
             try:
                 if is_ours:
                     splice.told(encode_packet(packet, V5), 1)
@@ -127,9 +130,10 @@ def test_both_ways_say_the_same(dialect: Dialect, granted: Properties, said: lis
             finally:
                 Passes.find = original  # type: ignore[method-assign]
             results.append((b"".join(splice.take_remote(1)), b"".join(splice.take_local()), splice.state))
-        assert results[0] == results[1]
-    for first, second in ((short.out, long.out), (short.into, long.into)):
-        assert (first.messages, first.by_rule, first.dropped) == (second.messages, second.by_rule, second.dropped)
+        assert results[0] == results[1] == results[2], "also through a gate that never closes"
+    for first, *others in ((short.out, long.out, gated.out), (short.into, long.into, gated.into)):
+        for one in others:
+            assert (first.messages, first.by_rule, first.dropped) == (one.messages, one.by_rule, one.dropped)
 
 
 def test_what_comes_in_one_piece_with_connack_waits_for_the_other_end() -> None:

@@ -315,6 +315,8 @@ def test_the_clock_on_the_wall_shows_an_hour_twice_or_never(monkeypatch: pytest.
         assert [moment(autumn + hours * 3_600) for hours in (0, 1, 2)] == [(day, 120), (day, 120), (day, 180)]
         assert [moment(spring + hours * 3_600).minute for hours in (0, 1)] == [60, 180]
         assert moment(spring - 3_601).day == moment(spring).day - 1
+        monkeypatch.setattr(time, "time", lambda: autumn + 59.999)
+        assert moment().minute == 120, "the clock that a timer is set by"
         assert moment(autumn + 100 * 86_400).day > moment(autumn).day, "in another year"
     finally:
         monkeypatch.undo()

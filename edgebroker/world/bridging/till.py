@@ -14,18 +14,20 @@ from edgebroker.world.privatefile import FileRefused, replace_private
 
 SPENT: Final = "bridges-spent.json"
 MINUTE_S: Final = 60
+LATE_S: Final = 0.05
 _YEAR: Final = 400  # more than it has days: with the day of the year behind it, days have an order
 
 
 def moment(unix_s: float | None = None) -> Moment:
     """What a clock on the wall shows here, now or at *unix_s*."""
-    now = time.localtime(unix_s)
+    # Not `localtime()`: it reads a coarser clock, which shows the minute before for up to 10 ms.
+    now = time.localtime(time.time() if unix_s is None else unix_s)
     return Moment(now.tm_year * _YEAR + now.tm_yday, now.tm_hour * 60 + now.tm_min)
 
 
 def next_minute_s() -> float:
-    """Seconds until the clock shows another minute."""
-    return MINUTE_S - time.time() % MINUTE_S
+    """Seconds until the clock shows another minute, and a little more: a timer may be early."""
+    return MINUTE_S - time.time() % MINUTE_S + LATE_S
 
 
 class Till:
