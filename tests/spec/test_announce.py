@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import edgebroker
 from edgebroker.cli import Refused, main
 from edgebroker.cli.announce.entities import GATEWAY_VALUES, announcements
 
@@ -22,7 +23,14 @@ def said(*devices: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 def test_a_value_is_an_entity_of_its_device() -> None:
     device = DEVICE | {"name": "Unit 07", "maker": "Acme", "model": "M1"}
-    device["values"] = {"temperature": {"unit": "\u00b0C", "class": "temperature", "name": "Inside"}}
+    device["values"] = {
+        "temperature": {
+            "unit": "\u00b0C",
+            "class": "temperature",
+            "state_class": "measurement",
+            "name": "Inside",
+        }
+    }
     assert said(device) == {
         "homeassistant/sensor/unit-07/temperature/config": {
             "name": "Inside",
@@ -31,6 +39,8 @@ def test_a_value_is_an_entity_of_its_device() -> None:
             "value_template": "{{ value_json.temperature }}",
             "unit_of_measurement": "\u00b0C",
             "device_class": "temperature",
+            "state_class": "measurement",
+            "origin": {"name": "edgebroker", "sw_version": edgebroker.__version__},
             "device": {"identifiers": ["unit-07"], "name": "Unit 07", "manufacturer": "Acme", "model": "M1"},
         }
     }
@@ -86,6 +96,7 @@ def test_a_gateway_shows_its_own_figures() -> None:
         ({"device": [DEVICE | {"values": {"a": 3}}]}, "[[device]] 1, values.a is no table"),
         ({"device": [DEVICE | {"values": {"a": {"units": "C"}}}]}, "no key 'units'; did you mean unit?"),
         ({"device": [DEVICE | {"values": {"a": {"kind": "light"}}}]}, "write sensor or binary_sensor"),
+        ({"device": [DEVICE | {"values": {"a": {"state_class": "sum"}}}]}, "write measurement, "),
         ({"device": [DEVICE, DEVICE]}, "is announced twice"),
         ({"gateway": {"name": "x"}}, "[gateway]: id is missing"),
         ({"gateway": []}, "gateway is no table"),

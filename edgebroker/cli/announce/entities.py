@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
+import edgebroker
 from edgebroker.cli import Refused
 from edgebroker.errors import TopicInvalid
 from edgebroker.topics import parse_topic_name
@@ -22,8 +23,15 @@ PATH: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*|\[[0-9]+\])*", re.ASCII
 VALUES_MAX: Final = 1_000  # of one file; a gateway keeps every announcement
 
 DEVICE_KEYS: Final = {"id": str, "name": str, "topic": str, "status": str, "values": dict, "maker": str, "model": str}
-VALUE_KEYS: Final = {"name": str, "kind": str, "unit": str, "class": str, "path": str, "on": str, "off": str}
+VALUE_KEYS: Final = {
+    "name": str, "kind": str, "unit": str, "class": str, "state_class": str, "path": str, "on": str, "off": str
+}  # fmt: skip
+STATE_CLASSES: Final = ("measurement", "measurement_angle", "total", "total_increasing")
+"""What Home Assistant keeps long-term statistics of."""
+ORIGIN: Final = {"name": "edgebroker", "sw_version": edgebroker.__version__}
+"""Who announces; it stands in Home Assistant's log."""
 GATEWAY_KEYS: Final = {"id": str, "name": str, "sys": str}
+WORDS: Final = (("unit", "unit_of_measurement"), ("class", "device_class"), ("state_class", "state_class"))
 FILE_KEYS: Final = {"device": list, "gateway": dict}
 
 GATEWAY_VALUES: Final[Mapping[str, tuple[str, dict[str, str]]]] = {
@@ -66,6 +74,9 @@ def of_device(device: Mapping[str, Any], where: str) -> Iterator[tuple[str, str,
         kind = value.get("kind", "sensor")
         if kind not in KINDS:
             raise Refused(f"{place}: kind is {kind!r}; write {' or '.join(KINDS)}")
+        statistics = value.get("state_class", STATE_CLASSES[0])
+        if statistics not in STATE_CLASSES or (kind != "sensor" and "state_class" in value):
+            raise Refused(f"{place}: state_class is {statistics!r}; write {', '.join(STATE_CLASSES)}, of a sensor")
         identifier = re.sub(r"[^A-Za-z0-9_-]", "_", key)
         said: dict[str, Any] = {
             "name": value.get("name", key.replace("_", " ").capitalize()),
@@ -74,11 +85,7 @@ def of_device(device: Mapping[str, Any], where: str) -> Iterator[tuple[str, str,
             "value_template": template(value.get("path", key), kind),
             "device": about,
         }
-        said |= {
-            theirs: value[ours]
-            for ours, theirs in (("unit", "unit_of_measurement"), ("class", "device_class"))
-            if ours in value
-        }
+        said |= {theirs: value[ours] for ours, theirs in WORDS if ours in value}
         if kind == "binary_sensor":
             # In lower case, as what the template makes of a value.
             said |= {"payload_on": value.get("on", "true").lower(), "payload_off": value.get("off", "false").lower()}
@@ -125,7 +132,7 @@ def put(found: dict[str, bytes], topic: str, said: Mapping[str, Any], where: str
         raise Refused(f"{where}: {topic} is announced twice: give every device and value a name of its own")
     if len(found) >= VALUES_MAX:
         raise Refused(f"more than {VALUES_MAX:,} values in one file: write several")
-    found[topic] = json.dumps(said, ensure_ascii=False).encode()
+    found[topic] = json.dumps({**said, "origin": ORIGIN}, ensure_ascii=False).encode()
 
 
 def check(given: object, known: Mapping[str, type], where: str, needed: tuple[str, ...] = ()) -> None:
