@@ -165,12 +165,18 @@ def listed(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
                 yield f"{row['name']}: {rule['rule']}: refused by {rule['refused']}"
 
 
+def _remote(row: dict[str, Any]) -> str:
+    """Where it is, or may be."""
+    listed = ", ".join(row["addresses"])
+    return f"{row['address']} of {listed}" if row["address"] and len(row["addresses"]) > 1 else listed
+
+
 def _cells(row: dict[str, Any]) -> Sequence[str]:
     dropped = row["dropped_full"] + sum(row["out"]["dropped"].values()) + sum(row["in"]["dropped"].values())
     return (
         row["name"],
         row["state"],
-        ", ".join(row["addresses"]),
+        row["address"] or ", ".join(row["addresses"]),
         count(row["out"]["messages"]),
         count(row["in"]["messages"]),
         count(row["waiting"]),
@@ -183,7 +189,7 @@ def described(row: dict[str, Any]) -> Iterator[str]:
     """For people: everything about one bridge."""
     reason = f": {row['reason']}" if row["reason"] and row["state"] != "open" else ""
     yield f"{row['name']} is {row['state']} since {row['since_s']:.0f} s{reason}"
-    yield f"  remote     {', '.join(row['addresses'])}, MQTT {row['version']}, as {row['client_id']}"
+    yield f"  remote     {_remote(row)}, MQTT {row['version']}, as {row['client_id']}"
     spool = row["spool"]
     oldest = "" if spool["oldest_s"] is None else f", the oldest for {spool['oldest_s']:.0f} s"
     gone = ", ".join(f"{count(number)} {cause}" for cause, number in spool["dropped"].items()) or "none"

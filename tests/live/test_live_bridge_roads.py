@@ -127,7 +127,8 @@ def test_a_broker_that_does_not_greet_us_is_not_the_only_one(start_gateway: Call
         text = Path(file).read_text().replace('addresses = ["', f'addresses = ["127.0.0.1:{wire.port}", "')
         Path(file).write_text(text)
         gateway = start_gateway("--config", file, "--http", "0")
-        assert await_state(gateway, "open")["connects"] == 1
+        row = await_state(gateway, "open")
+        assert (row["connects"], row["address"]) == (1, f"127.0.0.1:{there.port}")
         gateway.stop()
     finally:
         wire.close()

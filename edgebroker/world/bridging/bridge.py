@@ -126,6 +126,11 @@ class Bridge:
         return waiting
 
     @property
+    def address(self) -> str:
+        """The one of its addresses that answered last, or is to be dialled first."""
+        return str(self.road.addresses[self._at])
+
+    @property
     def is_paused(self) -> bool:
         """Whether it dials nobody until it is resumed."""
         return self.splice.state is State.PAUSED

@@ -28,6 +28,7 @@ def row(bridge: Bridge, bridging: Bridging) -> dict[str, Any]:
         "since_s": round((clock() - splice.since) / SECOND, 3),
         "reason": splice.reason,
         "addresses": list(settings.addresses),
+        "address": bridge.address if is_open else None,
         "version": granted.dialect.version if is_open else settings.version,
         "client_id": bridge.terms.client_id,
         "added": bridging.is_added(settings.name),
