@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 from binascii import b2a_base64
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from struct import Struct
 from typing import Any, Final
@@ -24,6 +25,8 @@ from edgebroker.overlay.link.cbor import ARRAY, BYTES, NEGATIVE, TEXT, UNSIGNED,
 
 INTEGER_MAX: Final = 10**INTEGER_DIGITS_MAX
 """Whole numbers are smaller: to write larger ones in digits takes quadratic time."""
+VALUES_MAX: Final = 8_192
+"""Of CBOR that is read or written, about 1 us each: so one payload holds up the others for 10 ms and no longer."""
 _TRANSPARENT: Final = (0, 1, 32, 55799)
 """Tags that only say more about their content: a date as text, seconds since 1970, a URI, and "this is CBOR"."""
 _FALSE, _TRUE, _NULL = b"\xf4", b"\xf5", b"\xf6"
@@ -71,6 +74,8 @@ def cbor_of(tree: Any) -> bytes:
 
 def _write(item: Any, pieces: list[bytes]) -> None:
     kind = type(item)
+    if len(pieces) > VALUES_MAX:
+        raise ValueError(f"more than {VALUES_MAX:,} values")
     if kind is str:
         pieces.append(cbor_text(item))
     elif kind is int:
@@ -119,7 +124,32 @@ def _float(number: float) -> bytes:
     raise AssertionError(f"a double keeps {number}")
 
 
-class CborAsJson(CborReader):
+class _Bounded(CborReader):
+    """Reads so many members of arrays and maps, and chunks of strings, and no more."""
+
+    def __init__(self, payload: bytes) -> None:
+        super().__init__(payload)
+        self._left = VALUES_MAX
+
+    def count(self, size: int | None) -> Iterable[object]:
+        """As many turns as there are, if there are not too many."""
+        if size is None:
+            return self._turns()
+        self._take_away(size)
+        return range(size)
+
+    def _turns(self) -> Iterator[object]:
+        for turn in super().count(None):
+            self._take_away(1)
+            yield turn
+
+    def _take_away(self, values: int) -> None:
+        self._left -= values
+        if self._left < 0:
+            raise CborBroken(f"more than {VALUES_MAX:,} values")
+
+
+class CborAsJson(_Bounded):
     """Reads CBOR as the tree that JSON has of it; byte strings are left to `json_of`."""
 
     def key(self, depth: int) -> Any:
@@ -158,7 +188,7 @@ class CborAsJson(CborReader):
         return item
 
 
-class _Cutter(CborReader):
+class _Cutter(_Bounded):
     """Reads any keys, as they count for whether two are the same."""
 
     def key(self, depth: int) -> Any:

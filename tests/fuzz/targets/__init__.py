@@ -6,6 +6,7 @@ from tests.fuzz.frame.target import Target
 
 from . import (
     accounts,
+    bridges,
     broker,
     configuration,
     control,
@@ -26,6 +27,7 @@ TARGETS: dict[str, Target] = {
         broker,
         doors,
         payloads,
+        bridges,
         filters,
         configuration,
         control,
@@ -41,7 +43,7 @@ TARGETS: dict[str, Target] = {
 KINDS: dict[str, tuple[str, ...]] = {
     "MQTT packets": ("packets", "frontend"),
     "WebSocket frames": ("websocket", "websocket-frames"),
-    "CBOR": ("cbor", "cbor-plainly"),
+    "CBOR": ("cbor", "cbor-plainly", "bridge-payloads", "bridge-envelopes"),
     "filter language": ("filter", "subscription"),
     "settings": ("settings", "mosquitto-conf", "bridge-control"),
     "journal": ("journal", "records"),
