@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cache, reduce
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -38,10 +38,21 @@ STRINGS = ("", "a", "ab", "abc", "b", "ba", "é")
 VALUES: tuple[Value, ...] = (*NUMBERS, *STRINGS, True, False, None, COMPOSITE, float("inf"), 10**30)
 
 
+# What to draw from is made once: making it anew at every draw takes longer than all the rest.
+
+
+@cache
+def positions_among(bounds: tuple[Bound, ...]) -> st.SearchStrategy[list[tuple[Bound, bool]]]:
+    return st.lists(st.tuples(st.sampled_from(bounds), st.booleans()), min_size=0, max_size=5, unique=True)
+
+
+BOOLEANS = [st.lists(st.booleans(), min_size=size, max_size=size) for size in range(7)]
+
+
 @st.composite
 def intervals_of(draw: st.DrawFn, bounds: tuple[Bound, ...]) -> tuple[Interval, ...]:
     """Sorted, disjoint, not empty: what lies between neighbouring ones of a few chosen positions."""
-    positions = draw(st.lists(st.tuples(st.sampled_from(bounds), st.booleans()), min_size=0, max_size=5, unique=True))
+    positions = draw(positions_among(bounds))
     positions.sort()
     ends = [None, *positions, None]
     pieces = [
@@ -51,7 +62,7 @@ def intervals_of(draw: st.DrawFn, bounds: tuple[Bound, ...]) -> tuple[Interval, 
         for low, high in pairwise(ends)
         if low is None or high is None or low != high
     ]
-    chosen = draw(st.lists(st.booleans(), min_size=len(pieces), max_size=len(pieces)))
+    chosen = draw(BOOLEANS[len(pieces)])
     kept = tuple(piece for piece, keep in zip(pieces, chosen, strict=True) if keep)
     return kept or (pieces[0],)
 
@@ -68,6 +79,7 @@ def points(bounds: tuple[Bound, ...]) -> st.SearchStrategy[tuple[Interval, ...]]
     return some.map(lambda values: tuple(Interval(value, True, value, True) for value in values))
 
 
+@cache
 def elementary_tests(name: str) -> st.SearchStrategy[ElementaryTest]:
     def build(kind: Kind, bounds: tuple[Bound, ...]) -> st.SearchStrategy[ElementaryTest]:
         intervals = st.one_of(points(bounds), intervals_of(bounds))
@@ -82,17 +94,24 @@ def elementary_tests(name: str) -> st.SearchStrategy[ElementaryTest]:
     )
 
 
+@cache
+def predicates_on(*names: str) -> st.SearchStrategy[Predicate]:
+    return st.tuples(*map(elementary_tests, names))
+
+
 PREDICATES: st.SearchStrategy[Predicate] = st.sets(st.sampled_from(NAMES), max_size=3).flatmap(
-    lambda names: st.tuples(*map(elementary_tests, sorted(names)))
+    lambda names: predicates_on(*sorted(names))
 )
+FILTER_LEVELS = st.lists(st.sampled_from([*LEVELS, "+"]), min_size=1, max_size=3)
+COIN, BIT = st.booleans(), st.integers(0, 1)
 
 
 @st.composite
 def topic_filters(draw: st.DrawFn) -> TopicFilter:
-    levels = draw(st.lists(st.sampled_from([*LEVELS, "+"]), min_size=1, max_size=3))
-    if draw(st.booleans()):
+    levels = list(draw(FILTER_LEVELS))
+    if draw(COIN):
         levels.append("#")
-        levels = levels[draw(st.integers(0, 1)) :]
+        levels = levels[draw(BIT) :]
     return TopicFilter.parse("/".join(levels) or "#")
 
 
@@ -122,6 +141,7 @@ SUBSCRIPTIONS = st.builds(
 )
 REMOVED = st.just(None)
 CHANGES = st.lists(st.one_of(SUBSCRIPTIONS, SUBSCRIPTIONS, SUBSCRIPTIONS, REMOVED), max_size=20)
+PLACES = [st.sampled_from(range(count)) for count in range(1, 21)]
 BUCKETS = st.sampled_from([2, 4, 1_024])
 
 
@@ -141,7 +161,7 @@ def grown_trees(draw: st.DrawFn, kernel: ModuleType = kernel) -> Grown:
             grown.tree.insert(number, change.topic_filter, change.predicates, change.link)
             grown.subscriptions[number] = change
         elif grown.subscriptions:
-            gone = draw(st.sampled_from(sorted(grown.subscriptions)))
+            gone = sorted(grown.subscriptions)[draw(PLACES[len(grown.subscriptions) - 1])]
             grown.tree.remove(gone)
             del grown.subscriptions[gone]
     return grown
