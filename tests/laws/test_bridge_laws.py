@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from edgebridge.frontend.bounds import Bounds
+from edgebridge.session.retained import Retained
 from edgebridge.upstream.rule import parse_rule
 from edgebridge.upstream.schedule import parse_span
 from edgebridge.upstream.terms import Terms
 from edgebridge.upstream.toll import NOTHING, Dues
 from edgebridge.wire.dialect import V5, V311, Dialect
 from edgebroker.instants import SECOND
+from edgebroker.publication import Publication
 
 from .bridging.world import World
 
@@ -122,6 +124,28 @@ def test_many_faults_while_live_messages_overtake_the_backlog(seed: int) -> None
         fail = lambda world, step, plan=plan: strike(world, step, plan)  # noqa: E731
         world = play(chance.choice([V5, V311]), fail, SPOOL, LATE, inflight_max=1)
         assert not complaints(world, LATE), f"seed {number}: {plan}: {complaints(world, LATE)}"
+
+
+def test_what_gets_too_old_between_faults_is_dropped_for_good(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each message arrives or was dropped, none both, whatever became of the record that it was dropped."""
+    dropped: set[bytes] = set()
+
+    def asked_when_too_old(retained: Retained, publication: Publication) -> bool:
+        dropped.add(publication.payload)
+        return False
+
+    monkeypatch.setattr(Retained, "holds", asked_when_too_old)
+    for number in range(seed, seed + KILLS // 4):
+        chance = Random(number)
+        dropped.clear()
+        plan = {chance.randrange(1, 60): chance.choice(list(FAULTS)) for _ in range(chance.randint(2, 6))}
+        fail = lambda world, step, plan=plan: strike(world, step, plan)  # noqa: E731
+        world = play(chance.choice([V5, V311]), fail, Bounds(age_us=7 * SECOND), inflight_max=1)
+        read = world.read(world.there)
+        for topic, payload, _ in OUT:
+            count = read.get((topic, payload), 0)
+            assert (count > 0) != (payload in dropped), f"seed {number}: {plan}: {payload!r} {count} {dropped}"
+            assert count < 2 or payload in TWICE, f"seed {number}: {plan}: {payload!r} {count}"
 
 
 def strike(world: World, step: int, plan: dict[int, str]) -> None:

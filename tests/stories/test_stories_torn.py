@@ -97,7 +97,7 @@ def test_a_will_at_qos_2_comes_once_wherever_the_power_fails(seed: int, number: 
 
 
 @pytest.mark.parametrize("number", range(CRASHES))
-@pytest.mark.parametrize("policy", [QueueFull.KEEP_LAST, QueueFull.DROP_OLDEST])
+@pytest.mark.parametrize("policy", [QueueFull.KEEP_LAST, QueueFull.DROP_OLDEST, QueueFull.DOWN_SAMPLE])
 def test_nothing_leaves_a_queue_before_what_takes_its_place_is_there(seed: int, number: int, policy: QueueFull) -> None:
     play = stored(seed + number, Terms(queue_full=policy, queue_messages_max=1))
     play.play(f"""

@@ -9,7 +9,7 @@ from edgebridge.upstream.costs import Cell
 from edgebridge.upstream.purse import WARNED, Moment, Purse
 from edgebridge.upstream.schedule import Schedule, Span, hour
 from edgebroker.dataclasses import dataclass
-from edgebroker.instants import Instant
+from edgebroker.instants import SECOND, Instant
 from edgebroker.tokenbucket import Meter
 
 
@@ -50,6 +50,7 @@ class Toll:
         self._schedule = Schedule(dues.schedule)
         self._moment: Moment | None = None
         self._meter = Meter(dues.rate_messages_s, dues.rate_bytes_s, 0)
+        self._rest_at: Instant = 0  # until then what else is written has had its half of the rate
         self._paid_bytes = 0  # of messages that were let through, and are not written yet
 
     # -- the clock on the wall ------------------------------------------------------------------------------------
@@ -101,11 +102,16 @@ class Toll:
         self.owed_until = now + self._meter.charge(1, octets, now)
 
     def wrote(self, octets: int, now: Instant) -> None:
-        """So many bytes are written, with the messages that were paid for; the rest is due now."""
+        """So many bytes are written, with the messages that were paid for.
+
+        The rest, answers and the like, is due now, but takes half of the rate at most: who is sent much still says what
+        he has to say.
+        """
         self._count(self.written, octets)
         rest, self._paid_bytes = max(0, octets - self._paid_bytes), 0
-        if rest:
+        if rest and self.rate_bytes_s and now >= self._rest_at:
             self.owed_until = now + self._meter.charge(0, rest, now)
+            self._rest_at = now + 2 * rest * SECOND // self.rate_bytes_s
 
     def heard(self, octets: int) -> None:
         """So many bytes came."""
