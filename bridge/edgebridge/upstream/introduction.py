@@ -14,7 +14,10 @@ from edgebridge.wire.packets import ConnAck, Disconnect
 from edgebridge.wire.reasons import FAILURE, ReasonCode
 
 PRIVATE_TRIES: Final = 2
-"""Connections that say that this is a bridge; then one says that it is any client."""
+"""Connections in vain that say that this is a bridge; then one says that it is any client."""
+PRIVATE_TRIES_KNOWN: Final = 12
+"""The same where the last greeting was an answer to a bridge. What stands before a broker that is down takes
+connections and ends them; but there may be another broker meanwhile, which cannot bear what bridges say."""
 
 
 class Again(Enum):
@@ -26,7 +29,9 @@ class Again(Enum):
 class Introduction:
     """From one connection to the next: what was said in vain is said in another way."""
 
-    def __init__(self, terms: Terms, memory: Memory, ends: Ends) -> None:
+    def __init__(self, terms: Terms, memory: Memory, ends: Ends, knows_bridges: bool = False) -> None:
+        self.knows_bridges = knows_bridges
+        """Whether the remote greeted us last when we had said that this is a bridge, in version 3.1.1."""
         self._terms = terms
         self._ends = ends
         self._may_be_private = terms.try_private and terms.dialect is V311
@@ -46,8 +51,9 @@ class Introduction:
         if not self._may_be_private:
             return True
         # Twice may mean that it cannot bear what bridges say first; once, anything.
-        self._in_vain = (self._in_vain + 1) % (PRIVATE_TRIES + 1)
-        self._is_plain = self._in_vain == PRIVATE_TRIES
+        tries = PRIVATE_TRIES_KNOWN if self.knows_bridges else PRIVATE_TRIES
+        self._in_vain = (self._in_vain + 1) % (tries + 1)
+        self._is_plain = self._in_vain == tries
         return self._in_vain == 0
 
     def answered(self, connack: ConnAck) -> Granted | Again | str:
@@ -67,6 +73,8 @@ class Introduction:
                 self._ends.tell_remote(Disconnect())
                 return Again.AT_ONCE
         self._in_vain = 0
+        self.knows_bridges = self._dialect is V311_BRIDGE
+        self._is_plain = not self._may_be_private  # that it greets any client does not say that it knows no bridges
         return granted
 
     @property

@@ -39,10 +39,14 @@ class LoopGuard:
         self._rules = rules
         self._granted: Granted | None = None
         self._echoes: OrderedDict[int, tuple[Instant, int]] = OrderedDict()
+        self._recognised: dict[int, int] = {}
+        """Echoes by the packet identifier that the remote used last for them; at most as many as its window is wide."""
 
     def begin(self, granted: Granted) -> None:
         """A remote is there."""
         self._granted = granted
+        if not granted.session_present:
+            self._recognised.clear()
 
     def leaves(self, publish: Publish, carried: Properties, now: Instant) -> bool:
         """Whether a message of ours, *publish* as the remote will get it, may go there. It gets its origin then.
@@ -65,7 +69,7 @@ class LoopGuard:
         origin = Origin.of(publish.properties)
         if origin.hops >= HOPS_MAX or (origin.gateway and origin.gateway == self._here):
             return False
-        if self._echoes and not publish.dup and self._is_echo(_digest(publish), now):
+        if self.awaits_echoes and self._comes_back(publish, now):
             return False
         self._tell(publish, origin, self._there)
         return True
@@ -85,7 +89,7 @@ class LoopGuard:
     @property
     def awaits_echoes(self) -> bool:
         """Whether messages that enter must be looked at one by one."""
-        return bool(self._echoes)
+        return bool(self._echoes or self._recognised)
 
     @property
     def _there(self) -> str:
@@ -110,6 +114,18 @@ class LoopGuard:
         self._echoes[digest] = now, times + 1
         while self._echoes and (len(self._echoes) > ECHOES_MAX or next(iter(self._echoes.values()))[0] < now - ECHO):
             self._echoes.popitem(last=False)
+
+    def _comes_back(self, publish: Publish, now: Instant) -> bool:
+        """Whether *publish* is an echo. One that is repeated, because our answer was lost, was awaited once only."""
+        digest, packet_id = _digest(publish), publish.packet_id
+        if publish.dup and self._recognised.get(packet_id) == digest:
+            return True
+        self._recognised.pop(packet_id, None)
+        if not self._is_echo(digest, now):
+            return False
+        if publish.qos:
+            self._recognised[packet_id] = digest
+        return True
 
     def _is_echo(self, digest: int, now: Instant) -> bool:
         """Whether one is awaited; then one less is."""

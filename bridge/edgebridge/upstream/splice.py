@@ -63,9 +63,17 @@ class Splice:
     """A state machine: see the package. `state`, `reason`, `out`, `into` and `refusals` may be looked at."""
 
     def __init__(
-        self, terms: Terms, memory: Memory, chance: Callable[[], float], asked: Set[str] = frozenset()
+        self,
+        terms: Terms,
+        memory: Memory,
+        chance: Callable[[], float],
+        asked: Set[str] = frozenset(),
+        knows_bridges: bool = False,
     ) -> None:
-        """*chance* gives numbers from 0 to below 1, for the back-off. *asked*: what the remote was asked for before."""
+        """*chance* gives numbers from 0 to below 1, for the back-off. *asked*: what the remote was asked for before.
+
+        *knows_bridges*: it greeted a bridge before, in version 3.1.1.
+        """
         self.terms = terms
         self.state = State.PAUSED
         self.reason = ""
@@ -88,7 +96,7 @@ class Splice:
         self._due: Instant | None = None
         self._remote = RemoteEnd(terms, self._ends, self._outward, self._inward)
         self._awaits_end = False  # what the remote says has to wait for it
-        self._introduction = Introduction(terms, memory, self._ends)
+        self._introduction = Introduction(terms, memory, self._ends, knows_bridges)
         self._suspect = Suspect(memory)
         self._requests = Requests(self._ends, self._rules, memory, self.refusals, asked)
         self._local = LocalEnd(terms, memory, self._ends, self._rules, self._outward, self._inward, self.refusals)
@@ -109,6 +117,11 @@ class Splice:
     def sent_again(self) -> int:
         """QoS 2 messages that were sent again because the remote lost its session: it may have them twice."""
         return self._local.sent_again
+
+    @property
+    def knows_bridges(self) -> bool:
+        """Whether the remote greeted us last when we had said that this is a bridge, in version 3.1.1."""
+        return self._introduction.knows_bridges
 
     @property
     def asked(self) -> frozenset[str]:

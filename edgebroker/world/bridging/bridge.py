@@ -45,7 +45,7 @@ class Bridge:
         self.settings = settings
         self.terms = terms
         self.memory = BridgeSession(reactor.frontend, terms.local_client_id)
-        self.splice = Splice(terms, self.memory, chance, kept.asked(terms.name))
+        self.splice = Splice(terms, self.memory, chance, kept.asked(terms.name), kept.knows_bridges(terms.name))
         self.splice.toll.purse.go_on(till.spent(terms.name))
         self._till = till
         self._spending = ""
@@ -234,6 +234,8 @@ class Bridge:
                 break
             for order in orders:
                 self._do(order)
+        if self.splice.state is State.OPEN and self._told is not State.OPEN:
+            self._kept.know(self.terms.name, self.splice.knows_bridges)
         if self.splice.asked is not self._asked:
             self._asked = self.splice.asked
             self._kept.ask(self.terms.name, self._asked)

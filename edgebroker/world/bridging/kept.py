@@ -22,6 +22,7 @@ class Kept:
         self._notices = notices
         self._paused: set[str] = set()
         self._asked: dict[str, frozenset[str]] = {}
+        self._knowing: set[str] = set()
         if self._file is not None and self._file.exists():
             self._load(self._file)
 
@@ -45,16 +46,27 @@ class Kept:
             self._asked[name] = texts
             self._save()
 
+    def knows_bridges(self, name: str) -> bool:
+        """Whether the remote greeted us last when we had said that this is a bridge, in version 3.1.1."""
+        return name in self._knowing
+
+    def know(self, name: str, knows_bridges: bool) -> None:
+        """That is so, or no longer."""
+        if knows_bridges != self.knows_bridges(name):
+            (self._knowing.add if knows_bridges else self._knowing.discard)(name)
+            self._save()
+
     def forget(self, name: str) -> None:
         """The bridge is no more."""
-        if name in self._paused or name in self._asked:
+        if name in self._paused or name in self._asked or name in self._knowing:
             self._paused.discard(name)
+            self._knowing.discard(name)
             self._asked.pop(name, None)
             self._save()
 
     def keep_only(self, names: Collection[str]) -> None:
         """There are no other bridges: others left the settings while the gateway was off."""
-        for name in sorted(self._paused.union(self._asked).difference(names)):
+        for name in sorted(self._paused.union(self._asked, self._knowing).difference(names)):
             if self.asked(name):
                 text = f"its remote was not told, and may go on collecting {', '.join(sorted(self.asked(name)))} for it"
                 self._notices.tell(Level.WARNING, "bridge-left-behind", text, bridge=name)
@@ -65,6 +77,8 @@ class Kept:
             for name, known in json.loads(read_private(file)).items():
                 if known.get("paused") is True:
                     self._paused.add(name)
+                if known.get("private") is True:
+                    self._knowing.add(name)
                 self._asked[name] = frozenset(map(str, known.get("asked", ())))
         except (FileRefused, ValueError, AttributeError, TypeError) as error:
             self._complain(file, f"cannot be read, and is begun anew: {error}")
@@ -73,8 +87,12 @@ class Kept:
         if self._file is None:
             return
         known: dict[str, Any] = {
-            name: {"paused": name in self._paused, "asked": sorted(self.asked(name))}
-            for name in sorted(self._paused | self._asked.keys())
+            name: {
+                "paused": name in self._paused,
+                "asked": sorted(self.asked(name)),
+                **({"private": True} if name in self._knowing else {}),
+            }
+            for name in sorted(self._paused | self._asked.keys() | self._knowing)
         }
         try:
             if known:

@@ -1,0 +1,68 @@
+"""What a bridge says of itself to a remote of version 3.1.1, and the echoes it recognises where that says nothing."""
+
+from __future__ import annotations
+
+from edgebridge.frontend.bridgesession import BridgeSession
+from edgebridge.upstream.ends import Ends
+from edgebridge.upstream.introduction import PRIVATE_TRIES, PRIVATE_TRIES_KNOWN, Introduction
+from edgebridge.upstream.loopguard import LoopGuard
+from edgebridge.upstream.rule import parse_rule
+from edgebridge.upstream.rules import Rules
+from edgebridge.upstream.terms import Granted, Terms
+from edgebridge.wire.dialect import V311
+from edgebridge.wire.packets import ConnAck, Publish
+
+from ..laws.bridging.world import World
+
+TERMS = Terms("x", "up", [parse_rule("both/# both 1")], V311)
+
+
+def memory() -> BridgeSession:
+    """Of a bridge that never met its remote."""
+    return BridgeSession(World(TERMS).here.frontend, TERMS.local_client_id)
+
+
+def introduced(ends: Ends, introduction: Introduction) -> bool:
+    """Whether the next connection says that this is a bridge."""
+    ends.remote.clear()
+    introduction.begin()
+    return bool(ends.remote[0][8] & 0x80)
+
+
+def in_vain(ends: Ends, introduction: Introduction) -> int:
+    """How many connections say that this is a bridge, if nobody answers, before one does not."""
+    count = 0
+    while introduced(ends, introduction):
+        introduction.unanswered()
+        count += 1
+        assert count < 100
+    return count
+
+
+def test_a_remote_that_knows_bridges_is_not_taken_for_another_because_it_is_away() -> None:
+    ends = Ends()
+    introduction = Introduction(TERMS, memory(), ends)
+    assert in_vain(ends, introduction) == PRIVATE_TRIES
+    introduction.answered(ConnAck())
+    assert not introduction.knows_bridges
+    assert introduced(ends, introduction), "it may have been away, and know bridges"
+    introduction.answered(ConnAck())
+    assert introduction.knows_bridges
+    assert in_vain(ends, introduction) == PRIVATE_TRIES_KNOWN, "but another may be there now"
+    assert in_vain(ends, Introduction(TERMS, memory(), ends, True)) == PRIVATE_TRIES_KNOWN
+
+
+def test_an_echo_that_is_repeated_is_an_echo() -> None:
+    rules = Rules(TERMS.rules)
+    rules.listen(False)
+    guard = LoopGuard(TERMS, rules)
+    guard.begin(Granted(V311, session_present=True))
+    assert guard.leaves(Publish("both/a", b"1", 1, packet_id=7), {}, 0)
+    echo = Publish("both/a", b"1", 1, packet_id=3)
+    assert not guard.enters(echo, 0)
+    guard.begin(Granted(V311, session_present=True))
+    again = Publish("both/a", b"1", 1, dup=True, packet_id=3)
+    assert not guard.enters(again, 0), "our answer was lost"
+    assert guard.enters(Publish("both/a", b"1", 1, packet_id=3), 0), "somebody there says the same"
+    assert guard.leaves(Publish("both/a", b"2", 1, packet_id=8), {}, 0)
+    assert not guard.enters(Publish("both/a", b"2", 1, dup=True, packet_id=4), 0), "the first was lost on its way"
