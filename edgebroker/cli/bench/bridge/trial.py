@@ -24,6 +24,8 @@ from .sides import Ports, Process, Side
 MIB: Final = 1 << 20
 DIAL_S: Final = 30.0
 """How long a bridge may take to find its remote again."""
+PACE_S: Final = 0.002
+"""Between the writes of a load that only waits: the generator leaves its core to others meanwhile."""
 
 
 class Brokers:
@@ -103,19 +105,46 @@ def latency(brokers: Brokers, job: Job) -> Sample:
 
 def backlog(brokers: Brokers, job: Job) -> Sample:
     """The receiving broker goes; so many messages are taken meanwhile; it comes back: how quickly do they follow?"""
+    load, empty = gone(brokers, job)
+    while load.sent < job.messages_max:
+        load.publish(min(job.window - (load.sent - load.acknowledged), job.messages_max - load.sent))
+        load.poll()
+    grown = acknowledged(load, brokers) - empty
+    return Sample({**back(load, brokers), "grown_mib": grown / MIB})
+
+
+def absent(brokers: Brokers, job: Job) -> Sample:
+    """The receiving broker goes, and messages go on at a steady rate: by how much does the sending one grow?"""
+    load, empty = gone(brokers, job)
+    began, first = time.perf_counter(), load.sent
+    while (elapsed := time.perf_counter() - began) < job.seconds:
+        load.publish(int(elapsed * job.rate) - (load.sent - first))
+        load.poll()
+        time.sleep(PACE_S)
+    taken, grown = load.sent - first, acknowledged(load, brokers) - empty
+    return Sample({**back(load, brokers), "grown_mib": grown / MIB, "messages": taken})
+
+
+def gone(brokers: Brokers, job: Job) -> tuple[Conveyed, int]:
+    """A load whose receiving broker has just gone, and the bytes that the sending one has then."""
     load = Conveyed(brokers.ports.here, brokers.ports.there, job.qos, is_durable=True)
     load.publish(1)
     load.settle()
     load.hang_up_reader()
     brokers.stop_there()
-    empty = memory_bytes(brokers.carrier)["rss"]
-    while load.sent < job.messages_max:
-        load.publish(min(job.window - (load.sent - load.acknowledged), job.messages_max - load.sent))
-        load.poll()
+    return load, memory_bytes(brokers.carrier)["rss"]
+
+
+def acknowledged(load: Conveyed, brokers: Brokers) -> int:
+    """The bytes of the sending broker when it has acknowledged everything."""
     until = time.monotonic() + DIAL_S
     while load.acknowledged < load.sent and time.monotonic() < until:
         load.poll()
-    full = memory_bytes(brokers.carrier)["rss"]
+    return memory_bytes(brokers.carrier)["rss"]
+
+
+def back(load: Conveyed, brokers: Brokers) -> dict[str, float]:
+    """The receiving broker comes back: what follows, and how quickly. Raises LoadFailed if nothing does."""
     brokers.start_there()
     load.connect_reader()
     before = load.delivered
@@ -128,32 +157,12 @@ def backlog(brokers: Brokers, job: Job) -> Sample:
     load.settle()
     seconds = max(load.last_came - began, 1e-6)
     load.close()
-    return Sample(
-        {
-            "messages_per_s": (load.delivered - first) / seconds,
-            "lost": load.sent - load.delivered,
-            "doubled": load.doubled,
-            "overtaken": load.overtaken,
-            "grown_mib": (full - empty) / MIB,
-        }
-    )
-
-
-def absent(brokers: Brokers, job: Job) -> Sample:
-    """The receiving broker goes, and messages go on at a steady rate: by how much does the sending one grow?"""
-    load = Conveyed(brokers.ports.here, brokers.ports.there, job.qos)
-    load.publish(1)
-    load.settle()
-    load.hang_up_reader()
-    brokers.stop_there()
-    empty = memory_bytes(brokers.carrier)["rss"]
-    began, first = time.perf_counter(), load.sent
-    while (elapsed := time.perf_counter() - began) < job.seconds:
-        load.publish(min(1, int(elapsed * job.rate) - (load.sent - first)))
-        load.poll()
-    full = memory_bytes(brokers.carrier)["rss"]
-    load.close()
-    return Sample({"grown_mib": (full - empty) / MIB, "messages": load.sent - first})
+    return {
+        "messages_per_s": (load.delivered - first) / seconds,
+        "lost": load.sent - load.delivered,
+        "doubled": load.doubled,
+        "overtaken": load.overtaken,
+    }
 
 
 LOADS: Final[Mapping[str, Callable[[Brokers, Job], Sample]]] = {

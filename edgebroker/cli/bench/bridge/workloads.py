@@ -53,7 +53,13 @@ WORKLOADS = (
         ABSENT,
         "QoS 1, 1,000 msg/s while the receiving broker is away",
         Job("absent", shape="instead", rate=1_000),
-        (Measure("absent_memory", "grown_mib", "MiB", at_most(1)), Measure("absent_taken", "messages", "messages")),
+        (
+            Measure("absent_memory", "grown_mib", "MiB", at_most(1)),
+            Measure("absent_taken", "messages", "messages"),
+            Measure("absent_drained", "messages_per_s", "msg/s"),
+            Measure("absent_lost", "lost", "messages", at_most(0, Against.MESSAGES)),
+            Measure("absent_doubled", "doubled", "messages"),
+        ),
     ),
 )
 
