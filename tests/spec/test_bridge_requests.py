@@ -26,6 +26,9 @@ def greeted(session_present: bool) -> Splice:
     splice.dialled(0)
     splice.take_remote(0)
     splice.heard(encode_packet(ConnAck(session_present), V5), 0)
+    splice.opened(0)
+    assert not splice.take_remote(0), "if we died now we would not know it any more, and throw away what it keeps"
+    splice.told(encode_packet(ConnAck(), V5), 0)
     return splice
 
 
@@ -38,7 +41,6 @@ def test_a_remote_that_kept_our_session_is_asked_no_longer_for_what_no_rule_want
     ids = [packet.packet_id for packet in said if isinstance(packet, Subscribe | Unsubscribe)]
     assert len(set(ids)) == 3
     splice.heard(encode_packet(UnsubAck(gone.packet_id, [0]), V5), 1)
-    splice.opened(1)
     assert splice.asked == {"stays", "new/#"}
 
 
@@ -50,7 +52,6 @@ def test_one_that_forgot_us_has_nothing_to_forget() -> None:
 
 def test_who_leaves_for_good_ends_the_session_there() -> None:
     splice = greeted(True)
-    splice.opened(1)
     splice.take_remote(1)
     assert splice.leave(2)
     assert read(splice.take_remote(2), V5) == [Disconnect(properties={Property.SESSION_EXPIRY_INTERVAL: 0})]

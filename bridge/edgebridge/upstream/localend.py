@@ -42,6 +42,8 @@ class LocalEnd:
         """*refusals*: of subscriptions, by the number of their rule: by whom, and why."""
         self.is_there = False
         """Whether there is one."""
+        self.is_greeted = False
+        """Whether our front end has said CONNACK: what it was told of the session is on disk then."""
         self.sent_again = 0
         """QoS 2 messages that were sent again because the remote lost its session: it may have them twice."""
         self._terms = terms
@@ -69,7 +71,7 @@ class LocalEnd:
         """It is there. *is_open*: the remote is as well."""
         self._framer = Framer(PACKET_BYTES_MAX)
         self._ends.local.clear()
-        self.is_there = True
+        self.is_there, self.is_greeted = True, False
         granted = self._ends.granted
         known = self._memory.is_known()
         subscribed = self._memory.subscribed() if known else ()
@@ -128,6 +130,8 @@ class LocalEnd:
                 self._subscribed(packet, is_open)
             case ConnAck(reason=reason) if reason >= FAILURE:
                 return f"our own gateway refuses us: {in_words(reason, packet.properties)}"
+            case ConnAck():
+                self.is_greeted = True
             case Disconnect():
                 return f"our own gateway said good-bye: {in_words(packet.reason, packet.properties)}"
         return ""

@@ -68,11 +68,10 @@ class Splice:
         memory: Memory,
         chance: Callable[[], float],
         asked: Set[str] = frozenset(),
-        knows_bridges: bool = False,
+        knows: bool = False,
     ) -> None:
         """*chance* gives numbers from 0 to below 1, for the back-off. *asked*: what the remote was asked for before.
-
-        *knows_bridges*: it greeted a bridge before, in version 3.1.1.
+        *knows*: it greeted a bridge before, in version 3.1.1.
         """
         self.terms = terms
         self.state = State.PAUSED
@@ -86,6 +85,7 @@ class Splice:
         self.into = Tally()
         self.refusals: dict[int, str] = {}
         """Rules whose subscription was refused, by number: by whom, and why."""
+        self._memory = memory
         self._ends = Ends()
         self._rules = Rules(terms.rules)
         self._guard = LoopGuard(terms, self._rules)
@@ -95,8 +95,9 @@ class Splice:
         self._backoff = Backoff(terms.retry_max, chance)
         self._due: Instant | None = None
         self._remote = RemoteEnd(terms, self._ends, self._outward, self._inward)
+        self._asks_later = False  # the remote, for what it is to send us
         self._awaits_end = False  # what the remote says has to wait for it
-        self._introduction = Introduction(terms, memory, self._ends, knows_bridges)
+        self.introduction = Introduction(terms, memory, self._ends, knows)
         self._suspect = Suspect(memory)
         self._requests = Requests(self._ends, self._rules, memory, self.refusals, asked)
         self._local = LocalEnd(terms, memory, self._ends, self._rules, self._outward, self._inward, self.refusals)
@@ -117,11 +118,6 @@ class Splice:
     def sent_again(self) -> int:
         """QoS 2 messages that were sent again because the remote lost its session: it may have them twice."""
         return self._local.sent_again
-
-    @property
-    def knows_bridges(self) -> bool:
-        """Whether the remote greeted us last when we had said that this is a bridge, in version 3.1.1."""
-        return self._introduction.knows_bridges
 
     @property
     def asked(self) -> frozenset[str]:
@@ -217,11 +213,11 @@ class Splice:
         self._ends.remote.clear()
         self._enter(State.GREETING, now)
         self._due = now + ANSWER
-        self._introduction.begin()
+        self.introduction.begin()
 
     def lost(self, reason: str, now: Instant) -> None:
         """There is no connection to the remote any more, or none came about."""
-        stays = self.state is not State.GREETING or not self._introduction.unanswered()
+        stays = self.state is not State.GREETING or not self.introduction.unanswered()
         if self.state is State.OPEN:
             reason = self._suspect.blamed(reason)
         if self.state in (State.DIALLING, State.GREETING, State.OPEN):
@@ -269,7 +265,7 @@ class Splice:
                 self._end(State.WAITING, self._suspect.blamed(why), now, stays=packet.reason not in MOVE_ON)
 
     def _greeted(self, connack: ConnAck, now: Instant) -> None:
-        match self._introduction.answered(connack):
+        match self.introduction.answered(connack):
             case Granted() as granted:
                 self._begin(granted, now)
             case Again():
@@ -293,7 +289,10 @@ class Splice:
             self._local.close()
         if self.terms.notification_topic:
             self._ends.tell_remote(greeting.notification(self.terms, b"1"))
-        self._requests.begin()
+        # What the remote keeps for us from now on would be thrown away, if we died and did not know that we had met it.
+        self._asks_later = not self._memory.has_met()
+        if not self._asks_later:
+            self._requests.begin()
         self._awaits_end = True
         self._ends.orders.append(Order.OPEN)
 
@@ -321,6 +320,9 @@ class Splice:
             self.gate.now = now
         if reason := self._local.told(chunk, self.state is State.OPEN, now):
             self._left_alone(reason, now)
+        if self._asks_later and self._local.is_greeted and self.state is State.OPEN:
+            self._asks_later = False
+            self._requests.begin()
         if self._inward.full and self.state is State.OPEN:
             self._give_up(f"no room here: {self._inward.full}", ReasonCode.QUOTA_EXCEEDED, now)
 

@@ -208,6 +208,7 @@ class Bridge:
         """It says something, while the reactor is busy with it: what that brings back waits for the next turn."""
         if inlet is self._inlet:
             self.splice.told(data, clock())
+            self._remember()
             self._write()
             self._loop.call_soon(self._settle)
 
@@ -235,13 +236,17 @@ class Bridge:
             for order in orders:
                 self._do(order)
         if self.splice.state is State.OPEN and self._told is not State.OPEN:
-            self._kept.know(self.terms.name, self.splice.knows_bridges)
-        if self.splice.asked is not self._asked:
-            self._asked = self.splice.asked
-            self._kept.ask(self.terms.name, self._asked)
+            self._kept.know(self.terms.name, self.splice.introduction.knows_bridges)
+        self._remember()
         self._write()
         self._tell()
         self._arm()
+
+    def _remember(self) -> None:
+        """What the remote is about to be asked for."""
+        if self.splice.asked is not self._asked:
+            self._asked = self.splice.asked
+            self._kept.ask(self.terms.name, self._asked)
 
     def _do(self, order: Order) -> None:
         match order:
