@@ -20,6 +20,7 @@ import socket
 import sys
 import tempfile
 import time
+from collections import deque
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -64,13 +65,18 @@ class Device:
     port: int
     topic: str = ""
     qos: int = 0
-    """What it publishes, at which QoS; or at which QoS it subscribes to everything, if `topic` is empty."""
+    """What it publishes, at which QoS; or at which QoS it subscribes to `wants`, if `topic` is empty."""
+    wants: tuple[str, ...] = ("t/#",)
+    retry_s: float = 0.005
+    allowance: float = float("inf")
+    """So many messages it may still begin to publish."""
     acknowledged: list[bytes] = field(default_factory=list)
     heard: list[bytes] = field(default_factory=list)
     sessions_lost: int = 0
     is_publishing: bool = False
     _unfinished: dict[int, Unfinished] = field(default_factory=dict)
-    _received: set[int] = field(default_factory=set)
+    _received: dict[int, bytes] = field(default_factory=dict)
+    _released: deque[bytes] = field(default_factory=lambda: deque(maxlen=2 * WINDOW))
     _ids: itertools.count[int] = field(default_factory=itertools.count)
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
     _writer: asyncio.StreamWriter | None = None
@@ -89,7 +95,7 @@ class Device:
             try:
                 reader, self._writer = await asyncio.open_connection("127.0.0.1", self.port)
             except OSError:
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(self.retry_s)
                 continue
             framer = Framer(1 << 20)
             try:
@@ -113,8 +119,23 @@ class Device:
         assert self._writer is not None
         self._writer.write(encode_packet(packet, self.dialect))
 
+    @property
+    def unfinished(self) -> list[bytes]:
+        """Payloads of messages whose handshake is under way, whoever sends them, or may be for the gateway."""
+        said = [one.publish.payload for one in self._unfinished.values()]
+        return [*said, *self._received.values(), *self._released]
+
+    def allow(self, count: int) -> None:
+        """Publish *count* more messages."""
+        self.is_publishing = True
+        self.allowance += count
+        self._publish()
+
     def _publish(self) -> None:
         while self.is_publishing and self.is_ready and self.topic and len(self._unfinished) < WINDOW:
+            if self.allowance < 1:
+                break
+            self.allowance -= 1
             payload = f"{self.name} {self.qos} {next(self._numbers)}".encode()
             packet_id = next(self._ids) % 65_535 + 1
             publish = Publish(self.topic, payload, self.qos, packet_id=packet_id)
@@ -140,7 +161,7 @@ class Device:
             case PubComp(packet_id):
                 self._unfinished.pop(packet_id, None)
             case PubRel(packet_id):
-                self._received.discard(packet_id)
+                self._released.append(self._received.pop(packet_id, b""))
                 self._send(PubComp(packet_id))
 
     def _on_connack(self, connack: ConnAck) -> None:
@@ -151,10 +172,10 @@ class Device:
         self._is_known = True
         for packet_id, unfinished in self._unfinished.items():
             self._send(PubRel(packet_id) if unfinished.released else replace(unfinished.publish, dup=True))
-        if self.topic or self._has_asked:
+        if self.topic or (self._has_asked and connack.session_present):
             self.is_ready = True
         else:
-            self._send(Subscribe(1, [SubscriptionOption("t/#", self.qos)]))
+            self._send(Subscribe(1, [SubscriptionOption(one, self.qos) for one in self.wants]))
 
     def _on_publish(self, publish: Publish) -> None:
         packet_id = publish.packet_id
@@ -163,16 +184,17 @@ class Device:
         if publish.qos == 1:
             self._send(PubAck(packet_id))
         elif publish.qos == 2:
-            self._received.add(packet_id)
+            self._received[packet_id] = publish.payload
             self._send(PubRec(packet_id))
 
 
 class Victim:
     """`edgebroker run` on one data directory and one port, started and killed."""
 
-    def __init__(self, data: Path, port: int) -> None:
+    def __init__(self, data: Path, port: int, *options: str) -> None:
         self._data = data
         self._port = port
+        self._options = options
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
@@ -180,6 +202,7 @@ class Victim:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *("-m", "edgebroker", "run", "--json", "--port", str(self._port), "--data", str(self._data)),
+                *self._options,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=told,
                 env=ENVIRONMENT,
