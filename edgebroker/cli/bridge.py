@@ -215,10 +215,10 @@ def _bounds(toll: dict[str, Any]) -> Iterator[str]:
         yield f"{toll['rate_bytes_s']:,} bytes a second"
     if toll["rate_messages_s"]:
         yield f"{toll['rate_messages_s']:,} messages a second"
-    if toll["held"]:
-        yield f"for which {count(toll['held'])} messages wait, {octets(toll['held_bytes'])}"
     if toll["bytes_per_day"]:
         yield f"{toll['spent']:,} of {toll['bytes_per_day']:,} bytes are spent today"
     if toll["warning"]:
         yield toll["warning"]
+    if toll["held"]:
+        yield f"{count(toll['held'])} messages wait for that, {octets(toll['held_bytes'])}"
     yield from toll["schedule"]

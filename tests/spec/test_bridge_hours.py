@@ -134,4 +134,8 @@ def test_what_is_noted_is_a_hundredth_off_at_most() -> None:
         if purse.is_to_be_noted:
             purse.noted()
             noted += 1
-    assert noted == 100
+    assert noted == 101, "one of them at their end"
+    purse = Purse(10_000_000)
+    purse.go_on(Spent(TODAY, 9_999_999))
+    purse.charge(1)
+    assert purse.is_to_be_noted, "their end is told at once"

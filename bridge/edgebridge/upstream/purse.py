@@ -80,13 +80,14 @@ class Purse:
 
     @property
     def is_to_be_noted(self) -> bool:
-        """Whether there is news since `noted`: a hundredth of a day's bytes, an hour of a clock behind, another day."""
+        """Whether there is news since `noted`: a hundredth of a day's bytes, their end, an hour behind, another day."""
         if not self._bytes_per_day:
             return False
         day, octets, behind_s = self._noted
         return (
             self.spent - octets >= max(self._bytes_per_day // NOTED_PARTS, NOTED_BYTES_MIN)
             or self._behind_us - behind_s * SECOND >= NOTED_EVERY
+            or octets < self._bytes_per_day <= self.spent
             or day != self._day
         )
 
