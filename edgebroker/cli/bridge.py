@@ -202,7 +202,9 @@ def described(row: dict[str, Any]) -> Iterator[str]:
         lost = [f"{number} {cause}" for cause, number in tally["dropped"].items()]
         lost += [f"{number} refused: {why}" for why, number in tally["refused"].items()]
         rest = ", ".join(lost) or "none"
-        yield f"  {way:9}  {count(tally['messages'])} messages, {octets(tally['bytes'])}; not carried: {rest}"
+        as_it_was = f", {count(tally['untransformed'])} untransformed" if tally["untransformed"] else ""
+        carried = f"{count(tally['messages'])} messages, {octets(tally['bytes'])}{as_it_was}"
+        yield f"  {way:9}  {carried}; not carried: {rest}"
     for rule in row["rules"]:
         counts = [f"{way} {count(rule[way])}" for way in ("out", "in") if rule[way] is not None]
         refused = f"; refused by {rule['refused']}" if rule["refused"] else ""

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from edgebridge.upstream.ends import Ends
 from edgebridge.upstream.envelope import BYTES_MAX, READINGS_MAX, EnvelopeBroken, opened, reading, sealed
 from edgebridge.upstream.forms import Form
+from edgebridge.upstream.gate import Gate
 from edgebridge.upstream.inward import Inward
 from edgebridge.upstream.loopguard import LoopGuard
 from edgebridge.upstream.outward import Outward
@@ -23,8 +24,10 @@ from edgebridge.upstream.ruleinvalid import RuleInvalid
 from edgebridge.upstream.rules import Rules
 from edgebridge.upstream.tally import Tally
 from edgebridge.upstream.terms import Granted, Memory, Terms
+from edgebridge.upstream.toll import Dues, Toll
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5
+from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.framing import Framer
 from edgebridge.wire.packets import Packet, PubAck, Publish
 from edgebridge.wire.properties import Property
@@ -173,6 +176,19 @@ def test_a_batch_ends_when_it_is_full_or_its_time_is_over() -> None:
     bridge.outward.restart()
     assert bridge.tally.dropped == {"refused": 3, "absent": 1}, "at QoS 1 it comes again"
     assert bridge.tally.messages == 7
+
+
+def test_a_batch_whose_time_is_over_is_paid_for() -> None:
+    bridge, toll = Bridge("# out 1 batch_messages=9 batch_s=2"), Toll(Dues(rate_bytes_s=10))
+    gate = Gate(toll, bridge.outward, bridge.ends, bridge.tally, Remembers())
+    framer = Framer(1_000)
+    framer.feed(encode_packet(told(1), V5) + encode_packet(told(2), V5))
+    for first, body in iter(framer.next_frame, None):
+        gate.express(first, body)
+    assert toll.owed_until <= 0, "nothing went out yet"
+    gate.fire(2 * SECOND)
+    assert [qos for _, qos, _ in bridge.out()] == [1]
+    assert toll.owed_until > 2 * SECOND
 
 
 def test_what_an_envelope_does_not_say_goes_by_itself_and_in_order() -> None:
