@@ -184,6 +184,21 @@ def test_what_was_sent_is_sent_again_in_the_order_of_sending_after_a_restart() -
     assert len(arrived(world)) == 32
 
 
+def test_what_is_retained_waits_in_the_queue_of_a_bridge_whose_remote_was_never_there() -> None:
+    bounds = Bounds(age_us=60 * SECOND)
+    world = World(Terms("x", "uplink", [parse_rule("# out 2")], V5, identity="here"), bounds=bounds)
+    say(world, *(f"t/{number} 1" for number in range(10)), retain=True)
+    world.fail = lambda step: world.cut()
+    world.begin()
+    world.quiet(1)
+    session = world.memory.session
+    assert session is not None
+    assert (len(session.inflight), len(session.outbox)) == (1, 9), "and not on its way to nobody"
+    say(world, "a 1")
+    world.quiet(70)
+    assert world.memory.described(world.simulation.now)["dropped"] == {"too_old": 1}
+
+
 def test_a_full_queue_of_a_bridge_may_refuse_publishers_and_no_other_is_asked() -> None:
     world = away(Bounds(messages_max=2, policy="refuse"))
     world.sleeper(world.here, "#")  # its queue drops what comes

@@ -78,13 +78,11 @@ class Retained:
         return found
 
     def holds(self, publication: Publication) -> bool:
-        """Whether *publication* is its topic's message, as far as can be told: after a restart it was read twice."""
+        """Whether *publication* says what its topic's message says. It may be a copy that was made for a subscriber."""
         if not publication.retain:
             return False
         kept = self.find(publication.topic)
-        if kept is None or kept.accepted_at != publication.accepted_at:
-            return False
-        return kept.publisher == publication.publisher
+        return kept is not None and (kept.publisher, kept.payload) == (publication.publisher, publication.payload)
 
     def clear(self, topic: str) -> None:
         """Forget the message of *topic*, and the levels nobody needs any more."""

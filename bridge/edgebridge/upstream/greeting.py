@@ -39,12 +39,13 @@ def connect_remote(terms: Terms, dialect: Dialect, clean_start: bool) -> Connect
     )
 
 
-def connect_local(terms: Terms, granted: Granted, has_met: bool) -> Connect:
+def connect_local(terms: Terms, granted: Granted, is_open: bool, has_met: bool) -> Connect:
     """Who we are to our own front end: what it may send unacknowledged is what the remote takes.
 
-    *has_met*: the remote is there, or was since the session began.
+    *is_open*: the remote is there. *has_met*: it is, or was since the session began.
     """
-    window = min(terms.inflight_max, granted.receive_maximum, WINDOW_MAX)
+    # While it is not, what is sent goes nowhere, and the queue's bounds hold for it no more: as little as MQTT allows.
+    window = min(terms.inflight_max, granted.receive_maximum, WINDOW_MAX) if is_open else 1
     ends = NEVER if has_met else NOT_MET
     properties: Properties = {Property.SESSION_EXPIRY_INTERVAL: ends, Property.RECEIVE_MAXIMUM: window}
     return Connect(terms.local_client_id, False, 0, properties=properties, dialect=V5)

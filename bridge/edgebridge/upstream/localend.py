@@ -78,7 +78,7 @@ class LocalEnd:
         if is_open and known and not granted.session_present:
             self.sent_again += self._memory.send_again(now)
         has_met = is_open or self._memory.has_met()
-        self._ends.tell_local(greeting.connect_local(self._terms, granted, has_met))
+        self._ends.tell_local(greeting.connect_local(self._terms, granted, is_open, has_met))
         received = frozenset(self._memory.received())
         if is_open and known and not granted.session_present:
             self._inward.forget(sorted(received))
