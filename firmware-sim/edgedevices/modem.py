@@ -25,6 +25,7 @@ PAUSE_LEAST: Final = 250 * MILLISECOND
 PAUSE_MOST: Final = 15 * SECOND
 AT_ONCE: Final = MILLISECOND
 """The pause of a device that knows none."""
+NO_ATTEMPT: Final = "no attempt"
 STOOD: Final = 5 * SECOND
 """A connection that lasted as long was a good one: the next pause is short again."""
 
@@ -112,7 +113,7 @@ class Modem:
         """So many times more it is back at once, and gone at once but for the last time: a reconnect storm."""
         self.is_unreachable = False
         """Whether the last attempt did not even get a connection."""
-        self.last_refusal = "no attempt"
+        self.last_refusal = NO_ATTEMPT
         self.told: Callable[[str, Instant], None] = lambda reason, now: None
         """Called with "" when the broker has let it in, and with why when that connection is over."""
         self._ledger = ledger

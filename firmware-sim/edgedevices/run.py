@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
 from edgedevices.audit import Audit
 from edgedevices.ledger import Ledger
+from edgedevices.modem import NO_ATTEMPT
 from edgedevices.station import Station
 
 TICK: Final = 200 * MILLISECOND
@@ -98,8 +99,9 @@ class Run:
 
     @property
     def never_connected(self) -> int:
-        """Devices that the broker never let in."""
-        return sum(not station.session.was_up for station in self.devices)
+        """Devices that the broker never let in; of a run that was interrupted, those that had tried in vain."""
+        never = [station.modem for station in self.devices if not station.session.was_up]
+        return sum(modem.last_refusal != NO_ATTEMPT for modem in never) if self.interrupted else len(never)
 
     @property
     def seconds(self) -> float:

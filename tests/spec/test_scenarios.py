@@ -87,6 +87,16 @@ def test_a_storm_is_as_many_drops_as_it_says() -> None:
     assert (summary["losses"], summary["connections"]) == ({"dropped on purpose": 2 * 4}, 2 * 5)
 
 
+def test_who_had_not_booted_when_a_run_was_interrupted_is_no_failure() -> None:
+    text = HEAD.replace("5s", "2h") + 'ramp = "1h"\n' + FLEET
+    population = populate(parse_scenario(text, "s.toml"), 1, Ledger())
+    sky = Sky(population.run, 1)
+    sky.simulation.at(5 * SECOND, population.run.interrupt)
+    sky.live()
+    assert population.run.never_connected == 0
+    assert not any(station.session.was_up for station in population.run.devices)
+
+
 def test_the_same_seed_is_the_same_run_to_the_last_byte() -> None:
     scenario = load_scenario(SCENARIOS[0].with_name("misbehaving.toml"))
 
