@@ -97,6 +97,8 @@ class Session:
         """Whether the broker holds nothing of us, as far as we know."""
         self.refusal = ""
         """Why the broker has refused this connection, or ended it with a word; empty if it has not."""
+        self.fruitless = 0
+        """Connections since the broker acknowledged anything."""
         self.is_denied = False
         """Whether it was refused for good: see LASTING_REFUSALS."""
         self.is_resumed = False
@@ -230,6 +232,12 @@ class Session:
         self.unfinished.clear()
         self.waiting.clear()
 
+    def give_up_first(self, cause: str) -> None:
+        """Book what waits for its acknowledgement longest as failed, and go on with the others."""
+        if self.unfinished:
+            self._ledger.fail(self.unfinished.pop(next(iter(self.unfinished))).message, cause)
+        self.fruitless = 0
+
     @property
     def _on_its_way(self) -> int:
         return len(self.unfinished) + len(self._unwritten)
@@ -243,7 +251,9 @@ class Session:
     def _publish(self, message: Message, now: Instant) -> None:
         payload = message.payload()
         message = replace(message, sent_us=now)
-        refusal = self._welcome.refuses(message)
+        packet_id = self._next_id() if message.qos else 0
+        octets = encode_packet(self._said(message, payload, packet_id), self._wire)
+        refusal = self._welcome.refuses(message, len(octets))
         if refusal:
             self._ledger.fail(message, refusal)
             return
@@ -251,12 +261,10 @@ class Session:
         if self._audit is not None:
             self._audit.say(message, payload)
         if message.qos:
-            packet_id = self._next_id()
             self.unfinished[packet_id] = Unfinished(message, payload)
         else:
-            packet_id = 0
             self._unwritten.append(message)
-        self._write(self._said(message, payload, packet_id))
+        self._out += octets
 
     def _said(self, message: Message, payload: bytes, packet_id: int, again: bool = False) -> Publish:
         properties = message.properties() if self.identity.dialect is Dialect.V5 else {}
@@ -283,6 +291,7 @@ class Session:
             self.is_clean = True
             return
         self.is_clean = not self.identity.lasts
+        self.fruitless += 1
         self.is_resumed, self._welcome = connack.session_present, Welcome.of(connack)
         if connack.session_present:
             self._resume()
@@ -342,13 +351,14 @@ class Session:
             self._settle(ack.packet_id, ack.reason)
             return
         if one is not None:
-            one.released = True
+            one.released, self.fruitless = True, 0
         self._write(PubRel(ack.packet_id))
 
     def _settle(self, packet_id: int, reason: ReasonCode) -> None:
         one = self.unfinished.pop(packet_id, None)
         if one is None:
             return
+        self.fruitless = 0
         if reason >= FAILURE:
             self._ledger.fail(one.message, f"refused: {words(reason)}")
             return

@@ -13,6 +13,8 @@ from edgedevices.message import Message
 
 WINDOW: Final = 16
 """Unacknowledged messages at most; Mosquitto takes 20 and disconnects who exceeds them."""
+REMAINING_LENGTH_MAX: Final = 268_435_455
+"""Four bytes of seven bits each (section 2.1.4)."""
 LASTING_REFUSALS: Final = frozenset(
     {
         ReasonCode.UNSUPPORTED_PROTOCOL_VERSION,
@@ -33,6 +35,7 @@ class Welcome:
     window: int = WINDOW
     qos_max: int = 2
     retains: bool = True
+    packet_bytes_max: int = REMAINING_LENGTH_MAX + 5
     keep_alive_us: Duration | None = None
     """The broker's own mind about that, which counts (MQTT-3.1.2-21)."""
 
@@ -45,15 +48,18 @@ class Welcome:
             min(WINDOW, number(said, Property.RECEIVE_MAXIMUM, WINDOW)),
             number(said, Property.MAXIMUM_QOS, 2),
             bool(number(said, Property.RETAIN_AVAILABLE, 1)),
+            number(said, Property.MAXIMUM_PACKET_SIZE, REMAINING_LENGTH_MAX + 5),
             keep_alive_s * SECOND or None,
         )
 
-    def refuses(self, message: Message) -> str:
-        """Why the broker would end the connection instead of taking *message*; empty if it would not."""
+    def refuses(self, message: Message, octets: int) -> str:
+        """Why the broker would end the connection instead of taking *message*, of *octets* bytes; else empty."""
         if message.qos > self.qos_max:
             return f"refused: no QoS {message.qos} here"
         if message.retain and not self.retains:
             return "refused: nothing is retained here"
+        if octets > self.packet_bytes_max:
+            return f"refused: no packets of more than {self.packet_bytes_max:,} bytes here"
         return ""
 
 

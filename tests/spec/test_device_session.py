@@ -107,6 +107,25 @@ def test_what_was_not_acknowledged_is_sent_again_in_order_with_its_identifiers()
     assert ledger.failed.total() == 0
 
 
+@pytest.mark.parametrize(
+    ("limit", "qos", "cause"),
+    [
+        ({"MAXIMUM_QOS": 1}, 2, "refused: no QoS 2 here"),
+        ({"MAXIMUM_PACKET_SIZE": 20}, 1, "refused: no packets of more than 20 bytes here"),
+    ],
+)
+def test_what_a_broker_says_it_does_not_take_is_not_sent(limit: dict[str, int], qos: int, cause: str) -> None:
+    ledger = Ledger()
+    session = Session(LASTING, ledger)
+    broker = Broker(session)
+    broker.greet(**limit)
+    session.offer(message(1, qos))
+    session.pump(0)
+    assert broker.heard() == []
+    assert session.is_drained
+    assert dict(ledger.failures) == {cause: 1}
+
+
 def test_when_the_broker_lost_the_session_everything_is_said_as_if_for_the_first_time() -> None:
     audit = Audit()
     session, broker, _ = opened(audit=audit)

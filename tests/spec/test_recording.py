@@ -31,7 +31,7 @@ from edgedevices.identity import Dialect
 from edgedevices.ledger import Ledger
 from edgedevices.station import Station
 from edgedevices.traffic.heard import Heard, readable, written
-from edgedevices.traffic.playback import Manner, Playback
+from edgedevices.traffic.playback import FRUITLESS_MAX, Manner, Playback
 from edgedevices.traffic.recorder import Recorder, Wanted
 from edgedevices.traffic.recording import MESSAGE_BYTES_MAX, Recording, RecordingWriter, is_recording
 
@@ -282,6 +282,30 @@ def test_a_client_that_the_broker_refuses_delays_nobody(tmp_path: Path) -> None:
     assert playback.has_ended
     assert dict(ledger.failures) == {"refused: Not authorized": 2}
     assert said == ["client barred: refused: Not authorized; its messages are counted as failed"]
+
+
+def test_a_message_that_the_broker_cannot_bear_is_given_up_after_some_connections(tmp_path: Path) -> None:
+    ledger = Ledger()
+    playback = Playback(
+        Recording(record(tmp_path / "a.edl", [heard(n) for n in range(1, 100, 3)])), ledger, Manner(None)
+    )
+    playback.begin(0)
+    (station,) = playback.wake(0)
+    station.session.is_clean = True  # as after the connection that wipes
+    now = 0
+    for _ in range(FRUITLESS_MAX + 1):
+        answer(station, now, ConnAck(True))
+        for _ in range(2):  # until a window's worth is on its way, and as much waits
+            playback.wake(now)
+            station.wake(now)
+        assert (playback.due is None) == (station.session.fruitless <= FRUITLESS_MAX)
+        station.ended("connection lost", now)
+        now += 60 * SECOND
+        station.wake(now)
+    playback.wake(now)
+    assert dict(ledger.failures) == {f"refused: {FRUITLESS_MAX} connections ended over it": 1}
+    assert next(iter(station.session.unfinished)) == 2
+    assert playback.has_ended
 
 
 @pytest.mark.parametrize("kept", [True, False])

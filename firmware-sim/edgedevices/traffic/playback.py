@@ -33,6 +33,8 @@ ROUND_MIN_US: Final = SECOND
 TURN_MESSAGES_MAX: Final = 64
 """Said at most before sockets and signals have their turn."""
 REFUSALS_TOLD_MAX: Final = 5
+FRUITLESS_MAX: Final = 5
+"""Connections that end before anything is acknowledged: after so many, the broker cannot bear the first message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,7 @@ class Playback:
             return at
         if not session.was_up and (self._began is None or not session.has_room):
             return max(at, part.until)
-        return at if session.has_room else None
+        return at if session.has_room or session.fruitless > FRUITLESS_MAX else None
 
     def begin(self, now: Instant) -> None:
         """See Conductor."""
@@ -172,6 +174,8 @@ class Playback:
                 if not part.station.session.was_up:
                     break  # it has just been told to connect
                 self._began = now
+            if not (part.refusal or part.station.session.has_room):
+                break  # it was only to be freed of what it cannot get rid of
             self._say(part, self._next[1], now)
             self._next = None if self._said == self._manner.count else next(self._rest, None)
         return stirred
@@ -184,6 +188,8 @@ class Playback:
     def _judge(self, part: Part, now: Instant) -> None:
         """Note that a client will not get in any more."""
         session = part.station.session
+        if session.fruitless > FRUITLESS_MAX:
+            session.give_up_first(f"refused: {FRUITLESS_MAX} connections ended over it")
         if part.refusal or not (session.is_denied or (not session.was_up and now >= part.until)):
             return
         part.refusal = part.station.modem.last_refusal
