@@ -18,6 +18,7 @@ READ = {
     '"my sensors/#" out 1': Rule("my sensors/#"),
     "somewhere/# out 1 where  name = 'where  it is'": Rule("somewhere/#", where="name = 'where  it is'"),
     "a where x > 1": Rule("a", where="x > 1"),
+    '"a where b/#" out 1 where x = \'"\'': Rule("a where b/#", where="x = '\"'"),
     "a out 1 retain=false where x > 1": Rule("a", where="x > 1", retain=False),
 }
 REFUSED = {

@@ -26,7 +26,7 @@ from edgebroker.topics import MULTI_LEVEL, SINGLE_LEVEL, TopicFilter, parse_topi
 
 WHERE: Final = "where"
 NOT_RETAINED: Final = "retain=false"
-_CONDITION: Final = re.compile(rf"(?:^|\s){WHERE}\s+(.*)", re.DOTALL)
+_CONDITION: Final = re.compile(rf'((?:"[^"]*"|[^"])*?)(?:^|(?<=\s)){WHERE}\s+(.*)', re.DOTALL)
 _WORD: Final = re.compile(r'(?:"[^"]*"|[^\s"]|"(?=[^"]*$))+')
 _OPTION: Final = re.compile(r"[a-z_]+=")
 IDENTIFIER_MAX: Final = 268_435_455  # a variable byte integer (MQTT 5.0 section 3.8.2.1.2)
@@ -161,8 +161,8 @@ class Rule:
 
 def parse_rule(text: str) -> Rule:
     """Read one line of text. Raises RuleInvalid."""
-    condition = _CONDITION.search(text)
-    before = text if condition is None else text[: condition.start()]
+    condition = _CONDITION.match(text)
+    before = text if condition is None else condition[1]
     found: list[str] = _WORD.findall(before)
     options = [word for word in found[1:] if _OPTION.match(word)]
     words = [word.strip('"') for word in found if word not in options]
@@ -177,7 +177,7 @@ def parse_rule(text: str) -> Rule:
     said = read_words(options)
     is_kept = said.pop("retain", True)
     shape = Shape(**said) if any(said.values()) else None
-    where = "" if condition is None else condition[1].strip()
+    where = "" if condition is None else condition[2].strip()
     rule = Rule(pattern, Direction(direction), int(qos), local_prefix, remote_prefix, where, is_kept, shape)
     rule.check()
     return rule
