@@ -90,6 +90,10 @@ NEXT: Final[dict[tuple[Phase, Turn], Phase]] = {
 }
 
 
+def _not_told(reason: str, now: Instant) -> None:
+    """Nobody wants to know: one function for all, for there are thousands of modems."""
+
+
 class Modem:
     """The connection of one session, through one radio."""
 
@@ -114,7 +118,7 @@ class Modem:
         self.is_unreachable = False
         """Whether the last attempt did not even get a connection."""
         self.last_refusal = NO_ATTEMPT
-        self.told: Callable[[str, Instant], None] = lambda reason, now: None
+        self.told: Callable[[str, Instant], None] = _not_told
         """Called with "" when the broker has let it in, and with why when that connection is over."""
         self._ledger = ledger
         self._chance = chance

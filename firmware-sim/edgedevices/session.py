@@ -41,10 +41,9 @@ from edgedevices.audit import Audit
 from edgedevices.identity import Dialect, Identity
 from edgedevices.ledger import Ledger
 from edgedevices.message import Message
-from edgedevices.welcome import LASTING_REFUSALS, WINDOW, Welcome, words
+from edgedevices.welcome import LASTING_REFUSALS, UNKNOWN, WINDOW, Welcome, words
 
-WAITING_MAX: Final = 1_000
-"""A device at 5 messages a second bridges 200 s without a broker."""
+WAITING_MAX: Final = 1_000  # a device at 5 messages a second bridges 200 s without a broker
 PACKET_BYTES_MAX: Final = 1 * MIB
 """What a device of this size takes from a broker in one packet."""
 WIRE: Final = {Dialect.V311: V311, Dialect.V5: V5}
@@ -64,6 +63,10 @@ class Unfinished:
     message: Message
     payload: bytes
     released: bool = False
+
+
+def _not_told() -> None:
+    """Nobody wants to know: one function for all, for there are thousands of sessions."""
 
 
 class Session:
@@ -107,7 +110,7 @@ class Session:
         """Whether everything subscribed to was granted in this session."""
         self.barred = ""
         """The topic filter that it may not subscribe to, and why; empty if there is none."""
-        self.granted: Callable[[], None] = lambda: None
+        self.granted: Callable[[], None] = _not_told
         """Called when everything subscribed to was granted."""
         self._ledger = ledger
         self._audit = audit
@@ -115,7 +118,7 @@ class Session:
         self._full = full
         self.heard = heard
         self._wire = WIRE[identity.dialect]
-        self._welcome = Welcome()
+        self._welcome = UNKNOWN
         self._last_id = 0
         self._received: set[int] = set()  # QoS 2 identifiers of what arrived and was not released
         self._unwritten: deque[Message] = deque()  # QoS 0 that the system has not taken yet

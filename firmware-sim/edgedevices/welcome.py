@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from edgebridge.wire.packets import ConnAck
@@ -44,7 +45,7 @@ class Welcome:
         """What *connack* says."""
         said = connack.properties
         keep_alive_s = number(said, Property.SERVER_KEEP_ALIVE)
-        return cls(
+        return _shared(
             min(WINDOW, number(said, Property.RECEIVE_MAXIMUM, WINDOW)),
             number(said, Property.MAXIMUM_QOS, 2),
             bool(number(said, Property.RETAIN_AVAILABLE, 1)),
@@ -61,6 +62,11 @@ class Welcome:
         if octets > self.packet_bytes_max:
             return f"refused: no packets of more than {self.packet_bytes_max:,} bytes here"
         return ""
+
+
+_shared: Final = lru_cache(64)(Welcome)  # a broker says the same to thousands
+UNKNOWN: Final = Welcome()
+"""What is assumed before a broker has said anything."""
 
 
 def words(reason: ReasonCode) -> str:
