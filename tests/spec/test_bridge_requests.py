@@ -10,7 +10,7 @@ from edgebridge.upstream.splice import Splice
 from edgebridge.upstream.terms import Terms
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
-from edgebridge.wire.packets import ConnAck, Disconnect, Subscribe, UnsubAck, Unsubscribe
+from edgebridge.wire.packets import ConnAck, Disconnect, Publish, Subscribe, UnsubAck, Unsubscribe
 from edgebridge.wire.properties import Property
 from edgebroker.world.bridging.kept import KEPT, Kept
 from edgebroker.world.operatorlog import Level, OperatorLog
@@ -77,3 +77,17 @@ def test_it_is_known_over_restarts(tmp_path: Path) -> None:
     (tmp_path / KEPT).write_text("{")
     assert not Kept(tmp_path, notices).is_paused("y")
     assert b"bridges-forgotten" in lines[0]
+
+
+def test_who_hears_that_the_bridge_is_there_can_count_on_its_subscriptions() -> None:
+    """The remote is asked later than usual where it was never met: a notification before that would be too early."""
+    terms = Terms("x", "up", [parse_rule("new/# in")], notification_topic="here/up")
+    splice = Splice(terms, Nothing(), lambda: 0)
+    splice.start(0)
+    splice.fire(0)
+    splice.dialled(0)
+    splice.take_remote(0)
+    splice.heard(encode_packet(ConnAck(), V5), 0)
+    splice.opened(0)
+    splice.told(encode_packet(ConnAck(), V5), 0)
+    assert [type(packet) for packet in read(splice.take_remote(0), V5)] == [Subscribe, Publish]

@@ -287,14 +287,18 @@ class Splice:
         self.refusals.clear()
         if self._local.is_there:  # it was opened for its subscriptions alone
             self._local.close()
-        if self.terms.notification_topic:
-            self._ends.tell_remote(greeting.notification(self.terms, b"1"))
         # What the remote keeps for us from now on would be thrown away, if we died and did not know that we had met it.
         self._asks_later = not self._memory.has_met()
         if not self._asks_later:
-            self._requests.begin()
+            self._ask()
         self._awaits_end = True
         self._ends.orders.append(Order.OPEN)
+
+    def _ask(self) -> None:
+        """Subscribe; and whoever is then told that the bridge is there may count on it in both directions."""
+        self._requests.begin()
+        if self.terms.notification_topic:
+            self._ends.tell_remote(greeting.notification(self.terms, b"1"))
 
     def _dial_again(self, now: Instant) -> None:
         """Hang up, and dial at once."""
@@ -322,7 +326,7 @@ class Splice:
             self._left_alone(reason, now)
         if self._asks_later and self._local.is_greeted and self.state is State.OPEN:
             self._asks_later = False
-            self._requests.begin()
+            self._ask()
         if self._inward.full and self.state is State.OPEN:
             self._give_up(f"no room here: {self._inward.full}", ReasonCode.QUOTA_EXCEEDED, now)
 
