@@ -75,7 +75,8 @@ CONVERSATION = """
     alice > PINGREQ                              alice < PINGRESP
 """
 
-CHUNKINGS = 10_000
+CHUNKINGS = 3_000
+"""Each place between two bytes of a packet is cut at least 264 times, in ever new company."""
 PARTS = 4
 
 
