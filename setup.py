@@ -88,6 +88,7 @@ class BuildExtensions(build_ext):
             build_dir=str(ROOT / "build" / "cython"),
             include_path=FOLDERS,
             quiet=True,
+            nthreads=os.cpu_count() or 1,
         )
         for planned, translated in zip(self.extensions, ready, strict=True):
             planned.sources = translated.sources
