@@ -32,7 +32,7 @@ from edgebroker.simworld.storms.world import World
 
 PACE = 100 * MILLISECOND
 STORMS = int(os.environ.get("EDGEBROKER_STORMS", "60"))
-PARTS = 4
+PARTS = 8
 GOOD = Scenario(
     1,
     "calm",
