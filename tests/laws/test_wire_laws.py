@@ -42,6 +42,9 @@ from edgebridge.wire.properties import PAIR, RULES, TEXT, Carrier, Properties, R
 from edgebridge.wire.properties import Property as P
 from edgebridge.wire.reasons import ReasonCode as R
 
+USUAL = min(100, settings.default.max_examples if settings.default else 100)
+"""How many examples laws have in this run: fewer in the pure one (tests/conftest.py)."""
+
 # -- any packet ------------------------------------------------------------------------------------------------
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
@@ -168,7 +171,7 @@ carriers = st.sampled_from([carrier for carrier in Carrier if carrier is not Car
 # -- laws ------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=1_500)
+@settings(max_examples=15 * USUAL)
 @given(spoken)
 def test_what_is_written_is_read_back(said: tuple[Dialect, Packet]) -> None:
     dialect, packet = said
@@ -216,14 +219,14 @@ def assert_clean(header: int, body: bytes, dialect: Dialect) -> None:
     assert decode_packet(bounds[0], written[bounds[1] :], dialect) == outcome
 
 
-@settings(max_examples=2_000)
+@settings(max_examples=20 * USUAL)
 @given(st.integers(0, 255), st.binary(max_size=64), dialects)
 @example(0x10, b"\x00\x04MQTT\x05\x02\x00\x00\x05\x11\x00\x00\x00\x0a", V5)
 def test_any_bytes_are_a_packet_or_a_refusal(header: int, body: bytes, dialect: Dialect) -> None:
     assert_clean(header, body, dialect)
 
 
-@settings(max_examples=1_500)
+@settings(max_examples=15 * USUAL)
 @given(spoken, st.data())
 def test_a_damaged_packet_is_a_packet_or_a_refusal(said: tuple[Dialect, Packet], data: st.DataObject) -> None:
     dialect, packet = said
