@@ -18,6 +18,15 @@ PRIVATE_TRIES: Final = 2
 PRIVATE_TRIES_KNOWN: Final = 12
 """The same where the last greeting was an answer to a bridge. What stands before a broker that is down takes
 connections and ends them; but there may be another broker meanwhile, which cannot bear what bridges say."""
+MOVE_ON: Final = frozenset(
+    {
+        ReasonCode.SERVER_BUSY,
+        ReasonCode.SERVER_SHUTTING_DOWN,
+        ReasonCode.USE_ANOTHER_SERVER,
+        ReasonCode.SERVER_MOVED,
+    }
+)
+"""Good-byes after which another address is better. The one it names is not dialled: an operator says whom to trust."""
 
 
 class Again(Enum):

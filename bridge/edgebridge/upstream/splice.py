@@ -10,7 +10,7 @@ from edgebridge.upstream.backoff import STAYED, Backoff
 from edgebridge.upstream.ends import Ends
 from edgebridge.upstream.gate import Gate
 from edgebridge.upstream.heartbeat import Heartbeat
-from edgebridge.upstream.introduction import Again, Introduction
+from edgebridge.upstream.introduction import MOVE_ON, Again, Introduction
 from edgebridge.upstream.inward import Inward
 from edgebridge.upstream.localend import LocalEnd
 from edgebridge.upstream.loopguard import LoopGuard
@@ -47,15 +47,6 @@ ANSWER: Final[Duration] = 30 * SECOND
 """How long the remote may take for CONNACK."""
 DIAL: Final[Duration] = 120 * SECOND
 """How long to dial in vain; who dials knows more, and sooner."""
-MOVE_ON: Final = frozenset(
-    {
-        ReasonCode.SERVER_BUSY,
-        ReasonCode.SERVER_SHUTTING_DOWN,
-        ReasonCode.USE_ANOTHER_SERVER,
-        ReasonCode.SERVER_MOVED,
-    }
-)
-"""Good-byes after which another address is better. The one it names is not dialled: an operator says whom to trust."""
 _CONNECTED: Final = (State.GREETING, State.OPEN)
 
 
