@@ -84,3 +84,23 @@ def test_a_thousand_messages_a_second_cost_little_more_than_twice_their_payload(
     heard += gateway.pass_time(SECOND, reader)
     assert heard == 2_000
     assert (gateway.written - before) / (heard * PAYLOAD) < 2.4
+
+
+def test_much_at_once_does_not_wait_for_the_next_commit() -> None:
+    """A fifth of a second with 100 unacknowledged messages: with a commit each 15 ms it was 1,400 of them."""
+    gateway = Gateway()
+    reader = gateway.connect("bench-durable", 0)
+    gateway.feed(reader, packet(0x82, b"\0\1" + write_text("bench/durable/#") + b"\1"))
+    gateway.pass_time(SECOND, reader)
+    publisher = gateway.connect("bench-pub", 2)
+    gateway.pass_time(SECOND, reader)
+    before, sent, acknowledged = gateway.written, 0, 0
+    for _ in range(200):
+        while sent - acknowledged < 100:
+            body = write_text("bench/durable/00") + (sent % 65_535 + 1).to_bytes(2) + bytes(PAYLOAD)
+            gateway.feed(publisher, packet(0x32, body))
+            sent += 1
+        gateway.pass_time(MILLISECOND, reader)
+        acknowledged += sum(one.count(b"\x40\2") for one in gateway.frontend.take_output(publisher, gateway.now))
+    assert acknowledged > 3_000
+    assert (gateway.written - before) / (acknowledged * PAYLOAD) < 2.4

@@ -71,7 +71,7 @@ class Keeping:
         self._held: list[Connection] = []
         self._planned: Instant = NEVER
         self._committed_at: Instant = -NEVER
-        """When the last commit began. The next one for which somebody waits begins `commit_us` later, or at once."""
+        """When the last commit began. The next for which somebody waits begins `commit_us` later, or if enough wait."""
         self.is_taking = False
         """What is being published is QoS 2 and its publisher waits: no reader may have it before that is on disk, or a
         crash would make it a message that was never taken, and its second coming a duplicate."""
@@ -390,7 +390,8 @@ class Keeping:
         if self._gathers:
             self.open_together(now)
         if waits:
-            by = max(now, self._committed_at + journal.options.commit_us)
+            pace = journal.options.commit_us if journal.waiting_bytes < journal.options.enough_bytes else 0
+            by = max(now, self._committed_at + pace)
             self.awaited = journal.append(record, now, by)
         else:
             by = now + patience_us

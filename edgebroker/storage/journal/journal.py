@@ -80,11 +80,10 @@ class Journal:
         self.failures = 0
         """Works that failed, over the whole run."""
         self.segments = Segments(options.segment_bytes, options.free_max, found, skip)
-        self._commit_us = options.commit_us
         self._batch_records = options.batch_records
         self._batch_bytes = options.batch_bytes
         self._waiting: list[bytes] = []
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0  # on the disk, without what frames them
         self._by: Instant = NEVER  # when the waiting ones want to go to the disk
         self._flying: list[bytes] = []
         self._work: Work | None = None
@@ -119,7 +118,7 @@ class Journal:
         self.synced = found.lsn - len(found.unproven)
         self.replay_from = found.replay_from
         self._waiting = list(found.unproven)
-        self._waiting_bytes = sum(map(len, self._waiting)) + RECORD_BYTES * len(self._waiting)
+        self.waiting_bytes = sum(map(len, self._waiting)) + RECORD_BYTES * len(self._waiting)
         self._by = 0 if self._waiting else NEVER
         self._snapshot_bytes = found.snapshot_bytes
         self._stated_at = min(0, found.snapshot_bytes - found.used_bytes)
@@ -137,13 +136,13 @@ class Journal:
         if not 0 < size <= JOURNAL_RECORD_BYTES_MAX:
             raise ValueError(f"a record of {size} bytes; records have 1 to {JOURNAL_RECORD_BYTES_MAX}")
         if by is None:
-            by = now + self._commit_us
+            by = now + self.options.commit_us
         if by < self._by:
             self._by = by
         waiting = self._waiting
         waiting.append(record)
-        self._waiting_bytes += size + RECORD_BYTES
-        if (self._waiting_bytes >= self._batch_bytes or len(waiting) >= self._batch_records) and now < self._by:
+        self.waiting_bytes += size + RECORD_BYTES
+        if (self.waiting_bytes >= self._batch_bytes or len(waiting) >= self._batch_records) and now < self._by:
             self._by = now
         self.lsn += 1
         return self.lsn
@@ -240,7 +239,7 @@ class Journal:
         self._wants_at_once = False
         self._state_first = self.lsn + 1
         self._is_stated = False
-        self._state_bytes_at = self._taken_bytes + self._waiting_bytes
+        self._state_bytes_at = self._taken_bytes + self.waiting_bytes
         return self._state_first
 
     def end_snapshot(self, now: Instant) -> None:
@@ -253,7 +252,7 @@ class Journal:
         self._is_stating = False
         self._is_stated = True
         self._state_last = self.lsn
-        self._snapshot_bytes = self._taken_bytes + self._waiting_bytes - self._state_bytes_at
+        self._snapshot_bytes = self._taken_bytes + self.waiting_bytes - self._state_bytes_at
         self._rotate_if_synced(now)
 
     def _rotate_if_synced(self, now: Instant) -> None:
@@ -302,7 +301,7 @@ class Journal:
 
     def _next_records(self) -> list[bytes]:
         records, limit = self._waiting, self.options.frame_bytes_max
-        taken_bytes = self._waiting_bytes
+        taken_bytes = self.waiting_bytes
         if frame_bytes(0, taken_bytes) > limit:
             count, taken_bytes = 0, 0
             for record in records:
@@ -315,7 +314,7 @@ class Journal:
             records = records[:count]
         else:
             self._waiting = []
-        self._waiting_bytes -= taken_bytes
+        self.waiting_bytes -= taken_bytes
         self._taken_bytes += taken_bytes
         if not self._waiting:
             self._by = NEVER
@@ -358,7 +357,7 @@ class Journal:
         self._segment = None
         size = sum(map(len, self._flying)) + RECORD_BYTES * len(self._flying)
         self._waiting = self._flying + self._waiting
-        self._waiting_bytes += size
+        self.waiting_bytes += size
         self._taken_bytes -= size
         self._flying = []
         self._by = now

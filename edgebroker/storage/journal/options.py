@@ -8,6 +8,7 @@ from edgebroker.limits import (
     JOURNAL_BATCH_BYTES,
     JOURNAL_BATCH_RECORDS,
     JOURNAL_BYTES_MAX,
+    JOURNAL_ENOUGH_BYTES,
     JOURNAL_SEGMENT_BYTES,
     JOURNAL_SEGMENT_BYTES_MAX,
 )
@@ -22,6 +23,8 @@ class JournalOptions:
     segment_bytes: int = JOURNAL_SEGMENT_BYTES
     commit_us: Duration = 5 * MILLISECOND
     """How long a record may wait for others that go to the disk with it."""
+    enough_bytes: int = JOURNAL_ENOUGH_BYTES
+    """Where somebody waits for them, so many bytes of records do not wait any longer."""
     batch_records: int = JOURNAL_BATCH_RECORDS
     """So many records do not wait any longer."""
     batch_bytes: int = JOURNAL_BATCH_BYTES
