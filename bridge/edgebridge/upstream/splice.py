@@ -54,16 +54,9 @@ class Splice:
     """A state machine: see the package. `state`, `reason`, `out`, `into` and `refusals` may be looked at."""
 
     def __init__(
-        self,
-        terms: Terms,
-        memory: Memory,
-        chance: Callable[[], float],
-        asked: Set[str] = frozenset(),
-        knows: bool = False,
+        self, terms: Terms, memory: Memory, chance: Callable[[], float], asked: Set[str] = frozenset()
     ) -> None:
-        """*chance* gives numbers from 0 to below 1, for the back-off. *asked*: what the remote was asked for before.
-        *knows*: it greeted a bridge before, in version 3.1.1.
-        """
+        """*chance* gives numbers from 0 to below 1, for the back-off. *asked*: what the remote was asked for before."""
         self.terms = terms
         self.state = State.PAUSED
         self.reason = ""
@@ -88,7 +81,7 @@ class Splice:
         self._remote = RemoteEnd(terms, self._ends, self._outward, self._inward)
         self._asks_later = False  # the remote, for what it is to send us
         self._awaits_end = False  # what the remote says has to wait for it
-        self.introduction = Introduction(terms, memory, self._ends, knows)
+        self.introduction = Introduction(terms, memory, self._ends)
         self._suspect = Suspect(memory)
         self._requests = Requests(self._ends, self._rules, memory, self.refusals, asked)
         self._local = LocalEnd(terms, memory, self._ends, self._rules, self._outward, self._inward, self.refusals)

@@ -45,7 +45,8 @@ class Bridge:
         self.settings = settings
         self.terms = terms
         self.memory = BridgeSession(reactor.frontend, terms.local_client_id)
-        self.splice = Splice(terms, self.memory, chance, kept.asked(terms.name), kept.knows_bridges(terms.name))
+        self.splice = Splice(terms, self.memory, chance, kept.asked(terms.name))
+        self.splice.introduction.knows_bridges = kept.knows_bridges(terms.name)
         self.splice.toll.purse.go_on(till.spent(terms.name))
         self._till = till
         self._spending = ""
