@@ -18,7 +18,7 @@ from edgebroker.simworld.experiments import burst as burst_module
 from edgebroker.simworld.experiments.burst import Outcome, burst
 from edgebroker.simworld.experiments.finding import Finding, unmet
 from edgebroker.simworld.experiments.flooded import Flooding
-from edgebroker.simworld.experiments.idr import SEEDS, Both, Case, beyond, cases, findings
+from edgebroker.simworld.experiments.idr import PAIRS, SEEDS, Both, Case, beyond, cases, findings
 from edgebroker.simworld.experiments.overlay import CLUSTERS, MACHINES, Costs, machines_of, seventy_brokers
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -104,7 +104,7 @@ def test_a_burst_loses_and_doubles_nothing_and_repeats(monkeypatch: pytest.Monke
 def outcomes(found: Iterable[Both] = ()) -> dict[Case, Both]:
     every: dict[Case, Both] = dict.fromkeys(cases(SEEDS), (STATIC, DYNAMIC))
     for number, mean in ((2, 8.5), (3, 9.0), (5, 9.5)):
-        for seed in (1, 2):
+        for seed in range(1, PAIRS + 1):
             every[Case(seed, bursting=number)] = (STATIC, replace(DYNAMIC, mean_s=mean))
     return every | dict(zip(every, found, strict=False))
 

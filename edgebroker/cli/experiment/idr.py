@@ -44,7 +44,7 @@ def command(seeds: int, scale: float, jobs: int, as_json: bool, svg: Path | None
     outcomes = measured(seeds, scale, jobs)
     write_chart(svg, drawn(outcomes[Case(1)]))
     head = f"a publisher bursts: dynamic against static routing, {scale:g} of the events, {seeds} seeds"
-    report(head, {"seeds": seeds, "scale": scale}, findings(outcomes), beyond(outcomes), as_json)
+    report(head, {"seeds": seeds, "scale": scale}, findings(outcomes, seeds), beyond(outcomes, seeds), as_json)
 
 
 def measured(seeds: int, scale: float, jobs: int) -> dict[Case, Both]:

@@ -16,8 +16,9 @@ SLOWER: Final = {80_000: "-17.7 %", 60_000: "-21 %"}
 """Events in a minute -> the published gain."""
 BURSTING: Final = (1, 2, 3, 5)
 """Publishers at once."""
-PAIRS: Final = 2
-"""Seeds with which several burst."""
+PAIRS: Final = 8
+"""Seeds with which several burst. Two at once gain 15 % with one seed and lose 1 % with another: a few seeds do not tell
+whether three gain less."""
 SCALE: Final = 0.02
 PERCENT: Final = "{:+.1%}"
 EXACT: Final = "{:+.2%}"
@@ -40,11 +41,11 @@ Both = tuple[Outcome, Outcome]
 
 
 def cases(seeds: int) -> list[Case]:
-    """The burst for every seed; a slower one for the first, and one of several publishers for the first PAIRS."""
+    """The burst for every seed, a slower one for the first, and for the first PAIRS one, two ... publishers at once."""
     return [
-        *(Case(seed) for seed in range(1, seeds + 1)),
+        *(Case(seed) for seed in range(1, max(seeds, PAIRS) + 1)),
         *(Case(1, per_minute=rate) for rate in SLOWER),
-        *(Case(seed, bursting=number) for number in BURSTING[1:] for seed in range(1, min(seeds, PAIRS) + 1)),
+        *(Case(seed, bursting=number) for number in BURSTING[1:] for seed in range(1, PAIRS + 1)),
     ]
 
 
@@ -59,9 +60,9 @@ def gain(both: Both) -> float:
     return dynamic.mean_s / static.mean_s - 1
 
 
-def findings(outcomes: Mapping[Case, Both]) -> list[Finding]:
-    """What the source says, what we find."""
-    main = [both for case, both in outcomes.items() if (case.per_minute, case.bursting) == (FASTEST, 1)]
+def findings(outcomes: Mapping[Case, Both], seeds: int = SEEDS) -> list[Finding]:
+    """What the source says, what we find; of one publisher that bursts, with *seeds* seeds."""
+    main = _main(outcomes, seeds)
     pairs = {case.seed for case in outcomes if case.bursting > 1}
     gains = [fmean(gain(outcomes[Case(seed, bursting=number)]) for seed in pairs) for number in BURSTING]
     earlier = fmean(1 - _settling(dynamic) / _settling(static) for static, dynamic in main)
@@ -88,9 +89,9 @@ def findings(outcomes: Mapping[Case, Both]) -> list[Finding]:
     ]
 
 
-def beyond(outcomes: Mapping[Case, Both]) -> list[Finding]:
-    """What a product should reach."""
-    main = [both for case, both in outcomes.items() if (case.per_minute, case.bursting) == (FASTEST, 1)]
+def beyond(outcomes: Mapping[Case, Both], seeds: int = SEEDS) -> list[Finding]:
+    """What a product should reach; of one publisher that bursts, with *seeds* seeds."""
+    main = _main(outcomes, seeds)
     mean = fmean(dynamic.mean_s / static.mean_s for static, dynamic in main)
     slow = fmean(dynamic.p99_s / static.p99_s for static, dynamic in main)
     wrong = sum(one.wrong for both in outcomes.values() for one in both)
@@ -100,6 +101,10 @@ def beyond(outcomes: Mapping[Case, Both]) -> list[Finding]:
         Finding("deliveries lost or doubled", "", wrong, COUNT, 0, 0),
         Finding("more messages", "", _more_messages(main), EXACT, high=0.01),
     ]
+
+
+def _main(outcomes: Mapping[Case, Both], seeds: int) -> list[Both]:
+    return [outcomes[Case(seed)] for seed in range(1, seeds + 1)]
 
 
 def _more_messages(main: Sequence[Both]) -> float:
