@@ -20,7 +20,7 @@ REQUESTS_MAX: Final = 512
 """SUBSCRIBEs for as many rules as a bridge may have, and UNSUBSCRIBEs for as many that it had before."""
 WINDOW_MAX: Final = U16_MAX - REQUESTS_MAX
 """Messages on their way: their packet identifiers and those of requests are of one space (MQTT-2.2.1-3)."""
-SEND_ALWAYS, SEND_IF_NEW, SEND_NEVER = 0, 1, 2  # retain handling (section 3.8.3.1)
+SEND_ALWAYS, SEND_IF_NEW = 0, 1  # retain handling (section 3.8.3.1)
 
 
 def connect_remote(terms: Terms, dialect: Dialect, clean_start: bool) -> Connect:

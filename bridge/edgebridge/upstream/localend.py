@@ -57,6 +57,9 @@ class LocalEnd:
         """Takes a PUBLISH of our front end, if it can; else it is decoded."""
         self._framer = Framer(PACKET_BYTES_MAX)
         self._asked: dict[int, int] = {}  # packet identifier of a SUBSCRIBE -> rule
+        # What is retained here goes to a remote that knows nothing (any more). If our session is new as well, it has it
+        # from when it subscribed, among what waits.
+        self._tells_retained = memory.has_met()
 
     def needs_priming(self) -> bool:
         """Whether the session at our front end is to be given its subscriptions before the remote is there."""
@@ -74,15 +77,15 @@ class LocalEnd:
         subscribed = self._memory.subscribed() if known else ()
         if is_open and known and not granted.session_present:
             self.sent_again += self._memory.send_again(now)
-        had_met = self._memory.has_met()
-        self._ends.tell_local(greeting.connect_local(self._terms, granted, is_open, is_open or had_met))
+        has_met = is_open or self._memory.has_met()
+        self._ends.tell_local(greeting.connect_local(self._terms, granted, is_open, has_met))
         received = frozenset(self._memory.received())
         if is_open and known and not granted.session_present:
             self._inward.forget(sorted(received))
-        # A remote that knows nothing (any more) gets all that is retained when it is there: a queue may not hold that.
-        handling = greeting.SEND_IF_NEW if had_met else greeting.SEND_NEVER
-        if is_open and not (granted.session_present and had_met):
+        handling = greeting.SEND_IF_NEW
+        if is_open and not granted.session_present and self._tells_retained:
             handling = greeting.SEND_ALWAYS
+        self._tells_retained |= is_open
         self._asked.clear()
         ids = (packet_id for packet_id in range(U16_MAX, 0, -1) if packet_id not in received)
         for wanted, subscribe in greeting.subscribe_local(self._rules, handling, ids):

@@ -17,8 +17,8 @@ SLOWER: Final = {80_000: "-17.7 %", 60_000: "-21 %"}
 BURSTING: Final = (1, 2, 3, 5)
 """Publishers at once."""
 PAIRS: Final = 8
-"""Seeds with which several burst. Two at once gain 15 % with one seed and lose 1 % with another: a few seeds do not tell
-whether three gain less."""
+"""Seeds with which several burst. Two at once gain 15 % with one seed and lose 1 % with another: a few seeds do not
+tell whether three gain less."""
 SCALE: Final = 0.02
 PERCENT: Final = "{:+.1%}"
 EXACT: Final = "{:+.2%}"
