@@ -48,6 +48,8 @@ LOST: Final = {
 would send them again after every reconnection. Of others that do not go on it hears that all is well."""
 WAITING_BYTES_MAX: Final = 16 * MIB
 """Of payload that waits for room in our window: version 3.1.1 cannot tell the remote how much that is."""
+QOS: Final = 0x06  # in the first byte
+QOS_2: Final = 0x04
 HEAD_BYTES: Final = 2
 """Of a packet, beside its body: more of large ones."""
 _FOR_GOOD: Final = frozenset(
@@ -72,6 +74,7 @@ class Inward:
         self._own: set[int] = set()  # QoS 2 that is finished here
         self._open: set[int] = set()
         self._forgetting: set[int] = set()
+        self._earlier: set[int] = set()  # QoS 2 that an earlier connection brought, and that is not released yet
         # Of a remote whose window is larger than ours: (message, whether it is a batch).
         self._waiting: deque[tuple[Publish, bool]] = deque()
         self._waiting_bytes = 0
@@ -91,9 +94,14 @@ class Inward:
         self._waiting.clear()
         self._waiting_bytes = 0
         self._forgetting.clear()
+        self._earlier.clear()
         if self._unbatch is not None:
             self._unbatch.restart()
         self.full = ""
+
+    def go_on(self, packet_ids: Sequence[int]) -> None:
+        """Our front end has the messages that earlier connections brought under *packet_ids*, and waits for PUBREL."""
+        self._earlier.update(packet_ids)
 
     def forget(self, packet_ids: Sequence[int]) -> None:
         """The remote begins anew, and with it its packet identifiers: what came by the old ones is finished here.
@@ -107,6 +115,8 @@ class Inward:
     def express(self, first: int, body: bytes) -> bool:
         """Whether a PUBLISH of theirs could go the short way."""
         self.octets = len(body) + HEAD_BYTES
+        if self._earlier and first & QOS == QOS_2:
+            return False
         is_short = not (self._waiting or self._guard.awaits_echoes or (self._unbatch and self._unbatch.is_busy))
         parts = self._passes.read(first, body) if is_short else None
         way = None if parts is None else self._passes.find(parts.topic)
@@ -139,6 +149,10 @@ class Inward:
 
     def publish(self, publish: Publish, now: Instant) -> None:
         """A message of theirs."""
+        if publish.qos == 2 and not publish.dup and publish.packet_id in self._earlier:
+            # What is repeated says so [MQTT-3.3.1-1]: this is another one, of another session or another remote.
+            self._earlier.discard(publish.packet_id)
+            self.forget((publish.packet_id,))
         publish.properties.pop(Property.TOPIC_ALIAS, None)
         if not publish.topic:
             self._finish(publish, Cause.INVALID, "a topic alias, and none was announced")
@@ -174,8 +188,12 @@ class Inward:
     def released(self, pubrel: PubRel) -> None:
         """The remote will not send the message again."""
         packet_id = pubrel.packet_id
+        is_earlier = packet_id in self._earlier
+        self._earlier.discard(packet_id)
         if packet_id in self._own:
             self._own.discard(packet_id)
+            if is_earlier:  # by other rules than now: it came in, and now it is finished
+                self.forget((packet_id,))
             self._ends.tell_remote(PubComp(packet_id))
         else:
             self._ends.tell_local(PubRel(packet_id))

@@ -82,6 +82,8 @@ class LocalEnd:
         received = frozenset(self._memory.received())
         if is_open and known and not granted.session_present:
             self._inward.forget(sorted(received))
+        elif is_open:
+            self._inward.go_on(sorted(received))
         handling = greeting.SEND_IF_NEW
         if is_open and not granted.session_present and self._tells_retained:
             handling = greeting.SEND_ALWAYS

@@ -263,7 +263,9 @@ class Outward:
         if publish.qos == 1:
             self._ends.tell_local(PubAck(publish.packet_id, reason))
         elif publish.qos == 2:
-            if reason < FAILURE:
+            if publish.dup:  # it may have begun there, by other rules than now: PUBREL goes on, and frees its identifier
+                reason = ReasonCode.SUCCESS
+            elif reason < FAILURE:
                 self._own.add(publish.packet_id)
             self._ends.tell_local(PubRec(publish.packet_id, reason))
 
