@@ -99,6 +99,13 @@ class Replaying:
         session.replays.append(replay)
         return False
 
+    def take_over(self, subscription: Subscription) -> None:
+        """A subscription takes the place of an equal one: what that one still had to get is for it now."""
+        session: Session = subscription.receiver
+        for replay in session.replays or ():
+            if replay.subscription.text == subscription.text:
+                replay.subscription, replay.copy = subscription, Copy((subscription,))
+
     def hand_over(
         self,
         subscription: Subscription,

@@ -150,6 +150,8 @@ class Subscribing:
                         skips_own[request.text] = skips_own.get(request.text, True) and option.no_local
                     if request.text in skips_own:
                         replays[request.text] = granted.subscription, request
+                    elif option.retain_handling < _SEND_NEVER:  # again, while retained messages are on their way
+                        self.replaying.take_over(granted.subscription)
             work = answer.work
         suback = encode_packet(SubAck(subscribe.packet_id, reasons), connection.dialect)
         if why and connection.has_problem_information:

@@ -47,7 +47,7 @@ LOST: Final = {
 """Messages that no attempt would bring in, and what the remote hears of them: they are acknowledged in any case, for it
 would send them again after every reconnection. Of others that do not go on it hears that all is well."""
 WAITING_BYTES_MAX: Final = 16 * MIB
-"""Of payload that waits for room in our window: version 3.1.1 cannot tell the remote how much that is."""
+"""Of packets that wait for room in our window: version 3.1.1 cannot tell the remote how much that is."""
 QOS: Final = 0x06  # in the first byte
 QOS_2: Final = 0x04
 HEAD_BYTES: Final = 2
@@ -75,8 +75,8 @@ class Inward:
         self._open: set[int] = set()
         self._forgetting: set[int] = set()
         self._earlier: set[int] = set()  # QoS 2 that an earlier connection brought, and that is not released yet
-        # Of a remote whose window is larger than ours: (message, whether it is a batch).
-        self._waiting: deque[tuple[Publish, bool]] = deque()
+        # Of a remote whose window is larger than ours: (message, whether it is a batch, bytes of its packet).
+        self._waiting: deque[tuple[Publish, bool, int]] = deque()
         self._waiting_bytes = 0
         self._unbatch = self._for_batches(terms)
         self._filters: dict[str, tuple[Filter, Extractor]] = {}
@@ -309,8 +309,8 @@ class Inward:
         is_before = self._unbatch is not None and self._unbatch.is_before(publish, is_batch)
         if not publish.qos or not (len(self._open) >= self._window or self._waiting or is_before):
             return False
-        self._waiting.append((publish, is_batch))
-        self._waiting_bytes += len(publish.payload)
+        self._waiting.append((publish, is_batch, self.octets))
+        self._waiting_bytes += self.octets
         if len(self._waiting) > U16_MAX or self._waiting_bytes > WAITING_BYTES_MAX:
             self.full = "the remote sends more than it may before it is answered"
         return True
@@ -332,11 +332,11 @@ class Inward:
                 self._settle(ack)
             if not self._waiting:
                 return
-            on, is_batch = self._waiting[0]
+            on, is_batch, octets = self._waiting[0]
             if unbatch is not None and unbatch.is_before(on, is_batch):
                 return
             self._waiting.popleft()
-            self._waiting_bytes -= len(on.payload)
+            self._waiting_bytes -= octets
             if is_batch:
                 self._begin_batch(on)
             else:
