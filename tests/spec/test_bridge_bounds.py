@@ -52,6 +52,7 @@ def test_a_remote_that_does_not_wait_for_answers_is_left() -> None:
     sent = 0
     while not inward.full and sent < 100:
         sent += 1
+        inward.octets = len(payload)
         inward.publish(Publish("t", payload, 2, packet_id=sent), 0)
     assert inward.full == "the remote sends more than it may before it is answered"
     assert sent == 18, "one is on its way, and 16 MiB wait"
