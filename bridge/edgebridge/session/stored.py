@@ -287,8 +287,9 @@ class Stored:
         if message is None:
             message = StoredMessage(None, number)
         try:
+            is_again = number != self._lsn and instead_of is None  # what is handed over is sent now
             for _ in range(copies):
-                at = self._take_copy(record, at, message, number != self._lsn)
+                at = self._take_copy(record, at, message, is_again)
         except MISREAD:
             message.say(b"", 0, 0, 0, 0)  # the copies that were read have no message: `finish` drops them
             self._messages[number] = message
