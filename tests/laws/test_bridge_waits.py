@@ -113,6 +113,15 @@ def test_what_is_retained_waits_on_as_long_as_it_is_what_its_topic_has() -> None
     assert arrived(world) == ["lamp on", "door shut"]
 
 
+def test_that_nothing_is_retained_any_more_waits_on_too() -> None:
+    world = away(Bounds(age_us=60 * SECOND))
+    say(world, "door open", retain=True)
+    world.publish(world.here, [("door", b"", 1)], retain=True)
+    world.quiet(70)
+    found = world.memory.described(world.simulation.now)
+    assert (found["messages"], found["dropped"]) == (1, {"too_old": 1})
+
+
 def test_many_that_become_too_old_at_once_go_in_several_turns() -> None:
     world = away(Bounds(messages_max=5_000, age_us=60 * SECOND))
     for _ in range(3):

@@ -78,11 +78,16 @@ class Retained:
         return found
 
     def holds(self, publication: Publication) -> bool:
-        """Whether *publication* says what its topic's message says. It may be a copy that was made for a subscriber."""
+        """Whether *publication* says what its topic's message says, or that there is none any more.
+
+        It may be a copy that was made for a subscriber.
+        """
         if not publication.retain:
             return False
         kept = self.find(publication.topic)
-        return kept is not None and (kept.publisher, kept.payload) == (publication.publisher, publication.payload)
+        if kept is None:
+            return not publication.payload
+        return (kept.publisher, kept.payload) == (publication.publisher, publication.payload)
 
     def clear(self, topic: str) -> None:
         """Forget the message of *topic*, and the levels nobody needs any more."""
