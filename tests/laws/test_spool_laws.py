@@ -9,7 +9,7 @@ import pytest
 
 from edgebridge.session.inflight import Entry
 from edgebridge.session.outbox import QueueFull
-from edgebridge.session.spool import BACKLOG_EVERY, LOOKS_AHEAD, Spool
+from edgebridge.session.spool import BACKLOG_EVERY, LOOKS_AHEAD, LOOKS_MAX, Spool
 from edgebridge.session.thinning import Thinning
 from edgebroker.publication import Publication
 
@@ -123,7 +123,21 @@ def test_the_newest_of_each_topic_stays_and_no_message_makes_much_work(
                 if newest.get(taken.publication.topic) == int(taken.publication.payload):
                     del newest[taken.publication.topic]
     assert sum(looks.values()) < 2 * 5_000, "two for each that comes, at most"
-    assert max(looks.values()) < 2 * 240, "a sweep on demand may have to pass one of each topic"
+    assert max(looks.values()) < 2 * LOOKS_MAX
+
+
+def test_a_sweep_that_is_behind_stops_nobody_however_many_topics_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is looked at next stays, and the reader was there for one message."""
+    looks, look = Counter[int](), Thinning.look
+    monkeypatch.setattr(Thinning, "look", lambda self: (looks.update([count]), look(self))[1])
+    spool = Spool(3_000, ROOM, QueueFull.DOWN_SAMPLE)
+    for count in range(3_500):
+        offer(spool, count, f"t/{count % 1_000}")
+    spool.take()
+    for count in range(3_500, 6_000):
+        offer(spool, count, f"t/{count % 1_000}")
+    assert max(looks.values()) < 2 * LOOKS_MAX
+    assert set(range(5_000, 6_000)) <= set(numbers(spool)), "the last of each topic"
 
 
 def test_live_messages_go_first_and_leave_the_backlog_its_share() -> None:

@@ -30,6 +30,8 @@ PLACES_KEPT: Final = 1_000
 """Places of an empty queue that are not given back: 40 KiB."""
 LOOKS_AHEAD: Final = 2
 """Messages looked at for each one that comes while a sweep is under way (`thinning`)."""
+LOOKS_MAX: Final = 100
+"""The same where the reader made room meanwhile, so that the sweep is behind. Then one goes out of its turn."""
 
 
 class Spool(Outbox):
@@ -150,12 +152,15 @@ class Spool(Outbox):
             self._looks = LOOKS_AHEAD
             return None
         self._is_ahead = True
+        looks = LOOKS_MAX
         for _ in range(2):  # what is left of a sweep may all stay; the first that the next one looks at does not
             if not thinning.is_under_way:
                 thinning.begin()
             while thinning.is_under_way:
-                if (going := thinning.look()) is not None:
+                going = thinning.look() if looks else thinning.at_hand()
+                if going is not None:
                     return self._let_go(going)
+                looks -= 1
         going = thinning.newest(entry.publication.topic)  # all that waits is the last of its topic
         if going is not None:
             return self._let_go(going)

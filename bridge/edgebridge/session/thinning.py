@@ -65,9 +65,13 @@ class Thinning:
         self._links.join(AT_HAND, FRESH)
         self._spared = set()
 
+    def at_hand(self) -> int:
+        """The place of what it looks at next. To be called while it is under way."""
+        return self._links.first(AT_HAND)
+
     def look(self) -> int | None:
         """Look at one more; its place is returned if it has to go. The caller takes it out of the queue."""
-        place = self._links.first(AT_HAND)
+        place = self.at_hand()
         topic = self._topic_of(place)
         if topic in self._spared:
             self._spared.remove(topic)
