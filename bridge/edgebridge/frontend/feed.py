@@ -17,6 +17,7 @@ from edgebridge.frontend.errands import WORK_AT_ONCE, go_on
 from edgebridge.frontend.keeping import KEPT_BYTES_MAX, Keeping
 from edgebridge.frontend.plans import Plan, Plans
 from edgebridge.frontend.publishing import Publishing
+from edgebridge.frontend.room import has_room
 from edgebridge.frontend.runs import Runs
 from edgebridge.frontend.turns import Turns
 from edgebridge.session.lifecycle import State
@@ -88,7 +89,7 @@ class Feed:
         self._ledger = ledger
         self._packet_bytes_max = packet_bytes_max
         self.asks_for_room = asks_for_room
-        """Whether a full queue may refuse a publisher: then all takes the long way."""
+        """Whether a full queue may refuse a publisher: what it would refuse takes the long way."""
         self.connect_bytes_max = connect_bytes_max
         self._turns = turns
         self._on_frame = on_frame
@@ -298,7 +299,7 @@ class Feed:
             plan = plans.plan(octets)
             self._work -= 16 + (len(octets) >> 4) + len(plan.route.resolution.ends)
         keeping = self._keeping
-        if (plan.takes_long and not plan.is_joined) or keeping.is_refusing or keeping.is_full or self.asks_for_room:
+        if (plan.takes_long and not plan.is_joined) or keeping.is_refusing or keeping.is_full:
             return False
         if stop - body > KEPT_BYTES_MAX:
             return False
@@ -310,6 +311,8 @@ class Feed:
         if session.rights is not None and not session.rights.writes(plan.topic):
             return False
         publication = plain(session.client_id, plan.topic, octet[payload:stop], 1, now)
+        if self.asks_for_room and not has_room(publication, plan.route):
+            return False
         if plan.is_joined and self.passage is not None:
             self._work -= 4
             copies = self.passage.accept(publication, plan.route, now)
