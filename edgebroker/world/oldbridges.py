@@ -13,11 +13,13 @@ from edgebroker.world.settings import Settings
 
 ADDED: Final = "bridges.toml"
 """In the data folder: bridges that were added while the gateway ran."""
+KEPT: Final = "bridges.json"
+"""In the data folder. Who deletes it loses pauses, and the names of subscriptions that no rule has any more."""
 
 
 def has_bridges(settings: Settings, folder: Path | None) -> bool:
-    """Whether there are any."""
-    return bool(settings.bridges) or (folder is not None and (folder / ADDED).exists())
+    """Whether there are any, or were: of those that left while the gateway was off an operator is told."""
+    return bool(settings.bridges) or (folder is not None and any((folder / name).exists() for name in (ADDED, KEPT)))
 
 
 def end_old_bridges(frontend: Frontend, names: Set[str]) -> Iterator[str]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
+from edgebroker.world.oldbridges import KEPT
 from edgebroker.world.operatorlog import Level, OperatorLog
 from edgebroker.world.privatefile import FileRefused, read_private, replace_private
-
-KEPT: Final = "bridges.json"
-"""In the data folder. Who deletes it loses pauses, and the names of subscriptions that no rule has any more."""
 
 
 class Kept:
