@@ -18,6 +18,8 @@ from edgebroker.cli.inquiry import Inquiree, ask, inquiree, order, token_file_op
 from edgebroker.world.tomlvalue import toml_value
 
 WELL: Final = ("open", "paused", "closed")
+WAITED: Final = ("queue_full", "superseded", "memory_full", "too_old", "thinned")
+"""Causes of drops while a message waited: of others `out` and `in` know."""
 HEADING: Final = ("BRIDGE", "STATE", "REMOTE", "OUT", "IN", "WAITING", "BYTES", "DROPPED")
 
 
@@ -172,7 +174,8 @@ def _remote(row: dict[str, Any]) -> str:
 
 
 def _cells(row: dict[str, Any]) -> Sequence[str]:
-    dropped = row["dropped_full"] + sum(row["out"]["dropped"].values()) + sum(row["in"]["dropped"].values())
+    spool = sum(number for cause, number in row["spool"]["dropped"].items() if cause in WAITED)
+    dropped = spool + sum(row["out"]["dropped"].values()) + sum(row["in"]["dropped"].values())
     return (
         row["name"],
         row["state"],
