@@ -148,7 +148,7 @@ class Splice:
         if self._local.needs_priming():
             self._ends.orders.append(Order.OPEN)
         self._enter(State.WAITING, now)
-        self._due = now
+        self._due, self.reason = now, ""
         if self.toll.is_closed:
             self._end(State.CLOSED, self._hours, now)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from edgebridge.frontend.bounds import Bounds
 from edgebridge.frontend.bridgesession import BridgeSession
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from edgebroker.world.settings.bridge import BridgeSettings
+
+WANTED: Final = "an operator wants it so"
 
 
 class Bridge:
@@ -95,10 +97,10 @@ class Bridge:
             self._notices.tell(Level.WARNING, "bridge-budget", warning, bridge=self.terms.name)
         self._spending = warning
 
-    def keep(self) -> None:
+    def keep(self, reason: str = WANTED) -> None:
         """Dial nobody, but keep what is for the remote from now on."""
         self.start()
-        self.pause()
+        self.pause(reason)
 
     def resume(self) -> None:
         """Dial again, and now, if it waits to be dialled."""
@@ -136,7 +138,7 @@ class Bridge:
         """Whether it dials nobody until it is resumed."""
         return self.splice.state is State.PAUSED
 
-    def pause(self, reason: str = "an operator wants it so") -> None:
+    def pause(self, reason: str = WANTED) -> None:
         """Hang up. What is for the remote waits until `start`."""
         self.splice.pause(clock(), reason)
         self._settle()

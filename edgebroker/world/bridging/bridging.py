@@ -68,6 +68,7 @@ class Bridging:
         self._listed = frozenset(one.name for one in settings.bridges)
         self._plans = {**self._plans_of(self.added.values()), **self._plans_of(settings.bridges)}
         self._leaving: dict[asyncio.Task[str], Terms] = {}
+        self._is_running = True
 
     def start(self) -> None:
         """From now on what is for the remotes is kept, and they are dialled."""
@@ -127,6 +128,7 @@ class Bridging:
 
     async def stop(self) -> None:
         """Hang up."""
+        self._is_running = False
         if self._ticking is not None:
             self._ticking.cancel()
         for task in self._leaving:
@@ -177,17 +179,28 @@ class Bridging:
         self.bridges[name] = bridge
         if self._ticking is None:
             self._ticking = asyncio.get_running_loop().call_later(next_minute_s(), self._tick)
+        before = [task for task, terms in self._leaving.items() if terms.client_id == plan.terms.client_id]
         if plan.settings.paused or self.kept.is_paused(name):
             bridge.keep()
+        elif before:  # a farewell that comes late would end the new session as well
+            bridge.keep("what was there before is leaving")
+            before[-1].add_done_callback(lambda _: self._follow(bridge))
         else:
+            bridge.start()
+
+    def _follow(self, bridge: Bridge) -> None:
+        """What *bridge* has waited for is over."""
+        name = bridge.terms.name
+        is_meant = self.bridges.get(name) is bridge and bridge.is_paused and not self.kept.is_paused(name)
+        if self._is_running and is_meant:
             bridge.start()
 
     def _end(self, name: str) -> int:
         """A bridge is no more; how many messages for it are dropped."""
         bridge = self.bridges.pop(name)
         self.kept.forget(name)
-        self._till.forget(name)
         self._leave(bridge)
+        self._till.forget(name)  # behind the last that it writes
         return bridge.forget()
 
     def _leave(self, bridge: Bridge) -> None:
