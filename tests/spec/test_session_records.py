@@ -396,17 +396,3 @@ def test_an_identifier_of_two_copies_is_that_of_the_later_one() -> None:
         stored.apply(SENT.pack(Kind.SENT, 1, number, 7))
     stored.finish()
     assert [(one.number, one.packet_id) for one in stored.sessions[1].copies.values()] == [(2, 7)]
-
-
-def test_what_was_handed_over_was_sent_behind_what_was_sent_before() -> None:
-    """By one member of a group to another, who is sent it at once."""
-    stored, first, second = Stored(), publication(3), publication(4)
-    stored.apply(session_record(session(1)))
-    stored.apply(session_record(session(2)))
-    first.stated, second.stated = 3, 4
-    stored.apply(message_record(first, CLOCK, [(session(1), entry(first, 1, packet_id=7))]))
-    stored.apply(message_record(second, CLOCK, [(session(2), entry(second, 1, packet_id=1))]))
-    first.stated = 5
-    stored.apply(message_record(first, CLOCK, [(session(2), entry(first, 2, packet_id=2))], None, (1, 1)))
-    sent = sorted(stored.sessions[2].copies.values(), key=lambda copy: copy.sent)
-    assert [copy.packet_id for copy in sent] == [1, 2]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from edgebroker.world.oldbridges import ADDED
-from edgebroker.world.privatefile import replace_private
+from edgebroker.world.privatefile import FileRefused, replace_private
 from edgebroker.world.settings import SECTIONS, Settings
 from edgebroker.world.settings.bridge import BridgeSettings
 from edgebroker.world.tomlvalue import toml_value
@@ -26,7 +26,10 @@ def save_added(folder: Path, bridges: Sequence[BridgeSettings]) -> None:
     if bridges:
         replace_private(file, added_text(bridges))
     else:
-        file.unlink(missing_ok=True)
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as error:
+            raise FileRefused(f"{file}: cannot be deleted: {error.strerror}") from error
 
 
 def added_text(bridges: Sequence[BridgeSettings]) -> str:

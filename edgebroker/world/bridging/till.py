@@ -76,7 +76,7 @@ def _read(file: Path | None) -> dict[str, Spent]:
     """What is there; nothing if it makes no sense."""
     found: dict[str, Spent] = {}
     if file is not None:
-        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
             said: dict[str, Any] = json.loads(file.read_bytes())
             for name, one in said.items():
                 found[name] = Spent(*(int(one[field]) for field in Spent._fields))
