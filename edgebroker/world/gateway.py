@@ -283,14 +283,9 @@ class Gateway:
     async def _prepare_bridges(self, settings: Settings) -> Prepared:
         if self.bridging is None and not settings.bridges:
             return Prepared(tuple)
-        bridging = self.bridging or self._bridging(settings)
-        prepared = await bridging.prepare(settings)
-
-        def commit() -> Iterator[str]:
-            self.bridging = bridging
-            yield from prepared.commit()
-
-        return Prepared(commit)
+        # At once: an operator may add one while this is prepared.
+        self.bridging = self.bridging or self._bridging(self._settings)
+        return await self.bridging.prepare(settings)
 
     def _bridging(self, settings: Settings) -> Bridging:
         from edgebroker.world.bridging.bridging import Bridging  # 2 MiB that a gateway without bridges need not hold

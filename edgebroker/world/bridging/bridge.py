@@ -12,6 +12,7 @@ from edgebridge.upstream.splice import Splice
 from edgebridge.upstream.state import Order, State
 from edgebridge.upstream.terms import Terms
 from edgebroker.instants import SECOND, Instant
+from edgebroker.limits import MIB
 from edgebroker.world.bridging.inlet import Inlet
 from edgebroker.world.bridging.kept import Kept
 from edgebroker.world.bridging.leaving import Leaving
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
     from edgebroker.world.settings.bridge import BridgeSettings
 
+UNREAD_BYTES_MAX: Final = MIB
+"""Answers to a remote that goes on sending and does not read them: a million of them are 4 MB."""
+_ANSWERS: Final = range(0x40, 0x80)  # the first byte of PUBACK, PUBREC, PUBREL, PUBCOMP
 WANTED: Final = "an operator wants it so"
 
 
@@ -62,6 +66,7 @@ class Bridge:
         self._loop = asyncio.get_running_loop()
         self._at = 0  # the number of the address to dial first: of the one that answered last, which has our session
         self._line: Line | None = None
+        self._unread: int | None = None  # bytes of answers since the remote takes nothing
         self._dialling: asyncio.Task[None] | None = None
         self._inlet: Inlet | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -171,7 +176,7 @@ class Bridge:
         if self.splice.state is not State.DIALLING or self._line not in (None, line):  # it came too late
             line.transport.abort()
             return
-        self._line = line
+        self._line, self._unread = line, None
         self.splice.dialled(clock())
         self._settle()
 
@@ -183,8 +188,10 @@ class Bridge:
 
     def full(self, line: Line, is_full: bool) -> None:
         """It takes nothing for now, or goes on."""
-        if line is self._line and self._inlet is not None:
-            self._inlet.hold(is_full)
+        if line is self._line:
+            self._unread = 0 if is_full else None
+            if self._inlet is not None:
+                self._inlet.hold(is_full)
 
     def gone(self, line: Line, error: Exception | None) -> None:
         """The connection is over."""
@@ -242,6 +249,8 @@ class Bridge:
             self._kept.know(self.terms.name, self.splice.introduction.knows_bridges)
         self._remember()
         self._write()
+        if self._unread is not None and self._unread > UNREAD_BYTES_MAX:
+            self._cut()
         self._tell()
         self._arm()
 
@@ -285,8 +294,20 @@ class Bridge:
     def _write(self) -> None:
         if self._line is not None and (packets := self.splice.take_remote(clock())):
             self._line.write(packets)
+            if self._unread is not None:
+                self._unread += sum(len(one) for one in packets if one[0] in _ANSWERS)
             if self.splice.toll.purse.is_to_be_noted:
                 self.note()
+
+    def _cut(self) -> None:
+        """End the connection of a remote that sends, and does not read what it is answered."""
+        line, self._line, self._unread = self._line, None, None
+        if line is not None and line.transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
+            line.transport.abort()
+            self.splice.lost(f"the remote does not read: {UNREAD_BYTES_MAX:,} bytes of answers wait for it", clock())
+            self._loop.call_soon(self._settle)
+        else:  # it reads, and is slow
+            self._line, self._unread = line, 0
 
     def _bound(self) -> None:
         settings = self.settings

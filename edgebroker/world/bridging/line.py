@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 WRITE_BYTES: Final = 64 * KIB
 """Above this the remote counts as full: what is for it waits in the session, where it is bounded and counted."""
+PIECE_BYTES: Final = 4 * KIB
+"""Handled in one turn: 256 KiB, as one read may bring, are 15,000 small messages, 400 ms in which nobody else is
+served."""
 
 
 class Host(Protocol):
@@ -44,6 +47,9 @@ class Line(asyncio.Protocol):
         self._host = host
         self._tunnel = tunnel
         self._failed: Exception | None = None
+        self._rest = bytearray()  # came, and waits for its turn
+        self._is_wanted = True  # what the remote says, by whose line it is
+        self._is_over = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It is there."""
@@ -59,7 +65,7 @@ class Line(asyncio.Protocol):
         """Bytes came."""
         tunnel = self._tunnel
         if tunnel is None:
-            self._host.heard(self, data)
+            self._hear(data)
             return
         was_open = tunnel.is_open
         try:
@@ -73,7 +79,34 @@ class Line(asyncio.Protocol):
         if tunnel.is_open and not was_open:
             self._host.came(self)
         for one in taken:
-            self._host.heard(self, one)
+            self._hear(one)
+
+    def _hear(self, data: bytes) -> None:
+        """Hand on *data*, in pieces if it is long: nothing more is read until the last."""
+        if self._rest:
+            self._rest += data
+        elif len(data) <= PIECE_BYTES:
+            self._host.heard(self, data)
+        else:
+            self._rest += data
+            self._regulate()
+            self._hand_on()
+
+    def _hand_on(self) -> None:
+        """The next piece."""
+        if not self._rest:  # closed meanwhile
+            return
+        piece = bytes(self._rest[:PIECE_BYTES])
+        del self._rest[:PIECE_BYTES]
+        if self._rest:
+            asyncio.get_running_loop().call_soon(self._hand_on)
+        self._host.heard(self, piece)
+        if self._rest:
+            return
+        if self._is_over:
+            self._host.gone(self, self._failed)
+        else:
+            self._regulate()
 
     def pause_writing(self) -> None:
         """The remote, or the way to it, takes nothing for now."""
@@ -85,22 +118,36 @@ class Line(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is over, by whichever side."""
-        self._host.gone(self, self._failed or exc)
+        self._is_over = True
+        self._failed = self._failed or exc
+        if not self._rest:  # else what it said before comes first
+            self._host.gone(self, self._failed)
 
     def write(self, packets: list[bytes]) -> None:
         """Say *packets*."""
+        if self._is_over:
+            return
         data = packets[0] if len(packets) == 1 else b"".join(packets)
         self.transport.write(data if self._tunnel is None else self._tunnel.wrap(data))
 
     def close(self) -> None:
-        """Write what there is, then close."""
+        """Write what there is, then close. What it said and was not handed on is dropped."""
+        self._rest.clear()
+        if self._is_over:
+            return
         if self._tunnel is not None:
             self.transport.write(self._tunnel.end())
         self.transport.close()
 
     def read(self, goes_on: bool) -> None:
         """Read, or let the remote wait."""
-        if goes_on:
+        self._is_wanted = goes_on
+        self._regulate()
+
+    def _regulate(self) -> None:
+        if self.transport.is_closing():
+            return
+        if self._is_wanted and not self._rest:
             self.transport.resume_reading()
         else:
             self.transport.pause_reading()

@@ -1,0 +1,157 @@
+"""The line of a bridge to its remote: how much of what it says is handled without a break."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from edgebridge.upstream.state import State
+from edgebroker.world.bridging import bridge as bridging
+from edgebroker.world.bridging.bridge import Bridge
+from edgebroker.world.bridging.line import PIECE_BYTES, Line
+
+SAID = bytes(range(256)) * (5 * PIECE_BYTES // 512)  # two pieces and a half
+
+
+class Wire:
+    """A transport."""
+
+    def __init__(self) -> None:
+        self.is_read = True
+        self.is_aborted = False
+        self.unsent = 0
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return self.is_aborted
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def write(self, data: bytes) -> None:
+        self.unsent += len(data)
+
+    def close(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+class Host:
+    """Whose line it is."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.ends: list[int] = []
+
+    def came(self, line: Line) -> None:
+        pass
+
+    def heard(self, line: Line, data: bytes) -> None:
+        self.pieces.append(data)
+
+    def gone(self, line: Line, error: Exception | None) -> None:
+        self.ends.append(len(self.pieces))
+
+
+def line_of() -> tuple[Line, Host, Wire]:
+    host, wire = Host(), Wire()
+    line = Line(cast(Any, host))
+    line.connection_made(cast(Any, wire))
+    return line, host, wire
+
+
+def test_a_long_read_is_handled_over_several_turns_and_in_order() -> None:
+    async def story() -> None:
+        line, host, wire = line_of()
+        line.data_received(b"short")
+        assert (host.pieces.pop(), wire.is_read) == (b"short", True)
+        line.data_received(SAID)
+        line.data_received(b"more")  # as the layer of TLS may have it
+        assert host.pieces == [SAID[:PIECE_BYTES]]
+        line.read(True)
+        assert not wire.is_read, "our own front end goes on, and there is enough for it"
+        await asyncio.sleep(0)
+        assert len(host.pieces) == 2
+        await asyncio.sleep(0)
+        assert b"".join(host.pieces) == SAID + b"more"
+        assert wire.is_read
+
+    asyncio.run(story())
+
+
+def test_whose_front_end_wants_nothing_is_not_read_after_the_last_piece_either() -> None:
+    async def story() -> None:
+        line, host, wire = line_of()
+        line.data_received(SAID)
+        line.read(False)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert b"".join(host.pieces) == SAID
+        assert not wire.is_read
+        line.read(True)
+        assert wire.is_read
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_what_came_before_the_end_is_handled_unless_we_hung_up(is_closed: bool) -> None:
+    async def story() -> tuple[int, list[int]]:
+        line, host, _ = line_of()
+        line.data_received(SAID)
+        if is_closed:
+            line.close()
+        line.connection_lost(None)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return len(host.pieces), host.ends
+
+    assert asyncio.run(story()) == ((1, [1]) if is_closed else (3, [3]))
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_a_remote_that_sends_and_does_not_read_is_hung_up_on(monkeypatch: pytest.MonkeyPatch, is_slow: bool) -> None:
+    """Each time it says something it is answered, as by PUBACK for what no rule wants."""
+    monkeypatch.setattr(bridging, "UNREAD_BYTES_MAX", 100)
+
+    async def story() -> list[str]:
+        line, _, wire = line_of()
+        lost: list[str] = []
+
+        def heard(data: bytes, now: int) -> None:
+            wire.unsent = 40 if is_slow else wire.unsent
+
+        splice = SimpleNamespace(
+            state=State.OPEN, asked=frozenset(), reason="", introduction=SimpleNamespace(knows_bridges=False)
+        )
+        splice.heard = heard
+        splice.lost = lambda reason, now: lost.append(reason)
+        splice.take_orders = splice.take_warnings = list
+        splice.take_remote = lambda now: [b"\x40\x02\x00\x01"] * 10
+        splice.next_due = lambda: None
+        splice.toll = SimpleNamespace(purse=SimpleNamespace(is_to_be_noted=False))
+        one = Bridge.__new__(Bridge)
+        one.splice, one._line, one._inlet = cast(Any, splice), line, None
+        one._told, one._asked = State.OPEN, splice.asked
+        one._alarm, one._alarm_at, one._loop = None, None, asyncio.get_running_loop()
+        one.full(line, True)
+        for _ in range(4):
+            one.heard(line, b"a message")
+        assert wire.is_aborted is not is_slow
+        return lost
+
+    lost = asyncio.run(story())
+    assert lost == ([] if is_slow else ["the remote does not read: 100 bytes of answers wait for it"])
