@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
+
+import pytest
 
 from edgebridge.upstream.rule import parse_rule
 from edgebridge.upstream.splice import Splice
@@ -77,6 +80,26 @@ def test_it_is_known_over_restarts(tmp_path: Path) -> None:
     (tmp_path / KEPT).write_text("{")
     assert not Kept(tmp_path, notices).is_paused("y")
     assert b"bridges-forgotten" in lines[0]
+
+
+def test_the_end_of_many_subscriptions_is_few_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is one less that the remote has of us. What it is asked for is on disk before it is asked."""
+    texts: list[str] = []
+    monkeypatch.setattr("edgebroker.world.bridging.kept.replace_private", lambda file, text: texts.append(text))
+
+    async def story() -> None:
+        kept = Kept(tmp_path, OperatorLog(lambda line: None))
+        kept.ask("x", left := frozenset(map(str, range(500))))
+        assert len(texts) == 1
+        for one in sorted(left):
+            kept.ask("x", left := left - {one})
+        kept.ask("y", frozenset({"new"}))
+        assert len(texts) == 2
+        await kept.close()
+
+    asyncio.run(story())
+    assert len(texts) <= 3
+    assert json.loads(texts[-1]) == {name: {"paused": False, "asked": to} for name, to in (("x", []), ("y", ["new"]))}
 
 
 def test_who_hears_that_the_bridge_is_there_can_count_on_its_subscriptions() -> None:

@@ -136,6 +136,7 @@ class Bridging:
         stops = [bridge.stop() for bridge in self.bridges.values()]
         await asyncio.gather(*stops, *self._leaving, return_exceptions=True)
         await self._till.close()
+        await self.kept.close()
 
     def _tick(self) -> None:
         """Another minute has begun."""

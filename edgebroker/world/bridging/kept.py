@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,11 @@ from edgebroker.world.privatefile import FileRefused, read_private, replace_priv
 
 
 class Kept:
-    """By the name of the bridge. Without a folder it lasts as long as the gateway runs."""
+    """By the name of the bridge. Without a folder it lasts as long as the gateway runs.
+
+    What has to be on disk before anything else happens, is: a pause, and what the remote is about to be asked for. The
+    rest is written soon, in a thread, once for all that changed meanwhile: a card may take half a second each time.
+    """
 
     def __init__(self, folder: Path | None, notices: OperatorLog) -> None:
         self._file = None if folder is None else folder / KEPT
@@ -21,6 +27,11 @@ class Kept:
         self._paused: set[str] = set()
         self._asked: dict[str, frozenset[str]] = {}
         self._knowing: set[str] = set()
+        self._writing: asyncio.Task[None] | None = None
+        self._is_stale = False
+        self._number = 0  # of what is to be written
+        self._written = 0
+        self._one_writes = threading.Lock()
         if self._file is not None and self._file.exists():
             self._load(self._file)
 
@@ -36,13 +47,14 @@ class Kept:
         """Let the bridge rest, or no longer, after a restart too."""
         if is_paused != self.is_paused(name):
             (self._paused.add if is_paused else self._paused.discard)(name)
-            self._save()
+            (self._save if is_paused else self._save_soon)()
 
     def ask(self, name: str, texts: frozenset[str]) -> None:
         """The remote is asked for *texts* and no longer for anything else."""
-        if texts != self.asked(name):
+        before = self.asked(name)
+        if texts != before:
             self._asked[name] = texts
-            self._save()
+            (self._save_soon if texts < before else self._save)()
 
     def knows_bridges(self, name: str) -> bool:
         """Whether the remote greeted us last when we had said that this is a bridge, in version 3.1.1."""
@@ -52,7 +64,7 @@ class Kept:
         """That is so, or no longer."""
         if knows_bridges != self.knows_bridges(name):
             (self._knowing.add if knows_bridges else self._knowing.discard)(name)
-            self._save()
+            self._save_soon()
 
     def forget(self, name: str) -> None:
         """The bridge is no more."""
@@ -60,7 +72,7 @@ class Kept:
             self._paused.discard(name)
             self._knowing.discard(name)
             self._asked.pop(name, None)
-            self._save()
+            self._save_soon()
 
     def keep_only(self, names: Collection[str]) -> None:
         """There are no other bridges: others left the settings while the gateway was off."""
@@ -69,6 +81,11 @@ class Kept:
                 text = f"its remote was not told, and may go on collecting {', '.join(sorted(self.asked(name)))} for it"
                 self._notices.tell(Level.WARNING, "bridge-left-behind", text, bridge=name)
             self.forget(name)
+
+    async def close(self) -> None:
+        """Write what is not written yet."""
+        if self._writing is not None:
+            await self._writing
 
     def _load(self, file: Path) -> None:
         try:
@@ -81,9 +98,30 @@ class Kept:
         except (FileRefused, ValueError, AttributeError, TypeError) as error:
             self._complain(file, f"cannot be read, and is begun anew: {error}")
 
+    def _save_soon(self) -> None:
+        self._is_stale = True
+        if self._writing is None:
+            try:
+                loop = asyncio.get_running_loop()
+            except RuntimeError:  # before the gateway runs
+                self._save()
+            else:
+                self._writing = loop.create_task(self._write_on())
+
+    async def _write_on(self) -> None:
+        while self._is_stale:
+            text = self._text()
+            self._told(await asyncio.to_thread(self._write, self._number, text))
+        self._writing = None
+
     def _save(self) -> None:
-        if self._file is None:
-            return
+        text = self._text()
+        self._told(self._write(self._number, text))
+
+    def _text(self) -> str:
+        """What is to be in the file from now on; empty: no file."""
+        self._is_stale = False
+        self._number += 1
         known: dict[str, Any] = {
             name: {
                 "paused": name in self._paused,
@@ -92,13 +130,26 @@ class Kept:
             }
             for name in sorted(self._paused | self._asked.keys() | self._knowing)
         }
-        try:
-            if known:
-                replace_private(self._file, json.dumps(known, indent=1) + "\n")
-            else:
-                self._file.unlink(missing_ok=True)
-        except (FileRefused, OSError) as error:  # what is known holds as long as the gateway runs
-            self._complain(self._file, f"cannot be written, so it is forgotten at a restart: {error}")
+        return json.dumps(known, indent=1) + "\n" if known else ""
+
+    def _write(self, number: int, text: str) -> str:
+        """Why that is impossible, if it is; in any thread."""
+        with self._one_writes:
+            if self._file is None or number < self._written:  # something newer is there
+                return ""
+            self._written = number
+            try:
+                if text:
+                    replace_private(self._file, text)
+                else:
+                    self._file.unlink(missing_ok=True)
+            except (FileRefused, OSError) as error:
+                return str(error)
+        return ""
+
+    def _told(self, trouble: str) -> None:
+        if trouble and self._file is not None:  # what is known holds as long as the gateway runs
+            self._complain(self._file, f"cannot be written, so it is forgotten at a restart: {trouble}")
 
     def _complain(self, file: Path, why: str) -> None:
         self._notices.tell(Level.WARNING, "bridges-forgotten", f"what is known of bridges in {file} {why}")
