@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from edgebridge.upstream.rule import parse_rule
 from edgebridge.upstream.splice import Splice
+from edgebridge.upstream.state import Order
 from edgebridge.upstream.terms import Terms
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
@@ -33,6 +35,25 @@ def greeted(session_present: bool) -> Splice:
     assert not splice.take_remote(0), "if we died now we would not know it any more, and throw away what it keeps"
     splice.told(encode_packet(ConnAck(), V5), 0)
     return splice
+
+
+class Subscribed(Nothing):
+    def is_known(self) -> bool:
+        return True
+
+    def subscribed(self) -> Sequence[str]:
+        return ("old/#",)
+
+
+def test_what_no_rule_wants_to_go_out_fills_the_queue_no_longer_though_the_remote_is_away() -> None:
+    splice = Splice(Terms("x", "up", [parse_rule("new/# in")]), Subscribed(), lambda: 0)
+    splice.start(0)
+    assert splice.take_orders() == [Order.OPEN]
+    splice.opened(0)
+    [gone] = [packet for packet in read(splice.take_local(), V5) if isinstance(packet, Unsubscribe)]
+    assert gone.topic_filters == ["old/#"]
+    splice.told(encode_packet(ConnAck(True), V5) + encode_packet(UnsubAck(gone.packet_id, [0]), V5), 0)
+    assert splice.take_orders() == [Order.CLOSE]
 
 
 def test_a_remote_that_kept_our_session_is_asked_no_longer_for_what_no_rule_wants() -> None:

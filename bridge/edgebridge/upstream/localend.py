@@ -16,7 +16,18 @@ from edgebridge.upstream.words import in_words
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.framing import Framer
-from edgebridge.wire.packets import ConnAck, Disconnect, Packet, PubAck, PubComp, Publish, PubRec, PubRel, SubAck
+from edgebridge.wire.packets import (
+    ConnAck,
+    Disconnect,
+    Packet,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    SubAck,
+    UnsubAck,
+)
 from edgebridge.wire.reasons import FAILURE, ReasonCode
 from edgebroker.instants import Instant
 from edgebroker.limits import MIB
@@ -65,7 +76,7 @@ class LocalEnd:
         """Whether the session at our front end is to be given its subscriptions before the remote is there."""
         wanted = {wanted.text for wanted in self._rules.out}
         subscribed = set(self._memory.subscribed()) if self._memory.is_known() else set()
-        return bool(wanted) and wanted != subscribed
+        return wanted != subscribed
 
     def open(self, is_open: bool, now: Instant) -> None:
         """It is there. *is_open*: the remote is as well."""
@@ -130,6 +141,8 @@ class LocalEnd:
                 self._outward.released(packet)
             case SubAck():
                 self._subscribed(packet, is_open)
+            case UnsubAck() if not (self._asked or is_open):  # no rule wants anything any more
+                self.close()
             case ConnAck(reason=reason) if reason >= FAILURE:
                 return f"our own gateway refuses us: {in_words(reason, packet.properties)}"
             case ConnAck():
