@@ -267,7 +267,11 @@ def _bridges(page: Exposition, insight: Insight) -> None:
     page.family("edgebroker_bridge_dropped", "counter", "Messages that did not go on, by bridge, direction and cause.")
     for row in found:
         for way in ("out", "in"):
-            for cause, count in row[way]["dropped"].items():
+            dropped = Counter(row[way]["dropped"])
+            if way == "out":  # and by its queue; what that calls refused, the bridge counts by its true cause
+                queue = row["spool"]["dropped"]
+                dropped.update({cause: count for cause, count in queue.items() if cause != "refused"})
+            for cause, count in dropped.items():
                 page.sample("_total", count, bridge=row["name"], direction=way, cause=cause)
     page.family("edgebroker_bridge_day_bytes", "gauge", "What crossed the line since midnight, both ways.", "bytes")
     for row in found:

@@ -232,7 +232,9 @@ def test_without_proc_two_metrics_are_absent(monkeypatch: pytest.MonkeyPatch) ->
     with_gateway(story)
 
 
-def test_the_documentation_lists_every_metric(root: Path, tmp_path: Path) -> None:
+def test_the_documentation_lists_every_metric(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = {"messages": 0, "bytes": 0, "oldest_s": None, "dropped": {"too_old": 3, "refused": 2}}
+    monkeypatch.setattr("edgebridge.frontend.bridgesession.BridgeSession.described", lambda memory, now: queue)
     rows = re.findall(r"^\| `(\w+)` \|", (root / "docs/operations.md").read_text(), re.MULTILINE)
     listed = {name for name in rows if name.startswith(("edgebroker_", "process_"))}
 
@@ -242,6 +244,9 @@ def test_the_documentation_lists_every_metric(root: Path, tmp_path: Path) -> Non
         assert listed == {name + suffixes.get(family.kind, "") for name, family in page.items()}
         assert page["edgebroker_bridge_up"].value(bridge="up") == 0
         assert page["edgebroker_bridge_messages"].value("_total", bridge="up", direction="in") == 0
+        dropped = page["edgebroker_bridge_dropped"]
+        assert dropped.value("_total", bridge="up", direction="out", cause="too_old") == 3, "out of its queue"
+        assert "refused" not in str(dropped.samples), "counted by what the bridge refused it for"
 
     (tmp_path / "data").mkdir()
     (tmp_path / "data/bridges.toml").write_text(BRIDGE)
