@@ -82,6 +82,22 @@ def test_what_becomes_too_old_while_it_waits_for_its_turn_is_not_sent_either() -
     assert world.memory.described(world.simulation.now)["dropped"] == {"refused": dropped}
 
 
+def test_what_waited_for_its_turn_when_the_line_broke_gets_too_old_like_everything_else() -> None:
+    world = away(Bounds(age_us=30 * SECOND), dues=Dues(rate_bytes_s=20))
+    say(world, *(f"a {number}" for number in range(60)), qos=2)
+    world.go_on()
+    world.quiet(5)
+    world.cut()
+    world.pause()
+    sent = len(arrived(world))
+    assert sent < 30
+    world.quiet(60)
+    world.go_on()
+    world.quiet(60)
+    assert len(arrived(world)) - sent <= 1, "but for one that was on its way"
+    assert world.splice.out.dropped["too_old"] == 60 - len(arrived(world))
+
+
 def test_what_is_on_its_way_is_finished_however_old_it_is() -> None:
     world = away(Bounds(age_us=10 * SECOND))
     say(world, "a 1", qos=2)

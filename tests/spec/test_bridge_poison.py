@@ -47,6 +47,12 @@ class Nothing:
     def can_retain(self, topic: str, size: int) -> bool:
         return True
 
+    def window(self) -> int:
+        return 1_000
+
+    def wall(self, now: int) -> int:
+        return now
+
     def is_too_old(self, packet_id: int, now: int) -> bool:
         return False
 

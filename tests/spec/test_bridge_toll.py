@@ -28,9 +28,9 @@ RULES = ("out/# out 2", "in/# in 2")
 class Trip:
     """A bridge with *dues*, open at both ends at second 0, at noon; what it writes is kept with the second."""
 
-    def __init__(self, dues: Dues, keep_alive_s: int = 0) -> None:
-        rules = [parse_rule(rule) for rule in RULES]
-        terms = Terms("x", "up", rules, keep_alive_s=keep_alive_s, tells_origin=False, identity="here", dues=dues)
+    def __init__(self, dues: Dues, keep_alive_s: int = 0, rules: Sequence[str] = RULES) -> None:
+        made = [parse_rule(rule) for rule in rules]
+        terms = Terms("x", "up", made, keep_alive_s=keep_alive_s, tells_origin=False, identity="here", dues=dues)
         self.splice = Splice(terms, Nothing(), lambda: 0)
         self.now: Instant = 0
         self.splice.clock(NOON, 0)
@@ -224,6 +224,29 @@ def test_qos_0_does_not_wait_over_night() -> None:
     assert trip.splice.gate is not None
     assert trip.splice.gate.held == 0
     assert trip.splice.out.dropped["budget"] + len(trip.said) == 50
+
+
+def test_what_is_gathered_counts_towards_the_days_bytes() -> None:
+    trip = Trip(Dues(bytes_per_day=3_000), rules=("out/# out 1 batch_messages=500 batch_s=60", "in/# in 2"))
+    trip.ours(*messages(100, 1))
+    assert not trip.said, "it is gathered"
+    assert trip.splice.toll.is_spent
+    trip.until(HOUR)
+    assert 2_500 < trip.splice.toll.purse.spent < 3_200, "not all 100: a message and an envelope too many at most"
+
+
+def test_a_batch_waits_over_night_if_other_bytes_took_its_place() -> None:
+    trip = Trip(Dues(bytes_per_day=3_000), rules=("out/# out 1 batch_messages=500 batch_s=60", "in/# in 2"))
+    trip.ours(*messages(10, 1), *messages(1, 0))
+    trip.theirs(Publish("in/a", bytes(3_000), 0))
+    trip.until(HOUR)
+    assert not trip.said
+    trip.splice.clock(Moment(2, 0), trip.now)
+    trip.ours()
+    assert len(trip.said) == 1
+    trip.ours(*messages(1, 0))
+    trip.splice.pause(trip.now)
+    assert trip.splice.out.dropped == {"absent": 1}, "at QoS 0 nobody sends it again"
 
 
 NIGHT = Dues(schedule=(parse_span("22:00-06:00 open"), parse_span("00:00-24:00 closed")))

@@ -71,23 +71,24 @@ class Batches:
         self._ended: list[Ended] = []
         self.held = 0
         """Messages of QoS 1 that are in no batch yet that was sent."""
+        self.bytes = 0
+        """What was gathered and is not sent: about the bytes of the batches that it will be."""
 
     def __contains__(self, number: int) -> bool:
         return number in self._of
 
-    def restart(self, packet_bytes_max: int) -> int:
-        """Another connection begins, to a remote that takes packets so large, or of any size (0).
-
-        What was gathered at QoS 1 comes again; how many messages of QoS 0 are lost.
-        """
+    def begin(self, packet_bytes_max: int) -> None:
+        """Another connection begins, to a remote that takes packets so large, or of any size (0)."""
         self._packet_bytes_max = packet_bytes_max
-        lost = 0
+
+    def close(self) -> Sequence[Publish]:
+        """The connection is over: what was gathered and not sent. At QoS 1 it comes again, at QoS 0 it is lost."""
+        gathered = [one for batch in self._of.values() for one in batch.messages]
         for batch in self._of.values():
-            lost += sum(not one.qos for one in batch.messages)
             batch.clear()
         self._ended.clear()
-        self.held = 0
-        return lost
+        self.held = self.bytes = 0
+        return gathered
 
     def due(self) -> Instant | None:
         """When to call `fire`."""
@@ -120,6 +121,8 @@ class Batches:
             return False
         if not batch.messages:
             batch.began = now
+            self.bytes += batch.bytes
+        self.bytes += len(added) + 1
         batch.readings.append(added)
         batch.messages.append(publish)
         batch.bytes += len(added) + 1
@@ -151,4 +154,5 @@ class Batches:
         payload = sealed(batch.form, wall_ms, batch.readings)
         self._ended.append(Ended(batch.number, batch.topic, CONTENT_TYPES[batch.form], payload, batch.messages))
         self.held -= sum(one.qos for one in batch.messages)
+        self.bytes -= batch.bytes
         batch.clear()

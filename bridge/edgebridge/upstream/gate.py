@@ -53,6 +53,9 @@ class Gate:
         self._held: deque[Held] = deque()
         self._qos0_bytes = 0
         self._due: Instant | None = None
+        # Packet identifiers whose message the session sent for the first time in our life, and that never went to the
+        # remote: 65,535 at most. What was there before us may have gone.
+        self._unsent: set[int] = set()
 
     @property
     def held(self) -> int:
@@ -66,6 +69,8 @@ class Gate:
 
     def express(self, first: int, body: bytes) -> bool:
         """A PUBLISH of ours goes out, or waits. True: either is seen to here."""
+        if first & DUP and self._unsent and _publish(first, body).packet_id in self._unsent:
+            first &= ~DUP  # it waited here when the last connection ended: the remote never saw it
         if self._held or self._toll.holds(self.now):
             self._hold(first, body)
             return True
@@ -75,10 +80,10 @@ class Gate:
     def fire(self, now: Instant) -> None:
         """Let through what may go. Batches whose time is over were let through when they were gathered."""
         self.now = now
-        before = len(self._ends.remote)
-        self._outward.fire(now)
-        if octets := sum(map(len, self._ends.remote[before:])):
-            self._toll.pay(octets, now)
+        if not self._toll.holds_batches:
+            before = len(self._ends.remote)
+            self._outward.fire(now)
+            self._pay(before)
         while self._held and not self._toll.holds(now):
             held = self._held.popleft()
             if not held.first & QOS:
@@ -90,13 +95,17 @@ class Gate:
 
     def due(self) -> Instant | None:
         """When to call `fire`. Where the day's bytes are spent, not before the clock has shown another day."""
-        return None if self._toll.is_spent and not self._qos0_bytes else self._due
+        batches = None if self._toll.holds_batches else self._outward.due()
+        messages = None if self._toll.is_spent and not self._qos0_bytes else self._due
+        return min((due for due in (batches, messages) if due is not None), default=None)
 
     def close(self) -> None:
         """The connection is over: QoS 1 and 2 come again from the session, and QoS 0 is lost."""
         self._drop_qos0(Cause.ABSENT)
         self._held.clear()
         self._due = None
+        self._unsent.update(self._outward.close())
+        self._toll.gathered_bytes = 0
 
     def _hold(self, first: int, body: bytes) -> None:
         if not first & QOS:
@@ -107,6 +116,8 @@ class Gate:
                 self._tally.dropped[Cause.RATE] += 1
                 return
             self._qos0_bytes += len(body)
+        elif not first & DUP:
+            self._unsent.add(_publish(first, body).packet_id)
         self._held.append(Held(first, body, self.now))
         if self._due is None:
             self._due = max(self._toll.owed_until, self.now + TICK)
@@ -130,19 +141,22 @@ class Gate:
         waited_s = (self.now - since) // SECOND
         if first & DUP:  # the remote may have it: what is begun is finished
             waited_s = 0
-        if waited_s and first & QOS:
-            publish = decode_packet(first, body, V5)
-            assert isinstance(publish, Publish)
-            if self._memory.is_too_old(publish.packet_id, self.now):
+        if first & QOS and (waited_s or self._unsent):
+            publish = _publish(first, body)
+            is_again = publish.packet_id in self._unsent and not first & DUP
+            self._unsent.discard(publish.packet_id)
+            if (waited_s or is_again) and self._memory.is_too_old(publish.packet_id, self.now):
                 self._outward.too_old(publish)
                 return
         if not self._outward.express(first, body):
-            publish = decode_packet(first, body, V5)
-            assert isinstance(publish, Publish)
-            self._publish(publish, waited_s)
-        octets = sum(map(len, self._ends.remote[before:]))
-        if octets:
+            self._publish(_publish(first, body), waited_s)
+        self._pay(before)
+
+    def _pay(self, before: int) -> None:
+        """For what was said to the remote since it was *before*, and for what waits for others."""
+        if octets := sum(map(len, self._ends.remote[before:])):
             self._toll.pay(octets, self.now)
+        self._toll.gathered_bytes = self._outward.gathered_bytes
 
     def _publish(self, publish: Publish, waited_s: int) -> None:
         """The long way. What a message has left to live is less by what it has waited here."""
@@ -153,3 +167,9 @@ class Gate:
                 return
             publish.properties[Property.MESSAGE_EXPIRY_INTERVAL] = left - waited_s
         self._outward.publish(publish, self.now)
+
+
+def _publish(first: int, body: bytes) -> Publish:
+    publish = decode_packet(first, body, V5)
+    assert isinstance(publish, Publish)
+    return publish

@@ -67,8 +67,21 @@ class Outward:
         self._lowered.clear()
         self.open.clear()
         self._together.clear()
-        if self._batches is not None and (lost := self._batches.restart(self._ends.granted.packet_bytes_max)):
+        self.close()
+        if self._batches is not None:
+            self._batches.begin(self._ends.granted.packet_bytes_max)
+
+    def close(self) -> Sequence[int]:
+        """The connection is over; packet identifiers of messages that were gathered, and never went there."""
+        gathered = () if self._batches is None else self._batches.close()
+        if lost := sum(not one.qos for one in gathered):
             self._tally.dropped[Cause.ABSENT] += lost
+        return [one.packet_id for one in gathered if one.qos and not one.dup]
+
+    @property
+    def gathered_bytes(self) -> int:
+        """Of batches that are not sent yet."""
+        return 0 if self._batches is None else self._batches.bytes
 
     def due(self) -> Instant | None:
         """When to call `fire`."""
@@ -263,7 +276,7 @@ class Outward:
         if publish.qos == 1:
             self._ends.tell_local(PubAck(publish.packet_id, reason))
         elif publish.qos == 2:
-            if publish.dup:  # it may have begun there, by other rules than now: PUBREL goes on, and frees its identifier
+            if publish.dup:  # it may have begun there, by other rules than now: PUBREL goes on and frees the identifier
                 reason = ReasonCode.SUCCESS
             elif reason < FAILURE:
                 self._own.add(publish.packet_id)

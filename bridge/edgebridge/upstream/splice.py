@@ -138,8 +138,8 @@ class Splice:
         """When to call `fire`."""
         if self.state is not State.OPEN:
             return self._due
-        gate = None if self.gate is None else self.gate.due()
-        return min((due for due in (self._heartbeat.due(), gate, self._outward.due()) if due is not None), default=None)
+        out = self._outward.due() if self.gate is None else self.gate.due()
+        return min((due for due in (self._heartbeat.due(), out) if due is not None), default=None)
 
     # -- what an operator wants ---------------------------------------------------------------------------------
 
@@ -375,6 +375,8 @@ class Splice:
             self._local.close()
             if self.gate is not None:
                 self.gate.close()
+            else:
+                self._outward.close()
             if now - self.since >= STAYED:
                 self._backoff.reset()
         self.reason = printable(reason)

@@ -51,6 +51,8 @@ class Toll:
         self._moment: Moment | None = None
         self._meter = Meter(dues.rate_messages_s, dues.rate_bytes_s, 0)
         self._rest_at: Instant = 0  # until then what else is written has had its half of the rate
+        self.gathered_bytes = 0
+        """Of batches that will be sent: they are as good as spent, and the rate knows nothing of them yet."""
         self._paid_bytes = 0  # of messages that were let through, and are not written yet
 
     # -- the clock on the wall ------------------------------------------------------------------------------------
@@ -94,7 +96,15 @@ class Toll:
     @property
     def is_spent(self) -> bool:
         """Whether the day's bytes are, with those that are not written yet."""
-        return 0 < self.dues.bytes_per_day <= self.purse.spent + self._paid_bytes
+        return self._are_spent(self._paid_bytes + self.gathered_bytes)
+
+    @property
+    def holds_batches(self) -> bool:
+        """Whether not even what is gathered may go: other bytes have taken its place."""
+        return self._are_spent(self._paid_bytes)
+
+    def _are_spent(self, octets: int) -> bool:
+        return 0 < self.dues.bytes_per_day <= self.purse.spent + octets
 
     def pay(self, octets: int, now: Instant) -> None:
         """A message of so many bytes is let through."""
