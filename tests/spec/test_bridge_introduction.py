@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from edgebridge.frontend.bridgesession import BridgeSession
+from edgebridge.upstream import greeting
 from edgebridge.upstream.ends import Ends
-from edgebridge.upstream.introduction import PRIVATE_TRIES, PRIVATE_TRIES_KNOWN, Introduction
-from edgebridge.upstream.loopguard import LoopGuard
+from edgebridge.upstream.introduction import PRIVATE_TRIES, PRIVATE_TRIES_KNOWN, Again, Introduction
+from edgebridge.upstream.loopguard import ECHO, LoopGuard
 from edgebridge.upstream.rule import parse_rule
 from edgebridge.upstream.rules import Rules
 from edgebridge.upstream.terms import Granted, Terms
-from edgebridge.wire.dialect import V311
-from edgebridge.wire.packets import ConnAck, Publish
+from edgebridge.wire.decode import decode_packet
+from edgebridge.wire.dialect import V5, V311
+from edgebridge.wire.packets import ConnAck, Connect, Publish
+from edgebridge.wire.reasons import ReasonCode
 
 from ..laws.bridging.world import World
 
@@ -50,6 +53,39 @@ def test_a_remote_that_knows_bridges_is_not_taken_for_another_because_it_is_away
     assert introduction.knows_bridges
     assert in_vain(ends, introduction) == PRIVATE_TRIES_KNOWN, "but another may be there now"
     assert in_vain(ends, Introduction(TERMS, memory(), ends, True)) == PRIVATE_TRIES_KNOWN
+
+
+def test_a_remote_that_refuses_the_will_is_asked_for_less() -> None:
+    ends = Ends()
+    terms = Terms("x", "up", TERMS.rules, notification_topic="up/there", try_private=False)
+    introduction = Introduction(terms, memory(), ends)
+    wills = []
+    for reason in (ReasonCode.SUCCESS, ReasonCode.RETAIN_NOT_SUPPORTED, ReasonCode.QOS_NOT_SUPPORTED):
+        assert (introduction.answered(ConnAck(reason=reason)) is Again.AT_ONCE) == (reason != ReasonCode.SUCCESS)
+        ends.remote.clear()
+        introduction.begin()
+        connect = decode_packet(ends.remote[0][0], ends.remote[0][2:], V5)
+        assert isinstance(connect, Connect)
+        assert connect.will is not None
+        wills.append((connect.will.qos, connect.will.retain))
+    assert wills == [(1, True), (1, False), (0, False)]
+    assert isinstance(introduction.answered(ConnAck(reason=ReasonCode.QOS_NOT_SUPPORTED)), str), "no more than that"
+    assert not greeting.notification(terms, Granted(V5, retains=False), b"1").retain
+
+
+def test_nobody_awaits_echoes_for_ever() -> None:
+    rules = Rules(TERMS.rules)
+    rules.listen(False)
+    guard = LoopGuard(TERMS, rules)
+    guard.begin(Granted(V311, session_present=True))
+    for payload in (b"1", b"2"):
+        assert guard.leaves(Publish("both/a", payload, 1, packet_id=7), {}, 0)
+    assert not guard.enters(Publish("both/a", b"1", 1, packet_id=3), 0)
+    later = 2 * ECHO
+    guard.begin(Granted(V311, session_present=True))
+    assert not guard.enters(Publish("both/a", b"1", 1, dup=True, packet_id=3), later), "the line was away meanwhile"
+    assert guard.enters(Publish("both/a", b"3", 1, packet_id=4), later + 2 * ECHO)
+    assert not guard.awaits_echoes
 
 
 def test_an_echo_that_is_repeated_is_an_echo() -> None:

@@ -23,8 +23,10 @@ WINDOW_MAX: Final = U16_MAX - REQUESTS_MAX
 SEND_ALWAYS, SEND_IF_NEW = 0, 1  # retain handling (section 3.8.3.1)
 
 
-def connect_remote(terms: Terms, dialect: Dialect, clean_start: bool) -> Connect:
-    """Who we are to the remote."""
+def connect_remote(
+    terms: Terms, dialect: Dialect, clean_start: bool, will_qos: int = 1, will_retains: bool = True
+) -> Connect:
+    """Who we are to the remote. *will_qos*, *will_retains*: of the notification that it sends when we are gone."""
     properties: Properties = {}
     if dialect.has_properties:
         properties = {
@@ -33,7 +35,7 @@ def connect_remote(terms: Terms, dialect: Dialect, clean_start: bool) -> Connect
             Property.MAXIMUM_PACKET_SIZE: terms.packet_bytes_max,
             Property.USER_PROPERTY: [(BRIDGE_PROPERTY, terms.identity)],
         }
-    will = Will(terms.notification_topic, b"0", 1, True) if terms.notification_topic else None
+    will = Will(terms.notification_topic, b"0", will_qos, will_retains) if terms.notification_topic else None
     return Connect(
         terms.client_id, clean_start, terms.keep_alive_s, terms.username, terms.password, will, properties, dialect
     )
@@ -51,9 +53,9 @@ def connect_local(terms: Terms, granted: Granted, is_open: bool, has_met: bool) 
     return Connect(terms.local_client_id, False, 0, properties=properties, dialect=V5)
 
 
-def notification(terms: Terms, word: bytes) -> Publish:
+def notification(terms: Terms, granted: Granted, word: bytes) -> Publish:
     """Whether the bridge is there."""
-    return Publish(terms.notification_topic, word, retain=True)
+    return Publish(terms.notification_topic, word, retain=granted.retains)
 
 
 def subscribe_remote(rules: Rules, granted: Granted, ids: Iterator[int]) -> Iterator[tuple[Wanted, Subscribe]]:

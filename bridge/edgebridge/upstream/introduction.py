@@ -45,6 +45,7 @@ class Introduction:
         self._ends = ends
         self._may_be_private = terms.try_private and terms.dialect is V311
         self._is_plain = not self._may_be_private
+        self._will_qos, self._will_retains = 1, True  # until a remote refuses such a will
         self._in_vain = 0  # connections to one address that ended before CONNACK, one after the other
         # A session of ours that begins anew numbers its messages anew: the remote would take them for old ones.
         self._is_anew = terms.wants_exactly_once and not memory.has_met()
@@ -53,7 +54,8 @@ class Introduction:
         """Say who we are."""
         dialect = self._dialect
         self._ends.granted = Granted(dialect)
-        self._ends.tell_remote(greeting.connect_remote(self._terms, dialect, self._is_anew))
+        will = self._will_qos, self._will_retains
+        self._ends.tell_remote(greeting.connect_remote(self._terms, dialect, self._is_anew, *will))
 
     def unanswered(self) -> bool:
         """The remote closed the connection before CONNACK; whether nothing else is left to be said to this one."""
@@ -72,6 +74,8 @@ class Introduction:
                 # It does not know what bridges say first: once more, as any client.
                 self._is_plain, self._may_be_private = True, False
                 return Again.AT_ONCE
+            if self._lowers_will(connack.reason):
+                return Again.AT_ONCE
             return f"the remote refuses us: {in_words(connack.reason, connack.properties)}"
         granted = Granted.of(connack, self._dialect, self._terms.keep_alive_s)
         if granted.identity and granted.identity == self._terms.identity:
@@ -85,6 +89,16 @@ class Introduction:
         self.knows_bridges = self._dialect is V311_BRIDGE
         self._is_plain = not self._may_be_private  # that it greets any client does not say that it knows no bridges
         return granted
+
+    def _lowers_will(self, reason: ReasonCode) -> bool:
+        """Whether the will asks for less from now on. What a remote bears it says in CONNACK only, when it was told."""
+        if reason == ReasonCode.RETAIN_NOT_SUPPORTED and self._will_retains:
+            self._will_retains = False
+        elif reason == ReasonCode.QOS_NOT_SUPPORTED and self._will_qos:
+            self._will_qos = 0
+        else:
+            return False
+        return bool(self._terms.notification_topic)
 
     @property
     def _dialect(self) -> Dialect:

@@ -41,10 +41,13 @@ class LoopGuard:
         self._echoes: OrderedDict[int, tuple[Instant, int]] = OrderedDict()
         self._recognised: dict[int, int] = {}
         """Echoes by the packet identifier that the remote used last for them; at most as many as its window is wide."""
+        self._recognised_at: Instant | None = None
+        """When that was of use last; None: a connection began since, and what is repeated may come now."""
 
     def begin(self, granted: Granted) -> None:
         """A remote is there."""
         self._granted = granted
+        self._recognised_at = None
         if not granted.session_present:
             self._recognised.clear()
 
@@ -69,8 +72,10 @@ class LoopGuard:
         origin = Origin.of(publish.properties)
         if origin.hops >= HOPS_MAX or (origin.gateway and origin.gateway == self._here):
             return False
-        if self.awaits_echoes and self._comes_back(publish, now):
-            return False
+        if self.awaits_echoes:
+            self._forget_old(now)
+            if self._comes_back(publish, now):
+                return False
         self._tell(publish, origin, self._there)
         return True
 
@@ -112,8 +117,16 @@ class LoopGuard:
             return  # the remote knows that it has it
         _, times = self._echoes.pop(digest, (now, 0))
         self._echoes[digest] = now, times + 1
+        self._forget_old(now)
+
+    def _forget_old(self, now: Instant) -> None:
+        """End what nobody awaits any more, so that others may go the short way again."""
         while self._echoes and (len(self._echoes) > ECHOES_MAX or next(iter(self._echoes.values()))[0] < now - ECHO):
             self._echoes.popitem(last=False)
+        if self._recognised_at is None:
+            self._recognised_at = now
+        elif self._recognised_at < now - ECHO:
+            self._recognised.clear()
 
     def _comes_back(self, publish: Publish, now: Instant) -> bool:
         """Whether *publish* is an echo. One that is repeated, because our answer was lost, was awaited once only."""
@@ -124,7 +137,7 @@ class LoopGuard:
         if not self._is_echo(digest, now):
             return False
         if publish.qos:
-            self._recognised[packet_id] = digest
+            self._recognised[packet_id], self._recognised_at = digest, now
         return True
 
     def _is_echo(self, digest: int, now: Instant) -> bool:

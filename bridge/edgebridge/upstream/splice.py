@@ -282,7 +282,7 @@ class Splice:
         """Subscribe; and whoever is then told that the bridge is there may count on it in both directions."""
         self._requests.begin()
         if self.terms.notification_topic:
-            self._ends.tell_remote(greeting.notification(self.terms, b"1"))
+            self._ends.tell_remote(greeting.notification(self.terms, self._ends.granted, b"1"))
 
     def _dial_again(self, now: Instant) -> None:
         """Hang up, and dial at once."""
@@ -359,7 +359,7 @@ class Splice:
     def _say_good_bye(self, code: ReasonCode, properties: Properties | None = None) -> None:
         if self.state is State.OPEN:
             if self.terms.notification_topic and code == ReasonCode.NORMAL_DISCONNECTION:
-                self._ends.tell_remote(greeting.notification(self.terms, b"0"))
+                self._ends.tell_remote(greeting.notification(self.terms, self._ends.granted, b"0"))
             self._ends.tell_remote(Disconnect(code, properties or {}))
 
     def _end(self, state: State, reason: str, now: Instant, *, is_connected: bool = True, stays: bool = True) -> None:
