@@ -284,3 +284,12 @@ def test_a_batch_fits_what_may_be_on_its_way() -> None:
     with pytest.raises(SettingsRefused) as refused:
         Settings.parse(head + "batch_messages = 20\n", "x.toml", Path())
     assert "write at least 20" in str(refused.value)
+
+
+@pytest.mark.parametrize(("age_s", "span"), [(20, "batch_s = 21"), (9, "")])
+def test_a_batch_waits_no_longer_than_any_message_may(age_s: int, span: str) -> None:
+    head = f'[[bridge]]\nname = "x"\naddresses = ["h:1"]\nqueue_age_s_max = {age_s}\n[[bridge.topic]]\npattern = "t"\n'
+    with pytest.raises(SettingsRefused) as refused:
+        Settings.parse(head + f"batch_messages = 20\n{span}\n", "x.toml", Path())
+    assert f"or a batch_s of at most {age_s}" in str(refused.value)
+    Settings.parse(head + f"batch_messages = 20\nbatch_s = {age_s}\n", "x.toml", Path())

@@ -180,6 +180,15 @@ class BridgeSettings:
         if batches > self.inflight_max:
             mend = f"write at least {batches}: all in a batch are on their way until it is answered"
             yield "inflight_max", f"is {self.inflight_max}, and a rule has batch_messages = {batches}", mend
+        if (age_s := self.queue_age_s_max) is not None and batches:
+            from edgebridge.upstream.shape import BATCH_S_DEFAULT  # it is there already, where a rule has batches
+
+            shapes = [rule.shape for rule in self.topic if rule.shape is not None and rule.shape.batch_messages]
+            longest = max(shape.batch_s or BATCH_S_DEFAULT for shape in shapes)
+            if longest > age_s:
+                said = "batch_s =" if any(shape.batch_s == longest for shape in shapes) else "no batch_s, which is"
+                mend = f"write at least {longest}, or a batch_s of at most {age_s}: what waits in a batch gets older"
+                yield "queue_age_s_max", f"is {age_s}, and a rule has {said} {longest}", mend
         if "try_private" in given and self.version != "3.1.1":
             yield "try_private", 'does nothing without version = "3.1.1"', "leave the line out"
         if "websocket_path" in given and self.protocol != "websocket":
