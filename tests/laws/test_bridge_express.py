@@ -59,6 +59,18 @@ class Nothing:
     def has_met(self) -> bool:
         return False
 
+    def has_told(self) -> bool:
+        return False
+
+    def is_telling(self) -> bool:
+        return False
+
+    def tell_all(self, now: int) -> None:
+        pass
+
+    def told(self, now: int) -> None:
+        pass
+
     def oldest(self) -> tuple[int, str, int] | None:
         return None
 

@@ -1,7 +1,13 @@
-"""Bridges: a remote that is new gets all that is retained here, also if the line breaks while it does."""
+"""Bridges: a remote that is new gets all that is retained here, also if the line breaks or we die while it does."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from edgebridge.frontend.bounds import Bounds
 from edgebridge.upstream.rule import parse_rule
 from edgebridge.upstream.terms import Terms
 from edgebridge.wire.dialect import V5
@@ -11,20 +17,69 @@ from .bridging.world import World
 TOPICS = 2_000
 
 
-def test_what_is_retained_goes_on_after_the_line_broke() -> None:
-    world = World(Terms("x", "uplink", [parse_rule("out/# out 1")], V5, identity="here"))
+def with_retained(rule: str, qos: int) -> World:
+    world = World(Terms("x", "uplink", [parse_rule(rule)], V5, identity="here"), bounds=Bounds(messages_max=1_000))
     for first in range(0, TOPICS, 500):
-        batch = [(f"out/{number}", b"r", 1) for number in range(first, first + 500)]
+        batch = [(f"out/{number}", b"r", qos) for number in range(first, first + 500)]
         world.publish(world.here, batch, retain=True)
-    cuts: list[int] = []
+    return world
+
+
+def has_all(world: World) -> bool:
+    return all(world.there.frontend.retained.find(f"out/{number}") for number in range(TOPICS))
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_remote_that_comes_late_gets_all_that_is_retained(qos: int) -> None:
+    """More than the queue of a bridge holds, although its rules were there before the remote."""
+    world = with_retained("out/# out 1", qos)
+    world.fail = lambda step: world.cut()
+    world.begin()
+    world.quiet(5)
+    world.fail = lambda step: None
+    world.quiet()
+    assert has_all(world)
+
+
+@pytest.mark.parametrize("fault", [World.cut, World.power_here], ids=["line", "power"])
+def test_what_is_retained_goes_on_after_a_fault(fault: Callable[[World], None]) -> None:
+    world = with_retained("out/# out 1", 1)
+    faults: list[int] = []
 
     def fail(step: int) -> None:
-        if not cuts and world.splice.out.messages >= 300:
-            cuts.append(step)
-            world.cut()
+        if not faults and world.splice.out.messages >= 300:
+            faults.append(step)
+            fault(world)
 
     world.fail = fail
     world.begin()
     world.quiet()
-    assert cuts
-    assert all(world.there.frontend.retained.find(f"out/{number}") for number in range(TOPICS))
+    assert faults
+    assert has_all(world)
+
+
+def test_what_was_retained_while_a_remote_was_never_there_comes_once() -> None:
+    world = World(Terms("x", "uplink", [parse_rule("out/# out 2")], V5, identity="here"))
+    world.sleeper(world.there, "#")
+    world.fail = lambda step: world.cut()
+    world.begin()
+    world.quiet(1)
+    world.publish(world.here, [(f"out/{number}", b"r", 2) for number in range(100)], retain=True)
+    world.publish(world.here, [("out/7", b"later", 2), ("out/8", b"not retained", 2)])
+    world.quiet(5)
+    world.fail = lambda step: None
+    world.quiet()
+    assert world.read(world.there) == Counter(
+        [*((f"out/{number}", b"r") for number in range(100)), ("out/7", b"later"), ("out/8", b"not retained")]
+    )
+
+
+def test_a_remote_that_was_told_is_not_told_again_after_a_crash() -> None:
+    world = with_retained("out/# out 1", 1)
+    world.begin()
+    world.quiet()
+    before = world.splice.out.messages
+    world.power_here()
+    world.quiet()
+    assert has_all(world)
+    assert (before >= TOPICS, world.splice.out.messages) == (True, 0)

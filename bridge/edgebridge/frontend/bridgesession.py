@@ -8,8 +8,9 @@ from typing import Any
 
 from edgebridge.frontend.bounds import Bounds, bound, described
 from edgebridge.frontend.frontend import Frontend
+from edgebridge.session.acquaintance import NEVER, NOT_TOLD
 from edgebridge.session.session import Session
-from edgebridge.wire.fields import U16_MAX, U32_MAX
+from edgebridge.wire.fields import U16_MAX
 from edgebroker.instants import Instant
 from edgebroker.names import ClientId
 
@@ -32,7 +33,35 @@ class BridgeSession:
 
     def has_met(self) -> bool:
         """Whether the remote was there since that session began: the end that it was given first is not for ever."""
-        return self.session is not None and self.session.expiry_s == U32_MAX
+        return self.session is not None and self.session.expiry_s in (NEVER, NOT_TOLD)
+
+    def has_told(self) -> bool:
+        """Whether the remote has all that was retained here when it met this session, or lost its own."""
+        return self.session is not None and self.session.expiry_s == NEVER
+
+    def is_telling(self) -> bool:
+        """Whether something of that still waits to be sent."""
+        return self.session is not None and bool(self.session.replays)
+
+    def tell_all(self, now: Instant) -> None:
+        """The remote is to be told all that is retained, but for what waits for it already."""
+        session, is_state = self.session, self._frontend.delivery.is_state
+        if session is None:
+            return
+        self._ends(session, NOT_TOLD, now)
+        publications = (entry.publication for entry in chain(session.inflight, session.outbox))
+        waiting = {publication.topic for publication in publications if is_state(publication)}
+        self._frontend.subscribing.replaying.waiting[self._client_id] = waiting
+
+    def told(self, now: Instant) -> None:
+        """It has been told."""
+        self._frontend.subscribing.replaying.waiting.pop(self._client_id, None)
+        if self.session is not None:
+            self._ends(self.session, NEVER, now)
+
+    def _ends(self, session: Session, expiry_s: int, now: Instant) -> None:
+        session.expiry_s, session.gone_at = expiry_s, now
+        self._frontend.keeping.gone(session, now)
 
     def subscribed(self) -> Sequence[str]:
         """The texts of its subscriptions."""

@@ -8,7 +8,7 @@ others, as fast as its client reads. While a client has REPLAYS_MAX such subscri
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from typing import Final
 
 from edgebridge.frontend.delivery import Delivery
@@ -32,7 +32,7 @@ REPLAYS_MAX: Final = 8
 class Replay:
     """One subscription's retained messages, as far as they were looked at."""
 
-    __slots__ = ("_extractor", "_request", "_skips_own", "copy", "matches", "subscription")
+    __slots__ = ("_extractor", "_request", "_skips_own", "_skips_topics", "copy", "matches", "subscription")
 
     def __init__(
         self,
@@ -40,8 +40,10 @@ class Replay:
         request: SubscriptionRequest,
         skips_own: bool,
         matches: Iterator[Publication | None],
+        skips_topics: Set[str] = frozenset(),
     ) -> None:
         self._skips_own = skips_own
+        self._skips_topics = skips_topics
         self.subscription = subscription
         self.copy = Copy((subscription,))
         self.matches = matches
@@ -52,6 +54,8 @@ class Replay:
         """Whether *kept* is for the subscription, and its client may read it."""
         subscription = self.subscription
         if self._skips_own and kept.publisher == subscription.client:
+            return False
+        if kept.topic in self._skips_topics:
             return False
         rights = subscription.receiver.rights
         if rights is not None and not rights.may_read(kept):
@@ -87,11 +91,14 @@ class Replaying:
         """Places looked at so far."""
         self.is_elsewhere: Callable[[str], bool] | None = None
         """Whether what is kept of a topic is a copy, and its original can be asked for; None: everything is ours."""
+        self.waiting: dict[str, Set[str]] = {}
+        """By client: topics of which what is retained waits for it already, and is not to come twice."""
 
     def begin(self, subscription: Subscription, request: SubscriptionRequest, skips_own: bool, now: Instant) -> bool:
         """Send what matches a new subscription, with *skips_own* but the client's own. False if some has to wait."""
         session: Session = subscription.receiver
-        replay = Replay(subscription, request, skips_own, self._retained.walk(request.topic_filter))
+        waiting = self.waiting.get(subscription.client, frozenset())
+        replay = Replay(subscription, request, skips_own, self._retained.walk(request.topic_filter), waiting)
         if not session.replays:
             if self._step(replay, now):
                 return True

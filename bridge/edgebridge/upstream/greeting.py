@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from edgebridge.session.acquaintance import NEVER
 from edgebridge.upstream.rules import Rules, Wanted
 from edgebridge.upstream.terms import U16_MAX, Granted, Terms
 from edgebridge.wire.dialect import V5, Dialect
@@ -12,15 +13,11 @@ from edgebridge.wire.origin import BRIDGE_PROPERTY
 from edgebridge.wire.packets import Connect, Publish, Subscribe, SubscriptionOption, Unsubscribe, Will
 from edgebridge.wire.properties import Properties, Property
 
-NEVER: Final = 0xFFFF_FFFF  # a session that does not expire (MQTT 5.0 section 3.1.2.11.2)
-NOT_MET: Final = NEVER - 1
-"""The end of a session of ours until the remote was there for the first time: 136 years are for ever, and it is in the
-journal, so that it is known after a crash that the remote has nothing that belongs to this session."""
 REQUESTS_MAX: Final = 512
 """SUBSCRIBEs for as many rules as a bridge may have, and UNSUBSCRIBEs for as many that it had before."""
 WINDOW_MAX: Final = U16_MAX - REQUESTS_MAX
 """Messages on their way: their packet identifiers and those of requests are of one space (MQTT-2.2.1-3)."""
-SEND_ALWAYS, SEND_IF_NEW = 0, 1  # retain handling (section 3.8.3.1)
+SEND_ALWAYS, SEND_IF_NEW, SEND_NEVER = 0, 1, 2  # retain handling (section 3.8.3.1)
 
 
 def connect_remote(
@@ -41,14 +38,13 @@ def connect_remote(
     )
 
 
-def connect_local(terms: Terms, granted: Granted, is_open: bool, has_met: bool) -> Connect:
+def connect_local(terms: Terms, granted: Granted, is_open: bool, ends: int) -> Connect:
     """Who we are to our own front end: what it may send unacknowledged is what the remote takes.
 
-    *is_open*: the remote is there. *has_met*: it is, or was since the session began.
+    *is_open*: the remote is there. *ends*: when the session does, which tells what the remote knows of it.
     """
     # While it is not, what is sent goes nowhere, and the queue's bounds hold for it no more: as little as MQTT allows.
     window = min(terms.inflight_max, granted.receive_maximum, WINDOW_MAX) if is_open else 1
-    ends = NEVER if has_met else NOT_MET
     properties: Properties = {Property.SESSION_EXPIRY_INTERVAL: ends, Property.RECEIVE_MAXIMUM: window}
     return Connect(terms.local_client_id, False, 0, properties=properties, dialect=V5)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from edgebridge.session.acquaintance import NEVER, NOT_MET, NOT_TOLD
 from edgebridge.upstream import greeting
 from edgebridge.upstream.ends import Ends
 from edgebridge.upstream.inward import Inward
@@ -15,11 +16,13 @@ from edgebridge.upstream.terms import U16_MAX, Memory, Terms
 from edgebridge.upstream.words import in_words
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5
+from edgebridge.wire.encode import PING_REQ
 from edgebridge.wire.framing import Framer
 from edgebridge.wire.packets import (
     ConnAck,
     Disconnect,
     Packet,
+    PingResp,
     PubAck,
     PubComp,
     Publish,
@@ -68,9 +71,8 @@ class LocalEnd:
         """Takes a PUBLISH of our front end, if it can; else it is decoded."""
         self._framer = Framer(PACKET_BYTES_MAX)
         self._asked: dict[int, int] = {}  # packet identifier of a SUBSCRIBE -> rule
-        # What is retained here goes to a remote that knows nothing (any more). If our session is new as well, it has it
-        # from when it subscribed, among what waits.
-        self._tells_retained = memory.has_met()
+        self._tells = False  # the remote is being told all that is retained
+        self._has_begun = False  # what is retained is on its way, all of it
 
     def needs_priming(self) -> bool:
         """Whether the session at our front end is to be given its subscriptions before the remote is there."""
@@ -88,17 +90,13 @@ class LocalEnd:
         subscribed = self._memory.subscribed() if known else ()
         if is_open and known and not granted.session_present:
             self.sent_again += self._memory.send_again(now)
-        has_met = is_open or self._memory.has_met()
-        self._ends.tell_local(greeting.connect_local(self._terms, granted, is_open, has_met))
+        handling, ends = self._telling(is_open, granted.session_present, now)
+        self._ends.tell_local(greeting.connect_local(self._terms, granted, is_open, ends))
         received = frozenset(self._memory.received())
         if is_open and known and not granted.session_present:
             self._inward.forget(sorted(received))
         elif is_open:
             self._inward.go_on(sorted(received))
-        handling = greeting.SEND_IF_NEW
-        if is_open and not granted.session_present and self._tells_retained:
-            handling = greeting.SEND_ALWAYS
-        self._tells_retained |= is_open
         self._asked.clear()
         ids = (packet_id for packet_id in range(U16_MAX, 0, -1) if packet_id not in received)
         for wanted, subscribe in greeting.subscribe_local(self._rules, handling, ids):
@@ -106,6 +104,26 @@ class LocalEnd:
             self._ends.tell_local(subscribe)
         if (unsubscribe := greeting.unsubscribe_local(self._rules, subscribed, ids)) is not None:
             self._ends.tell_local(unsubscribe)
+        if self._tells:
+            self._ends.local.append(PING_REQ)  # answered when all subscriptions are, and what they bring is known
+
+    def _telling(self, is_open: bool, is_known_there: bool, now: Instant) -> tuple[int, int]:
+        """The retain handling of what is subscribed to, and the end of our session.
+
+        Who meets us first, or has forgotten us, is told all that is retained. A queue may not hold that, and nothing of
+        QoS 0: so not before the remote is there.
+        """
+        has_met, has_told = self._memory.has_met(), self._memory.has_told()
+        if not is_open:
+            self._tells = self._has_begun = False  # other subscriptions take the place of those that brought it
+            if has_told:
+                return greeting.SEND_IF_NEW, NEVER
+            return greeting.SEND_NEVER, NOT_TOLD if has_met else NOT_MET
+        if has_met and is_known_there and (has_told or self._has_begun):
+            return greeting.SEND_IF_NEW, NEVER if has_told else NOT_TOLD
+        self._tells, self._has_begun = True, False
+        self._memory.tell_all(now)
+        return greeting.SEND_ALWAYS, NOT_TOLD
 
     def told(self, chunk: bytes, is_open: bool, now: Instant) -> str:
         """Bytes of our front end; why it has ended this, if it has. *is_open*: the remote is there."""
@@ -120,6 +138,9 @@ class LocalEnd:
                     continue
             if reason := self._on_packet(decode_packet(first, body, V5), is_open, now):
                 return reason
+        if self._has_begun and self._tells and not self._memory.is_telling():
+            self._tells = False
+            self._memory.told(now)
         return ""
 
     def close(self) -> None:
@@ -147,6 +168,8 @@ class LocalEnd:
                 return f"our own gateway refuses us: {in_words(reason, packet.properties)}"
             case ConnAck():
                 self.is_greeted = True
+            case PingResp():
+                self._has_begun = self._tells
             case Disconnect():
                 return f"our own gateway said good-bye: {in_words(packet.reason, packet.properties)}"
         return ""

@@ -75,6 +75,18 @@ class Memory(Protocol):
     def has_met(self) -> bool:
         """Whether the remote was there since that session began, so that it has a session of the same age."""
 
+    def has_told(self) -> bool:
+        """Whether the remote has all that was retained here when it met this session, or lost its own."""
+
+    def is_telling(self) -> bool:
+        """Whether something of that still waits to be sent."""
+
+    def tell_all(self, now: Instant) -> None:
+        """The remote is to be told all that is retained, but for what waits for it already."""
+
+    def told(self, now: Instant) -> None:
+        """It has been told."""
+
     def subscribed(self) -> Sequence[str]:
         """The texts of its subscriptions."""
 
