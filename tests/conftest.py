@@ -6,7 +6,6 @@ import importlib.util
 import os
 import random
 import shutil
-import socket
 import tempfile
 import tomllib
 from importlib.machinery import ModuleSpec
@@ -14,6 +13,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from edgebroker.cli.freeports import free_ports
 
 STATE = tempfile.mkdtemp(prefix="edgebroker-state-")
 """Where gateways of tests keep things that are not told otherwise: never in the folders of who runs the tests."""
@@ -123,23 +124,16 @@ def chance(seed: int, request: pytest.FixtureRequest) -> random.Random:
     return random.Random(seed)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @pytest.fixture
 def free_port() -> int:
     """A TCP port on 127.0.0.1 that was free a moment ago."""
-    return _free_port()
+    return free_ports(1)[0]
 
 
 @pytest.fixture
 def another_free_port(free_port: int) -> int:
     """One more."""
-    while (port := _free_port()) == free_port:
+    while (port := free_ports(1)[0]) == free_port:
         pass
     return port
 
@@ -147,6 +141,6 @@ def another_free_port(free_port: int) -> int:
 @pytest.fixture
 def yet_another_free_port(free_port: int, another_free_port: int) -> int:
     """And one more."""
-    while (port := _free_port()) in (free_port, another_free_port):
+    while (port := free_ports(1)[0]) in (free_port, another_free_port):
         pass
     return port

@@ -209,8 +209,6 @@ def test_what_was_sent_is_sent_again_in_the_order_of_sending_after_a_restart() -
     assert len(arrived(world)) == 32
 
 
-
-
 def test_what_a_new_rule_finds_retained_waits_in_the_queue_as_long_as_that_is_so() -> None:
     world = away(Bounds(age_us=60 * SECOND), "a/# out 1")
     world.terms = Terms("x", "uplink", [parse_rule("a/# out 1"), parse_rule("b/# out 1")], V5, identity="here")

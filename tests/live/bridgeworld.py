@@ -8,9 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import getpass
-import os
 import signal
-import socket
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
@@ -19,6 +17,7 @@ from random import Random
 from typing import Final
 
 from edgebridge.wire.dialect import V5, V311
+from edgebroker.cli.freeports import free_ports
 
 from ..storms.killing import Device, Victim
 from .mosquitto import MOSQUITTO
@@ -90,7 +89,7 @@ class World:
         self.remote, self.spoken = remote, spoken
         self.faults: Counter[str] = Counter()
         self.runs = 0
-        here, there = ports()
+        here, there = free_ports(2)
         self.tap = Tap(there)
         self._here_port = here
         (folder / "far").mkdir()
@@ -357,16 +356,3 @@ class World:
     def _promises_order(self, reader: Device, publisher: Device) -> bool:
         """Mosquitto 2.0.11 sends again behind what is new."""
         return self.remote == "gateway" or (reader in self.here and publisher in self.here)
-
-
-def ports() -> tuple[int, int]:
-    """Two that nobody listens on, and that the system gives to nobody who dials while a broker is dead."""
-    found: list[int] = []
-    start = 10_000 + int.from_bytes(os.urandom(2), "big") % 20_000
-    with contextlib.ExitStack() as probes:
-        while len(found) < 2:
-            with contextlib.suppress(OSError):
-                probes.enter_context(socket.create_server(("127.0.0.1", start)))
-                found.append(start)
-            start += 1
-    return found[0], found[1]

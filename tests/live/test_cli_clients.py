@@ -24,6 +24,7 @@ from edgebridge.wire.packets import (
     SubscriptionOption,
 )
 from edgebroker.cli.client import connect
+from edgebroker.cli.freeports import free_ports
 from edgebroker.cli.way import Way
 
 pytestmark = pytest.mark.live
@@ -55,9 +56,7 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     if MOSQUITTO is None:
         pytest.skip("Mosquitto is not installed")
     folder = tmp_path_factory.mktemp(request.param)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = Address(probe.getsockname()[1])
+    address = Address(free_ports(1)[0])
     (folder / "mosquitto.conf").write_text(f"listener {address.port} 127.0.0.1\nallow_anonymous true\n")
     with (folder / "broker.log").open("wb") as log:
         process = subprocess.Popen([MOSQUITTO, "-c", "mosquitto.conf"], stdout=log, stderr=log, cwd=folder)

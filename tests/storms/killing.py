@@ -16,7 +16,6 @@ import json
 import os
 import random
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -42,6 +41,7 @@ from edgebridge.wire.packets import (
     SubscriptionOption,
 )
 from edgebridge.wire.properties import Property
+from edgebroker.cli.freeports import free_ports
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 WINDOW = 10
@@ -261,9 +261,7 @@ def broken(everybody: list[Device]) -> list[str]:
 async def run(cycles: int, seed: int, data: Path, progress: bool = False) -> tuple[list[str], dict[str, int]]:
     """Kill *cycles* times; what was broken, and what was counted."""
     chance = random.Random(seed)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    [port] = free_ports(1)
     victim = Victim(data, port)
     everybody = devices(port)
     await victim.start()

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..freeports import free_ports
 from . import packets
 from .client import HOST
 from .job import Job, Sample
@@ -110,5 +111,4 @@ def generate(job: Job, cores: Cores) -> Sample:
 
 def free_port() -> int:
     """A port nobody listens on at this moment."""
-    with socket.create_server((HOST, 0)) as listener:
-        return int(listener.getsockname()[1])
+    return free_ports(1)[0]

@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from edgebroker.cli.freeports import free_ports
+
 from .player import PATIENCE_S
 
 MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
@@ -28,9 +30,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.
 @contextlib.contextmanager
 def mosquitto(folder: Path) -> Iterator[int]:
     """Debian's Mosquitto, with defaults but for what a test needs; its settings are in *folder*. Yields its port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    [port] = free_ports(1)
     settings = folder / "mosquitto.conf"
     settings.write_text(SETTINGS.format(port=port), "utf-8")
     quiet = subprocess.DEVNULL

@@ -50,7 +50,7 @@ class Joined:
         """Raises BrokerFailed if one of them has stopped by itself."""
         for process in (self.sending, self.receiving):
             if process.poll() is not None:
-                raise self._failed(f"stopped by itself with exit code {process.returncode}")
+                raise self.failed(f"stopped by itself with exit code {process.returncode}")
 
     def _start(self, command: list[str], port: int) -> subprocess.Popen[bytes]:
         process = self._stack.enter_context(
@@ -66,10 +66,11 @@ class Joined:
         try:
             wait_until_accepting(process, port)
         except BrokerFailed as failure:
-            raise self._failed(str(failure)) from None
+            raise self.failed(str(failure)) from None
         return process
 
-    def _failed(self, what: str) -> BrokerFailed:
+    def failed(self, what: str) -> BrokerFailed:
+        """That *what* happened, and the last words of the brokers."""
         self._output.seek(0)
         words = self._output.read().decode(errors="replace").strip().splitlines()[-1:]
         return BrokerFailed(": ".join((f"{self._pair.subject.name} {what}", *words)))
@@ -109,7 +110,10 @@ def measure(pair: Pair, job: Job | None, cores: Cores) -> Sample:
         with joined(pair, keeping, cores) as brokers:
             ports = brokers.ports
             if is_killed:
-                return Outage(ports.sending, ports.receiving, job).run(brokers.kill, brokers.start_again)
+                try:
+                    return Outage(ports.sending, ports.receiving, job).run(brokers.kill, brokers.start_again)
+                except (LoadFailed, OSError) as failure:  # a broker may have said why
+                    raise brokers.failed(f"failed: {failure}") from failure
             pids = (brokers.sending.pid, brokers.receiving.pid)
             whole = replace(
                 job, port=ports.sending, subscriber_port=ports.receiving, broker_pid=pids[0], further_pid=pids[1]

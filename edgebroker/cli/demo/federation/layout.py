@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from itertools import count
 from typing import Final, NamedTuple
 
+from edgebroker.cli.freeports import free_ports
 from edgebroker.overlay.address import Address
 from edgebroker.overlay.draft import Draft, DraftLink
 from edgebroker.overlay.plan import plan
@@ -95,12 +94,3 @@ class Layout:
             reached |= {near for name in reached for near in self.topology.gateway(name).neighbours}
             links += 1
         return links
-
-
-def free_ports(count: int) -> list[int]:
-    """So many ports of this machine that nobody has now."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind((HOST, 0))
-        return [one.getsockname()[1] for one in sockets]
