@@ -45,7 +45,10 @@ def test_a_mosquitto_with_the_lines_gets_the_matching_stream_alone(
             ("sensors/d/e", b'{"temp":33}'),
         ):
             writer.publish(topic, payload, 1)
-        received = [there.next() for _ in range(2)]
+        received: list[Any] = []
+        while len(received) < 2:  # what is retained may come once more, if Mosquitto got it while `there` subscribed
+            if (message := there.next()).topic != "sensors/kept":
+                received.append(message)
         there.leave()
     writer.publish("sensors/kept", b"", retain=True)
     assert [(message.topic, message.payload) for message in received] == [
