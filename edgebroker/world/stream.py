@@ -103,8 +103,8 @@ class Stream:
         self._send = connected.send
         self._descriptor = connected.fileno()
         self._watch = watch
-        self._protocol = protocol
-        self._received = protocol.data_received
+        self._protocol: Any = protocol  # None when it has lost us, as what it receives by
+        self._received: Any = protocol.data_received
         self._loop = loop
         self._peer: Any = None
         self._unsent = bytearray()
@@ -251,3 +251,4 @@ class Stream:
             self._protocol.connection_lost(None)
         finally:
             self._socket.close()
+            self._protocol = self._received = None  # they hold us: else the collector would have to find both

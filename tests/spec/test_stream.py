@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import select
 import socket
+import weakref
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from edgebroker.world.doors.layer import Layer
 from edgebroker.world.loop import Loop, LoopWatch
 from edgebroker.world.stream import FULL_BYTES, Stream, Transport
 
@@ -29,6 +32,7 @@ class Heard:
 
     def connection_made(self, transport: Transport) -> None:
         self.said.append("made")
+        self.transport = transport
 
     def data_received(self, data: bytes) -> None:
         if self.bug is not None:
@@ -153,6 +157,28 @@ def test_nothing_is_read_while_reading_is_paused_and_all_of_it_afterwards(run: A
         line.far.close()
 
     run(story())
+
+
+@pytest.mark.parametrize("layers", [0, 2])
+def test_who_has_lost_its_stream_is_no_work_for_the_collector(layers: int) -> None:
+    async def story() -> weakref.ref[Heard]:
+        loop = asyncio.get_running_loop()
+        near, far = socket.socketpair()
+        near.setblocking(False)
+        heard = above = Heard()
+        for _ in range(layers):
+            above = cast(Any, Layer(cast(Any, above)))
+        Stream(near, LoopWatch(loop), above, loop).open()
+        far.close()
+        await heard.is_over.wait()
+        return weakref.ref(heard)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert asyncio.run(story())() is None
+    finally:
+        gc.enable()
 
 
 def test_a_bug_above_is_told_and_ends_the_stream(run: Any) -> None:

@@ -43,6 +43,7 @@ class Layer:
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed, by whichever side."""
         self.above.connection_lost(exc)
+        del self.above, self.door  # they hold us: else the collector would have to find all of us
 
     # -- a transport --------------------------------------------------------------------------------------------
 

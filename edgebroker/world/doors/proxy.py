@@ -70,7 +70,7 @@ class ProxyLayer(Layer):
         """The socket is closed, by whichever side."""
         self._forget_alarm()
         if self._header is not None:
-            self.above.connection_lost(exc)
+            super().connection_lost(exc)
 
     def get_extra_info(self, name: str) -> Any:
         """As of a transport; the address is the client's."""
