@@ -25,7 +25,7 @@ KERNEL_SOURCES := $(KERNELS) $(wildcard $(addsuffix *.pxd,$(sort $(dir $(KERNELS
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint pure-test bench simulate lock clean
+.PHONY: help setup demo test lint pure-test fuzz bench simulate lock clean
 
 help: ## this list
 	@$(PYTHON) tools/makehelp.py Makefile
@@ -51,6 +51,12 @@ pure-test: setup ## the quick part of the suite in pure Python
 	$(BIN)/python tools/puretree.py build/pure
 	cd build/pure && EDGEBROKER_EXPECT=pure EDGEBROKER_TEST_PROFILE=brief PYTHONPATH=$$($(CURDIR)/$(BIN)/python tools/puretree.py --path) \
 		$(CURDIR)/$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not live and not slow" $$($(CURDIR)/$(BIN)/python tools/kernelless.py)
+
+# Inputs depend on the seed alone: that of the commit, so that every commit is given others, and always the same.
+FUZZ_SECONDS ?= 600
+FUZZ_SEED ?= $(shell printf %d 0x$$(git rev-parse --short=8 HEAD 2>/dev/null || echo 1))
+fuzz: setup ## everything that reads bytes, on every core, for FUZZ_SECONDS=600 in all
+	$(BIN)/python -m tests.fuzz.frame --budget $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
 
 bench: setup ## throughput, latency and memory beside Mosquitto, where it is installed
 	$(BIN)/python -m edgebroker bench mqtt --against mosquitto

@@ -9,6 +9,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.frame.bounds import cost_of, costs_of
+from tests.fuzz.frame.budget import per_kind, spent
 from tests.fuzz.frame.finding import LOOK_S, TooSlow, finding_of, shrunk
 from tests.fuzz.frame.run import Report, cost_us, run, steps_us
 from tests.fuzz.frame.target import Target
@@ -145,12 +147,41 @@ def test_the_longest_step_is_what_counts() -> None:
     assert cost_us(stepping, b"", 1) == 0
 
 
+def test_a_budget_ends_whatever_its_processes_do(seed: int) -> None:
+    """A fault, a process that dies and one that does not end are told, each with a command, and others have a share."""
+    faulty = Target("faulty", lambda data: {b"abc": 1}[data], (b"xyz",))
+    dying = Target("dying", lambda data: os._exit(7), (b"",))
+    hanging = Target("hanging", lambda data: time.sleep(600), (b"",))  # takes no processor time, so nobody looks
+    shares = [(target, 0.3) for target in (faulty, dying, hanging, Target("sound", len, (b"abc",)))]
+    outcomes = {outcome.report.name: outcome for outcome in spent(shares, 0.3, len(shares), seed, grace=1.0)}
+    assert not outcomes["sound"].told
+    assert outcomes["sound"].report.inputs > 1
+    assert "KeyError: b''" in outcomes["faulty"].told
+    assert "-m tests.fuzz.frame faulty --repeat -" in outcomes["faulty"].told
+    assert "ended with 7" in outcomes["dying"].told
+    assert "did not end in time" in outcomes["hanging"].told
+    assert f"-m tests.fuzz.frame hanging --seconds 600 --seed {seed}" in outcomes["hanging"].told
+
+
+def test_a_budget_is_shared_among_kinds() -> None:
+    def given(seconds: float, most: float = 120.0) -> tuple[float, float]:
+        each = per_kind(list(TARGETS), seconds, most, share_of)
+        return each, sum(share_of(name, each) for name in TARGETS)
+
+    others = len(TARGETS) - sum(len(names) for names in KINDS.values())
+    assert given(200.0) == (pytest.approx(200.0 / (len(KINDS) + others / 4)), pytest.approx(200.0))
+    assert given(800.0)[1] == pytest.approx(800.0)
+    assert given(9_999.0) == (pytest.approx(120.0), pytest.approx(120.0 * len(KINDS) + 10.0 * others))
+    assert given(0.0)[0] == pytest.approx(0.0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
         ("traceparent --inputs 50", 0, "traceparent "),
         ("proxy --repeat 50524f5859", 0, "nothing is wrong"),
         ("traceparent --inputs 20 --json", 0, '"inputs": 20'),
+        ("traceparent proxy --budget 0.2 --jobs 2 --seed 7", 0, "all others "),
         ("nosuch", 2, "there is no target nosuch"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from .target import Target
 
 TRIES_MAX = 3_000
 """Inputs that are tried to find a smaller one; a few seconds."""
+TRIES_S = 10.0
+"""And no longer, by the clock: each try with an input that takes too long takes LOOK_S."""
 LOOK_S = 2.0
 """Processor time after which somebody looks whether the input is still the same: then it is a finding too."""
 
@@ -75,9 +78,9 @@ class watched:
 
 def shrunk(finding: Finding) -> Finding:
     """The smallest input found that is wrong in the same place."""
-    place, tries = place_of(finding.error), 0
+    place, tries, ends = place_of(finding.error), 0, time.monotonic() + TRIES_S
     is_smaller = True
-    while is_smaller and tries < TRIES_MAX:
+    while is_smaller and tries < TRIES_MAX and time.monotonic() < ends:
         is_smaller = False
         for data in _smaller(finding.data):
             tries += 1
@@ -85,8 +88,8 @@ def shrunk(finding: Finding) -> Finding:
             if found is not None and place_of(found.error) == place:
                 finding, is_smaller = found, True
                 break
-            if tries >= TRIES_MAX:
-                break
+            if tries >= TRIES_MAX or time.monotonic() >= ends:
+                return finding
     return finding
 
 
