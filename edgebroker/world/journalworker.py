@@ -64,14 +64,9 @@ class JournalWorker:
         """Carry out *work* in the thread; *ended* is called on the running event loop, unless `close` comes first."""
         loop = asyncio.get_running_loop()
 
-        def end() -> None:
-            if self._under_way is not None and self._under_way[0] is work:
-                self._under_way = None
-                ended(work, reason_of(future))
-
-        def tell(_: Future[str]) -> None:
+        def tell(future: Future[str]) -> None:  # which is not in here: it holds us, and both would be garbage
             with suppress(RuntimeError):  # the loop is closed; `close` will see to it
-                loop.call_soon_threadsafe(end)
+                loop.call_soon_threadsafe(self._end, work, future, ended)
 
         future = self._thread.submit(self.files.carry_out, work)
         self._under_way = work, future
@@ -94,6 +89,11 @@ class JournalWorker:
         self.wear.note(now, self.files.card_bytes_written, is_last=True)
         self.files.close()
         return reason
+
+    def _end(self, work: Work, future: Future[str], ended: Ended) -> None:
+        if self._under_way is not None and self._under_way[0] is work:
+            self._under_way = None
+            ended(work, reason_of(future))
 
     def _tell(self, work: Work, reason: str, now: Instant) -> None:
         if reason:
