@@ -39,3 +39,14 @@ def test_an_empty_payload_clears_and_an_unknown_topic_is_nothing_to_clear() -> N
     assert len(store) == 0
     store.purge(10)
     assert store.matching(TopicFilter.parse("#"), 0) == []
+
+
+def test_wildcards_pass_over_a_dollar_at_the_beginning_of_a_topic_and_nowhere_else() -> None:
+    store = Retained(messages_max=9, bytes_max=1_000_000)
+    for topic in ("a/$b", "/$c", "$d/e", "f"):
+        store.keep(retained(topic))
+    found = {
+        text: {kept.topic for kept in store.matching(TopicFilter.parse(text), 0)}
+        for text in ("#", "+/#", "+/+", "$d/#")
+    }
+    assert found == {"#": {"a/$b", "/$c", "f"}, "+/#": {"a/$b", "/$c", "f"}, "+/+": {"a/$b", "/$c"}, "$d/#": {"$d/e"}}

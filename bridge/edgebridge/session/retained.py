@@ -139,6 +139,7 @@ class Retained:
         return self._walk(self._root, topic_filter.levels, 0)
 
     def _walk(self, node: dict[str, Any], levels: tuple[str, ...], depth: int) -> Iterator[Publication | None]:
+        """*depth*: which of *levels* is next; `#` stays next however far below it *node* is."""
         yield None
         if depth == len(levels):
             if _MESSAGE in node:
@@ -149,16 +150,11 @@ class Retained:
             below = depth if level == MULTI_LEVEL else depth + 1
             for key in list(node):
                 child = node.get(key)
-                if child is None or _is_hidden(key, depth):
-                    continue
+                if child is None or (node is self._root and key.startswith("/$")):
+                    continue  # a wildcard passes over topics that begin with `$` [MQTT-4.7.2-1]
                 if key != _MESSAGE:
                     yield from self._walk(child, levels, below)
                 elif level == MULTI_LEVEL:
                     yield child
         elif "/" + level in node:
             yield from self._walk(node["/" + level], levels, depth + 1)
-
-
-def _is_hidden(key: str, depth: int) -> bool:
-    """Whether a wildcard passes over the level: topics that start with `$` are not for everybody [MQTT-4.7.2-1]."""
-    return depth == 0 and key.startswith("/$")
