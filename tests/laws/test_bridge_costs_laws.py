@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
 
 from hypothesis import given
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 
 from edgebridge.upstream.costs import OTHERS, PREFIXES_MAX, Costs, table
 from edgebridge.upstream.express import Pass, Passes
+from edgebridge.upstream.rule import parse_rule
+from edgebridge.upstream.rules import Rules
 
 LEVELS = st.sampled_from(["", "a", "b", "c", "d"])
 TOPICS = st.lists(LEVELS, min_size=1, max_size=6).map("/".join)
@@ -58,3 +61,18 @@ def test_what_went_the_short_way_before_a_fold_is_asked_for_anew() -> None:
     assert cells["s0/loud"].messages > 5_000
     rows = table(costs, Costs(), 1)
     assert {prefix: out.messages for prefix, (out, _) in rows.items()} == {"s0": 8_000, "s1": 2_000, "s2": 2_000}
+
+
+def test_topics_as_long_as_mqtt_allows_are_not_remembered() -> None:
+    """One publisher would fill a small gateway with them."""
+    costs, passes, rules = Costs(), Passes(True, True), Rules([parse_rule("# in 1")])
+    tracemalloc.start()
+    try:
+        for number in range(200):
+            topic = f"site/{number}/{'x' * 60_000}/y"
+            assert len(rules.inward(topic)) == 1
+            passes.remember(topic.encode(), Pass(topic.encode(), 0, False, b"", passes.cell(costs, topic)))
+        assert tracemalloc.get_traced_memory()[0] < 500_000
+    finally:
+        tracemalloc.stop()
+    assert {prefix for prefix, _ in costs.cells()} == {f"site/{number}/#" for number in range(200)}

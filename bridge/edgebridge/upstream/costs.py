@@ -3,7 +3,7 @@
 A topic counts under its first `DEPTH` levels. When there are more prefixes than `PREFIXES_MAX`, the smallest half of
 them is folded into the rest of what stands above it: `a/b/c` and `a/b/d` into `a/b/#`, that into `a/#`, and in the
 end into `#`, the others. So every byte is counted once, whatever topics there are; a prefix that is named has had at
-least what it shows, and what it had before it was named is in the rest above it.
+least what it shows, and what it had before it was named is in the rest above it. So is what has too long a name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Final
 DEPTH: Final = 4
 """Levels of a topic that are told apart."""
 PREFIXES_MAX: Final = 1_024
-"""In each direction: 200 bytes each."""
+"""In each direction: 200 bytes each, beside their names."""
+PREFIX_CHARS_MAX: Final = 256
+"""Of a longer one, what stands above it counts. MQTT allows 65,535, with which all of them would hold 64 MiB."""
 OTHERS: Final = "#"
 """What no prefix could be named for. No topic has a wildcard in it, so nothing else is called like this."""
 _REST: Final = "/#"
@@ -57,6 +59,8 @@ class Costs:
     def cell(self, topic: str) -> Cell:
         """Where the messages of *topic* are counted."""
         prefix = topic if topic.count("/") < DEPTH else "/".join(topic.split("/", DEPTH)[:DEPTH])
+        while len(prefix) > PREFIX_CHARS_MAX:
+            prefix = _above(prefix)
         found = self._cells.get(prefix)
         if found is None:
             if len(self._cells) >= self._most:

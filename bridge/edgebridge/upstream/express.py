@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from edgebridge.upstream.costs import Cell, Costs
+from edgebridge.upstream.rules import REMEMBERED_CHARS_MAX
 from edgebridge.wire.head import publish_head
 
 PASSES_MAX: Final = 4_096
@@ -72,7 +73,9 @@ class Passes:
         return self._known.get(topic)
 
     def remember(self, topic: bytes, found: Pass) -> None:
-        """From now on messages of *topic* go the short way."""
+        """From now on messages of *topic* go the short way, if it is not too long to be remembered."""
+        if len(topic) > REMEMBERED_CHARS_MAX:
+            return
         if len(self._known) >= PASSES_MAX:
             self._known.clear()
         self._known[topic] = found

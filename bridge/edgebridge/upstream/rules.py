@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 REMEMBERED_MAX: Final = 4_096
 """Topics whose rule is remembered, of what comes in; 300 bytes each. Then the memory starts anew."""
+REMEMBERED_CHARS_MAX: Final = 256
+"""Longer ones are looked up each time: MQTT allows 65,535, with which those that are remembered would hold 256 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,8 @@ class Rules:
             met = [heard for heard, topics in self._into if heard.identifier in self._granted and topics.matches(topic)]
             if len(self._met) >= REMEMBERED_MAX:
                 self._met.clear()
-            self._met[topic] = met
+            if len(topic) <= REMEMBERED_CHARS_MAX:
+                self._met[topic] = met
         return met
 
     def unbatched(self, batch_topic: str, topic: str) -> Heard | None:
