@@ -15,7 +15,7 @@ class Uplink:
     kind: str
     """`lan`, `wan` or `metered`."""
     batch_ms: int
-    """How long a message may wait for others to share a packet with."""
+    """How long after a packet a message may wait for others to share the next one with."""
     bytes_per_s: int | None = None
     """None: as fast as the link takes it."""
     bytes_per_day: int | None = None
@@ -43,7 +43,7 @@ def _least(one: int | None, other: int | None) -> int | None:
 UPLINKS: Final[Mapping[str, Uplink]] = {
     # A network of one's own: nothing to be saved.
     "lan": Uplink("lan", batch_ms=0),
-    # Two milliseconds are lost in 20 to 100 of way, and at 1,000 messages a second save half of the packets.
+    # Two milliseconds are little in 20 to 100 of way, and at 1,000 messages a second save half of the packets.
     "wan": Uplink("wan", batch_ms=2),
     # A packet costs 40 bytes of TCP/IP and 22 of TLS; shared by the ten messages of a second, six bytes for each.
     "metered": Uplink("metered", batch_ms=1_000),

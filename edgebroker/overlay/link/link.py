@@ -94,6 +94,7 @@ class Link:
         self._inflow = Inflow(False, self.receipts.positions)
         self._outflow = Outflow(False)
         self._send_by: Instant = NEVER  # when a batch wants to go
+        self._sent_at: Instant = -NEVER  # when the last one went
         self._noted = (stored.day, stored.spent)  # day and bytes in the journal
         self._pinged: int | None = None
         self._is_stopped = False
@@ -142,7 +143,7 @@ class Link:
         cause = self.outbox.take(message, service, now)
         if self._send_by > now:
             urgent = service is Service.CONTROL or self.outbox.waiting_bytes >= self.terms.batch_bytes
-            self._send_by = now if urgent else min(self._send_by, now + self.terms.batch)
+            self._send_by = now if urgent else min(self._send_by, max(now, self._sent_at + self.terms.batch))
         return cause
 
     def handled(self, now: Instant) -> None:
@@ -356,6 +357,7 @@ class Link:
             self.outbox.refuse(spent, Cause.BUDGET_SPENT)
         data = self._outflow.pull(self.outbox, allowed, min(room, self.budget.room), now)
         if data:
+            self._sent_at = now
             self._charge(len(data), now)
             self.heartbeat.owed(self.outbox.is_owed, now)
         self._send_by = self._next_time(bool(data), bool(spent), now)

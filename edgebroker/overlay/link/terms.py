@@ -24,7 +24,8 @@ class LinkTerms:
     heartbeat: Duration = LAN_INTERVAL
     """So long nothing is heard before the peer is asked."""
     batch: Duration = 0
-    """So long messages may wait for others that go with them; CONTROL and answers to pings never do."""
+    """So long messages may wait for others that go with them, counted from what was sent last: the first after a pause
+    waits for nobody. Acknowledgements wait as long for messages to go with; CONTROL and answers to pings never do."""
     batch_bytes: int = 8 * KIB
     """So many bytes wait no longer."""
     deflates: bool = False
