@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from edgebroker.cli.bench import command, subjects
+from edgebroker.cli.bench import command, strangers, subjects, trial
+from edgebroker.cli.bench.job import Job
 from edgebroker.cli.bench.workloads import NAMES, WORKLOADS
 
 BENCH = [sys.executable, "-m", "edgebroker", "bench", "mqtt"]
@@ -42,6 +43,20 @@ def test_quick_run_of_this_broker_gives_well_formed_json():
     assert report["versions"]["ours"]["name"] == "edgebroker"
     assert "peer" not in row
     assert (row["ratio"], row["met"]) == (None, None)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("is_refused", [True, False])
+def test_clients_that_are_refused_meanwhile_disturb_no_message(is_refused, monkeypatch):
+    if not is_refused:
+        monkeypatch.setattr(strangers, "LEVEL", 4)  # "MQTT" of 3.1.1: it is welcome, and stays
+    subject = strangers.among_strangers(subjects.edgebroker())
+    sample = trial.measure(subject, Job("paced", publishers=2, rate=100, seconds=0.3), trial.Cores(0, 0))
+    if is_refused:
+        assert sample.failure is None
+        assert sample.values["p50_us"] > 0
+    else:
+        assert sample.failure == "nobody was refused, so nothing was logged"
 
 
 @pytest.mark.live

@@ -16,6 +16,7 @@ import click
 from edgebroker.cli import Refused
 
 from . import report, rounds
+from .strangers import among_strangers
 from .subjects import SUBJECTS, Subject, SubjectMissing, pure_edgebroker
 from .tls import over_tls
 from .trial import BrokerFailed, Cores, running
@@ -41,6 +42,7 @@ RUN_FAILED = 1  # exit code: a run lost messages or a broker stopped
 )
 @click.option("--pure", is_flag=True, help="Measure ours without compiled modules as well.")
 @click.option("--tls", is_flag=True, help="Over TLS 1.3, both brokers with a P-256 certificate.")
+@click.option("--warnings", is_flag=True, help="Both refuse 20 clients a second, and write that into their logs.")
 @click.option("--only", multiple=True, type=click.Choice(NAMES), help="Only this workload; may be repeated.")
 @click.option("--rounds", "round_count", type=click.IntRange(1, 99), default=3, show_default=True)
 @click.option("--seconds", type=click.FloatRange(0.1, 60), default=2.0, show_default=True, help="Length of a run.")
@@ -51,6 +53,7 @@ def command(
     subject: str,
     pure: bool,
     tls: bool,
+    warnings: bool,
     only: tuple[str, ...],
     round_count: int,
     seconds: float,
@@ -66,6 +69,8 @@ def command(
         raise Refused("this benchmark needs Linux: it pins processes to cores and reads /proc")
     with stopped_by_sigterm(), tempfile.TemporaryDirectory(prefix="edgebroker-pure-") as folder, pinned() as cores:
         sides = chosen_sides(subject, against, Path(folder) if pure else None, tls)
+        if warnings:
+            sides = {role: among_strangers(side) for role, side in sides.items()}
         about = report.machine(cores)
         for side in sides.values():
             check_that_it_starts(side, cores)

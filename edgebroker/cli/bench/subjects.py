@@ -45,6 +45,8 @@ class Subject:
     environment: Mapping[str, str] = field(default_factory=dict)
     compiled: tuple[str, ...] = ()  # compiled modules it can load
     is_tls: bool = False
+    has_strangers: bool = False
+    """Clients come all the time that it refuses, which it writes into its log."""
 
 
 class SubjectMissing(Exception):

@@ -17,6 +17,7 @@ from . import packets
 from .client import HOST
 from .job import Job, Sample
 from .processes import child
+from .strangers import strangers
 from .subjects import Subject
 from .tlssocket import TlsSocket
 
@@ -90,7 +91,14 @@ def measure(subject: Subject, job: Job | None, cores: Cores) -> Sample:
         with running(subject, cores) as broker:
             if job is None:
                 return Sample({"start_ms": broker.start_ms})
-            return generate(replace(job, port=broker.port, broker_pid=broker.pid, is_tls=subject.is_tls), cores)
+            job = replace(job, port=broker.port, broker_pid=broker.pid, is_tls=subject.is_tls)
+            if not subject.has_strangers:
+                return generate(job, cores)
+            with strangers(broker.port) as turned_away:
+                sample = generate(job, cores)
+            if not turned_away():
+                return Sample(failure="nobody was refused, so nothing was logged")
+            return sample
     except BrokerFailed as failure:
         return Sample(failure=str(failure))
 
