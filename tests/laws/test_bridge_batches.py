@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from edgebridge.upstream import envelope
+from edgebridge.upstream import envelope, unbatch
 from edgebridge.upstream.envelope import opened
 from edgebridge.upstream.forms import Form
 from edgebridge.upstream.rule import parse_rule
@@ -22,6 +22,12 @@ from .test_bridge_laws import FAULTS, KILLS, strike
 RULES = ("out/# out 1 batch_messages=3 batch_s=2 batch_topic=together", "# in 1 unbatch=true batch_topic=apart")
 OUT = [("out/a", b"%d" % number, number % 5 > 0) for number in range(14)]
 IN = [(f"in/{number % 3}", b"i%d" % number, 1) for number in range(14)]
+
+
+@pytest.fixture(autouse=True)
+def _little_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two messages in a turn."""
+    monkeypatch.setattr(unbatch, "AT_ONCE", 2 * unbatch.READING_BYTES)
 
 
 def play(dialect: Dialect, fail: Callable[[World, int], None], inflight_max: int = 8) -> World:

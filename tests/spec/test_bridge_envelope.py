@@ -25,6 +25,7 @@ from edgebridge.upstream.rules import Rules
 from edgebridge.upstream.tally import Tally
 from edgebridge.upstream.terms import Granted, Memory, Terms
 from edgebridge.upstream.toll import Dues, Toll
+from edgebridge.upstream.unbatch import AT_ONCE, READING_BYTES
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
@@ -237,6 +238,25 @@ def test_what_comes_together_comes_in_by_itself() -> None:
     bridge.inward.publish(Publish("r/batch", b"no batch", 1, packet_id=10), 0)
     assert packets(bridge.ends.remote) == [PubAck(10, ReasonCode.PAYLOAD_FORMAT_INVALID)]
     assert bridge.tally.dropped == {"no_rule": 1, "unfit": 2, "topic": 1, "refused": 1}
+
+
+def test_what_comes_together_takes_so_much_of_a_turn_and_goes_on_in_the_next() -> None:
+    bridge = Bridge("# in 1 unbatch=true", window=1_000)
+    for qos in (1, 0, 0):
+        payload = sealed(Form.CBOR, 0, [reading(Form.CBOR, 0, "+" if n % 7 else "t", bytes(500)) for n in range(100)])
+        bridge.inward.publish(Publish("batch", payload, qos, packet_id=9 * qos), 0)
+    turns = []
+    while bridge.inward.rests:
+        looked = bridge.tally.messages + bridge.tally.dropped["topic"]
+        bridge.inward.fire()
+        turns.append(bridge.tally.messages + bridge.tally.dropped["topic"] - looked)
+        for on in packets(bridge.ends.local):
+            if isinstance(on, Publish) and on.qos:
+                bridge.inward.acknowledged(on.packet_id.to_bytes(2))
+    assert max(turns) * (500 + READING_BYTES) < AT_ONCE + 500 + READING_BYTES
+    assert bridge.tally.messages == 45
+    assert bridge.tally.dropped == {"topic": 255}
+    assert packets(bridge.ends.remote) == [PubAck(9)]
 
 
 def test_figures_of_the_page() -> None:

@@ -91,6 +91,8 @@ class Inward:
         self._passes = Passes(self._ends.granted.dialect.has_properties, True)
         self._own.clear()
         self._open.clear()
+        if lost := sum(not one.qos for one, _, _ in self._waiting):
+            self._tally.dropped[Cause.ABSENT] += lost
         self._waiting.clear()
         self._waiting_bytes = 0
         self._forgetting.clear()
@@ -287,14 +289,10 @@ class Inward:
         return self._passes.cell(self._tally.costs, topic)
 
     def _begin_batch(self, batch: Publish) -> None:
-        """Hand in what is in *batch*, as far as there is room for it."""
+        """Hand in what is in *batch*, as far as there is room for it, from now on."""
         assert self._unbatch is not None
         try:
-            if batch.qos:
-                self._unbatch.begin(batch)
-            else:
-                for on in self._unbatch.apart(batch):
-                    self._hand_in(on, encode_packet(on, V5))
+            self._unbatch.begin(batch)
         except ValueError as error:
             self._finish(batch, Cause.UNFIT, f"{error}, under {batch.topic}")
 
@@ -307,7 +305,8 @@ class Inward:
     def _waits(self, publish: Publish, is_batch: bool) -> bool:
         """Whether there is no room for it, or others come first; then it waits from now on."""
         is_before = self._unbatch is not None and self._unbatch.is_before(publish, is_batch)
-        if not publish.qos or not (len(self._open) >= self._window or self._waiting or is_before):
+        may_wait = publish.qos or is_batch
+        if not may_wait or not (len(self._open) >= self._window or self._waiting or is_before):
             return False
         self._waiting.append((publish, is_batch, self.octets))
         self._waiting_bytes += self.octets
@@ -325,8 +324,10 @@ class Inward:
         unbatch = self._unbatch
         while len(self._open) < self._window:
             if unbatch is not None and unbatch.readings:
-                on = unbatch.next(self._open)
-                self._hand_in(on, encode_packet(on, V5))
+                if unbatch.rests:
+                    return
+                if (reading := unbatch.next(self._open)) is not None:
+                    self._hand_in(*reading)
                 continue
             if unbatch is not None and (ack := unbatch.take_answer()) is not None:
                 self._settle(ack)
@@ -341,6 +342,17 @@ class Inward:
                 self._begin_batch(on)
             else:
                 self._hand_in(on, encode_packet(on, V5))
+
+    @property
+    def rests(self) -> bool:
+        """Whether there is more to be handed in, in another turn: then `fire`."""
+        return self._unbatch is not None and self._unbatch.rests
+
+    def fire(self) -> None:
+        """It is another turn."""
+        if self._unbatch is not None and self._unbatch.rests:
+            self._unbatch.go_on()
+            self._go_on()
 
     def _holds(self, where: str, publish: Publish) -> bool:
         """Whether the condition is true of the message, under the topic that the remote calls it by."""

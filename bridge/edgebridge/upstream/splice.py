@@ -138,6 +138,8 @@ class Splice:
         """When to call `fire`."""
         if self.state is not State.OPEN:
             return self._due
+        if self._inward.rests:
+            return self.since  # as soon as others have had their turn
         out = self._outward.due() if self.gate is None else self.gate.due()
         return min((due for due in (self._heartbeat.due(), out) if due is not None), default=None)
 
@@ -340,6 +342,7 @@ class Splice:
                 self.gate.fire(now)
             else:
                 self._outward.fire(now)
+            self._inward.fire()
         elif self._due is not None and now >= self._due:
             self._due = None
             if self.state is State.WAITING:

@@ -1,4 +1,4 @@
-"""What comes in together, taken apart."""
+"""What comes in together, taken apart: so much at once, and the rest when others have had their turn."""
 
 from __future__ import annotations
 
@@ -16,10 +16,15 @@ from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import PubAck, Publish, PubRec
 from edgebridge.wire.properties import Properties, Property, user_properties
 from edgebroker.errors import TopicInvalid
+from edgebroker.limits import KIB
 from edgebroker.topics import parse_topic_name
 
 HIGHEST: Final = 65_535
 """Of packet identifiers; readings get theirs from here downwards, the remote's begin at the other end."""
+AT_ONCE: Final = 8 * KIB
+"""Bytes of payloads in one turn: their transformation may take 1 us each. A batch has up to 256 KiB."""
+READING_BYTES: Final = 64
+"""What a reading counts beside its payload: it takes 20 us, so those of a turn 2.5 ms."""
 
 
 class Unbatch:
@@ -37,7 +42,8 @@ class Unbatch:
         self._batch: Publish | None = None
         self._next = HIGHEST
         self._octets = 0  # of the batch, as long as none of its messages is counted with them
-        self.readings: deque[Publish] = deque()
+        self._left = AT_ONCE  # of this turn
+        self.readings: deque[Reading] = deque()
         """What is still to be handed in."""
         self.open: set[int] = set()
         """Packet identifiers of readings that our front end has not answered."""
@@ -48,33 +54,43 @@ class Unbatch:
         return self._batch is not None
 
     def restart(self) -> None:
-        """Another connection begins: the remote sends again what it was not answered for."""
-        self._batch = None
+        """Another connection begins: the remote sends again what it was not answered for, but nothing of QoS 0."""
+        if self._batch is not None and not self._batch.qos and self.readings:
+            self._tally.dropped[Cause.ABSENT] += len(self.readings)
+        self._batch, self._left = None, AT_ONCE
         self.readings.clear()
         self.open.clear()
 
-    def apart(self, batch: Publish) -> list[Publish]:
-        """The messages that are in *batch*, still without packet identifiers. Raises EnvelopeBroken."""
-        self._octets = len(batch.payload) + len(batch.topic)
-        return [on for one in opened(batch.payload).readings if (on := self._made(one, batch)) is not None]
-
     def begin(self, batch: Publish) -> None:
-        """Hand in what is in *batch*, of QoS 1 or 2, from now on. Raises EnvelopeBroken."""
-        self.readings.extend(self.apart(batch))
-        self._batch = batch
+        """Hand in what is in *batch* from now on. Raises EnvelopeBroken."""
+        self.readings.extend(opened(batch.payload).readings)
+        self._batch, self._octets = batch, len(batch.payload) + len(batch.topic)
+
+    @property
+    def rests(self) -> bool:
+        """Whether the rest has to wait for `go_on`."""
+        return self._left <= 0 and bool(self.readings)
+
+    def go_on(self) -> None:
+        """It is another turn."""
+        self._left = AT_ONCE
 
     def is_before(self, publish: Publish, is_batch: bool) -> bool:
         """Whether *publish* must wait: for its turn, or because a reading has its packet identifier."""
         return self.is_busy and (is_batch or publish.packet_id in self.open)
 
-    def next(self, taken: Container[int]) -> Publish:
-        """The next reading, under a packet identifier that is not *taken*."""
-        on = self.readings.popleft()
+    def next(self, taken: Container[int]) -> tuple[Publish, bytes] | None:
+        """The next reading and its packet, under a packet identifier that is not *taken*; None: it does not go on."""
+        assert self._batch is not None
+        reading = self.readings.popleft()
+        self._left -= READING_BYTES + len(reading.payload)
         while self._next in taken:
             self._next = self._next - 1 or HIGHEST
-        on.packet_id, self._next = self._next, self._next - 1 or HIGHEST
-        self.open.add(on.packet_id)
-        return on
+        made = self._made(reading, self._batch)
+        if made is not None and made[0].qos:
+            self.open.add(self._next)
+            self._next = self._next - 1 or HIGHEST
+        return made
 
     def take_answer(self) -> PubAck | PubRec | None:
         """What the remote is to hear, if all of its batch is answered."""
@@ -82,10 +98,11 @@ class Unbatch:
         if batch is None or self.readings or self.open:
             return None
         self._batch = None
+        if not batch.qos:
+            return None
         return PubAck(batch.packet_id) if batch.qos == 1 else PubRec(batch.packet_id)
 
-    def _made(self, reading: Reading, batch: Publish) -> Publish | None:
-        """The message that *reading* is here; None if it does not go on."""
+    def _made(self, reading: Reading, batch: Publish) -> tuple[Publish, bytes] | None:
         try:
             heard = self._rules.unbatched(batch.topic, parse_topic_name(reading.topic))
             if heard is None:
@@ -102,14 +119,14 @@ class Unbatch:
         if transform is not None and (why := transform.spoils(on, self._tally)):
             self._lost(Cause.UNFIT, why)
             return None
-        on.packet_id = HIGHEST if on.qos else 0  # another one later, of the same size
-        size = len(encode_packet(on, V5))
-        if size > self._packet_bytes_max:
-            self._lost(Cause.TOO_LARGE, f"{size:,} bytes under {topic}")
+        on.packet_id = self._next if on.qos else 0
+        data = encode_packet(on, V5)
+        if len(data) > self._packet_bytes_max:
+            self._lost(Cause.TOO_LARGE, f"{len(data):,} bytes under {topic}")
             return None
         self._tally.carried(heard.number, self._octets, self._cell(topic))
         self._octets = 0
-        return on
+        return on, data
 
     def _lost(self, cause: Cause, what: str) -> None:
         self._tally.dropped[cause] += 1

@@ -90,7 +90,7 @@ class World:
         for line in (self._remote, self._local):
             if line is not None:
                 line.cut()
-        self._remote = self._local = None
+        self._remote = self._local = self._wake = None
         self.here.crash(is_power_cut)
         self.begin()
 
