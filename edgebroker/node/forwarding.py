@@ -105,7 +105,7 @@ class Forwarding:
         is_precise = record is not None and pending and record.covering
         if record is not None and is_precise:
             wanted |= record.wanted
-        attributes = self._attributes(forward, wanted) if wanted else {}
+        attributes = self.attributes(forward, wanted) if wanted else {}
         if record is not None and is_precise:
             pending = record.narrowed(pending, forward.topic, attributes)
         targets = self._interests.targets(resolution, attributes, None)
@@ -124,7 +124,7 @@ class Forwarding:
         is_ours = bool(fresh & self._own)
         if is_ours:
             resolution = self._interests.resolution(forward.topic)
-            attributes = self._attributes(forward, resolution.wanted) if resolution.contents else {}
+            attributes = self.attributes(forward, resolution.wanted) if resolution.contents else {}
             targets = self._interests.targets(resolution, attributes, peer)
         return is_ours, self._sent(forward, targets, fresh & self._others)
 
@@ -229,7 +229,8 @@ class Forwarding:
         copy = self._copy(forward, 0, False, False)
         return copy if copy.was_marked else replace(copy, was_marked=True)
 
-    def _attributes(self, forward: Forward, names: frozenset[str]) -> Attributes:
+    def attributes(self, forward: Forward, names: frozenset[str]) -> Attributes:
+        """The attributes *names* of an event, as far as it has them."""
         extractor = self._extractors.get(names)
         if extractor is None:
             if len(self._extractors) >= EXTRACTORS_MAX:

@@ -7,19 +7,20 @@ asks still knows what it was told before, and would forget what is wanted furthe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from edgebroker.instants import MINUTE, SECOND, Duration
 from edgebroker.interest import Interest
 from edgebroker.node.around import Around
+from edgebroker.node.crowds import Crowds
 from edgebroker.node.interests import Changed, ClusterInterests
 from edgebroker.node.peereffects import Found, Learned, Send
 from edgebroker.node.ways import Ways
 from edgebroker.overlay.classes import Service
 from edgebroker.overlay.congestion import LinkStatus
 from edgebroker.overlay.digest import differ, digest_of, of_part, restated, sums_of
-from edgebroker.overlay.messages import Announce, Differ, Digest, Message, Restate, Told, Unreached, Withdraw
+from edgebroker.overlay.messages import Announce, Crowded, Differ, Digest, Message, Restate, Told, Unreached, Withdraw
 from edgebroker.overlay.reach import Reach
 from edgebroker.overlay.topology import Gateway, Topology
 from edgebroker.topics import TopicFilter
@@ -39,6 +40,7 @@ class Neighbourhood:
         self.reach = Reach(topology, gateway.name, boot)
         self.around = Around(topology, gateway.name, self.reach)
         self.interests = ClusterInterests(self.around.behind, ways.is_precise, ways.is_covering)
+        self.crowds = Crowds(topology, gateway, self.reach, boot)
         self._gateway = gateway
         self._status = status
         self._peers = gateway.peers()
@@ -71,6 +73,7 @@ class Neighbourhood:
         said = self.reach.met(peer)
         self._look_out()
         sends = [_control(peer, each) for each in self.reach.statements() if each is not said]
+        sends += [_control(peer, each) for each in self.crowds.statements()]
         if said is not None:
             sends += self._flood(said)
         if peer in self.around.behind:
@@ -94,8 +97,15 @@ class Neighbourhood:
             sends += self._look()
         return sends
 
-    def unreached(self, peer: str, said: Unreached) -> list[Send]:
-        """*peer* passes on what a gateway said of its connections."""
+    def crowd(self, neighbour: str, interests: Sequence[Interest]) -> list[Send]:
+        """Too much waits here for *neighbour*, which has *interests*; or, without any, there is room again."""
+        return self._flood(self.crowds.tell(neighbour, interests))
+
+    def passed_on(self, peer: str, said: Unreached | Crowded) -> list[Send]:
+        """*peer* passes on what a gateway said of its connections, or of its outboxes."""
+        if isinstance(said, Crowded):
+            knows = "" if said.gateway == self._gateway.number else peer  # what an earlier run of ours said it does not
+            return [send for news in self.crowds.learn(said) for send in self._flood(news, knows)]
         sends = [send for news in self.reach.learn(said) for send in self._flood(news, peer)]
         self._look_out()
         return [*sends, *self._look()] if sends or said.gateway != self.reach.number else sends
@@ -244,7 +254,7 @@ class Neighbourhood:
     def _digest(self, peer: str) -> Digest:
         return digest_of(Told.INTERESTS, self.interests.epoch, self.interests.told(peer))
 
-    def _flood(self, said: Unreached, but: str = "") -> list[Send]:
+    def _flood(self, said: Unreached | Crowded, but: str = "") -> list[Send]:
         return [_control(peer, said) for peer in self._peers if peer != but and self._status.is_up(peer)]
 
 

@@ -50,6 +50,7 @@ from edgebroker.overlay.messages import (
     Announce,
     ClusterBits,
     ClusterBitsHeld,
+    Crowded,
     Differ,
     Digest,
     Forward,
@@ -274,8 +275,8 @@ class Peers:
                 return self._recalls.asked(peer, message)
             case Recalled():
                 return self._recalls.answered(message)
-            case Unreached():
-                return self._spread(self.neighbourhood.unreached(peer, message), now)
+            case Unreached() | Crowded():
+                return self._spread(self.neighbourhood.passed_on(peer, message), now)
             case Relay():
                 return self._relayed(message, now)
             case _:

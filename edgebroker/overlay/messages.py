@@ -238,6 +238,22 @@ class Unreached:
 
 
 @dataclass(frozen=True, slots=True)
+class Crowded:
+    """A gateway has little room left for what waits for a neighbour: what the neighbour wants is to be refused where it
+    is published. Told to everybody by everybody who learns something new.
+    """
+
+    gateway: int
+    """Its number."""
+    number: int
+    """64 bits; grows with every such message of the gateway, also over its restarts."""
+    neighbour: int
+    """That one's number."""
+    interests: tuple[Interest, ...]
+    """What the neighbour wants, as far as so many say it; none: there is room again."""
+
+
+@dataclass(frozen=True, slots=True)
 class Relay:
     """A message between two gateways without a connection. It stands in for the link between the two."""
 
@@ -267,5 +283,6 @@ Message: TypeAlias = (
     | Recalled
     | Unreached
     | Relay
+    | Crowded
 )
 """Everything that can be said."""

@@ -41,6 +41,7 @@ from edgebroker.overlay.messages import (
     Announce,
     ClusterBits,
     ClusterBitsHeld,
+    Crowded,
     Differ,
     Digest,
     Forward,
@@ -135,6 +136,7 @@ MESSAGES: dict[str, Message] = {
     "unreached": Unreached(3, 12, (4, 1_023)),
     "relay": Relay(3, 4, 7, Withdraw((PLAIN,), 1)),
     "relayed-event": Relay(3, 4, 7, READING),
+    "crowded": Crowded(3, 1 << 33, 4, (INTEREST, PLAIN)),
     "event-alone": READING,
 }
 WORDS: dict[str, tuple[Word, list[Any]]] = {
@@ -154,7 +156,7 @@ HELLO = Hello(
     7,
     "gw-b1",
     Heard(b"\x33" * 8, b"\x44" * 8, {Service.CONTROL: 4, Service.LIVE: 1_048_577}),
-    frozenset(("deflate", "series")),
+    frozenset(("crowded", "deflate", "series")),
 )
 REFUSED = HelloRefused(Refusal.TOPOLOGY, "the topologies of gw-b1 and gw-a1 differ in topology")
 

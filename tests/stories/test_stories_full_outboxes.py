@@ -24,16 +24,20 @@ TAKEN = ROOM - ROOM // 16
 """What local clients may fill."""
 
 
+def narrow_outboxes(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = peerlinks.terms_of
+
+    def narrow(topology: Topology, name: str, peer: str) -> LinkTerms:
+        return replace(usual(topology, name, peer), bounds=Bounds(messages=ROOM))
+
+    monkeypatch.setattr(peerlinks, "terms_of", narrow)
+
+
 class Cut:
     """Two sites; a reader at one asks for `t`, and their road is cut."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, dialect: Dialect = V5) -> None:
-        usual = peerlinks.terms_of
-
-        def narrow(topology: Topology, name: str, peer: str) -> LinkTerms:
-            return replace(usual(topology, name, peer), bounds=Bounds(messages=ROOM))
-
-        monkeypatch.setattr(peerlinks, "terms_of", narrow)
+        narrow_outboxes(monkeypatch)
         self.simulation = Simulation(3)
         topology = Topology.product(Scot(Factor.parse("a"), 2))
         self.gateways = Gateways(self.simulation, topology, is_stored=True)
@@ -90,3 +94,70 @@ def test_a_message_at_qos_0_is_no_promise(monkeypatch: pytest.MonkeyPatch) -> No
     cut.publish("t", 0, 1)
     assert cut.publisher.client.is_connected
     assert {cause.name for cause in cut.gateways["a.0"].ledger.dropped} == {"OFFLINE"}
+
+
+class Row:
+    """Gateways in a row, at the last of which a reader keeps its session and falls with it; a publisher at another."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, path: str, clusters: int, last: str, at: str) -> None:
+        narrow_outboxes(monkeypatch)
+        self.simulation = Simulation(5)
+        topology = Topology.product(Scot(Factor.parse(path), clusters))
+        self.gateways = Gateways(self.simulation, topology, is_stored=True)
+        self.gateways.meet()
+        self.last = self.gateways[last]
+        self.publisher = Participant("publisher", self.gateways[at], V5, True, 20, FAIR)
+        self.reader = Participant("reader", self.last, V5, True, 20, FAIR)
+        for one in (self.publisher, self.reader):
+            one.connect()
+        self.wait(SECOND)
+        self.reader.subscribe("$filter/v%3C100/t", 2)
+        self.wait(SECOND)
+        self.publish(1)
+        self.wait(SECOND)
+        self.last.fall()
+        self.wait(20 * SECOND)
+
+    def wait(self, length: int) -> None:
+        self.simulation.run_until(self.simulation.now + length)
+
+    def publish(self, times: int, topic: str = "t", value: int = 1, qos: int = 1) -> None:
+        for _ in range(times):
+            self.publisher.publish(topic, b'{"v": %d, "n": %d}' % (value, len(self.publisher.said)), qos)
+            self.wait(100 * MILLISECOND)
+
+    @property
+    def refused(self) -> int:
+        return len(self.publisher.refused)
+
+    def come_back(self) -> None:
+        self.last.rise()
+        self.wait(30 * SECOND)
+        self.reader.connect()
+        self.wait(30 * SECOND)
+
+
+@pytest.mark.parametrize(
+    ("path", "clusters", "last", "at"),
+    [("a-b-c", 1, "c.0", "a.0"), ("a-b", 2, "b.0", "a.1"), ("a-b-c", 2, "b.0", "c.1"), ("a-b", 2, "b.0", "b.1")],
+)
+def test_publishers_elsewhere_are_refused_before_what_was_acknowledged_is_dropped(
+    monkeypatch: pytest.MonkeyPatch, path: str, clusters: int, last: str, at: str
+) -> None:
+    row = Row(monkeypatch, path, clusters, last, at)
+    row.publish(40)
+    assert 40 - ROOM <= row.refused <= 40 - ROOM * 3 // 4
+    before = row.refused
+    row.publish(1, "elsewhere")
+    row.publish(1, value=200)
+    row.publish(1, qos=0)
+    assert row.refused == before, "nobody there asks for it, or it is no promise"
+    row.come_back()
+    meant = {said.payload for said in row.publisher.said if said.topic == "t" and b'"v": 1,' in said.payload}
+    taken = [payload for payload in row.publisher.acknowledged if payload in meant]
+    assert [heard.payload for heard in row.reader.heard] == taken
+    assert not [cause.name for one in row.gateways for cause in one.ledger.dropped if cause.name == "QUEUE_FULL"]
+    row.publish(1)
+    row.wait(SECOND)
+    assert row.refused == before, "there is room again"
+    assert row.reader.heard[-1].payload == row.publisher.said[-1].payload

@@ -47,7 +47,7 @@ def join(
         overlay.send,
         overlay.pass_on,
         overlay.accept,
-        overlay.links.is_tight,
+        overlay.crowding.is_tight,
     )
     keeping.is_joined = frontend.plans.is_joined = True
     return overlay

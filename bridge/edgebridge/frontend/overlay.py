@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import field
 from typing import Final
 
+from edgebridge.frontend.crowding import Crowding
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.departures import Departures
 from edgebridge.frontend.forwards import properties_of, publication_of
@@ -104,6 +105,7 @@ class Overlay:
         self.peers.unix_offset_ms = keeping.clock // MILLISECOND
         storage = None if keeping.journal is None else self
         self.links = links_of(topology, name, run, now, storage, stored, keeping.clock)
+        self.crowding = Crowding(self.links, self.peers)
         self.windows = Windows(self.links, self.peers) if ways.is_dynamic else None
         """What dynamic routing goes by; None: routing is static."""
         self.departures = Departures(node.ledger) if departures is None else departures
@@ -182,6 +184,7 @@ class Overlay:
             for link in self.links:
                 for event in link.take_events() if link.has_events else ():
                     self._take(link, event, now)
+            self.pass_on(self.crowding.look(now), now)
             for stream in self.streams:
                 flush(stream)
             self.streams = [stream for stream in self.streams if not stream.is_over or stream.out]
@@ -249,15 +252,6 @@ class Overlay:
         self._forget_ways()
         self.remembering.ended(number)
         self._perform(self.peers.unsubscribed(number, now), now)
-
-    def full(self, publication: Publication) -> str:
-        """The peer that *publication* is for and whose outbox has no room for it; empty if there is none."""
-        size = publication.held_bytes()
-        if publication.topic.startswith(AT_HOME) or not self.links.is_tight(size):
-            return ""
-        full = [link.peer for link in self.links if not link.outbox.has_room(size)]
-        bound = self.peers.bound_for(publication)
-        return next((peer for peer in full if peer in bound), "")
 
     def accept(self, publication: Publication, route: Route, now: Instant) -> tuple[Copy, ...]:
         """As `route.accept`; and what peers want of *publication*, by a local client, is on its way to them."""

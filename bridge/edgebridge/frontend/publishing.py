@@ -247,7 +247,7 @@ class Publishing:
         if self.asks_for_room and not has_room(publication, route):
             self.refused += 1
             raise QueueRefuses("a reader's queue is full")
-        if self.overlay is not None and publication.qos and (peer := self.overlay.full(publication)):
+        if self.overlay is not None and publication.qos and (peer := self.overlay.crowding.full(publication)):
             self.refused += 1
             raise OutboxRefuses(f"too much waits for gateway {peer}")
         if publication.retain and self._keeping.is_refusing:

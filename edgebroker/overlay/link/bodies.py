@@ -20,6 +20,7 @@ from edgebroker.overlay.messages import (
     Announce,
     ClusterBits,
     ClusterBitsHeld,
+    Crowded,
     Differ,
     Digest,
     Forward,
@@ -179,6 +180,7 @@ _FIELDS: Final[dict[type[Any], tuple[Field, ...]]] = {
     Recalled: (_U32, _FORWARD),
     Unreached: (_U16, _U64, each_of(_U16)),
     Relay: (_U16, _U16, _U8, _MESSAGE, _FLAG),
+    Crowded: (_U16, _U64, _U16, _INTERESTS),
 }
 _KINDS: Final[dict[type[Any], int]] = {message: -9 - index for index, message in enumerate(_FIELDS)}
 _MESSAGES: Final = {kind: message for message, kind in _KINDS.items()}

@@ -48,6 +48,7 @@ from .terms import LAN, LinkTerms
 
 DEFLATE: Final = "deflate"
 SERIES: Final = "series"
+CROWDED: Final = "crowded"
 STOPPING: Final = "the gateway stops"
 
 
@@ -270,7 +271,7 @@ class Link:
     def _hello(self) -> Hello:
         me = self.identity
         self._hellos += 1
-        has = frozenset((DEFLATE, SERIES)) if self.terms.deflates else frozenset((SERIES,))
+        has = frozenset((CROWDED, SERIES, *((DEFLATE,) if self.terms.deflates else ())))
         heard = self.receipts.heard()
         return Hello(
             me.federation, me.name, me.number, me.topology, me.run, me.store, self._hellos, self.peer, heard, has
@@ -285,7 +286,7 @@ class Link:
         self.receipts.met(hello.run, hello.store)
         deflates = self.terms.deflates and DEFLATE in hello.capabilities
         self._inflow = Inflow(deflates, self.receipts.positions)
-        self._outflow = Outflow(deflates, SERIES in hello.capabilities)
+        self._outflow = Outflow(deflates, SERIES in hello.capabilities, CROWDED in hello.capabilities)
         heard = hello.heard
         # It may have met this run, and yet be another one than that which was told things before.
         goes_on = is_same_run and heard.run == self.identity.run and not self.outbox.is_overrun

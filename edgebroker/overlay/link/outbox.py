@@ -32,8 +32,7 @@ from .lanes import Entry, Lane, event_of, events_of, messages_in
 from .records import StoredLink, entry_record, reserved_record, settled_record
 
 SERIES_BYTES: Final = 4 * KIB
-"""Of payload in one item: what one item costs is little for so much, and a frame of 15 KiB is not much larger for it.
-"""
+"""Of payload in one item: an item costs little for so much, and a frame of 15 KiB is not much larger for it."""
 
 
 class Storage(Protocol):
@@ -89,6 +88,8 @@ class Outbox:
         """Whether there is a connection."""
         self.is_overrun = False
         """CONTROL has lost something: the connection must end, and the next one is no continuation."""
+        self.is_crowded = False
+        """Seven eighths are used, and `relieve` was not called since with less than three quarters."""
         self.drops: list[Drop] = []
         """What was dropped since somebody looked."""
         self.delivered: list[Message] = []
@@ -179,18 +180,28 @@ class Outbox:
 
         The last sixteenth is for what comes from other gateways, which has been promised to somebody already.
         """
-        bounds, messages, octets = self._bounds, 0, 0
-        for lane in self._events:
-            messages += len(lane.waiting) + len(lane.unacked)
-            octets += lane.bytes
+        bounds = self._bounds
+        messages, octets = self._use()
         return messages < bounds.messages - bounds.messages // 16 and octets + size <= bounds.bytes - bounds.bytes // 16
 
-    def _is_full(self, size: int) -> bool:
-        messages = 0
+    def relieve(self) -> None:
+        """See whether a crowded outbox has room again."""
+        messages, size = self._use()
+        self.is_crowded = 4 * messages >= 3 * self._bounds.messages or 4 * size >= 3 * self._bounds.bytes
+
+    def _is_full(self, more: int) -> bool:
+        messages, size = self._use()
+        size += more
+        if not self.is_crowded and (8 * messages >= 7 * self._bounds.messages or 8 * size >= 7 * self._bounds.bytes):
+            self.is_crowded = True
+        return messages >= self._bounds.messages or size > self._bounds.bytes
+
+    def _use(self) -> tuple[int, int]:  # events, waiting and unacknowledged, and their bytes
+        messages = size = 0
         for lane in self._events:
             messages += len(lane.waiting) + len(lane.unacked)
             size += lane.bytes
-        return messages >= self._bounds.messages or size > self._bounds.bytes
+        return messages, size
 
     def _push(self, entry: Entry, service: Service) -> None:
         lane = self.lanes[service]
@@ -358,6 +369,7 @@ class Outbox:
             self._reserved = self._asked
         for lane in self.lanes.values():
             lane.next_number = self._asked + 1
+        self._is_full(0)
         return broken
 
     def events(self) -> list[Forward]:

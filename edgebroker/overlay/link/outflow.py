@@ -9,7 +9,7 @@ from typing import Final
 from edgebroker.instants import Instant
 from edgebroker.limits import KIB
 from edgebroker.overlay.classes import Service
-from edgebroker.overlay.messages import Forward, Message, Relay, Series
+from edgebroker.overlay.messages import Crowded, Forward, Message, Relay, Series
 
 from .bodies import alone, body
 from .flows import FlowWriter
@@ -27,11 +27,12 @@ TURN_BYTES: Final = 512
 class Outflow:
     """The sending side of one connection: which names, numbers and parts the peer has been told."""
 
-    def __init__(self, deflates: bool, has_series: bool = False) -> None:
-        """*has_series*: the peer reads them; else they are sent event by event."""
+    def __init__(self, deflates: bool, has_series: bool = False, has_crowded: bool = False) -> None:
+        """*has_series*: the peer reads them; else they are sent event by event. *has_crowded*: it knows `Crowded`."""
         self._frames = FrameWriter(deflates)
         self._flows = FlowWriter()
         self._has_series = has_series
+        self._has_crowded = has_crowded
         self._shares = Shares()
         self._expected: dict[Service, int] = {}  # class -> the number that the peer gives to the next message
         self._parts: dict[Service, tuple[Entry, bytes, int]] = {}  # class -> message, whole, how much was sent
@@ -99,6 +100,8 @@ class Outflow:
                 outbox.written(entry)
                 continue
             if not isinstance(message, Forward):
+                if isinstance(message, Crowded) and not self._has_crowded:
+                    continue
                 item = body(_aged(message, entry, now), service)
                 is_large = len(item) > PART_BYTES
             elif is_large := _is_large(message):

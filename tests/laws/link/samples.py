@@ -15,6 +15,7 @@ from edgebroker.overlay.messages import (
     Announce,
     ClusterBits,
     ClusterBitsHeld,
+    Crowded,
     Differ,
     Digest,
     Forward,
@@ -139,6 +140,9 @@ SOME: dict[type[Any], Callable[[Random], Message]] = {
     Recall: lambda chance: Recall(some_number(chance, 32), some_interest(chance)),
     Recalled: lambda chance: Recalled(some_number(chance, 32), some_forward(chance)),
     Unreached: lambda chance: Unreached(chance.randrange(1_024), some_number(chance, 64), some_numbers(chance, 10)),
+    Crowded: lambda chance: Crowded(
+        chance.randrange(1_024), some_number(chance, 64), chance.randrange(1_024), some_interests(chance)
+    ),
     Relay: lambda chance: Relay(
         chance.randrange(1_024), chance.randrange(1_024), chance.randrange(256), some_plain(chance)
     ),
