@@ -6,6 +6,7 @@ KIB = 1024
 MIB = 1024 * KIB
 
 # -- topics ---------------------------------------------------------------------------------------------------
+USER_PROPERTIES_MAX = 4_096  # of an event between gateways; a client's packet has at most 2,048, a bridge adds its own
 TOPIC_BYTES_MAX = 65_535  # the length field of an MQTT string is two bytes
 TOPIC_LEVELS_MAX = 128  # deeper trees exist only in attacks; real hierarchies have 4 to 12 levels
 

@@ -68,6 +68,9 @@ class Plug:
         """Bytes came."""
         self.stream.feed(chunk, self._gateway.simulation.now)
         self._gateway.turn()
+        while self.stream.has_more:
+            self.stream.feed(b"", self._gateway.simulation.now)
+            self._gateway.turn()
 
     def drained(self) -> None:
         """There is room again."""

@@ -82,7 +82,10 @@ def test_a_series_is_its_events(chance: Random) -> None:
 
 
 @pytest.mark.parametrize("deflates", [False, True])
-def test_frames_are_read_however_they_are_cut(deflates: bool, chance: Random) -> None:
+def test_frames_are_read_however_they_are_cut(deflates: bool, chance: Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And in however many turns."""
+    monkeypatch.setattr("edgebroker.overlay.link.frames.ITEMS_PER_TURN", 10)
+    turns = 0
     flows, writer, reader = FlowWriter(), FrameWriter(deflates), FrameReader(deflates)
     written: list[tuple[Service, Message]] = []
     read: list[tuple[Service, Message]] = []
@@ -106,12 +109,16 @@ def test_frames_are_read_however_they_are_cut(deflates: bool, chance: Random) ->
         size = chance.choice([1, 3, 50, 2_000, 70_000])
         items: list[Item] = []
         reader.feed(bytes(stream[at : at + size]), items)
+        while reader.has_more:
+            turns += 1
+            reader.feed(b"", items)
         for item in items:
             if isinstance(item, Numbered):
                 read.append((item.service, item.message))
             else:
                 read.append((Service.LIVE, item))  # what has no number does not say its class
         at += size
+    assert turns > 30
     assert [message for _, message in read] == [message for _, message in written]
     numbered = [(one, other) for one, other in zip(read, written, strict=True) if one[0] is not Service.LIVE]
     assert len(numbered) > 500

@@ -38,7 +38,7 @@ from edgebroker.overlay.messages import (
 from edgebroker.topics import TopicFilter
 
 from . import interests
-from .broken import FrameBroken
+from .broken import FrameBroken, shown
 from .cbor import UNSIGNED, CborReader
 from .flows import FlowReader, FlowWriter
 
@@ -56,7 +56,7 @@ def number(bits: int) -> Field:
 
     def read(value: Any) -> int:
         if type(value) is not int or not 0 <= value < 1 << bits:
-            raise FrameBroken(f"no number of {bits} bits: {repr(value)[:80]}")
+            raise FrameBroken(f"no number of {bits} bits: {shown(value)}")
         return value
 
     return Field(_same, read)
@@ -70,7 +70,7 @@ def each_of(field: Field) -> Field:
 
     def read(values: Any) -> tuple[Any, ...]:
         if type(values) is not list:
-            raise FrameBroken(f"no list: {repr(values)[:80]}")
+            raise FrameBroken(f"no list: {shown(values)}")
         return tuple([field.read(value) for value in values])
 
     return Field(write, read)
@@ -90,19 +90,19 @@ def _same(value: Any) -> Any:
 
 def _read_text(value: Any) -> str:
     if type(value) is not str or len(value) > TOPIC_BYTES_MAX:
-        raise FrameBroken(f"no text of at most {TOPIC_BYTES_MAX} characters: {repr(value)[:80]}")
+        raise FrameBroken(f"no text of at most {TOPIC_BYTES_MAX} characters: {shown(value)}")
     return value
 
 
 def _read_flag(value: Any) -> bool:
     if type(value) is not bool:
-        raise FrameBroken(f"neither true nor false: {repr(value)[:80]}")
+        raise FrameBroken(f"neither true nor false: {shown(value)}")
     return value
 
 
 def _read_told(value: Any) -> Told:
     if type(value) is not int or value not in (Told.INTERESTS, Told.ADVERTISEMENTS):
-        raise FrameBroken(f"nothing that is told has the number {repr(value)[:80]}")
+        raise FrameBroken(f"nothing that is told has the number {shown(value)}")
     return Told(value)
 
 
@@ -137,7 +137,7 @@ def _read_forward(value: Any) -> Message:
 
 def _kind_of(value: Any) -> int:
     if type(value) is not bytes:
-        raise FrameBroken(f"no message in a byte string: {repr(value)[:80]}")
+        raise FrameBroken(f"no message in a byte string: {shown(value)}")
     reader = CborReader(value)
     if not reader.array():
         raise FrameBroken("an empty message")
@@ -150,7 +150,7 @@ def _write_advertisement(advertise: Advertise) -> list[Any]:
 
 def _read_advertisement(value: Any) -> Advertise:
     if type(value) is not list:
-        raise FrameBroken(f"no list: {repr(value)[:80]}")
+        raise FrameBroken(f"no list: {shown(value)}")
     return Advertise(*_read_fields(value, _FIELDS[Advertise]))
 
 

@@ -21,12 +21,12 @@ import cbor2
 
 from edgebroker.errors import TopicInvalid
 from edgebroker.header import Header
-from edgebroker.limits import TOPIC_BYTES_MAX
+from edgebroker.limits import TOPIC_BYTES_MAX, USER_PROPERTIES_MAX
 from edgebroker.overlay.classes import Service
 from edgebroker.overlay.messages import Forward, Series
 from edgebroker.topics import parse_topic_name
 
-from .broken import FrameBroken
+from .broken import FrameBroken, shown
 from .cbor import ARRAY, BYTES, NEGATIVE, UNSIGNED, CborReader, head
 
 SLOTS_MAX: Final = 1_024
@@ -283,7 +283,7 @@ class FlowReader:
         for what, value in changes.items():
             check = _CHECKS.get(what)
             if check is None or not check(value):
-                raise FrameBroken(f"field {what!r} of an event cannot be {repr(value)[:80]}")
+                raise FrameBroken(f"field {shown(what)} of an event cannot be {shown(value)}")
         slots = self._slots
         if slot == len(slots) < SLOTS_MAX:
             slots.append(Flow(slot))
@@ -366,9 +366,8 @@ def _is_flag(value: Any) -> bool:
 
 
 def _is_user(value: Any) -> bool:
-    return type(value) is list and all(
-        type(pair) is list and len(pair) == 2 and _is_text(pair[0]) and _is_text(pair[1]) for pair in value
-    )
+    pairs = type(value) is list and len(value) <= USER_PROPERTIES_MAX and all(type(pair) is list for pair in value)
+    return pairs and all(len(pair) == 2 and _is_text(pair[0]) and _is_text(pair[1]) for pair in value)
 
 
 _CHECKS: Final[dict[Any, Callable[[Any], bool]]] = dict(

@@ -25,7 +25,7 @@ from edgebroker.overlay.classes import Service
 from edgebroker.overlay.messages import Message, Series
 
 from .bodies import read_alone, read_body
-from .broken import FrameBroken
+from .broken import FrameBroken, shown
 from .cbor import UNSIGNED, CborReader
 from .flows import FlowReader
 from .lanes import event_of
@@ -35,6 +35,12 @@ FRAME_BYTES_MAX: Final = 64 * KIB
 """Of a frame's items, deflated or not."""
 PART_BYTES: Final = 8 * KIB
 """Longer messages go in parts, so that a heartbeat waits a second at most where the uplink has 64 kbit/s."""
+ITEMS_PER_TURN: Final = 1_024
+"""So many are read at once, 1 to 3 us each; then they are routed, and clients are looked after before the next. It is
+what 64 KiB of readings are, which nobody has to read in turns.
+"""
+WORD_VALUES_MAX: Final = 2 * len(Service)
+"""An acknowledgement of every class, the longest of what links say about themselves."""
 MESSAGE_BYTES_MAX: Final = PACKET_BYTES_MAX + 256 * KIB
 """A whole message: the largest packet of a client, and what is said about it."""
 _DEFLATED: Final = 1 << 31
@@ -131,28 +137,44 @@ class FrameReader:
     """The frames of the other direction, however the bytes come."""
 
     def __init__(self, inflates: bool) -> None:
+        self.has_more = False
+        """There are items that can be read already."""
         self._inflate = zlib.decompressobj(_WINDOW_BITS) if inflates else None
         self._flows = FlowReader()
         self._buffer = bytearray()
+        self._frame: CborReader | None = None
+        """The frame that is being read, inflated."""
         self._parts: dict[Service, bytearray] = {}
 
     def feed(self, chunk: bytes, items: list[Item]) -> None:
-        """Append the items of all frames that *chunk* completes. Raises FrameBroken; what came before is appended."""
+        """Append the items of all frames that *chunk* completes, ITEMS_PER_TURN at most. While `has_more`, others come
+        with an empty chunk. Raises FrameBroken; what came before is appended.
+        """
+        self._buffer += chunk
+        left = ITEMS_PER_TURN
+        while left > 0:
+            if self._frame is None:
+                self._frame = self._next_frame()
+                if self._frame is None:
+                    break
+            left = self._read(self._frame, items, left)
+        self.has_more = left <= 0
+
+    def _next_frame(self) -> CborReader | None:
+        """The items of the next frame, if all of it is there."""
         buffer = self._buffer
-        buffer += chunk
-        at = 0
-        while len(buffer) - at >= HEAD_BYTES:
-            size = int.from_bytes(buffer[at : at + HEAD_BYTES])
-            is_deflated, size = size >= _DEFLATED, size & ~_DEFLATED
-            if size > FRAME_BYTES_MAX:
-                raise FrameBroken(f"a frame of {size} bytes; the limit is {FRAME_BYTES_MAX}")
-            if len(buffer) - at - HEAD_BYTES < size:
-                break
-            at += HEAD_BYTES
-            body = bytes(buffer[at : at + size])
-            at += size
-            self._read(self._inflated(body) if is_deflated else body, items)
-        del buffer[:at]
+        if len(buffer) < HEAD_BYTES:
+            return None
+        size = int.from_bytes(buffer[:HEAD_BYTES])
+        is_deflated, size = size >= _DEFLATED, size & ~_DEFLATED
+        if size > FRAME_BYTES_MAX:
+            raise FrameBroken(f"a frame of {size} bytes; the limit is {FRAME_BYTES_MAX}")
+        end = HEAD_BYTES + size
+        if len(buffer) < end:
+            return None
+        body = bytes(buffer[HEAD_BYTES:end])
+        del buffer[:end]
+        return CborReader(self._inflated(body) if is_deflated else body)
 
     def _inflated(self, body: bytes) -> bytes:
         if self._inflate is None:
@@ -166,12 +188,15 @@ class FrameReader:
             raise FrameBroken(f"a frame of {len(body)} bytes inflates to more than {limit}, or ends the stream")
         return whole
 
-    def _read(self, body: bytes, items: list[Item]) -> None:
-        """Read the items of *body*."""
-        reader = CborReader(body)
+    def _read(self, reader: CborReader, items: list[Item], left: int) -> int:
+        """Read items of a frame, *left* at most. Returns how many more may be read; the frame itself is one."""
         flows = self._flows
+        body = reader.data
         end = len(body)
         while reader.at < end:
+            if left <= 0:
+                return 0
+            left -= 1
             size = reader.array()
             if size == 0 or reader.at == end:
                 raise FrameBroken(f"an empty item before byte {reader.at}")
@@ -183,15 +208,19 @@ class FrameReader:
                     items.append(Numbered(Service(flows.service), event))
             else:
                 kind = reader.integer()
+                if kind >= Word.BYE and size - 1 > WORD_VALUES_MAX:
+                    raise FrameBroken(f"word {kind} with {size - 1} values; none has more than {WORD_VALUES_MAX}")
                 values = [reader.item() for _ in range(size - 1)]
                 if kind >= Word.BYE:
                     self._said(Word(kind), values, items)
                 else:
                     items.append(_numbered(*read_body(kind, values)))
+        self._frame = None
+        return left - 1
 
     def _said(self, kind: Word, values: list[Any], items: list[Item]) -> None:
         if not _SHAPES[kind](values):
-            raise FrameBroken(f"a {kind.name} says {repr(values)[:80]}")
+            raise FrameBroken(f"a {kind.name} says {shown(values)}")
         if kind is not Word.PART:
             items.append(Said(kind, values))
             return

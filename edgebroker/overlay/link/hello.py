@@ -19,7 +19,7 @@ from edgebroker.dataclasses import dataclass
 from edgebroker.errors import EdgebrokerError
 from edgebroker.overlay.classes import Service
 
-from .broken import FrameBroken
+from .broken import FrameBroken, shown
 from .cbor import CborReader
 
 MAGIC: Final = b"EBLK"
@@ -184,7 +184,7 @@ def _refusal(value: Any) -> HelloRefused:
     if type(value) is not list or len(value) != 2 or type(value[1]) is not str:
         raise FrameBroken("a refusal is a code and a sentence")
     if type(value[0]) is not int or not Refusal.VERSION <= value[0] <= Refusal.STALE:
-        raise FrameBroken(f"a refusal of unknown code {repr(value[0])[:80]}: {value[1][:200]!r}")
+        raise FrameBroken(f"a refusal of unknown code {shown(value[0])}: {value[1][:200]!r}")
     return HelloRefused(Refusal(value[0]), value[1])
 
 
@@ -194,20 +194,20 @@ def _heard(value: Any) -> Heard:
     upto = {}
     for service, number in value[2].items():
         if type(service) is not int or not Service.CONTROL <= service <= Service.LOGS:
-            raise FrameBroken(f"there is no class {service!r}")
+            raise FrameBroken(f"there is no class {shown(service)}")
         upto[Service(service)] = _number(number, 64)
     return Heard(_octets(value[0], RUN_BYTES), _octets(value[1], RUN_BYTES), upto)
 
 
 def _name(value: Any) -> str:
     if type(value) is not str or not 0 < len(value) <= _NAME_MAX:
-        raise FrameBroken(f"no name of 1 to {_NAME_MAX} characters: {repr(value)[:80]}")
+        raise FrameBroken(f"no name of 1 to {_NAME_MAX} characters: {shown(value)}")
     return value
 
 
 def _number(value: Any, bits: int) -> int:
     if type(value) is not int or not 0 <= value < 1 << bits:
-        raise FrameBroken(f"no number of {bits} bits: {repr(value)[:80]}")
+        raise FrameBroken(f"no number of {bits} bits: {shown(value)}")
     return value
 
 
@@ -220,5 +220,5 @@ def _run(value: Any) -> bytes:
 
 def _octets(value: Any, size: int) -> bytes:
     if type(value) is not bytes or len(value) > size:
-        raise FrameBroken(f"no byte string of at most {size}: {repr(value)[:80]}")
+        raise FrameBroken(f"no byte string of at most {size}: {shown(value)}")
     return value

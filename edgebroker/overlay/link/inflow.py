@@ -44,8 +44,13 @@ class Inflow:
         self._positions = positions
         self._next: dict[Service, int] = {}
 
+    @property
+    def has_more(self) -> bool:
+        """`feed` has not read all: it goes on with no bytes."""
+        return self._frames.has_more
+
     def feed(self, chunk: bytes, messages: list[Message], now: Instant) -> list[Said]:
-        """Append what came to *messages*, and return what is the link's own. Raises FrameBroken."""
+        """Append what came to *messages*, and return what is the link's own: one turn of it. Raises FrameBroken."""
         items: list[Item] = []
         try:
             self._frames.feed(chunk, items)

@@ -13,14 +13,16 @@ from typing import Any, Final
 
 from edgebroker.errors import TopicInvalid
 from edgebroker.interest import Interest
-from edgebroker.limits import FILTER_TERMS_MAX
+from edgebroker.limits import FILTER_BYTES_MAX, FILTER_TERMS_MAX
 from edgebroker.predicate import ANY_ONE, ANY_RUN, Bound, ElementaryTest, Interval, Kind, Pattern, kind_of
 from edgebroker.topics import TopicFilter
 
-from .broken import FrameBroken
+from .broken import FrameBroken, shown
 
 _LOW_CLOSED: Final = 1
 _HIGH_CLOSED: Final = 2
+PARTS_MAX: Final = FILTER_BYTES_MAX
+"""Intervals of a test, and parts of a pattern: each takes a character of the filter at least."""
 _RANGED: Final = (Kind.NUMBER, Kind.STRING, Kind.BOOLEAN)
 
 
@@ -78,6 +80,8 @@ def _read_test(value: Any) -> ElementaryTest:
         raise FrameBroken(f"a test of {attribute!r} has no list of intervals, or none of patterns")
     if value[3] and kind is not Kind.STRING:
         raise FrameBroken(f"a test of {attribute!r} has patterns, and is not of strings")
+    if len(value[2]) > PARTS_MAX:
+        raise FrameBroken(f"a test of {attribute!r} has {len(value[2])} intervals; the limit is {PARTS_MAX}")
     intervals = tuple(_read_interval(each, kind) for each in value[2])
     for before, after in pairwise(intervals):
         if before.high is None or after.low is None or not _is_apart(before, after):
@@ -110,7 +114,7 @@ def _read_bound(value: Any, kind: Kind) -> Bound | None:
     if value is None:
         return None
     if type(value) not in (bool, int, float, str) or kind_of(value) is not kind or value != value:
-        raise FrameBroken(f"a bound is not of its test's kind: {repr(value)[:80]}")
+        raise FrameBroken(f"a bound is not of its test's kind: {shown(value)}")
     bound: Bound = value
     return bound
 
@@ -118,6 +122,8 @@ def _read_bound(value: Any, kind: Kind) -> Bound | None:
 def _read_pattern(value: Any) -> Pattern:
     if type(value) is not list or len(value) < 2 or type(value[0]) is not bool:
         raise FrameBroken("a pattern says whether it is negated, then its parts")
+    if len(value) > 1 + PARTS_MAX:
+        raise FrameBroken(f"a pattern of {len(value) - 1} parts; the limit is {PARTS_MAX}")
     for part in value[1:]:
         if type(part) is not str and not (type(part) is int and part in (ANY_RUN, ANY_ONE)):
             raise FrameBroken("a part of a pattern is a text, 0 or 1")

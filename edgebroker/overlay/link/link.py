@@ -311,8 +311,8 @@ class Link:
 
     # -- the connection -------------------------------------------------------------------------------------------
 
-    def fed(self, chunk: bytes, now: Instant) -> None:
-        """Bytes of frames came. Raises FrameBroken."""
+    def fed(self, chunk: bytes, now: Instant) -> bool:
+        """Bytes of frames came. Whether there is more to read, in another turn. Raises FrameBroken."""
         self.heartbeat.heard(now)
         messages: list[Message] = []
         try:
@@ -325,6 +325,7 @@ class Link:
         if self._pinged is not None:  # of several that came together, the last
             self._say(Word.PONG, self._pinged, now + self._clock, 0)
             self._pinged = None
+        return self._inflow.has_more
 
     def _hear(self, said: Said, now: Instant) -> None:
         values = said.values

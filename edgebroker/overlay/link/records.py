@@ -22,7 +22,7 @@ from edgebroker.overlay.classes import Service
 from edgebroker.overlay.messages import Forward
 
 from .bodies import alone, read_alone
-from .broken import FrameBroken
+from .broken import FrameBroken, shown
 from .cbor import ARRAY, BYTES, TEXT, UNSIGNED, CborReader, head
 from .interests import read, written
 
@@ -163,7 +163,7 @@ class StoredLinks:
                 raise FrameBroken("a record is a row of values")
             kind = Kind(record[0])
             if len(values) != len(_SHAPES[kind]) or not all(map(_fits, values, _SHAPES[kind])):
-                raise FrameBroken(f"a record of {kind.name} says {repr(values)[:80]}")
+                raise FrameBroken(f"a record of {kind.name} says {shown(values)}")
             if kind is Kind.RUN:
                 self.run = max(self.run, values[0])
                 self.numbers = max(self.numbers, values[1])

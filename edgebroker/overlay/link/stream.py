@@ -1,6 +1,7 @@
 """One connection to a peer: first hellos, then frames. A world holds one for each socket.
 
 stream.feed(chunk, now)         bytes came
+stream.has_more                 feed(b"", now) reads on, in a turn of its own; read no more from the socket before
 stream.flush(now, room)         bytes to write, about `room` of them; again until there are none
 stream.lost(now)                the connection ended
 stream.due(), stream.fire(now)  until the hellos are exchanged; afterwards the link has the deadlines
@@ -24,8 +25,9 @@ HELLO_TIMEOUT: Final[Duration] = 10 * SECOND
 class Owner(Protocol):
     """The link that a connection belongs to, once it is known."""
 
-    def fed(self, chunk: bytes, now: Instant) -> None:
-        """Bytes of frames came. Raises FrameBroken."""
+    def fed(self, chunk: bytes, now: Instant) -> bool:
+        """Bytes of frames came. Whether there is more to read, in another turn. Raises FrameBroken."""
+        ...
 
     def pull(self, now: Instant, room: int) -> bytes:
         """Frames to write."""
@@ -52,6 +54,8 @@ class Stream:
         self.is_over = False
         self.is_open = False
         """Both hellos are exchanged, as far as this side knows."""
+        self.has_more = False
+        """What came is not all read: others have their turn."""
         self.reason = ""
         """Why it is over."""
         self.paused = False
@@ -69,7 +73,7 @@ class Stream:
             return
         try:
             if self.is_open and self._owner is not None:
-                self._owner.fed(chunk, now)
+                self.has_more = self._owner.fed(chunk, now)
             else:
                 self._hear(chunk, now)
         except FrameBroken as error:
@@ -106,9 +110,10 @@ class Stream:
             self.end(f"no hello within {HELLO_TIMEOUT // SECOND} s", now)
 
     def end(self, reason: str, now: Instant) -> None:
-        """End the connection; what is in `out` is still to be written."""
+        """End the connection; what is in `out` is still to be written, and what is not read yet never came."""
         if not self.is_over:
             self.is_over = True
+            self.has_more = False
             self.reason = reason
             if self._owner is not None:
                 self._owner.ended(self, reason, now)
@@ -124,4 +129,4 @@ class Stream:
         rest = bytes(buffer[size:])
         buffer.clear()
         if rest:
-            self._owner.fed(rest, now)
+            self.has_more = self._owner.fed(rest, now)

@@ -43,6 +43,7 @@ class Line(asyncio.Protocol):
         self.address = "?"
         """Where the other end is."""
         self._host = host
+        self._reads_on = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It is there, and the peer has proved itself if it must."""
@@ -58,9 +59,22 @@ class Line(asyncio.Protocol):
         self._host.came(self, name)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes arrived."""
-        if self.stream is not None:
-            self._host.heard(self.stream, data)
+        """Bytes arrived. What is much is read in turns, and nothing comes after it until all is read."""
+        stream = self.stream
+        if stream is not None:
+            self._host.heard(stream, data)
+            if stream.has_more and not self._reads_on:
+                self._reads_on = True
+                self.transport.pause_reading()
+                asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if self.stream is not None and self.stream.has_more:
+            self._host.heard(self.stream, b"")
+            asyncio.get_running_loop().call_soon(self._read_on)
+        else:
+            self._reads_on = False
+            self.transport.resume_reading()
 
     def pause_writing(self) -> None:
         """The peer, or the way to it, takes nothing for now."""

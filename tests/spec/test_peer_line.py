@@ -1,0 +1,116 @@
+"""The socket of a peer: who says much at once is read in turns, and what comes behind it waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from edgebroker.overlay.link.frames import ITEMS_PER_TURN, Word, word
+from edgebroker.overlay.link.hello import Hello, encode_hello
+from edgebroker.overlay.link.identity import Identity
+from edgebroker.overlay.link.link import Link
+from edgebroker.overlay.link.links import Links
+from edgebroker.overlay.link.stream import Stream
+from edgebroker.overlay.link.terms import LinkTerms
+from edgebroker.world.peering.line import Line
+
+HERE = Identity("f", "b", 1, {}, {"a": 0}, b"R" * 8, b"S" * 8)
+HELLO = encode_hello(Hello("f", "a", 0, {}, b"r" * 8, b"s" * 8, 1, "b"))
+
+
+class Host:
+    """Holds one line and its stream; notes how much each turn was."""
+
+    def __init__(self) -> None:
+        links = Links(HERE, [Link("a", HERE, 0, lambda: 0.5, LinkTerms(dials=False))])
+        self.stream = links.accepted(0)
+        self.line = Line(self, None)
+        self.said: list[str] = []
+
+    def came(self, line: Line, certified: str | None) -> None:
+        line.stream = self.stream
+
+    def heard(self, stream: Stream, data: bytes) -> None:
+        stream.feed(data, 0)
+        self.said.append(f"{len(data)} bytes")
+
+    def flows(self) -> None:
+        pass
+
+    def gone(self, line: Line, error: Exception | None) -> None:
+        line.stream = None
+
+    # -- its transport --------------------------------------------------------------------------------------------
+
+    def get_extra_info(self, name: str) -> Any:
+        return None
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        self.said.append("pause")
+
+    def resume_reading(self) -> None:
+        self.said.append("resume")
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    host = Host()
+    host.line.connection_made(host)  # type: ignore[arg-type]
+    host.line.data_received(HELLO)
+    host.said.clear()
+    yield host
+    host.line.connection_lost(None)
+
+
+async def passes(turns: int) -> None:
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+def flood(turns: int) -> bytes:
+    """As many pings as are read in so many turns, and one more."""
+    one = word(Word.PING, 1)
+    body = one * (ITEMS_PER_TURN * turns + 1)
+    return len(body).to_bytes(4) + body
+
+
+def test_much_is_read_in_turns_and_nothing_meanwhile(host: Host) -> None:
+    async def read() -> None:
+        data = flood(3)
+        host.line.data_received(data)
+        host.line.data_received(b"\0\0\0\0")  # of a transport that had it already
+        assert host.said == [f"{len(data)} bytes", "pause", "4 bytes"]
+        assert host.stream.has_more
+        await passes(5)
+        assert host.said[3:] == ["0 bytes", "0 bytes", "resume"]
+        assert not host.stream.has_more
+        assert not host.stream.is_over
+
+    asyncio.run(read())
+
+
+def test_little_is_read_at_once(host: Host) -> None:
+    async def read() -> None:
+        host.line.data_received(flood(0))
+        await passes(3)
+        assert host.said == [f"{len(flood(0))} bytes"]
+
+    asyncio.run(read())
+
+
+def test_who_goes_meanwhile_is_read_no_further(host: Host) -> None:
+    async def read() -> None:
+        host.line.data_received(flood(3))
+        host.stream.lost(0)
+        host.line.connection_lost(None)
+        await passes(5)
+        assert "0 bytes" not in host.said
+        assert not host.stream.has_more
+
+    asyncio.run(read())
