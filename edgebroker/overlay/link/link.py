@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from edgebroker.instants import NEVER, Duration, Instant
+from edgebroker.instants import NEVER, Instant
 from edgebroker.overlay.classes import SHARED, Service
 from edgebroker.overlay.messages import Message
 from edgebroker.records import Cause
@@ -380,8 +380,7 @@ class Link:
             return NEVER
         if has_sent:
             return max(now, self.budget.owed_until)
-        wait: Duration = self.budget.owed_until - now
-        if wait > 0:
+        if self.budget.owed_until > now:
             return self.budget.owed_until
         return self.budget.next_day(now) if is_spent else NEVER
 
