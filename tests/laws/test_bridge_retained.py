@@ -83,3 +83,14 @@ def test_a_remote_that_was_told_is_not_told_again_after_a_crash() -> None:
     world.quiet()
     assert has_all(world)
     assert (before >= TOPICS, world.splice.out.messages) == (True, 0)
+
+
+@pytest.mark.parametrize("where", ["", " where v > 1"])
+def test_what_is_retained_comes_once_by_the_first_rule_that_matches(where: str) -> None:
+    rules = [parse_rule('out/x/# out 2 "" r/'), parse_rule("out/# out 2" + where)]
+    world = World(Terms("x", "uplink", rules, V5, identity="here"))
+    world.sleeper(world.there, "#")
+    world.publish(world.here, [(topic, b'{"v":2}', 2) for topic in ("out/x/1", "out/2")], retain=True)
+    world.begin()
+    world.quiet()
+    assert world.read(world.there) == {("r/out/x/1", b'{"v":2}'): 1, ("out/2", b'{"v":2}'): 1}

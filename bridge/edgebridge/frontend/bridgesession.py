@@ -44,18 +44,18 @@ class BridgeSession:
         return self.session is not None and bool(self.session.replays)
 
     def tell_all(self, now: Instant) -> None:
-        """The remote is to be told all that is retained, but for what waits for it already."""
+        """The remote is to be told all that is retained, once, but for what waits for it already."""
         session, is_state = self.session, self._frontend.delivery.is_state
         if session is None:
             return
         self._ends(session, NOT_TOLD, now)
         publications = (entry.publication for entry in chain(session.inflight, session.outbox))
         waiting = {publication.topic for publication in publications if is_state(publication)}
-        self._frontend.subscribing.replaying.waiting[self._client_id] = waiting
+        self._frontend.subscribing.replaying.had[self._client_id] = waiting
 
     def told(self, now: Instant) -> None:
         """It has been told."""
-        self._frontend.subscribing.replaying.waiting.pop(self._client_id, None)
+        self._frontend.subscribing.replaying.had.pop(self._client_id, None)
         if self.session is not None:
             self._ends(self.session, NEVER, now)
 

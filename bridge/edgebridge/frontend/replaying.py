@@ -8,7 +8,7 @@ others, as fast as its client reads. While a client has REPLAYS_MAX such subscri
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from edgebridge.frontend.delivery import Delivery
@@ -32,7 +32,7 @@ REPLAYS_MAX: Final = 8
 class Replay:
     """One subscription's retained messages, as far as they were looked at."""
 
-    __slots__ = ("_extractor", "_request", "_skips_own", "_skips_topics", "copy", "matches", "subscription")
+    __slots__ = ("_extractor", "_had", "_request", "_skips_own", "copy", "matches", "subscription")
 
     def __init__(
         self,
@@ -40,10 +40,10 @@ class Replay:
         request: SubscriptionRequest,
         skips_own: bool,
         matches: Iterator[Publication | None],
-        skips_topics: Set[str] = frozenset(),
+        had: set[str] | None = None,
     ) -> None:
         self._skips_own = skips_own
-        self._skips_topics = skips_topics
+        self._had = had
         self.subscription = subscription
         self.copy = Copy((subscription,))
         self.matches = matches
@@ -55,7 +55,7 @@ class Replay:
         subscription = self.subscription
         if self._skips_own and kept.publisher == subscription.client:
             return False
-        if kept.topic in self._skips_topics:
+        if self._had is not None and kept.topic in self._had:
             return False
         rights = subscription.receiver.rights
         if rights is not None and not rights.may_read(kept):
@@ -65,6 +65,11 @@ class Replay:
             return True
         self._extractor = self._extractor or Extractor(wanted.attributes)
         return wanted.accepts(attributes_of(kept, self._extractor))
+
+    def sent(self, topic: str) -> None:
+        """What is retained of *topic* is on its way, and not to come by another subscription."""
+        if self._had is not None:
+            self._had.add(topic)
 
 
 def attributes_of(kept: Publication, extractor: Extractor) -> Attributes:
@@ -91,14 +96,15 @@ class Replaying:
         """Places looked at so far."""
         self.is_elsewhere: Callable[[str], bool] | None = None
         """Whether what is kept of a topic is a copy, and its original can be asked for; None: everything is ours."""
-        self.waiting: dict[str, Set[str]] = {}
-        """By client: topics of which what is retained waits for it already, and is not to come twice."""
+        self.had: dict[str, set[str]] = {}
+        """By client, of those that get all once: topics of which what is retained waits for it or was sent. Others get
+        it for each subscription that matches (MQTT 5.0 section 3.3.1.3)."""
 
     def begin(self, subscription: Subscription, request: SubscriptionRequest, skips_own: bool, now: Instant) -> bool:
         """Send what matches a new subscription, with *skips_own* but the client's own. False if some has to wait."""
         session: Session = subscription.receiver
-        waiting = self.waiting.get(subscription.client, frozenset())
-        replay = Replay(subscription, request, skips_own, self._retained.walk(request.topic_filter), waiting)
+        matches = self._retained.walk(request.topic_filter)
+        replay = Replay(subscription, request, skips_own, matches, self.had.get(subscription.client))
         if not session.replays:
             if self._step(replay, now):
                 return True
@@ -122,9 +128,9 @@ class Replaying:
         now: Instant,
     ) -> None:
         """Send a message that is kept elsewhere, if a new subscription wants it."""
-        replay = Replay(subscription, request, skips_own, iter(()))
+        replay = Replay(subscription, request, skips_own, iter(()), self.had.get(subscription.client))
         if self._holds(subscription) and replay.wants(kept):
-            self._send(kept, replay.copy, now)
+            self._send(kept, replay, now)
 
     def _holds(self, subscription: Subscription) -> bool:
         """Whether it has neither ended nor been replaced by another, which has its own replay."""
@@ -164,10 +170,11 @@ class Replaying:
                 continue
             if self.is_elsewhere is not None and self.is_elsewhere(kept.topic):
                 continue
-            self._send(kept, replay.copy, now)
+            self._send(kept, replay, now)
         return False
 
-    def _send(self, kept: Publication, copy: Copy, now: Instant) -> None:
+    def _send(self, kept: Publication, replay: Replay, now: Instant) -> None:
+        replay.sent(kept.topic)
         again = Publication(
             kept.publisher,
             kept.topic,
@@ -185,7 +192,7 @@ class Replaying:
         again.number = self._node.ledger.accept(
             now, kept.publisher, 1, kept.topic, kept.qos, len(kept.payload), 1, Cause.NONE, kept.trace
         )
-        self._delivery.deliver_retained(again, copy, now)
+        self._delivery.deliver_retained(again, replay.copy, now)
 
 
 _END: Final = Publication("", "", b"", 0, False, 0)

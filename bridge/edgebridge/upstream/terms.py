@@ -82,7 +82,7 @@ class Memory(Protocol):
         """Whether something of that still waits to be sent."""
 
     def tell_all(self, now: Instant) -> None:
-        """The remote is to be told all that is retained, but for what waits for it already."""
+        """The remote is to be told all that is retained, once, but for what waits for it already."""
 
     def told(self, now: Instant) -> None:
         """It has been told."""
