@@ -13,7 +13,7 @@ class Uplink:
     """What may be sent over a link, in each direction."""
 
     kind: str
-    """`lan`, `wan` or `metered`."""
+    """`lan`, `wan` or `metered`. What is no `lan` is deflated."""
     batch_ms: int
     """How long after a packet a message may wait for others to share the next one with."""
     bytes_per_s: int | None = None

@@ -50,7 +50,7 @@ def terms_of(topology: Topology, name: str, peer: str) -> LinkTerms:
         dials=connection.dial.dialler == name,
         heartbeat=IDLE_INTERVAL if uplink.kind == "metered" else LAN_INTERVAL,
         batch=uplink.batch_ms * MILLISECOND,
-        deflates=uplink.kind == "metered",
+        deflates=uplink.kind != "lan",
         bytes_per_s=uplink.bytes_per_s or 0,
         bytes_per_day=uplink.bytes_per_day or 0,
     )
