@@ -78,18 +78,21 @@ def server(hosts: tuple[str, ...], directory: Path, days: int) -> None:
 
 @command.command()
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option("--gateway", "is_gateway", is_flag=True, help="Each NAME is a gateway of a federation, not a client.")
 @_directory
-def revoke(names: tuple[str, ...], directory: Path) -> None:
+def revoke(names: tuple[str, ...], is_gateway: bool, directory: Path) -> None:
     """Let the certificates of the clients NAME hold no longer: they are added to the list DIR/ca.crl.
 
-    A gateway looks into it where `tls_client_crl = "ca.crl"` stands, and reads it again on SIGHUP.
+    A gateway looks into it where `tls_client_crl = "ca.crl"` stands, for its peers where `tls_crl = "ca.crl"` stands
+    under [overlay], and reads it again on SIGHUP.
     """
     authority = _authority(directory)
-    certificates = [directory / "clients" / f"{name}.crt" for name in names]
+    certificates = [directory / ("gateways" if is_gateway else "clients") / f"{name}.crt" for name in names]
     if missing := [str(path) for path in certificates if not path.is_file()]:
         raise Refused(f"{', '.join(missing)}: not there, so it cannot be revoked")
     revoked = authority.revoke(directory, certificates)
-    click.echo(f"{revoked} has {', '.join(names)} now: name it as tls_client_crl, and systemctl reload edgebroker")
+    key = "overlay.tls_crl" if is_gateway else "tls_client_crl"
+    click.echo(f"{revoked} has {', '.join(names)} now: name it as {key}, and systemctl reload edgebroker")
 
 
 def _issue(

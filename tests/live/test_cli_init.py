@@ -159,6 +159,9 @@ def test_certificates_are_revoked_in_one_list(tmp_path: Path) -> None:
     assert (code, "revoked" in told) == (2, True), told
     code, told = command_line("certificate", "revoke", "pump-9", "--dir", str(tmp_path))
     assert (code, "pump-9.crt: not there" in told) == (2, True), told
+    assert run(certificate, ["gateway", "gw-a", "--dir", str(tmp_path)]).exit_code == 0
+    said = run(certificate, ["revoke", "--gateway", "gw-a", "--dir", str(tmp_path)])
+    assert (said.exit_code, "has gw-a now: name it as overlay.tls_crl" in said.output) == (0, True), said.output
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,10 @@ def settings(tmp_path: Path) -> Settings:
             'topology = "t"\ntls_certificate = "c"\ntls_key = "k"',
             "stands without tls_ca; tls_certificate, tls_key, tls_ca go together",
         ),
+        (
+            'topology = "t"\ntls_crl = "c"',
+            "overlay.tls_crl: does nothing without tls_certificate; set tls_certificate, tls_key, tls_ca, or leave the",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused(text: str, told: str) -> None:

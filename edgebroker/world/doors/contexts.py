@@ -56,12 +56,12 @@ def load(listener: ListenerSettings) -> Tls:
         except ssl.SSLError as error:
             reason = f"{listener.tls_client_ca} cannot be used: {_words(error)}"
             raise CertificateUnusable("tls_client_ca", reason, "it must hold certificates in PEM") from error
-    revoked = b"" if listener.tls_client_crl is None else _revoke(context, listener.tls_client_crl)
+    revoked = b"" if listener.tls_client_crl is None else revoke(context, listener.tls_client_crl)
     return Tls(context, certificate[0], certificate[1], revoked)
 
 
-def _revoke(context: ssl.SSLContext, path: Path) -> bytes:
-    """Let clients in only if the lists in a file do not have their certificates. The digest of the file.
+def revoke(context: ssl.SSLContext, path: Path) -> bytes:
+    """Let others in only if the lists in a file do not have their certificates. The digest of the file.
 
     A certificate in it would be trusted like those of `tls_client_ca`: then it is another file, named by mistake.
     """

@@ -126,9 +126,12 @@ class Peering:
         change = prepare_change(before, settings)
 
         def commit() -> Iterator[str]:
-            if before.proofs is not None:  # the contexts are those that listen
-                before.proofs.renew(self._settings)
-            self.membership = replace(change.membership, proofs=before.proofs)
+            proofs, new = before.proofs, change.membership.proofs
+            if proofs is not None and new is not None:
+                proofs = proofs.renewed(new)
+            self.membership = replace(change.membership, proofs=proofs)
+            if before.proofs is not None and proofs is not None and proofs.revoked != before.proofs.revoked:
+                yield from self._ask_anew()
             if change.is_new_run:
                 self._go_over()
             yield from change.lines
@@ -137,6 +140,15 @@ class Peering:
                 yield f"topology: peers are awaited at {address} after a restart of this gateway"
 
         return Prepared(commit)
+
+    def _ask_anew(self) -> Iterator[str]:
+        """Let all peers show their certificates again: other ones are revoked."""
+        streams = list(self._lines)
+        for stream in streams:
+            stream.end("other certificates are revoked: show yours again", clock())
+        if streams:
+            yield f"overlay: {len(streams)} peers have to show their certificates again"
+        self._reactor.turn()
 
     def _go_over(self) -> None:
         """Leave the peers of the old topology and meet those of the new one. Clients notice nothing."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ssl
+from dataclasses import replace
 
 from edgebroker.dataclasses import dataclass
-from edgebroker.world.doors.contexts import CertificateUnusable, load
+from edgebroker.world.doors.contexts import CertificateUnusable, load, revoke
 from edgebroker.world.doors.x509 import Validity
 from edgebroker.world.settings.listener import ListenerSettings
 from edgebroker.world.settings.overlay import OverlaySettings
@@ -20,31 +21,43 @@ class Proofs:
     dialling: ssl.SSLContext
     validity: Validity
     """Of our own certificate."""
+    revoked: bytes = b""
+    """Digest of the list of revoked certificates; empty if there is none."""
 
-    def renew(self, settings: OverlaySettings) -> None:
-        """Read the files, which were looked at, again: connections to come show and accept what they say."""
-        assert settings.tls_certificate is not None
-        for context in (self.accepting, self.dialling):
-            context.load_cert_chain(settings.tls_certificate, settings.tls_key)
-            context.load_verify_locations(settings.tls_ca)
+    def renewed(self, new: Proofs) -> Proofs:
+        """*new*, which holds for connections to come; those that listen go on with the context that they have."""
+
+        def show(line: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+            line.context = new.accepting  # as a whole: a store would go on to trust what it trusted before
+
+        self.accepting.sni_callback = show
+        return replace(new, accepting=self.accepting)
 
 
 def load_proofs(settings: OverlaySettings) -> Proofs:
     """What the files say, of which there are all if there is one. Raises SettingsRefused."""
     certificate, key, ca = settings.tls_certificate, settings.tls_key, settings.tls_ca
     asked = ListenerSettings(
-        tls_certificate=certificate, tls_key=key, tls_client="required", tls_client_ca=ca, tls_minimum="1.3"
+        tls_certificate=certificate,
+        tls_key=key,
+        tls_client="required",
+        tls_client_ca=ca,
+        tls_client_crl=settings.tls_crl,
+        tls_minimum="1.3",
     )
     try:
         tls = load(asked)
     except CertificateUnusable as unusable:
         name, reason, mend = unusable.args
-        name = "tls_ca" if name == "tls_client_ca" else name
+        name, mend = name.replace("_client", ""), mend.replace("tls_client_ca", "tls_ca")
         raise SettingsRefused([Problem("overlay", 0, f"overlay.{name}", reason, mend)]) from unusable
+    tls.context.num_tickets = 0  # who came before and is revoked now would come in with one, its certificate not asked
     dialling = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     dialling.minimum_version = ssl.TLSVersion.TLSv1_3
     dialling.check_hostname = False  # a gateway has one name at all its addresses, and the hello is held to it
     assert certificate is not None
     dialling.load_cert_chain(certificate, key)
     dialling.load_verify_locations(ca)
-    return Proofs(tls.context, dialling, tls.validity)
+    if settings.tls_crl is not None:
+        revoke(dialling, settings.tls_crl)
+    return Proofs(tls.context, dialling, tls.validity, tls.revoked)

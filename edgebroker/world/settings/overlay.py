@@ -26,6 +26,7 @@ class OverlaySettings:
     tls_certificate: Path | None = key(None, File())
     tls_key: Path | None = key(None, File())
     tls_ca: Path | None = key(None, File())
+    tls_crl: Path | None = key(None, File())
 
     @property
     def is_tls(self) -> bool:
@@ -36,12 +37,16 @@ class OverlaySettings:
         """Keys that mean nothing here."""
         if self.topology is None:
             yield from ("host", "port", "routing", *TLS)
+        if not self.is_tls:
+            yield "tls_crl"
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
         """What does not go together."""
         if self.topology is None:
             for name in sorted(given - {"topology"}):
                 yield name, "does nothing without topology", "name the topology file, or leave the line out"
+        elif self.tls_crl is not None and not self.is_tls:
+            yield "tls_crl", "does nothing without tls_certificate", f"set {', '.join(TLS)}, or leave the line out"
         files = {name: getattr(self, name) for name in TLS}
         if self.is_tls or any(files.values()):
             for name, path in files.items():
