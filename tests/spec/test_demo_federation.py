@@ -20,6 +20,7 @@ from edgebroker.cli.demo.federation.layout import Layout
 from edgebroker.cli.demo.federation.mishaps import Mishaps
 from edgebroker.cli.demo.federation.outcome import Crossing, Outcome
 from edgebroker.cli.demo.federation.relay import Relay
+from edgebroker.cli.demo.federation.relays import RELAYED, Relays
 from edgebroker.cli.demo.federation.wishes import WISHES
 from edgebroker.cli.demo.wishes import Wish
 from edgebroker.cli.topology.tomltext import toml_text
@@ -86,8 +87,9 @@ def test_nine_gateways_are_joined_by_nine_uplinks_each_through_its_relay(tmp_pat
     layout = Layout(3, 3)
     assert len(layout.gateways) == len(layout.uplinks) == 9
     path = tmp_path / "topology.toml"
+    doors = {one.name: (Address("127.0.0.1", 10_000 + one.number),) for one in layout.gateways}
     relays = {pair: 20_000 + at for at, pair in enumerate(layout.uplinks)}
-    path.write_text(toml_text(layout.with_relays(relays)))
+    path.write_text(toml_text(layout.draft(doors, {pair: Address("127.0.0.1", at) for pair, at in relays.items()})))
     topology = load_topology(path)
     assert topology.digest == layout.topology.digest, "where gateways are reached is no part of the meaning"
     for (one, other), port in relays.items():
@@ -274,7 +276,7 @@ def outcome(books: Books, heard: list[Receipt], published: list[Publication]) ->
     crossing = Crossing(400, 2, instead, 100, early)
     return Outcome(
         1.0, 2, 1, published, [audit(WARM, published, heard)], {"warm": "other"}, 0, books, {pair: crossing},
-        {"one": 1 << 20}, {Layout(2, 1).road("gw-north1", "gw-south1", 1): [11_000, 12_000, 13_000]}, 10_000, [],
+        {"one": 1 << 20}, {Layout(2, 1).road("gw-north1", "gw-south1", 1): [11_000, 12_000, 13_000]}, RELAYED, [],
     )  # fmt: skip
 
 
@@ -307,7 +309,7 @@ def test_what_end_to_end_and_the_logs_find_are_problems(folder: Path) -> None:
 def test_times_before_any_mishap_are_calm() -> None:
     async def joined() -> None: ...
 
-    mishaps = Mishaps(10.0, {}, joined, print)
+    mishaps = Mishaps(10.0, Relays(Layout(2, 1)), joined, print)
     assert mishaps.is_calm(1)
     assert not mishaps.went_around(5_000_000)
 

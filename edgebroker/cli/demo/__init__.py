@@ -16,9 +16,10 @@ from edgebroker.cli import Refused
 from edgebroker.cli.connection import run
 from edgebroker.cli.demo.federation.board import Board, board
 from edgebroker.cli.demo.federation.folder import clear as clear_sites
-from edgebroker.cli.demo.federation.layout import SITES
+from edgebroker.cli.demo.federation.layout import SITES, Layout
 from edgebroker.cli.demo.federation.play import Plan as SitesPlan
 from edgebroker.cli.demo.federation.play import Play as SitesPlay
+from edgebroker.cli.demo.federation.relays import Relays
 from edgebroker.cli.demo.play import Plan, Play, clear
 from edgebroker.cli.demo.view import View, view_for
 from edgebroker.cli.demo.wishes import WISHES
@@ -89,8 +90,8 @@ def command(
         run(_play(Play(Plan(seconds or SECONDS, devices, rate, seed, folder), view), view, as_json))
     else:
         table = board()
-        plan = SitesPlan(seconds or SITES_SECONDS, sites, gateways, devices, rate, seed, folder)
-        run(_play(SitesPlay(plan, table), table, as_json))
+        plan = SitesPlan(seconds or SITES_SECONDS, devices, rate, seed, folder)
+        run(_play(SitesPlay(plan, Relays(Layout(sites, gateways)), table), table, as_json))
 
 
 async def _play(play: Play | SitesPlay, view: View | Board, as_json: bool) -> int:

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -96,15 +96,20 @@ class Child:
 
 
 @asynccontextmanager
-async def child(name: str, folder: Path, *arguments: str) -> AsyncIterator[Child]:
-    """`python -m *arguments`, ended when the block is left. Output in *folder*/*name*.out, messages in *name*.log.
+async def child(name: str, folder: Path, *arguments: str, inside: Sequence[str] = ()) -> AsyncIterator[Child]:
+    """`*inside python -m *arguments`, ended when the block is left.
 
-    It gets a session of its own: Ctrl-C reaches us alone, and we end everything in the right order.
+    Output goes to *folder*/*name*.out, messages to *name*.log. It gets a session of its own: Ctrl-C reaches us
+    alone, and we end everything in the right order.
     """
     out, log = folder / f"{name}.out", folder / f"{name}.log"
     with out.open("wb") as out_file, log.open("wb") as log_file:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", *arguments, stdin=DEVNULL, stdout=out_file, stderr=log_file, start_new_session=True
+            *(*inside, sys.executable, "-m", *arguments),
+            stdin=DEVNULL,
+            stdout=out_file,
+            stderr=log_file,
+            start_new_session=True,
         )
     started = Child(name, process, out, log)
     try:

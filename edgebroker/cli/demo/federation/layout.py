@@ -1,4 +1,4 @@
-"""The federation of the demo: sites of like gateways on this machine, with a relay in each of their uplinks."""
+"""The federation of the demo: sites of like gateways on this machine, and who is joined to whom."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import count
 from typing import Final, NamedTuple
 
-from edgebroker.cli.freeports import free_ports
 from edgebroker.overlay.address import Address
 from edgebroker.overlay.draft import Draft, DraftLink
 from edgebroker.overlay.plan import plan
@@ -40,20 +39,19 @@ class Layout:
     """Who stands where. The first site has most in hand: its middle gateway is the one that will be killed."""
 
     def __init__(self, sites: int, gateways: int) -> None:
-        drafted = plan("demo", dict.fromkeys(SITES[:sites], gateways), UPLINKS[UPLINK], 1)
-        addresses = [Address(HOST, port) for port in free_ports(len(drafted.gateways))]
-        placed = [replace(one, address=(at,)) for one, at in zip(drafted.gateways, addresses, strict=True)]
-        self._draft = replace(drafted, gateways=tuple(placed))
+        self._draft = plan("demo", dict.fromkeys(SITES[:sites], gateways), UPLINKS[UPLINK], 1)
         self.topology = Topology(self._draft)
         self.gateways = self.topology.gateways
         self.sites = tuple(site.name for site in self.topology.sites)
-        self.uplinks: tuple[Pair, ...] = tuple(
+        self.links: tuple[Pair, ...] = tuple(
             (one.name, peer)
             for one in self.gateways
             for peer in one.peers()
-            if self.site(peer) != one.site and self.topology.gateway(peer).number > one.number
+            if self.topology.gateway(peer).number > one.number
         )
-        """Connections between gateways of two sites; the first of a pair dials."""
+        """Connections between gateways; the first of a pair dials."""
+        self.uplinks = tuple(pair for pair in self.links if self.site(pair[0]) != self.site(pair[1]))
+        """Those between gateways of two sites."""
 
     def site(self, gateway: str) -> str:
         """Where *gateway* stands."""
@@ -65,10 +63,6 @@ class Layout:
         for number in count():
             site = sites[number % len(sites)]
             yield site[(number + number // len(sites)) % len(site)]
-
-    def address(self, gateway: str) -> Address:
-        """Where *gateway* awaits peers."""
-        return next(one.address[0] for one in self._draft.gateways if one.name == gateway)
 
     def sites_of(self, uplink: Pair) -> Pair:
         """The sites that *uplink* joins."""
@@ -82,10 +76,11 @@ class Layout:
         entry = self.topology.gateway(self.topology.holder(origin.home, goal.cluster))
         return Road(1, self._inside(entry, goal), qos)
 
-    def with_relays(self, relays: Mapping[Pair, int]) -> Draft:
-        """The topology in which each uplink leads through the relay at its port."""
-        links = (DraftLink(pair, pair[0], (Address(HOST, port),)) for pair, port in relays.items())
-        return replace(self._draft, links=tuple(links))
+    def draft(self, gateways: Mapping[str, tuple[Address, ...]], links: Mapping[Pair, Address]) -> Draft:
+        """The topology with the addresses at which *gateways* await peers, and those of *links* that differ."""
+        placed = (replace(one, address=gateways[one.name]) for one in self._draft.gateways)
+        joined = (DraftLink(pair, pair[0], (address,)) for pair, address in links.items())
+        return replace(self._draft, gateways=tuple(placed), links=tuple(joined))
 
     def _inside(self, start: Gateway, goal: Gateway) -> int:
         """The links between two gateways of a site, which are a tree."""

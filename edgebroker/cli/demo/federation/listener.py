@@ -12,7 +12,6 @@ from typing import Any, Final
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.properties import user_properties
 from edgebroker.cli.demo.audit import Receipt
-from edgebroker.cli.demo.federation.layout import HOST
 from edgebroker.cli.demo.subscriber import SubscriptionRefused
 from edgebroker.cli.demo.wishes import Wish
 
@@ -46,11 +45,11 @@ class Listener:
         return self.connections > 1
 
     @asynccontextmanager
-    async def listening(self, port: int) -> AsyncIterator[None]:
+    async def listening(self, host: str, port: int) -> AsyncIterator[None]:
         """Subscribed, and receiving until the block is left. Raises SubscriptionRefused and OSError."""
         client = self._client
         kept = self._properties("CONNECT", SessionExpiryInterval=SESSION_EXPIRY_S)
-        await asyncio.to_thread(client.connect, HOST, port, KEEP_ALIVE_S, properties=kept)
+        await asyncio.to_thread(client.connect, host, port, KEEP_ALIVE_S, properties=kept)
         client.loop_start()
         try:
             answered = await asyncio.to_thread(self._answered.wait, SUBACK_S_MAX)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
 from edgebroker.cli.demo.child import Child, child
-from edgebroker.cli.demo.federation.layout import HOST
 from edgebroker.cli.demo.play import listening
 from edgebroker.cli.httpaddress import HttpAddress
 from edgebroker.cli.inquiry import BadAnswer, Inquiree, NoAnswer, ask
@@ -20,14 +20,16 @@ LIVE_CLASSES: Final = ("live", "backlog", "bulk")
 class Member:
     """One gateway. `links` and `status` are its last answers; empty before the first."""
 
-    def __init__(self, name: str, topology: Path, folder: Path, data: Path) -> None:
-        """*folder*: for its log and what it says; *data*: for its journal."""
+    def __init__(self, name: str, host: str, inside: Sequence[str], topology: Path, folder: Path, data: Path) -> None:
+        """*host*, *inside*: see Network. *folder*: for its log and what it says; *data*: for its journal."""
         self.name = name
+        self.host = host
         self.port = 0
         self.links: dict[str, Any] = {}
         self.status: dict[str, Any] = {}
         self.starts = 0
         self.memory_peak_bytes = 0
+        self._inside = inside
         self._topology = topology
         self._folder = folder
         self._data = data / name
@@ -35,6 +37,11 @@ class Member:
         self._child: Child | None = None
         self._stack = AsyncExitStack()
         self._events: dict[tuple[int, str], int] = {}
+
+    @property
+    def door(self) -> str:
+        """Where clients reach it."""
+        return f"{self.host}:{self.port}"
 
     @property
     def log(self) -> Path:
@@ -53,9 +60,10 @@ class Member:
             child(
                 f"{self.name}-{self.starts}",
                 self._folder,
-                *("edgebroker", "run", "--json", "--host", HOST, "--port", str(self.port)),
-                *("--http", str(self._http), "--topology", str(self._topology), "--name", self.name),
+                *("edgebroker", "run", "--json", "--host", self.host, "--port", str(self.port)),
+                *("--http", f"{self.host}:{self._http}", "--topology", str(self._topology), "--name", self.name),
                 *("--data", str(self._data), "--log-dir", str(self.log)),
+                inside=self._inside,
             )
         )
         self.port = await listening(self._child)
@@ -96,7 +104,7 @@ class Member:
         if not self.is_running:
             return
         self._look_at_memory()
-        asked, start = Inquiree(HttpAddress(HOST, self._http)), self.starts
+        asked, start = Inquiree(HttpAddress(self.host, self._http)), self.starts
         try:
             links = await asyncio.to_thread(ask, asked, "/links")
             status = await asyncio.to_thread(ask, asked, "/status", limit=1)

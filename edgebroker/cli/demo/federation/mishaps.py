@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from time import monotonic_ns
 from typing import Final
 
 from edgebroker.cli.demo.federation.layout import Pair
 from edgebroker.cli.demo.federation.member import Member
-from edgebroker.cli.demo.federation.relay import Relay
+from edgebroker.cli.demo.federation.network import Network
 
 SQUEEZED_AT: Final = 0.25
 RELIEVED_AT: Final = 0.45
@@ -29,7 +29,7 @@ class Mishaps:
     def __init__(
         self,
         seconds: float,
-        relays: Mapping[Pair, Relay],
+        network: Network,
         until_joined: Callable[[], Awaitable[None]],
         say: Callable[[str], None],
     ) -> None:
@@ -37,7 +37,7 @@ class Mishaps:
         self.told: list[str] = []
         self.victim = ""
         self._seconds = seconds
-        self._relays = relays
+        self._network = network
         self._until_joined = until_joined
         self._say = say
         self._away = (0, 0)
@@ -50,20 +50,21 @@ class Mishaps:
     async def happen(self, victim: Member) -> None:
         """All of them, in time."""
         await asyncio.sleep(self._seconds * SQUEEZED_AT)
-        began, relay = _now_us(), self._busiest(victim.name)
-        rate = max(BYTES_PER_S_MIN, relay.total / (self._seconds * SQUEEZED_AT) * SQUEEZE)
-        relay.bytes_per_s = rate
+        began, network, busiest = _now_us(), self._network, self._busiest(victim.name)
+        rate = max(BYTES_PER_S_MIN, network.carried(busiest) / (self._seconds * SQUEEZED_AT) * SQUEEZE)
+        network.squeeze(busiest, rate)
         lasting_s = self._seconds * (RELIEVED_AT - SQUEEZED_AT)
-        uplink = f"the uplink from {relay.ends[0]} to {relay.ends[1]}"
-        self._tell(f"{uplink} was squeezed to {rate:,.0f} bytes/s for {lasting_s:.1f} s")
+        self._tell(
+            f"the uplink from {busiest[0]} to {busiest[1]} was squeezed to {rate:,.0f} bytes/s for {lasting_s:.1f} s"
+        )
         try:
             await asyncio.sleep(lasting_s)
         finally:
-            relay.bytes_per_s = None
+            network.squeeze(busiest, None)
             self._spans.append((began, _now_us()))
         await asyncio.sleep(self._seconds * (KILLED_AT - RELIEVED_AT))
         began = _now_us()
-        self.killed_us, self.carried = began, {pair: relay.total for pair, relay in self._relays.items()}
+        self.killed_us, self.carried = began, {pair: network.carried(pair) for pair in network.layout.uplinks}
         self.victim = victim.name
         await victim.kill()
         away_s = self._seconds * (BACK_AT - KILLED_AT)
@@ -82,10 +83,11 @@ class Mishaps:
         """Whether nothing had gone wrong at this instant, nor just before."""
         return not any(start <= at_us <= end + RECOVERY_US for start, end in self._spans)
 
-    def _busiest(self, victim: str) -> Relay:
+    def _busiest(self, victim: str) -> Pair:
         """The uplink that has carried most, of those that do not lead to *victim*."""
-        others = [relay for pair, relay in self._relays.items() if victim not in pair]
-        return max(others or self._relays.values(), key=lambda one: one.total)
+        uplinks = self._network.layout.uplinks
+        others = [pair for pair in uplinks if victim not in pair]
+        return max(others or uplinks, key=self._network.carried)
 
     def _tell(self, what: str) -> None:
         self.told.append(f"{'mishap':<12}{what}")

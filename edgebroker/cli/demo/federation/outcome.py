@@ -12,6 +12,7 @@ from edgebroker.cli.demo.audit import NAMED_MAX, Account, Publication
 from edgebroker.cli.demo.federation.books import Books
 from edgebroker.cli.demo.federation.bridges import Alternatives, Load
 from edgebroker.cli.demo.federation.layout import Pair, Road
+from edgebroker.cli.demo.federation.network import Medium
 from edgebroker.cli.demo.outcome import FINDINGS, duration, found_end_to_end
 from edgebroker.cli.figures import octets
 
@@ -45,7 +46,7 @@ class Outcome:
     """Everything known at the end.
 
     missed: wanted copies with QoS 0 that did not come.  delays: how long messages took from their devices to their
-    subscribers, in microseconds, outside the times of trouble.  uplink_us: the delay of a link between sites.
+    subscribers, in microseconds, outside the times of trouble.  medium: what uplinks are made of.
     """
 
     seconds: float
@@ -59,7 +60,7 @@ class Outcome:
     crossings: Mapping[Pair, Crossing]
     memory: Mapping[str, int]
     delays: Mapping[Road, Sequence[int]]
-    uplink_us: int
+    medium: Medium
     events: Sequence[str]
     troubles: Sequence[str] = ()
 
@@ -97,7 +98,7 @@ class Outcome:
         yield from _table([crossed, *(_crossing(pair, one) for pair, one in self.crossings.items())], 1)
         yield ""
         for number, (road, delays) in enumerate(sorted(self.delays.items())):
-            middle, least = duration(round(median(delays))), duration(road.uplinks * self.uplink_us)
+            middle, least = duration(round(median(delays))), duration(road.uplinks * self.medium.delay_us)
             yield f"{'' if number else 'delay':<12}p50 {middle}, links {least}: {road} ({len(delays):,} messages)"
         if self.memory:
             most = max(self.memory, key=self.memory.__getitem__)
@@ -135,6 +136,7 @@ class Outcome:
             "problems": problems,
             "seconds": round(self.seconds, 3),
             "gateways": self.gateways,
+            "network": self.medium.as_object(),
             "published": len(self.publications),
             **{finding: self.found(finding) for finding in FINDINGS},
             "repeated": self.repeated,
@@ -149,7 +151,7 @@ class Outcome:
                     **road._asdict(),
                     "count": len(delays),
                     "p50_us": round(median(delays)),
-                    "links_us": road.uplinks * self.uplink_us,
+                    "links_us": road.uplinks * self.medium.delay_us,
                 }
                 for road, delays in sorted(self.delays.items())
             ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -18,19 +18,17 @@ from edgebroker.cli.demo.federation.board import Board, GatewayRow, State, Uplin
 from edgebroker.cli.demo.federation.books import Books
 from edgebroker.cli.demo.federation.bridges import alternatives
 from edgebroker.cli.demo.federation.folder import JOURNAL, TOPOLOGY
-from edgebroker.cli.demo.federation.layout import HOST, Layout, Pair, Road
+from edgebroker.cli.demo.federation.layout import Pair, Road
 from edgebroker.cli.demo.federation.listener import Listener
 from edgebroker.cli.demo.federation.member import Member
 from edgebroker.cli.demo.federation.mishaps import Mishaps
+from edgebroker.cli.demo.federation.network import Network
 from edgebroker.cli.demo.federation.outcome import Crossing, Outcome
-from edgebroker.cli.demo.federation.relay import Relay
 from edgebroker.cli.demo.federation.wishes import WISHES
 from edgebroker.cli.demo.journal import Growth, read_journal
 from edgebroker.cli.demo.play import DEVICES_S_MAX, alongside
 from edgebroker.cli.topology.tomltext import toml_text
 
-UPLINK_S: Final = 0.010
-"""The delay of a link between sites: a leased line of some hundred kilometres."""
 MEET_S_MAX: Final = 30.0
 SPREAD_S: Final = 0.5  # interests are told from gateway to gateway of a site, in milliseconds
 QUIET_S: Final = 1.0
@@ -46,8 +44,6 @@ class Plan:
     """What the user asked for. rate: messages per second and device."""
 
     seconds: float
-    sites: int
-    gateways: int
     devices: int
     rate: float
     seed: int
@@ -57,16 +53,16 @@ class Plan:
 class Play:
     """One run of a plan, whose folder is clear."""
 
-    def __init__(self, plan: Plan, board: Board) -> None:
+    def __init__(self, plan: Plan, network: Network, board: Board) -> None:
         self._plan = plan
         self._board = board
-        self._layout = layout = Layout(plan.sites, plan.gateways)
+        self._network = network
+        self._layout = layout = network.layout
         self._topology = plan.folder / TOPOLOGY
         self._members: dict[str, Member] = {}
-        self._relays = {pair: Relay(pair, layout.address(pair[1]), UPLINK_S) for pair in layout.uplinks}
         self._listeners = [Listener(wish, place) for wish, place in zip(WISHES, layout.places(), strict=False)]
         self._journal = plan.folder / JOURNAL
-        self._mishaps = Mishaps(plan.seconds, self._relays, self._meet, board.say)
+        self._mishaps = Mishaps(plan.seconds, network, self._meet, board.say)
         self._troubles: list[str] = []
 
     async def run(self) -> Outcome:
@@ -75,14 +71,15 @@ class Play:
         try:
             async with AsyncExitStack() as stack:
                 data = Path(stack.enter_context(TemporaryDirectory(prefix="edgebroker-demo-")))
+                await stack.enter_async_context(self._network.open())
                 stack.push_async_callback(self._stop)
-                await self._connect(stack, data)
+                await self._start(data)
                 async with alongside(self._look()):
                     await self._meet()
                     async with AsyncExitStack() as subscriptions:
                         for listener in self._listeners:
-                            port = self._members[listener.gateway].port
-                            await subscriptions.enter_async_context(listener.listening(port))
+                            member = self._members[listener.gateway]
+                            await subscriptions.enter_async_context(listener.listening(member.host, member.port))
                         await asyncio.sleep(SPREAD_S)
                         summary = await self._traffic()
                         if not await self._quiet():
@@ -96,18 +93,17 @@ class Play:
 
     # -- gateways -----------------------------------------------------------------------------------------------
 
-    async def _connect(self, stack: AsyncExitStack, data: Path) -> None:
-        """Start everything; journals are in *data*. Relays first: the topology names their ports."""
-        for relay in self._relays.values():
-            await stack.enter_async_context(relay.open())
-        draft = self._layout.with_relays({pair: relay.port for pair, relay in self._relays.items()})
-        self._topology.write_text(toml_text(draft), encoding="utf-8")
+    async def _start(self, data: Path) -> None:
+        """Start the gateways; journals are in *data*."""
+        network, layout, folder = self._network, self._layout, self._plan.folder
+        self._topology.write_text(toml_text(network.draft()), encoding="utf-8")
         self._board.say(
-            f"{len(self._members)} gateways at {self._plan.sites} sites ({', '.join(self._layout.sites)}), joined by"
-            f" {len(self._relays)} uplinks of {1_000 * UPLINK_S:g} ms; Ctrl-C ends everything"
+            f"{len(layout.gateways)} gateways at {len(layout.sites)} sites ({', '.join(layout.sites)}), joined by"
+            f" {len(layout.uplinks)} uplinks: {network.medium}; Ctrl-C ends everything"
         )
-        for one in self._layout.gateways:
-            self._members[one.name] = Member(one.name, self._topology, self._plan.folder, data)
+        for name in (one.name for one in layout.gateways):
+            place = network.host(name), network.inside(name)
+            self._members[name] = Member(name, *place, self._topology, folder, data)
         await asyncio.gather(*(member.start() for member in self._members.values()))
 
     async def _meet(self) -> None:
@@ -173,7 +169,7 @@ class Play:
         arguments += ["--profile", "cold-chain", "--payload", "mixed", "--seed", str(plan.seed), "--json"]
         arguments += ["--no-progress", "--drain", "20", "--journal", str(self._journal)]
         for member in self._members.values():
-            arguments += ["--broker", f"{HOST}:{member.port}"]
+            arguments += ["--broker", member.door]
         async with child("fleet", plan.folder, "edgedevices", "fleet", *arguments) as fleet:
             yield fleet
 
@@ -206,23 +202,23 @@ class Play:
             member.memory_peak_bytes,
         )
 
-    def _uplink_row(self, pair: Pair, group: list[Relay]) -> UplinkRow:
-        squeezed = sum(relay.bytes_per_s is not None for relay in group)
-        state = f"{squeezed} of {len(group)} squeezed" if squeezed else "up"
-        return UplinkRow("-".join(pair), self._events(pair), sum(relay.total for relay in group), state)
+    def _uplink_row(self, sites: Pair, group: list[Pair]) -> UplinkRow:
+        wrong = Counter(self._network.wrong[pair] for pair in group if pair in self._network.wrong)
+        state = ", ".join(f"{number} of {len(group)} {what}" for what, number in wrong.items()) or "up"
+        return UplinkRow("-".join(sites), self._events(sites), sum(map(self._network.carried, group)), state)
 
-    def _between(self) -> dict[Pair, list[Relay]]:
+    def _between(self) -> dict[Pair, list[Pair]]:
         """The uplinks by the sites that they join."""
-        found: defaultdict[Pair, list[Relay]] = defaultdict(list)
-        for pair, relay in self._relays.items():
-            found[self._layout.sites_of(pair)].append(relay)
+        found: defaultdict[Pair, list[Pair]] = defaultdict(list)
+        for pair in self._layout.uplinks:
+            found[self._layout.sites_of(pair)].append(pair)
         return dict(found)
 
     def _events(self, sites: Pair) -> int:
         """Events that crossed between two sites, both ways."""
         return sum(
             self._members[one].events_to(other) + self._members[other].events_to(one)
-            for one, other in self._relays
+            for one, other in self._layout.uplinks
             if self._layout.sites_of((one, other)) == sites
         )
 
@@ -244,7 +240,7 @@ class Play:
 
     def _outcome(self, seconds: float, summary: dict[str, Any]) -> Outcome:
         publications = read_journal(self._journal)
-        ports = {f"{HOST}:{member.port}": name for name, member in self._members.items()}
+        ports = {member.door: name for name, member in self._members.items()}
         origins = {device: ports[broker] for broker, names in summary["dealt"].items() for device in names}
         self._check(summary, publications)
         promised = [replace(one, outcome=one.outcome if one.qos else UNPROMISED) for one in publications]
@@ -281,17 +277,17 @@ class Play:
             books=Books.read({name: member.log for name, member in self._members.items()}),
             crossings={
                 pair: Crossing(
-                    sum(relay.total for relay in group),
+                    sum(map(self._network.carried, group)),
                     self._events(pair),
                     instead[pair],
-                    sum(mishaps.carried.get(relay.ends, 0) for relay in group),
+                    sum(mishaps.carried.get(uplink, 0) for uplink in group),
                     before[pair],
                 )
                 for pair, group in between.items()
             },
             memory={name: member.memory_peak_bytes for name, member in self._members.items()},
             delays=self._delays(publications, origins),
-            uplink_us=round(UPLINK_S * 1_000_000),
+            medium=self._network.medium,
             events=mishaps.told,
             troubles=tuple(self._troubles),
         )
