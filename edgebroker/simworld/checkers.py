@@ -11,7 +11,7 @@ from edgebroker.filters import Extractor
 from edgebroker.records import DIGEST, SUM_MODULUS, Cause, Fate
 from edgebroker.simworld.network import SimulatedBroker
 from edgebroker.simworld.participant import Heard, Participant, Said
-from edgebroker.storage.deliverylog.reader import read_segment
+from edgebroker.storage.deliverylog.reader import Segment, read_segment
 
 
 @lru_cache(maxsize=1_000)
@@ -19,18 +19,20 @@ def _request(text: str) -> SubscriptionRequest:
     return parse_subscription(text)
 
 
-@lru_cache(maxsize=20_000)
 def wants(text: str, said: Said) -> bool:
     """Whether the subscription *text* asks for *said*: by looking at both, without tree or cache."""
+    return _wants(text, said.topic, said.payload, said.qos, said.publisher)
+
+
+@lru_cache(maxsize=20_000)
+def _wants(text: str, topic: str, payload: bytes, qos: int, publisher: str) -> bool:
     request = _request(text)
-    if not request.topic_filter.matches(said.topic):
+    if not request.topic_filter.matches(topic):
         return False
     if request.filter is None:
         return True
     extractor = Extractor(request.filter.attributes)
-    return request.filter.accepts(
-        extractor.extract(said.payload, topic=said.topic, qos=said.qos, retain=False, client=said.publisher)
-    )
+    return request.filter.accepts(extractor.extract(payload, topic=topic, qos=qos, retain=False, client=publisher))
 
 
 def all_said(participants: Iterable[Participant]) -> dict[bytes, Said]:
@@ -123,12 +125,12 @@ def unaccounted(broker: SimulatedBroker, participants: list[Participant]) -> Ite
         yield "a copy was dropped without a cause"
 
 
-def unbalanced(log: bytes) -> Iterator[str]:
+def unbalanced(log: bytes | Segment) -> Iterator[str]:
     """P7 per flow, from the closed delivery log *log*: message by message, every copy made has exactly one fate.
 
     Count, sum and xor of the message numbers must agree; a copy lost here and doubled there would not cancel out.
     """
-    segment = read_segment(log, growing=True)
+    segment = read_segment(log, growing=True) if isinstance(log, bytes) else log
     yield from map(str, segment.damage)
     digest = segment.tables[DIGEST.name]
     made: dict[tuple[str, str, int], tuple[int, int, int]] = {}

@@ -42,7 +42,7 @@ class SimulatedGateway(SimulatedBroker):
         self.name = name
         self.roads: dict[str, Road] = {}
         self.others: dict[str, SimulatedGateway] = {}
-        self.plugs: dict[Plug, None] = {}
+        self.plugs: dict[Stream, Plug] = {}
         self.records_sent = 0
         self.bytes_sent = 0
         self._topology = topology
@@ -74,7 +74,7 @@ class SimulatedGateway(SimulatedBroker):
 
     def fall(self, is_power_cut: bool = True) -> None:
         """The power fails, or the process dies. With a power cut, peers hear nothing of it."""
-        for plug in list(self.plugs):
+        for plug in list(self.plugs.values()):
             plug.pull_out(is_power_cut)
         self.plugs.clear()
         super().fall(is_power_cut)
@@ -102,7 +102,8 @@ class SimulatedGateway(SimulatedBroker):
     def wire_to(self, peer: str) -> Wire | None:
         """The connection with *peer*, as this end sees it."""
         stream = self.overlay.links[peer].stream
-        return next((plug.wire for plug in self.plugs if plug.stream is stream), None)
+        plug = None if stream is None else self.plugs.get(stream)
+        return None if plug is None else plug.wire
 
     # -- peers ----------------------------------------------------------------------------------------------------
 
@@ -120,14 +121,13 @@ class SimulatedGateway(SimulatedBroker):
         super()._flush()
 
     def _flush_stream(self, stream: Stream) -> None:
-        for plug in self.plugs:
-            if plug.stream is stream:
-                plug.flush()
-                break  # it may have pulled itself out
+        plug = self.plugs.get(stream)
+        if plug is not None:
+            plug.flush()
 
     def _plug(self, wire: Wire, number: int, stream: Stream) -> Plug:
         plug = Plug(self, wire, number, stream)
-        self.plugs[plug] = None
+        self.plugs[stream] = plug
         self._plan_turn()
         return plug
 

@@ -47,7 +47,8 @@ class Holder(Protocol):
     """Who holds ends of wires."""
 
     simulation: Simulation
-    plugs: dict[Plug, None]
+    plugs: dict[Stream, Plug]
+    """By the stream that each holds."""
     records_sent: int
     bytes_sent: int
 
@@ -80,7 +81,7 @@ class Plug:
 
     def lost(self) -> None:
         """The wire ended."""
-        self._gateway.plugs.pop(self, None)
+        self._gateway.plugs.pop(self.stream, None)
         self.stream.lost(self._gateway.simulation.now)
         self._gateway.turn()
 
@@ -100,7 +101,7 @@ class Plug:
 
     def pull_out(self, is_silent: bool = False) -> None:
         """Let the wire go; *is_silent*: without a word."""
-        self._gateway.plugs.pop(self, None)
+        self._gateway.plugs.pop(self.stream, None)
         if is_silent:
             self.wire.vanish(self._number)
         else:
@@ -158,7 +159,7 @@ class LinkedGateway:
         self._met: set[Eid] = set()
         self._keeping: list[tuple[int, Eid]] = []
         self.events = []
-        self.plugs: dict[Plug, None] = {}
+        self.plugs: dict[Stream, Plug] = {}
         self._waiting: list[tuple[int, Eid]] = []
         self._woken_at: Instant | None = None
         run = simulation.random.randbytes(8)
@@ -197,7 +198,7 @@ class LinkedGateway:
         before = self.disk
         self.disk = before.crash() if is_power_cut else before.killed()
         self.disk.sync_fails = before.sync_fails
-        for plug in list(self.plugs):
+        for plug in list(self.plugs.values()):
             plug.pull_out(is_power_cut)
 
     def append(self, record: bytes, waits: bool) -> int:
@@ -258,8 +259,8 @@ class LinkedGateway:
                 self._take(link, event)
         self._restate()
         self.worker.look()
-        for plug in list(self.plugs):
-            if plug in self.plugs:
+        for stream, plug in list(self.plugs.items()):
+            if stream in self.plugs:
                 plug.flush()
 
     def _take(self, link: Link, event: LinkEvent) -> None:
@@ -279,7 +280,7 @@ class LinkedGateway:
 
     def _plug(self, wire: Wire, number: int, stream: Stream) -> Plug:
         plug = Plug(self, wire, number, stream)
-        self.plugs[plug] = None
+        self.plugs[stream] = plug
         self.simulation.after(0, self.turn)
         return plug
 
@@ -302,8 +303,8 @@ class LinkedGateway:
             return
         for link in self.links:
             link.fire(self.simulation.now)
-        for plug in list(self.plugs):
-            plug.stream.fire(self.simulation.now)
+        for stream in list(self.plugs):
+            stream.fire(self.simulation.now)
         self.turn()
 
     def _synced(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
 from edgebridge.wire.dialect import Dialect
@@ -25,6 +25,7 @@ from edgebridge.wire.packets import (
 )
 from edgebridge.wire.properties import Properties, Property
 from edgebridge.wire.reasons import FAILURE
+from edgebroker.dataclasses import dataclass
 from edgebroker.instants import Instant
 from edgebroker.simworld.client import Client
 from edgebroker.simworld.network import SimulatedBroker

@@ -34,8 +34,9 @@ class Simulation:
         self._looking: list[Look] = []
 
     def after(self, delay: Duration, action: Action) -> None:
-        """Let *action* happen *delay* from now."""
-        self.at(self.now + delay, action)
+        """Let *action* happen *delay* from now, which is not negative."""
+        self._planned += 1
+        heapq.heappush(self._heap, (self.now + delay, self._planned, action))
 
     def at(self, when: Instant, action: Action) -> None:
         """Let *action* happen at *when*, or now if that has passed."""

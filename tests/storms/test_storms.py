@@ -31,8 +31,8 @@ from edgebroker.simworld.storms.storm import Outcome, blow, live, storm
 from edgebroker.simworld.storms.world import World
 
 PACE = 100 * MILLISECOND
-STORMS = int(os.environ.get("EDGEBROKER_STORMS", "60"))
-PARTS = 8
+STORMS = int(os.environ.get("EDGEBROKER_STORMS", "1000"))
+PARTS = 16
 GOOD = Scenario(
     1,
     "calm",

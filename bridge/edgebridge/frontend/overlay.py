@@ -180,16 +180,19 @@ class Overlay:
     def turn(self, now: Instant, flush: Callable[[Stream], None]) -> None:
         """Do what has come up, and let *flush* write what each connection has."""
         self._now = now
-        while True:
+        stirred = True
+        while stirred:  # most turns find nothing to do here, and each client's packet is one
             for link in self.links:
-                for event in link.take_events() if link.has_events else ():
-                    self._take(link, event, now)
+                if link.has_events:
+                    for event in link.take_events():
+                        self._take(link, event, now)
             self.pass_on(self.crowding.look(now), now)
             for stream in self.streams:
                 flush(stream)
             self.streams = [stream for stream in self.streams if not stream.is_over or stream.out]
-            if not [link for link in self.links if link.has_events]:
-                break
+            stirred = False
+            for link in self.links:
+                stirred = stirred or link.has_events
         if self.windows is not None:
             self.windows.look(now)
         self._reservation.go_on(self.peers.numbers, now)
@@ -214,10 +217,13 @@ class Overlay:
             link.synced(self._keeping.synced, now)
 
     def _plan(self) -> None:
-        dues = [one.due() for one in (*self.links, *self.streams)]
-        windows = None if self.windows is None else self.windows.due
-        dues += self.peers.timers.next_due(), self.remembering.due, windows
-        due = min([due for due in dues if due is not None], default=NEVER)
+        due, windows = NEVER, None if self.windows is None else self.windows.due
+        for one in (self.peers.timers.next_due(), self.remembering.due, windows):
+            if one is not None and one < due:
+                due = one
+        for each in (*self.links, *self.streams):
+            if (one := each.due()) is not None and one < due:
+                due = one
         due = max(due, self._now + 1)  # what waits in the world's queues comes first
         if due != self._planned and due < NEVER:
             self._planned = due

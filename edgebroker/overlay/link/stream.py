@@ -87,14 +87,12 @@ class Stream:
 
     def flush(self, now: Instant, room: int) -> bytes:
         """Bytes to write."""
-        out = b""
-        if self.out:
-            out = bytes(self.out)
-            self.out.clear()
-        if self.is_open and not self.is_over and self._owner is not None and len(out) < room:
-            pulled = self._owner.pull(now, room - len(out))
-            return out + pulled if out else pulled
-        return out
+        owner = self._owner if self.is_open and not self.is_over else None
+        if not self.out:  # as nearly always
+            return b"" if owner is None or room <= 0 else owner.pull(now, room)
+        out = bytes(self.out)
+        self.out.clear()
+        return out if owner is None or len(out) >= room else out + owner.pull(now, room - len(out))
 
     def lost(self, now: Instant) -> None:
         """The connection ended without our doing."""

@@ -15,7 +15,7 @@ from edgebroker.instants import SECOND, Duration, Instant
 from edgebroker.records import DIGEST, Fate
 from edgebroker.simworld.checkers import all_said, disordered, doubled, unaccounted, unbalanced, unwanted, wants
 from edgebroker.simworld.participant import Participant, Said
-from edgebroker.storage.deliverylog.reader import read_segment
+from edgebroker.storage.deliverylog.reader import Segment, read_segment
 
 from .device import GRANTED, Acting
 from .witness import mark_of
@@ -263,7 +263,7 @@ class Judge:
 
     def _logs(self) -> Iterator[Broken]:
         """P7, message by message: the delivery log of every gateway's last run, closed; and all of them together."""
-        logs = {gateway.name: gateway.closed_log() for gateway in self._world.gateways}
+        logs = {gateway.name: read_segment(gateway.closed_log(), growing=True) for gateway in self._world.gateways}
         for name, log in logs.items():
             for text in unbalanced(log):
                 yield "P7", f"{name}: {text}"
@@ -271,12 +271,12 @@ class Judge:
         if is_once and not self._world.disturbed_gateways:  # else what earlier runs had in their books is gone
             yield from self._entered_and_left(logs.values())
 
-    def _entered_and_left(self, logs: Iterable[bytes]) -> Iterator[Broken]:
+    def _entered_and_left(self, logs: Iterable[Segment]) -> Iterator[Broken]:
         """P7 over the overlay: at QoS 2 an event enters a gateway's books once for its publisher, once for each hop."""
         entered: Counter[str] = Counter()
         left: Counter[str] = Counter()
         for log in logs:
-            digest = read_segment(log, growing=True).tables[DIGEST.name]
+            digest = log.tables[DIGEST.name]
             names = ("publisher", "subscriber", "qos", "fate", "count")
             for publisher, subscriber, qos, fate, count in zip(*(digest[name] for name in names), strict=True):
                 if qos == 2 and fate == Fate.PUBLISHED:
