@@ -54,7 +54,7 @@ certificate_user = "common name"   # a client with a certificate is the user tha
 dir = "data"                       # sessions, queues and retained messages: what was acknowledged
 
 [log]
-dir = "delivery-log"               # what became of every message; `edgebroker log show delivery-log`
+dir = "delivery-log"               # what became of every message; `edgebroker log cat delivery-log`
 sample_qos0 = 100                  # of QoS 0, one message in 100 has rows; the digests count all
 """
 
