@@ -13,7 +13,7 @@ from edgebroker.simworld.disk import Disk, DiskFailed
 from edgebroker.simworld.simulation import Simulation
 from edgebroker.storage.journal.journal import Journal
 from edgebroker.storage.journal.options import JournalOptions
-from edgebroker.storage.journal.recovery import recover
+from edgebroker.storage.journal.recovery import recover_rows
 from edgebroker.storage.journal.work import Work
 
 OPTIONS: Final = JournalOptions(segment_bytes=16 * KIB, snapshot_min_bytes=16 * KIB, bytes_max=64 * MIB)
@@ -42,7 +42,7 @@ class SimulatedStore:
         self._run += 1
         self.is_writing = False
         stored = Stored()
-        found = recover(self.disk, stored.apply_numbered)
+        found = recover_rows(self.disk, stored.apply_row)
         stored.finish()
         store = self._simulation.random.randbytes(16) if found is None else found.store
         return Journal(store, self._options, found), stored

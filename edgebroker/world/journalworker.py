@@ -14,7 +14,7 @@ from edgebroker.storage.journal.format import STORE_BYTES
 from edgebroker.storage.journal.found import Found
 from edgebroker.storage.journal.journal import Journal
 from edgebroker.storage.journal.options import JournalOptions
-from edgebroker.storage.journal.recovery import Apply, recover
+from edgebroker.storage.journal.recovery import ApplyRow, recover_rows
 from edgebroker.storage.journal.work import Work
 from edgebroker.world.journalfiles import JournalFiles
 from edgebroker.world.wear import CARD, Card, Wear
@@ -27,15 +27,15 @@ Ended = Callable[[Work, str], None]
 class JournalWorker:
     """The journal of the folder *path*, recovered and ready. Nobody else may use the folder until `close`.
 
-    Every record that is intact is given to *apply* first. Raises JournalInUse, JournalDamaged (another version),
+    Every record that is intact is given to *apply_row* first. Raises JournalInUse, JournalDamaged (another version),
     OSError.
     """
 
-    def __init__(self, path: Path, options: JournalOptions, apply: Apply, card: Card = CARD) -> None:
+    def __init__(self, path: Path, options: JournalOptions, apply_row: ApplyRow, card: Card = CARD) -> None:
         self.files = JournalFiles(path)
         self.files.lock()
         try:
-            self.found: Found | None = recover(self.files, apply)
+            self.found: Found | None = recover_rows(self.files, apply_row)
             """What recovery has to report; None if there was no journal."""
             if self.found is not None:
                 self.found.quarantined = len(self.files.quarantined())

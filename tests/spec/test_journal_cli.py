@@ -23,7 +23,7 @@ def run(*arguments: object) -> Result:
 
 def written(folder: Path) -> JournalWorker:
     """A journal with three commits in it, still open."""
-    worker = JournalWorker(folder, SMALL, lambda lsn, record: None)
+    worker = JournalWorker(folder, SMALL, lambda lsn, records: None)
     for record in RECORDS:
         worker.journal.append(record, 0)
         assert worker.work_off(10_000_000) == ""

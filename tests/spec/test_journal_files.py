@@ -30,7 +30,7 @@ SMALL = JournalOptions(segment_bytes=64 * 1024, snapshot_min_bytes=64 * 1024)
 
 
 def opened(path: Path, given: list[bytes] | None = None) -> JournalWorker:
-    return JournalWorker(path, SMALL, lambda lsn, record: given.append(record) if given is not None else None)
+    return JournalWorker(path, SMALL, lambda lsn, records: given.extend(records) if given is not None else None)
 
 
 def say(worker: JournalWorker, *records: bytes) -> None:

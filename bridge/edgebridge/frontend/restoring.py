@@ -22,6 +22,7 @@ from edgebridge.session.records import (
     session_record,
 )
 from edgebridge.session.retained import Retained
+from edgebridge.session.returned import take_back
 from edgebridge.session.session import Session
 from edgebridge.session.stored import Stored, StoredSession
 from edgebridge.session.storedmessage import StoredMessage
@@ -81,19 +82,20 @@ class Restoring:
             publication.expires_at = self._instant(publication.expires_at)
             if not publication.has_expired(now) and not self._retained.keep(publication):
                 self.complaints.append(f"a retained message is beyond the limits: {publication.topic[:80]}")
-        messages: dict[int, StoredMessage] = {}
+        messages: list[StoredMessage] = []
         for kept in stored.sessions.values():
             self._restore_session(kept, messages, now)
-        for message in messages.values():
-            self._node.ledger.take_up(now, message.publication, message.copies)
+        ledger = self._node.ledger
+        for message in messages:
+            ledger.take_up(now, message.publication, message.copies)
         for session in self._connecting.sessions.values():
             if not stored.sessions[session.number].gone_at:
                 self._keeping.gone(session, now)  # or a gateway that is often off would let no session expire
-            for entry in [*session.inflight, *session.outbox]:
+            for entry in () if ledger.log is None else [*session.inflight, *session.outbox]:
                 publication = entry.publication
-                self._node.ledger.made(now, publication.publisher, session.client_id, publication.number, 1, entry.qos)
+                ledger.made(now, publication.publisher, session.client_id, publication.number, 1, entry.qos)
 
-    def _restore_session(self, kept: StoredSession, messages: dict[int, StoredMessage], now: Instant) -> None:
+    def _restore_session(self, kept: StoredSession, messages: list[StoredMessage], now: Instant) -> None:
         # Whose client was connected when the records end lost its connection then, which is now.
         gone_at = kept.gone_at - self._keeping.clock if kept.gone_at else now
         session = self._connecting.begin_session(ClientId(kept.client_id))
@@ -109,24 +111,7 @@ class Restoring:
                 self._subscribing.restore(session, asked, now)
             except EdgebrokerError as error:
                 self.complaints.append(f"{kept.client_id[:80]}: {asked.text[:80]}: {error}")
-        sent: list[tuple[int, int, Entry]] = []
-        for number_, copy in sorted(kept.copies.items()):
-            stored = copy.message.publication
-            if stored.stored not in messages:
-                messages[stored.stored] = StoredMessage(stored)
-                stored.accepted_at -= self._keeping.clock
-                stored.expires_at = self._instant(stored.expires_at)
-            messages[stored.stored].copies += 1
-            entry = Entry(stored, copy.qos, copy.retain, copy.identifiers, copy.text)
-            entry.number = session.last_copy = number_
-            entry.released = copy.released
-            if copy.packet_id:
-                entry.packet_id = copy.packet_id
-                sent.append((copy.sent, number_, entry))
-            else:
-                session.outbox.restore(entry)
-        for _, _, entry in sorted(sent):  # [MQTT-4.6.0-1]; what was live may have overtaken what was not
-            session.inflight.restore(entry)
+        take_back(kept.copies, session, self._keeping.clock, messages)
         timers = self._node.timers
         timers.set(("session", session.client_id), gone_at + kept.expiry_s * SECOND)
         if session.will is not None:

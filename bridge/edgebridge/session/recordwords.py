@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from edgebridge.session.knowntexts import KnownTexts
 from edgebridge.session.records import (
     CLOCK,
     COPY,
@@ -20,7 +21,8 @@ from edgebridge.session.records import (
     WILL,
     Kind,
 )
-from edgebridge.session.storedmessage import MISREAD, publication_of, read_copy, read_head
+from edgebridge.session.saidcopy import SaidCopy
+from edgebridge.session.storedmessage import MISREAD, publication_of, read_head
 from edgebridge.wire.fields import read_text
 
 
@@ -41,11 +43,12 @@ def describe(record: bytes, lsn: int = 0) -> dict[str, Any]:
 def _describe_message(record: bytes, lsn: int) -> dict[str, Any]:
     head = read_head(record, lsn)
     at = head.at
-    to = []
+    one, to = SaidCopy(), []
     for _ in range(head.copies):
-        at, session, copy, flags, packet_id, _, _ = read_copy(record, at)
-        to.append({"session": session, "copy": copy, "qos": flags & QOS, "packet_id": packet_id})
-    publication = publication_of(record, at, head.flags, head.accepted_at, head.expires_at, head.number)
+        one.read(record, at)
+        at = one.end
+        to.append({"session": one.session, "copy": one.copy, "qos": one.flags & QOS, "packet_id": one.packet_id})
+    publication = publication_of(record, at, head.flags, head.accepted_at, head.expires_at, head.number, KnownTexts())
     described: dict[str, Any] = {
         "message": head.number,
         "topic": publication.topic,

@@ -12,23 +12,18 @@ from edgebridge.session.records import (
     AWAY,
     CLAIMS,
     CLOCK,
-    COPY,
-    COPY_OF,
     GONE,
-    IS_RELEASED,
     NO_LOCAL,
     ONE,
-    PACKET,
     QOS,
     RETAIN,
-    ROW,
-    SENT,
     SESSION,
     SUBSCRIPTION,
     WILL,
     Kind,
 )
-from edgebridge.session.storedmessage import MISREAD, Label, StoredMessage, publication_of, read_copy, read_head
+from edgebridge.session.storedmessage import MISREAD, publication_of, read_head
+from edgebridge.session.storedtraffic import KINDS, StoredCopy, StoredTraffic
 from edgebridge.wire.fields import VARIABLE_MAX, read_binary, read_text, read_u16
 from edgebridge.wire.packets import Will
 from edgebridge.wire.properties import Carrier, read_properties
@@ -40,29 +35,6 @@ if TYPE_CHECKING:
 
 LINK_KINDS: Final = range(0x21, 0x40)
 """Records of links (`overlay.link.records`)."""
-AGAIN: Final = 1 << 62
-"""More than any number of a record."""
-
-
-@dataclass(slots=True)
-class StoredCopy:
-    """One copy on its way to one session. `packet_id` is 0 if it was never sent; of two the lower `sent` was first."""
-
-    message: StoredMessage
-    number: int
-    qos: int
-    retain: bool
-    released: bool
-    packet_id: int
-    identifiers: tuple[int, ...]
-    label: Label
-    sent: int = 0
-
-    @property
-    def text(self) -> str:
-        """The subscription it is for."""
-        same, rest = self.label
-        return self.message.publication.topic[:same] + rest
 
 
 @dataclass(slots=True)
@@ -107,16 +79,12 @@ class Stored:
     def __init__(self) -> None:
         self.sessions: dict[int, StoredSession] = {}
         self.retained: dict[str, Publication] = {}
-        self.clock = 0
-        """The latest stored clock that any record knows."""
         self.last_session = 0
         """The highest number of a session that any record knows."""
         self._number_of: dict[str, int] = {}
         """Client -> the number of its session: it has one."""
-        self._messages: dict[int, StoredMessage] = {}
+        self._traffic = StoredTraffic(self._will_published)
         self._is_begun = False
-        self._is_in_snapshot = False  # until it ends, a message may be named before its copies
-        self._lsn = 0  # of the record that is taken in
         self._grouped = Grouped(self._take_in)
         self.is_undone = False
         """The records end in the middle of a group: the next run has to say UNDONE before anything else."""
@@ -129,29 +97,38 @@ class Stored:
             Kind.GONE: self._gone,
             Kind.SUBSCRIBED: self._subscribed,
             Kind.UNSUBSCRIBED: self._unsubscribed,
-            Kind.MESSAGE: self._message,
-            Kind.COPY: self._copy,
-            Kind.SENT: self._sent,
-            Kind.RELEASED: self._released,
-            Kind.SETTLED: self._settled,
-            Kind.RECEIVED: self._received,
-            Kind.FORGOTTEN: self._forgotten,
             Kind.RETAINED: self._retained,
             Kind.CLEARED: self._cleared,
             Kind.CLOCK: self._clock,
             Kind.STATED: self._stated,
+            **dict.fromkeys(KINDS, self._traffic.apply),
             **dict.fromkeys(LINK_KINDS, self._link),
         }
 
+    @property
+    def clock(self) -> int:
+        """The latest stored clock that any record knows."""
+        return self._traffic.clock
+
     def apply_numbered(self, lsn: int, record: bytes) -> None:
         """Take *record* in, the one numbered *lsn*. What is not understood is counted, and passed over."""
-        if lsn > 1 and not self._is_begun:
-            self._is_in_snapshot = True  # recovery begins with a snapshot, or with the first record of all
+        self.apply_row(lsn, [record])
+
+    def apply_row(self, first: int, records: list[bytes]) -> None:
+        """Take *records* in, which are numbered from *first* on. What is not understood is counted, and passed over."""
+        if first > 1 and not self._is_begun:
+            self._traffic.is_in_snapshot = True  # recovery begins with a snapshot, or with the first record of all
         self._is_begun = True
-        self._grouped.take(lsn, record)
+        at, grouped, traffic = 0, self._grouped, self._traffic
+        while at < len(records):
+            if not grouped.is_open:
+                at = traffic.apply_row(first, records, at)
+            if at < len(records):
+                grouped.take(first + at, records[at])
+                at += 1
 
     def _take_in(self, lsn: int, record: bytes) -> None:
-        self._lsn = lsn
+        self._traffic.lsn = lsn
         try:
             self._apply[record[0]](record)
         except MISREAD:
@@ -159,7 +136,7 @@ class Stored:
 
     def apply(self, record: bytes) -> None:
         """Take *record* in, as the next one. Raises RecordInvalid."""
-        self._lsn += 1
+        self._traffic.lsn += 1
         try:
             self._apply[record[0]](record)
         except MISREAD as error:
@@ -170,22 +147,24 @@ class Stored:
         self.is_undone = self._grouped.is_open
         self.invalid += 0 if self._links is None else self._links.misunderstood
         self._stated(b"")
-        bad = {number for number, message in self._messages.items() if not message.can_be_read}
+        traffic = self._traffic
+        bad = {number for number, message in traffic.messages.items() if not message.can_be_read(traffic.texts)}
         self.invalid += len(bad)
         for session in self.sessions.values() if bad else ():
-            session.copies = {copy: kept for copy, kept in session.copies.items() if kept.message.number not in bad}
+            for copy in [copy for copy, kept in session.copies.items() if kept.message.number in bad]:
+                del session.copies[copy]
+        traffic.messages = {}  # the copies know theirs
         for session in self.sessions.values():
             self._settle_reused(session)
 
     def _settle_reused(self, session: StoredSession) -> None:
         """An identifier that a later copy has was free: that the earlier one was settled is lost in damage."""
         latest: dict[int, int] = {}
-        for number in sorted(session.copies):
+        for number in sorted([number for number, copy in session.copies.items() if copy.packet_id]):
             packet_id = session.copies[number].packet_id
             if packet_id in latest:
-                self._leave(session.copies.pop(latest[packet_id]))
-            if packet_id:
-                latest[packet_id] = number
+                self._traffic.leave(session.copies.pop(latest[packet_id]))
+            latest[packet_id] = number
 
     @property
     def links(self) -> StoredLinks:
@@ -227,6 +206,7 @@ class Stored:
             self._forget(number)
             session = self.sessions[number] = StoredSession(number, client_id)
             self._number_of[client_id] = number
+            self._traffic.begin(number, session.copies, session.received)
             self.last_session = max(self.last_session, number)
         session.claims = claims
         session.user, session.expiry_s, session.will = user, expiry_s, will
@@ -240,12 +220,14 @@ class Stored:
         session = None if number is None else self.sessions.pop(number, None)
         if session is not None:
             del self._number_of[session.client_id]
-            for copy in session.copies.values():
-                self._leave(copy)
+            self._traffic.end(session.number)
+
+    def _will_published(self, number: int) -> None:
+        self.sessions[number].will = None
 
     def _gone(self, record: bytes) -> None:
         _, number, expiry_s, flags, at = GONE.unpack(record)
-        self.clock = max(self.clock, at)
+        self._traffic.clock = max(self.clock, at)
         session = self.sessions.get(number)
         if session is not None:
             session.gone_at, session.expiry_s = at, expiry_s
@@ -275,121 +257,20 @@ class Stored:
         if session is not None:
             session.subscriptions.pop(topic_filter, None)
 
-    # -- messages -----------------------------------------------------------------------------------------------
-
-    def _message(self, record: bytes) -> None:
-        at, flags, number, accepted_at, copies, expires_at, cause, instead_of = read_head(record, self._lsn)
-        if number >> 62:
-            raise ValueError("a number that no message reaches")  # the next ones would not fit 63 bits
-        if accepted_at > self.clock:
-            self.clock = accepted_at
-        message = self._messages.get(number)
-        if message is None:
-            message = StoredMessage(None, number)
-        try:
-            is_again = number != self._lsn and instead_of is None  # what is handed over is sent now
-            for _ in range(copies):
-                at = self._take_copy(record, at, message, is_again)
-        except MISREAD:
-            message.say(b"", 0, 0, 0, 0)  # the copies that were read have no message: `finish` drops them
-            self._messages[number] = message
-            raise
-        message.say(record, at, flags, accepted_at, expires_at)
-        if message.copies or self._is_in_snapshot:
-            self._messages[number] = message
-        if instead_of is not None:
-            moved = self._find(*instead_of)
-            if moved is not None:
-                del self.sessions[instead_of[0]].copies[moved.number]
-                self._leave(moved)
-        session = None if cause is None else self.sessions.get(cause[0])
-        if cause is not None and session is not None:
-            if cause[1]:
-                session.received.add(cause[1])
-            else:
-                session.will = None
-
-    def _copy(self, record: bytes) -> None:
-        message = self._messages.get(COPY_OF.unpack_from(record)[1])
-        if message is not None:
-            self._take_copy(record, COPY_OF.size, message, True)
-
-    def _take_copy(self, record: bytes, at: int, message: StoredMessage, is_again: bool) -> int:
-        """Read one copy of *message* at *at*; the offset behind it. *is_again*: it is said of what was there before."""
-        end, number, copy, flags, packet_id, label, identifiers = read_copy(record, at)
-        session = self.sessions.get(number)
-        if session is not None:
-            held = session.copies.get(copy)
-            if held is None or held.message is not message:
-                message.copies += 1
-                if held is not None:
-                    self._leave(held)
-            released = flags & IS_RELEASED != 0
-            sent = 0 if held is None else held.sent
-            if packet_id and not sent:  # what a snapshot says was sent before all that it was told of meanwhile
-                sent = self._lsn - AGAIN if is_again else self._lsn
-            session.copies[copy] = StoredCopy(
-                message, copy, flags & QOS, flags & RETAIN != 0, released, packet_id, identifiers, label, sent
-            )
-        return end
-
-    def _sent(self, record: bytes) -> None:
-        _, number, copy, packet_id = SENT.unpack(record)
-        found = self._find(number, copy)
-        if found is not None:
-            found.packet_id = packet_id
-            found.sent = found.sent or self._lsn
-            found.released = False  # and once more, if who had it has lost its memory
-
-    def _released(self, record: bytes) -> None:
-        found = self._find(*COPY.unpack(record)[1:])
-        if found is not None:
-            found.released = True
-
-    def _settled(self, record: bytes) -> None:
-        for number, first, count in ROW.iter_unpack(memoryview(record)[1:]):
-            session = self.sessions.get(number)
-            if session is not None and session.copies:
-                take = session.copies.pop
-                for copy in range(first, first + count):
-                    found = take(copy, None)
-                    if found is not None:
-                        self._leave(found)
-
-    def _received(self, record: bytes) -> None:
-        _, number, packet_id = PACKET.unpack(record)
-        if number in self.sessions:
-            self.sessions[number].received.add(packet_id)
-
-    def _forgotten(self, record: bytes) -> None:
-        _, number, packet_id = PACKET.unpack(record)
-        if number in self.sessions:
-            self.sessions[number].received.discard(packet_id)
-
-    def _find(self, session: int, copy: int) -> StoredCopy | None:
-        found = self.sessions.get(session)
-        return None if found is None else found.copies.get(copy)
-
-    def _leave(self, copy: StoredCopy) -> None:
-        message = copy.message
-        message.copies -= 1
-        if not message.copies and not self._is_in_snapshot:
-            self._messages.pop(message.number, None)
-
     # -- the rest -----------------------------------------------------------------------------------------------
 
     def _retained(self, record: bytes) -> None:
         head = read_head(record, 0)
-        self.clock = max(self.clock, head.accepted_at)
-        publication = publication_of(record, head.at, head.flags, head.accepted_at, head.expires_at, 0)
+        self._traffic.clock = max(self.clock, head.accepted_at)
+        texts = self._traffic.texts
+        publication = publication_of(record, head.at, head.flags, head.accepted_at, head.expires_at, 0, texts)
         self.retained[publication.topic] = publication
 
     def _cleared(self, record: bytes) -> None:
         self.retained.pop(read_text(record, 1)[0], None)
 
     def _clock(self, record: bytes) -> None:
-        self.clock = max(self.clock, CLOCK.unpack(record)[1])
+        self._traffic.clock = max(self.clock, CLOCK.unpack(record)[1])
 
     def _stated(self, _: bytes) -> None:
-        self._is_in_snapshot = False
-        self._messages = {number: message for number, message in self._messages.items() if message.copies}
+        self._traffic.stated()

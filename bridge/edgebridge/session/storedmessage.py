@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 from struct import error as StructError
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
+from edgebridge.session.knowntexts import KnownTexts
 from edgebridge.session.records import (
     CAUSE,
     CAUSED,
     EXPIRES,
-    IDENTIFIED,
     INSTANT,
     INSTEAD,
-    LABELLED,
     MESSAGE,
     NUMBER,
     NUMBERED,
-    ONE_COPY,
     PLACE,
     PROPERTIES,
     QOS,
     RETAIN,
-    SENT_AS,
-    U16,
 )
 from edgebridge.wire.errors import ProtocolError
-from edgebridge.wire.fields import read_text
-from edgebridge.wire.properties import Carrier, Properties, Property, read_properties, text, user_properties
+from edgebridge.wire.properties import Carrier, Property, read_properties, text, user_properties
 from edgebridge.wire.tracecontext import sampled
-from edgebroker.publication import Publication
+from edgebroker.publication import Publication, plain
 
 MISREAD: Final = (KeyError, IndexError, ValueError, OverflowError, StructError, ProtocolError)
 """What reading bytes that are no record raises. OverflowError is of compiled code: instants there have 63 bits."""
@@ -41,34 +36,56 @@ class StoredMessage:
     nobody does: a recovery takes two thirds of the time.
     """
 
-    __slots__ = ("_publication", "_said", "copies", "number")
+    __slots__ = (
+        "_accepted_at",
+        "_at",
+        "_expires_at",
+        "_flags",
+        "_is_said",
+        "_publication",
+        "_record",
+        "copies",
+        "is_back",
+        "number",
+    )
 
-    def __init__(self, publication: Publication | None = None, number: int = 0) -> None:
+    def __init__(self, number: int) -> None:
         self.copies = 0
+        self.is_back = False
+        """A broker has it: its instants are those of this run."""
         self.number = number
-        self._publication = publication
-        self._said: tuple[bytes, int, int, int, int] | None = None
+        self._publication: Publication | None = None
+        self._is_said = False
 
     def say(self, record: bytes, at: int, flags: int, accepted_at: int, expires_at: int) -> None:
         """The publication stands at *at* of *record*. What was said first counts."""
-        if self._said is None:
-            self._said = record, at, flags, accepted_at, expires_at
+        if not self._is_said:
+            self._is_said = True
+            self._record, self._at, self._flags = record, at, flags
+            self._accepted_at, self._expires_at = accepted_at, expires_at
+
+    def read(self, texts: KnownTexts) -> Publication:
+        """The publication; its publisher and topic are those of *texts*. Raises one of MISREAD."""
+        if self._publication is None:
+            assert self._is_said
+            self._publication = publication_of(
+                self._record, self._at, self._flags, self._accepted_at, self._expires_at, self.number, texts
+            )
+            self._record = b""  # or the payload would be there twice
+        return self._publication
 
     @property
     def publication(self) -> Publication:
         """The publication. Raises one of MISREAD; not after `Stored.finish`, which drops what cannot be read."""
-        if self._publication is None:
-            assert self._said is not None
-            self._publication = publication_of(*self._said, self.number)
-        return self._publication
+        return self.read(KnownTexts())
 
-    @property
-    def can_be_read(self) -> bool:
+    def can_be_read(self, texts: KnownTexts) -> bool:
         """Whether the record holds a publication."""
         try:
-            return self.publication is not None
+            self.read(texts)
         except MISREAD:
             return False
+        return True
 
 
 class Head(NamedTuple):
@@ -111,60 +128,33 @@ def read_head(record: bytes, lsn: int) -> Head:
     return Head(at, flags, number, accepted_at, copies, expires_at, cause, instead_of)
 
 
-Label: TypeAlias = tuple[int | None, str]
-"""With so much of the topic it begins (None: with all of it), and so it ends."""
-TOPIC: Final[Label] = (None, "")
-
-
-def read_copy(record: bytes, at: int) -> tuple[int, int, int, int, int, Label, tuple[int, ...]]:
-    """A copy at *at*: where it ends, session, copy, flags, packet identifier (0: never sent), label and subscription
-    identifiers. Raises one of MISREAD.
-    """
-    session, copy, flags = ONE_COPY.unpack_from(record, at)
-    at += ONE_COPY.size
-    packet_id, label = 0, TOPIC
-    identifiers: tuple[int, ...] = ()
-    if flags & SENT_AS:
-        (packet_id,) = U16.unpack_from(record, at)
-        at += U16.size
-    if flags & LABELLED:
-        (same,) = U16.unpack_from(record, at)
-        rest, at = read_text(record, at + U16.size)
-        label = same, rest
-    if flags & IDENTIFIED:
-        (count,) = U16.unpack_from(record, at)
-        start = at + U16.size
-        at = start + 4 * count
-        if at > len(record):
-            raise ValueError("identifiers end beyond the record")
-        identifiers = tuple([int.from_bytes(record[one : one + 4], "big") for one in range(start, at, 4)])
-    return at, session, copy, flags, packet_id, label, identifiers
-
-
-def publication_of(record: bytes, at: int, flags: int, accepted_at: int, expires_at: int, number: int) -> Publication:
+def publication_of(
+    record: bytes, at: int, flags: int, accepted_at: int, expires_at: int, number: int, texts: KnownTexts
+) -> Publication:
     """The publication whose publisher, topic, properties and payload stand at *at*, the last things in *record*."""
-    publisher, at = read_text(record, at)
-    topic, at = read_text(record, at)
-    properties: Properties = {}
-    properties_bytes = 0
-    if flags & PROPERTIES:
+    publisher = texts.read(record, at)
+    topic = texts.read(record, texts.end)
+    at = texts.end
+    if not flags & PROPERTIES:
+        made = plain(publisher, topic, record[at:], flags & QOS, accepted_at)
+    else:
         start = at
         properties, at = read_properties(record, at, Carrier.PUBLISH)
-        properties_bytes = at - start
-    user = user_properties(properties)
-    publication = Publication(
-        publisher,
-        topic,
-        record[at:],
-        flags & QOS,
-        flags & RETAIN != 0,
-        accepted_at,
-        properties=properties or None,
-        expires_at=expires_at or None,
-        user=user,
-        content_type=text(properties, Property.CONTENT_TYPE) or None,
-        properties_bytes=properties_bytes,
-        trace=sampled(user),
-    )
-    publication.stored = number
-    return publication
+        user = user_properties(properties)
+        made = Publication(
+            publisher,
+            topic,
+            record[at:],
+            flags & QOS,
+            False,
+            accepted_at,
+            properties=properties or None,
+            user=user,
+            content_type=text(properties, Property.CONTENT_TYPE) or None,
+            properties_bytes=at - start,
+            trace=sampled(user),
+        )
+    made.retain = flags & RETAIN != 0
+    made.expires_at = expires_at or None
+    made.stored = number
+    return made

@@ -179,9 +179,21 @@ def find_frame(data: bytes, at: int, salt: int, sequence: int, first_lsn: int = 
 
     *at* is a multiple of the sector.
     """
-    for spot in range(at, len(data) - FRAME_BYTES + 1, SECTOR_BYTES):
-        if data[spot : spot + 4] == FRAME_MARK:
-            head = decode_frame(data, spot, salt, sequence)
-            if head is not None and head.first_lsn >= first_lsn:
-                return spot, head
+    spot = find_mark(data, at)
+    while spot is not None:
+        head = decode_frame(data, spot, salt, sequence)
+        if head is not None and head.first_lsn >= first_lsn:
+            return spot, head
+        spot = find_mark(data, spot + SECTOR_BYTES)
+    return None
+
+
+def find_mark(data: bytes, at: int) -> int | None:
+    """The next sector at or behind *at*, a multiple of the sector, that begins like a frame."""
+    end = len(data) - FRAME_BYTES + len(FRAME_MARK)
+    while (spot := data.find(FRAME_MARK, at, end)) >= 0:
+        beyond = spot % SECTOR_BYTES
+        if not beyond:
+            return spot
+        at = spot + SECTOR_BYTES - beyond  # it stands in a record
     return None

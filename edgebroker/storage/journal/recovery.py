@@ -27,17 +27,16 @@ from .format import (
     find_frame,
 )
 from .found import Damage, Found, Segment, Torn
-from .salvage import Salvage, read_records
+from .reading import read_records
+from .salvage import Salvage
 from .survey import Source, Survey
 
 Apply: TypeAlias = Callable[[int, bytes], object]
 """Takes the LSN and the bytes of a record."""
+ApplyRow: TypeAlias = Callable[[int, list[bytes]], object]
+"""Takes the LSN of the first and the bytes of records that follow one another, at most those of a segment."""
 DAMAGE_MAX = 1_000
 """Places in a report; a disk that bad is told as one."""
-
-
-def pass_over(lsn: int, record: bytes) -> None:
-    """A record that is only looked at."""
 
 
 def recover(source: Source, apply: Apply) -> Found | None:
@@ -47,18 +46,28 @@ def recover(source: Source, apply: Apply) -> Found | None:
     Nothing that is wrong with the files is raised, except JournalDamaged for another version; it is in the
     report. What *source* and *apply* raise goes through.
     """
+
+    def apply_row(lsn: int, records: list[bytes]) -> None:
+        for number, record in enumerate(records, lsn):
+            apply(number, record)
+
+    return recover_rows(source, apply_row)
+
+
+def recover_rows(source: Source, apply_row: ApplyRow) -> Found | None:
+    """`recover`, in rows: a call for each record takes longer than to read it."""
     survey = Survey(source)
     if not survey.segments:
         if not survey.strangers:
             return None
         return Found(b"", free=survey.free, strangers=survey.strangers, damage=survey.damage, torn=survey.torn)
-    return Replay(source, survey, apply).run()
+    return Replay(source, survey, apply_row).run()
 
 
 class Replay:
     """The pass itself."""
 
-    def __init__(self, source: Source, survey: Survey, apply: Apply) -> None:
+    def __init__(self, source: Source, survey: Survey, apply_row: ApplyRow) -> None:
         newest = max((header for _, header in survey.segments), key=lambda header: header.replay_from)
         self.found = Found(
             survey.store,
@@ -72,7 +81,7 @@ class Replay:
         )
         self._source = source
         self._segments = survey.segments
-        self._apply = apply
+        self._apply_row = apply_row
         self._next = 0  # the record that is expected next; those before `replay_from` are passed over
         self._salvage = Salvage()
         self._data = ("", b"")
@@ -114,7 +123,7 @@ class Replay:
         head = decode_frame(data, FRAMES_AT, header.salt, header.sequence)
         if head is not None:
             begin, limit = FRAMES_AT + FRAME_BYTES, head.first_lsn + head.count
-            lsn, _ = read_records(data, begin, begin + head.bytes, head.first_lsn, limit, header.salt, pass_over)
+            lsn, _ = read_records(data, begin, begin + head.bytes, head.first_lsn, limit, header.salt, [])
             if lsn == limit:
                 return True
         return find_frame(data, FRAMES_AT + SECTOR_BYTES, header.salt, header.sequence) is not None
@@ -187,11 +196,10 @@ class Replay:
         self._next = max(limit, self._next)
         if limit <= needed:
             return  # all of it lies before the snapshot, or was given
-        apply = self._apply if lsn >= needed else self._apply_from(needed)
         while True:
-            first = lsn
-            lsn, spot = read_records(data, spot, end, lsn, limit, salt, apply)
-            self.found.records += max(0, lsn - max(first, needed))
+            first, records = lsn, list[bytes]()
+            lsn, spot = read_records(data, spot, end, lsn, limit, salt, records)
+            self._apply_needed(first, records, needed)
             if lsn == limit:
                 break
             bad, bad_at = lsn, spot
@@ -226,12 +234,11 @@ class Replay:
     def _read_unproven(self, data: bytes, at: int, end: int, first: int, limit: int, salt: int) -> int:
         """Records from *first* on, except those that the segment before had already. Returns where they end."""
         records: list[bytes] = []
-        _, spot = read_records(data, at, end, first, limit, salt, lambda _, record: records.append(record))
-        for record in records[self._next - first :]:
-            self.found.unproven.append(record)
-            self.found.records += self._next >= self.found.replay_from
-            self._apply_if_needed(self._next, record)
-            self._next += 1
+        _, spot = read_records(data, at, end, first, limit, salt, records)
+        records = records[self._next - first :]
+        self.found.unproven += records
+        self._apply_needed(self._next, records, self.found.replay_from)
+        self._next += len(records)
         return spot
 
     def _read_headless(self, name: str, data: bytes, at: int, end: int, limit: int, salt: int) -> None:
@@ -239,23 +246,19 @@ class Replay:
         if limit <= self._next:
             return
         records = self._salvage.headless(data, at, end, self._next, limit, salt)
-        for lsn, record in records:
-            self._apply_if_needed(lsn, record)
-        self.found.records += sum(lsn >= self.found.replay_from for lsn, _ in records)
+        self._apply_needed(self._next, records, self.found.replay_from)
         self._next += len(records)
         self._damage(name, at, 0, 0, "the head of a frame is damaged")
         self._expect(limit, name, at)
 
-    def _apply_if_needed(self, lsn: int, record: bytes) -> None:
-        if lsn >= self.found.replay_from:
-            self._apply(lsn, record)
-
-    def _apply_from(self, needed: int) -> Apply:
-        def apply(lsn: int, record: bytes) -> None:
-            if lsn >= needed:
-                self._apply(lsn, record)
-
-        return apply
+    def _apply_needed(self, first: int, records: list[bytes], needed: int) -> None:
+        """Give the owner those of *records*, the first of which is *first*, that are numbered *needed* or more."""
+        if first < needed:
+            records = records[needed - first :]
+            first = needed
+        if records:
+            self.found.records += len(records)
+            self._apply_row(first, records)
 
     # -- the report -------------------------------------------------------------------------------------------------
 

@@ -1,41 +1,18 @@
-"""Records in the bytes of a frame: the quick way, and the careful way around what is damaged."""
+"""Records in the bytes of a frame: the careful way around what is damaged."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
 
 from edgebroker.limits import MIB
 
 from .format import FRAME_BYTES, RECORD, RECORD_BYTES, SECTOR_BYTES
+from .reading import read_records
 
 SEARCH_BYTES_MAX = 64 * MIB
 """What all searches of one recovery may checksum: 0.1 s. Bytes made to look like records would take hours else."""
 SEARCH_STEP_BYTES = 32
 """What it costs to look at one more place, in bytes that could be checksummed in that time."""
-
-
-def read_records(
-    data: bytes, at: int, end: int, lsn: int, limit: int, salt: int, apply: Callable[[int, bytes], object]
-) -> tuple[int, int]:
-    """Give the records from *lsn* to before *limit* to *apply* as long as they are intact.
-
-    Returns the LSN and the offset of the first that is not, or *limit* and the end.
-    """
-    unpack, crc32 = RECORD.unpack_from, zlib.crc32
-    last = end - RECORD_BYTES
-    while lsn < limit and at <= last:
-        crc, size = unpack(data, at)
-        behind = at + 8 + size
-        if behind > end or not size:
-            break
-        covered = data[at + 4 : behind]
-        if crc32(covered, salt) != crc:
-            break
-        apply(lsn, covered[4:])
-        lsn += 1
-        at = behind
-    return lsn, at
 
 
 class Salvage:
@@ -91,17 +68,17 @@ class Salvage:
             count += 1
         return count
 
-    def headless(self, data: bytes, at: int, end: int, lsn: int, limit: int, salt: int) -> list[tuple[int, bytes]]:
+    def headless(self, data: bytes, at: int, end: int, lsn: int, limit: int, salt: int) -> list[bytes]:
         """Records from *lsn* to before *limit* between *at* and *end*, where no frame's head is intact.
 
         Those behind the first head are surely numbered from *lsn*. Those behind further heads only if no record is
         missing in all.
         """
-        found: list[tuple[int, bytes]] = []
+        found: list[bytes] = []
         sure = 0
         while at < end and lsn < limit:
             begin = at + FRAME_BYTES
-            lsn, behind = read_records(data, begin, end, lsn, limit, salt, lambda *record: found.append(record))
+            lsn, behind = read_records(data, begin, end, lsn, limit, salt, found)
             if behind == begin:
                 break
             sure = sure or len(found)

@@ -1,0 +1,9 @@
+# C types for knowntexts.py; the meaning is there.
+cimport cython
+
+
+cdef class KnownTexts:
+    cdef public Py_ssize_t end
+    cdef dict _known
+    @cython.locals(start=Py_ssize_t, end=Py_ssize_t, key=bytes)
+    cpdef str read(self, bytes record, Py_ssize_t at)

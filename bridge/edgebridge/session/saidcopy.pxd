@@ -1,0 +1,17 @@
+# C types for saidcopy.py; the meaning is there.
+cimport cython
+
+cdef int HAS_MORE
+cdef Py_ssize_t HEAD_BYTES
+
+
+cdef class SaidCopy:
+    cdef public object session, copy
+    cdef public int flags, packet_id
+    cdef public tuple label, identifiers
+    cdef public Py_ssize_t end
+    cdef dict _labels
+    @cython.locals(flags=int)
+    cpdef read(self, bytes record, Py_ssize_t at)
+    @cython.locals(end=Py_ssize_t, start=Py_ssize_t, key=bytes, label=tuple)
+    cpdef _read_more(self, bytes record, Py_ssize_t at, int flags)

@@ -1,0 +1,67 @@
+"""A copy as a record says it: MESSAGE says those of a message one after the other, COPY says one more."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+from edgebridge.session.knowntexts import BYTES_MAX, TEXTS_MAX
+from edgebridge.session.records import IDENTIFIED, LABELLED, ONE_COPY, SENT_AS
+from edgebridge.wire.fields import read_text
+
+Label: TypeAlias = tuple[int | None, str]
+"""With so much of the topic it begins (None: with all of it), and so it ends."""
+TOPIC: Final[Label] = (None, "")
+
+HAS_MORE = SENT_AS | LABELLED | IDENTIFIED
+HEAD_BYTES = ONE_COPY.size
+
+
+class SaidCopy:
+    """Reads copies, one at a time. `packet_id` is 0 if it was never sent; the next thing in the record is at `end`."""
+
+    __slots__ = ("_labels", "copy", "end", "flags", "identifiers", "label", "packet_id", "session")
+
+    def __init__(self) -> None:
+        self.session = 0
+        self.copy = 0
+        self.flags = 0
+        self.packet_id = 0
+        self.label: Label = TOPIC
+        self.identifiers: tuple[int, ...] = ()
+        self.end = 0
+        self._labels: dict[bytes, Label] = {}
+
+    def read(self, record: bytes, at: int) -> None:
+        """Be the copy at *at*. Raises one of `storedmessage.MISREAD`."""
+        self.session, self.copy, flags = ONE_COPY.unpack_from(record, at)
+        self.flags = flags
+        self.packet_id = 0
+        self.label = TOPIC
+        self.identifiers = ()
+        self.end = at + HEAD_BYTES
+        if flags & HAS_MORE:
+            self._read_more(record, self.end, flags)
+
+    def _read_more(self, record: bytes, at: int, flags: int) -> None:
+        if flags & SENT_AS:
+            self.packet_id = record[at] << 8 | record[at + 1]
+            at += 2
+        if flags & LABELLED:
+            end = at + 4 + (record[at + 2] << 8 | record[at + 3])
+            key = record[at:end]  # says itself how long it is: none that is cut short is known
+            label = self._labels.get(key)
+            if label is None:
+                label = record[at] << 8 | record[at + 1], read_text(record, at + 2)[0]
+                if len(key) <= BYTES_MAX:
+                    if len(self._labels) >= TEXTS_MAX:
+                        self._labels.clear()
+                    self._labels[key] = label
+            self.label = label
+            at = end
+        if flags & IDENTIFIED:
+            start = at + 2
+            at = start + 4 * (record[at] << 8 | record[at + 1])
+            if at > len(record):
+                raise ValueError("identifiers end beyond the record")
+            self.identifiers = tuple([int.from_bytes(record[one : one + 4], "big") for one in range(start, at, 4)])
+        self.end = at

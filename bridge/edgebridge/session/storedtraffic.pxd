@@ -1,0 +1,44 @@
+# C types for storedtraffic.py; the meaning is there.
+cimport cython
+
+from edgebridge.session.knowntexts cimport KnownTexts
+from edgebridge.session.saidcopy cimport SaidCopy
+from edgebridge.session.storedmessage cimport StoredMessage
+
+cdef int IS_MESSAGE, IS_SETTLED, UNUSUAL, _NUMBERED, _QOS, _RETAIN, _RELEASED
+
+
+cdef class StoredCopy:
+    cdef public StoredMessage message
+    cdef public long long number, sent
+    cdef public int qos, packet_id
+    cdef public bint retain, released
+    cdef public tuple identifiers, label
+
+
+cdef class StoredTraffic:
+    cdef public object clock
+    cdef public long long lsn
+    cdef public bint is_in_snapshot
+    cdef public dict messages
+    cdef public KnownTexts texts
+    cdef SaidCopy _said
+    cdef dict _copies, _received, _apply
+    cdef object _will_published
+    @cython.locals(message=StoredMessage)
+    cpdef leave(self, StoredCopy copy)
+    @cython.locals(index=Py_ssize_t, record=bytes, kind=int)
+    cpdef Py_ssize_t apply_row(self, long long first, list records, Py_ssize_t at) except -1
+    @cython.locals(
+        flags=int, at=Py_ssize_t, copies=Py_ssize_t, number=cython.longlong, key=object, message=StoredMessage,
+        is_again=bint, moved=StoredCopy,
+    )
+    cpdef _message(self, bytes record)
+    @cython.locals(
+        said=SaidCopy, flags=int, end=Py_ssize_t, copies=dict, held=StoredCopy, sent=cython.longlong, made=StoredCopy,
+    )
+    cpdef Py_ssize_t _take_copy(self, bytes record, Py_ssize_t at, StoredMessage message, bint is_again) except -1
+    @cython.locals(copies=dict, found=StoredCopy, first=cython.longlong, count=cython.longlong, copy=object)
+    cpdef _settled(self, bytes record)
+    @cython.locals(copies=dict)
+    cpdef StoredCopy _find(self, session, copy)

@@ -1,0 +1,258 @@
+"""Copies of messages, and what is known of them, as the records of a journal say it.
+
+Nearly all records are of these kinds, so they are taken in by the row: a call for each takes longer than to read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from edgebridge.session.knowntexts import KnownTexts
+from edgebridge.session.records import (
+    CAUSED,
+    COPY,
+    COPY_OF,
+    EXPIRES,
+    INSTEAD,
+    IS_RELEASED,
+    MESSAGE,
+    NUMBER,
+    NUMBERED,
+    PACKET,
+    QOS,
+    RETAIN,
+    ROW,
+    SENT,
+    Kind,
+)
+from edgebridge.session.saidcopy import Label, SaidCopy
+from edgebridge.session.storedmessage import MISREAD, StoredMessage, read_head
+
+AGAIN: Final = 1 << 62
+"""More than any number of a record."""
+# C numbers, where this is compiled
+IS_MESSAGE, IS_SETTLED = int(Kind.MESSAGE), int(Kind.SETTLED)
+UNUSUAL = EXPIRES | CAUSED | INSTEAD
+_NUMBERED, _QOS, _RETAIN, _RELEASED = NUMBERED, QOS, RETAIN, IS_RELEASED
+KINDS: Final = frozenset(
+    map(int, (Kind.MESSAGE, Kind.COPY, Kind.SENT, Kind.RELEASED, Kind.SETTLED, Kind.RECEIVED, Kind.FORGOTTEN))
+)
+"""Those that are about copies."""
+
+
+class StoredCopy:
+    """One copy on its way to one session. `packet_id` is 0 if it was never sent; of two the lower `sent` was first."""
+
+    __slots__ = ("identifiers", "label", "message", "number", "packet_id", "qos", "released", "retain", "sent")
+
+    message: StoredMessage
+    number: int
+    qos: int
+    retain: bool
+    released: bool
+    packet_id: int
+    identifiers: tuple[int, ...]
+    label: Label
+    sent: int
+
+    @property
+    def text(self) -> str:
+        """The subscription it is for."""
+        same, rest = self.label
+        return self.message.publication.topic[:same] + rest
+
+
+class StoredTraffic:
+    """What is on its way to sessions, and from them. What is said of a session that is not known is passed over."""
+
+    def __init__(self, will_published: Callable[[int], None]) -> None:
+        """*will_published*: the will of that session is a message now."""
+        self.clock = 0
+        """The latest stored clock that any record knows."""
+        self.lsn = 0
+        """Of the record that is taken in."""
+        self.is_in_snapshot = False
+        """Until it ends, a message may be named before its copies."""
+        self.messages: dict[int, StoredMessage] = {}
+        self.texts = KnownTexts()
+        self._said = SaidCopy()
+        self._copies: dict[int, dict[int, StoredCopy]] = {}
+        self._received: dict[int, set[int]] = {}
+        self._will_published = will_published
+        self._apply: Final[dict[int, Callable[[bytes], None]]] = {
+            Kind.MESSAGE: self._message,
+            Kind.COPY: self._copy,
+            Kind.SENT: self._sent,
+            Kind.RELEASED: self._released,
+            Kind.SETTLED: self._settled,
+            Kind.RECEIVED: self._was_received,
+            Kind.FORGOTTEN: self._forgotten,
+        }
+
+    def begin(self, session: int, copies: dict[int, StoredCopy], received: set[int]) -> None:
+        """A session is known from now on: *copies* are on their way to it, and *received* came from it."""
+        self._copies[session] = copies
+        self._received[session] = received
+
+    def end(self, session: int) -> None:
+        """A session is no more."""
+        del self._received[session]
+        for copy in self._copies.pop(session).values():
+            self.leave(copy)
+
+    def stated(self) -> None:
+        """The snapshot is over: a message without copies has none."""
+        self.is_in_snapshot = False
+        self.messages = {number: message for number, message in self.messages.items() if message.copies}
+
+    def leave(self, copy: StoredCopy) -> None:
+        """*copy* is on its way no longer."""
+        message = copy.message
+        message.copies -= 1
+        if not message.copies and not self.is_in_snapshot:
+            self.messages.pop(message.number, None)
+
+    # -- records ------------------------------------------------------------------------------------------------
+
+    def apply_row(self, first: int, records: list[bytes], at: int) -> int:
+        """Take in *records*, of which the one at 0 is numbered *first*, from the one at *at* on.
+
+        Returns where the first one stands that is of another kind or not understood, or how many there are.
+        """
+        for index in range(at, len(records)):
+            record = records[index]
+            if not record:
+                return index
+            self.lsn = first + index
+            kind = record[0]
+            try:
+                if kind == IS_MESSAGE:
+                    self._message(record)
+                elif kind == IS_SETTLED:
+                    self._settled(record)
+                elif kind in KINDS:
+                    self._apply[kind](record)
+                else:
+                    return index
+            except MISREAD:
+                return index
+        return len(records)
+
+    def apply(self, record: bytes) -> None:
+        """Take in *record*, which is of one of KINDS. Raises one of MISREAD."""
+        self._apply[record[0]](record)
+
+    def _message(self, record: bytes) -> None:
+        flags = record[1]
+        expires_at = 0
+        cause = instead_of = None
+        if flags & UNUSUAL:
+            at, flags, number, accepted_at, copies, expires_at, cause, instead_of = read_head(record, self.lsn)
+        else:
+            _, flags, accepted_at, copies = MESSAGE.unpack_from(record)
+            at, number = 12, self.lsn
+            if flags & _NUMBERED:
+                (number,) = NUMBER.unpack_from(record, at)
+                at = 20
+        if number >> 62:
+            raise ValueError("a number that no message reaches")  # the next ones would not fit 63 bits
+        if accepted_at > self.clock:
+            self.clock = accepted_at
+        key = number
+        message = self.messages.get(key)
+        if message is None:
+            message = StoredMessage(number)
+        is_again = number != self.lsn and instead_of is None  # what is handed over is sent now
+        try:
+            while copies:
+                at = self._take_copy(record, at, message, is_again)
+                copies -= 1
+        except MISREAD:
+            message.say(b"", 0, 0, 0, 0)  # the copies that were read have no message: `finish` drops them
+            self.messages[key] = message
+            raise
+        message.say(record, at, flags, accepted_at, expires_at)
+        if message.copies or self.is_in_snapshot:
+            self.messages[key] = message
+        if instead_of is not None:
+            moved = self._find(*instead_of)
+            if moved is not None:
+                del self._copies[instead_of[0]][moved.number]
+                self.leave(moved)
+        if cause is not None and cause[0] in self._received:
+            if cause[1]:
+                self._received[cause[0]].add(cause[1])
+            else:
+                self._will_published(cause[0])
+
+    def _copy(self, record: bytes) -> None:
+        message = self.messages.get(COPY_OF.unpack_from(record)[1])
+        if message is not None:
+            self._take_copy(record, COPY_OF.size, message, True)
+
+    def _take_copy(self, record: bytes, at: int, message: StoredMessage, is_again: bool) -> int:
+        """Read one copy of *message* at *at*; the offset behind it. *is_again*: it is said of what was there before."""
+        said = self._said
+        said.read(record, at)
+        end, copy, flags = said.end, said.copy, said.flags
+        copies = self._copies.get(said.session)
+        if copies is None:
+            return end
+        held = copies.get(copy)
+        if held is None or held.message is not message:
+            message.copies += 1
+            if held is not None:
+                self.leave(held)
+        sent = 0 if held is None else held.sent
+        if said.packet_id and not sent:  # what a snapshot says was sent before all that it was told of meanwhile
+            sent = self.lsn - AGAIN if is_again else self.lsn
+        made = StoredCopy.__new__(StoredCopy)
+        made.message = message
+        made.number = copy
+        made.qos = flags & _QOS
+        made.retain = flags & _RETAIN != 0
+        made.released = flags & _RELEASED != 0
+        made.packet_id = said.packet_id
+        made.identifiers = said.identifiers
+        made.label = said.label
+        made.sent = sent
+        copies[copy] = made
+        return end
+
+    def _sent(self, record: bytes) -> None:
+        _, session, copy, packet_id = SENT.unpack(record)
+        found = self._find(session, copy)
+        if found is not None:
+            found.packet_id = packet_id
+            found.sent = found.sent or self.lsn
+            found.released = False  # and once more, if who had it has lost its memory
+
+    def _released(self, record: bytes) -> None:
+        _, session, copy = COPY.unpack(record)
+        found = self._find(session, copy)
+        if found is not None:
+            found.released = True
+
+    def _settled(self, record: bytes) -> None:
+        for session, first, count in ROW.iter_unpack(memoryview(record)[1:]):
+            copies = self._copies.get(session)
+            if copies:
+                for copy in range(first, first + count):
+                    found = copies.pop(copy, None)
+                    if found is not None:
+                        self.leave(found)
+
+    def _was_received(self, record: bytes) -> None:
+        _, session, packet_id = PACKET.unpack(record)
+        if session in self._received:
+            self._received[session].add(packet_id)
+
+    def _forgotten(self, record: bytes) -> None:
+        _, session, packet_id = PACKET.unpack(record)
+        if session in self._received:
+            self._received[session].discard(packet_id)
+
+    def _find(self, session: int, copy: int) -> StoredCopy | None:
+        copies = self._copies.get(session)
+        return None if copies is None else copies.get(copy)
