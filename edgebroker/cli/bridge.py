@@ -45,11 +45,13 @@ def _asked(function: Callable[..., None]) -> Callable[..., None]:
 def list_(http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
     """List all bridges.
 
-    Exit code 0 if all are connected, or paused or closed on purpose; 1 if one is not; 2 if the gateway does not answer.
+    Exit code 0 if all are connected, or paused or closed on purpose; 1 if one is not, or is set aside; 2 if the gateway
+    does not answer.
     """
     found = ask(inquiree(http, config, token_file), "/bridges")
-    click.echo(json.dumps(found) if as_json else "\n".join(listed(found["bridges"])))
-    sys.exit(0 if all(row["state"] in WELL for row in found["bridges"]) else 1)
+    aside = found.get("set_aside", [])
+    click.echo(json.dumps(found) if as_json else "\n".join(listed(found["bridges"], aside)))
+    sys.exit(0 if all(row["state"] in WELL for row in found["bridges"]) and not aside else 1)
 
 
 @command.command("status")
@@ -60,13 +62,20 @@ def status(name: str, http: HttpAddress | None, config: Path | None, token_file:
 
     Exit code 0 if it is connected, or paused or closed on purpose; 1 if not; 2 if there is none, or no answer.
     """
-    rows = ask(inquiree(http, config, token_file), "/bridges")["bridges"]
+    found = ask(inquiree(http, config, token_file), "/bridges")
+    rows, aside = found["bridges"], [one for one in found.get("set_aside", []) if one["bridge"] == name]
     row = next((row for row in rows if row["name"] == name), None)
+    if row is None and aside:
+        click.echo(json.dumps({"name": name, "set_aside": aside}) if as_json else "\n".join(map(_aside, aside)))
+        sys.exit(1)
     if row is None:
         there_are = ", ".join(row["name"] for row in rows) or "none at all"
         raise Refused(f"there is no bridge {name!r}; there are {there_are}")
-    click.echo(json.dumps(row) if as_json else "\n".join(described(row)))
-    sys.exit(0 if row["state"] in WELL else 1)
+    if as_json:
+        click.echo(json.dumps({**row, "set_aside": aside}))
+    else:
+        click.echo("\n".join([*described(row), *map(_aside, aside)]))
+    sys.exit(0 if row["state"] in WELL and not aside else 1)
 
 
 @command.command("costs")
@@ -150,8 +159,22 @@ def _done(whom: Inquiree, as_json: bool, said: str, **query: str) -> None:
     click.echo(json.dumps(found) if as_json else said)
 
 
-def listed(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _aside(one: dict[str, Any]) -> str:
+    """One thing that is wrong with a bridge whose settings cannot be used."""
+    place = f"{one['file']}:{one['line']}" if one["line"] else one["file"]
+    why = ": ".join(filter(None, (place, one["key"], one["reason"]))) + (f"; {one['mend']}" if one["mend"] else "")
+    goes_on = f"{count(one['waiting'])} messages wait for it"
+    return (
+        f"{one['bridge'] or 'a bridge'} is set aside: {why} "
+        f"({'it runs with its settings of before' if one['runs_as_before'] else goes_on})"
+    )
+
+
+def listed(rows: Sequence[dict[str, Any]], aside: Sequence[dict[str, Any]] = ()) -> Iterator[str]:
     """For people: a line for each bridge, and why those are not connected that are not."""
+    yield from map(_aside, aside)
+    if not rows and aside:
+        return
     if not rows:
         yield "there are no bridges"
         return

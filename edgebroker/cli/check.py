@@ -16,7 +16,9 @@ from edgebroker.cli.verdictline import State, Thresholds, judge, line
 from edgebroker.world.accessfiles import load_access
 from edgebroker.world.doors.listeners import expiries, load_all
 from edgebroker.world.httpaccess import load_http_access
+from edgebroker.world.oldbridges import has_bridges
 from edgebroker.world.settings import Settings, SettingsRefused, default_of
+from edgebroker.world.store import data_folder
 
 _bound = click.FloatRange(min=0)
 
@@ -42,7 +44,8 @@ def command(
 ) -> None:
     """Check a settings FILE and show what it says; or, with --http, a running gateway.
 
-    FILE: exit code 0 if a gateway would take it, 2 if not; then every problem is shown with its line.
+    FILE: exit code 0 if a gateway would take all of it, 2 if not; then every problem is shown with its line. A gateway
+    runs with a bridge that cannot be used, without that bridge.
 
     --http: one line with performance data. Exit code 0 OK, 1 WARNING, 2 CRITICAL (also if nobody answers), 3 UNKNOWN.
     """
@@ -81,6 +84,7 @@ def _check_file(file: Path, as_json: bool) -> None:
             from edgebroker.world.peering.membership import load_membership  # who has peers pays for the overlay
 
             load_membership(settings)
+        _check_bridges(settings)
     except SettingsRefused as refused:
         refuse(file, refused, as_json)
     if as_json:
@@ -99,6 +103,19 @@ def _check_file(file: Path, as_json: bool) -> None:
         for note in notes:
             click.echo(note)
         click.echo(effective(settings))
+
+
+def _check_bridges(settings: Settings) -> None:
+    """Those of the settings, and those that were added while the gateway ran. Raises SettingsRefused."""
+    folder = data_folder(settings)
+    if not has_bridges(settings, folder):
+        return
+    from edgebroker.world.bridging.added import load_added
+    from edgebroker.world.bridging.planning import Planning
+
+    aside = Planning(settings, identity="").plans(settings, load_added(folder)).aside
+    if aside:
+        raise SettingsRefused([problem for one in aside for problem in one.problems])
 
 
 def effective(settings: Settings) -> str:

@@ -52,7 +52,7 @@ def inquiree(given: HttpAddress | None, config: Path | None, token_file: Path | 
 
     Of several tokens in a file the first is shown.
     """
-    settings = None if config is None else Settings.load(config).http
+    settings = None if config is None else Settings.load(config, apart=True).http
     token_file = token_file or (None if settings is None else settings.token_file)
     token = "" if token_file is None else tokens_of(token_file)[0]
     if given is not None:

@@ -70,6 +70,7 @@ def _summary(now: Status, before: Status | None) -> list[str]:
         f"dropped   {', '.join(f'{cause} {count(number)}' for cause, number in dropped.items()) or 'nothing'}",
         *_peers(now),
         *_disk(now),
+        *(f"warning   {warning}" for warning in now["health"].get("warnings", ())),
     ]
 
 

@@ -62,7 +62,7 @@ def command(
     """
 
     def read() -> Settings:
-        settings = Settings.load(config) if config else Settings.defaults()
+        settings = Settings.load(config, apart=True) if config else Settings.defaults()
         return settings.overridden(
             host=host,
             port=port,

@@ -69,7 +69,11 @@ def judge(status: Mapping[str, Any], thresholds: Thresholds) -> tuple[State, str
         Measure("memory", status["process"]["resident_bytes"] or 0, "B"),
     ]
     reasons = list(status["health"]["reasons"])
-    state = State.CRITICAL if reasons else max(measure.state for measure in measures)
+    warnings = status["health"].get("warnings", ())
+    state = (
+        State.CRITICAL if reasons else max(State.WARNING if warnings else State.OK, *(one.state for one in measures))
+    )
+    reasons += warnings
     for measure in measures:
         if measure.state:
             bound = measure.crit if measure.state is State.CRITICAL else measure.warn

@@ -16,6 +16,7 @@ from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.quota import Quota
 from edgebridge.frontend.quotachange import change_quota
 from edgebridge.frontend.terms import Terms
+from edgebridge.session.outbox import QueueFull
 from edgebridge.session.stored import Stored
 from edgebroker.instants import MINUTE, SECOND, Duration, Instant
 from edgebroker.node.ledger import Ledger
@@ -77,6 +78,7 @@ class Gateway:
         self.ledger = Ledger(self._log)
         parts = (settings.limits, settings.mqtt)
         granted = {key.name: getattr(part, key.name) for part in parts for key in fields(part)}
+        granted["queue_full"] = QueueFull(settings.mqtt.queue_full)
         granted["durability"] = settings.data.durability
         granted["durability_by_client"] = tuple((one.pattern, one.durability) for one in settings.data.clients)
         access = load_access(settings.access, tell)
@@ -138,10 +140,9 @@ class Gateway:
             self.peering = Peering(self._membership, self._settings.overlay, reactor, self._notices)
         if has_bridges(self._settings, self._folder):
             self.bridging = self._bridging(self._settings)
-        for line in end_old_bridges(self.frontend, self.bridging.names if self.bridging else frozenset()):
+        # Before anybody publishes what they should carry.
+        for line in end_old_bridges(self.frontend, frozenset()) if self.bridging is None else self.bridging.start():
             self._tell(line)
-        if self.bridging is not None:
-            self.bridging.start()  # before anybody publishes what they should carry
         await self._open_http()  # first: who finds a client's door open finds this one open too
         await self._listeners.open(self._settings.listeners)
         if self.peering is not None:
@@ -157,7 +158,8 @@ class Gateway:
         }
         if self.peering is not None:
             preparers["overlay"] = self.peering.prepare
-        self.reloading = Reloading(self._settings, preparers)
+        holding = self._settings if self.bridging is None else self.bridging.settings
+        self.reloading = Reloading(holding, preparers)
         if self._log_dir is not None:
             self._log_dir.start()
             self._writing = asyncio.create_task(self._write_log())
@@ -281,7 +283,7 @@ class Gateway:
         return Prepared(commit)
 
     async def _prepare_bridges(self, settings: Settings) -> Prepared:
-        if self.bridging is None and not settings.bridges:
+        if self.bridging is None and not has_bridges(settings, self._folder):
             return Prepared(tuple)
         # At once: an operator may add one while this is prepared.
         self.bridging = self.bridging or self._bridging(self._settings)

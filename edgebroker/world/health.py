@@ -34,12 +34,16 @@ def checks(insight: Insight) -> list[Check]:
 
 
 def report(insight: Insight) -> dict[str, Any]:
-    """What `/health` says: `status` is `ok` or `failing`, `reasons` has a line for each check that fails."""
+    """What `/health` says: `status` is `ok` or `failing`, `reasons` has a line for each check that fails.
+
+    `warnings` need somebody too, and are no reason to restart a gateway or to send clients elsewhere.
+    """
     found = checks(insight)
     reasons = [check.reason for check in found if check.reason]
     return {
         "status": "failing" if reasons else "ok",
         "reasons": reasons,
+        "warnings": list(_warnings(insight)),
         "checks": {check.name: {"ok": not check.reason, **check.found} for check in found},
     }
 
@@ -73,6 +77,12 @@ def _links(insight: Insight) -> Iterator[Check]:
         refused = [f"{peer}: {trouble.get(peer, '')}" for peer in sorted(insight.peering.refused)]
         down = [link.peer for link in insight.peering.overlay.links if link.stream is None]
         yield Check("links", f"refused: {'; '.join(refused)}" if refused else "", {"down": down})
+
+
+def _warnings(insight: Insight) -> Iterator[str]:
+    bridging = insight.bridging()
+    if bridging is not None:
+        yield from (f"set aside: {one}" for one in bridging.aside)
 
 
 def _disks(insight: Insight) -> Iterator[Check]:

@@ -247,6 +247,8 @@ def _links(page: Exposition, insight: Insight) -> None:
 def _bridges(page: Exposition, insight: Insight) -> None:
     """At most as many as there may be bridges. Topics have no series: `/bridges/costs` names those that spend most."""
     bridging = insight.bridging()
+    page.family("edgebroker_bridges_set_aside", "gauge", "Bridges whose settings or files cannot be used.")
+    page.sample("", 0 if bridging is None else len(bridging.aside))
     if bridging is None or not bridging.bridges:
         return
     from edgebroker.world.bridging.rows import bridges

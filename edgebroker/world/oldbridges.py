@@ -19,7 +19,9 @@ KEPT: Final = "bridges.json"
 
 def has_bridges(settings: Settings, folder: Path | None) -> bool:
     """Whether there are any, or were: of those that left while the gateway was off an operator is told."""
-    return bool(settings.bridges) or (folder is not None and any((folder / name).exists() for name in (ADDED, KEPT)))
+    if settings.bridges or settings.aside:
+        return True
+    return folder is not None and any((folder / name).exists() for name in (ADDED, KEPT))
 
 
 def end_old_bridges(frontend: Frontend, names: Set[str]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from typing import Any
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import EdgebrokerError
 from edgebroker.world.settings import SECTIONS, Problem, Settings, SettingsRefused
+from edgebroker.world.settings.aside import Aside
 from edgebroker.world.settings.section import Applied, Section, plain
 
 
@@ -30,6 +31,8 @@ class Prepared:
 
     commit: Callable[[], Iterable[str]]
     abandon: Callable[[], None] = nothing
+    instead: Settings | None = None
+    """What is to hold in the place of the new settings, where a part of them cannot be used."""
 
 
 Preparer = Callable[[Settings], Awaitable[Prepared]]
@@ -51,11 +54,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a reload. With `problems` nothing changed."""
+    """What became of a reload. With `problems` nothing changed; what is `rejected` is as it was, and the rest holds."""
 
     changes: Sequence[Change] = ()
     problems: Sequence[Problem] = ()
     notes: Sequence[str] = field(default=())
+    rejected: Sequence[Aside] = ()
 
     def lines(self) -> Iterator[str]:
         """For people."""
@@ -64,9 +68,12 @@ class Outcome:
             yield from (f"  {problem}" for problem in self.problems)
             return
         counts = [f"{len(self._of(applied))} {applied.value}" for applied in Applied if self._of(applied)]
+        if self.rejected:
+            counts.append(f"{len(self.rejected)} rejected")
         yield f"reload: {', '.join(counts) if counts else 'no setting has changed'}"
         for applied in Applied:
             yield from (f"  {applied.value}: {change}" for change in self._of(applied))
+        yield from (f"  rejected: {aside.label}: {problem}" for aside in self.rejected for problem in aside.problems)
         yield from (f"  {note}" for note in self.notes)
 
     def as_json(self) -> dict[str, Any]:
@@ -77,7 +84,8 @@ class Outcome:
         ]
         problems = [{"file": one.file, "line": one.line, "key": one.key, "reason": one.reason} for one in self.problems]
         taken = {"taken": not self.problems, "changes": listed, "notes": list(self.notes), "problems": problems}
-        return {"event": "reloaded", **taken}
+        rejected = [row for aside in self.rejected for row in aside.rows()]
+        return {"event": "reloaded", **taken, "rejected": rejected}
 
     def _of(self, applied: Applied) -> list[Change]:
         return [change for change in self.changes if change.applied is applied]
@@ -100,17 +108,19 @@ class Reloading:
         prepared: list[Prepared] = []
         try:
             for prepare in self._preparers.values():
-                prepared.append(await prepare(settings))
+                one = await prepare(settings)
+                prepared.append(one)
+                settings = one.instead or settings
         except BaseException as error:
-            for one in prepared:
-                one.abandon()
+            for done in prepared:
+                done.abandon()
             if isinstance(error, EdgebrokerError):
                 return rejected(error)
             raise
         changes = list(differences(self.settings, settings))
         notes = [note for one in prepared for note in one.commit()]
         self.settings = self._merged(settings)
-        return Outcome(changes, notes=notes)
+        return Outcome(changes, notes=notes, rejected=settings.aside)
 
     def _merged(self, settings: Settings) -> Settings:
         """*settings*, but with the values of before where a restart is needed: they still hold."""
@@ -121,7 +131,7 @@ class Reloading:
                 kept = {name: getattr(old, name) for name in section.keys if not _is_live(section, name)}
                 new = replace(new, **kept)
             parts[section.attribute] = new
-        return Settings(**parts)
+        return Settings(**parts, aside=settings.aside)
 
 
 def rejected(error: EdgebrokerError) -> Outcome:

@@ -22,6 +22,9 @@ class Paper:
 
     def write(self, data: bytes) -> None: ...
 
+    def is_closing(self) -> bool:
+        return False
+
     def get_write_buffer_size(self) -> int:
         return 0
 

@@ -20,7 +20,7 @@ from edgebridge.wire.origin import GATEWAY_CHARS_MAX, ORIGIN_PROPERTY, Origin
 from edgebridge.wire.packets import ConnAck, Publish
 from edgebridge.wire.properties import Property
 from edgebridge.wire.reasons import ReasonCode
-from edgebroker.world.bridging.bridging import is_global
+from edgebroker.world.bridging.planning import is_global
 from edgebroker.world.tomlvalue import toml_value
 
 from .test_bridge_poison import Nothing

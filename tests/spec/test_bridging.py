@@ -42,7 +42,7 @@ def settings_of(text: str) -> Settings:
 
 def there_is(bridging: Bridging, settings: BridgeSettings, **more: Any) -> SimpleNamespace:
     """As if it had begun."""
-    [plan] = bridging._plans_of([settings]).values()
+    [plan] = [bridging._planning.plan(settings)]
     present = SimpleNamespace(settings=settings, terms=plan.terms, road=plan.road, **more)
     bridging.bridges[settings.name] = cast(Any, present)
     return present

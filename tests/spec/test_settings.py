@@ -14,9 +14,11 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgebridge.session.outbox import QueueFull
 from edgebroker import limits
 from edgebroker.cli.check import command as check
 from edgebroker.cli.check import effective
+from edgebroker.world.gateway import Gateway
 from edgebroker.world.settings import KEYS, SECTIONS, Settings, SettingsRefused, default_of
 from edgebroker.world.tomllines import KeyLines
 from edgebroker.world.valuekinds import Choice, File, Kind, Several, Switch, Unusable, Whole
@@ -282,3 +284,9 @@ def test_names_and_lists_without_end_are_refused_before_they_cost_much(text: str
 )
 def test_no_more_problems_are_told_than_anybody_reads(text: str) -> None:
     assert len(refusal(text)) == 20
+
+
+def test_what_becomes_of_messages_when_a_queue_is_full_is_what_the_file_says() -> None:
+    """The front end compares members of the enumeration: a text that is equal to one would do nothing."""
+    settings = Settings.parse('[mqtt]\nqueue_full = "drop-oldest"\n[listener]\nport = 0\n', "f.toml", Path())
+    assert Gateway(settings, tell=lambda line: None).frontend.terms.queue_full is QueueFull.DROP_OLDEST

@@ -65,7 +65,7 @@ def _log_of(config: Path | None) -> Path:
     """The delivery log that the settings in *config* name. Raises Refused."""
     if config is None:
         raise click.UsageError("which log? Give --log DIR, or --config FILE")
-    folder = Settings.load(config).log.dir
+    folder = Settings.load(config, apart=True).log.dir
     if folder is None:
         raise Refused(f"{config}: a gateway with these settings writes no delivery log; set dir in [log]")
     return folder

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from edgebroker.world.oldbridges import ADDED
 from edgebroker.world.privatefile import FileRefused, replace_private
-from edgebroker.world.settings import SECTIONS, Settings
+from edgebroker.world.settings import SECTIONS, Problem, Settings, SettingsRefused
+from edgebroker.world.settings.aside import Aside
 from edgebroker.world.settings.bridge import BridgeSettings
 from edgebroker.world.tomlvalue import toml_value
 
 HEAD = "# Written by the gateway: `edgebroker bridge add` and `edgebroker bridge remove` change it.\n"
 
 
-def load_added(folder: Path | None) -> tuple[BridgeSettings, ...]:
-    """What is there. Raises SettingsRefused."""
+def load_added(folder: Path | None) -> Settings:
+    """What is there: bridges, and in `aside` those that cannot be used; one without a name if nothing can be read."""
     file = None if folder is None else folder / ADDED
-    return () if file is None or not file.exists() else Settings.load(file).bridges
+    try:
+        return Settings.load(file, apart=True) if file is not None and file.exists() else Settings.defaults()
+    except OSError as error:
+        problem = Problem(str(file), 0, "", f"cannot be looked at: {error.strerror}")
+        return replace(Settings.defaults(), aside=(Aside("", (problem,)),))
+    except SettingsRefused as refused:
+        return replace(Settings.defaults(), aside=(Aside("", tuple(refused.problems)),))
 
 
 def save_added(folder: Path, bridges: Sequence[BridgeSettings]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from edgebridge.frontend.bounds import Bounds
 from edgebridge.frontend.bridgesession import BridgeSession
 from edgebridge.upstream.purse import Moment
 from edgebridge.upstream.splice import Splice
@@ -13,6 +12,7 @@ from edgebridge.upstream.state import Order, State
 from edgebridge.upstream.terms import Terms
 from edgebroker.instants import SECOND, Instant
 from edgebroker.limits import MIB
+from edgebroker.world.bridging.bounding import bounds_of
 from edgebroker.world.bridging.inlet import Inlet
 from edgebroker.world.bridging.kept import Kept
 from edgebroker.world.bridging.leaving import Leaving
@@ -120,18 +120,6 @@ class Bridge:
         is_told = self.splice.leave(clock())
         self._settle()
         return Leaving(self.terms, self.road, self._at) if is_known_there and not is_told else None
-
-    def forget(self) -> int:
-        """End the session at our own front end: the bridge is no more. How many messages waited in it."""
-        session = self.memory.session
-        if session is None:
-            return 0
-        waiting, frontend = session.outstanding, self._reactor.frontend
-        if session.connection is not None:
-            frontend.closed(session.connection, clock())
-        frontend.connecting.expire_session(session, clock())
-        self._reactor.turn()
-        return waiting
 
     @property
     def address(self) -> str:
@@ -310,15 +298,7 @@ class Bridge:
             self._line, self._unread = line, 0
 
     def _bound(self) -> None:
-        settings = self.settings
-        bounds = Bounds(
-            settings.queue_messages_max,
-            settings.queue_bytes_max,
-            settings.queue_full,
-            (settings.queue_age_s_max or 0) * SECOND,
-            settings.live_first,
-        )
-        self.memory.bound(bounds, clock())
+        self.memory.bound(bounds_of(self.settings), clock())
         self._reactor.arm()  # it may have set a timer
 
     def _tell(self) -> None:

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final
 
-from edgebridge.frontend.keeping import KEPT_BYTES_MAX
-from edgebridge.upstream.rule import Rule
+from edgebridge.frontend.entrance import RESERVED
 from edgebridge.upstream.terms import Terms
-from edgebridge.upstream.toll import Dues
-from edgebridge.wire.dialect import V5, V311
 from edgebroker.errors import EdgebrokerError
-from edgebroker.instants import SECOND
-from edgebroker.overlay.address import Address
+from edgebroker.names import ClientId
 from edgebroker.world.bridging.added import load_added, save_added
+from edgebroker.world.bridging.bounding import end, hold, ownerless
 from edgebroker.world.bridging.bridge import Bridge
 from edgebroker.world.bridging.kept import Kept
-from edgebroker.world.bridging.road import Road, road_of
+from edgebroker.world.bridging.planning import Plan, Planning, Plans, names_in
 from edgebroker.world.bridging.till import Till, moment, next_minute_s
 from edgebroker.world.identity import identity_of
+from edgebroker.world.oldbridges import ADDED, end_old_bridges
 from edgebroker.world.operatorlog import Level, OperatorLog
-from edgebroker.world.privatefile import FileRefused, read_private
-from edgebroker.world.reactor import Reactor
+from edgebroker.world.privatefile import FileRefused
+from edgebroker.world.reactor import Reactor, clock
 from edgebroker.world.reload import Prepared
-from edgebroker.world.settings import Problem, Settings, SettingsRefused
+from edgebroker.world.settings import Settings, SettingsRefused
+from edgebroker.world.settings.aside import Aside
 from edgebroker.world.settings.bridge import BridgeSettings
+
+WAITS: Final = "what waits for it is kept; mend it and send SIGHUP"
+GOES_ON: Final = "it goes on with its settings of before; mend it and send SIGHUP"
 
 
 class NoSuchBridge(EdgebrokerError):
@@ -39,62 +42,78 @@ class NameTaken(EdgebrokerError):
     """A bridge of the name is there, and not to be changed in this way."""
 
 
-class Plan(NamedTuple):
-    """A bridge that is to be."""
-
-    settings: BridgeSettings
-    terms: Terms
-    road: Road
-
-
 class Bridging:
     """By name."""
 
     def __init__(self, settings: Settings, reactor: Reactor, notices: OperatorLog, folder: Path | None) -> None:
-        """*folder*: where the gateway keeps things. Raises SettingsRefused."""
+        """*folder*: where the gateway keeps things."""
         self.identity = identity_of(settings.node.name, folder)
         self.folder = folder
         self.here = Path.cwd()
         self.bridges: dict[str, Bridge] = {}
-        self._node = settings.node.name
-        self._limits = settings.limits
+        self._planning = Planning(settings, self.identity)
         self._reactor = reactor
         self._notices = notices
-        self.added = {one.name: one for one in load_added(folder)}
-        """Bridges that an operator added while the gateway ran. Those of the settings come first."""
         self._till = Till(folder)
         self._ticking: asyncio.TimerHandle | None = None
         self.kept = Kept(folder, notices)
-        self._listed = frozenset(one.name for one in settings.bridges)
-        self._plans = {**self._plans_of(self.added.values()), **self._plans_of(settings.bridges)}
         self._leaving: dict[asyncio.Task[str], Terms] = {}
         self._is_running = True
+        added = load_added(folder)
+        self.added = {one.name: one for one in added.bridges}
+        """Bridges that an operator added while the gateway ran. Those of the settings come first."""
+        self._unreadable = added.aside
+        self._plans = self._planning.plans(settings, added)
+        self._listed = names_in(settings)
+        self._settings = settings
+        self._settings = self._held(settings, self._plans)
 
-    def start(self) -> None:
-        """From now on what is for the remotes is kept, and they are dialled."""
-        self.kept.keep_only(self._plans)
-        for plan in self._plans.values():
+    def start(self) -> Iterator[str]:
+        """From now on what is for the remotes is kept, and they are dialled. A line for each that is no more."""
+        yield from self._end_others()
+        for plan in self._plans.usable.values():
             self._add(plan)
+        self._set_aside()
+        self._watch_clock()
 
     @property
     def names(self) -> frozenset[str]:
-        """Of all that there are, or will be at `start`."""
-        return frozenset(self._plans) | frozenset(self.bridges)
+        """Of all that there are, or will be at `start`, as far as they are known."""
+        return self._plans.names | frozenset(self.bridges)
+
+    @property
+    def aside(self) -> tuple[Aside, ...]:
+        """What stands in the settings, or in the file of those that were added, and cannot be used."""
+        return self._plans.aside
+
+    @property
+    def settings(self) -> Settings:
+        """Those that hold: with the bridges alone that can be used."""
+        return self._settings
 
     def find(self, name: str) -> Bridge:
         """The bridge of this name. Raises NoSuchBridge."""
         bridge = self.bridges.get(name)
         if bridge is None:
+            if aside := next((one for one in self.aside if one.name == name), None):
+                raise NoSuchBridge(f"{aside}; mend it and send SIGHUP")
             there_are = ", ".join(self.bridges) or "none at all"
             raise NoSuchBridge(f"there is no bridge {name!r}; there are {there_are}")
         return bridge
+
+    def waiting(self, name: str) -> int:
+        """How many messages its session has, whether the bridge runs or not."""
+        session = self._reactor.frontend.connecting.sessions.get(ClientId(RESERVED + name))
+        return 0 if session is None else session.outstanding
 
     def is_added(self, name: str) -> bool:
         """Whether the bridge was added while the gateway ran, and does not stand in the settings."""
         return name in self.added and name not in self._listed
 
     def pause(self, name: str, is_paused: bool) -> Bridge:
-        """Let it rest, or dial again; it stays so over restarts. Raises NoSuchBridge."""
+        """Let it rest, or dial again; it stays so over restarts. Raises NoSuchBridge, SettingsRefused."""
+        if not is_paused:
+            self._use_again(name)
         bridge = self.find(name)
         self.kept.pause(name, is_paused)
         (bridge.pause if is_paused else bridge.resume)()
@@ -102,9 +121,9 @@ class Bridging:
 
     def add(self, settings: BridgeSettings) -> Bridge:
         """Another one, from now on and after restarts. Raises SettingsRefused, NameTaken, FileRefused."""
-        if settings.name in self.bridges:
+        if settings.name in self.names:
             raise NameTaken(f"there is a bridge {settings.name} already; choose another name, or remove it first")
-        plan = self._plan_of(settings)
+        plan = self._planning.plan(settings)
         self._keep({**self.added, settings.name: settings})
         self._add(plan)
         return self.bridges[settings.name]
@@ -114,14 +133,20 @@ class Bridging:
 
         Raises NoSuchBridge, NameTaken, FileRefused.
         """
-        self.find(name)
+        if name not in self.added:
+            self.find(name)
         if not self.is_added(name):
             raise NameTaken(f"the bridge {name} stands in the settings file; take it out there, and send SIGHUP")
         self._keep({other: one for other, one in self.added.items() if other != name})
         return self._end(name)
 
     def _keep(self, added: dict[str, BridgeSettings]) -> None:
-        """Let these be added, if that can be written."""
+        """Let these be added, if that can be written, and nothing in the file is lost with it."""
+        if self._unreadable:
+            text = "; ".join(str(one) for one in self._unreadable)
+            raise FileRefused(
+                f"{ADDED} has what cannot be read, and is not written over ({text}); mend it, send SIGHUP"
+            )
         if self.folder is not None:
             save_added(self.folder, tuple(added.values()))
         self.added = added
@@ -138,22 +163,38 @@ class Bridging:
         await self._till.close()
         await self.kept.close()
 
+    def _watch_clock(self) -> None:
+        if self._ticking is None and (self.bridges or self.aside):
+            self._ticking = asyncio.get_running_loop().call_later(next_minute_s(), self._tick)
+
     def _tick(self) -> None:
         """Another minute has begun."""
         self._ticking = asyncio.get_running_loop().call_later(next_minute_s(), self._tick)
         shown = moment()
+        for one in self.aside:  # a disk may be there later than we
+            with suppress(SettingsRefused):
+                self._use_again(one.name)
         for bridge in self.bridges.values():
             bridge.clock(shown)
 
     async def prepare(self, settings: Settings) -> Prepared:
-        """Other bridges, or other terms for those that are. Raises SettingsRefused."""
-        listed, added = self._plans_of(settings.bridges), self._plans_of(self.added.values())
+        """Other bridges, or other terms for those that are. One that cannot be used now stays as it is."""
+        before, read = frozenset(self.added), load_added(self.folder)
+        plans = self._planning.plans(settings, read)
+        holding = self._held(settings, plans)
+        listed = names_in(settings)
 
         def commit() -> Iterator[str]:
             # One may have been added or removed since: those of now count.
-            wanted = {name: added.get(name) or self._plan_of_present(name) for name in self.added} | listed
-            self._listed = frozenset(listed)
-            for name in [name for name in self.bridges if name not in wanted]:
+            since, gone = self.added.keys() - before, before - self.added.keys()
+            for name in gone - listed:
+                plans.forget(name)
+            wanted, had_aside = plans.usable, bool(self.aside)
+            stay = self._kept_back(plans) | (since - wanted.keys())
+            added = {one.name: one for one in read.bridges if one.name not in gone}
+            self.added = added | {name: one for name, one in self.added.items() if name in stay}
+            self._plans, self._unreadable, self._settings, self._listed = plans, read.aside, holding, listed
+            for name in [name for name in self.bridges if name not in wanted and name not in stay]:
                 yield f"bridge {name}: its session ended, {self._end(name)} messages that waited are dropped"
             for name, plan in wanted.items():
                 present = self.bridges.get(name)
@@ -169,8 +210,52 @@ class Bridging:
                     yield f"bridge {name}: begins again with other terms"
                 else:
                     present.road = plan.road  # its files may have changed: they hold when it is dialled again
+            if had_aside:
+                yield from self._end_others()
+            self._set_aside()
 
-        return Prepared(commit)
+        return Prepared(commit, instead=holding)
+
+    def _kept_back(self, plans: Plans) -> frozenset[str]:
+        """The bridges that stay as they are, because what *plans* have of them cannot be used."""
+        names = plans.names if plans.are_all_named else self.bridges.keys()
+        return frozenset(self.bridges).intersection(names).difference(plans.usable)
+
+    def _held(self, settings: Settings, plans: Plans) -> Settings:
+        """*settings*, with what holds of them if these are the *plans*."""
+        stay = self._kept_back(plans)
+        bridges = [one for one in settings.bridges if one.name in plans.usable]
+        bridges += [one for one in self._settings.bridges if one.name in stay]
+        return replace(settings, bridges=tuple(bridges), aside=plans.aside)
+
+    def _end_others(self) -> Iterator[str]:
+        """End the sessions of bridges that are no more, if it is known which those are."""
+        if self._plans.are_all_named:
+            self.kept.keep_only(self.names)
+            yield from end_old_bridges(self._reactor.frontend, self.names)
+            self._reactor.turn()
+
+    def _set_aside(self) -> None:
+        """Tell what cannot be used, and keep what waits for it."""
+        frontend = self._reactor.frontend if self.aside else None
+        for one in self.aside:
+            for problem in one.problems:
+                text = f"{problem}; {GOES_ON if one.name in self.bridges else WAITS}"
+                fields = {"bridge": one.name} if one.name else {}
+                self._notices.tell(Level.ERROR, "bridge-set-aside", text, one.name, **fields)
+            if frontend is not None and one.name not in self.bridges:
+                for name in [one.name] if one.name else ownerless(frontend, self.names):
+                    hold(frontend, name, one, clock())
+
+    def _use_again(self, name: str) -> None:
+        """Begin with a bridge whose files were wrong. Raises SettingsRefused if they still are."""
+        for one in self.aside:
+            if one.name == name and one.settings is not None and name not in self.bridges:
+                plan = self._planning.plan(one.settings)
+                self._plans.forget(name)
+                self._plans.usable[name] = plan
+                self._add(plan)
+                self._notices.tell(Level.WARNING, "bridge-used-again", "its files can be read now", bridge=name)
 
     def _add(self, plan: Plan) -> None:
         name = plan.settings.name
@@ -178,8 +263,7 @@ class Bridging:
             plan.settings, plan.terms, self._reactor, self._notices, _chance, plan.road, self._till, self.kept
         )
         self.bridges[name] = bridge
-        if self._ticking is None:
-            self._ticking = asyncio.get_running_loop().call_later(next_minute_s(), self._tick)
+        self._watch_clock()
         before = [task for task, terms in self._leaving.items() if terms.client_id == plan.terms.client_id]
         if plan.settings.paused or self.kept.is_paused(name):
             bridge.keep()
@@ -198,11 +282,15 @@ class Bridging:
 
     def _end(self, name: str) -> int:
         """A bridge is no more; how many messages for it are dropped."""
-        bridge = self.bridges.pop(name)
+        bridge = self.bridges.pop(name, None)
         self.kept.forget(name)
-        self._leave(bridge)
+        self._plans.forget(name)
+        if bridge is not None:
+            self._leave(bridge)
         self._till.forget(name)  # behind the last that it writes
-        return bridge.forget()
+        dropped = end(self._reactor.frontend, name, clock())
+        self._reactor.turn()
+        return dropped
 
     def _leave(self, bridge: Bridge) -> None:
         """End its session at the remote, now or in a while."""
@@ -225,72 +313,7 @@ class Bridging:
         present = self.bridges[name]
         return Plan(present.settings, present.terms, present.road)
 
-    def _plans_of(self, bridges: Iterable[BridgeSettings]) -> dict[str, Plan]:
-        return {one.name: self._plan_of(one) for one in bridges}
-
-    def _plan_of(self, settings: BridgeSettings) -> Plan:
-        """All that a bridge needs, with what its files say. Raises SettingsRefused."""
-        return Plan(settings, self._terms_of(settings), road_of(settings))
-
-    def _terms_of(self, settings: BridgeSettings) -> Terms:
-        """What a bridge is to do, with what its files say. Raises SettingsRefused."""
-        rules: Sequence[Rule] = settings.topic
-        return Terms(
-            name=settings.name,
-            client_id=settings.client_id or f"{self._node}-{settings.name}-{self.identity}",
-            rules=rules,
-            dialect=V5 if settings.version == "5" else V311,
-            username=settings.username,
-            password=_password(settings),
-            keep_alive_s=settings.keep_alive_s,
-            inflight_max=settings.inflight_max,
-            receive_maximum=self._limits.receive_maximum,
-            packet_bytes_max=min(self._limits.packet_bytes_max, KEPT_BYTES_MAX),
-            retains=self._limits.retained_messages_max > 0,
-            try_private=settings.try_private,
-            retry_max=settings.retry_s_max * SECOND,
-            notification_topic=settings.notification_topic or "",
-            identity=self.identity,
-            remote=self._name_of_remote(settings.addresses[0]),
-            tells_origin=settings.origin,
-            dues=_dues(settings),
-        )
-
-    def _name_of_remote(self, address: str) -> str:
-        """What to call a remote that does not say who it is. Elsewhere a private address is another machine's."""
-        return address if is_global(Address.parse(address).host) else f"{address}@{self.identity}"
-
-
-def is_global(host: str) -> bool:
-    """Whether *host* means the same wherever it is said."""
-    try:
-        return ipaddress.ip_address(host).is_global
-    except ValueError:
-        return "." in host.strip(".") and not host.endswith((".local", ".lan", ".localdomain", ".internal"))
-
-
-def _dues(settings: BridgeSettings) -> Dues:
-    from edgebroker.overlay.link.terms import TLS_RECORD_BYTES  # the same sum as for links
-
-    return Dues(
-        settings.rate_bytes_s,
-        settings.rate_messages_s,
-        settings.bytes_per_day,
-        settings.schedule,
-        TLS_RECORD_BYTES if settings.is_tls else 0,
-    )
-
 
 def _chance() -> float:
     """From 0 to below 1."""
     return int.from_bytes(os.urandom(4), "big") / (1 << 32)
-
-
-def _password(settings: BridgeSettings) -> bytes | None:
-    """The first line of its file."""
-    if settings.password_file is None:
-        return None
-    try:
-        return read_private(settings.password_file).partition("\n")[0].rstrip("\r").encode()
-    except FileRefused as error:
-        raise SettingsRefused([Problem(str(settings.password_file), 0, "bridge.password_file", str(error))]) from error

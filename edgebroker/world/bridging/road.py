@@ -10,6 +10,7 @@ from edgebroker.dataclasses import dataclass
 from edgebroker.overlay.address import Address
 from edgebroker.world.bridging.line import Host, Line
 from edgebroker.world.peering.dialler import NoAnswer, dial, reason_of
+from edgebroker.world.privatefile import FileRefused, read_private
 from edgebroker.world.settings.bridge import BridgeSettings
 from edgebroker.world.settings.problems import Problem, SettingsRefused
 
@@ -64,6 +65,19 @@ def road_of(settings: BridgeSettings) -> Road:
     addresses = tuple(Address.parse(one) for one in settings.addresses)
     path = settings.websocket_path if settings.protocol == "websocket" else None
     return Road(addresses, _context(settings), settings.tls_server_name, path)
+
+
+def password_of(settings: BridgeSettings) -> bytes | None:
+    """The first line of its file, if it names one. Raises SettingsRefused."""
+    file = settings.password_file
+    if file is None:
+        return None
+    try:
+        return read_private(file).partition("\n")[0].rstrip("\r").encode()
+    except FileRefused as error:
+        reason = str(error).removeprefix(f"{file}: ")
+        mend = "its first line is to be the password"
+        raise SettingsRefused([Problem(str(file), 0, "bridge.password_file", reason, mend)]) from error
 
 
 def _context(settings: BridgeSettings) -> ssl.SSLContext | None:

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from edgebroker.instants import SECOND
 from edgebroker.world.bridging.bridge import Bridge
 from edgebroker.world.bridging.bridging import Bridging
 from edgebroker.world.reactor import clock
+from edgebroker.world.settings.aside import Aside
 
 
 def bridges(bridging: Bridging | None) -> dict[str, Any]:
     """All of them."""
     if bridging is None:
-        return {"identity": None, "bridges": []}
-    return {"identity": bridging.identity, "bridges": [row(one, bridging) for one in bridging.bridges.values()]}
+        return {"identity": None, "bridges": [], "set_aside": []}
+    rows = [row(one, bridging) for one in bridging.bridges.values()]
+    aside = [one for entry in bridging.aside for one in _aside(entry, bridging)]
+    return {"identity": bridging.identity, "bridges": rows, "set_aside": aside}
+
+
+def _aside(entry: Aside, bridging: Bridging) -> Iterator[dict[str, Any]]:
+    """A row for each thing that is wrong with it. `waiting` is what its session keeps for it."""
+    waiting = bridging.waiting(entry.name)
+    for one in entry.rows():
+        yield {**one, "waiting": waiting, "runs_as_before": entry.name in bridging.bridges}
 
 
 def row(bridge: Bridge, bridging: Bridging) -> dict[str, Any]:

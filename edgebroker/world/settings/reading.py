@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edgebroker import limits
+from edgebroker.world.settings.aside import Aside
 from edgebroker.world.settings.problems import Problem, SettingsRefused
 from edgebroker.world.settings.section import Section, Sections, read_value, sections_with
 from edgebroker.world.tomllines import KeyLines, line_of_error
@@ -36,8 +37,11 @@ def text_of(path: Path) -> str:
     return text
 
 
-def read(known: Sections, text: str, file: str, folder: Path) -> dict[str, Any]:
-    """Section name -> its values, a tuple of them for a list. Raises SettingsRefused."""
+def read(known: Sections, text: str, file: str, folder: Path, aside: list[Aside] | None = None) -> dict[str, Any]:
+    """Section name -> its values, a tuple of them for a list. Raises SettingsRefused.
+
+    *aside* gets the entries that cannot be used of sections where that harms no other; without it they are refused.
+    """
     if deep := _DEEP.search(text):
         line = text.count("\n", 0, deep.start()) + 1
         raise SettingsRefused([Problem(file, line, "", f"a name of more than {PARTS_MAX} parts", "ours have two")])
@@ -50,7 +54,7 @@ def read(known: Sections, text: str, file: str, folder: Path) -> dict[str, Any]:
     except RecursionError as error:
         why = "lists or tables nest too deep"
         raise SettingsRefused([Problem(file, 0, "", f"not TOML: {why}", "no key takes more than a list")]) from error
-    reader = _Reader(known, KeyLines.of(text), file, folder)
+    reader = _Reader(known, KeyLines.of(text), file, folder, aside)
     sections = {}
     for name, values in content.items():
         sections[name] = reader.section(name, values)
@@ -64,8 +68,9 @@ def read(known: Sections, text: str, file: str, folder: Path) -> dict[str, Any]:
 class _Reader:
     """One reading of one file. What is wrong is collected in `problems`."""
 
-    def __init__(self, known: Sections, lines: KeyLines, file: str, folder: Path) -> None:
+    def __init__(self, known: Sections, lines: KeyLines, file: str, folder: Path, aside: list[Aside] | None) -> None:
         self.problems: list[Problem] = []
+        self._aside = aside
         self._known = known
         self._lines = lines
         self._file = file
@@ -76,23 +81,55 @@ class _Reader:
         section = self._known.get(name)
         if section is None:
             self._problem((name,), name, *_unknown_section(self._known, name))
+        elif section.is_apart and self._aside is not None:
+            return self._apart(section, values, self._aside)
         elif isinstance(values, dict):
-            made = self._table(section, values, (name,))
+            made = self._table(section, values, (name,), {})
             return (made,) if section.is_list else made
         elif not (section.is_list and isinstance(values, list) and all(isinstance(one, dict) for one in values)):
             self._problem((name,), name, "is a section", f"write {_header(section)} on a line")
         elif not 1 <= len(values) <= section.tables_max:
             self._problem((name,), name, f"has {len(values)} entries", f"write 1 to {section.tables_max}")
         else:
-            tables = tuple(self._table(section, one, (name, index)) for index, one in enumerate(values))
+            tables = tuple(self._table(section, one, (name, index), {}) for index, one in enumerate(values))
             if None not in tables:
                 for index, (key, reason, mend) in section.clashes(tables):
                     self._problem((name, index, key), f"{name}.{key}", reason, mend)
             return tables
         return None
 
-    def _table(self, section: Section, values: dict[str, Any], path: tuple[str | int, ...]) -> Any:
-        given: dict[str, Any] = {}
+    def _apart(self, section: Section, values: object, aside: list[Aside]) -> tuple[Any, ...]:
+        """Those entries of a list that can be used; the others go to *aside*. Nothing is added to `problems`."""
+        problems, self.problems = self.problems, []
+        name = section.name
+        tables = [values] if isinstance(values, dict) else values
+        made: list[Any] = []
+        if not (isinstance(tables, list) and all(isinstance(one, dict) for one in tables)):
+            self._problem((name,), name, "is a section", f"write {_header(section)} on a line")
+        elif len(tables) > section.tables_max:
+            self._problem((name,), name, f"has {len(tables)} entries", f"write 1 to {section.tables_max}")
+        else:
+            for index, one in enumerate(tables):
+                given: dict[str, Any] = {}
+                path = (name,) if isinstance(values, dict) else (name, index)
+                entry = self._table(section, one, path, given)
+                clashes = () if self.problems else section.clashes([*made, entry])
+                for _, (key, reason, mend) in clashes:
+                    self._problem((*path, key), f"{name}.{key}", reason, mend)
+                if self.problems:
+                    aside.append(Aside(str(given.get("name", "")), tuple(self.problems), given))
+                else:
+                    made.append(entry)
+                self.problems = []
+        if self.problems:
+            aside.append(Aside("", tuple(self.problems)))
+        self.problems = problems
+        return tuple(made)
+
+    def _table(
+        self, section: Section, values: dict[str, Any], path: tuple[str | int, ...], given: dict[str, Any]
+    ) -> Any:
+        """The entry; *given* gets its keys as far as they can be read."""
         before = len(self.problems)
         for name, value in values.items():
             try:

@@ -44,7 +44,10 @@ def key(default: object, kind: Kind, applied: Applied = Applied.RESTART) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What reading needs to know of a section. `is_list`: it may stand several times, as `[[name]]`."""
+    """What reading needs to know of a section. `is_list`: it may stand several times, as `[[name]]`.
+
+    `is_apart`: an entry that is wrong may be set aside, and the others hold.
+    """
 
     name: str
     attribute: str
@@ -53,13 +56,14 @@ class Section:
     is_list: bool
     keys: Mapping[str, Field[Any]]
     tables_max: int
+    is_apart: bool = False
 
     @classmethod
     def of(cls, declared: Field[Any]) -> Section:
         """The section behind a field of `Settings`, by the field's default: one section, or a tuple of them.
 
         The field's metadata may say otherwise what a file calls it, `section`, and how many there may be, `most`; of
-        one that need not stand at all, its class, `made`.
+        one that need not stand at all, its class, `made`; and whether each entry may be set aside alone, `apart`.
         """
         assert callable(declared.default_factory)
         default = declared.default_factory()
@@ -67,7 +71,7 @@ class Section:
         made = declared.metadata.get("made") or type(default[0] if is_list else default)
         keys = {one.name: one for one in fields(made)}
         name, most = declared.metadata.get("section", declared.name), declared.metadata.get("most", TABLES_MAX)
-        return cls(name, declared.name, made, is_list, keys, most)
+        return cls(name, declared.name, made, is_list, keys, most, declared.metadata.get("apart", False))
 
     def conflicts(self, values: object, given: Set[str]) -> Iterator[Conflict]:
         """What does not go together in the section *values*."""

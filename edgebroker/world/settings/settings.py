@@ -9,6 +9,7 @@ from typing import Any
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.world.settings.access import AccessSettings
+from edgebroker.world.settings.aside import Aside
 from edgebroker.world.settings.bridge import BridgeSettings
 from edgebroker.world.settings.data import DataSettings
 from edgebroker.world.settings.http import HttpSettings
@@ -45,10 +46,12 @@ class Settings:
     quota: QuotaSettings = field(default_factory=QuotaSettings)
     overlay: OverlaySettings = field(default_factory=OverlaySettings)
     bridges: tuple[BridgeSettings, ...] = field(
-        default_factory=tuple, metadata={"section": "bridge", "made": BridgeSettings}
+        default_factory=tuple, metadata={"section": "bridge", "made": BridgeSettings, "apart": True}
     )
     http: HttpSettings = field(default_factory=HttpSettings)
     notices: NoticeSettings = field(default_factory=NoticeSettings)
+    aside: tuple[Aside, ...] = ()
+    """Bridges that cannot be used, where that is no reason to refuse the rest."""
 
     @classmethod
     def defaults(cls) -> Settings:
@@ -56,18 +59,24 @@ class Settings:
         return cls()
 
     @classmethod
-    def load(cls, path: Path) -> Settings:
-        """Read a settings file. Paths in it are relative to the file's own folder. Raises SettingsRefused."""
+    def load(cls, path: Path, apart: bool = False) -> Settings:
+        """Read a settings file. Paths in it are relative to the file's own folder. Raises SettingsRefused.
+
+        *apart*: not for a bridge that cannot be used; it stands in `aside` then. So a gateway reads its file.
+        """
         from edgebroker.world.settings.reading import text_of
 
-        return cls.parse(text_of(path), str(path), path.parent)
+        return cls.parse(text_of(path), str(path), path.parent, apart)
 
     @classmethod
-    def parse(cls, text: str, file: str, folder: Path) -> Settings:
+    def parse(cls, text: str, file: str, folder: Path, apart: bool = False) -> Settings:
         """Settings from TOML text. `file` names it in problems; paths are relative to `folder`."""
         from edgebroker.world.settings.reading import read  # TOML: 0.4 MiB that a gateway without a file need not hold
 
-        return cls(**{SECTIONS[name].attribute: values for name, values in read(SECTIONS, text, file, folder).items()})
+        aside: list[Aside] | None = [] if apart else None
+        sections = read(SECTIONS, text, file, folder, aside)
+        parts = {SECTIONS[name].attribute: values for name, values in sections.items()}
+        return cls(**parts, aside=tuple(aside or ()))
 
     def overridden(
         self,
@@ -139,7 +148,9 @@ class Settings:
         return replace(self, **changes)
 
 
-SECTIONS: Mapping[str, Section] = {section.name: section for section in map(Section.of, fields(Settings))}
+SECTIONS: Mapping[str, Section] = {
+    section.name: section for section in (Section.of(one) for one in fields(Settings) if one.name != "aside")
+}
 """By the name that a file gives them."""
 KEYS: Mapping[str, Mapping[str, Field[Any]]] = {name: section.keys for name, section in SECTIONS.items()}
 

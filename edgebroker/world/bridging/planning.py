@@ -1,0 +1,130 @@
+"""What bridges are to do: from their settings, and from what their files say."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from edgebridge.frontend.keeping import KEPT_BYTES_MAX
+from edgebridge.upstream.rule import Rule
+from edgebridge.upstream.terms import Terms
+from edgebridge.upstream.toll import Dues
+from edgebridge.wire.dialect import V5, V311
+from edgebroker.dataclasses import dataclass
+from edgebroker.instants import SECOND
+from edgebroker.overlay.address import Address
+from edgebroker.world.bridging.road import Road, password_of, road_of
+from edgebroker.world.settings import Settings, SettingsRefused
+from edgebroker.world.settings.aside import Aside
+from edgebroker.world.settings.bridge import BridgeSettings
+
+
+class Plan(NamedTuple):
+    """A bridge that is to be."""
+
+    settings: BridgeSettings
+    terms: Terms
+    road: Road
+
+
+@dataclass(slots=True)
+class Plans:
+    """What may begin, by name, and what cannot be used."""
+
+    usable: dict[str, Plan]
+    aside: tuple[Aside, ...] = ()
+
+    def forget(self, name: str) -> None:
+        """There is no such bridge."""
+        self.usable.pop(name, None)
+        self.aside = tuple(one for one in self.aside if one.name != name)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Of all, as far as they are known."""
+        return frozenset(self.usable) | {one.name for one in self.aside if one.name}
+
+    @property
+    def are_all_named(self) -> bool:
+        """Whether a bridge that is not among `names` is none."""
+        return all(one.name for one in self.aside)
+
+
+def names_in(settings: Settings) -> frozenset[str]:
+    """Of all bridges, as far as they can be read."""
+    return frozenset(one.name for one in settings.bridges) | {one.name for one in settings.aside if one.name}
+
+
+class Planning:
+    """For one gateway."""
+
+    def __init__(self, settings: Settings, identity: str) -> None:
+        self._node = settings.node.name
+        self._limits = settings.limits
+        self._identity = identity
+
+    def plans(self, listed: Settings, added: Settings) -> Plans:
+        """Of the bridges that are *listed* in the settings, and those *added* that have other names."""
+        taken = names_in(listed)
+        aside = [*listed.aside, *(one for one in added.aside if one.name not in taken)]
+        wanted = list(listed.bridges)
+        wanted += [one for one in added.bridges if one.name not in taken]
+        usable: dict[str, Plan] = {}
+        for one in wanted:
+            try:
+                usable[one.name] = self.plan(one)
+            except SettingsRefused as refused:
+                aside.append(Aside(one.name, tuple(refused.problems), settings=one))
+        return Plans(usable, tuple(aside))
+
+    def plan(self, settings: BridgeSettings) -> Plan:
+        """All that a bridge needs, with what its files say. Raises SettingsRefused."""
+        return Plan(settings, self._terms(settings), road_of(settings))
+
+    def _terms(self, settings: BridgeSettings) -> Terms:
+        rules: Sequence[Rule] = settings.topic
+        return Terms(
+            name=settings.name,
+            client_id=settings.client_id or f"{self._node}-{settings.name}-{self._identity}",
+            rules=rules,
+            dialect=V5 if settings.version == "5" else V311,
+            username=settings.username,
+            password=password_of(settings),
+            keep_alive_s=settings.keep_alive_s,
+            inflight_max=settings.inflight_max,
+            receive_maximum=self._limits.receive_maximum,
+            packet_bytes_max=min(self._limits.packet_bytes_max, KEPT_BYTES_MAX),
+            retains=self._limits.retained_messages_max > 0,
+            try_private=settings.try_private,
+            retry_max=settings.retry_s_max * SECOND,
+            notification_topic=settings.notification_topic or "",
+            identity=self._identity,
+            remote=self._name_of_remote(settings.addresses[0]),
+            tells_origin=settings.origin,
+            dues=_dues(settings),
+        )
+
+    def _name_of_remote(self, address: str) -> str:
+        """What to call a remote that does not say who it is. Elsewhere a private address is another machine's."""
+        return address if is_global(Address.parse(address).host) else f"{address}@{self._identity}"
+
+
+def is_global(host: str) -> bool:
+    """Whether *host* means the same wherever it is said."""
+    try:
+        return ipaddress.ip_address(host).is_global
+    except ValueError:
+        return "." in host.strip(".") and not host.endswith((".local", ".lan", ".localdomain", ".internal"))
+
+
+def _dues(settings: BridgeSettings) -> Dues:
+    from edgebroker.overlay.link.terms import TLS_RECORD_BYTES  # the same sum as for links
+
+    return Dues(
+        settings.rate_bytes_s,
+        settings.rate_messages_s,
+        settings.bytes_per_day,
+        settings.schedule,
+        TLS_RECORD_BYTES if settings.is_tls else 0,
+    )

@@ -1,0 +1,208 @@
+"""A bridge that cannot be used is set aside: the others run, and what waits for it waits on until it is mended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from edgebridge.session.outbox import QueueFull
+from edgebridge.wire.dialect import V5
+from edgebridge.wire.encode import encode_packet
+from edgebridge.wire.packets import Connect, Publish
+from edgebroker.errors import SettingsInvalid
+from edgebroker.names import ClientId
+from edgebroker.world import health
+from edgebroker.world.bridging.bridging import Bridging, NameTaken
+from edgebroker.world.bridging.rows import bridges
+from edgebroker.world.gateway import Gateway
+from edgebroker.world.operatorlog import OperatorLog
+from edgebroker.world.reactor import clock
+from edgebroker.world.reload import Outcome
+from edgebroker.world.settings import Settings, SettingsRefused
+
+from .inprocess import Paper
+
+Story = Callable[[Gateway, Bridging], Awaitable[None]]
+BRIDGE = '[[bridge]]\nname = "{0}"\naddresses = ["h:1"]\ntopic = ["{0}/# out 1"]\npaused = true\n'
+MANY = 30  # more than waits for clients without bounds of their own
+DEEP = 'queue_messages_max = 2000\nqueue_full = "{}"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "usable", "aside"),
+    [
+        (BRIDGE.format("a") + "prot = 1\n", [], ["a: f.toml:6: bridge.prot: unknown key; did you mean protocol?"]),
+        (BRIDGE.format("a/") + BRIDGE.format("b"), ["b"], [": f.toml:2: bridge.name: is 'a/'"]),
+        (BRIDGE.format("a") * 2, ["a"], ["a: f.toml:7: bridge.name: is 'a' a second time"]),
+        ("bridge = 3\n", [], [": f.toml:1: bridge: is a section; write [[bridge]]"]),
+        ('[bridge]\nname = "a"\n', [], ["a: f.toml:1: bridge.addresses: is not set"]),
+    ],
+)
+def test_one_that_is_wrong_stands_apart(text: str, usable: list[str], aside: list[str]) -> None:
+    settings = Settings.parse(text, "f.toml", Path(), apart=True)
+    assert [one.name for one in settings.bridges] == usable
+    for one, said in zip(settings.aside, aside, strict=True):
+        assert f"{one.name}: {one.problems[0]}".startswith(said)
+    with pytest.raises(SettingsRefused):
+        Settings.parse(text, "f.toml", Path())
+    with pytest.raises(SettingsRefused):  # all else is refused as ever
+        Settings.parse("[limits]\nx = 1\n" + text, "f.toml", Path(), apart=True)
+
+
+class House:
+    """A gateway that is started again and again in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "gateway.toml"
+        self.added = folder / "data/bridges.toml"
+        self.head = f'[data]\ndir = "{folder}/data"\n[limits]\nqueue_messages_max = 20\n'
+        self.lines: list[str] = []
+        self.added.parent.mkdir()
+
+    def write(self, *listed: str) -> None:
+        self.file.write_text(self.head + "".join(listed))
+
+    def read(self) -> Settings:
+        return Settings.load(self.file, apart=True).overridden(port=0)
+
+    def run(self, story: Story) -> None:
+        async def play() -> None:
+            log = OperatorLog(lambda line: self.lines.append(line.decode()))
+            gateway = Gateway(self.read(), tell=self.lines.append, notices=log)
+            await gateway.start()
+            try:
+                assert gateway.bridging is not None
+                await story(gateway, gateway.bridging)
+            finally:
+                await gateway.stop()
+
+        self.lines.clear()
+        asyncio.run(play())
+
+    async def reload(self, gateway: Gateway) -> Outcome:
+        return await gateway.reload(self.read())
+
+
+async def publish(gateway: Gateway, topic: str, count: int, payload: bytes = b"old") -> None:
+    """Returns when all is on disk and where it belongs."""
+    await until(lambda: len(gateway.frontend.connecting.sessions) > 0)  # the bridge has come
+    frontend, before = gateway.frontend, gateway.ledger.published
+    here = frontend.opened("test:1", clock())
+    here.transport = Paper(gateway, here)
+    frontend.feed(here, encode_packet(Connect("here", dialect=V5), V5), clock())
+    for number in range(1, count + 1):
+        frontend.feed(here, encode_packet(Publish(topic, payload, qos=1, packet_id=number), V5), clock())
+    await until(lambda: gateway.ledger.published == before + count)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    for _ in range(1_000):
+        if is_so():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it never came")
+
+
+@pytest.mark.parametrize("policy", [QueueFull.DOWN_SAMPLE, QueueFull.DROP_OLDEST])
+@pytest.mark.parametrize("slip", ["queue_mesages_max = 2000\n", "[[bridge.topic]]\npattern = 3\n", "x = \n"])
+def test_what_waits_for_it_is_kept(tmp_path: Path, policy: QueueFull, slip: str) -> None:
+    """Whatever is wrong: a bound, something else, or the whole file of those that were added."""
+    house, good = House(tmp_path), BRIDGE.format("b") + DEEP.format(policy)
+    house.head += f'[mqtt]\nqueue_full = "{policy}"\n'
+    house.write(BRIDGE.format("a"))
+    house.added.write_text(good)
+
+    async def fill(gateway: Gateway, bridging: Bridging) -> None:
+        await publish(gateway, "b/1", MANY)
+        assert bridging.waiting("b") == MANY
+
+    house.run(fill)
+    house.added.write_text(BRIDGE.format("b") + slip)
+
+    async def set_aside(gateway: Gateway, bridging: Bridging) -> None:
+        assert list(bridging.bridges) == ["a"]
+        assert any("bridge-set-aside: " in line and "bridges.toml:" in line for line in house.lines)
+        await publish(gateway, "b/1", 12, b"new")
+        session = gateway.frontend.connecting.sessions[ClientId("$bridge/b")]
+        waits = [entry.publication.payload for entry in (*session.inflight, *session.outbox)]
+        assert waits.count(b"old") == MANY
+        [row, *_] = bridges(bridging)["set_aside"]
+        assert (row["bridge"], row["runs_as_before"]) == ("b" if bridging.aside[0].name else None, False)
+        said = health.report(gateway.insight)
+        assert (said["status"], len(said["warnings"])) == ("ok", 1)
+        with pytest.raises(SettingsInvalid, match="is not written over"):
+            bridging.add(Settings.parse(BRIDGE.format("c"), "c", Path()).bridges[0])
+        outcome = await house.reload(gateway)
+        assert (outcome.changes, len(outcome.rejected)) == ([], 1)
+        house.added.write_text(good)
+        outcome = await house.reload(gateway)
+        assert (outcome.rejected, bridging.aside, bridging.waiting("b") >= MANY) == ((), (), True)
+        assert bridging.bridges["b"].is_paused
+        house.added.unlink()
+        await house.reload(gateway)
+        assert bridging.waiting("b") == 0
+
+    house.run(set_aside)
+
+
+def test_at_a_reload_it_goes_on_as_before(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.write(BRIDGE.format("a"), BRIDGE.format("b"))
+
+    async def story(gateway: Gateway, bridging: Bridging) -> None:
+        await publish(gateway, "b/1", 3)
+        for wrong in ("prot = 1\n", f'username = "u"\npassword_file = "{tmp_path}/lost"\n'):
+            house.write(BRIDGE.format("a") + "retry_s_max = 7\n", BRIDGE.format("b") + wrong, BRIDGE.format("c"))
+            outcome = await house.reload(gateway)
+            assert [one.name for one in outcome.rejected] == ["b"]
+            assert outcome.as_json()["rejected"][0]["bridge"] == "b"
+            assert list(bridging.bridges) == ["a", "b", "c"]
+            assert (bridging.bridges["a"].settings.retry_s_max, bridging.waiting("b")) == (7, 3)
+            assert not bridging.bridges["b"].settings.username
+            with pytest.raises(NameTaken):
+                bridging.add(bridging.bridges["b"].settings)
+        assert not any("bridge b" in str(change) for change in outcome.changes)
+        first, second, *_ = (await house.reload(gateway)).lines()
+        assert (first, second.split(": ")[:3]) == ("reload: 1 rejected", ["  rejected", "bridge b", f"{tmp_path}/lost"])
+        (tmp_path / "lost").write_text("secret\n")
+        changed = [str(change) for change in (await house.reload(gateway)).changes]
+        assert [line.split(": ")[0] for line in changed] == ["bridge b.username", "bridge b.password_file"]
+        house.write(BRIDGE.format("a"), BRIDGE.format("b/"))  # it may be b, and may be not
+        assert (await house.reload(gateway)).changes
+        assert (list(bridging.bridges), bridging.waiting("b")) == (["a", "b", "c"], 3)
+        house.write(BRIDGE.format("a"))
+        assert len((await house.reload(gateway)).notes) == 2
+        assert (list(bridging.bridges), bridging.waiting("b")) == (["a"], 0)
+
+    house.run(story)
+
+
+def test_one_whose_password_is_lost_begins_when_it_is_found(tmp_path: Path) -> None:
+    house, secret = House(tmp_path), tmp_path / "secret"
+    house.write(BRIDGE.format("b"), 'username = "u"\npassword_file = "secret"\n')
+
+    async def story(gateway: Gateway, bridging: Bridging) -> None:
+        for _ in range(2):
+            with pytest.raises(SettingsRefused, match="cannot be read: No such file"):
+                bridging.pause("b", False)
+            bridging._tick()
+        assert not bridging.bridges
+        secret.write_text("x\n")
+        bridging._tick()
+        assert (list(bridging.bridges), bridging.aside) == (["b"], ())
+        assert bridging.bridges["b"].terms.password == b"x"
+
+    house.run(story)
+    secret.unlink()
+
+    async def removed(gateway: Gateway, bridging: Bridging) -> None:
+        assert bridging.waiting("b") == 0
+        house.write()
+        notes = list((await house.reload(gateway)).notes)
+        assert [note.split(" ")[0] for note in notes] == ["$bridge/b"], "its session ends though it never began here"
+        assert bridging.aside == ()
+
+    house.run(removed)
