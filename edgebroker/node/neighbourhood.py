@@ -103,10 +103,10 @@ class Neighbourhood:
 
     def passed_on(self, peer: str, said: Unreached | Crowded) -> list[Send]:
         """*peer* passes on what a gateway said of its connections, or of its outboxes."""
+        knows = "" if said.gateway == self.reach.number else peer  # of an earlier run of ours: it has to unlearn that
         if isinstance(said, Crowded):
-            knows = "" if said.gateway == self._gateway.number else peer  # what an earlier run of ours said it does not
             return [send for news in self.crowds.learn(said) for send in self._flood(news, knows)]
-        sends = [send for news in self.reach.learn(said) for send in self._flood(news, peer)]
+        sends = [send for news in self.reach.learn(said) for send in self._flood(news, knows)]
         self._look_out()
         return [*sends, *self._look()] if sends or said.gateway != self.reach.number else sends
 

@@ -7,6 +7,7 @@ import json
 import re
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 
 from edgebroker.cli.check import command as check
 from edgebroker.cli.links import shown
+from edgebroker.node.ways import USUAL
 from edgebroker.overlay.address import Address
 from edgebroker.world.peering.change import prepare_change
 from edgebroker.world.peering.dialler import NoAnswer, dial
@@ -79,6 +81,14 @@ def test_what_does_not_go_together_is_refused(text: str, told: str) -> None:
     with pytest.raises(SettingsRefused) as refused:
         Settings.parse(f"[overlay]\n{text}\n", "f.toml", Path())
     assert told in str(refused.value)
+
+
+def test_a_gateway_takes_part_as_its_settings_say(settings: Settings) -> None:
+    asked = Settings.parse('[overlay]\ntopology = "t"\nrouting = "dynamic"\nlease_s = 259200\n', "f.toml", Path())
+    overlay = replace(asked.overlay, topology=settings.overlay.topology)
+    ways = load_membership(replace(settings, overlay=overlay)).ways
+    assert (ways.is_dynamic, ways.lease_s) == (True, 259_200)
+    assert load_membership(settings).ways == USUAL
 
 
 def test_check_looks_into_the_topology_and_the_certificates(tmp_path: Path, settings: Settings) -> None:

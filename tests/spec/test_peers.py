@@ -262,3 +262,17 @@ def test_too_many_different_wishes_are_any_wish() -> None:
     (record,) = made.peers["a.0"].region.advertisements
     assert record.covering == {}
     assert record.targets == 0b10
+
+
+def test_who_passes_on_what_an_earlier_run_said_hears_that_it_does_not_hold() -> None:
+    made = federation("a-b", 2)
+    made.cut("b.0", "b.1")
+    made.pass_time(2 * SECOND)
+    made.kill("a.1")
+    made.pass_time(2 * SECOND)
+    assert made.peers["a.0"].neighbourhood.reach.way("b.1") is None
+    made.restart("b.0")
+    made.settle()
+    made.connect("b.0", "b.1")
+    made.settle()
+    assert made.peers["a.0"].neighbourhood.reach.way("b.1") == "b.0", "nobody but b.0 could tell"

@@ -62,7 +62,7 @@ def load_membership(settings: Settings) -> Membership:
         found = invalid.mistakes[0]
         problem = Problem(str(path), 0, "gateway", found.reason, f"{found.mend}; --name or node.name says who this is")
         raise SettingsRefused([problem]) from invalid
-    ways = replace(USUAL, is_dynamic=settings.overlay.routing == DYNAMIC)
+    ways = replace(USUAL, is_dynamic=settings.overlay.routing == DYNAMIC, lease_s=settings.overlay.lease_s)
     return Membership(topology, name, _proofs(settings.overlay), ways)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from edgebroker.dataclasses import dataclass
+from edgebroker.node.ways import USUAL
 from edgebroker.world.settings.section import Conflict, key
 from edgebroker.world.valuekinds import Choice, File, Text, Whole
 
@@ -23,6 +24,7 @@ class OverlaySettings:
     host: str | None = key(None, Text(r"[^\s/]{1,253}", "a host name or an IP address"))
     port: int | None = key(None, Whole(1, 65_535))
     routing: str = key(STATIC, Choice((STATIC, DYNAMIC)))
+    lease_s: int = key(USUAL.lease_s, Whole(60, 365 * 24 * 3_600))
     tls_certificate: Path | None = key(None, File())
     tls_key: Path | None = key(None, File())
     tls_ca: Path | None = key(None, File())
@@ -36,7 +38,7 @@ class OverlaySettings:
     def unused(self) -> Iterator[str]:
         """Keys that mean nothing here."""
         if self.topology is None:
-            yield from ("host", "port", "routing", *TLS)
+            yield from ("host", "port", "routing", "lease_s", *TLS)
         if not self.is_tls:
             yield "tls_crl"
 
