@@ -119,20 +119,23 @@ def test_an_idle_gateway_has_loaded_nothing_that_only_some_settings_ask_for(tmp_
 
 
 @pytest.mark.parametrize(
-    "overlay", ["", '[overlay]\nport = FREE\ntopology = "topology.toml"'], ids=["alone", "with peers"]
+    "more",
+    ["", '[overlay]\nport = FREE\ntopology = "topology.toml"', "[http]\nport = 0"],
+    ids=["alone", "with peers", "with HTTP"],
 )
-def test_a_gateway_without_tls_does_not_hold_openssl(tmp_path: Path, overlay: str) -> None:
+def test_a_gateway_without_tls_does_not_hold_openssl(tmp_path: Path, more: str) -> None:
     """4 MiB. What becomes of links with TLS shows `test_gateways_with_certificates_meet_and_strangers_do_not`."""
     planned = CliRunner().invoke(main, ["topology", "plan", "--sites", "2", "--gateways", "1,1"])
     (tmp_path / "topology.toml").write_text(
         planned.output.replace('"gw-a1:', '"127.0.0.1:').replace('"gw-b1:', '"127.0.0.2:')
     )
     with socket.create_server(("127.0.0.1", 0)) as free:
-        overlay = overlay.replace("FREE", str(free.getsockname()[1]))
-    settings = f'[node]\nname = "gw-a1"\n[listener]\nport = 0\n[data]\ndir = "data"\n{overlay}\n'
+        more = more.replace("FREE", str(free.getsockname()[1]))
+    settings = f'[node]\nname = "gw-a1"\n[listener]\nport = 0\n[data]\ndir = "data"\n{more}\n'
     loaded = set(python(SERVED, str(tmp_path), settings).split())
     assert "edgebroker.world.gateway" in loaded
-    assert ("edgebroker.world.peering.membership" in loaded) == bool(overlay)
+    assert ("edgebroker.world.peering.membership" in loaded) == ("overlay" in more)
+    assert ("edgebroker.world.httpaccess" in loaded) == ("http" in more)
     assert not {"ssl", "_ssl", "_hashlib", "difflib"} & loaded
 
 

@@ -7,14 +7,13 @@ Authorization: Basic base64(name:TOKEN)     browsers, which ask for a password; 
 from __future__ import annotations
 
 import binascii
-import hashlib
-import hmac
 from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from edgebroker.dataclasses import dataclass
+from edgebroker.digests import compare_digest, sha256
 from edgebroker.world.privatefile import FileRefused, is_open_to_others, read_private
 from edgebroker.world.settings.http import HttpSettings
 from edgebroker.world.settings.problems import Problem, SettingsRefused
@@ -37,8 +36,8 @@ class HttpAccess:
         """Whether *target* (path and query) is answered to who sends the header *authorization*."""
         if target.partition("?")[0] in self.open_paths:
             return True
-        given = hashlib.sha256(_token(authorization)).digest()
-        return any(hmac.compare_digest(given, digest) for digest in self.digests)
+        given = sha256(_token(authorization)).digest()
+        return any(compare_digest(given, digest) for digest in self.digests)
 
 
 def _token(authorization: str) -> bytes:
@@ -60,7 +59,7 @@ def load_http_access(settings: HttpSettings, tell: Callable[[str], None]) -> Htt
     tokens = tokens_of(settings.token_file)
     if is_open_to_others(settings.token_file):
         tell(f"{settings.token_file}: everybody on this machine may read it; chmod o-r mends that")
-    digests = tuple(hashlib.sha256(token.encode()).digest() for token in tokens)
+    digests = tuple(sha256(token.encode()).digest() for token in tokens)
     return HttpAccess(digests, frozenset({HEALTH} if settings.health_open else ()))
 
 

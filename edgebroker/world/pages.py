@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import heapq
 import json
 import os
@@ -329,6 +328,8 @@ def _whole(query: Query, name: str, default: int, least: int, most: int) -> int:
 
 
 def _nearest(name: str, known: Any) -> str:
+    import difflib  # what only a slip needs
+
     nearest = difflib.get_close_matches(name, known, n=1)
     if nearest:
         return f"did you mean {nearest[0]}?"
