@@ -300,7 +300,9 @@ class Gateway:
 
         self.bridging = self.bridging or self._bridging(self._settings)
         has_token = self._http is not None and self._http.access is not None
-        return control(self.bridging, target, has_token)
+        answer = control(self.bridging, target, has_token)
+        await self.bridging.kept.settled()
+        return answer
 
     @property
     def _folder(self) -> Path | None:

@@ -12,6 +12,10 @@ from edgebridge.upstream.purse import Purse, Spent
 from edgebridge.upstream.schedule import SpanInvalid, parse_span, span_of
 from edgebroker.instants import HOUR, MINUTE
 from edgebroker.world.bridging.till import Till, moment
+from edgebroker.world.operatorlog import OperatorLog
+
+LINES: list[bytes] = []
+NOTICES = OperatorLog(LINES.append)
 
 SPANS = {
     "22:00-06:00 open": [(22 * 60, True), (21 * 60 + 59, False), (0, True), (5 * 60 + 59, True), (6 * 60, False)],
@@ -71,7 +75,7 @@ def test_the_clock_on_the_wall_shows_an_hour_twice_or_never(monkeypatch: pytest.
 
 def test_what_was_spent_is_read_again_and_nonsense_is_not(tmp_path: Path) -> None:
     async def spend() -> None:
-        till = Till(tmp_path)
+        till = Till(tmp_path, NOTICES)
         till.note("a", Spent(7, 100, 5))
         till.note("b", Spent(7, 1))
         till.note("a", Spent(7, 200, 6))
@@ -79,11 +83,14 @@ def test_what_was_spent_is_read_again_and_nonsense_is_not(tmp_path: Path) -> Non
         await till.close()
 
     asyncio.run(spend())
-    assert Till(tmp_path).spent("a") == Spent(7, 200, 6)
-    assert Till(tmp_path).spent("b") == Spent()
+    assert Till(tmp_path, NOTICES).spent("a") == Spent(7, 200, 6)
+    assert Till(tmp_path, NOTICES).spent("b") == Spent()
     for nonsense in ("", "[1]", '{"a": 7}', '{"a": {"day": "x"}}'):
         (tmp_path / "bridges-spent.json").write_text(nonsense)
-        assert Till(tmp_path).spent("a") == Spent()
+        LINES.clear()
+        assert Till(tmp_path, NOTICES).spent("a") == Spent()
+        assert b"it is set aside as bridges-spent.json.damaged" in LINES[0]
+        assert (tmp_path / "bridges-spent.json.damaged").read_text() == nonsense
 
 
 YESTERDAY, TODAY, TOMORROW, ONCE = 99, 100, 101, 3

@@ -11,7 +11,9 @@ import pytest
 from edgebridge.upstream.state import State
 from edgebroker.world.bridging import bridge as bridging
 from edgebroker.world.bridging.bridge import Bridge
+from edgebroker.world.bridging.kept import Kept
 from edgebroker.world.bridging.line import PIECE_BYTES, Line
+from edgebroker.world.operatorlog import OperatorLog
 
 SAID = bytes(range(256)) * (5 * PIECE_BYTES // 512)  # two pieces and a half
 
@@ -145,6 +147,7 @@ def test_a_remote_that_sends_and_does_not_read_is_hung_up_on(monkeypatch: pytest
         splice.toll = SimpleNamespace(purse=SimpleNamespace(is_to_be_noted=False))
         one = Bridge.__new__(Bridge)
         one.splice, one._line, one._inlet = cast(Any, splice), line, None
+        one.terms, one._kept = cast(Any, SimpleNamespace(name="up")), Kept(None, OperatorLog(lambda line: None))
         one._told, one._asked = State.OPEN, splice.asked
         one._alarm, one._alarm_at, one._loop = None, None, asyncio.get_running_loop()
         one.full(line, True)

@@ -101,22 +101,29 @@ def test_it_is_known_over_restarts(tmp_path: Path) -> None:
     (tmp_path / KEPT).write_text("{")
     assert not Kept(tmp_path, notices).is_paused("y")
     assert b"bridges-forgotten" in lines[0]
+    assert b"it is set aside as bridges.json.damaged" in lines[0]
+    assert ((tmp_path / KEPT).exists(), (tmp_path / f"{KEPT}.damaged").read_text()) == (False, "{")
 
 
 def test_the_end_of_many_subscriptions_is_few_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is one less that the remote has of us. What it is asked for is on disk before it is asked."""
     texts: list[str] = []
+    seen: list[bool] = []
     monkeypatch.setattr("edgebroker.world.bridging.kept.replace_private", lambda file, text: texts.append(text))
 
     async def story() -> None:
         kept = Kept(tmp_path, OperatorLog(lambda line: None))
         kept.ask("x", left := frozenset(map(str, range(500))))
-        assert len(texts) == 1
+        assert (texts, kept.is_on_disk("x"), kept.is_on_disk("y")) == ([], False, True), "the loop waits for no disk"
+        kept.when_written(lambda: seen.append(kept.is_on_disk("x")))
+        await kept.settled()
+        assert (len(texts), seen) == (1, [True])
         for one in sorted(left):
             kept.ask("x", left := left - {one})
+        assert kept.is_on_disk("x")
         kept.ask("y", frozenset({"new"}))
-        assert len(texts) == 2
-        await kept.close()
+        assert not kept.is_on_disk("y")
+        await kept.settled()
 
     asyncio.run(story())
     assert len(texts) <= 3

@@ -58,6 +58,7 @@ class Bridge:
         self._spending = ""
         self._kept = kept
         self._asked = self.splice.asked
+        self._awaits_disk = False
         self.began = clock()
         """When it began to count."""
         self._reactor = reactor
@@ -248,12 +249,25 @@ class Bridge:
             self._asked = self.splice.asked
             self._kept.ask(self.terms.name, self._asked)
 
+    def _may_ask(self) -> bool:
+        """Whether what the remote is asked for is on disk; else nothing is said until it is."""
+        if self._kept.is_on_disk(self.terms.name):
+            return True
+        if not self._awaits_disk:
+            self._awaits_disk = True
+            self._kept.when_written(self._go_on)
+        return False
+
+    def _go_on(self) -> None:
+        self._awaits_disk = False
+        self._settle()
+
     def _do(self, order: Order) -> None:
         match order:
             case Order.DIAL:
                 self._dialling = self._loop.create_task(self._dial())
             case Order.HANG_UP:
-                self._write()
+                self._write(at_last=True)
                 if self._dialling is not None:
                     self._dialling.cancel()
                     self._dialling = None
@@ -279,8 +293,11 @@ class Bridge:
         if self._inlet is not None and (packets := self.splice.take_local()):
             self._inlet.say(packets[0] if len(packets) == 1 else b"".join(packets))
 
-    def _write(self) -> None:
-        if self._line is not None and (packets := self.splice.take_remote(clock())):
+    def _write(self, at_last: bool = False) -> None:
+        """*at_last*: nothing can be written later."""
+        if self._line is None or not (at_last or self._may_ask()):
+            return
+        if packets := self.splice.take_remote(clock()):
             self._line.write(packets)
             if self._unread is not None:
                 self._unread += sum(len(one) for one in packets if one[0] in _ANSWERS)

@@ -54,7 +54,7 @@ class Bridging:
         self._planning = Planning(settings, self.identity)
         self._reactor = reactor
         self._notices = notices
-        self._till = Till(folder)
+        self._till = Till(folder, notices)
         self._ticking: asyncio.TimerHandle | None = None
         self.kept = Kept(folder, notices)
         self._leaving: dict[asyncio.Task[str], Terms] = {}
@@ -161,7 +161,7 @@ class Bridging:
         stops = [bridge.stop() for bridge in self.bridges.values()]
         await asyncio.gather(*stops, *self._leaving, return_exceptions=True)
         await self._till.close()
-        await self.kept.close()
+        await self.kept.settled()
 
     def _watch_clock(self) -> None:
         if self._ticking is None and (self.bridges or self.aside):

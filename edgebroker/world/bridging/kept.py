@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+from edgebroker.world.bridging.damaged import set_aside
 from edgebroker.world.oldbridges import KEPT
 from edgebroker.world.operatorlog import Level, OperatorLog
 from edgebroker.world.privatefile import FileRefused, read_private, replace_private
@@ -17,8 +17,9 @@ from edgebroker.world.privatefile import FileRefused, read_private, replace_priv
 class Kept:
     """By the name of the bridge. Without a folder it lasts as long as the gateway runs.
 
-    What has to be on disk before anything else happens, is: a pause, and what the remote is about to be asked for. The
-    rest is written soon, in a thread, once for all that changed meanwhile: a card may take half a second each time.
+    It is written soon, in a thread, once for all that changed meanwhile: a card may take half a second each time. What
+    has to be on disk before anything else happens waits for that alone: the answer that a bridge is paused (`settled`),
+    and what the remote is asked for (`is_on_disk`). Damage is set aside, and told.
     """
 
     def __init__(self, folder: Path | None, notices: OperatorLog) -> None:
@@ -28,10 +29,10 @@ class Kept:
         self._asked: dict[str, frozenset[str]] = {}
         self._knowing: set[str] = set()
         self._writing: asyncio.Task[None] | None = None
-        self._is_stale = False
-        self._number = 0  # of what is to be written
-        self._written = 0
-        self._one_writes = threading.Lock()
+        self._changes = 0
+        self._written = 0  # of them
+        self._needed: dict[str, int] = {}  # by bridge: the change that must be on disk before it asks for anything
+        self._waiting: list[Callable[[], None]] = []
         if self._file is not None and self._file.exists():
             self._load(self._file)
 
@@ -47,14 +48,24 @@ class Kept:
         """Let the bridge rest, or no longer, after a restart too."""
         if is_paused != self.is_paused(name):
             (self._paused.add if is_paused else self._paused.discard)(name)
-            (self._save if is_paused else self._save_soon)()
+            self._save()
 
     def ask(self, name: str, texts: frozenset[str]) -> None:
-        """The remote is asked for *texts* and no longer for anything else."""
+        """The remote is to be asked for *texts*, once `is_on_disk`, and no longer for anything else."""
         before = self.asked(name)
         if texts != before:
             self._asked[name] = texts
-            (self._save_soon if texts < before else self._save)()
+            if not texts < before:
+                self._needed[name] = self._changes + 1
+            self._save()
+
+    def is_on_disk(self, name: str) -> bool:
+        """Whether the remote may hear what it is asked for; or the disk takes nothing, and an operator knows."""
+        return self._needed.get(name, 0) <= self._written
+
+    def when_written(self, then: Callable[[], None]) -> None:
+        """Call *then* once, when what changed so far is on disk."""
+        self._waiting.append(then)
 
     def knows_bridges(self, name: str) -> bool:
         """Whether the remote greeted us last when we had said that this is a bridge, in version 3.1.1."""
@@ -64,7 +75,7 @@ class Kept:
         """That is so, or no longer."""
         if knows_bridges != self.knows_bridges(name):
             (self._knowing.add if knows_bridges else self._knowing.discard)(name)
-            self._save_soon()
+            self._save()
 
     def forget(self, name: str) -> None:
         """The bridge is no more."""
@@ -72,7 +83,8 @@ class Kept:
             self._paused.discard(name)
             self._knowing.discard(name)
             self._asked.pop(name, None)
-            self._save_soon()
+            self._needed.pop(name, None)
+            self._save()
 
     def keep_only(self, names: Collection[str]) -> None:
         """There are no other bridges: others left the settings while the gateway was off."""
@@ -82,10 +94,10 @@ class Kept:
                 self._notices.tell(Level.WARNING, "bridge-left-behind", text, bridge=name)
             self.forget(name)
 
-    async def close(self) -> None:
-        """Write what is not written yet."""
+    async def settled(self) -> None:
+        """Return when all is written."""
         if self._writing is not None:
-            await self._writing
+            await asyncio.shield(self._writing)
 
     def _load(self, file: Path) -> None:
         try:
@@ -96,32 +108,33 @@ class Kept:
                     self._knowing.add(name)
                 self._asked[name] = frozenset(map(str, known.get("asked", ())))
         except (FileRefused, ValueError, AttributeError, TypeError) as error:
-            self._complain(file, f"cannot be read, and is begun anew: {error}")
+            self._complain(file, f"cannot be read, and is begun anew: {error}; {set_aside(file)}")
 
-    def _save_soon(self) -> None:
-        self._is_stale = True
-        if self._writing is None:
+    def _save(self) -> None:
+        self._changes += 1
+        if self._file is None:
+            self._written = self._changes
+        elif self._writing is None:
             try:
                 loop = asyncio.get_running_loop()
             except RuntimeError:  # before the gateway runs
-                self._save()
+                self._told(self._write(self._file, self._text()))
+                self._written = self._changes
             else:
-                self._writing = loop.create_task(self._write_on())
+                self._writing = loop.create_task(self._write_on(self._file))
 
-    async def _write_on(self) -> None:
-        while self._is_stale:
-            text = self._text()
-            self._told(await asyncio.to_thread(self._write, self._number, text))
+    async def _write_on(self, file: Path) -> None:
+        while self._written < self._changes:
+            changes, text = self._changes, self._text()
+            self._told(await asyncio.to_thread(self._write, file, text))
+            self._written = changes
+            waiting, self._waiting = self._waiting, []
+            for then in waiting:
+                then()
         self._writing = None
-
-    def _save(self) -> None:
-        text = self._text()
-        self._told(self._write(self._number, text))
 
     def _text(self) -> str:
         """What is to be in the file from now on; empty: no file."""
-        self._is_stale = False
-        self._number += 1
         known: dict[str, Any] = {
             name: {
                 "paused": name in self._paused,
@@ -132,19 +145,16 @@ class Kept:
         }
         return json.dumps(known, indent=1) + "\n" if known else ""
 
-    def _write(self, number: int, text: str) -> str:
+    @staticmethod
+    def _write(file: Path, text: str) -> str:
         """Why that is impossible, if it is; in any thread."""
-        with self._one_writes:
-            if self._file is None or number < self._written:  # something newer is there
-                return ""
-            self._written = number
-            try:
-                if text:
-                    replace_private(self._file, text)
-                else:
-                    self._file.unlink(missing_ok=True)
-            except (FileRefused, OSError) as error:
-                return str(error)
+        try:
+            if text:
+                replace_private(file, text)
+            else:
+                file.unlink(missing_ok=True)
+        except (FileRefused, OSError) as error:
+            return str(error)
         return ""
 
     def _told(self, trouble: str) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgebridge.upstream.purse import Moment, Spent
+from edgebroker.world.bridging.damaged import set_aside
+from edgebroker.world.operatorlog import Level, OperatorLog
 from edgebroker.world.privatefile import FileRefused, replace_private
 
 SPENT: Final = "bridges-spent.json"
@@ -35,9 +37,15 @@ class Till:
     again when more is spent.
     """
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, notices: OperatorLog) -> None:
         self._file = None if folder is None else folder / SPENT
-        self._known = _read(self._file)
+        self._known: dict[str, Spent] = {}
+        if self._file is not None and self._file.exists():
+            try:
+                self._known = _read(self._file)
+            except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+                text = f"what bridges spent today, in {self._file}, cannot be read: {error!r}; {set_aside(self._file)}"
+                notices.tell(Level.WARNING, "bridges-forgotten", text)
         self._writing: asyncio.Task[None] | None = None
         self._is_stale = False
 
@@ -72,12 +80,7 @@ class Till:
         self._writing = None
 
 
-def _read(file: Path | None) -> dict[str, Spent]:
-    """What is there; nothing if it makes no sense."""
-    found: dict[str, Spent] = {}
-    if file is not None:
-        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
-            said: dict[str, Any] = json.loads(file.read_bytes())
-            for name, one in said.items():
-                found[name] = Spent(*(int(one[field]) for field in Spent._fields))
-    return found
+def _read(file: Path) -> dict[str, Spent]:
+    """What is there. Raises all kinds of errors if it makes no sense."""
+    said: dict[str, Any] = json.loads(file.read_bytes())
+    return {name: Spent(*(int(one[field]) for field in Spent._fields)) for name, one in said.items()}
