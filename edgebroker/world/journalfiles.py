@@ -119,8 +119,8 @@ class JournalFiles:
 
     def read(self, name: str) -> bytes:
         """A segment. Raises OSError."""
-        with (self.path / name).open("rb") as file:
-            data = file.read(JOURNAL_SEGMENT_BYTES_MAX)
+        with (self.path / name).open("rb", buffering=0) as file:
+            data = file.read(min(os.fstat(file.fileno()).st_size, JOURNAL_SEGMENT_BYTES_MAX))
             _forget_pages(file.fileno())
             return data
 

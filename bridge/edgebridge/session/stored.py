@@ -147,13 +147,11 @@ class Stored:
         self.is_undone = self._grouped.is_open
         self.invalid += 0 if self._links is None else self._links.misunderstood
         self._stated(b"")
-        traffic = self._traffic
-        bad = {number for number, message in traffic.messages.items() if not message.can_be_read(traffic.texts)}
+        bad = self._traffic.finish()
         self.invalid += len(bad)
         for session in self.sessions.values() if bad else ():
             for copy in [copy for copy, kept in session.copies.items() if kept.message.number in bad]:
                 del session.copies[copy]
-        traffic.messages = {}  # the copies know theirs
         for session in self.sessions.values():
             self._settle_reused(session)
 

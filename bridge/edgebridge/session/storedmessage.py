@@ -79,14 +79,6 @@ class StoredMessage:
         """The publication. Raises one of MISREAD; not after `Stored.finish`, which drops what cannot be read."""
         return self.read(KnownTexts())
 
-    def can_be_read(self, texts: KnownTexts) -> bool:
-        """Whether the record holds a publication."""
-        try:
-            self.read(texts)
-        except MISREAD:
-            return False
-        return True
-
 
 class Head(NamedTuple):
     """What MESSAGE and RETAINED say before their copies."""

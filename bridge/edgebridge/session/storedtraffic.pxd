@@ -26,6 +26,10 @@ cdef class StoredTraffic:
     cdef dict _copies, _received, _apply
     cdef object _will_published
     @cython.locals(message=StoredMessage)
+    cpdef stated(self)
+    @cython.locals(message=StoredMessage)
+    cpdef set finish(self)
+    @cython.locals(message=StoredMessage)
     cpdef leave(self, StoredCopy copy)
     @cython.locals(index=Py_ssize_t, record=bytes, kind=int)
     cpdef Py_ssize_t apply_row(self, long long first, list records, Py_ssize_t at) except -1

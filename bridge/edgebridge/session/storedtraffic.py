@@ -104,7 +104,19 @@ class StoredTraffic:
     def stated(self) -> None:
         """The snapshot is over: a message without copies has none."""
         self.is_in_snapshot = False
-        self.messages = {number: message for number, message in self.messages.items() if message.copies}
+        for message in [message for message in self.messages.values() if not message.copies]:
+            del self.messages[message.number]
+
+    def finish(self) -> set[int]:
+        """There are no more records: read what every message says. The numbers of those that cannot be read."""
+        bad = set()
+        for message in self.messages.values():
+            try:
+                message.read(self.texts)
+            except MISREAD:
+                bad.add(message.number)
+        self.messages = {}  # the copies know theirs
+        return bad
 
     def leave(self, copy: StoredCopy) -> None:
         """*copy* is on its way no longer."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import JournalDamaged
-from edgebroker.limits import JOURNAL_SEGMENT_BYTES_MAX
+from edgebroker.limits import JOURNAL_SEGMENT_BYTES_MAX, KIB
 
 MAGIC = b"\x89EBJ\r\n\x1a\n"  # as PNG's: shows a transfer that stripped the eighth bit or turned line ends
 VERSION = 2
@@ -29,6 +29,7 @@ FRAMES_AT = 2 * SECTOR_BYTES
 
 FRAME_MARK = b"EBJF"
 FRAME = struct.Struct("<4sIQQII")  # mark, flags, sequence, first LSN, count, bytes of records
+SEQUENCE_AT = 8
 CRC = struct.Struct("<I")
 FRAME_BYTES = FRAME.size + CRC.size
 CLEAN = 1
@@ -38,6 +39,8 @@ RECORD = struct.Struct("<II")  # CRC of what follows, bytes of the record
 LENGTH = struct.Struct("<I")
 RECORD_BYTES = RECORD.size
 STORE_BYTES = 16
+SEARCH_BYTES = 256 * KIB
+"""How far is looked ahead for a frame at once: mostly it is in the next sector."""
 NUMBER_END = 2**63
 """Sequences and LSNs are below it, so that whatever is added to them fits into its field."""
 
@@ -179,21 +182,22 @@ def find_frame(data: bytes, at: int, salt: int, sequence: int, first_lsn: int = 
 
     *at* is a multiple of the sector.
     """
-    spot = find_mark(data, at)
-    while spot is not None:
-        head = decode_frame(data, spot, salt, sequence)
+    said = sequence.to_bytes(8, "little")  # most that is found is of an earlier life of the file
+    for spot in marks(data, at):
+        head = decode_frame(data, spot, salt, sequence) if data.startswith(said, spot + SEQUENCE_AT) else None
         if head is not None and head.first_lsn >= first_lsn:
             return spot, head
-        spot = find_mark(data, spot + SECTOR_BYTES)
     return None
 
 
-def find_mark(data: bytes, at: int) -> int | None:
-    """The next sector at or behind *at*, a multiple of the sector, that begins like a frame."""
-    end = len(data) - FRAME_BYTES + len(FRAME_MARK)
-    while (spot := data.find(FRAME_MARK, at, end)) >= 0:
-        beyond = spot % SECTOR_BYTES
-        if not beyond:
-            return spot
-        at = spot + SECTOR_BYTES - beyond  # it stands in a record
-    return None
+def marks(data: bytes, at: int) -> Iterator[int]:
+    """The sectors at or behind *at*, a multiple of the sector, that begin like a frame."""
+    end = len(data) - FRAME_BYTES + 1
+    for begin in range(at, end, SEARCH_BYTES):
+        firsts = data[begin : min(begin + SEARCH_BYTES, end) : SECTOR_BYTES]  # of each sector the first byte
+        index = firsts.find(FRAME_MARK[0])
+        while index >= 0:
+            spot = begin + index * SECTOR_BYTES
+            if data.startswith(FRAME_MARK, spot):
+                yield spot
+            index = firsts.find(FRAME_MARK[0], index + 1)

@@ -16,7 +16,7 @@ from .format import (
     decode_frame,
     decode_header,
     find_frame,
-    find_mark,
+    marks,
     salt_of,
 )
 from .found import Damage, Torn
@@ -86,7 +86,7 @@ class Survey:
             return
         found = self._newest_frame(data)
         if found is None:
-            if any(head) or find_mark(data, FRAMES_AT + SECTOR_BYTES) is not None:
+            if any(head) or next(marks(data, FRAMES_AT + SECTOR_BYTES), None) is not None:
                 self._stranger(name, "no header and no frame is intact")
             else:  # the first commit into a new file, of which a few sectors came to the disk
                 self.strangers.append(name)
@@ -108,13 +108,11 @@ class Survey:
     def _newest_frame(self, data: bytes) -> tuple[int, FrameHead] | None:
         """The first intact frame of the latest life of a file."""
         best: tuple[int, FrameHead] | None = None
-        at = find_mark(data, FRAMES_AT) if self.store else None
-        while at is not None:
+        for at in marks(data, FRAMES_AT) if self.store else ():
             sequence = FRAME.unpack_from(data, at)[2]
             head = decode_frame(data, at, salt_of(self.store, sequence), sequence)
             if head is not None and (best is None or head.sequence > best[1].sequence):
                 best = at, head
-            at = find_mark(data, at + SECTOR_BYTES)
         return best
 
     def _stranger(self, name: str, what: str) -> None:
