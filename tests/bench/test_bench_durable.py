@@ -24,6 +24,8 @@ def test_ours_keeps_its_session_through_a_kill(tmp_path):
     [ours] = run("--against", "none", "--dir", str(tmp_path))["sides"]
     assert (ours["name"], ours["failure"], ours["values"]["kept"]) == ("edgebroker", "", 1.0)
     assert min(ours["values"][name] for name in ("rate", "p50_ms", "written", "recovery_s_per_100_mb")) > 0
+    away = ("away_messages", "away_kept", "away_recovery_s_per_100_mb", "away_start_ms", "away_peak_mib")
+    assert min(ours["values"][name] for name in away) > 0
     assert not list(tmp_path.iterdir())
 
 
@@ -39,7 +41,8 @@ def test_mosquitto_is_measured_beside_it(tmp_path):
 
 
 def test_sqlite_commits_each_message(tmp_path):
-    from edgebroker.cli.bench.durable.trial import Plan, measure_sqlite
+    from edgebroker.cli.bench.durable.running import Plan
+    from edgebroker.cli.bench.durable.trial import measure_sqlite
 
     figures = measure_sqlite(Plan(None, tmp_path, seconds=0.1))
     assert figures.values["rate"] > 0

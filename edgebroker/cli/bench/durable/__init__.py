@@ -17,7 +17,8 @@ from ..subjects import SubjectMissing, edgebroker, mosquitto
 from .disk import is_in_memory
 from .report import as_json as report_json
 from .report import as_table
-from .trial import Figures, Plan, durable_mosquitto, measure, measure_sqlite
+from .running import Plan
+from .trial import Figures, durable_mosquitto, measure, measure_sqlite
 
 PEERS = ("mosquitto", "sqlite")
 QUICK_S = 0.3
@@ -51,7 +52,8 @@ def command(
     quick: bool,
     as_json: bool,
 ) -> None:
-    """Publish at QoS 1 to a durable session, time every PUBACK, count what is written, kill the broker, start it again.
+    """Publish at QoS 1 to a durable session, time every PUBACK, count what is written, kill the broker, start it again;
+    and once more with a journal of up to 100 MB, full of messages for a session that is away.
 
     Exit code 0: measured; 1: a run failed, or the durable session was lost; 2: it cannot be done here.
     """

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from edgebridge.session.stored import Stored
-from edgebroker.storage.journal.recovery import recover
-from edgebroker.world.journalfiles import JournalFiles
-
-from ..client import HOST, DurableClient
+from ..client import HOST
 from ..job import LoadFailed
-from ..processes import child
 from ..subjects import Subject
-from ..trial import BrokerFailed, Cores, Running, free_port, wait_until_accepting
+from ..trial import BrokerFailed
+from .away import measure_away
 from .baseline import sqlite_per_message
 from .disk import written_by
-from .load import DURABLE, Load, Outcome
+from .load import Load, Outcome
+from .replay import replay
+from .running import Plan, is_kept, running_in
 
 RATE = 1_000  # messages a second of the open loop: what the targets speak of
-REPLAYS = 3
 PARTS = 5  # of the open loop: a segment that is made in one or two of them is not what a message costs
 QUIET_S = 0.5  # a broker that wrote nothing for so long has nothing left to do
 QUIET_S_MAX = 20.0
@@ -43,19 +38,6 @@ max_inflight_messages 0
 max_queued_messages 0
 max_queued_bytes 0
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is measured, and for how long."""
-
-    cores: Cores
-    folder: Path
-    """Where the brokers keep their data: a disk, not memory."""
-    seconds: float = 5.0
-    publishers: int = 10
-    window: int = 20
-    payload_bytes: int = 64
 
 
 @dataclass(slots=True)
@@ -81,25 +63,6 @@ def durable_mosquitto(subject: Subject) -> Subject:
         return [program, "-c", str(settings)]
 
     return Subject(subject.name, subject.version, command)
-
-
-@contextmanager
-def running_in(subject: Subject, folder: Path, cores: Cores) -> Iterator[Running]:
-    """A broker that keeps its data in *folder*, which stays. It may be killed. Raises BrokerFailed."""
-    port = free_port()
-    began = time.perf_counter()
-    with (
-        (folder / "said.txt").open("wb") as output,
-        child(
-            subject.command(port, folder), cores.broker, subject.environment, subprocess.DEVNULL, output, output
-        ) as process,
-    ):
-        try:
-            wait_until_accepting(process, port)
-        except BrokerFailed as failure:
-            words = (folder / "said.txt").read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-            raise BrokerFailed(": ".join((f"{subject.name} {failure}", *words))) from None
-        yield Running(port, process.pid, (time.perf_counter() - began) * 1e3, process)
 
 
 def measure(subject: Subject, plan: Plan, promise: str, tell: Callable[[str], None]) -> Figures:
@@ -132,6 +95,9 @@ def measure(subject: Subject, plan: Plan, promise: str, tell: Callable[[str], No
                 load.close(politely=False)
             tell("start after a kill")
             values.update(_recovery(subject, folder, plan))
+            if "recovery_ms" in values:  # nobody else keeps what it promised for a client that is away
+                tell("a queue for a session that is away")
+                values.update(measure_away(subject, plan))
         except (BrokerFailed, LoadFailed, OSError) as failure:
             figures.failure = str(failure)
     return figures
@@ -147,36 +113,18 @@ def wait_until_quiet(pid: int) -> None:
 
 
 def _recovery(subject: Subject, folder: Path, plan: Plan) -> dict[str, float]:
-    """How long recovery takes on what the kill left, and whether the session is still there.
-
-    How long 100 MB take is measured here, without the start of a process:
-    the same recovery into the same state, three times, and the median.
-    """
+    """How long recovery takes on what the kill left, and whether the session is still there."""
     values = {}
-    journal = JournalFiles(folder / "data" / "journal")
-    if journal.path.is_dir():
-        took, used = [], []
-        for _ in range(REPLAYS):
-            stored, began, cpu = Stored(), time.perf_counter(), time.thread_time()
-            found = recover(journal, stored.apply_numbered)
-            stored.finish()
-            took.append(time.perf_counter() - began)
-            used.append(time.thread_time() - cpu)
-        if found is not None and found.used_bytes:
-            values["journal_mb"] = found.used_bytes / 1e6
-            values["recovery_s_per_100_mb"] = median(took) / (found.used_bytes / 1e8)
-            values["recovery_cpu_s_per_100_mb"] = median(used) / (found.used_bytes / 1e8)
+    found = replay(folder / "data" / "journal")
+    if found is not None:
+        values["journal_mb"] = found.journal_bytes / 1e6
+        values["recovery_ms"] = found.seconds * 1e3
+        values["recovery_s_per_100_mb"] = found.per_100_mb(found.seconds)
+        values["recovery_cpu_s_per_100_mb"] = found.per_100_mb(found.cpu_s)
     with running_in(subject, folder, plan.cores) as broker:
         values["start_after_kill_ms"] = broker.start_ms
-        values["kept"] = float(_is_kept(broker.port))
+        values["kept"] = float(is_kept(broker.port))
     return values
-
-
-def _is_kept(port: int) -> bool:
-    """Whether the durable session lived: its client is told "session present" (MQTT 3.1.1 section 3.2.2.2)."""
-    client = DurableClient(port, DURABLE)
-    client.close()
-    return client.was_present
 
 
 def measure_sqlite(plan: Plan) -> Figures:
