@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from edgebridge.upstream.ends import Ends
 from edgebridge.upstream.forms import CborAsJson, cbor_of, json_of
 from edgebridge.upstream.inward import Inward
+from edgebridge.upstream.localend import AT_ONCE
 from edgebridge.upstream.loopguard import LoopGuard
 from edgebridge.upstream.outward import Outward
 from edgebridge.upstream.rule import parse_rule
@@ -21,6 +22,7 @@ from edgebridge.upstream.ruleinvalid import RuleInvalid
 from edgebridge.upstream.rules import Rules
 from edgebridge.upstream.tally import Tally
 from edgebridge.upstream.terms import Granted, Terms
+from edgebridge.upstream.toll import NOTHING, Dues
 from edgebridge.upstream.transform import Transform, Unfit
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5
@@ -30,6 +32,7 @@ from edgebridge.wire.properties import Property
 from edgebroker.world.settings import Settings, SettingsRefused
 
 from .test_bridge_poison import Nothing
+from .test_bridge_toll import Trip
 
 READING = b'{"id":7,"temp":21.5,"position":{"lat":52.5,"lon":13},"tags":["a","b"],"in":null}'
 
@@ -250,3 +253,28 @@ def test_rules_say_it_in_a_table() -> None:
         with pytest.raises(SettingsRefused) as refused:
             Settings.parse(head + line, "x.toml", Path())
         assert why in str(refused.value)
+
+
+@pytest.mark.parametrize("dues", [NOTHING, Dues(bytes_per_day=10**9)])
+def test_many_messages_that_change_take_so_much_of_a_turn_and_go_on_in_the_next(dues: Dues) -> None:
+    trip = Trip(dues, rules=["out/# out 1 convert=cbor"])
+    payloads = [b'{"number":%d,"text":"%s"}' % (number, b"x" * 1_000) for number in range(100)]
+    said = [Publish(f"out/{n % 3}", one, n % 4 > 0, packet_id=n if n % 4 else 0) for n, one in enumerate(payloads)]
+    trip.ours(*said)
+    turns = [trip.sent()]
+    while trip.splice.local.rests:
+        assert trip.splice.next_due() == trip.now
+        trip.splice.fire(trip.now)
+        trip._write()
+        turns.append(trip.sent())
+    assert max(map(len, turns)) * 1_000 <= (AT_ONCE + 1_000) * 4 // 3, "a quarter has QoS 0"
+    found = [cbor2.loads(one.payload)["number"] for turn in turns for one in turn if isinstance(one, Publish)]
+    assert found == list(range(100))
+    trip.ours(*said)
+    came = len(trip.sent())
+    assert not trip.splice.local.is_full
+    trip.splice.lost("gone", trip.now)
+    assert trip.splice.out.dropped == {"absent": 25 - (came + 3) // 4}, "of QoS 0; the rest the session has"
+    large = Trip(dues, rules=["out/# out 1 convert=cbor"])
+    large.ours(*(Publish("out/1", b'{"text":"%s"}' % (b"x" * 15_000), 1, packet_id=n) for n in range(1, 101)))
+    assert large.splice.local.is_full

@@ -33,11 +33,17 @@ from edgebridge.wire.packets import (
 )
 from edgebridge.wire.reasons import FAILURE, ReasonCode
 from edgebroker.instants import Instant
-from edgebroker.limits import MIB
+from edgebroker.limits import KIB, MIB
 
 PUBLISH: Final = 3  # the packet type, the upper half of the first byte
 PUBACK: Final = 0x40  # the first byte
 PACKET_BYTES_MAX: Final = 256 * MIB  # what the standard allows, and our own front end may say
+QOS: Final = 0x06  # in the first byte
+AT_ONCE: Final = 16 * KIB
+"""Bytes of messages of QoS 1 and 2 in one turn where rules change payloads, 0.1 to 0.2 us each: a window of 128
+large ones would hold up everybody for 200 ms. QoS 0 does not wait: nobody keeps it."""
+RESTS_MAX: Final = 1 * MIB
+"""What waits for another turn before our front end is to say nothing more."""
 
 
 class LocalEnd:
@@ -73,6 +79,13 @@ class LocalEnd:
         self._asked: dict[int, int] = {}  # packet identifier of a SUBSCRIBE -> rule
         self._tells = False  # the remote is being told all that is retained
         self._has_begun = False  # what is retained is on its way, all of it
+        self.rests = False
+        """Whether what our front end has said waits for `go_on`, in another turn."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits that our front end is to say nothing more for now."""
+        return self.rests and self._framer.unread > RESTS_MAX
 
     def needs_priming(self) -> bool:
         """Whether the session at our front end is to be given its subscriptions before the remote is there."""
@@ -82,7 +95,7 @@ class LocalEnd:
 
     def open(self, is_open: bool, now: Instant) -> None:
         """It is there. *is_open*: the remote is as well."""
-        self._framer = Framer(PACKET_BYTES_MAX)
+        self._framer, self.rests = Framer(PACKET_BYTES_MAX), False
         self._ends.local.clear()
         self.is_there, self.is_greeted = True, False
         granted = self._ends.granted
@@ -128,8 +141,15 @@ class LocalEnd:
     def told(self, chunk: bytes, is_open: bool, now: Instant) -> str:
         """Bytes of our front end; why it has ended this, if it has. *is_open*: the remote is there."""
         self._framer.feed(chunk)
-        while self.is_there and (frame := self._framer.next_frame()) is not None:
+        return self.go_on(is_open, now)
+
+    def go_on(self, is_open: bool, now: Instant) -> str:
+        """Read what it has said, or as much of it as one turn may take; as `told`."""
+        left = AT_ONCE
+        while self.is_there and left > 0 and (frame := self._framer.next_frame()) is not None:
             first, body = frame
+            if is_open and self._rules.transforms and first >> 4 == PUBLISH and first & QOS:
+                left -= len(body)
             if is_open:
                 if first >> 4 == PUBLISH and self.express(first, body):
                     continue
@@ -138,17 +158,26 @@ class LocalEnd:
                     continue
             if reason := self._on_packet(decode_packet(first, body, V5), is_open, now):
                 return reason
-        if self._has_begun and self._tells and not self._memory.is_telling():
+        self.rests = self.is_there and left <= 0
+        if self._has_begun and self._tells and not self.rests and not self._memory.is_telling():
             self._tells = False
             self._memory.told(now)
         return ""
 
     def close(self) -> None:
         """Nothing more goes to our front end, or comes from it."""
+        self._lose_rest()
         if self.is_there:
             self.is_there = False
             self._ends.tell_local(Disconnect())
         self._ends.orders.append(Order.CLOSE)
+
+    def _lose_rest(self) -> None:
+        """Of what waited for another turn QoS 0 is lost, and counted; the session has the rest."""
+        while self.rests and (frame := self._framer.next_frame()) is not None:
+            if frame[0] >> 4 == PUBLISH and not frame[0] & QOS:
+                self._outward.absent(Publish("", b""))
+        self.rests = False
 
     def _on_packet(self, packet: Packet, is_open: bool, now: Instant) -> str:
         match packet:

@@ -84,12 +84,12 @@ class Splice:
         self.introduction = Introduction(terms, memory, self._ends)
         self._suspect = Suspect(memory)
         self._requests = Requests(self._ends, self._rules, memory, self.refusals, asked)
-        self._local = LocalEnd(terms, memory, self._ends, self._rules, self._outward, self._inward, self.refusals)
+        self.local = LocalEnd(terms, memory, self._ends, self._rules, self._outward, self._inward, self.refusals)
         self.toll = Toll(terms.dues)
         self.gate = None if terms.dues.are_none else Gate(self.toll, self._outward, self._ends, self.out, memory)
         """Where messages wait for the rate and the day's bytes, if there are any."""
         if self.gate is not None:
-            self._local.express = self.gate.express
+            self.local.express = self.gate.express
 
     # -- what the world fetches ---------------------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ class Splice:
     @property
     def sent_again(self) -> int:
         """QoS 2 messages that were sent again because the remote lost its session: it may have them twice."""
-        return self._local.sent_again
+        return self.local.sent_again
 
     @property
     def asked(self) -> frozenset[str]:
@@ -138,7 +138,7 @@ class Splice:
         """When to call `fire`."""
         if self.state is not State.OPEN:
             return self._due
-        if self._inward.rests:
+        if self.local.rests or self._inward.rests:
             return self.since  # as soon as others have had their turn
         out = self._outward.due() if self.gate is None else self.gate.due()
         return min((due for due in (self._heartbeat.due(), out) if due is not None), default=None)
@@ -147,7 +147,7 @@ class Splice:
 
     def start(self, now: Instant) -> None:
         """Begin: from now on what is for the remote is kept, and it is dialled."""
-        if self._local.needs_priming():
+        if self.local.needs_priming():
             self._ends.orders.append(Order.OPEN)
         self._enter(State.WAITING, now)
         self._due, self.reason = now, ""
@@ -271,8 +271,8 @@ class Splice:
         self._outward.restart()
         self._inward.restart()
         self.refusals.clear()
-        if self._local.is_there:  # it was opened for its subscriptions alone
-            self._local.close()
+        if self.local.is_there:  # it was opened for its subscriptions alone
+            self.local.close()
         # What the remote keeps for us from now on would be thrown away, if we died and did not know that we had met it.
         self._asks_later = not self._memory.has_met()
         if not self._asks_later:
@@ -297,20 +297,24 @@ class Splice:
     def opened(self, now: Instant) -> None:
         """There is an end towards our own front end."""
         is_open = self.state is State.OPEN
-        self._local.open(is_open, now)
+        self.local.open(is_open, now)
         if is_open:
             self._awaits_end = False
             self._read(now)  # what came in one piece with CONNACK
 
     def told(self, chunk: bytes, now: Instant) -> None:
         """Bytes of our own front end."""
-        if not self._local.is_there:
+        if not self.local.is_there:
             return
         if self.gate is not None:
             self.gate.now = now
-        if reason := self._local.told(chunk, self.state is State.OPEN, now):
+        self._heed(self.local.told(chunk, self.state is State.OPEN, now), now)
+
+    def _heed(self, reason: str, now: Instant) -> None:
+        """Our own front end was listened to, and has ended this if there is a *reason*."""
+        if reason:
             self._left_alone(reason, now)
-        if self._asks_later and self._local.is_greeted and self.state is State.OPEN:
+        if self._asks_later and self.local.is_greeted and self.state is State.OPEN:
             self._asks_later = False
             self._ask()
         if self._inward.full and self.state is State.OPEN:
@@ -318,13 +322,13 @@ class Splice:
 
     def closed(self, now: Instant) -> None:
         """Our own front end has closed its end, and has not said why."""
-        if self._local.is_there:
-            self._local.is_there = False
+        if self.local.is_there:
+            self.local.is_there = False
             self._left_alone("our own gateway hung up", now)
 
     def _left_alone(self, reason: str, now: Instant) -> None:
         """Our own front end has ended this."""
-        self._local.close()
+        self.local.close()
         if self.state is State.OPEN:
             self._give_up(reason, ReasonCode.NORMAL_DISCONNECTION, now)
 
@@ -343,6 +347,8 @@ class Splice:
             else:
                 self._outward.fire(now)
             self._inward.fire()
+            if self.local.rests:
+                self._heed(self.local.go_on(True, now), now)
         elif self._due is not None and now >= self._due:
             self._due = None
             if self.state is State.WAITING:
@@ -375,7 +381,7 @@ class Splice:
         if is_connected and self.state is not State.WAITING:
             self._ends.orders.append(Order.HANG_UP)
         if self.state is State.OPEN:
-            self._local.close()
+            self.local.close()
             if self.gate is not None:
                 self.gate.close()
             else:

@@ -32,7 +32,7 @@ def frame_bounds(buffer: bytes | bytearray | memoryview, at: int, bytes_max: int
 
 
 class Framer:
-    """Cuts a stream into packets. It holds at most one unfinished packet and the chunk that was fed last."""
+    """Cuts a stream into packets. If all are taken each time, it holds one unfinished packet and the last chunk."""
 
     __slots__ = ("_at", "_buffer", "_bytes_max")
 
@@ -40,6 +40,11 @@ class Framer:
         self._bytes_max = packet_bytes_max
         self._buffer = bytearray()
         self._at = 0
+
+    @property
+    def unread(self) -> int:
+        """Bytes that were fed, and are in no packet that was taken."""
+        return len(self._buffer) - self._at
 
     def feed(self, chunk: bytes) -> None:
         """Take the next bytes of the stream, however they were cut."""

@@ -70,6 +70,7 @@ class Bridge:
         self._unread: int | None = None  # bytes of answers since the remote takes nothing
         self._dialling: asyncio.Task[None] | None = None
         self._inlet: Inlet | None = None
+        self._is_held = False  # our front end, at that inlet
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at: Instant | None = None
         self._told = State.PAUSED
@@ -179,8 +180,14 @@ class Bridge:
         """It takes nothing for now, or goes on."""
         if line is self._line:
             self._unread = 0 if is_full else None
-            if self._inlet is not None:
-                self._inlet.hold(is_full)
+            self._regulate()
+
+    def _regulate(self) -> None:
+        """Let our front end go on, unless the remote takes nothing or we have not done what it has said."""
+        is_held = self._unread is not None or self.splice.local.is_full
+        if self._inlet is not None and is_held != self._is_held:
+            self._is_held = is_held
+            self._inlet.hold(is_held)
 
     def gone(self, line: Line, error: Exception | None) -> None:
         """The connection is over."""
@@ -240,6 +247,7 @@ class Bridge:
         self._write()
         if self._unread is not None and self._unread > UNREAD_BYTES_MAX:
             self._cut()
+        self._regulate()
         self._tell()
         self._arm()
 
@@ -278,6 +286,7 @@ class Bridge:
             case Order.ELSEWHERE:
                 self._at = (self._at + 1) % len(self.road.addresses)
             case Order.OPEN:
+                self._is_held = False
                 self._inlet = Inlet(self._reactor, self, self.terms.name, self.settings.local_user or "")
                 self.splice.opened(clock())
                 self._hand_in()
