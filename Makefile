@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 JOBS ?= 2
+PURE_JOBS ?= $(JOBS)
 VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements/all.txt
@@ -50,7 +51,7 @@ lint: setup ## ruff and strict mypy over every package
 pure-test: setup ## the quick part of the suite in pure Python
 	$(BIN)/python tools/puretree.py build/pure
 	cd build/pure && EDGEBROKER_EXPECT=pure EDGEBROKER_TEST_PROFILE=brief PYTHONPATH=$$($(CURDIR)/$(BIN)/python tools/puretree.py --path) \
-		$(CURDIR)/$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not live and not slow" $$($(CURDIR)/$(BIN)/python tools/kernelless.py)
+		$(CURDIR)/$(BIN)/pytest -q -n $(PURE_JOBS) --dist worksteal -m "not live and not slow" $$($(CURDIR)/$(BIN)/python tools/kernelless.py)
 
 # Inputs depend on the seed alone: that of the commit, so that every commit is given others, and always the same.
 FUZZ_SECONDS ?= 600

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import random
@@ -72,6 +73,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         if any(drawn.params.get(name, 0) for name in ("shard", "part")) or "bytewise" in drawn.id:
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays: the garbage collector need not look at it again and again, nor at what is new as often
+    as it does by itself. It took a sixth of the processor time of tests without processes of their own.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_unconfigure() -> None:

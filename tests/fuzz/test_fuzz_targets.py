@@ -62,7 +62,7 @@ def test_no_input_of_64_kib_costs_much(name: str) -> None:
     target = TARGETS[name]
     assert target.bombs
     print(f"{sys.executable} -m tests.fuzz.frame {name} --bounds")
-    for cost in costs_of(target):
+    for cost in costs_of(target, repetitions=1):  # it is tried again if it is too much
         print(cost)
         assert cost.mib <= target.bound_mib, cost
         for _ in range(CALM):

@@ -30,15 +30,15 @@ class Cost:
         return f"{self.target.name:<18} {self.bomb:<44} {self.size:>7,} {cost}"
 
 
-def costs_of(target: Target) -> Iterator[Cost]:
+def costs_of(target: Target, repetitions: int = REPETITIONS) -> Iterator[Cost]:
     """Each bomb of *target* once."""
     for bomb in target.bombs:
-        yield cost_of(target, bomb)
+        yield cost_of(target, bomb, repetitions)
 
 
-def cost_of(target: Target, bomb: str) -> Cost:
-    """That of *bomb*."""
+def cost_of(target: Target, bomb: str, repetitions: int = REPETITIONS) -> Cost:
+    """That of *bomb*: the memory of one reading, and the least time of several."""
     data = target.bombs[bomb]()
-    steps_ms = [step / 1_000 for step in steps_us(target, data, REPETITIONS)]
+    steps_ms = [step / 1_000 for step in steps_us(target, data, repetitions)]
     peak = peak_bytes(target, data) / 2**20
     return Cost(target, bomb, len(data), max(steps_ms), len(steps_ms), sum(steps_ms), peak)
