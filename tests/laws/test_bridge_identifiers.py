@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -88,3 +89,29 @@ def test_another_remote_uses_the_identifiers_that_one_before_had_begun(dialect: 
     world.there = first
     world.quiet()
     assert world.read(world.here) == {("in/a", b"of the second"): 1, ("in/b", b"of the first"): 1}
+
+
+@pytest.mark.parametrize("way", ["in", "out"])
+def test_under_its_first_name_again_it_knows_nothing_of_what_it_began_under_that(dialect: Dialect, way: str) -> None:
+    """The remote was away each time the name changed: its sessions are still there."""
+    world = World(terms(dialect, "in/# in 2", "out/# out 2"))
+    sender, reader = (world.there, world.here) if way == "in" else (world.here, world.there)
+    sending, reading = ("uplink", LOCAL) if way == "in" else (LOCAL, "uplink")
+    world.sleeper(reader, f"{way}/#")
+    world.begin()
+    world.quiet(2)
+    world.pause()
+    world.publish(sender, [(f"{way}/a", b"old", 2)])
+    cut_once(world, lambda: bool(session(reader, reading).received))
+    world.pause()
+    first = world.terms
+    for name in ("second", first.client_id):
+        world.terms = replace(first, client_id=name)
+        world.begin()
+        world.quiet(20)
+        world.pause()
+    session(sender, sending).inflight.last_id = 0  # 65,535 messages later
+    world.publish(sender, [(f"{way}/b", b"new", 2)])
+    world.go_on()
+    world.quiet(20)
+    assert world.read(reader)[f"{way}/b", b"new"] == 1

@@ -139,7 +139,7 @@ def test_a_remote_that_sends_and_does_not_read_is_hung_up_on(monkeypatch: pytest
         splice = SimpleNamespace(
             state=State.OPEN, asked=frozenset(), reason="", introduction=SimpleNamespace(knows_bridges=False)
         )
-        splice.heard = heard
+        splice.heard, splice.local = heard, SimpleNamespace(is_full=False)
         splice.lost = lambda reason, now: lost.append(reason)
         splice.take_orders = splice.take_warnings = list
         splice.take_remote = lambda now: [b"\x40\x02\x00\x01"] * 10

@@ -87,10 +87,11 @@ def test_it_is_known_over_restarts(tmp_path: Path) -> None:
     kept = Kept(tmp_path, notices)
     kept.ask("x", frozenset({"a", "b"}))
     kept.pause("y", True)
-    kept.know("y", True)
+    kept.meet("y", "me", True)
     again = Kept(tmp_path, notices)
     assert (again.asked("x"), again.is_paused("x"), again.is_paused("y")) == ({"a", "b"}, False, True)
     assert (again.knows_bridges("x"), again.knows_bridges("y")) == (False, True)
+    assert (again.met_as("x"), again.met_as("y")) == (None, "me")
     again.keep_only({"x"})
     assert not lines
     assert json.loads((tmp_path / KEPT).read_text()) == {"x": {"paused": False, "asked": ["a", "b"]}}

@@ -8,7 +8,7 @@ from typing import Any
 
 from edgebridge.frontend.bounds import Bounds, bound, described
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.session.acquaintance import NEVER, NOT_TOLD
+from edgebridge.session.acquaintance import NEVER, NOT_MET, NOT_TOLD
 from edgebridge.session.session import Session
 from edgebridge.wire.fields import U16_MAX
 from edgebroker.instants import Instant
@@ -34,6 +34,11 @@ class BridgeSession:
     def has_met(self) -> bool:
         """Whether the remote was there since that session began: the end that it was given first is not for ever."""
         return self.session is not None and self.session.expiry_s in (NEVER, NOT_TOLD)
+
+    def part(self, now: Instant) -> None:
+        """What it met is no longer who it will meet: nothing there belongs to this session."""
+        if self.session is not None:
+            self._ends(self.session, NOT_MET, now)
 
     def has_told(self) -> bool:
         """Whether the remote has all that was retained here when it met this session, or lost its own."""

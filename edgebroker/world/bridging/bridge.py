@@ -51,6 +51,8 @@ class Bridge:
         self.settings = settings
         self.terms = terms
         self.memory = BridgeSession(reactor.frontend, terms.local_client_id)
+        if kept.met_as(terms.name) not in (None, terms.client_id):
+            self.memory.part(clock())  # before it is asked whom it has met
         self.splice = Splice(terms, self.memory, chance, kept.asked(terms.name))
         self.splice.introduction.knows_bridges = kept.knows_bridges(terms.name)
         self.splice.toll.purse.go_on(till.spent(terms.name))
@@ -242,7 +244,7 @@ class Bridge:
             for order in orders:
                 self._do(order)
         if self.splice.state is State.OPEN and self._told is not State.OPEN:
-            self._kept.know(self.terms.name, self.splice.introduction.knows_bridges)
+            self._kept.meet(self.terms.name, self.terms.client_id, self.splice.introduction.knows_bridges)
         self._remember()
         self._write()
         if self._unread is not None and self._unread > UNREAD_BYTES_MAX:

@@ -28,6 +28,7 @@ class Kept:
         self._paused: set[str] = set()
         self._asked: dict[str, frozenset[str]] = {}
         self._knowing: set[str] = set()
+        self._met: dict[str, str] = {}
         self._writing: asyncio.Task[None] | None = None
         self._changes = 0
         self._written = 0  # of them
@@ -71,24 +72,35 @@ class Kept:
         """Whether the remote greeted us last when we had said that this is a bridge, in version 3.1.1."""
         return name in self._knowing
 
-    def know(self, name: str, knows_bridges: bool) -> None:
-        """That is so, or no longer."""
-        if knows_bridges != self.knows_bridges(name):
+    def met_as(self, name: str) -> str | None:
+        """The client identifier by which the remote greeted us last, if that is known."""
+        return self._met.get(name)
+
+    def meet(self, name: str, client_id: str, knows_bridges: bool) -> None:
+        """It has greeted us, as *client_id*. If that is another one than before, nothing is said until it is on disk: a
+        crash would have us end what the remote keeps for us from then on.
+        """
+        before = self._met.get(name), self.knows_bridges(name)
+        if before != (client_id, knows_bridges):
+            if before[0] != client_id:
+                self._needed[name] = self._changes + 1
+            self._met[name] = client_id
             (self._knowing.add if knows_bridges else self._knowing.discard)(name)
             self._save()
 
     def forget(self, name: str) -> None:
         """The bridge is no more."""
-        if name in self._paused or name in self._asked or name in self._knowing:
+        if any(name in known for known in (self._paused, self._asked, self._knowing, self._met)):
             self._paused.discard(name)
             self._knowing.discard(name)
             self._asked.pop(name, None)
+            self._met.pop(name, None)
             self._needed.pop(name, None)
             self._save()
 
     def keep_only(self, names: Collection[str]) -> None:
         """There are no other bridges: others left the settings while the gateway was off."""
-        for name in sorted(self._paused.union(self._asked, self._knowing).difference(names)):
+        for name in sorted(self._paused.union(self._asked, self._knowing, self._met).difference(names)):
             if self.asked(name):
                 text = f"its remote was not told, and may go on collecting {', '.join(sorted(self.asked(name)))} for it"
                 self._notices.tell(Level.WARNING, "bridge-left-behind", text, bridge=name)
@@ -106,6 +118,8 @@ class Kept:
                     self._paused.add(name)
                 if known.get("private") is True:
                     self._knowing.add(name)
+                if isinstance(client_id := known.get("client_id"), str):
+                    self._met[name] = client_id
                 self._asked[name] = frozenset(map(str, known.get("asked", ())))
         except (FileRefused, ValueError, AttributeError, TypeError) as error:
             self._complain(file, f"cannot be read, and is begun anew: {error}; {set_aside(file)}")
@@ -140,8 +154,9 @@ class Kept:
                 "paused": name in self._paused,
                 "asked": sorted(self.asked(name)),
                 **({"private": True} if name in self._knowing else {}),
+                **({"client_id": self._met[name]} if name in self._met else {}),
             }
-            for name in sorted(self._paused | self._asked.keys() | self._knowing)
+            for name in sorted(self._paused | self._asked.keys() | self._knowing | self._met.keys())
         }
         return json.dumps(known, indent=1) + "\n" if known else ""
 

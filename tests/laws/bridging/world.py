@@ -49,6 +49,7 @@ class World:
         self.splice: Splice
         self.memory: BridgeSession
         self.sure: set[bytes] = set()
+        self._met_as: str | None = None
         self._life = 0
         self._wake: Instant | None = None
         self._remote: Line | None = None
@@ -59,6 +60,9 @@ class World:
     def begin(self) -> None:
         """The bridge begins to live."""
         self.memory = BridgeSession(self.here.frontend, self.terms.local_client_id)
+        if self._met_as not in (None, self.terms.client_id):
+            self.memory.part(self.simulation.now)
+        self._met_as = self.terms.client_id
         self._bound()
         self.splice = Splice(self.terms, self.memory, lambda: 0.0)
         self.splice.clock(Moment(1, 60), self.simulation.now)
