@@ -38,11 +38,26 @@ class Crowds:
         self._said: dict[Crowd, Crowded] = {}
         self._index: TopicIndex[tuple[Crowd, Interest]] = TopicIndex()
         self._sides: dict[Crowd, frozenset[str]] = {}  # of crowds that refuse something: who is on the gateway's side
+        self._news: dict[tuple[str, str], bool] = {}
 
     @property
     def is_any(self) -> bool:
         """Whether anything may have to be refused because of another gateway."""
         return bool(self._sides)
+
+    def standing(self) -> list[tuple[str, str]]:
+        """At which gateways too much waits, and for which of their neighbours."""
+        found = [
+            (self._reach.name_of(one.gateway), self._reach.name_of(one.neighbour))
+            for one in self._said.values()
+            if one.interests
+        ]
+        return sorted((gateway, neighbour) for gateway, neighbour in found if gateway and neighbour)
+
+    def take_news(self) -> dict[tuple[str, str], bool]:
+        """Where too much has come to wait since this was asked last, and where there is room again (False)."""
+        news, self._news = self._news, {}
+        return news
 
     def tell(self, neighbour: str, interests: Sequence[Interest] = ()) -> Crowded:
         """Too much waits for *neighbour*, which has *interests*; or, without any, there is room again. Returns what to
@@ -50,7 +65,8 @@ class Crowds:
         """
         self._last += 1
         me, number = self._gateway.number, self._reach.number_of(neighbour)
-        said = self._said[me, number] = Crowded(me, self._last, number, tuple(interests[:CROWDED_INTERESTS_MAX]))
+        said = Crowded(me, self._last, number, tuple(interests[:CROWDED_INTERESTS_MAX]))
+        self._note(self._gateway.name, neighbour, said)
         return said
 
     def learn(self, said: Crowded) -> list[Crowded]:
@@ -65,7 +81,7 @@ class Crowds:
         if gateway == self._gateway.name:  # of an earlier run
             self._last = max(self._last, said.number)
             return [self.tell(neighbour, () if known is None else known.interests)]
-        self._said[crowd] = said
+        self._note(gateway, neighbour, said)
         for interest in () if known is None else known.interests[:CROWDED_INTERESTS_MAX]:
             self._index.discard(interest.topic_filter, (crowd, interest))
         for interest in said.interests[:CROWDED_INTERESTS_MAX]:
@@ -93,6 +109,13 @@ class Crowds:
             if interest.accepts(topic, found):
                 return self._reach.name_of(neighbour) or ""
         return ""
+
+    def _note(self, gateway: str, neighbour: str, said: Crowded) -> None:
+        crowd = said.gateway, said.neighbour
+        known = self._said.get(crowd)
+        if bool(said.interests) != bool(known and known.interests):
+            self._news[gateway, neighbour] = bool(said.interests)
+        self._said[crowd] = said
 
     def _is_on_our_way(self, crowd: Crowd) -> bool:
         """Whether events of ours for its neighbour come past its gateway."""

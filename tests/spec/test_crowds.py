@@ -52,12 +52,15 @@ def test_what_the_neighbour_wants_is_refused_until_there_is_room_again() -> None
     assert crowds.learn(said) == [], "known: it is not passed on again"
     assert crowds.is_any
     assert crowds.statements() == (said,)
+    assert (crowds.take_news(), crowds.standing()) == ({("b.0", "c.0"): True}, [("b.0", "c.0")])
     assert refusing(crowds, "t/x", {"v": 6}) == refusing(crowds, "u") == "c.0"
     assert refusing(crowds, "t/x", {"v": 5}) == refusing(crowds, "t/x") == refusing(crowds, "w") == ""
     assert crowds.learn(crowded("b.0", 8, "c.0", ALL))
     assert refusing(crowds, "t/x", {"v": 6}) == ""
     assert crowds.learn(crowded("b.0", 6, "c.0", WARM)) == []
+    assert crowds.take_news() == {}, "it wants something else"
     assert crowds.learn(crowded("b.0", 9, "c.0"))
+    assert (crowds.take_news(), crowds.standing()) == ({("b.0", "c.0"): False}, [])
     assert not crowds.is_any
     assert refusing(crowds, "u") == ""
 

@@ -24,7 +24,10 @@ from edgebroker.overlay.link.hello import (
     hello_bytes,
 )
 from edgebroker.overlay.link.identity import Identity
+from edgebroker.overlay.link.outbox import Bounds, Outbox
 from edgebroker.overlay.link.shares import Shares
+from edgebroker.overlay.messages import Unadvertise
+from edgebroker.records import Cause
 
 # -- back-off ----------------------------------------------------------------------------------------------------------
 
@@ -112,6 +115,17 @@ def test_who_was_silent_does_not_save_up() -> None:
         shares.sent(service, 100)
         order.append(service)
     assert 2 <= order.count(Service.LOGS) <= 4
+
+
+# -- the outbox --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("service", "is_overrun"), [(Service.CONTROL, True), (Service.LIVE, False)])
+def test_only_control_is_overrun_and_begins_anew(service: Service, is_overrun: bool) -> None:
+    outbox = Outbox("peer", Bounds(control_messages=3), None)
+    outbox.opened({}, False)
+    causes = [outbox.take(Unadvertise((number,)), service, 0) for number in range(4)]
+    assert (causes, outbox.is_overrun) == ([Cause.NONE] * 3 + [Cause.QUEUE_FULL], is_overrun)
 
 
 # -- heartbeat ---------------------------------------------------------------------------------------------------------

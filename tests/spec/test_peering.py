@@ -233,13 +233,15 @@ def test_links_are_shown_with_the_reason_of_those_that_are_down() -> None:
         "dropped": {"queue_full": 3}, "congestion_index": 24.0,
         "routes": {"interests": 7, "publishers": 5, "publishers_wanted": 2},
     }  # fmt: skip
-    found = {"name": "gw-here", "federation": "plant", "tls": True, "links": [row]}
-    *_, line, reason = shown(json.loads(json.dumps(found)))
+    crowd = {"at": "gw-here", "for": "gw-there"}
+    found = {"name": "gw-here", "federation": "plant", "tls": True, "links": [row], "crowded": [crowd]}
+    *_, line, reason, crowded = shown(json.loads(json.dumps(found)))
     assert (
         line.split()
         == "gw-there refused aLink, iLink a - - 12 2.0 KiB 24 7 filters, 2 of 5 publishers 3 queue_full".split()
     )
     assert reason == "gw-there: the topologies differ"
+    assert crowded == "gw-there: too much waits for it at gw-here; what it wants is refused until there is room"
 
 
 @pytest.mark.parametrize(
@@ -256,6 +258,6 @@ def test_what_a_peer_is_sent_is_told_by_its_links(links: list[str], routes: dict
         "round_trip_ms": 1.0, "offset_ms": 0.5, "waiting": 0, "waiting_bytes": 0, "dropped": {},
         "congestion_index": 0.0, "routes": routes,
     }  # fmt: skip
-    (*_, line) = shown({"name": "g", "federation": "f", "tls": False, "links": [row]})
+    (*_, line) = shown({"name": "g", "federation": "f", "tls": False, "links": [row], "crowded": []})
     assert f"congested  {', '.join(links)}" in line
     assert re.split(" {2,}", line)[-2:] == [said, "-"]

@@ -144,7 +144,7 @@ class Outbox:
     def _take_word(self, message: Message, service: Service) -> Cause:
         lane = self.lanes[service]
         if len(lane) >= self._bounds.control_messages:
-            self.is_overrun = True
+            self.is_overrun |= service is Service.CONTROL  # elsewhere it is events that fill the lane
             return self._drop((message,), Cause.QUEUE_FULL)
         if service is not Service.CONTROL and self._storage is not None:
             self._reserve(lane.next_number, self._storage)

@@ -225,6 +225,8 @@ class Peering:
             told, overlay.told = overlay.told, []
             for event in told:
                 self._tell(event)
+        for (gateway, neighbour), is_crowded in overlay.peers.neighbourhood.crowds.take_news().items():
+            self._tell_crowd(gateway, neighbour, is_crowded)
 
     def _flush(self, stream: Stream) -> None:
         line = self._lines.get(stream)
@@ -250,6 +252,14 @@ class Peering:
                     self.trouble[peer] = reason
                     self.refused.add(peer)
                     self._notices.tell(Level.WARNING, "link-refused", reason, peer, peer=peer)
+
+    def _tell_crowd(self, gateway: str, neighbour: str, is_crowded: bool) -> None:
+        if is_crowded:
+            text = f"too much waits at {gateway} for {neighbour}: what that wants is refused until there is room"
+            self._notices.tell(Level.WARNING, "outbox-full", text, neighbour, peer=neighbour, at=gateway)
+        else:
+            text = f"there is room again at {gateway} for {neighbour}"
+            self._notices.tell(Level.INFO, "outbox-room", text, neighbour, peer=neighbour, at=gateway)
 
     # -- dialling -------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,10 @@ def links(peering: Peering) -> dict[str, Any]:
         "strangers_refused": peering.overlay.links.strangers,
         "routing": "static" if peering.overlay.windows is None else "dynamic",
         "detours": detours(peering),
+        "crowded": [
+            {"at": gateway, "for": neighbour}
+            for gateway, neighbour in peering.overlay.peers.neighbourhood.crowds.standing()
+        ],
         "links": list(rows(peering)),
     }
 
