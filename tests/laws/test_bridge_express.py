@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from hypothesis import given
@@ -20,6 +19,8 @@ from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.framing import Framer
 from edgebridge.wire.packets import ConnAck, Connect, Disconnect, Packet, PubAck, Publish
 from edgebridge.wire.properties import Properties, Property
+
+from ..spec.test_bridge_poison import Nothing
 
 RULES = (
     "a/# out 2 retain=false",
@@ -39,49 +40,6 @@ TERMS = {
     dialect: Terms("x", "up", [parse_rule(rule) for rule in RULES], dialect, identity="here", remote="there:1883")
     for dialect in (V5, V311)
 }
-
-
-class Nothing:
-    """A front end that remembers nothing."""
-
-    def is_known(self) -> bool:
-        return False
-
-    def subscribed(self) -> Sequence[str]:
-        return ()
-
-    def received(self) -> Sequence[int]:
-        return ()
-
-    def send_again(self, now: int) -> int:
-        return 0
-
-    def has_met(self) -> bool:
-        return False
-
-    def has_told(self) -> bool:
-        return False
-
-    def is_telling(self) -> bool:
-        return False
-
-    def tell_all(self, now: int) -> None:
-        pass
-
-    def told(self, now: int) -> None:
-        pass
-
-    def oldest(self) -> tuple[int, str, int] | None:
-        return None
-
-    def can_retain(self, topic: str, size: int) -> bool:
-        return True
-
-    def is_too_old(self, packet_id: int, now: int) -> bool:
-        return False
-
-    def spare(self, count: int) -> Sequence[int]:
-        return range(1, count + 1)
 
 
 def spliced(dialect: Dialect, granted: Properties, dues: Dues = NOTHING) -> Splice:
