@@ -290,7 +290,10 @@ def test_an_outcome_says_what_crossed_and_what_was_found(folder: Path) -> None:
     assert uplink["share_of_by_topic"] == 400 / sum(map(packet_bytes, published))
     assert uplink["share_until_the_kill"] is None, "nothing was published before"
     assert said["delays"] == [{"uplinks": 1, "inside": 0, "qos": 1, "count": 3, "p50_us": 12_000, "links_us": 10_000}]
-    assert any("p50 12 ms, links 10 ms: QoS 1, another site, 1 links" in line for line in clean.lines())
+    assert said["p50_to_another_site_us"] == 12_000
+    delays = [line for line in clean.lines() if "p50" in line]
+    assert "p50 12 ms, links 10 ms: another site, all of them (3 messages)" in delays[0]
+    assert "p50 12 ms, links 10 ms: QoS 1, another site, 1 links (3 messages)" in delays[1]
 
 
 def test_what_end_to_end_and_the_logs_find_are_problems(folder: Path) -> None:

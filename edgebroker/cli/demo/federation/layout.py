@@ -22,7 +22,7 @@ Pair = tuple[str, str]
 
 
 class Road(NamedTuple):
-    """The way of a copy: how many links between sites and inside them, and its QoS."""
+    """The way of a copy: how many links between sites and inside them, and the QoS with which it was published."""
 
     uplinks: int
     inside: int

@@ -97,9 +97,9 @@ class Outcome:
         crossed = ("uplinks", "events", "bytes", "by topic", "share", "wanted", "until the kill", "flooding", "share")
         yield from _table([crossed, *(_crossing(pair, one) for pair, one in self.crossings.items())], 1)
         yield ""
-        for number, (road, delays) in enumerate(sorted(self.delays.items())):
-            middle, least = duration(round(median(delays))), duration(road.uplinks * self.medium.delay_us)
-            yield f"{'' if number else 'delay':<12}p50 {middle}, links {least}: {road} ({len(delays):,} messages)"
+        for number, (name, uplinks, delays) in enumerate(self._delay_rows()):
+            middle, least = duration(round(median(delays))), duration(uplinks * self.medium.delay_us)
+            yield f"{'' if number else 'delay':<12}p50 {middle}, links {least}: {name} ({len(delays):,} messages)"
         if self.memory:
             most = max(self.memory, key=self.memory.__getitem__)
             peak = f"{octets(min(self.memory.values()))} to {octets(self.memory[most])} ({most})"
@@ -146,6 +146,7 @@ class Outcome:
             "subscribers": [self._account_object(account) for account in self.accounts],
             "uplinks": [_crossing_object(pair, one) for pair, one in self.crossings.items()],
             "memory_peak_bytes": dict(self.memory),
+            "p50_to_another_site_us": round(median(self._across)) if self._across else None,
             "delays": [
                 {
                     **road._asdict(),
@@ -158,6 +159,17 @@ class Outcome:
             "runs": {"whole": len(self.books.runs) - len(self.books.cut_short), "cut_short": len(self.books.cut_short)},
             "handed_over": self.books.handed_over,
         }
+
+    def _delay_rows(self) -> Iterator[tuple[str, int, Sequence[int]]]:
+        """What took how long: its name, links between sites, and the delays."""
+        if across := self._across:
+            yield "another site, all of them", 1, across
+        for road, delays in sorted(self.delays.items()):
+            yield str(road), road.uplinks, delays
+
+    @property
+    def _across(self) -> list[int]:
+        return [delay for road, delays in self.delays.items() if road.uplinks for delay in delays]
 
     def _account_object(self, account: Account) -> dict[str, Any]:
         wish = account.wish

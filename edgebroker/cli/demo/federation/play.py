@@ -300,7 +300,7 @@ class Play:
             for receipt in listener.receipts:
                 one = sent.get(receipt.key)
                 if one is not None and one.sent_us is not None and self._mishaps.is_calm(one.sent_us):
-                    road = self._layout.road(origins[one.device], listener.gateway, receipt.qos)
+                    road = self._layout.road(origins[one.device], listener.gateway, one.qos)
                     found[road].append(receipt.at_us - one.sent_us)
         return dict(found)
 
