@@ -144,19 +144,20 @@ class Link:
         cause = self.outbox.take(message, service, now)
         if self._send_by > now:
             urgent = service is Service.CONTROL or self.outbox.waiting_bytes >= self.terms.batch_bytes
-            self._send_by = now if urgent else min(self._send_by, max(now, self._sent_at + self.terms.batch))
+            self._send_after(-NEVER if urgent else self._sent_at, now)
         return cause
 
     def handled(self, now: Instant) -> None:
         """All received messages are handled, and what they caused was appended to the journal."""
         if self.receipts.handled():
-            self._send_soon(now)
+            self._send_after(now, now)
 
     def synced(self, lsn: int, now: Instant) -> None:
         """The journal is on disk up to *lsn*."""
         self.outbox.on_disk(lsn)
-        if self.receipts.synced(lsn) or self.outbox.waiting_bytes:
-            self._send_soon(now)
+        is_safe = self.receipts.synced(lsn)
+        if is_safe or self.outbox.waiting_bytes:
+            self._send_after(self._sent_at if self.outbox.waiting_bytes else now, now)
 
     def set_clock(self, clock: int) -> None:
         """The stored clock was set: *clock* is what to add to an instant from now on."""
@@ -178,8 +179,8 @@ class Link:
         is_slow = self.stream is not None and (self.stream.paused or now < self.budget.owed_until)
         return is_slow and self.outbox.waiting_bytes > 0
 
-    def _send_soon(self, now: Instant) -> None:
-        self._send_by = min(self._send_by, now + self.terms.batch)
+    def _send_after(self, since: Instant, now: Instant) -> None:
+        self._send_by = min(self._send_by, max(now, since + self.terms.batch))
 
     # -- deadlines ------------------------------------------------------------------------------------------------
 
@@ -211,7 +212,6 @@ class Link:
         self._say(Word.PING, self.heartbeat.ping(now, self._clock))
 
     def _say(self, word: Word, *values: object) -> None:
-        """Say something at once."""
         self._outflow.say(word, *values)
         self._send_by = 0
 
