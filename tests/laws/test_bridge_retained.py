@@ -94,3 +94,17 @@ def test_what_is_retained_comes_once_by_the_first_rule_that_matches(where: str) 
     world.begin()
     world.quiet()
     assert world.read(world.there) == {("r/out/x/1", b'{"v":2}'): 1, ("out/2", b'{"v":2}'): 1}
+
+
+def test_a_rule_that_is_added_gives_nothing_a_second_name() -> None:
+    first, added = parse_rule('out/x/# out 2 "" r/'), parse_rule("out/# out 2 where v > 1")
+    world = World(Terms("x", "uplink", [first], V5, identity="here"))
+    world.sleeper(world.there, "#")
+    world.publish(world.here, [(topic, b'{"v":2}', 2) for topic in ("out/x/1", "out/2")], retain=True)
+    world.begin()
+    world.quiet()
+    world.pause()
+    world.terms = Terms("x", "uplink", [first, added], V5, identity="here")
+    world.begin()
+    world.quiet()
+    assert {topic for topic, _ in world.read(world.there)} == {"r/out/x/1", "out/2"}

@@ -116,11 +116,22 @@ class Rules:
         if found and self.out_needs_identifiers:
             found = [wanted for wanted in found if topic.startswith(wanted.rule.local_prefix)]
             first = min(found, key=lambda wanted: wanted.number, default=None)
-            return None if first is None else (first.rule, first.number)
+            return None if first is None else self._before(first, topic)
         for wanted, topics in self._out_topics:  # also if it waited since before the rules were changed
             if topics.matches(topic):
                 return wanted.rule, wanted.number
         return None
+
+    def _before(self, found: Wanted, topic: str) -> tuple[Rule, int]:
+        """The rule *found*, or one before it that wants the topic whatever it says. What is retained comes by the
+        subscription that is new, also if the other one has brought it long ago.
+        """
+        for wanted, topics in self._out_topics:
+            if wanted.number >= found.number:
+                break
+            if not wanted.rule.where and topics.matches(topic):
+                return wanted.rule, wanted.number
+        return found.rule, found.number
 
     def inward(self, topic: str) -> Sequence[Heard]:
         """The rules that want what the remote calls *topic*, in their order, if their conditions are true."""
