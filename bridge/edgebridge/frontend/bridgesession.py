@@ -8,6 +8,7 @@ from typing import Any
 
 from edgebridge.frontend.bounds import Bounds, bound, described
 from edgebridge.frontend.frontend import Frontend
+from edgebridge.frontend.replaying import Replays
 from edgebridge.session.acquaintance import NEVER, NOT_MET, NOT_TOLD
 from edgebridge.session.session import Session
 from edgebridge.wire.fields import U16_MAX
@@ -56,13 +57,16 @@ class BridgeSession:
         self._ends(session, NOT_TOLD, now)
         publications = (entry.publication for entry in chain(session.inflight, session.outbox))
         waiting = {publication.topic for publication in publications if is_state(publication)}
-        self._frontend.subscribing.replaying.had[self._client_id] = waiting
+        replays = Replays(waiting)
+        replays.extend(session.replays or ())
+        session.replays = replays
 
     def told(self, now: Instant) -> None:
         """It has been told."""
-        self._frontend.subscribing.replaying.had.pop(self._client_id, None)
-        if self.session is not None:
-            self._ends(self.session, NEVER, now)
+        session = self.session
+        if session is not None:
+            session.replays = session.replays or None  # with what it remembers of them
+            self._ends(session, NEVER, now)
 
     def _ends(self, session: Session, expiry_s: int, now: Instant) -> None:
         session.expiry_s, session.gone_at = expiry_s, now

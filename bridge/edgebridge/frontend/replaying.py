@@ -85,6 +85,17 @@ def attributes_of(kept: Publication, extractor: Extractor) -> Attributes:
     )
 
 
+class Replays(deque[Replay]):
+    """Those of one session, and with it they end."""
+
+    def __init__(self, had: set[str] | None = None) -> None:
+        """*had*, of who gets all once: topics of which what is retained waits for it or was sent. Others get it for
+        each subscription that matches (MQTT 5.0 section 3.3.1.3).
+        """
+        super().__init__()
+        self.had = had
+
+
 class Replaying:
     """Sends retained messages anew: each is a message of its own in the accounts, for one reader."""
 
@@ -96,19 +107,17 @@ class Replaying:
         """Places looked at so far."""
         self.is_elsewhere: Callable[[str], bool] | None = None
         """Whether what is kept of a topic is a copy, and its original can be asked for; None: everything is ours."""
-        self.had: dict[str, set[str]] = {}
-        """By client, of those that get all once: topics of which what is retained waits for it or was sent. Others get
-        it for each subscription that matches (MQTT 5.0 section 3.3.1.3)."""
 
     def begin(self, subscription: Subscription, request: SubscriptionRequest, skips_own: bool, now: Instant) -> bool:
         """Send what matches a new subscription, with *skips_own* but the client's own. False if some has to wait."""
         session: Session = subscription.receiver
         matches = self._retained.walk(request.topic_filter)
-        replay = Replay(subscription, request, skips_own, matches, self.had.get(subscription.client))
+        replay = Replay(subscription, request, skips_own, matches, _had(session))
         if not session.replays:
             if self._step(replay, now):
                 return True
-            session.replays = deque()
+            if session.replays is None:
+                session.replays = Replays()
         session.replays.append(replay)
         return False
 
@@ -128,7 +137,7 @@ class Replaying:
         now: Instant,
     ) -> None:
         """Send a message that is kept elsewhere, if a new subscription wants it."""
-        replay = Replay(subscription, request, skips_own, iter(()), self.had.get(subscription.client))
+        replay = Replay(subscription, request, skips_own, iter(()), _had(subscription.receiver))
         if self._holds(subscription) and replay.wants(kept):
             self._send(kept, replay, now)
 
@@ -193,6 +202,10 @@ class Replaying:
             now, kept.publisher, 1, kept.topic, kept.qos, len(kept.payload), 1, Cause.NONE, kept.trace
         )
         self._delivery.deliver_retained(again, replay.copy, now)
+
+
+def _had(session: Session) -> set[str] | None:
+    return None if session.replays is None else session.replays.had
 
 
 _END: Final = Publication("", "", b"", 0, False, 0)
