@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from edgebridge.frontend.peerlinks import terms_of
 from edgebroker.instants import DAY, MINUTE, SECOND
 from edgebroker.overlay.classes import SHARED, WEIGHTS, Service
+from edgebroker.overlay.factor import Factor
 from edgebroker.overlay.link.backoff import DELAY_MAX, DELAY_MIN, STEADY, BackOff
 from edgebroker.overlay.link.broken import FrameBroken
 from edgebroker.overlay.link.budget import Budget
@@ -27,6 +29,8 @@ from edgebroker.overlay.link.identity import Identity
 from edgebroker.overlay.link.outbox import Bounds, Outbox
 from edgebroker.overlay.link.shares import Shares
 from edgebroker.overlay.messages import Unadvertise
+from edgebroker.overlay.scot import Scot
+from edgebroker.overlay.topology import Topology
 from edgebroker.records import Cause
 
 # -- back-off ----------------------------------------------------------------------------------------------------------
@@ -162,6 +166,21 @@ def test_an_overdue_acknowledgement_is_noticed_before_the_next_heartbeat() -> No
     assert heartbeat.due() == 6 * SECOND + PATIENCE_FIRST
     heartbeat.owed(False, 6 * SECOND)
     assert heartbeat.due() == 81 * SECOND
+
+
+def test_on_a_lan_silence_is_believed_after_three_seconds() -> None:
+    topology = Topology.product(Scot(Factor.parse("a-b"), 2))
+    spans = {}
+    for peer in ("b.0", "a.1"):
+        terms = terms_of(topology, "a.0", peer)
+        heartbeat = Heartbeat(terms.heartbeat, 0, True, terms.patience)
+        heartbeat.answered(heartbeat.ping(0, 0), 0, 0, 1_000)
+        heartbeat.heard(1_000)
+        heartbeat.owed(True, 1_000)
+        while not heartbeat.is_dead(now := heartbeat.due()):
+            heartbeat.ping(now, 0)
+        spans[peer] = now - 1_000
+    assert spans == {"b.0": 3 * SECOND, "a.1": 6 * SECOND}
 
 
 def test_the_offset_of_the_peers_clock() -> None:

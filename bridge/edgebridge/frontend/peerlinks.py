@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.instants import MILLISECOND, Instant
-from edgebroker.overlay.link.heartbeat import IDLE_INTERVAL, LAN_INTERVAL
+from edgebroker.overlay.link.heartbeat import IDLE_INTERVAL, LAN_INTERVAL, PATIENCE_MIN, PATIENCE_NEAR
 from edgebroker.overlay.link.identity import Identity
 from edgebroker.overlay.link.link import Link
 from edgebroker.overlay.link.links import Links
@@ -49,6 +49,7 @@ def terms_of(topology: Topology, name: str, peer: str) -> LinkTerms:
     return LinkTerms(
         dials=connection.dial.dialler == name,
         heartbeat=IDLE_INTERVAL if uplink.kind == "metered" else LAN_INTERVAL,
+        patience=PATIENCE_NEAR if uplink.kind == "lan" else PATIENCE_MIN,
         batch=uplink.batch_ms * MILLISECOND,
         deflates=uplink.kind != "lan",
         bytes_per_s=uplink.bytes_per_s or 0,

@@ -22,6 +22,10 @@ from edgebroker.instants import SECOND, Duration, Instant
 
 PATIENCE_MIN: Final[Duration] = 2 * SECOND
 """A gateway on a flash card may be busy with a commit that long."""
+PATIENCE_NEAR: Final[Duration] = SECOND
+"""The same where nothing waits in a modem: three times that without a byte is what a gateway without power looks like.
+If it was busy for so long it is back within a second, and nothing was lost.
+"""
 PATIENCE_FIRST: Final[Duration] = 5 * SECOND
 """While no round trip is known: what waited is sent at once, and a ping may wait behind it in somebody's buffer."""
 PATIENCE_MAX: Final[Duration] = 15 * SECOND
@@ -43,14 +47,16 @@ class Heartbeat:
         "_leads",
         "_number",
         "_owed_since",
+        "_patience_min",
         "_samples",
         "_stamp",
         "_tries",
         "round_trip",
     )
 
-    def __init__(self, interval: Duration, now: Instant, leads: bool) -> None:
+    def __init__(self, interval: Duration, now: Instant, leads: bool, patience_min: Duration = PATIENCE_MIN) -> None:
         self._interval = interval
+        self._patience_min = patience_min
         self._leads = leads
         self._is_turn = False
         self._heard_at = now
@@ -73,7 +79,7 @@ class Heartbeat:
         """How long an answer may take."""
         if not self.round_trip:
             return PATIENCE_FIRST
-        return min(PATIENCE_MAX, max(PATIENCE_MIN, ROUND_TRIPS * self.round_trip))
+        return min(PATIENCE_MAX, max(self._patience_min, ROUND_TRIPS * self.round_trip))
 
     def heard(self, now: Instant) -> None:
         """Bytes came: the peer is there."""
@@ -141,4 +147,6 @@ class Heartbeat:
 IDLE_INTERVAL: Final[Duration] = 60 * SECOND
 """One ping and its pong a minute are 140 KB a day with TLS, 250 KB is what an idle link may cost."""
 LAN_INTERVAL: Final[Duration] = 10 * SECOND
-"""Where bytes cost nothing, a dead neighbour is noticed in 10 + 4 s."""
+"""Where bytes cost nothing, a dead neighbour is noticed in 10 + 4 s, on a LAN in 10 + 2 s. While something is sent that
+it has to acknowledge it is asked after its patience already: 6 s, and 3 s.
+"""

@@ -77,7 +77,7 @@ class Link:
         """Stored messages that could not be read."""
         self.budget = Budget(terms.bytes_per_s, terms.bytes_per_day, now, clock)
         self.budget.go_on(stored.day, stored.spent)
-        self.heartbeat = Heartbeat(terms.heartbeat, now, False)
+        self.heartbeat = Heartbeat(terms.heartbeat, now, False, terms.patience)
         self.stream: Stream | None = None
         """The open connection."""
         self.receipts = Receipts(peer, Positions(stored.store, stored.heard), storage)
@@ -296,7 +296,7 @@ class Link:
             if (goes_on if service is Service.CONTROL else heard.store == self.identity.store)
         }
         self.outbox.opened(upto, goes_on)
-        self.heartbeat = Heartbeat(self.terms.heartbeat, now, leads)
+        self.heartbeat = Heartbeat(self.terms.heartbeat, now, leads, self.terms.patience)
         self._events.append(Up(self.peer, goes_on))
         self._ping(now)
 

@@ -8,7 +8,7 @@ from edgebroker.dataclasses import dataclass
 from edgebroker.instants import SECOND, Duration
 from edgebroker.limits import KIB
 
-from .heartbeat import IDLE_INTERVAL, LAN_INTERVAL
+from .heartbeat import IDLE_INTERVAL, LAN_INTERVAL, PATIENCE_MIN
 from .outbox import BOUNDS, Bounds
 
 TLS_RECORD_BYTES: Final = 22
@@ -23,6 +23,8 @@ class LinkTerms:
     """Whether this end dials."""
     heartbeat: Duration = LAN_INTERVAL
     """So long nothing is heard before the peer is asked."""
+    patience: Duration = PATIENCE_MIN
+    """So long at least an answer may take, while round trips are short."""
     batch: Duration = 0
     """So long messages may wait for others that go with them, counted from what was sent last: the first after a pause
     waits for nobody. Acknowledgements wait as long for messages to go with; CONTROL and answers to pings never do."""
