@@ -82,7 +82,7 @@ class Crowds:
             self._last = max(self._last, said.number)
             return [self.tell(neighbour, () if known is None else known.interests)]
         self._note(gateway, neighbour, said)
-        for interest in () if known is None else known.interests[:CROWDED_INTERESTS_MAX]:
+        for interest in () if known is None else dict.fromkeys(known.interests[:CROWDED_INTERESTS_MAX]):
             self._index.discard(interest.topic_filter, (crowd, interest))
         for interest in said.interests[:CROWDED_INTERESTS_MAX]:
             self._index.add(interest.topic_filter, (crowd, interest))

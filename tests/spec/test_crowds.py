@@ -104,6 +104,9 @@ def test_nonsense_is_not_believed() -> None:
     assert crowds.learn(Crowded(1_000, 1, 0, (ALL,))) == []
     assert crowds.learn(crowded("b.0", 1, "b.1", ALL)) == [], "they are no neighbours"
     assert not crowds.is_any
+    assert crowds.learn(crowded("b.0", 1, "c.0", ALL, ALL)), "one of them is enough"
+    assert crowds.learn(crowded("b.0", 2, "c.0"))
+    assert refusing(crowds, "u/x") == ""
 
 
 def test_who_does_not_know_the_word_is_not_told() -> None:
