@@ -18,6 +18,7 @@ from edgebridge.upstream.terms import Terms
 from edgebridge.upstream.toll import NOTHING, Dues
 from edgebridge.wire.dialect import V5, V311, Dialect
 from edgebroker.instants import SECOND
+from edgebroker.names import ClientId
 from edgebroker.publication import Publication
 
 from .bridging.world import World
@@ -39,6 +40,18 @@ FAULTS: dict[str, Callable[[World], None]] = {
     "killed there": lambda world: world.power_there(is_power_cut=False),
     "cut": lambda world: world.cut(),
 }
+CHANGES: dict[str, Callable[[World], None]] = {
+    "other rules": lambda world: world.change(rules=[*world.terms.rules[1:], world.terms.rules[0]]),
+    "another rule": lambda world: world.change(rules=[*world.terms.rules, parse_rule("more/# both 1")]),
+    "fewer in flight": lambda world: world.change(inflight_max=1),
+}
+"""What an operator may do: nothing is lost by it, and nothing doubled."""
+STRANGERS: dict[str, Callable[[World], None]] = {
+    "forgets": lambda world: world.forget(),
+    "another name": lambda world: world.change(client_id="second" if world.terms.client_id == "uplink" else "uplink"),
+}
+"""The remote does not know us any more: what it had for us is lost with the session, and what we have not finished it
+gets again."""
 
 
 def terms(dialect: Dialect, *rules: str, **more: Any) -> Terms:
@@ -110,7 +123,7 @@ def test_many_faults_at_any_steps(seed: int) -> None:
     for number in range(seed, seed + KILLS):
         chance = Random(number)
         dialect, dues = chance.choice([V5, V311]), chance.choice([NOTHING, SLOW])
-        faults = [*FAULTS, *(["closed hours"] if dues is SLOW else [])]
+        faults = [*FAULTS, *CHANGES, *(["closed hours"] if dues is SLOW else [])]
         plan = {chance.randrange(1, 160): chance.choice(faults) for _ in range(chance.randint(2, 6))}
         world = play(dialect, lambda world, step, plan=plan: strike(world, step, plan), dues=dues)
         assert not complaints(world), f"seed {number}: {plan}: {complaints(world)}"
@@ -148,9 +161,33 @@ def test_what_gets_too_old_between_faults_is_dropped_for_good(seed: int, monkeyp
             assert count < 2 or payload in TWICE, f"seed {number}: {plan}: {payload!r} {count}"
 
 
+def test_a_remote_that_does_not_know_us_any_more_gets_all_of_ours_all_the_same(seed: int) -> None:
+    for number in range(seed, seed + KILLS // 2):
+        chance = Random(number)
+        plan = {chance.randrange(1, 90): chance.choice([*FAULTS, *STRANGERS, *STRANGERS]) for _ in range(6)}
+        world = play(chance.choice([V5, V311]), lambda world, step, plan=plan: strike(world, step, plan))
+        read = world.read(world.there)
+        assert {(topic, payload) for topic, payload, _ in [*OUT, IN[2]]} == read.keys(), (
+            f"seed {number}: {plan}: {read}"
+        )
+        here = {(topic, payload) for topic, payload, _ in [*IN, OUT[2]]}
+        assert world.read(world.here).keys() <= here, f"seed {number}: {plan}"
+        world.fail = lambda step: None
+        STRANGERS["another name"](world)  # also one under which handshakes were begun, and not ended
+        world.quiet(10)
+        for broker, client in ((world.here, world.terms.local_client_id), (world.there, world.terms.client_id)):
+            broker.frontend.connecting.sessions[ClientId(client)].inflight.last_id = 0  # 65,535 messages later
+        world.publish(world.here, [("out/z", b"%d" % one, 2) for one in range(20, 28)])
+        world.publish(world.there, [("in/z", b"%d" % one, 2) for one in range(20, 28)])
+        world.quiet(10)
+        for topic, broker in (("out/z", world.there), ("in/z", world.here)):
+            came = [world.read(broker)[topic, b"%d" % one] for one in range(20, 28)]
+            assert came == [1] * 8, f"seed {number}: {plan}: {topic} came {came} times"
+
+
 def strike(world: World, step: int, plan: dict[int, str]) -> None:
     if step in plan:
-        FAULTS.get(plan[step], World.hours)(world)
+        {**FAULTS, **CHANGES, **STRANGERS}.get(plan[step], World.hours)(world)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from edgebridge.frontend.bounds import Bounds
@@ -57,14 +58,14 @@ class World:
 
     # -- the bridge -----------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """The bridge begins to live."""
+    def begin(self, asked: frozenset[str] = frozenset()) -> None:
+        """The bridge begins to live. *asked*: what the remote may have of it."""
         self.memory = BridgeSession(self.here.frontend, self.terms.local_client_id)
         if self._met_as not in (None, self.terms.client_id):
             self.memory.part(self.simulation.now)
         self._met_as = self.terms.client_id
         self._bound()
-        self.splice = Splice(self.terms, self.memory, lambda: 0.0)
+        self.splice = Splice(self.terms, self.memory, lambda: 0.0, asked)
         self.splice.clock(Moment(1, 60), self.simulation.now)
         self.splice.start(self.simulation.now)
         self._settle()
@@ -76,6 +77,25 @@ class World:
     def go_on(self) -> None:
         self.splice.start(self.simulation.now)
         self._settle()
+
+    def change(self, **terms: Any) -> None:
+        """Other settings, as SIGHUP brings them: another bridge in the place of this one."""
+        self.pause()
+        self._life += 1
+        self._wake = None
+        self.terms = replace(self.terms, **terms)
+        self.begin(self.splice.asked)
+
+    def forget(self) -> None:
+        """There the session of the bridge is lost, and nothing else."""
+        self.cut()
+        connecting = self.there.frontend.connecting
+        name = ClientId(self.terms.client_id)
+        session = connecting.sessions.get(name)
+        if session is not None and session.connection is not None:
+            self.there.frontend.closed(session.connection, self.simulation.now)  # a clean one ends with it
+        if name in connecting.sessions:
+            connecting.expire_session(connecting.sessions[name], self.simulation.now)
 
     def hours(self) -> None:
         """The clock shows hours in which the bridge is closed, for five seconds."""
