@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -13,6 +13,7 @@ from edgebroker.cli.fileproblems import refuse
 from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
 from edgebroker.cli.inquiry import BadAnswer, Inquiree, NoAnswer, ask, inquiree, token_file_option
 from edgebroker.cli.verdictline import State, Thresholds, judge, line
+from edgebroker.errors import StoreUnusable
 from edgebroker.world.accessfiles import load_access
 from edgebroker.world.doors.listeners import expiries, load_all
 from edgebroker.world.httpaccess import load_http_access
@@ -84,7 +85,7 @@ def _check_file(file: Path, as_json: bool) -> None:
             from edgebroker.world.peering.membership import load_membership  # who has peers pays for the overlay
 
             load_membership(settings)
-        _check_bridges(settings)
+        _check_bridges(settings, notes.append)
     except SettingsRefused as refused:
         refuse(file, refused, as_json)
     if as_json:
@@ -105,11 +106,18 @@ def _check_file(file: Path, as_json: bool) -> None:
         click.echo(effective(settings))
 
 
-def _check_bridges(settings: Settings) -> None:
+def _check_bridges(settings: Settings, tell: Callable[[str], None]) -> None:
     """Those of the settings, and those that were added while the gateway ran. Raises SettingsRefused."""
-    folder = data_folder(settings)
-    if not has_bridges(settings, folder):
-        return
+    folder = None
+    try:
+        folder = data_folder(settings)
+        if not has_bridges(settings, folder):
+            return
+    except OSError as error:  # it may be for the service's user alone
+        tell(f"bridges that were added are not checked: {folder} cannot be looked at: {error.strerror}")
+        folder = None
+    except StoreUnusable:  # nor does a gateway find any there
+        pass
     from edgebroker.world.bridging.added import load_added
     from edgebroker.world.bridging.planning import Planning
 

@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from edgebridge.session.outbox import QueueFull
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Connect, Publish
+from edgebroker.cli.check import command as check
 from edgebroker.errors import SettingsInvalid
 from edgebroker.names import ClientId
 from edgebroker.world import health
@@ -206,3 +208,21 @@ def test_one_whose_password_is_lost_begins_when_it_is_found(tmp_path: Path) -> N
         assert bridging.aside == ()
 
     house.run(removed)
+
+
+@pytest.mark.parametrize(
+    ("listed", "data", "added", "code", "said"),
+    [
+        ("", "data", "x = \n", 2, "bridges.toml:1: not TOML"),
+        ("", "data", BRIDGE.format("a"), 0, "OK"),
+        (BRIDGE.format("a") + 'tls_ca = "lost"\n', "data", "", 2, "lost: bridge.tls_ca: cannot be used"),
+        ("", "x" * 300, "", 0, "are not checked: "),
+    ],
+)
+def test_check_looks_at_all_of_them(tmp_path: Path, listed: str, data: str, added: str, code: int, said: str) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/bridges.toml").write_text(added)
+    file = tmp_path / "gateway.toml"
+    file.write_text(f'[data]\ndir = "{data}"\n{listed}')
+    result = CliRunner().invoke(check, [str(file)])
+    assert (result.exit_code, said in result.output) == (code, True), result.output
