@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from edgebridge.frontend.connecting import Connecting
 from edgebridge.frontend.entitling import Entitling
@@ -25,7 +26,6 @@ from edgebridge.session.retained import Retained
 from edgebridge.session.returned import take_back
 from edgebridge.session.session import Session
 from edgebridge.session.stored import Stored, StoredSession
-from edgebridge.session.storedmessage import StoredMessage
 from edgebridge.wire.properties import Property, number
 from edgebroker.errors import EdgebrokerError
 from edgebroker.instants import SECOND, Instant
@@ -36,6 +36,7 @@ from edgebroker.publication import Publication
 if TYPE_CHECKING:
     from edgebridge.frontend.overlay import Overlay
 
+TakeUp: TypeAlias = Callable[[Publication, int], None]
 RESTATE: Final = ("restate",)
 """The deadline at which a snapshot goes on."""
 AT_ONCE: Final = 64
@@ -82,12 +83,10 @@ class Restoring:
             publication.expires_at = self._instant(publication.expires_at)
             if not publication.has_expired(now) and not self._retained.keep(publication):
                 self.complaints.append(f"a retained message is beyond the limits: {publication.topic[:80]}")
-        messages: list[StoredMessage] = []
-        for kept in stored.sessions.values():
-            self._restore_session(kept, messages, now)
         ledger = self._node.ledger
-        for message in messages:
-            ledger.take_up(now, message.publication, message.copies)
+        take_up = partial(ledger.take_up, now)
+        for kept in stored.sessions.values():
+            self._restore_session(kept, take_up, now)
         for session in self._connecting.sessions.values():
             if not stored.sessions[session.number].gone_at:
                 self._keeping.gone(session, now)  # or a gateway that is often off would let no session expire
@@ -95,7 +94,7 @@ class Restoring:
                 publication = entry.publication
                 ledger.made(now, publication.publisher, session.client_id, publication.number, 1, entry.qos)
 
-    def _restore_session(self, kept: StoredSession, messages: list[StoredMessage], now: Instant) -> None:
+    def _restore_session(self, kept: StoredSession, take_up: TakeUp, now: Instant) -> None:
         # Whose client was connected when the records end lost its connection then, which is now.
         gone_at = kept.gone_at - self._keeping.clock if kept.gone_at else now
         session = self._connecting.begin_session(ClientId(kept.client_id))
@@ -111,7 +110,7 @@ class Restoring:
                 self._subscribing.restore(session, asked, now)
             except EdgebrokerError as error:
                 self.complaints.append(f"{kept.client_id[:80]}: {asked.text[:80]}: {error}")
-        take_back(kept.copies, session, self._keeping.clock, messages)
+        take_back(kept.copies, session, self._keeping.clock, take_up)
         timers = self._node.timers
         timers.set(("session", session.client_id), gone_at + kept.expiry_s * SECOND)
         if session.will is not None:

@@ -13,4 +13,4 @@ from edgebroker.publication cimport Publication
     sent=list, known=KnownTexts, labels=dict, copy=StoredCopy, message=StoredMessage, publication=Publication,
     text=str, entry=Entry,
 )
-cpdef take_back(dict copies, Session session, clock, list messages)
+cpdef take_back(dict copies, Session session, clock, take_up)

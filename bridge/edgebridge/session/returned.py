@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from edgebridge.session.inflight import Entry, entry_of
 from edgebridge.session.knowntexts import KnownTexts
 from edgebridge.session.saidcopy import TOPIC
 from edgebridge.session.session import Session
-from edgebridge.session.storedmessage import StoredMessage
 from edgebridge.session.storedtraffic import StoredCopy
+from edgebroker.publication import Publication
 
 
-def take_back(copies: dict[int, StoredCopy], session: Session, clock: int, messages: list[StoredMessage]) -> None:
+def take_back(
+    copies: dict[int, StoredCopy], session: Session, clock: int, take_up: Callable[[Publication, int], None]
+) -> None:
     """Queue *copies* for *session*, in the order in which they were made; what was sent waits to be sent again.
 
-    They are taken out of *copies*: both would not fit into a small gateway. A message that comes for the first time is
-    added to *messages*; its instants are those of this run then, of which *clock* says where it stands, and `copies`
-    counts those that are back.
+    They are taken out of *copies*: both would not fit into a small gateway. Of a message that comes for the first time
+    *take_up* is told, and how many copies of it there are in all; its instants are those of this run then, of which
+    *clock* says where it stands.
     """
     sent: list[tuple[int, int, Entry]] = []
     known, labels = KnownTexts(), dict[str, str]()
@@ -25,12 +29,10 @@ def take_back(copies: dict[int, StoredCopy], session: Session, clock: int, messa
         publication = message.read(known)
         if not message.is_back:
             message.is_back = True
-            message.copies = 0
-            messages.append(message)
             publication.accepted_at -= clock
             if publication.expires_at is not None:
                 publication.expires_at -= clock
-        message.copies += 1
+            take_up(publication, message.copies)
         text = publication.topic
         if copy.label is not TOPIC:
             text = copy.text

@@ -8,14 +8,18 @@ from edgebroker.publication cimport Publication, plain
 cdef class StoredMessage:
     cdef public long long number
     cdef public Py_ssize_t copies
+    cdef public bint is_back
     cdef Publication _publication
-    cdef bytes _record
+    cdef str _publisher, _topic
+    cdef bytes _said
     cdef Py_ssize_t _at
     cdef int _flags
-    cdef public bint is_back
-    cdef bint _is_said
-    cdef object _accepted_at, _expires_at
-    cpdef say(self, bytes record, Py_ssize_t at, int flags, accepted_at, expires_at)
+    cdef unsigned long long _accepted_at, _expires_at
+    @cython.locals(publisher=str)
+    cpdef say(self, bytes record, Py_ssize_t at, int flags, accepted_at, expires_at, KnownTexts texts)
+    cpdef spoil(self)
+    cpdef bint can_be_read(self, KnownTexts texts) except -1
+    @cython.locals(made=Publication, said=bytes)
     cpdef Publication read(self, KnownTexts texts)
 
 

@@ -32,8 +32,8 @@ MISREAD: Final = (KeyError, IndexError, ValueError, OverflowError, StructError, 
 class StoredMessage:
     """A publication and how many copies of it are open. Its instants are those of the stored clock.
 
-    What the record says of it is read when somebody asks. Most messages are settled again a few records later, and
-    nobody does: a recovery takes two thirds of the time.
+    It is made when somebody asks. Most messages are settled again a few records later, and nobody does; and of the
+    others a small gateway has no room for the record as well as the publication. Properties are left in their record.
     """
 
     __slots__ = (
@@ -41,9 +41,10 @@ class StoredMessage:
         "_at",
         "_expires_at",
         "_flags",
-        "_is_said",
         "_publication",
-        "_record",
+        "_publisher",
+        "_said",
+        "_topic",
         "copies",
         "is_back",
         "number",
@@ -55,24 +56,60 @@ class StoredMessage:
         """A broker has it: its instants are those of this run."""
         self.number = number
         self._publication: Publication | None = None
-        self._is_said = False
+        self._publisher: str | None = None
+        self._topic = ""
+        self._said: bytes | None = None  # the payload; the record if there are properties, or it cannot be read
+        self._at = self._flags = self._expires_at = 0
+        self._accepted_at = 0
 
-    def say(self, record: bytes, at: int, flags: int, accepted_at: int, expires_at: int) -> None:
+    def say(self, record: bytes, at: int, flags: int, accepted_at: int, expires_at: int, texts: KnownTexts) -> None:
         """The publication stands at *at* of *record*. What was said first counts."""
-        if not self._is_said:
-            self._is_said = True
-            self._record, self._at, self._flags = record, at, flags
-            self._accepted_at, self._expires_at = accepted_at, expires_at
+        if self._said is not None:
+            return
+        self._flags, self._accepted_at, self._expires_at = flags, accepted_at, expires_at
+        if flags & PROPERTIES:
+            self._said, self._at = record, at
+            return
+        try:
+            publisher = texts.read(record, at)
+            self._topic = texts.read(record, texts.end)
+        except MISREAD:
+            self.spoil()
+        else:
+            self._publisher, self._said = publisher, record[texts.end :]
+
+    def spoil(self) -> None:
+        """The record is not understood: there is no publication, unless one was said before."""
+        if self._said is None:
+            self._said = b""
+
+    def can_be_read(self, texts: KnownTexts) -> bool:
+        """Whether there is a publication."""
+        if self._publisher is None:
+            try:
+                self.read(texts)
+            except MISREAD:
+                return False
+        return True
 
     def read(self, texts: KnownTexts) -> Publication:
         """The publication; its publisher and topic are those of *texts*. Raises one of MISREAD."""
-        if self._publication is None:
-            assert self._is_said
-            self._publication = publication_of(
-                self._record, self._at, self._flags, self._accepted_at, self._expires_at, self.number, texts
-            )
-            self._record = b""  # or the payload would be there twice
-        return self._publication
+        made = self._publication
+        if made is None:
+            said = self._said
+            assert said is not None
+            if self._publisher is None:
+                made = publication_of(
+                    said, self._at, self._flags, self._accepted_at, self._expires_at, self.number, texts
+                )
+            else:
+                made = plain(self._publisher, self._topic, said, self._flags & QOS, self._accepted_at)
+                made.retain = self._flags & RETAIN != 0
+                made.expires_at = self._expires_at or None
+                made.stored = self.number
+            self._publication = made
+            self._said = b""
+        return made
 
     @property
     def publication(self) -> Publication:

@@ -27,7 +27,7 @@ cdef class StoredTraffic:
     cdef object _will_published
     @cython.locals(message=StoredMessage)
     cpdef stated(self)
-    @cython.locals(message=StoredMessage)
+    @cython.locals(messages=dict, message=StoredMessage)
     cpdef set finish(self)
     @cython.locals(message=StoredMessage)
     cpdef leave(self, StoredCopy copy)

@@ -108,15 +108,9 @@ class StoredTraffic:
             del self.messages[message.number]
 
     def finish(self) -> set[int]:
-        """There are no more records: read what every message says. The numbers of those that cannot be read."""
-        bad = set()
-        for message in self.messages.values():
-            try:
-                message.read(self.texts)
-            except MISREAD:
-                bad.add(message.number)
-        self.messages = {}  # the copies know theirs
-        return bad
+        """There are no more records. The numbers of messages that cannot be read."""
+        messages, self.messages = self.messages, {}  # the copies know theirs
+        return {number for number, message in messages.items() if not message.can_be_read(self.texts)}
 
     def leave(self, copy: StoredCopy) -> None:
         """*copy* is on its way no longer."""
@@ -181,10 +175,10 @@ class StoredTraffic:
                 at = self._take_copy(record, at, message, is_again)
                 copies -= 1
         except MISREAD:
-            message.say(b"", 0, 0, 0, 0)  # the copies that were read have no message: `finish` drops them
+            message.spoil()  # the copies that were read have no message: `finish` drops them
             self.messages[key] = message
             raise
-        message.say(record, at, flags, accepted_at, expires_at)
+        message.say(record, at, flags, accepted_at, expires_at, self.texts)
         if message.copies or self.is_in_snapshot:
             self.messages[key] = message
         if instead_of is not None:
