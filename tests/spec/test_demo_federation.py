@@ -276,7 +276,7 @@ def outcome(books: Books, heard: list[Receipt], published: list[Publication]) ->
     crossing = Crossing(400, 2, instead, 100, early)
     return Outcome(
         1.0, 2, 1, published, [audit(WARM, published, heard)], {"warm": "other"}, 0, books, {pair: crossing},
-        {"one": 1 << 20}, {Layout(2, 1).road("gw-north1", "gw-south1", 1): [11_000, 12_000, 13_000]}, RELAYED, [],
+        {"one": 1 << 20}, {Layout(2, 1).road("gw-north1", "gw-south1", 1): [11_000, 12_000, 13_000]}, RELAYED, {}, [],
     )  # fmt: skip
 
 

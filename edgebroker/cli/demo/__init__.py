@@ -16,7 +16,10 @@ from edgebroker.cli import Refused
 from edgebroker.cli.connection import run
 from edgebroker.cli.demo.federation.board import Board, board
 from edgebroker.cli.demo.federation.folder import clear as clear_sites
+from edgebroker.cli.demo.federation.kernel import has_netem, is_demo, names, require
 from edgebroker.cli.demo.federation.layout import SITES, Layout
+from edgebroker.cli.demo.federation.namespaces import left_over, namespace
+from edgebroker.cli.demo.federation.network import Network
 from edgebroker.cli.demo.federation.play import Plan as SitesPlan
 from edgebroker.cli.demo.federation.play import Play as SitesPlay
 from edgebroker.cli.demo.federation.relays import Relays
@@ -33,6 +36,7 @@ NEEDED_BY_SITES: Final = {"paho": "sim"}
 """Package -> the extra that brings it."""
 SECONDS: Final = 20.0
 SITES_SECONDS: Final = 30.0
+NETNS_SECONDS: Final = 40.0
 
 
 @click.command("demo", short_help="Gateways, devices, subscribers and audits, in one go.")
@@ -41,7 +45,14 @@ SITES_SECONDS: Final = 30.0
     "--gateways", type=click.IntRange(1, 5), default=1, show_default=True, help="How many gateways each site has."
 )
 @click.option(
-    "--seconds", type=click.FloatRange(1, 3_600), help="How long to publish.  [default: 20; with several gateways 30]"
+    "--netns",
+    is_flag=True,
+    help="Join sites by the kernel's own network, each gateway in a namespace: Linux, as root.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(1, 3_600),
+    help="How long to publish.  [default: 20; with several sites 30, with --netns 40]",
 )
 @click.option("--devices", type=click.IntRange(1, 1_000), default=40, show_default=True, help="Simulated devices.")
 @click.option(
@@ -58,7 +69,15 @@ SITES_SECONDS: Final = 30.0
 )
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object at the end.")
 def command(
-    sites: int, gateways: int, seconds: float | None, devices: int, rate: float, seed: int, folder: Path, as_json: bool
+    sites: int,
+    gateways: int,
+    netns: bool,
+    seconds: float | None,
+    devices: int,
+    rate: float,
+    seed: int,
+    folder: Path,
+    as_json: bool,
 ) -> None:
     """Run gateways with devices and subscribers, stop them, and account for every message.
 
@@ -72,15 +91,23 @@ def command(
     SIGKILL and started again. The audit holds what devices and subscribers say, and all delivery logs, against each
     other, and compares what crossed the uplinks with what bridges by topic would have sent.
 
+    With --netns each gateway stands in a network namespace of its own, uplinks are made, delayed and squeezed by the
+    kernel (ip, tc), one of them is cut as well, and the kernel's counters are held against what gateways say. All of it
+    is removed at the end; nothing else of the machine's network is touched.
+
     Exit code: 0 if there is no loss, duplicate or wrong delivery; 1 otherwise; 2 if the demo cannot run here.
     """  # noqa: D301 - click reads \b, the character: keep the lines below it as they are
     if sites == 1 and gateways > 1:
         raise click.UsageError("--gateways is for each of several sites: give --sites 2 or more too")
+    if sites == 1 and netns:
+        raise click.UsageError("--netns joins several sites: give --sites 2 or more too")
     needed = NEEDED if sites == 1 else NEEDED_BY_SITES
     missing = [package for package in needed if find_spec(package) is None]
     if missing:
         extras = ",".join(sorted({needed[package] for package in missing}))
         raise Refused(f"the demo needs {', '.join(missing)}: pip install 'edgebroker[{extras}]'")
+    if netns:
+        require()
     try:
         (clear if sites == 1 else clear_sites)(folder)
     except OSError as error:
@@ -89,9 +116,27 @@ def command(
         view = view_for(WISHES)
         run(_play(Play(Plan(seconds or SECONDS, devices, rate, seed, folder), view), view, as_json))
     else:
-        table = board()
-        plan = SitesPlan(seconds or SITES_SECONDS, devices, rate, seed, folder)
-        run(_play(SitesPlay(plan, Relays(Layout(sites, gateways)), table), table, as_json))
+        plan = SitesPlan(seconds or (NETNS_SECONDS if netns else SITES_SECONDS), devices, rate, seed, folder)
+        run(_play_sites(plan, Layout(sites, gateways), netns, as_json))
+
+
+async def _play_sites(plan: SitesPlan, layout: Layout, netns: bool, as_json: bool) -> int:
+    table = board()
+    network = _separated(layout, table) if netns else Relays(layout)
+    return await _play(SitesPlay(plan, network, table), table, as_json)
+
+
+def _separated(layout: Layout, table: Board) -> Network:
+    """A network of namespaces for this run; what killed runs left behind is named. Raises Refused."""
+    from edgebroker.cli.demo.federation.separated import Separated
+
+    left = left_over(names(), is_demo)
+    if left:
+        table.say(f"an earlier run that was killed left {', '.join(left)}")
+        remove = "do ip netns pids $name | xargs -r kill; ip netns delete $name; done"
+        table.say(f"    to end what runs there, and remove them: for name in {' '.join(left)}; {remove}")
+    run_number = os.getpid()
+    return Separated(run_number, layout, table.say, has_netem=has_netem(namespace(run_number, "try")))
 
 
 async def _play(play: Play | SitesPlay, view: View | Board, as_json: bool) -> int:

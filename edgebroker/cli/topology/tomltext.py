@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+from edgebroker.overlay.address import Address
 from edgebroker.overlay.draft import Draft, DraftGateway, DraftLink, Site
 from edgebroker.overlay.topology import Topology
 
@@ -38,19 +39,23 @@ def _site(site: Site) -> dict[str, object]:
 
 
 def _gateway(gateway: DraftGateway) -> dict[str, object]:
-    address = ", ".join(map(str, gateway.address))
     return {
         "name": gateway.name,
         "number": gateway.number,
         "site": gateway.site,
         "positions": gateway.positions,
-        "address": address,
+        **_addresses(gateway.address),
     }
 
 
 def _link(link: DraftLink) -> dict[str, object]:
-    address = {"address": ", ".join(map(str, link.address))} if link.address else {}
-    return {"between": link.between, "dials": link.dials, **address}
+    return {"between": link.between, "dials": link.dials, **_addresses(link.address)}
+
+
+def _addresses(addresses: Sequence[Address]) -> dict[str, object]:
+    """One as it is, several as a list."""
+    texts = [str(address) for address in addresses]
+    return {"address": texts[0] if len(texts) == 1 else texts} if texts else {}
 
 
 def _table(header: str, values: dict[str, object]) -> Iterable[str]:

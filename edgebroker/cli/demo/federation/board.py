@@ -37,13 +37,14 @@ class UplinkRow:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The federation after `seconds`. heard: subscriber -> messages."""
+    """The federation after `seconds`. heard: subscriber -> messages. medium: what uplinks are made of."""
 
     seconds: float
     published: int
     heard: Sequence[tuple[str, int]]
     gateways: Sequence[GatewayRow]
     uplinks: Sequence[UplinkRow]
+    medium: str
 
 
 class Board(Protocol):
@@ -76,7 +77,11 @@ class PlainBoard:
         self._next_s = state.seconds + PLAIN_EVERY_S
         up = sum(row.state == "up" for row in state.gateways)
         waiting = sum(row.waiting for row in state.gateways)
-        parts = [f"{state.seconds:3.0f} s", f"{up} of {len(state.gateways)} gateways", f"published {state.published:,}"]
+        parts = [
+            f"{state.seconds:3.0f} s",
+            f"{up} of {len(state.gateways)} gateways have all links",
+            f"published {state.published:,}",
+        ]
         parts += [f"{name} {heard:,}" for name, heard in state.heard]
         parts += [f"{row.sites} {octets(row.bytes)}" for row in state.uplinks]
         self.say(" | ".join([*parts, f"{waiting:,} wait for peers"]))
@@ -110,7 +115,7 @@ class LiveBoard:
         if not self._started:
             self._started = True
             self._live.start()
-        title = f"{state.seconds:.0f} s, {state.published:,} published"
+        title = f"{state.seconds:.0f} s, {state.published:,} published; uplinks: {state.medium}"
         gateways = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
         for heading in ("gateway", "state"):
             gateways.add_column(heading)

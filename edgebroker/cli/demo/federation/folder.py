@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Final
 
 TOPOLOGY: Final = "topology.toml"
+SETTINGS: Final = "gateway.toml"
 JOURNAL: Final = "fleet.jsonl"
 PROCESSES: Final = ("fleet", "gw-*")
 OURS: Final = (
-    *(TOPOLOGY, JOURNAL),
+    *(TOPOLOGY, SETTINGS, JOURNAL),
     *(f"{process}.{kind}" for process in PROCESSES for kind in ("out", "log")),
     *(f"log/gw-*/*.{kind}" for kind in ("edl", "edl.part")),
 )

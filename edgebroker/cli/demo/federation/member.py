@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgebroker.cli.demo.child import Child, child
+from edgebroker.cli.demo.federation.folder import SETTINGS
 from edgebroker.cli.demo.play import listening
 from edgebroker.cli.httpaddress import HttpAddress
 from edgebroker.cli.inquiry import BadAnswer, Inquiree, NoAnswer, ask
@@ -37,6 +38,7 @@ class Member:
         self._child: Child | None = None
         self._stack = AsyncExitStack()
         self._events: dict[tuple[int, str], int] = {}
+        self._heard: dict[int, int] = {}
 
     @property
     def door(self) -> str:
@@ -60,7 +62,17 @@ class Member:
             child(
                 f"{self.name}-{self.starts}",
                 self._folder,
-                *("edgebroker", "run", "--json", "--host", self.host, "--port", str(self.port)),
+                *(
+                    "edgebroker",
+                    "run",
+                    "--json",
+                    "--config",
+                    str(self._folder / SETTINGS),
+                    "--host",
+                    self.host,
+                    "--port",
+                    str(self.port),
+                ),
                 *("--http", f"{self.host}:{self._http}", "--topology", str(self._topology), "--name", self.name),
                 *("--data", str(self._data), "--log-dir", str(self.log)),
                 inside=self._inside,
@@ -115,6 +127,7 @@ class Member:
             for row in links["links"]:
                 sent = sum(row["queues"][name]["sent"] for name in LIVE_CLASSES)
                 self._events[start, row["peer"]] = sent
+            self._heard[start] = links["received_bytes"]
 
     @property
     def is_idle(self) -> bool:
@@ -129,6 +142,11 @@ class Member:
     def events_to(self, peer: str) -> int:
         """Events sent to *peer* in all runs, as of the last look at each."""
         return sum(count for (_, name), count in self._events.items() if name == peer)
+
+    @property
+    def bytes_from_peers(self) -> int:
+        """Bytes that it says it has received from peers, in all runs, as of the last look at each."""
+        return sum(self._heard.values())
 
     def _look_at_memory(self) -> None:
         """The most that the process has had in memory at once; only Linux tells it."""

@@ -84,6 +84,10 @@ class Network(Protocol):
         """Bytes that have crossed *uplink* so far, both ways together."""
         ...
 
+    def received(self, gateway: str) -> tuple[int, int] | None:
+        """Bytes that *gateway* has received so far over all its links, and in how many frames; None: not counted."""
+        ...
+
     def squeeze(self, uplink: Pair, bytes_per_s: float | None) -> None:
         """Let *uplink* carry no more than that, each way; None ends it."""
         ...

@@ -13,6 +13,7 @@ from edgebroker.cli.demo.federation.books import Books
 from edgebroker.cli.demo.federation.bridges import Alternatives, Load
 from edgebroker.cli.demo.federation.layout import Pair, Road
 from edgebroker.cli.demo.federation.network import Medium
+from edgebroker.cli.demo.federation.tally import Tally
 from edgebroker.cli.demo.outcome import FINDINGS, duration, found_end_to_end
 from edgebroker.cli.figures import octets
 
@@ -47,6 +48,7 @@ class Outcome:
 
     missed: wanted copies with QoS 0 that did not come.  delays: how long messages took from their devices to their
     subscribers, in microseconds, outside the times of trouble.  medium: what uplinks are made of.
+    received: what came to each gateway from its peers, where the kernel counts that.
     """
 
     seconds: float
@@ -61,6 +63,7 @@ class Outcome:
     memory: Mapping[str, int]
     delays: Mapping[Road, Sequence[int]]
     medium: Medium
+    received: Mapping[str, Tally]
     events: Sequence[str]
     troubles: Sequence[str] = ()
 
@@ -96,6 +99,7 @@ class Outcome:
         yield ""
         crossed = ("uplinks", "events", "bytes", "by topic", "share", "wanted", "until the kill", "flooding", "share")
         yield from _table([crossed, *(_crossing(pair, one) for pair, one in self.crossings.items())], 1)
+        yield from self._counted()
         yield ""
         for number, (name, uplinks, delays) in enumerate(self._delay_rows()):
             middle, least = duration(round(median(delays))), duration(uplinks * self.medium.delay_us)
@@ -111,7 +115,7 @@ class Outcome:
         )
         yield (
             f"            {self.repeated:,} with QoS 1 came again over a connection that had broken; {self.overtaken:,}"
-            f" were overtaken, on their way around the gateway that was down; QoS 0: {self.missed:,} did not come"
+            f" were overtaken, on their way around what was down; QoS 0: {self.missed:,} did not come"
         )
         yield (
             f"            delivery logs: {len(self.books.runs)} runs, {len(self.books.cut_short)} cut short;"
@@ -119,6 +123,12 @@ class Outcome:
         )
         for problem in self.problems():
             yield f"FAILED      {problem}"
+
+    def _counted(self) -> Iterator[str]:
+        """What uplinks were made of and, where there are frames, what gateways say that these carried."""
+        yield f"            {self.medium}; bytes: {self.medium.counted}, counted by the {self.medium.counted_by}"
+        if self.received:
+            yield f"            all links, inside sites too: {Tally.sum(self.received.values())}"
 
     def _asked(self, account: Account) -> Sequence[str]:
         wish = account.wish
@@ -145,6 +155,7 @@ class Outcome:
             "events": list(self.events),
             "subscribers": [self._account_object(account) for account in self.accounts],
             "uplinks": [_crossing_object(pair, one) for pair, one in self.crossings.items()],
+            "received": {name: tally.as_object() for name, tally in self.received.items()},
             "memory_peak_bytes": dict(self.memory),
             "p50_to_another_site_us": round(median(self._across)) if self._across else None,
             "delays": [

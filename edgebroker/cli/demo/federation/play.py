@@ -17,13 +17,14 @@ from edgebroker.cli.demo.child import Child, ChildFailed, child
 from edgebroker.cli.demo.federation.board import Board, GatewayRow, State, UplinkRow
 from edgebroker.cli.demo.federation.books import Books
 from edgebroker.cli.demo.federation.bridges import alternatives
-from edgebroker.cli.demo.federation.folder import JOURNAL, TOPOLOGY
+from edgebroker.cli.demo.federation.folder import JOURNAL, SETTINGS, TOPOLOGY
 from edgebroker.cli.demo.federation.layout import Pair, Road
 from edgebroker.cli.demo.federation.listener import Listener
 from edgebroker.cli.demo.federation.member import Member
 from edgebroker.cli.demo.federation.mishaps import Mishaps
 from edgebroker.cli.demo.federation.network import Network
 from edgebroker.cli.demo.federation.outcome import Crossing, Outcome
+from edgebroker.cli.demo.federation.tally import Tally
 from edgebroker.cli.demo.federation.wishes import WISHES
 from edgebroker.cli.demo.journal import Growth, read_journal
 from edgebroker.cli.demo.play import DEVICES_S_MAX, alongside
@@ -35,6 +36,8 @@ QUIET_S: Final = 1.0
 QUIET_S_MAX: Final = 60.0  # what waited at a squeezed uplink, and devices that dial again after 15 s
 LOOK_EVERY_S: Final = 1.0
 SHOW_EVERY_S: Final = 0.25
+GATEWAY: Final = "[listener]\nanonymous = true  # only this demo reaches where it listens\n"
+"""The settings of all gateways, besides what the command line says."""
 UNPROMISED: Final = "unpromised"
 """The outcome of what nobody promises: QoS 0."""
 
@@ -63,6 +66,8 @@ class Play:
         self._listeners = [Listener(wish, place) for wish, place in zip(WISHES, layout.places(), strict=False)]
         self._journal = plan.folder / JOURNAL
         self._mishaps = Mishaps(plan.seconds, network, self._meet, board.say)
+        self._carried: dict[Pair, int] = {}
+        self._tallies: dict[str, Tally] = {}
         self._troubles: list[str] = []
 
     async def run(self) -> Outcome:
@@ -86,6 +91,7 @@ class Play:
                             self._troubles.append("messages still wait or arrive long after the devices have stopped")
                 await asyncio.gather(*(member.look() for member in self._members.values()))
                 await self._end()
+                self._count()
         finally:
             self._board.close()
         self._board.say("all stopped; now the audits")
@@ -97,6 +103,7 @@ class Play:
         """Start the gateways; journals are in *data*."""
         network, layout, folder = self._network, self._layout, self._plan.folder
         self._topology.write_text(toml_text(network.draft()), encoding="utf-8")
+        (folder / SETTINGS).write_text(GATEWAY, encoding="utf-8")
         self._board.say(
             f"{len(layout.gateways)} gateways at {len(layout.sites)} sites ({', '.join(layout.sites)}), joined by"
             f" {len(layout.uplinks)} uplinks: {network.medium}; Ctrl-C ends everything"
@@ -133,6 +140,18 @@ class Play:
         for member, code in zip(members, await asyncio.gather(*(one.end() for one in members)), strict=True):
             if code != 0:
                 self._troubles.append(member.last_words())
+
+    def _count(self) -> None:
+        """Read the counters of all uplinks, and see that nothing came to a gateway by another way."""
+        self._carried = {pair: self._network.carried(pair) for pair in self._layout.uplinks}
+        for member in self._members.values():
+            counted = self._network.received(member.name)
+            if counted is None:
+                continue
+            tally = self._tallies[member.name] = Tally(*counted, member.bytes_from_peers)
+            if not tally.is_possible:
+                heard = f"{member.name} says that it has {tally.said:,} bytes from peers"
+                self._troubles.append(f"{heard}, and the kernel counts {tally.counted:,} on its links")
 
     async def _stop(self) -> None:
         """See that nothing is left of the gateways, whatever happened."""
@@ -180,12 +199,12 @@ class Play:
 
     async def _watch(self) -> None:
         """Show how it goes, until cancelled."""
-        began, growth = monotonic(), Growth(self._journal)
+        began, growth, medium = monotonic(), Growth(self._journal), str(self._network.medium)
         while True:
             heard = [(one.wish.name, len(one.receipts)) for one in self._listeners]
             gateways = [self._gateway_row(member) for member in self._members.values()]
             uplinks = [self._uplink_row(pair, group) for pair, group in self._between().items()]
-            self._board.show(State(monotonic() - began, growth.lines(), heard, gateways, uplinks))
+            self._board.show(State(monotonic() - began, growth.lines(), heard, gateways, uplinks, medium))
             await asyncio.sleep(SHOW_EVERY_S)
 
     def _gateway_row(self, member: Member) -> GatewayRow:
@@ -277,7 +296,7 @@ class Play:
             books=Books.read({name: member.log for name, member in self._members.items()}),
             crossings={
                 pair: Crossing(
-                    sum(map(self._network.carried, group)),
+                    sum(self._carried[uplink] for uplink in group),
                     self._events(pair),
                     instead[pair],
                     sum(mishaps.carried.get(uplink, 0) for uplink in group),
@@ -288,6 +307,7 @@ class Play:
             memory={name: member.memory_peak_bytes for name, member in self._members.items()},
             delays=self._delays(publications, origins),
             medium=self._network.medium,
+            received=self._tallies,
             events=mishaps.told,
             troubles=tuple(self._troubles),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
@@ -24,14 +24,21 @@ class Relay:
     `carried`: bytes of TCP's payload by the gateway that sent them, since the start: everything that gateways say.
     """
 
-    def __init__(self, ends: Pair, address: Address, delay_s: float) -> None:
-        """*ends*: who dials, and who awaits at *address*."""
+    def __init__(
+        self,
+        ends: Pair,
+        address: Address,
+        delay_s: float,
+        new_socket: Callable[[], socket.socket] = socket.socket,
+    ) -> None:
+        """*ends*: who dials, and who awaits at *address*. *new_socket*: makes one where the relay stands."""
         self.ends = ends
         self.delay_s = delay_s
         self.bytes_per_s: float | None = None
         self.carried = dict.fromkeys(ends, 0)
         self.port = 0
         self._address = address
+        self._new_socket = new_socket
         self._calls: set[asyncio.Task[None]] = set()
 
     @property
@@ -42,7 +49,7 @@ class Relay:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Listen at `port`, until the block is left."""
-        listener = socket.socket()
+        listener = self._new_socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BYTES)
         listener.bind((HOST, 0))
         self.port = listener.getsockname()[1]
@@ -68,7 +75,7 @@ class Relay:
 
     async def _call(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, until either end hangs up. Raises OSError."""
-        line = socket.socket()
+        line = self._new_socket()
         line.setblocking(False)
         line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BYTES)
         await asyncio.get_running_loop().sock_connect(line, self._address)

@@ -13,7 +13,15 @@ from edgebroker.cli.freeports import free_ports
 from edgebroker.overlay.address import Address
 from edgebroker.overlay.draft import Draft
 
-RELAYED: Final = Medium("relays", UPLINK_US, "relays", None, "relays", "relays", "payload of TCP")
+RELAYED: Final = Medium(
+    kind="relays",
+    delay_us=UPLINK_US,
+    delay_by="relays",
+    bits_per_s=None,
+    rate_by="relays",
+    counted_by="relays",
+    counted="payload of TCP",
+)
 
 
 class Relays:
@@ -54,6 +62,9 @@ class Relays:
     def carried(self, uplink: Pair) -> int:
         """See Network."""
         return self._relays[uplink].total
+
+    def received(self, gateway: str) -> None:
+        """See Network: nobody counts what crosses links inside a site."""
 
     def squeeze(self, uplink: Pair, bytes_per_s: float | None) -> None:
         """See Network."""
