@@ -111,12 +111,13 @@ class LiveBoard:
         from rich.box import SIMPLE_HEAD  # without frames it fits into 24 lines
         from rich.console import Group
         from rich.table import Table
+        from rich.text import Text
 
         if not self._started:
             self._started = True
             self._live.start()
-        title = f"{state.seconds:.0f} s, {state.published:,} published; uplinks: {state.medium}"
-        gateways = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+        title = Text(f" {state.seconds:.0f} s, {state.published:,} published; uplinks: {state.medium}")
+        gateways = Table(box=SIMPLE_HEAD)  # a title of its own would be folded to its width
         for heading in ("gateway", "state"):
             gateways.add_column(heading)
         for heading in ("clients", "messages", "delivered", "wait for peers", "memory"):
@@ -135,11 +136,13 @@ class LiveBoard:
         for name, _ in state.heard:
             heard.add_column(name, justify="right")
         heard.add_row(*(count(number) for _, number in state.heard))
-        self._live.update(Group(gateways, uplinks, heard))
+        self._live.update(Group(title, gateways, uplinks, heard))
 
     def say(self, line: str) -> None:
         """See Board."""
-        self._console.print(line, markup=False, highlight=False)
+        from rich.text import Text  # without markup the tables, which are drawn again with it, would show theirs
+
+        self._console.print(Text(line))
 
     def close(self) -> None:
         """See Board."""
