@@ -60,7 +60,6 @@ TARGETS = (
         make=make_cbor,
         bombs=CBOR_BOMBS,
         plain=cut,
-        bound_ms=60,
     ),
     Target(
         "bridge-envelopes",

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from edgebroker.world.bridging.added import added_text
 from edgebroker.world.bridging.bridging import NameTaken, NoSuchBridge
 from edgebroker.world.bridging.control import control
+from edgebroker.world.http import REQUEST_BYTES_MAX
 from edgebroker.world.settings import Settings
 from edgebroker.world.settings.bridge import BridgeSettings
 from edgebroker.world.settings.settings import KEYS
@@ -31,6 +32,7 @@ pattern = "#"
 retain = false
 """
 ACTS = (b"do=pause&name=x", b"do=resume&name=x", b"do=remove&name=%00", b"do=add&settings=", b"do=", b"")
+RULES = b"do=add&settings=[[bridge]]%0Atopic=["
 VALUES = ('""', "0", "true", '"x"', '["a out"]', '"\\u0007"', '"\U0001f600"', '["h:1"]', '"../x"', "[{pattern = 'a'}]")
 
 
@@ -77,15 +79,13 @@ TARGETS = (
         words=(b"&", b"=", b"%0A", b"%22", b"%5B%5Bbridge%5D%5D%0A", b"%ED%A0%80", b"%00", b"+", b"#", b"[", b"]"),
         make=made,
         bombs={
-            "fields": lambda: filled(b"&a=1"),
-            "per cents": lambda: filled(b"%", b"do=add&settings="),
-            "brackets": lambda: filled(b"[", b"do=add&settings=a+%3D+"),
-            "bridges": lambda: filled(b"[[bridge]]%0A", b"do=add&settings="),
-            "rules": lambda: filled(b'"a/%23",', b"do=add&settings=[[bridge]]%0Atopic=[", b"]"),
-            "a long condition": lambda: filled(b"x=1+OR+", b'do=add&settings=[[bridge]]%0Atopic=["a+where+', b'x=1"]'),
-            "a long act": lambda: filled(b"x", b"do="),
-        },
-        bound_ms=100,  # as settings are; a request has 8 KiB at most
-        bound_mib=12,
+            "fields": lambda: filled(b"&a=1", size=REQUEST_BYTES_MAX),
+            "per cents": lambda: filled(b"%", b"do=add&settings=", size=REQUEST_BYTES_MAX),
+            "brackets": lambda: filled(b"[", b"do=add&settings=a+%3D+", size=REQUEST_BYTES_MAX),
+            "bridges": lambda: filled(b"[[bridge]]%0A", b"do=add&settings=", size=REQUEST_BYTES_MAX),
+            "rules": lambda: filled(b'"a/%23",', RULES, b"]", REQUEST_BYTES_MAX),
+            "a long condition": lambda: filled(b"x=1+OR+", RULES + b'"a+where+', b'x=1"]', REQUEST_BYTES_MAX),
+            "a long act": lambda: filled(b"x", b"do=", size=REQUEST_BYTES_MAX),
+        },  # more does not come through the door, which the target `http` has
     ),
 )
