@@ -9,6 +9,7 @@ from typing import Final
 
 from edgebroker.instants import SECOND, Duration
 
+from . import detour
 from .device import Device
 from .fault import Fault, Places
 from .gatewayfaults import (
@@ -100,14 +101,14 @@ class Scenario:
 def draw(seed: int) -> Scenario:
     """The scenario of a seed."""
     chance = Random(f"storm {seed}")
+    if detour.is_detour(seed):
+        shape = detour.federation(chance)
+        devices, places = _drawn(shape, chance)
+        tolerated = shape.topology().tolerated_connections
+        faults = detour.faults(places, tolerated, devices, chance)
+        return _scenario(seed, detour.THEME, shape, devices, faults, detour.LENGTH)
     shape = Shape.draw(chance)
-    topology = shape.topology()
-    devices = []
-    for kind, (least, most) in DEVICES.items():
-        for number in range(chance.randint(least, most)):
-            devices.append(Device.draw(kind, number, chance.choice(shape.names), chance))
-    roads = sorted({"~".join(sorted((one.name, peer))) for one in topology.gateways for peer in one.peers()})
-    places = Places(shape.names, tuple(roads), tuple(device.name for device in devices))
+    devices, places = _drawn(shape, chance)
     length = chance.randint(*LENGTH)
     theme = chance.choices(list(THEMES), [weight for _, weight in THEMES.values()])[0]
     kinds = [kind for kind in THEMES[theme][0] if getattr(places, kind.PLACES)]
@@ -117,4 +118,20 @@ def draw(seed: int) -> Scenario:
     faults = [chance.choice(kinds).draw(places, length, chance) for _ in range(count)]
     if theme == LEASES:
         length = LEASES_LENGTH
+    return _scenario(seed, theme, shape, devices, faults, length)
+
+
+def _drawn(shape: Shape, chance: Random) -> tuple[list[Device], Places]:
+    devices = []
+    for kind, (least, most) in DEVICES.items():
+        for number in range(chance.randint(least, most)):
+            devices.append(Device.draw(kind, number, chance.choice(shape.names), chance))
+    gateways = shape.topology().gateways
+    roads = sorted({"~".join(sorted((one.name, peer))) for one in gateways for peer in one.peers()})
+    return devices, Places(shape.names, tuple(roads), tuple(device.name for device in devices))
+
+
+def _scenario(
+    seed: int, theme: str, shape: Shape, devices: list[Device], faults: list[Fault], length: Duration
+) -> Scenario:
     return Scenario(seed, theme, shape, tuple(devices), tuple(sorted(faults, key=lambda fault: fault.at)), length)
