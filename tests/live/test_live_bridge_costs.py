@@ -58,9 +58,12 @@ def test_the_days_bytes_outlast_settings_and_restarts(
         assert said[-1].startswith("answers, pings, greetings ")
 
         Path(config).write_text(Path(config).read_text() + "rate_messages_s = 100\n")
+        there.subscribe("here/up", 1)  # before: who comes when the bridge is back finds only that it is
         gateway.reload()
-        await_bridge(there, b"0")
-        await_bridge(there)
+        states = iter(lambda: there.next().payload, None)
+        assert b"0" in states
+        assert b"1" in states
+        there.unsubscribe("here/up")
         later = await_state(gateway, "open")["toll"]
         assert (later["rate_messages_s"], costs(gateway)["prefixes"]) == (100, [])
         assert later["spent"] > spent
