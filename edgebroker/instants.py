@@ -6,7 +6,7 @@ no battery-backed clock). A `Duration` is a difference of two instants. Whole nu
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 Instant: TypeAlias = int
 Duration: TypeAlias = int
@@ -20,6 +20,9 @@ DAY: Duration = 24 * HOUR
 
 NEVER: Instant = 1 << 62
 """Later than everything."""
+
+CLOCK_IS_SET_AFTER: Final = 1_767_225_600 * SECOND
+"""2026-01-01, since 1970. A machine whose wall clock says less came up without one."""
 
 
 def minute_of(instant: Instant) -> int:

@@ -7,7 +7,6 @@ from typing import Final
 
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.session.stored import Stored
-from edgebroker.instants import Instant
 from edgebroker.limits import KIB, MIB
 from edgebroker.simworld.disk import Disk, DiskFailed
 from edgebroker.simworld.simulation import Simulation
@@ -49,7 +48,8 @@ class SimulatedStore:
 
     def serve(self, frontend: Frontend, told: Callable[[], None], stored: Stored) -> None:
         """Let *frontend* have the disk, which says *stored*; *told* is called whenever a work is over."""
-        frontend.keeping.clock = self.stored_clock(stored, self._simulation.now)
+        now = self._simulation.now
+        frontend.restoring.begin(stored, self.wall + now + now * self.drift_ppm // PPM, now)
 
         def wake() -> None:
             work = frontend.keeping.take(self._simulation.now)
@@ -66,10 +66,6 @@ class SimulatedStore:
         before = self.disk
         self.disk = before.crash() if is_power_cut else before.killed()
         self.disk.sync_fails, self.disk.write_fails = before.sync_fails, before.write_fails
-
-    def stored_clock(self, stored: Stored, now: Instant) -> int:
-        """What to add to an instant: the wall clock's time, but never before what is stored."""
-        return max(self.wall + now + now * self.drift_ppm // PPM, stored.clock) - now
 
     def _go_on(self, frontend: Frontend, work: Work, index: int, run: int, told: Callable[[], None]) -> None:
         if run != self._run:

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgebridge.session.token import (
-    CLOCK_IS_SET_AFTER,
+    CLOCK_IS_SET_AFTER_S,
     ClockUnknown,
     Token,
     TokenInvalid,
@@ -22,7 +22,7 @@ from edgebridge.session.token import (
 )
 from edgebroker.cli import main
 
-NOW = CLOCK_IS_SET_AFTER + 1_000
+NOW = CLOCK_IS_SET_AFTER_S + 1_000
 KEYS = TokenKeys.parse("\n".join(("# keys", key_line("old", bytes(32)), key_line("fleet", bytes(range(64))))))
 TOKEN = KEYS.make(Token("pump-3", NOW + 100, key_id="fleet")).encode()
 

@@ -22,7 +22,7 @@ class Reservation:
     """
 
     def __init__(self, keeping: Keeping, stored: StoredLinks, now: Instant) -> None:
-        """*stored*: what an earlier run left; `keeping.clock` must be set."""
+        """*stored*: what an earlier run left; `keeping.clock` is set."""
         self.boot = max(stored.run + 1, (now + keeping.clock) // SECOND)
         """Grows with every run."""
         self.first = stored.numbers or self.boot * NUMBERS_RESERVED  # without a journal the clock has to do

@@ -14,6 +14,7 @@ from edgebridge.session.acl import Acl, Rule, read_rule
 from edgebridge.session.durability import Durability
 from edgebridge.session.inflight import Entry
 from edgebridge.session.records import (
+    CLOCK,
     PACKET,
     Kind,
     copy_record,
@@ -73,10 +74,21 @@ class Restoring:
 
     # -- back -------------------------------------------------------------------------------------------------
 
-    def restore(self, stored: Stored, now: Instant) -> None:
-        """Take back what *stored* says; `keeping.clock` must be set. To be called before anything else happens."""
+    def begin(self, stored: Stored, wall: int, now: Instant) -> bool:
+        """Go on behind the records that say *stored*, and set the stored clock. To be called before anything else.
+
+        *wall*: microseconds since 1970, as far as the machine knows. Returns whether it knows for the first time.
+        """
         if stored.is_undone:
             self._keeping.append(bytes((Kind.UNDONE,)), False, now)
+        is_set = stored.set_clock(wall)
+        if is_set:
+            self._keeping.append(CLOCK.pack(Kind.CLOCK_SET, wall), False, now)
+        self._keeping.clock = max(wall, stored.clock) - now
+        return is_set
+
+    def restore(self, stored: Stored, now: Instant) -> None:
+        """Take back what *stored* says. To be called after `begin`, before anything else happens."""
         self._keeping.last_session = stored.last_session
         for publication in stored.retained.values():
             publication.accepted_at -= self._keeping.clock

@@ -63,6 +63,8 @@ class Kind(IntEnum):
     WHOLE = 18
     UNDONE = 19
     """The run before ended in between: nothing since the last TOGETHER counts."""
+    CLOCK_SET = 20
+    """The machine knows the time, and did not before: the stored clock was moved, and all that was stored with it."""
 
 
 SESSION: Final = Struct(">BIIB")  # kind, session, expiry s, flags

@@ -102,5 +102,6 @@ _DESCRIBED: Final[dict[Kind, Callable[[bytes], dict[str, Any]]]] = {
     Kind.FORGOTTEN: lambda record: _SESSION_PACKET(record, PACKET),
     Kind.CLEARED: lambda record: {"topic": read_text(record, 1)[0]},
     Kind.CLOCK: lambda record: _named("clock")(record, CLOCK),
+    Kind.CLOCK_SET: lambda record: _named("clock")(record, CLOCK),
     **dict.fromkeys((Kind.STATED, Kind.TOGETHER, Kind.WHOLE, Kind.UNDONE), lambda record: {}),
 }

@@ -22,12 +22,13 @@ from edgebridge.session.records import (
     WILL,
     Kind,
 )
-from edgebridge.session.storedmessage import MISREAD, publication_of, read_head
+from edgebridge.session.storedmessage import MISREAD, publication_of, read_head, shift
 from edgebridge.session.storedtraffic import KINDS, StoredCopy, StoredTraffic
 from edgebridge.wire.fields import VARIABLE_MAX, read_binary, read_text, read_u16
 from edgebridge.wire.packets import Will
 from edgebridge.wire.properties import Carrier, read_properties
 from edgebroker.dataclasses import dataclass
+from edgebroker.instants import CLOCK_IS_SET_AFTER, NEVER
 from edgebroker.publication import Publication
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ class Stored:
             Kind.RETAINED: self._retained,
             Kind.CLEARED: self._cleared,
             Kind.CLOCK: self._clock,
+            Kind.CLOCK_SET: self._clock_set,
             Kind.STATED: self._stated,
             **dict.fromkeys(KINDS, self._traffic.apply),
             **dict.fromkeys(LINK_KINDS, self._link),
@@ -141,6 +143,24 @@ class Stored:
             self._apply[record[0]](record)
         except MISREAD as error:
             raise RecordInvalid(f"no record: {record[:32].hex(' ')}: {error}") from error
+
+    def set_clock(self, at: int) -> bool:
+        """The machine says that it is *at*. Returns whether it did not know that when all this was stored.
+
+        Then CLOCK_SET is to be said, and everything is moved: it is as long ago as it was at the end of the records.
+        Nobody knows how long the machine was off, and half a century would end all sessions.
+        """
+        if not 0 < self.clock < CLOCK_IS_SET_AFTER <= at:
+            return False
+        by = at - self.clock
+        self._traffic.shift(by)
+        for session in self.sessions.values():
+            session.gone_at += by if session.gone_at else 0
+        for publication in self.retained.values():
+            shift(publication, by)
+        if self._links is not None:
+            self._links.shift(by)
+        return True
 
     def finish(self) -> None:
         """There are no more records."""
@@ -269,6 +289,12 @@ class Stored:
 
     def _clock(self, record: bytes) -> None:
         self._traffic.clock = max(self.clock, CLOCK.unpack(record)[1])
+
+    def _clock_set(self, record: bytes) -> None:
+        at = CLOCK.unpack(record)[1]
+        if at >= NEVER:
+            raise ValueError("an instant that no clock reaches")
+        self.set_clock(at)
 
     def _stated(self, _: bytes) -> None:
         self._traffic.stated()

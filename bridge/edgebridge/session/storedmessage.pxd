@@ -21,6 +21,7 @@ cdef class StoredMessage:
     cpdef bint can_be_read(self, KnownTexts texts) except -1
     @cython.locals(made=Publication, said=bytes)
     cpdef Publication read(self, KnownTexts texts)
+    cpdef shift(self, unsigned long long by)
 
 
 @cython.locals(publisher=str, topic=str, start=Py_ssize_t, made=Publication)

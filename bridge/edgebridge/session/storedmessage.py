@@ -23,6 +23,7 @@ from edgebridge.session.records import (
 from edgebridge.wire.errors import ProtocolError
 from edgebridge.wire.properties import Carrier, Property, read_properties, text, user_properties
 from edgebridge.wire.tracecontext import sampled
+from edgebroker.instants import NEVER
 from edgebroker.publication import Publication, plain
 
 MISREAD: Final = (KeyError, IndexError, ValueError, OverflowError, StructError, ProtocolError)
@@ -111,10 +112,26 @@ class StoredMessage:
             self._said = b""
         return made
 
+    def shift(self, by: int) -> None:
+        """Its instants are *by* later."""
+        if self._accepted_at < NEVER:
+            self._accepted_at += by
+        if 0 < self._expires_at < NEVER:
+            self._expires_at += by
+        if self._publication is not None:
+            shift(self._publication, by)
+
     @property
     def publication(self) -> Publication:
         """The publication. Raises one of MISREAD; not after `Stored.finish`, which drops what cannot be read."""
         return self.read(KnownTexts())
+
+
+def shift(publication: Publication, by: int) -> None:
+    """The instants of *publication*, which are those of the stored clock, are *by* later."""
+    publication.accepted_at += by
+    if publication.expires_at is not None:
+        publication.expires_at += by
 
 
 class Head(NamedTuple):

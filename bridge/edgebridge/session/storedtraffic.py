@@ -112,6 +112,16 @@ class StoredTraffic:
         messages, self.messages = self.messages, {}  # the copies know theirs
         return {number for number, message in messages.items() if not message.can_be_read(self.texts)}
 
+    def shift(self, by: int) -> None:
+        """Every instant is *by* later, and so is the clock."""
+        self.clock += by
+        known = {id(message): message for message in self.messages.values()}
+        for copies in self._copies.values():
+            for copy in copies.values():
+                known[id(copy.message)] = copy.message
+        for message in known.values():
+            message.shift(by)
+
     def leave(self, copy: StoredCopy) -> None:
         """*copy* is on its way no longer."""
         message = copy.message

@@ -24,13 +24,14 @@ from edgebridge.session.acl import Acl, AclInvalid, Rule, read_rule
 from edgebridge.session.lineproblem import LineProblem, clipped
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import EdgebrokerError
+from edgebroker.instants import CLOCK_IS_SET_AFTER, SECOND
 
 TOKEN_BYTES_MAX: Final = 4_096  # one with 64 rules has about 3,000
 KEY_BYTES_MIN: Final = 32  # as long as the digest (RFC 7518 section 3.2)
 KEYS_MAX: Final = 100
 RULES_MAX: Final = 64
-CLOCK_IS_SET_AFTER: Final = 1_767_225_600
-"""2026-01-01. A gateway whose clock says less came up without one, and would take tokens that expired long ago."""
+CLOCK_IS_SET_AFTER_S: Final = CLOCK_IS_SET_AFTER // SECOND
+"""A gateway whose clock says less would take tokens that expired long ago."""
 NOT_BEFORE_GRACE_S: Final = 60  # clocks of two machines differ by so much without anybody noticing
 AUDIENCE: Final = "edgebroker"
 _SHAPE: Final = re.compile(rb"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
@@ -134,7 +135,7 @@ class TokenKeys:
         if not hmac.compare_digest(signature(key, signed), _octets(given)):
             raise TokenInvalid("its signature is wrong")
         token = _read_claims(_read_json(body), str(key_id))
-        if unix_s < CLOCK_IS_SET_AFTER:
+        if unix_s < CLOCK_IS_SET_AFTER_S:
             raise ClockUnknown("the clock of this machine is not set, so no token can be judged")
         if unix_s >= token.until:
             raise TokenInvalid(f"it expired {unix_s - token.until:,} s ago")

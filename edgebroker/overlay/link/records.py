@@ -184,6 +184,17 @@ class StoredLinks:
             self.misunderstood += 1
         return True
 
+    def shift(self, by: int) -> None:
+        """Every instant on the stored clock is *by* microseconds later."""
+        for link in self.links.values():
+            for entries in link.entries.values():
+                for number, (at, item) in entries.items():
+                    if at is not None:
+                        entries[number] = (at + by, item)
+        for eid, (event, is_entry, at) in self.held.items():
+            if at is not None:
+                self.held[eid] = (event, is_entry, at + by)
+
     def _learn(self, peer: str, announced: Iterable[Interest], withdrawn: Iterable[Interest]) -> None:
         interests = self.interests.setdefault(peer, {})
         interests.update(dict.fromkeys(announced))

@@ -12,7 +12,7 @@ from edgebridge.session.passwordfile import PasswordFile
 from edgebridge.session.rulebook import RuleBook
 from edgebridge.session.scram import ScramExchange, ScramFailed
 from edgebridge.session.scramsecret import ScramSecret
-from edgebridge.session.token import CLOCK_IS_SET_AFTER, Token, TokenInvalid, TokenKeys, is_token, key_line, signature
+from edgebridge.session.token import CLOCK_IS_SET_AFTER_S, Token, TokenInvalid, TokenKeys, is_token, key_line, signature
 from tests.fuzz.frame.target import BOMB_BYTES, Target, filled
 
 KEY = "qgs1QcSFOIvzZ3UqBhBGWcPvsJzdjzo6LcJDQ2NcHbXzAhhBmhN3M2H3vGq2ezGZ6jWnOAe4bWx2L1dXb1DTBg=="
@@ -71,7 +71,7 @@ def read_acl(data: bytes) -> None:
 
 
 KEYS = TokenKeys.parse("# keys\n" + "\n".join(key_line(name, bytes(range(32))) for name in ("a", "b", "c")) + "\n")
-TOKEN = KEYS.make(Token("pump", CLOCK_IS_SET_AFTER + 9, key_id="b"), ["write a/# where v > 1"]).encode()
+TOKEN = KEYS.make(Token("pump", CLOCK_IS_SET_AFTER_S + 9, key_id="b"), ["write a/# where v > 1"]).encode()
 
 
 def read_keys(data: bytes) -> None:
@@ -84,7 +84,7 @@ def read_keys(data: bytes) -> None:
 def read_token(data: bytes) -> None:
     """A token that was changed in any way does not hold."""
     is_token(data)
-    KEYS.read(data, CLOCK_IS_SET_AFTER)
+    KEYS.read(data, CLOCK_IS_SET_AFTER_S)
     assert data == TOKEN
 
 
@@ -93,9 +93,9 @@ def read_claims(data: bytes) -> None:
     head, _, body = data.partition(b"\n")
     signed = b".".join(urlsafe_b64encode(part).rstrip(b"=") for part in (head, body))
     key = KEYS.keys["b"]
-    token = KEYS.read(signed + b"." + urlsafe_b64encode(signature(key, signed)).rstrip(b"="), CLOCK_IS_SET_AFTER)
+    token = KEYS.read(signed + b"." + urlsafe_b64encode(signature(key, signed)).rstrip(b"="), CLOCK_IS_SET_AFTER_S)
     assert token.user
-    assert token.until > CLOCK_IS_SET_AFTER
+    assert token.until > CLOCK_IS_SET_AFTER_S
     if token.claims is not None:
         RuleBook(token.claims)
 
@@ -203,9 +203,9 @@ TARGETS = (
         read_claims,
         (
             HEADER
-            + json.dumps({"sub": "pump", "exp": CLOCK_IS_SET_AFTER + 9, "acl": ["write a/# where v > 1"]}).encode(),
+            + json.dumps({"sub": "pump", "exp": CLOCK_IS_SET_AFTER_S + 9, "acl": ["write a/# where v > 1"]}).encode(),
             HEADER
-            + json.dumps({"sub": "p", "exp": CLOCK_IS_SET_AFTER + 9.5, "nbf": 1, "aud": ["edgebroker"]}).encode(),
+            + json.dumps({"sub": "p", "exp": CLOCK_IS_SET_AFTER_S + 9.5, "nbf": 1, "aud": ["edgebroker"]}).encode(),
         ),
         (TokenInvalid,),
         (

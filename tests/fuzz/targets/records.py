@@ -33,7 +33,7 @@ from edgebridge.session.records import (
 from edgebridge.session.recordwords import describe
 from edgebridge.session.stored import Stored
 from edgebridge.wire.fields import write_text
-from edgebroker.instants import SECOND
+from edgebroker.instants import CLOCK_IS_SET_AFTER, SECOND
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
 from edgebroker.storage.journal.journal import Journal
@@ -69,7 +69,7 @@ def read_records(data: bytes) -> None:
     journal = Journal(b"fuzz" * 4, JournalOptions())
     frontend = Frontend(Node(ledger), TERMS, lambda: "assigned", journal=journal)
     frontend.start(0)
-    frontend.keeping.clock = stored.clock
+    frontend.restoring.begin(stored, CLOCK_IS_SET_AFTER, 0)
     frontend.restoring.restore(stored, 0)
     sessions = frontend.connecting.sessions
     for now in (1, 3_600 * SECOND):
