@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from typing import Final
 
 from edgebridge.session.carriers import SubscriptionRequest, parse_subscription
 from edgebroker.filters import Extractor
+from edgebroker.instants import MILLISECOND, SECOND, Duration
 from edgebroker.records import DIGEST, SUM_MODULUS, Cause, Fate
 from edgebroker.simworld.network import SimulatedBroker
 from edgebroker.simworld.participant import Heard, Participant, Said
 from edgebroker.storage.deliverylog.reader import Segment, read_segment
+
+ROUNDED: Final[Duration] = 10 * MILLISECOND
+"""So much earlier a message may expire: each gateway on its way rounds what is left down to a millisecond."""
 
 
 @lru_cache(maxsize=1_000)
@@ -85,12 +90,17 @@ def disordered(
     participants: list[Participant],
     steady: list[Participant],
     concerns: Callable[[Participant, Said], bool] = lambda participant, said: True,
+    are_clocks_right: bool = True,
 ) -> Iterator[str]:
     """P4: per publisher, topic and QoS, the first hearings are in the order of saying.
 
     A publisher that was cut off says its QoS 1 messages again, in order. Only who is sure to have got the first time
     (a *steady* subscriber, at QoS 1 or 2) can tell the repetition from disorder. *concerns*: who hears what in order.
+
+    Nobody is sure to have got what expired the first time while those behind it did not: it may come behind them, if
+    it was said again, and not before it could have expired. If not *are_clocks_right*, that may have been at any time.
     """
+    again = {payload for one in participants for payload in one.said_again}
     place = {said.payload: number for one in participants for number, said in enumerate(one.said)}
     known = all_said(participants)
     for participant in participants:
@@ -106,6 +116,9 @@ def disordered(
             flow = (said.publisher, said.topic, said.qos, heard.qos)
             before = latest.get(flow)
             if before is not None and place[before.payload] > place[heard.payload]:
+                is_old = not are_clocks_right or heard.at - said.at >= said.expiry_s * SECOND - ROUNDED
+                if said.qos == 1 and said.expiry_s and said.payload in again and is_old:
+                    continue
                 yield f"{participant.name} heard {heard} after {before}"
             latest[flow] = heard
 

@@ -100,6 +100,8 @@ class Participant:
         """The payloads of messages that the broker refused: nobody was promised them."""
         self.acknowledged: dict[bytes, Instant] = {}
         """Payload -> when PUBACK or the first PUBREC came."""
+        self.said_again: set[bytes] = set()
+        """The payloads of messages that it sent more than once, for want of an acknowledgement."""
         self.most_received = 0
         """So many QoS 2 messages were on their way to it at once, at most."""
         self.wills: list[Said] = []
@@ -229,6 +231,7 @@ class Participant:
             if unfinished.released:
                 self.client.send(PubRel(packet_id))
             else:
+                self.said_again.add(unfinished.publish.payload)
                 self.client.send(replace(unfinished.publish, dup=True))
 
     def _on_publish(self, publish: Publish) -> None:

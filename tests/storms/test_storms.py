@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from edgebroker.cli import main
 from edgebroker.cli.simulate import crew
 from edgebroker.cli.simulate.report import repeat
-from edgebroker.instants import MILLISECOND, SECOND
+from edgebroker.instants import MILLISECOND, SECOND, Instant
 from edgebroker.simworld.participant import Heard, Said
 from edgebroker.simworld.storms import shrink as shrink_module
 from edgebroker.simworld.storms.device import Device
@@ -143,6 +143,34 @@ def test_it_sees_what_came_twice(finished: World, heard: list[Heard]) -> None:
 def test_it_sees_disorder(finished: World, heard: list[Heard]) -> None:
     heard.reverse()
     assert "P4" in promises(finished)
+
+
+def test_what_expired_and_was_said_again_may_come_behind_what_was_said_later(
+    finished: World, heard: list[Heard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flows: dict[tuple[bytes, str, int], list[Heard]] = {}
+    for one in heard:
+        flows.setdefault((one.payload.split(b"<")[1].split(b"/")[0], one.topic, one.qos), []).append(one)
+    first, second = next(some for (_, _, qos), some in flows.items() if qos == 1 and len(some) > 1)[:2]
+    publisher = finished.devices[first.payload.decode().split("<")[1].split("/")[0]]
+    old = next(one for one in publisher.said if one.payload == first.payload)
+    place = publisher.said.index(old)
+    heard.remove(first)
+
+    def is_in_order(expiry_s: int, at: Instant) -> bool:
+        publisher.said[place] = replace(old, expiry_s=expiry_s)
+        heard.insert(heard.index(second) + 1, replace(first, at=at))
+        broken = promises(finished)
+        heard.remove(replace(first, at=at))
+        publisher.said[place] = old
+        return "P4" not in broken
+
+    late = old.at + 2 * SECOND
+    assert not is_in_order(1, late), "it was said once"
+    monkeypatch.setattr(publisher, "said_again", {first.payload})
+    assert not is_in_order(0, late), "it does not expire"
+    assert not is_in_order(3, late), "it had not expired yet"
+    assert is_in_order(1, late)
 
 
 def test_it_sees_what_nobody_asked_for(finished: World, heard: list[Heard]) -> None:

@@ -156,7 +156,8 @@ class Judge:
         def concerns(reader: Participant, said: Said) -> bool:
             return has_one_way or world.devices[reader.name].home is world.devices[said.publisher].home
 
-        for text in disordered(list(self._everybody), list(self._readers), concerns):
+        are_clocks_right = not any(spell.kind in CLOCKS for spell in world.spells)
+        for text in disordered(list(self._everybody), list(self._readers), concerns, are_clocks_right):
             yield "P4", text
 
     # -- others do not suffer ---------------------------------------------------------------------------------------
