@@ -7,9 +7,10 @@ asks still knows what it was told before, and would forget what is wanted furthe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from edgebroker.filters.announcement import Change
 from edgebroker.instants import MINUTE, SECOND, Duration
 from edgebroker.interest import Interest
 from edgebroker.node.around import Around
@@ -131,10 +132,8 @@ class Neighbourhood:
         sends = []
         for peer, change in changed.told.items():
             for receiver in (peer, *self.around.stand_ins.get(peer, ())):
-                if change.announce:
-                    sends += self.tell(receiver, Announce(change.announce, self.interests.epoch))
-                if change.withdraw:
-                    sends += self.tell(receiver, Withdraw(change.withdraw, self.interests.epoch))
+                for message in _told(change, self.interests.epoch):
+                    sends += self.tell(receiver, message)
         return sends
 
     def knows(self, peer: str) -> bool:
@@ -256,6 +255,14 @@ class Neighbourhood:
 
     def _flood(self, said: Unreached | Crowded, but: str = "") -> list[Send]:
         return [_control(peer, said) for peer in self._peers if peer != but and self._status.is_up(peer)]
+
+
+def _told(change: Change, epoch: int) -> Iterator[Announce | Withdraw]:
+    """*change* as messages; whoever receives them has clients to look after between one and the next."""
+    if change.announce:
+        yield from Announce(change.announce, epoch).parts()
+    if change.withdraw:
+        yield from Withdraw(change.withdraw, epoch).parts()
 
 
 def _control(peer: str, message: Message) -> Send:

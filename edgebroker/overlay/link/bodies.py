@@ -6,8 +6,8 @@ flow.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Generator
+from typing import Any, Final, TypeAlias, TypeVar
 
 import cbor2
 
@@ -39,16 +39,45 @@ from edgebroker.topics import TopicFilter
 
 from . import interests
 from .broken import FrameBroken, shown
-from .cbor import UNSIGNED, CborReader
+from .cbor import NULL, UNSIGNED, CborReader
 from .flows import FlowReader, FlowWriter
+
+_T = TypeVar("_T")
+Steps: TypeAlias = Generator[int, None, _T]
+"""Something that is read in steps. Each yields for how many items of a turn it counts; FrameBroken is raised by any."""
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """How one field is written and read. `read` raises FrameBroken."""
+    """How one field is written and read."""
 
     write: Callable[[Any], Any]
-    read: Callable[[Any], Any]
+    steps: Callable[[CborReader], Steps[Any]]
+
+
+def single(read: Callable[[Any], Any], write: Callable[[Any], Any] = _same) -> Field:
+    """A field that holds no list; *read* is given the value in its item. Raises FrameBroken."""
+
+    def steps(reader: CborReader) -> Steps[Any]:
+        yield from ()
+        return read(reader.single())
+
+    return Field(write, steps)
+
+
+def listed(read: Callable[[Any], Any], write: Callable[[Any], Any]) -> Field:
+    """A field that is a list of few values, or holds such; *read* is given it. Raises FrameBroken."""
+
+    def steps(reader: CborReader) -> Steps[Any]:
+        value = read(reader.item())
+        yield 1 + (reader.items >> 2)
+        return value
+
+    return Field(write, steps)
 
 
 def number(bits: int) -> Field:
@@ -59,7 +88,7 @@ def number(bits: int) -> Field:
             raise FrameBroken(f"no number of {bits} bits: {shown(value)}")
         return value
 
-    return Field(_same, read)
+    return single(read)
 
 
 def each_of(field: Field) -> Field:
@@ -68,24 +97,26 @@ def each_of(field: Field) -> Field:
     def write(values: tuple[Any, ...]) -> list[Any]:
         return [field.write(value) for value in values]
 
-    def read(values: Any) -> tuple[Any, ...]:
-        if type(values) is not list:
-            raise FrameBroken(f"no list: {shown(values)}")
-        return tuple([field.read(value) for value in values])
+    def steps(reader: CborReader) -> Steps[tuple[Any, ...]]:
+        values = []
+        for _ in range(reader.array()):
+            values.append((yield from field.steps(reader)))
+            yield 1
+        return tuple(values)
 
-    return Field(write, read)
+    return Field(write, steps)
 
 
 def optional(field: Field) -> Field:
     """None, or such."""
-    return Field(
-        lambda value: None if value is None else field.write(value),
-        lambda value: None if value is None else field.read(value),
-    )
 
+    def steps(reader: CborReader) -> Steps[Any]:
+        if reader.data[reader.at : reader.at + 1] == NULL:
+            reader.at += 1
+            return None
+        return (yield from field.steps(reader))
 
-def _same(value: Any) -> Any:
-    return value
+    return Field(lambda value: None if value is None else field.write(value), steps)
 
 
 def _read_text(value: Any) -> str:
@@ -123,16 +154,18 @@ def _write_message(message: Message) -> bytes:
     return alone(message, Service.LIVE, expires_in_ms)
 
 
-def _read_message(value: Any) -> Message:
-    if _kind_of(value) == _KINDS[Relay]:
+def _message_steps(reader: CborReader) -> Steps[Message]:
+    octets = reader.single()
+    if _kind_of(octets) == _KINDS[Relay]:
         raise FrameBroken("what is relayed is not relayed again inside")
-    return read_alone(value)[0]
+    return (yield from steps_alone(octets))[0]
 
 
-def _read_forward(value: Any) -> Message:
-    if _kind_of(value) < 0:
+def _forward_steps(reader: CborReader) -> Steps[Message]:
+    octets = reader.single()
+    if _kind_of(octets) < 0:
         raise FrameBroken("an event is to be here, not another message")
-    return read_alone(value)[0]
+    return (yield from steps_alone(octets))[0]
 
 
 def _kind_of(value: Any) -> int:
@@ -148,23 +181,21 @@ def _write_advertisement(advertise: Advertise) -> list[Any]:
     return _fields_of(advertise, _FIELDS[Advertise])
 
 
-def _read_advertisement(value: Any) -> Advertise:
-    if type(value) is not list:
-        raise FrameBroken(f"no list: {shown(value)}")
-    return Advertise(*_read_fields(value, _FIELDS[Advertise]))
+def _advertisement_steps(reader: CborReader) -> Steps[Advertise]:
+    return Advertise(*(yield from _fields_steps(reader, reader.array(), _FIELDS[Advertise])))
 
 
 _U8, _U16, _U32, _U64 = (number(bits) for bits in (8, 16, 32, 64))
-_TEXT: Final = Field(_same, _read_text)
-_FLAG: Final = Field(_same, _read_flag)
-_TOLD: Final = Field(int, _read_told)
-_TOPIC_FILTER: Final = Field(_write_topic_filter, _read_topic_filter)
-_INTEREST: Final = Field(_write_interest, interests.read)
+_TEXT: Final = single(_read_text)
+_FLAG: Final = single(_read_flag)
+_TOLD: Final = single(_read_told, int)
+_TOPIC_FILTER: Final = single(_read_topic_filter, _write_topic_filter)
+_INTEREST: Final = listed(interests.read, _write_interest)
 _INTERESTS: Final = each_of(_INTEREST)
 _NUMBERS: Final = each_of(_U32)
-_ADVERTISEMENTS: Final = each_of(Field(_write_advertisement, _read_advertisement))
-_FORWARD: Final = Field(_write_message, _read_forward)
-_MESSAGE: Final = Field(_write_message, _read_message)
+_ADVERTISEMENTS: Final = each_of(Field(_write_advertisement, _advertisement_steps))
+_FORWARD: Final = Field(_write_message, _forward_steps)
+_MESSAGE: Final = Field(_write_message, _message_steps)
 
 _FIELDS: Final[dict[type[Any], tuple[Field, ...]]] = {
     Announce: (_INTERESTS, _U16),
@@ -192,14 +223,16 @@ def body(message: Message, service: int) -> bytes:
     return cbor2.dumps([_KINDS[type(message)], int(service), *_fields_of(message, _FIELDS[type(message)])])
 
 
-def read_body(kind: int, values: list[Any]) -> tuple[Message, Service]:
-    """The message of *kind* with class and fields *values*. Raises FrameBroken."""
+def steps_of_body(reader: CborReader, kind: int, size: int) -> Steps[tuple[Message, Service]]:
+    """The message of *kind* in *reader*, behind the kind: class and fields, *size* in all."""
     message = _MESSAGES.get(kind)
     if message is None:
         raise FrameBroken(f"there is no message of kind {kind}")
-    if not values or type(values[0]) is not int or not Service.CONTROL <= values[0] <= Service.LOGS:
+    service = reader.single() if size else None
+    if type(service) is not int or not Service.CONTROL <= service <= Service.LOGS:
         raise FrameBroken(f"a message of kind {kind} is of no class")
-    return message(*_read_fields(values[1:], _FIELDS[message])), Service(values[0])
+    values = yield from _fields_steps(reader, size - 1, _FIELDS[message])
+    return message(*values), Service(service)
 
 
 def alone(message: Message, service: int, expires_in_ms: int | None = None) -> bytes:
@@ -211,6 +244,17 @@ def alone(message: Message, service: int, expires_in_ms: int | None = None) -> b
 
 def read_alone(data: bytes) -> tuple[Message, Service]:
     """What `alone` wrote. Raises FrameBroken."""
+    steps = steps_alone(data)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            whole: tuple[Message, Service] = end.value
+            return whole
+
+
+def steps_alone(data: bytes) -> Steps[tuple[Message, Service]]:
+    """The same in steps."""
     reader = CborReader(data)
     size = reader.array()
     if not size or reader.at == len(data):
@@ -223,7 +267,7 @@ def read_alone(data: bytes) -> tuple[Message, Service]:
             raise FrameBroken("a series does not stand alone")
     else:
         kind = reader.integer()
-        message, service = read_body(kind, [reader.item() for _ in range(size - 1)])
+        message, service = yield from steps_of_body(reader, kind, size - 1)
     if reader.at != len(data):
         raise FrameBroken("bytes after the end of a message")
     return message, service
@@ -234,7 +278,10 @@ def _fields_of(message: Any, fields: tuple[Field, ...]) -> list[Any]:
     return [field.write(getattr(message, name)) for field, name in zip(fields, names, strict=True)]
 
 
-def _read_fields(values: list[Any], fields: tuple[Field, ...]) -> list[Any]:
-    if len(values) != len(fields):
-        raise FrameBroken(f"a message has {len(values)} fields; its kind has {len(fields)}")
-    return [field.read(value) for field, value in zip(fields, values, strict=True)]
+def _fields_steps(reader: CborReader, size: int, fields: tuple[Field, ...]) -> Steps[list[Any]]:
+    if size != len(fields):
+        raise FrameBroken(f"a message has {size} fields; its kind has {len(fields)}")
+    values = []
+    for field in fields:
+        values.append((yield from field.steps(reader)))
+    return values

@@ -16,12 +16,17 @@ DEPTH_MAX: Final = 12
 """A list of interests, each with tests, each with intervals, is seven deep."""
 MAP_MAX: Final = 64
 """No map has as many keys; so few cannot be chosen to collide at a price."""
+ITEMS_MAX: Final = 16_384
+"""In one item, all that is inside it counted: the longest interest that a filter makes has a third of that, what an
+event changes at most 6,200. So many take 3 ms to read; as many as 64 KiB hold took 17.
+"""
 UNSIGNED: Final = 0
 NEGATIVE: Final = 1
 BYTES: Final = 2
 TEXT: Final = 3
 ARRAY: Final = 4
 MAP: Final = 5
+NULL: Final = b"\xf6"
 _TAG: Final = 6
 _BIGNUM: Final = 2
 _NEGATIVE_BIGNUM: Final = 3
@@ -50,6 +55,9 @@ class CborReader:
         self.at = 0
         self.argument = 0
         """Of the last head."""
+        self.items_max = ITEMS_MAX
+        self.items = 0
+        """How many the last call of `item` read, with all inside."""
 
     def head(self) -> int:
         """Read the first bytes of an item: returns the major type, and sets `argument`."""
@@ -102,6 +110,11 @@ class CborReader:
     def item(self, depth: int = 0) -> Any:
         """Read any item: int, float, bool, None, bytes, str, list or dict."""
         start = self.at
+        if depth == 0:
+            self.items = 0
+        self.items += 1
+        if self.items > self.items_max:
+            raise FrameBroken(f"more than {self.items_max} values in one, at byte {start}")
         major = self.head()
         argument = self.argument
         if major == UNSIGNED:
@@ -120,12 +133,17 @@ class CborReader:
         if major > _TAG:
             return self._simple(start)
         if depth == DEPTH_MAX:
-            raise FrameBroken(f"deeper than {DEPTH_MAX} at byte {start}")
+            raise FrameBroken(f"an array or map at byte {start}, where there is none or {DEPTH_MAX} deep")
         if argument > (MAP_MAX if major == MAP else len(self.data) - self.at):
             raise FrameBroken(f"an array or map at byte {start} is longer than can be")
         if major == ARRAY:
             return [self.item(depth + 1) for _ in range(argument)]
         return self._map(argument, depth)
+
+    def single(self) -> Any:
+        """Read an item that holds no others: int, float, bool, None, bytes or str."""
+        self.items = 0
+        return self.item(DEPTH_MAX)
 
     def _take(self, size: int) -> bytes:
         at = self.at

@@ -48,7 +48,7 @@ START: Final[State] = ("", int(Service.LIVE), 0, False, 0, 0, 0, 0, 0, 0, 0, (),
 
 _HEADS: Final = tuple(head(UNSIGNED, number) for number in range(1_024))
 _PAYLOAD_HEADS: Final = tuple(head(BYTES, size) for size in range(1_024))
-_STEADY: Final = 4
+STEADY: Final = 4
 _CHANGED: Final = 5
 _SERIES: Final = 6
 
@@ -72,7 +72,7 @@ class Flow:
         self.published_ms = 0
         self.state = START
         self.is_recent = True
-        self.begin = head(ARRAY, _STEADY) + head(UNSIGNED, slot) + _HEADS[1]
+        self.begin = head(ARRAY, STEADY) + head(UNSIGNED, slot) + _HEADS[1]
 
 
 class FlowWriter:
@@ -101,7 +101,7 @@ class FlowWriter:
         flow.published_ms = header.published_ms
         if step == 1 and 0 <= delay < 1_024 and size < 1_024:
             return b"".join((flow.begin, _HEADS[delay], _PAYLOAD_HEADS[size], payload))
-        begin = head(ARRAY, _STEADY) + head(UNSIGNED, flow.slot)
+        begin = head(ARRAY, STEADY) + head(UNSIGNED, flow.slot)
         return b"".join((begin, _signed(step), _signed(delay), head(BYTES, size), payload))
 
     def write_series(self, series: Series, service: int) -> bytes:
@@ -225,7 +225,7 @@ class FlowReader:
                 count = reader.unsigned()
                 if expires_in_ms is not None or count < 2 or len(payload) < count or len(payload) % count:
                     raise FrameBroken(f"no series of {count} events before byte {reader.at}")
-        elif size != _STEADY:
+        elif size != STEADY:
             raise FrameBroken(f"an event of {size} items before byte {reader.at}")
         elif slot >= len(self._slots):
             raise FrameBroken(f"an event of slot {slot}, of which nothing was told, before byte {reader.at}")

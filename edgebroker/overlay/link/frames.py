@@ -13,6 +13,7 @@ messages (from -9) apart.
 from __future__ import annotations
 
 import zlib
+from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, Final, TypeAlias
@@ -22,12 +23,12 @@ import cbor2
 from edgebroker.dataclasses import dataclass
 from edgebroker.limits import KIB, PACKET_BYTES_MAX
 from edgebroker.overlay.classes import Service
-from edgebroker.overlay.messages import Message, Series
+from edgebroker.overlay.messages import INTERESTS_AT_ONCE, Announce, Message, Series, Withdraw
 
-from .bodies import read_alone, read_body
+from .bodies import Steps, steps_alone, steps_of_body
 from .broken import FrameBroken, shown
 from .cbor import UNSIGNED, CborReader
-from .flows import FlowReader
+from .flows import STEADY, FlowReader
 from .lanes import event_of
 
 HEAD_BYTES: Final = 4
@@ -37,7 +38,7 @@ PART_BYTES: Final = 8 * KIB
 """Longer messages go in parts, so that a heartbeat waits a second at most where the uplink has 64 kbit/s."""
 ITEMS_PER_TURN: Final = 1_024
 """So many are read at once, 1 to 3 us each; then they are routed, and clients are looked after before the next. It is
-what 64 KiB of readings are, which nobody has to read in turns.
+what 64 KiB of readings are, which nobody has to read in turns. What is long counts for more than one.
 """
 WORD_VALUES_MAX: Final = 2 * len(Service)
 """An acknowledgement of every class, the longest of what links say about themselves."""
@@ -89,7 +90,15 @@ class Numbered:
     message: Message
 
 
-Item: TypeAlias = Message | Numbered | Said
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The beginning of a message that is too long to be handled at once. What ends it has its number."""
+
+    service: Service
+    message: Message
+
+
+Item: TypeAlias = Message | Numbered | Begun | Said
 """What a frame holds. A message by itself is an event of QoS 0, or a series of such."""
 
 
@@ -145,6 +154,10 @@ class FrameReader:
         self._frame: CborReader | None = None
         """The frame that is being read, inflated."""
         self._parts: dict[Service, bytearray] = {}
+        self._steps: Steps[tuple[Message, Service]] | None = None
+        """The message of the frame that is being read."""
+        self._late: deque[Item] = deque()
+        """What came of it and has to wait for its turn."""
 
     def feed(self, chunk: bytes, items: list[Item]) -> None:
         """Append the items of all frames that *chunk* completes, ITEMS_PER_TURN at most. While `has_more`, others come
@@ -153,6 +166,13 @@ class FrameReader:
         self._buffer += chunk
         left = ITEMS_PER_TURN
         while left > 0:
+            if self._late:
+                items.append(self._late.popleft())
+                left = 0
+                break
+            if self._steps is not None:
+                left = self._go_on(self._steps, items, left)
+                continue
             if self._frame is None:
                 self._frame = self._next_frame()
                 if self._frame is None:
@@ -202,21 +222,42 @@ class FrameReader:
                 raise FrameBroken(f"an empty item before byte {reader.at}")
             if body[reader.at] >> 5 == UNSIGNED:
                 event = flows.read(reader, size)
+                if size != STEADY:
+                    left -= reader.items >> 4
                 if isinstance(event, Series) or event.qos == 0:
                     items.append(event)
                 else:
                     items.append(Numbered(Service(flows.service), event))
-            else:
-                kind = reader.integer()
-                if kind >= Word.BYE and size - 1 > WORD_VALUES_MAX:
+                continue
+            kind = reader.integer()
+            if kind >= Word.BYE:
+                if size - 1 > WORD_VALUES_MAX:
                     raise FrameBroken(f"word {kind} with {size - 1} values; none has more than {WORD_VALUES_MAX}")
-                values = [reader.item() for _ in range(size - 1)]
-                if kind >= Word.BYE:
-                    self._said(Word(kind), values, items)
-                else:
-                    items.append(_numbered(*read_body(kind, values)))
+                self._said(Word(kind), [reader.single() for _ in range(size - 1)], items)
+            else:
+                self._steps = steps_of_body(reader, kind, size - 1)
+            if self._steps is not None:
+                left = self._go_on(self._steps, items, left)
+                if self._steps is not None or self._late:
+                    return left
         self._frame = None
         return left - 1
+
+    def _go_on(self, steps: Steps[tuple[Message, Service]], items: list[Item], left: int) -> int:
+        """Read a message that is no event, for *left* items at most. Returns how many more may be read."""
+        try:
+            while left > 0:
+                left -= next(steps)
+        except StopIteration as end:
+            self._steps = None
+            message, service = end.value
+            if isinstance(message, Announce | Withdraw) and len(message.interests) > INTERESTS_AT_ONCE:
+                *parts, last = message.parts()
+                self._late += [Begun(service, part) for part in parts]
+                self._late.append(Numbered(service, last))
+            else:
+                items.append(_numbered(message, service))
+        return left
 
     def _said(self, kind: Word, values: list[Any], items: list[Item]) -> None:
         if not _SHAPES[kind](values):
@@ -231,7 +272,7 @@ class FrameReader:
             raise FrameBroken(f"a message of more than {MESSAGE_BYTES_MAX} bytes")
         if is_last:
             del self._parts[service]
-            items.append(_numbered(*read_alone(bytes(parts))))
+            self._steps = steps_alone(bytes(parts))
 
 
 def _numbered(message: Message, service: Service) -> Message | Numbered:

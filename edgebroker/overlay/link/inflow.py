@@ -7,7 +7,7 @@ from edgebroker.overlay.classes import Service
 from edgebroker.overlay.messages import Message
 
 from .broken import FrameBroken
-from .frames import FrameReader, Item, Numbered, Said, Word
+from .frames import Begun, FrameReader, Item, Numbered, Said, Word
 
 
 class Positions:
@@ -64,15 +64,16 @@ class Inflow:
         for item in items:
             if isinstance(item, Numbered):
                 service = item.service
-                number = self._next.get(service)
-                if number is None:
-                    raise FrameBroken(f"the first message of {service.name} has no number")
+                number = self._numbered(item)
                 self._next[service] = number + 1
                 if number > upto.get(service, 0):
                     upto[service] = number
                     messages.append(item.message)
                 else:
                     self._positions.duplicates += 1
+            elif isinstance(item, Begun):
+                if self._numbered(item) > upto.get(item.service, 0):  # else it was handled, and so were others since
+                    messages.append(item.message)
             elif isinstance(item, Said):
                 if item.word is Word.NEXT:
                     self._next[Service(item.values[0])] = item.values[1]
@@ -81,3 +82,10 @@ class Inflow:
             else:
                 messages.append(item)
         return said
+
+    def _numbered(self, item: Numbered | Begun) -> int:
+        """The number of a message."""
+        number = self._next.get(item.service)
+        if number is None:
+            raise FrameBroken(f"the first message of {item.service.name} has no number")
+        return number

@@ -23,7 +23,7 @@ from edgebroker.overlay.messages import Forward
 
 from .bodies import alone, read_alone
 from .broken import FrameBroken, shown
-from .cbor import ARRAY, BYTES, TEXT, UNSIGNED, CborReader, head
+from .cbor import ARRAY, BYTES, NULL, TEXT, UNSIGNED, CborReader, head
 from .interests import read, written
 
 
@@ -53,8 +53,6 @@ class Kind(IntEnum):
 
 
 KINDS: Final = frozenset(Kind)
-
-NULL: Final = b"\xf6"
 
 
 def entry_record(peer: str, service: Service, number: int, expires_at: int | None, item: bytes) -> bytes:
@@ -158,6 +156,7 @@ class StoredLinks:
         try:
             reader = CborReader(record)
             reader.at = 1
+            reader.items_max = len(record)  # what a neighbour announced at once is in one record
             values = reader.item()
             if type(values) is not list or not values:
                 raise FrameBroken("a record is a row of values")

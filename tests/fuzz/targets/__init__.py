@@ -13,6 +13,7 @@ from . import (
     deliverylog,
     doors,
     filters,
+    linkrecords,
     links,
     packets,
     payloads,
@@ -36,6 +37,7 @@ TARGETS: dict[str, Target] = {
         records,
         deliverylog,
         links,
+        linkrecords,
     )
     for target in module.TARGETS
 }

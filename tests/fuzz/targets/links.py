@@ -14,7 +14,17 @@ from edgebroker.overlay.classes import Service
 from edgebroker.overlay.link.bodies import alone, body
 from edgebroker.overlay.link.broken import FrameBroken
 from edgebroker.overlay.link.flows import FlowWriter
-from edgebroker.overlay.link.frames import FRAME_BYTES_MAX, FrameReader, FrameWriter, Item, Numbered, Said, Word, word
+from edgebroker.overlay.link.frames import (
+    FRAME_BYTES_MAX,
+    Begun,
+    FrameReader,
+    FrameWriter,
+    Item,
+    Numbered,
+    Said,
+    Word,
+    word,
+)
 from edgebroker.overlay.link.hello import (
     HEAD_BYTES,
     MAGIC,
@@ -30,21 +40,11 @@ from edgebroker.overlay.link.hello import (
 from edgebroker.overlay.link.identity import Identity
 from edgebroker.overlay.link.link import Link
 from edgebroker.overlay.link.links import Links
-from edgebroker.overlay.link.records import (
-    StoredLinks,
-    entry_record,
-    heard_record,
-    reserved_record,
-    settled_record,
-    spent_record,
-)
 from edgebroker.overlay.link.terms import LinkTerms
 from edgebroker.overlay.messages import Announce, Forward, Message, Relay, Series, Unadvertise
 from edgebroker.predicate import ElementaryTest, Interval, Kind, Pattern
 from edgebroker.topics import TopicFilter
 from tests.fuzz.frame.target import BOMB_BYTES, Target, filled
-
-from .records import packed, records_of
 
 HELLO = Hello("f", "a", 0, {"t": b"d"}, b"r" * 8, b"s" * 8, 1, "b", Heard(b"R" * 8, b"S" * 8, {Service.LIVE: 3}))
 HERE = Identity("f", "b", 1, {"t": b"d"}, {"a": 0}, b"R" * 8, b"S" * 8)
@@ -112,7 +112,7 @@ def read_frames(data: bytes) -> None:
     for item in items:
         if isinstance(item, Said):
             word(item.word, *item.values)
-        elif isinstance(item, Numbered):
+        elif isinstance(item, Numbered | Begun):
             alone(item.message, item.service)
         elif isinstance(item, Series):
             FlowWriter().write_series(item, int(Service.LIVE))
@@ -232,40 +232,17 @@ HUGE_HELLOS = tuple(
 )
 
 
-def read_links(data: bytes) -> None:
-    """Records of links in any order and of any content: a link begins with what they say, and says it again."""
-    stored = StoredLinks()
-    for record in records_of(data):
-        if record:
-            stored.apply(record)
-    if (before := stored.links.get("a")) is None:
-        return
-    link = Link("a", HERE, 0, lambda: 0.5, stored=before, clock=1_000)
-    again = StoredLinks()
-    for record in link.records():
-        assert again.apply(record)
-    assert again.misunderstood == 0
-    waiting = {service: len(lane) for service, lane in link.outbox.lanes.items() if len(lane)}
-    assert waiting == {service: len(lane) for service, lane in again.links["a"].entries.items() if lane}
-
-
-RECORDS = (
-    entry_record("a", Service.LIVE, 1, None, alone(READING, Service.LIVE)),
-    entry_record("a", Service.LIVE, 5, 1 << 50, alone(READING, Service.LIVE)),
-    entry_record("a", Service.BACKLOG, 2, None, alone(Relay(1, 2, 3, READING), Service.BACKLOG)),
-    settled_record("a", Service.LIVE, 1),
-    heard_record("a", b"S" * 8, {Service.LIVE: 4}),
-    spent_record("a", 20_000, 5),
-    reserved_record("a", 1 << 20),
-    settled_record("a", Service.LIVE, HUGE),
-)
-
 ROOM = BOMB_BYTES - 64
 
 
 def one_frame(body: bytes) -> bytes:
     """*body* as a frame."""
     return len(body).to_bytes(4) + body
+
+
+def letters(size: int) -> bytes:
+    """A message of *size* bytes with interests of one letter each, as gateways made before they divided such."""
+    return body(Announce((Interest(TopicFilter.parse("a"), ()),) * (size // 4 - 8), 1), 0)
 
 
 def deflated(item: bytes) -> bytes:
@@ -291,6 +268,9 @@ BOMBS = {
     "user properties": lambda: one_frame(
         cbor2.dumps([0, 1, 1, b"", {0: "t", 1: 1, 13: [["", ""]] * (ROOM // 3 - 20)}])
     ),
+    "as many as there may be": lambda: one_frame(
+        b"".join(cbor2.dumps([slot, 1, 1, b"", {0: "t", 1: 1, 13: [["", ""]] * 2_048}]) for slot in range(10))
+    ),
     "series of two": lambda: one_frame(
         series(replace(READING, qos=0), 7) + filled(bytes.fromhex("86010100426162a002"), size=ROOM - 200)
     ),
@@ -298,27 +278,32 @@ BOMBS = {
     "empty frames": lambda: filled(bytes(4)),
     "pings": lambda: one_frame(filled(word(Word.PING, 1), size=ROOM)),
     "acknowledgements": lambda: one_frame(cbor2.dumps([-1, *[1, 1] * (ROOM // 2 - 4)])),
-    "interests": lambda: one_frame(body(Announce((Interest(TopicFilter.parse("a"), ()),) * (ROOM // 4 - 8), 1), 0)),
+    "interests": lambda: one_frame(letters(ROOM)),
+    "interests in parts": lambda: one_frame(
+        b"".join(
+            word(Word.PART, 0, at + 8_000 >= ROOM - 200, letters(ROOM - 200)[at : at + 8_000])
+            for at in range(0, ROOM - 200, 8_000)
+        )
+    ),
+    "interests in a relay": lambda: one_frame(cbor2.dumps([-21, 0, 1, 2, 3, letters(ROOM - 40), False])),
+    "interests restated": lambda: one_frame(cbor2.dumps([-17, 0, 0, 1, 0, 1, [["a", []]] * (ROOM // 4 - 8), []])),
+    "interests with tests": lambda: one_frame(
+        cbor2.dumps([-9, 0, [["a", [["n", 2, [[1, 2, 3]], []]]]] * (ROOM // 14 - 8), 1])
+    ),
+    "one interest of too much": lambda: one_frame(cbor2.dumps([-9, 0, [["a", [["n", 2, [[]] * (ROOM - 20), []]]]], 1])),
     "intervals": lambda: one_frame(
         cbor2.dumps([-9, 0, [["a", [["n", 2, [[n, n, 3] for n in range(0, ROOM // 4, 2)][:6_000], []]]]], 1])
     ),
     "patterns": lambda: one_frame(
         cbor2.dumps([-9, 0, [["a", [["n", 3, [["", None, 1]], [[False, *[0, 1] * (ROOM // 2 - 20)]]]]]], 1])
     ),
+    "lists in a word": lambda: one_frame(cbor2.dumps([-3, [[]] * (ROOM - 20)])),
     "empty lists": lambda: one_frame(b"\x83\x2b\0\x99\xff\0" + filled(b"\x80", size=0xFF00)),
     "parts": lambda: one_frame(filled(word(Word.PART, 1, False, b"x"), size=ROOM)),
 }
 
 
 SECTIONS = b"\xa2\x00\x01\x05\xb8\x40" + b"".join(b"\x62%02d\x58\x38" % number + bytes(56) for number in range(64))
-RECORD_BOMBS = {
-    "entries": lambda: packed(
-        *(entry_record("a", Service.LIVE, number, None, RECORDS[0][-60:]) for number in range(1, 600))
-    ),
-    "settled": lambda: packed(*(settled_record("a", Service.LIVE, number) for number in range(1, 6_000))),
-}
-
-
 TARGETS = (
     Target(
         "link",
@@ -349,7 +334,6 @@ TARGETS = (
         whole_frames,
         BOMBS,
         steps=frames_in_turns,
-        bound_ms=60,  # 16,000 of the smallest interests in one message, 3 us for each; all else is below 10
     ),
     Target(
         "link-deflated",
@@ -361,14 +345,5 @@ TARGETS = (
         whole_frames,
         {"events of a third of a byte": lambda: deflated(STEADY)},
         steps=frames_in_turns,
-    ),
-    Target(
-        "link-records",
-        read_links,
-        (packed(*RECORDS), *map(packed, RECORDS)),
-        (),
-        tuple(map(packed, RECORDS)),
-        bombs=RECORD_BOMBS,
-        bound_ms=60,  # the gateway's own disk, once at the start
     ),
 )

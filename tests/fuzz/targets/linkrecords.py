@@ -1,0 +1,70 @@
+"""What the journal holds of links."""
+
+from __future__ import annotations
+
+from edgebroker.overlay.classes import Service
+from edgebroker.overlay.link.bodies import alone
+from edgebroker.overlay.link.link import Link
+from edgebroker.overlay.link.records import (
+    StoredLinks,
+    entry_record,
+    heard_record,
+    reserved_record,
+    settled_record,
+    spent_record,
+)
+from edgebroker.overlay.messages import Relay
+from tests.fuzz.frame.target import Target
+
+from .links import HERE, READING
+from .records import packed, records_of
+
+
+def read_links(data: bytes) -> None:
+    """Records of links in any order and of any content: a link begins with what they say, and says it again."""
+    stored = StoredLinks()
+    for record in records_of(data):
+        if record:
+            stored.apply(record)
+    if (before := stored.links.get("a")) is None:
+        return
+    link = Link("a", HERE, 0, lambda: 0.5, stored=before, clock=1_000)
+    again = StoredLinks()
+    for record in link.records():
+        assert again.apply(record)
+    assert again.misunderstood == 0
+    waiting = {service: len(lane) for service, lane in link.outbox.lanes.items() if len(lane)}
+    assert waiting == {service: len(lane) for service, lane in again.links["a"].entries.items() if lane}
+
+
+RECORDS = (
+    entry_record("a", Service.LIVE, 1, None, alone(READING, Service.LIVE)),
+    entry_record("a", Service.LIVE, 5, 1 << 50, alone(READING, Service.LIVE)),
+    entry_record("a", Service.BACKLOG, 2, None, alone(Relay(1, 2, 3, READING), Service.BACKLOG)),
+    settled_record("a", Service.LIVE, 1),
+    heard_record("a", b"S" * 8, {Service.LIVE: 4}),
+    spent_record("a", 20_000, 5),
+    reserved_record("a", 1 << 20),
+    settled_record("a", Service.LIVE, 1 << 16_000),
+)
+
+
+RECORD_BOMBS = {
+    "entries": lambda: packed(
+        *(entry_record("a", Service.LIVE, number, None, RECORDS[0][-60:]) for number in range(1, 600))
+    ),
+    "settled": lambda: packed(*(settled_record("a", Service.LIVE, number) for number in range(1, 6_000))),
+}
+
+
+TARGETS = (
+    Target(
+        "link-records",
+        read_links,
+        (packed(*RECORDS), *map(packed, RECORDS)),
+        (),
+        tuple(map(packed, RECORDS)),
+        bombs=RECORD_BOMBS,
+        bound_ms=60,  # the gateway's own disk, once at the start
+    ),
+)
