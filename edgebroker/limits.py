@@ -73,6 +73,7 @@ QUEUED_BYTES_MAX = 128 * MIB  # the same in bytes: a quarter of a 512 MiB node
 # -- the delivery log ---------------------------------------------------------------------------------------------
 LOG_SEGMENT_BYTES_MAX = 4 * MIB  # about 600,000 records: a reader holds one in memory, an uplink repeats one at most
 LOG_SEGMENT_AGE_S_MAX = 3_600  # what the analytics see is at most this old
+LOG_BYTES_MAX = 1024 * MIB  # finished files of one gateway: some 150 million records, and a thirtieth of a 32 GB card
 
 # -- the journal (docs/journal.md, "Limits") ---------------------------------------------------------------------
 JOURNAL_SEGMENT_BYTES = 8 * MIB  # a flash card erases 4 MiB at a time; recovery holds one segment in memory

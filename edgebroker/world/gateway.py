@@ -73,6 +73,7 @@ class Gateway:
                 tell,
                 segment_bytes_max=settings.log.segment_bytes_max,
                 segment_age_us_max=settings.log.segment_age_s_max * SECOND,
+                bytes_max=settings.log.bytes_max,
                 background=self._finish_segment,
             )
         self.ledger = Ledger(self._log)

@@ -3,18 +3,22 @@
 The growing one is `current-<boot>.edl.part`. When it is large or old enough it gets its footer, is synced to the disk
 and renamed to `<node>-<UTC start>-<16 hex digits of its SHA-256>.edl`. A crash leaves a `.part`; the next start turns
 what is intact in it into a finished segment. Only a clean end marks its last segment as final, so that a reader can
-tell it from both. Trouble with the disk is told once, counted, and never stops the broker.
+tell it from both. Trouble with the disk is told once, counted, and never stops the broker. When the finished segments
+of the node are more than `bytes_max`, the oldest are deleted: one that fills the card would stop the journal beside it.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from edgebroker.instants import SECOND, Instant
-from edgebroker.limits import LOG_SEGMENT_AGE_S_MAX, LOG_SEGMENT_BYTES_MAX
+from edgebroker.limits import LOG_BYTES_MAX, LOG_SEGMENT_AGE_S_MAX, LOG_SEGMENT_BYTES_MAX
+from edgebroker.storage.deliverylog.format import decode_header
 
-from .logsegment import OpenSegment, salvage
+from .logsegment import OpenSegment, plain, salvage
 
 
 def segments(path: Path) -> list[Path]:
@@ -29,6 +33,7 @@ class LogDir:
 
     header: makes the first bytes of a segment, given the monotonic and the wall clock (`DeliveryLog.header`).
     tell: takes one line of text about trouble; called when trouble starts and when it ends, not for every block.
+    bytes_max: what the finished segments of the node may have together, but for the last one; 0: anything.
     background: runs a function that takes long (a sync of 4 MiB takes up to a second on an SD card); by default at
     once. It may run it in another thread.
     """
@@ -41,14 +46,18 @@ class LogDir:
         *,
         segment_bytes_max: int = LOG_SEGMENT_BYTES_MAX,
         segment_age_us_max: int = LOG_SEGMENT_AGE_S_MAX * SECOND,
+        bytes_max: int = LOG_BYTES_MAX,
         background: Callable[[Callable[[], None]], object] = lambda work: work(),
     ) -> None:
         self.path = path
         self.segment_bytes_max = segment_bytes_max
         self.segment_age_us_max = segment_age_us_max
+        self.bytes_max = bytes_max
         self.blocks_lost = 0
         """Blocks that could not be written. The numbering of blocks shows the gap to every reader."""
         self.segments_finished = 0
+        self.segments_deleted = 0
+        """Finished segments, of this run and of others, that had to go because of `bytes_max`."""
         self._header = header
         self._tell = tell
         self._background = background
@@ -71,6 +80,8 @@ class LogDir:
                 line = f"delivery log: {part} cannot be finished: {error.strerror}"
             if line:
                 self._tell(line)
+        if left:  # a gateway whose power is cut every day may finish segments in no other way
+            self._background(self._make_room)
 
     def append(self, blocks: Iterable[bytes], now_us: Instant, unix_us: int) -> None:
         """Write *blocks* and begin a new segment if it is time. What cannot be written is counted and gone."""
@@ -122,6 +133,30 @@ class LogDir:
         try:
             segment.finish(final=final)
             self.segments_finished += 1
+        except OSError as error:
+            self._trouble(error)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Delete the oldest finished segments while there are too many bytes of them. Other nodes' are not touched.
+
+        The oldest is the one that was finished first: in its name stands when it began, by a clock that may have been
+        wrong then, for a machine without a battery learns the time after it has started.
+        """
+        header = decode_header(self._header(0, 0))
+        if not self.bytes_max or header is None:
+            return
+        own = re.compile(re.escape(plain(header[0].node)) + r"-\d{8}T\d{6}Z-[0-9a-f]{16}\.edl")
+        try:
+            with os.scandir(self.path) as entries:
+                files = [(entry.stat(), entry.path) for entry in entries if own.fullmatch(entry.name)]
+            held = sum(state.st_size for state, _ in files)
+            for state, path in sorted(files, key=lambda file: (file[0].st_mtime_ns, file[1]))[:-1]:
+                if held <= self.bytes_max:
+                    break
+                Path(path).unlink(missing_ok=True)
+                held -= state.st_size
+                self.segments_deleted += 1
         except OSError as error:
             self._trouble(error)
 

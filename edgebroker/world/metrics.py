@@ -172,6 +172,7 @@ def _delivery_log(page: Exposition, insight: Insight) -> None:
     page.counter("edgebroker_log_rows", "Rows of the delivery log.", insight.log.rows_written)
     page.counter("edgebroker_log_blocks_lost", "Blocks of it that could not be written.", log_dir.blocks_lost)
     page.counter("edgebroker_log_segments_finished", "Files of it that are finished.", log_dir.segments_finished)
+    page.counter("edgebroker_log_segments_deleted", "Finished files deleted for room.", log_dir.segments_deleted)
 
 
 def _journal(page: Exposition, insight: Insight) -> None:
