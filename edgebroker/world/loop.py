@@ -66,3 +66,14 @@ class LoopWatch:
             self._loop.add_writer(descriptor, stream.writable)
         else:
             self._loop.remove_writer(descriptor)
+
+    def end(self, stream: Any) -> None:
+        """Call `gone` of *stream* soon."""
+        self._loop.call_soon(stream.gone)
+
+    def listen(self, descriptor: int, accept: Callable[[], None] | None) -> None:
+        """Let the loop call *accept* when somebody dials."""
+        if accept is not None:
+            self._loop.add_reader(descriptor, accept)
+        else:
+            self._loop.remove_reader(descriptor)

@@ -8,13 +8,18 @@ cdef int EVENTS_MAX, READS, WRITES
 
 cdef class Poller:
     cdef public object turned
-    cdef dict _streams
+    cdef dict _accepts, _streams
+    cdef list _ended
     cdef object _epoll, _others, _poll
     cdef int _others_descriptor
     cdef bint _is_recalled
     cpdef recall(self)
     cpdef watch(self, int descriptor, Stream stream, bint reading, bint writing)
+    cpdef end(self, Stream stream)
+    cpdef listen(self, int descriptor, object accept)
     @cython.locals(left=double, until=double, ready=list)
     cpdef select(self, timeout=*)
     @cython.locals(descriptor=int, events=int, is_for_others=bint, streams=dict, stream=Stream)
     cdef bint _serve(self, list ready) except -1
+    @cython.locals(ended=list, stream=Stream)
+    cdef _settle(self)

@@ -2,8 +2,9 @@
 
 For asyncio this is a selector like others. But what is ready for a `Stream` is not reported to the event loop, which
 would make a callback of it and run that: it is read, fed and answered here, and then here the next wait begins. So a
-message costs one wait, one read and one write, and nothing of the event loop's bookkeeping. The loop gets its turn when
-something else is ready, when a timer of its own is due, and when it was asked for anything meanwhile (`recall`).
+message costs one wait, one read and one write, and nothing of the event loop's bookkeeping; and so does a client that
+comes or goes. The loop gets its turn when something else is ready, when a timer of its own is due, and when it was
+asked for anything meanwhile (`recall`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ class Poller:
 
     def __init__(self) -> None:
         self._streams: dict[int, Stream] = {}
+        self._accepts: dict[int, Callable[[], None]] = {}
+        self._ended: list[Stream] = []
         self._others = selectors.EpollSelector()
         self._others_descriptor = self._others.fileno()
         self._epoll = select.epoll()
@@ -34,7 +37,7 @@ class Poller:
         self._poll = self._epoll.poll
         self._is_recalled = False
         self.turned: Callable[[], None] = lambda: None
-        """Called when everything has been served that was ready at one time."""
+        """Called when all has been served that was ready at one time, and when the loop asks for the next wait."""
 
     def recall(self) -> None:
         """Return to the event loop before the next wait: it has something to do, or another timer."""
@@ -52,11 +55,26 @@ class Poller:
             self._streams[descriptor] = stream
             self._epoll.register(descriptor, events)
 
+    def listen(self, descriptor: int, accept: Callable[[], None] | None) -> None:
+        """Call *accept*, which raises nothing, when somebody dials this listening socket. None: not any more."""
+        if accept is not None:
+            self._accepts[descriptor] = accept
+            self._epoll.register(descriptor, READS)
+        elif self._accepts.pop(descriptor, None) is not None:
+            self._epoll.unregister(descriptor)
+
+    def end(self, stream: Stream) -> None:
+        """Call `gone` of *stream* before the next wait, but not now."""
+        self._ended.append(stream)
+
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Serve clients until something else is ready, *timeout* has passed, or `recall` was called."""
         self._is_recalled = False
         left = -1.0 if timeout is None else max(timeout, 0.0)
         until = 0.0 if timeout is None else time.monotonic() + left
+        self._settle()
+        if self._is_recalled:
+            left = 0.0
         while True:
             ready = self._poll(left, EVENTS_MAX)
             is_for_others = self._serve(ready)
@@ -76,14 +94,27 @@ class Poller:
         for descriptor, events in ready:
             stream = streams.get(descriptor)
             if stream is None:
-                is_for_others = is_for_others or descriptor == self._others_descriptor
+                if descriptor == self._others_descriptor:
+                    is_for_others = True
+                elif descriptor in self._accepts:
+                    self._accepts[descriptor]()
                 continue
             if events & ~READS:
                 stream.writable()
             if events & ~WRITES:
                 stream.readable()
-        self.turned()
+        self._settle()
         return is_for_others
+
+    def _settle(self) -> None:
+        """Send what was caused, and let go whose socket ended, which may cause more."""
+        self.turned()
+        while self._ended:
+            ended = self._ended
+            self._ended = []
+            for stream in ended:
+                stream.gone()
+            self.turned()
 
     # -- a selector ---------------------------------------------------------------------------------------------
 

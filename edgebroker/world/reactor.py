@@ -67,7 +67,7 @@ class Door:
         if connection.is_held:
             self._transport.pause_reading()
             reactor.verify()
-        if (reactor.frontend.dirty or reactor.each_turn is not None) and not reactor.tells_turns:
+        if reactor.frontend.dirty or reactor.each_turn is not None:
             reactor.turn()
 
     def pause_writing(self) -> None:
@@ -133,7 +133,8 @@ class Reactor:
         self.sent_bytes = 0
         self._is_turning = False
         self.tells_turns = isinstance(self._loop, Loop)
-        """Whether we are told when everything that was ready has been fed; any other loop must be asked for it."""
+        """Whether we are told when all that was ready has been fed, and before each wait: any other loop must be
+        asked for it."""
         self.watch: Watch = LoopWatch(self._loop)
         if isinstance(self._loop, Loop):
             self.watch = self._loop.poller
@@ -150,7 +151,7 @@ class Reactor:
 
     def turn(self) -> None:
         """See to it that everything dirty is sent when this turn's input has been fed."""
-        if not self._is_turning:
+        if not self._is_turning and not self.tells_turns:
             self._is_turning = True
             self._loop.call_soon(self.flush_all)
 

@@ -23,3 +23,4 @@ cdef class Stream:
     cpdef set_write_buffer_limits(self, Py_ssize_t high)
     cdef _fail(self, error)
     cdef _end(self)
+    cpdef gone(self)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 READ_BYTES: Final = 64 * 1024
@@ -71,6 +72,12 @@ class Watch(Protocol):
 
     def watch(self, descriptor: int, stream: Stream, reading: bool, writing: bool) -> None:
         """From now on call `readable` if *reading*, `writable` if *writing*, when it is time for it."""
+
+    def end(self, stream: Stream) -> None:
+        """Call `gone` soon, but not now."""
+
+    def listen(self, descriptor: int, accept: Callable[[], None] | None) -> None:
+        """From now on call *accept*, which raises nothing, when somebody dials this socket. None: not any more."""
 
 
 class Stream:
@@ -244,11 +251,15 @@ class Stream:
         self._is_reading = False
         self._unsent.clear()
         self._watch.watch(self._descriptor, self, False, False)
-        self._loop.call_soon(self._gone)
+        self._watch.end(self)
 
-    def _gone(self) -> None:
+    def gone(self) -> None:
+        """The protocol may hear of the end now; then the socket is closed."""
         try:
             self._protocol.connection_lost(None)
+        except Exception as error:
+            context = {"message": f"edgebroker: the end of {self._peer} was not taken well", "exception": error}
+            self._loop.call_exception_handler(context)
         finally:
             self._socket.close()
             self._protocol = self._received = None  # they hold us: else the collector would have to find both

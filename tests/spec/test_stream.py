@@ -12,9 +12,10 @@ from typing import Any, cast
 
 import pytest
 
+from edgebroker.world.doors.hall import Hall, listening_at
 from edgebroker.world.doors.layer import Layer
 from edgebroker.world.loop import Loop, LoopWatch
-from edgebroker.world.stream import FULL_BYTES, Stream, Transport
+from edgebroker.world.stream import FULL_BYTES, Stream, Transport, Watch
 
 LARGE = bytes(range(256)) * 32_768  # 8 MiB: more than a socket takes at once
 PATIENCE_S = 30.0
@@ -52,6 +53,10 @@ class Heard:
         self.is_over.set()
 
 
+def watch_of(loop: asyncio.AbstractEventLoop) -> Watch:
+    return loop.poller if isinstance(loop, Loop) else LoopWatch(loop)
+
+
 class Line:
     """A stream and the far end of it."""
 
@@ -61,7 +66,7 @@ class Line:
         near.setblocking(False)
         self.far.setblocking(False)
         self.heard = Heard()
-        self.stream = Stream(near, loop.poller if isinstance(loop, Loop) else LoopWatch(loop), self.heard, loop)
+        self.stream = Stream(near, watch_of(loop), self.heard, loop)
         self.stream.open()
 
     async def read(self, size: int) -> bytes:
@@ -191,6 +196,51 @@ def test_a_bug_above_is_told_and_ends_the_stream(run: Any) -> None:
         await line.heard.is_over.wait()
         assert [context["exception"] for context in told] == [line.heard.bug]
         line.far.close()
+
+    run(story())
+
+
+def test_a_bug_at_the_end_of_a_stream_is_told_and_the_socket_closed(run: Any) -> None:
+    async def story() -> None:
+        told = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.set_result(context["exception"]))
+        line = Line()
+        bug = ZeroDivisionError("a bug")
+
+        def fail(exc: Exception | None) -> None:
+            raise bug
+
+        line.heard.connection_lost = fail  # type: ignore[method-assign]
+        line.stream.abort()
+        assert await told is bug
+        assert await line.read(1) == b""
+        line.far.close()
+
+    run(story())
+
+
+def test_a_hall_survives_what_cannot_come_in(run: Any) -> None:
+    """For instance because the module that its listener needs is not there."""
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        told: list[dict[str, Any]] = []
+        loop.set_exception_handler(lambda _, context: told.append(context))
+        heard = Heard()
+        stacks: list[Heard] = []
+        sockets = await listening_at("127.0.0.1", 0)
+        hall = Hall(sockets, lambda: cast(Any, stacks[0]), watch_of(loop), loop)
+        for count in (1, 2):
+            with socket.create_connection(sockets[0].getsockname()):
+                while len(told) < count:
+                    await asyncio.sleep(0.001)
+        stacks.append(heard)
+        with socket.create_connection(sockets[0].getsockname()):
+            while not heard.said:
+                await asyncio.sleep(0.001)
+        await heard.is_over.wait()
+        hall.close()
+        assert [type(context["exception"]) for context in told] == [IndexError, IndexError]
 
     run(story())
 

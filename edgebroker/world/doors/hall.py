@@ -37,15 +37,22 @@ class Hall:
     def close(self) -> None:
         """Accept nobody any more. Who is in stays."""
         for listening in self.sockets:
-            self._loop.remove_reader(listening)
+            self._watch.listen(listening.fileno(), None)
             listening.close()
         self.sockets = []
 
     def _serve(self, listening: socket.socket) -> None:
         if listening in self.sockets:  # else it was closed while it paused
-            self._loop.add_reader(listening, self._accept, listening)
+            is_tcp = listening.family != getattr(socket, "AF_UNIX", None)
+            self._watch.listen(listening.fileno(), lambda: self._knocked(listening, is_tcp))
 
-    def _accept(self, listening: socket.socket) -> None:
+    def _knocked(self, listening: socket.socket, is_tcp: bool) -> None:
+        try:
+            self._accept(listening, is_tcp)
+        except Exception as error:
+            self._loop.call_exception_handler({"message": "edgebroker: somebody could not come in", "exception": error})
+
+    def _accept(self, listening: socket.socket, is_tcp: bool) -> None:
         for _ in range(ACCEPTED_AT_ONCE):
             try:
                 connected = listening.accept()[0]
@@ -53,11 +60,11 @@ class Hall:
                 return
             except OSError as error:  # no descriptor or no memory is left
                 self._loop.call_exception_handler({"message": "edgebroker: nobody can come in now", "exception": error})
-                self._loop.remove_reader(listening)
+                self._watch.listen(listening.fileno(), None)
                 self._loop.call_later(RETRY_S, self._serve, listening)
                 return
             connected.setblocking(False)
-            if listening.family != getattr(socket, "AF_UNIX", None):
+            if is_tcp:
                 with suppress(OSError):  # it may be gone already
                     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             Stream(connected, self._watch, self._stack(), self._loop).open()

@@ -89,10 +89,12 @@ class TlsLayer(Layer):
 
     def _read(self, pieces: list[bytes]) -> None:
         """Append to *pieces* what can be read."""
-        read = self._tls.read
+        read, incoming = self._tls.read, self._incoming
         try:
             while piece := read(READ_BYTES):
                 pieces.append(piece)
+                if not incoming.pending and not self._tls.pending():
+                    return  # to be told so by an exception would take longer than to read what came
         except ssl.SSLWantReadError:
             return
         except ssl.SSLError as error:  # what was read before it still counts
