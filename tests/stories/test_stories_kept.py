@@ -108,3 +108,29 @@ def test_a_session_follows_the_mode_that_holds_when_its_client_comes(play_v5: An
     assert list(kept.asked) == ["t/#"]
     assert kept.received == {9}
     assert [(entry.publication.payload, entry.packet_id) for entry in kept.inflight] == [(b"one", 1), (b"two", 2)]
+
+
+def test_what_a_group_hands_over_keeps_its_place_although_its_member_was_not_kept(play_v5: Any) -> None:
+    """[MQTT-4.6.0-1]: "one" was sent behind "two". That it is kept for somebody else does not make it older."""
+    play_v5(
+        """
+    other > CONNECT clean=0 session=3600    other < CONNACK
+    other > SUBSCRIBE t qos=1               other < SUBACK granted=1
+    brief > CONNECT                         brief < CONNACK
+    brief > SUBSCRIBE $share/g/t qos=1      brief < SUBACK granted=1
+    bob > CONNECT                           bob < CONNACK
+    bob > PUBLISH t qos=1 "one"
+    bob < PUBACK    other < PUBLISH t qos=1 "one"    brief < PUBLISH t qos=1 "one"
+    alice > CONNECT clean=0 session=3600    alice < CONNACK
+    alice > SUBSCRIBE $share/g/t qos=1      alice < SUBACK granted=1
+    bob > PUBLISH t qos=1 "two"
+    bob < PUBACK    other < PUBLISH t qos=1 "two"    alice < PUBLISH t qos=1 "two"
+    brief cut                               alice < PUBLISH t qos=1 "one"
+    wait 1s
+    broker crashes                          bob < CLOSED    alice < CLOSED    other < CLOSED
+    alice > CONNECT clean=0 session=3600    alice < CONNACK present=1
+    alice < PUBLISH t qos=1 dup=1 "two"
+    alice < PUBLISH t qos=1 dup=1 "one"
+    """,
+        is_stored=True,
+    )

@@ -77,7 +77,7 @@ class Keeping:
         crash would make it a message that was never taken, and its second coming a duplicate."""
         self._sender: Session | None = None
         self._sender_packet_id = 0
-        self._place: tuple[int, int] | None = None  # of the copy that what is being delivered takes the place of
+        self._place = (0, 0)  # of the copy that what is being delivered takes the place of; session 0: there is none
         self._settled: list[tuple[int, int]] = []  # (session, copy) of all that were settled since the last commit
         self._settled_by: Instant = NEVER
         self.is_joined = False
@@ -195,9 +195,9 @@ class Keeping:
 
     def moved(self, session: Session, entry: Entry, now: Instant) -> None:
         """It was delivered. If it is not kept there, its old place is given up all the same."""
-        place, self._place = self._place, None
+        place, self._place = self._place, (0, 0)
         waits, self.is_taking = self.is_taking, False
-        if place is not None:
+        if place[0]:
             if waits:
                 self._tell(session, settled_record([place]), True, now)
             else:
@@ -209,7 +209,7 @@ class Keeping:
         journal = self.journal
         assert journal is not None
         sender, self._sender = self._sender, None
-        place, self._place = self._place, None
+        place, self._place = self._place, (0, 0)
         publication.stated = self.next_record()
         publication.stored = publication.stored or publication.stated
         waits = self.is_taking

@@ -144,8 +144,10 @@ def message_record(
     """MESSAGE. *clock* is what to add to an instant for the stored clock.
 
     cause: (session, packet identifier) of a QoS 2 publisher; with 0 as identifier it is the session's will. instead_of:
-    (session, copy) of which the one copy takes the place. is_brief: what copies are for is left out, if they are for no
-    group: they are for the topic then. 20,000 filters of 2 KiB are larger than a record.
+    (session, copy) of which the one copy takes the place; (0, 0): of none that is kept. If the message was said before,
+    even that is told, or the copy would be taken for what a snapshot says again, which was sent before all else.
+    is_brief: what copies are for is left out, if they are for no group: they are for the topic then. 20,000 filters of
+    2 KiB are larger than a record.
     """
     rows = [_copy(session.number, entry, is_brief) for session, entry in copies]
     flags = 0 if publication.stored == publication.stated else NUMBERED
@@ -156,7 +158,7 @@ def message_record(
     if cause is not None:
         flags |= CAUSED
         said += CAUSE.pack(*cause)
-    if instead_of is not None:
+    if instead_of is not None and (instead_of[0] or flags & NUMBERED):
         flags |= INSTEAD
         said += PLACE.pack(*instead_of)
     return _message(Kind.MESSAGE, publication, flags, clock, said, rows)

@@ -23,7 +23,7 @@ cdef class StoredTraffic:
     cdef public dict messages
     cdef public KnownTexts texts
     cdef SaidCopy _said
-    cdef dict _copies, _received, _apply
+    cdef dict _copies, _received, _sent_early, _apply
     cdef object _will_published
     @cython.locals(message=StoredMessage)
     cpdef stated(self)

@@ -79,6 +79,7 @@ class StoredTraffic:
         self._said = SaidCopy()
         self._copies: dict[int, dict[int, StoredCopy]] = {}
         self._received: dict[int, set[int]] = {}
+        self._sent_early: dict[tuple[int, int], int] = {}  # (session, copy) sent while it waited to be said: the record
         self._will_published = will_published
         self._apply: Final[dict[int, Callable[[bytes], None]]] = {
             Kind.MESSAGE: self._message,
@@ -104,6 +105,7 @@ class StoredTraffic:
     def stated(self) -> None:
         """The snapshot is over: a message without copies has none."""
         self.is_in_snapshot = False
+        self._sent_early.clear()
         for message in [message for message in self.messages.values() if not message.copies]:
             del self.messages[message.number]
 
@@ -221,8 +223,10 @@ class StoredTraffic:
             if held is not None:
                 self.leave(held)
         sent = 0 if held is None else held.sent
-        if said.packet_id and not sent:  # what a snapshot says was sent before all that it was told of meanwhile
-            sent = self.lsn - AGAIN if is_again else self.lsn
+        if said.packet_id and not sent:
+            sent = self.lsn
+            if is_again:  # what a snapshot says was sent before all that it was told of meanwhile, unless that was told
+                sent = self._sent_early.get((said.session, copy), sent - AGAIN)
         made = StoredCopy.__new__(StoredCopy)
         made.message = message
         made.number = copy
@@ -243,6 +247,8 @@ class StoredTraffic:
             found.packet_id = packet_id
             found.sent = found.sent or self.lsn
             found.released = False  # and once more, if who had it has lost its memory
+        elif self.is_in_snapshot and session in self._copies:
+            self._sent_early[session, copy] = self.lsn
 
     def _released(self, record: bytes) -> None:
         _, session, copy = COPY.unpack(record)
