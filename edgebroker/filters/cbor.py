@@ -34,16 +34,21 @@ try:
 except TypeError:  # release 5
     _CBOR2_IS_BOUNDED = False
 
-_UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY, MAP, _TAG, _SIMPLE = range(8)
+_UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY, _MAP, _TAG, _SIMPLE = range(8)
 """Major types."""
+MAP: Final = _MAP
 _SMALL: Final = 24
 """What begins with less is that number."""
 _SHORT_TEXT: Final = 0x60
 _LONG_TEXT: Final = 0x78
 """The first byte of a text of no bytes, and of one whose length is told in other bytes than the first."""
-_EMPTY: Final[dict[int, type[list[Any]] | type[dict[Any, Any]]]] = {0x80: list, 0xA0: dict}
+_SHORT_ARRAY: Final = 0x80
+_LONG_ARRAY: Final = 0x98
+"""The same for arrays."""
+_EMPTY_MAP: Final = 0xA0
 _INDEFINITE: Final = 31
-_BREAK: Final = b"\xff"
+_BREAK: Final = 0xFF
+_DEPTH_MAX: Final = PAYLOAD_DEPTH_MAX
 _POSITIVE_BIGNUM, _NEGATIVE_BIGNUM = 2, 3
 _SIMPLE_VALUES: Final = {20: False, 21: True, 22: None, 23: None}  # 23 is "undefined"
 _FLOATS: Final = {25: ">e", 26: ">f", 27: ">d"}
@@ -124,9 +129,12 @@ class CborReader:
             if at < end <= len(payload) and first < _LONG_TEXT:
                 self.at = end
                 return payload[at + 1 : end].decode()
-            if first in _EMPTY:
+            if _SHORT_ARRAY <= first < _LONG_ARRAY:
                 self.at = at + 1
-                return _EMPTY[first]()
+                return self._array(first - _SHORT_ARRAY, depth) if first > _SHORT_ARRAY else []
+            if first == _EMPTY_MAP:
+                self.at = at + 1
+                return {}
         major, size = self.head()
         if major == _SIMPLE:
             assert size is not None
@@ -135,26 +143,45 @@ class CborReader:
             return self._string(major, size)
         if size == 0 and major in (_ARRAY, MAP):  # a length of 0 in more bytes than one
             return [] if major == _ARRAY else {}  # nothing to go down to: cbor2 counts no depth here
-        if size is None or major in (_ARRAY, MAP, _TAG):
-            if depth == PAYLOAD_DEPTH_MAX:
+        if major == _ARRAY:
+            return self._array(size, depth)
+        if size is None or major in (_MAP, _TAG):
+            if depth == _DEPTH_MAX:
                 raise CborBroken("too deep")
-            if major == _ARRAY:
-                return [self.item(depth + 1) for _ in self.count(size)]
-            if major == MAP:
+            if major == _MAP:
                 return self.map(size, depth + 1)
             return self.tagged(size, self.item(depth + 1))
         return size if major == _UNSIGNED else -1 - size
+
+    def _array(self, size: int | None, depth: int) -> list[Any]:
+        if depth == _DEPTH_MAX:
+            raise CborBroken("too deep")
+        depth += 1
+        items: list[Any] = []
+        if size is None:
+            while not self.at_break():
+                items.append(self.item(depth))
+            return items
+        self.promised(size)
+        if size < _SMALL:  # as many places as are needed: half the time, and no list needs two pieces of memory
+            items = [None] * size
+            for number in range(size):
+                items[number] = self.item(depth)
+            return items
+        for _ in range(size):
+            items.append(self.item(depth))
+        return items
 
     def map(self, size: int | None, depth: int) -> dict[Any, Any]:
         """Read the members of a map, which lie *depth* deep."""
         return {self.key(depth): self.item(depth) for _ in self.count(size)}
 
     def _take(self, size: int) -> bytes:
-        taken = self.payload[self.at : self.at + size]
-        if len(taken) < size:
+        if size > len(self.payload) - self.at:
             raise CborBroken("ends too soon")
-        self.at += size
-        return taken
+        at = self.at
+        self.at = end = at + size
+        return self.payload[at:end]
 
     def _argument(self, info: int) -> int:
         if info < 24:
@@ -165,13 +192,21 @@ class CborReader:
 
     def count(self, size: int | None) -> Iterable[object]:
         """As many turns as there are members; without *size*, until the break."""
-        if size is not None:
-            return range(size)
-        return iter(self._at_break, True)
+        if size is None:
+            return iter(self.at_break, True)
+        self.promised(size)
+        return range(size)
 
-    def _at_break(self) -> bool:
-        if self.payload[self.at : self.at + 1] == _BREAK:
-            self.at += 1
+    def promised(self, size: int) -> None:
+        """So many members are said to follow."""
+        if size > len(self.payload) - self.at:
+            raise CborBroken("ends too soon")
+
+    def at_break(self) -> bool:
+        """Whether no more members follow where it is not said before how many; then the break is read."""
+        at = self.at
+        if at < len(self.payload) and self.payload[at] == _BREAK:
+            self.at = at + 1
             return True
         return False
 
@@ -180,11 +215,14 @@ class CborReader:
             octets = self._take(size)
             return octets.decode() if major == _TEXT else octets  # UnicodeDecodeError is a ValueError
         chunks = []
-        for _ in self.count(None):
-            kind, info = divmod(self._take(1)[0], 32)
-            if kind != major or info == _INDEFINITE:
+        while not self.at_break():
+            if self.at >= len(self.payload):
+                raise CborBroken("ends too soon")
+            first = self.payload[self.at]
+            self.at += 1
+            if first >> 5 != major or first & 31 == _INDEFINITE:
                 raise CborBroken("a string of other things than strings")
-            chunks.append(self._string(major, self._argument(info)))
+            chunks.append(self._string(major, self._argument(first & 31)))
         return "".join(chunks) if major == _TEXT else b"".join(chunks)  # type: ignore[arg-type]
 
     def key(self, depth: int) -> Any:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import math
 from binascii import b2a_base64
-from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from struct import Struct
 from typing import Any, Final
@@ -131,17 +130,16 @@ class _Bounded(CborReader):
         super().__init__(payload)
         self._left = VALUES_MAX
 
-    def count(self, size: int | None) -> Iterable[object]:
-        """As many turns as there are, if there are not too many."""
-        if size is None:
-            return self._turns()
+    def promised(self, size: int) -> None:
+        """So many members, if that is not too many."""
         self._take_away(size)
-        return range(size)
 
-    def _turns(self) -> Iterator[object]:
-        for turn in super().count(None):
-            self._take_away(1)
-            yield turn
+    def at_break(self) -> bool:
+        """The same where it is not said before how many."""
+        if super().at_break():
+            return True
+        self._take_away(1)
+        return False
 
     def _take_away(self, values: int) -> None:
         self._left -= values
