@@ -53,7 +53,7 @@ def state_again(gateway: SimulatedGateway) -> None:
     """Let a gateway make a snapshot; what it had in its journal before is superseded."""
     journal = gateway.frontend.keeping.journal
     assert journal is not None
-    journal._wants_at_once = True
+    journal.want_snapshot()
     gateway.frontend.restoring.restate_if_wanted(gateway.simulation.now)
     gateway.turn()
 

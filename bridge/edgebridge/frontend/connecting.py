@@ -12,7 +12,7 @@ from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.entitling import Entitling
 from edgebridge.frontend.keeping import Keeping
 from edgebridge.frontend.notes import CONNECTED, DISCONNECTED, REFUSED, Notes
-from edgebridge.frontend.objections import objection
+from edgebridge.frontend.objections import disk_objection, objection
 from edgebridge.frontend.offers import keep_alive_s, offers
 from edgebridge.frontend.outaliases import OutAliases
 from edgebridge.frontend.plans import Plans
@@ -149,8 +149,7 @@ class Connecting:
             self.refuse(connection, ReasonCode.QUOTA_EXCEEDED, "too many sessions", client=client_id)
             return
         durability = self._terms.durability_of(client_id, connection.entrance)
-        if self._keeping.is_refusing and self._keeping.keeps(durability, self._terms.expiry_s(connect)):
-            why = f"the disk takes nothing, so no session can be kept: {self._keeping.trouble}"
+        if why := disk_objection(self._keeping, known, durability, self._terms.expiry_s(connect)):
             self.refuse(connection, ReasonCode.QUOTA_EXCEEDED, why)
             return
         session = known or self.begin_session(client_id)

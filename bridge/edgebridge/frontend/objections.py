@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from edgebridge.frontend.entrance import RESERVED, Entrance
+from edgebridge.frontend.keeping import Keeping
 from edgebridge.frontend.publishing import Publishing
 from edgebridge.frontend.terms import Terms
+from edgebridge.session.durability import Durability
+from edgebridge.session.session import Session
 from edgebridge.wire.packets import Connect
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.errors import TopicInvalid
@@ -34,3 +37,15 @@ def objection(
         if not publishing.has_right_format(connect.will.payload, connect.will.properties):
             return ReasonCode.PAYLOAD_FORMAT_INVALID, "will: its payload is said to be UTF-8, and is not"
     return None
+
+
+def disk_objection(keeping: Keeping, known: Session | None, durability: Durability, expiry_s: int) -> str:
+    """Why no session on these terms can be kept now; empty if it can be, or is not to be.
+
+    While the journal is merely full, who is *known* there may come back: what waits for him is what fills it.
+    """
+    if not keeping.is_refusing or not keeping.keeps(durability, expiry_s):
+        return ""
+    if known is not None and known.number and keeping.journal is not None and keeping.journal.is_full:
+        return ""
+    return f"the disk takes nothing, so no session can be kept: {keeping.trouble}"

@@ -215,7 +215,7 @@ class Subscribing:
         try:
             request = _request(option, wheres)
             work += 0 if request.filter is None else request.filter.work
-            self._check_disk(session)
+            self._check_disk(session, option, wheres, identifier)
             weight = self.filters.admit(session, request)
         except (TopicInvalid, FilterInvalid, FilterTooComplex, StoreRefuses) as error:
             reason, cause = _reason_of(error)
@@ -261,9 +261,17 @@ class Subscribing:
         if self._keeping.is_refusing and awaited > self._keeping.synced:
             raise DiskFails(f"the disk takes nothing: {self._keeping.trouble}")
 
-    def _check_disk(self, session: Session) -> None:
-        """Raise StoreRefuses if the subscription would have to be kept on a disk that takes nothing."""
-        if self._keeping.is_refusing and session.number:
+    def _check_disk(self, session: Session, option: SubscriptionOption, wheres: list[str], identifier: int) -> None:
+        """Raise StoreRefuses if the subscription would have to be kept on a disk that takes nothing.
+
+        Who asks for what he has already, as many do whenever they come, needs no room in a journal that is full.
+        """
+        keeping = self._keeping
+        if not keeping.is_refusing or not session.number:
+            return
+        known = session.asked.get(option.topic_filter)
+        is_known = known is not None and known == _record(session, option, wheres, identifier)
+        if not is_known or keeping.journal is None or not keeping.journal.is_full:
             raise StoreRefuses(f"the disk takes nothing: {self._keeping.trouble}")
 
 

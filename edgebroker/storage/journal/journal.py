@@ -36,6 +36,7 @@ from .found import Found, Segment
 from .options import JournalOptions
 from .segments import Segments
 from .work import Operation, Purpose, Sync, Work, Write
+from .worth import Worth
 
 RETRY_US: Final[Duration] = 100 * MILLISECOND
 """The pause after a failure; it doubles with each one in a row..."""
@@ -43,8 +44,6 @@ RETRY_US_MAX: Final[Duration] = 30 * SECOND
 """...up to this: a disk that was full is used again soon after somebody made room."""
 ROOM_PACE_US: Final[Duration] = 50 * MILLISECOND
 """Between two parts of the next segment: 8 MiB take 3 s, and commits the greater part of that time."""
-SPARSE_SEGMENTS: Final = 12
-"""So many segments in use are a reason for a snapshot, however little was written: 96 MiB, or 12 starts."""
 ROOM_RETRY_US: Final[Duration] = 10 * SECOND
 """Between two tries to make room ahead of need. There is no hurry: the segment in use has room."""
 
@@ -104,12 +103,9 @@ class Journal:
         self._state_last = 0
         self._is_stated = False  # a snapshot is complete, and no header on the disk names it yet
         self._rotates = False
-        self._snapshot_bytes = 0
-        self._written = 0  # bytes of all frames
+        self._worth = Worth(options, found)
         self._taken_bytes = 0  # bytes of all records that were taken
-        self._stated_at = 0  # `_written` when the last snapshot was complete
         self._state_bytes_at = 0
-        self._wants_at_once = False
         if found is not None:
             self._go_on(found)
 
@@ -120,9 +116,6 @@ class Journal:
         self._waiting = list(found.unproven)
         self.waiting_bytes = sum(map(len, self._waiting)) + RECORD_BYTES * len(self._waiting)
         self._by = 0 if self._waiting else NEVER
-        self._snapshot_bytes = found.snapshot_bytes
-        self._stated_at = min(0, found.snapshot_bytes - found.used_bytes)
-        self._wants_at_once = bool(found.damage)  # the sooner all is said again, the sooner the bad part is not needed
 
     # -- records --------------------------------------------------------------------------------------------------
 
@@ -213,19 +206,20 @@ class Journal:
     # -- snapshots ------------------------------------------------------------------------------------------------
 
     @property
+    def is_full(self) -> bool:
+        """Whether it refuses because the segments in use take more than `bytes_max`."""
+        return self.is_refusing and not self._is_broken
+
+    @property
     def wants_snapshot(self) -> bool:
         """Whether it is worth it to state everything again: half of what was written then need not be read again."""
         if self._is_stating or self._is_stated or self._is_broken or self._is_closing:
             return False
-        if self._wants_at_once:
-            return True
-        # Every start begins a segment: after many, much room is taken by little.
-        if self.segments.bytes >= max(SPARSE_SEGMENTS * self.options.segment_bytes, 4 * self._snapshot_bytes):
-            return True
-        written = self._written - self._stated_at
-        if self.is_refusing:  # full: the sooner the better, if there is something to win
-            return written >= max(self.options.segment_bytes, self._snapshot_bytes // 2)
-        return written >= max(self.options.snapshot_min_bytes, self.options.snapshot_factor * self._snapshot_bytes)
+        return self._worth.is_reached(self.segments.bytes, self.is_full)
+
+    def want_snapshot(self) -> None:
+        """The owner has a reason to state everything again: it holds much less than it did."""
+        self._worth.wants_at_once = True
 
     def begin_snapshot(self, now: Instant) -> int:
         """The owner states everything again from here on, in as many records as it likes, between other records.
@@ -236,7 +230,7 @@ class Journal:
         if self._is_stating:
             raise ValueError("a snapshot is being made")
         self._is_stating = True
-        self._wants_at_once = False
+        self._worth.wants_at_once = False
         self._state_first = self.lsn + 1
         self._is_stated = False
         self._state_bytes_at = self._taken_bytes + self.waiting_bytes
@@ -252,7 +246,7 @@ class Journal:
         self._is_stating = False
         self._is_stated = True
         self._state_last = self.lsn
-        self._snapshot_bytes = self._taken_bytes + self.waiting_bytes - self._state_bytes_at
+        self._worth.snapshot_bytes = self._taken_bytes + self.waiting_bytes - self._state_bytes_at
         self._rotate_if_synced(now)
 
     def _rotate_if_synced(self, now: Instant) -> None:
@@ -282,7 +276,7 @@ class Journal:
                     first_lsn,
                     segment.bytes,
                     self._begun_replay_from,
-                    self._snapshot_bytes if self._begun_replay_from > 1 else 0,
+                    self._worth.snapshot_bytes if self._begun_replay_from > 1 else 0,
                 )
             )
         frame = encode_frame(
@@ -328,14 +322,14 @@ class Journal:
         if begun is not None:
             self.segments.begun(begun)
             self._segment, self._offset = begun, 0
+            self._rotates = False
+            self.segments.retire(self._begun_replay_from)
             if self._begun_replay_from != self.replay_from:
                 self.replay_from = self._begun_replay_from
                 self._is_stated = self._is_stated and self._state_first != self.replay_from
-                self._stated_at = self._written
-            self._rotates = False
-            self.segments.retire(self.replay_from)
+                self._worth.stated(self.segments.bytes, now)
         self._offset += self._frame_bytes
-        self._written += self._frame_bytes
+        self._worth.wrote(self._frame_bytes, now)
         self.synced = work.upto
         self._is_broken = False
         self._pause = RETRY_US
