@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from edgebroker.cli.init.template import unit_file
 from edgebroker.limits import MIB
 from edgebroker.world.settings import Settings
 from edgebroker.world.systemd import Systemd
@@ -118,6 +119,14 @@ def test_the_unit_runs_what_there_is(root: Path) -> None:
     assert descriptors > settings.limits.connections_max
     megabytes = int(re.findall(r"^MemoryMax=(\d+)M$", unit, re.MULTILINE)[0])
     assert megabytes * MIB >= 2 * settings.quota.memory_bytes_max, "the gateway relieves itself before it is ended"
+
+
+@pytest.mark.parametrize("of", ["deploy", "init"])
+def test_the_unit_is_tried_for_good_and_has_time_to_read_what_it_keeps(root: Path, of: str) -> None:
+    """By default five failures in 10 s are the end, and a start may take 90 s: a small board does not read 1 GiB."""
+    deployed = (root / "deploy/systemd/edgebroker.service").read_text()
+    unit = deployed if of == "deploy" else unit_file("edgebroker", "/srv", "pi")
+    assert {"StartLimitIntervalSec=0", "Restart=on-failure", "TimeoutStartSec=900"} <= set(unit.splitlines())
 
 
 def test_the_settings_beside_the_unit_say_only_what_they_mean(root: Path) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 from edgebridge.frontend.quota import Quota
 from edgebridge.frontend.terms import Terms
 from edgebridge.session.durability import MEMORY
+from edgebridge.session.inflight import Entry
 from edgebridge.wire.packets import Connect, PubAck, Publish
 from edgebridge.wire.properties import Property
 from edgebroker.instants import SECOND
+from edgebroker.publication import Publication
 from edgebroker.records import Cause
 
 
@@ -134,3 +136,24 @@ def test_what_a_group_hands_over_keeps_its_place_although_its_member_was_not_kep
     """,
         is_stored=True,
     )
+
+
+def test_small_messages_weigh_more_than_what_was_read_of_them(play: Any) -> None:
+    play(
+        """
+        away > CONNECT clean=0 session=3600       away < CONNACK
+        away > SUBSCRIBE some qos=1               away < SUBACK granted=1
+        away leaves
+        p > CONNECT                               p < CONNACK
+        """,
+        quota=Quota(memory_bytes_max=5_000_000),
+    )
+    memory, retained = play.broker.frontend.memory, play.broker.frontend.retained
+    announced = retained.held_bytes + 300 * len(retained)
+    publication = Publication("p", "some", b"", 1, False, 0)
+    outbox = play.broker.frontend.connecting.sessions["away"].outbox
+    for waiting in (2_000, 3_600):
+        while len(outbox) < waiting:
+            outbox.restore(Entry(publication, 1, False, (), "some"))
+        memory.look(play.broker.simulation.now)
+        assert memory.held == (0 if waiting == 2_000 else 3_600 * 304 + announced)

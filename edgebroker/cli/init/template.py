@@ -67,6 +67,7 @@ UNIT = """\
 Description=edgebroker, an MQTT gateway
 Wants=network-online.target
 After=network-online.target
+StartLimitIntervalSec=0
 
 [Service]
 Type=notify
@@ -74,6 +75,8 @@ ExecStart={program} run --config {settings}
 ExecReload=/bin/kill -HUP $MAINPID
 {user}
 Restart=on-failure
+RestartSec=2
+TimeoutStartSec=900
 WatchdogSec=30
 TimeoutStopSec=20
 LimitNOFILE=10240
