@@ -15,7 +15,7 @@ import pytest
 
 from edgebroker.errors import JournalDamaged
 from edgebroker.simworld.disk import Disk, File
-from edgebroker.storage.journal import salvage
+from edgebroker.storage.journal import reading, salvage
 from edgebroker.storage.journal.format import (
     CRC,
     FRAME,
@@ -155,7 +155,7 @@ def test_bytes_made_to_cost_much_cost_little(bomb: str, monkeypatch: pytest.Monk
         checked += len(data)
         return zlib.crc32(data, value)
 
-    monkeypatch.setattr(salvage, "zlib", type("Counting", (), {"crc32": staticmethod(counting)}))
+    monkeypatch.setattr(reading, "zlib", type("Counting", (), {"crc32": staticmethod(counting)}))
     proof = encode_frame([b"behind"], 60_001, 1, salt_of(STORE, 1))
     data = frame_of(BOMBS[bomb], 60_000, proof)
     assert data[FRAMES_AT : FRAMES_AT + 4] == FRAME_MARK

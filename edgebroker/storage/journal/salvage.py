@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import zlib
-
-from edgebroker.limits import MIB
+from edgebroker.limits import KIB, MIB
 
 from .format import FRAME_BYTES, RECORD, RECORD_BYTES, SECTOR_BYTES
-from .reading import read_records
+from .reading import find_row, read_records, skip_broken
 
 SEARCH_BYTES_MAX = 64 * MIB
 """What all searches of one recovery may checksum: 0.1 s. Bytes made to look like records would take hours else."""
 SEARCH_STEP_BYTES = 32
 """What it costs to look at one more place, in bytes that could be checksummed in that time."""
+SEARCH_PLACES = 16 * KIB
+"""So many are looked at together."""
 
 
 class Salvage:
@@ -26,18 +26,21 @@ class Salvage:
         """Where to go on behind the damaged record *lsn* at *at*, in a frame up to *end* whose last is *limit* - 1.
 
         Returns the LSN and the offset of the next record that is worth a try; *limit* and *end* if there is none.
-        If the lengths from here on lead exactly to the end, they are right and only this record is lost. Otherwise
+        If the lengths from here on lead exactly to the end, they are right, and it is the next one that is intact. Else
         the LSN of an intact row of records that ends where the frame ends is counted from there.
         """
         if self._trusted == (end, limit) or self._count(data, at, end, limit - lsn) == limit - lsn:
             self._trusted = (end, limit)
-            return lsn + 1, at + RECORD_BYTES + RECORD.unpack_from(data, at)[1]
-        for spot in range(at + 1, end - RECORD_BYTES):
-            self._bytes_left -= SEARCH_STEP_BYTES
+            return skip_broken(data, at, end, lsn, limit, salt)
+        last, most = end - RECORD_BYTES, limit - lsn - 1
+        told = bytearray(end - at)
+        for begin in range(at + 1, last, SEARCH_PLACES) if most else ():
+            stop = min(begin + SEARCH_PLACES, last)
+            self._bytes_left -= SEARCH_STEP_BYTES * (stop - begin)
             if self._bytes_left <= 0:
                 break
-            count = self._intact(data, spot, end, salt)
-            if 0 < count < limit - lsn:
+            spot, count, self._bytes_left = find_row(data, begin, stop, end, most, salt, told, self._bytes_left)
+            if count:
                 return limit - count, spot
         return limit, end
 
@@ -50,23 +53,6 @@ class Salvage:
             at += RECORD_BYTES + RECORD.unpack_from(data, at)[1]
             count += 1
         return count if at == end else 0
-
-    def _intact(self, data: bytes, at: int, end: int, salt: int) -> int:
-        """How many records there are from *at* to *end*, if all are intact; else 0."""
-        count = 0
-        while at < end:
-            if at + RECORD_BYTES > end:
-                return 0
-            crc, size = RECORD.unpack_from(data, at)
-            behind = at + RECORD_BYTES + size
-            if not size or behind > end:
-                return 0
-            self._bytes_left -= size
-            if zlib.crc32(data[at + 4 : behind], salt) != crc or self._bytes_left <= 0:
-                return 0
-            at = behind
-            count += 1
-        return count
 
     def headless(self, data: bytes, at: int, end: int, lsn: int, limit: int, salt: int) -> list[bytes]:
         """Records from *lsn* to before *limit* between *at* and *end*, where no frame's head is intact.
