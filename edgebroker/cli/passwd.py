@@ -30,6 +30,8 @@ from edgebroker.world.privatefile import is_open_to_others, read_private, replac
 @click.option("--password-file", type=click.File("r"), help="Take the password from the first line of a file.")
 @click.option("--stdin", "from_stdin", is_flag=True, help="Take the password from the first line of standard input.")
 @click.option("--delete", "-D", is_flag=True, help="Delete the user.")
+@click.option("-c", "--create", is_flag=True, help="Make FILE, and do nothing if it is there already.")
+@click.option("-b", "batch", is_flag=True, help="As mosquitto_passwd's: PASSWORD is on the command line.")
 @click.option("--check", is_flag=True, help="Change nothing: is this the password? Without USER: is the file in order?")
 @click.option(
     "--hash",
@@ -50,6 +52,8 @@ def command(
     password_file: TextIO | None,
     from_stdin: bool,
     delete: bool,
+    create: bool,
+    batch: bool,
     check: bool,
     kind: str,
     scram: bool,
@@ -66,6 +70,10 @@ def command(
         raise click.UsageError("one of PASSWORD, --password-file and --stdin")
     if delete and (check or scram):
         raise click.UsageError("--delete goes alone")
+    if batch and password is None:
+        raise click.UsageError("-b wants FILE USER PASSWORD")
+    if create and file.exists():
+        raise click.UsageError(f"{file} is there already, and -c would empty it: leave -c out, and the user is added")
     users = PasswordFile.parse(read_private(file)) if file.exists() or check or delete else PasswordFile()
     for problem in users.problems:
         if not as_json:

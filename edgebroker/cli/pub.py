@@ -29,7 +29,8 @@ from edgebroker.topics import parse_topic_name
 @click.option("-t", "--topic", required=True, help="The topic to publish to.")
 @click.option("-m", "--message", help="The payload, as text.")
 @click.option("-f", "--file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A file as payload.")
-@click.option("--stdin-lines", is_flag=True, help="One message per line of standard input.")
+@click.option("-l", "--stdin-lines", is_flag=True, help="One message per line of standard input.")
+@click.option("-s", "--stdin-file", is_flag=True, help="All of standard input as one message.")
 @click.option("-n", "--null-message", is_flag=True, help="An empty payload; with -r it deletes the retained message.")
 @click.option("-q", "--qos", default=0, type=click.IntRange(0, 2), show_default=True, help="Quality of service.")
 @click.option("-r", "--retain", is_flag=True, help="Let the broker keep the message for later subscribers.")
@@ -44,9 +45,9 @@ def command(**options: Any) -> None:
     edgebroker pub -t sensors/a -q 1 --stdin-lines < readings.jsonl
     """  # noqa: D301 - click reads \b, the character: keep the lines below it as they are
     peer = peer_of(options)
-    sources = [options["message"] is not None, options["file"] is not None, options["stdin_lines"]]
-    if sum([*sources, options["null_message"]]) != 1:
-        raise click.UsageError("give one of -m TEXT, -f FILE, --stdin-lines, -n")
+    sources = [options["message"] is not None, options["file"] is not None]
+    if sum([*sources, *(options[name] for name in ("stdin_lines", "stdin_file", "null_message"))]) != 1:
+        raise click.UsageError("give one of -m TEXT, -f FILE, -s, --stdin-lines, -n")
     if options["stdin_lines"] and options["count"] > 1:
         raise click.UsageError("--stdin-lines cannot be repeated with --count")
     if options["user_property"] and peer.dialect is not V5:
@@ -64,6 +65,7 @@ async def _publish(
     message: str | None,
     file: Path | None,
     stdin_lines: bool,
+    stdin_file: bool,
     null_message: bool,
     qos: int,
     retain: bool,
@@ -73,7 +75,7 @@ async def _publish(
 ) -> int:
     del null_message  # what is left when there is no other source
     properties: Properties = {Property.USER_PROPERTY: list(user_property)} if user_property else {}
-    payload = file.read_bytes() if file else (message or "").encode()
+    payload = file.read_bytes() if file else sys.stdin.buffer.read() if stdin_file else (message or "").encode()
     outcomes: Counter[str] = Counter(published=0, acknowledged=0, nobody_subscribed=0, failed=0)
 
     lost: list[ConnectionLost] = []

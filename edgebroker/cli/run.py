@@ -15,9 +15,9 @@ from edgebroker.world.tlslater import import_asyncio
 
 
 @click.command("run")
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings (TOML); see `check`.")
+@click.option("--config", "-c", type=click.Path(path_type=Path), metavar="FILE", help="Settings (TOML); see `check`.")
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
-@click.option("--port", type=int, help="Port to listen on; 0 takes a free one.  [default: 1883]")
+@click.option("--port", "-p", type=int, help="Port to listen on; 0 takes a free one.  [default: 1883]")
 @click.option("--log-dir", type=click.Path(path_type=Path), help="Write the delivery log into this directory.")
 @click.option(
     "--data",

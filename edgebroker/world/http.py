@@ -87,7 +87,7 @@ class HttpServer:
         try:
             self._server = await loop.create_server(lambda: Visit(self), host, port, backlog=CONNECTIONS_MAX)
         except (OSError, UnicodeError) as error:
-            raise CannotListen(no_listener(f"{host}:{port}", error, "[http] port")) from error
+            raise CannotListen(no_listener(f"{host}:{port}", error, "--http or http.port")) from error
         addresses = [server.getsockname() for server in self._server.sockets]
         self.is_local = all(ipaddress.ip_address(address[0]).is_loopback for address in addresses)
         return addresses[0][0], addresses[0][1]

@@ -124,7 +124,7 @@ def subscribed(address: Address, *arguments: str) -> bytes:
 @pytest.mark.parametrize("qos", ["0", "1", "2"])
 def test_what_pub_retains_sub_prints(broker: Address, version: str, qos: str) -> None:
     topic = f"retained/{version}/{qos}"
-    summary = published(broker, "-V", version, "-q", qos, "-r", "-t", topic, "-m", "käse")
+    summary = published(broker, "-V", version, "-q", qos, "-r", "-t", topic, "-s", given="käse".encode())
     assert (summary["published"], summary["acknowledged"], summary["failed"]) == (1, int(qos != "0"), 0)
     assert subscribed(broker, "-V", version, "-q", qos, "-t", f"{topic}/#", "-C", "1") == "käse\n".encode()
     assert subscribed(broker, "-V", version, "-v", "-t", topic, "-C", "1") == f"{topic} käse\n".encode()
@@ -156,7 +156,7 @@ def test_a_kept_session_gets_what_came_meanwhile_in_order(broker: Address, versi
     options = ["-V", version, "-i", f"keeper-{version}", "-c", "-q", "2", "-t", f"kept/{version}/+"]
     assert edgebroker("sub", *broker.options(), *options, "-W", "0").code == 0
     given = b"one\ntwo\r\n\nfour"
-    assert published(broker, "-t", f"kept/{version}/1", "-q", "1", "--stdin-lines", given=given)["acknowledged"] == 4
+    assert published(broker, "-t", f"kept/{version}/1", "-q", "1", "-l", given=given)["acknowledged"] == 4
     published(broker, "-t", f"kept/{version}/2", "-q", "2", "-m", "five", "--count", "2")
     assert subscribed(broker, *options, "-C", "6") == b"one\ntwo\n\nfour\nfive\nfive\n"
 

@@ -65,8 +65,8 @@ def test_no_broker_is_one_line_and_exit_code_2(command: list[str], free_port: in
     ("command", "hint"),
     [
         (["pub", "-t", "a/+", "-m", "x"], "a topic to publish to has no wildcards"),
-        (["pub", "-t", "a"], "give one of -m TEXT, -f FILE, --stdin-lines, -n"),
-        (["pub", "-t", "a", "-m", "x", "-n"], "give one of -m TEXT, -f FILE, --stdin-lines, -n"),
+        (["pub", "-t", "a"], "give one of -m TEXT, -f FILE, -s, --stdin-lines, -n"),
+        (["pub", "-t", "a", "-m", "x", "-n"], "give one of -m TEXT, -f FILE, -s, --stdin-lines, -n"),
         (["pub", "-t", "a", "-m", "x", "-V", "3.1.1", "-D", "k", "v"], "-D needs MQTT 5"),
         (["pub", "-t", "a", "-m", "x", "-V", "3.1.1", "-P", "secret"], "no password without a user name"),
         (["sub", "-t", "a", "-c"], "-c needs -i ID"),

@@ -43,11 +43,12 @@ def test_the_gateway_runs_and_who_has_the_password_or_the_certificate_comes_in(
     folder = tmp_path / "new"
     answer = made(folder, "--host", "localhost", "--host", "127.0.0.1", "--user", "anna", "--client", "pump-3")
     settings = folder / "gateway.toml"
-    settings.write_text(settings.read_text().replace("port = 8883", "port = 0"))
+    settings.write_text(settings.read_text().replace("port = 8883", "port = 0").replace("port = 9883", "port = 0"))
     code, said = command_line("check", str(settings))
     assert code == 0
     assert f"listener devices: the certificate {folder / 'server.crt'} is valid until 20" in said
     gateway = start_gateway("--config", str(settings))
+    assert command_line("status", "--http", str(gateway.listening["http"]["port"]))[0] == 0
     port = str(gateway.listening["listeners"][1]["port"])
     way = ["-h", "localhost", "-p", port, "--cafile", str(folder / "ca.crt"), "-t", "a", "-q", "1"]
     publish = ["pub", *way, "-r", "-m", "hello"]

@@ -228,6 +228,8 @@ def test_the_command_refuses(tmp_path: Path) -> None:
         ((file, "a:b", "--stdin"), "x\n", "a user name has no ':'"),
         ((file, "anna", "--stdin"), "\n", "the password is empty"),
         ((file, "anna", "x", "--stdin"), "x\n", "one of PASSWORD"),
+        ((file, "anna", "-b"), "", "-b wants FILE USER PASSWORD"),
+        ((__file__, "anna", "-c", "--stdin"), "x\n", "leave -c out"),
         ((file, "anna", "--delete"), "", "cannot be read"),
         ((tmp_path / "no" / "passwords", "anna", "--stdin"), "x\n", "cannot be written"),
     ):
@@ -238,7 +240,7 @@ def test_the_command_refuses(tmp_path: Path) -> None:
 
 
 def test_a_password_on_the_command_line_is_warned_of(tmp_path: Path) -> None:
-    answer = run(tmp_path / "passwords", "anna", "secret")
+    answer = run("-c", "-b", tmp_path / "passwords", "anna", "secret")  # as to mosquitto_passwd
     assert answer.exit_code == 0
     assert "is seen by every user of this machine" in answer.output
 

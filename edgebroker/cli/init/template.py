@@ -57,6 +57,9 @@ dir = "data"                       # sessions, queues and retained messages: wha
 dir = "delivery-log"               # what became of every message; `edgebroker log cat delivery-log`
 bytes_max = 1073741824             # more than 1 GiB of it is not kept: the oldest files are deleted
 sample_qos0 = 100                  # of QoS 0, one message in 100 has rows; the digests count all
+
+[http]
+port = 9883                        # status, top, check, /metrics and /health, for this machine alone
 """
 
 UNIT = """\

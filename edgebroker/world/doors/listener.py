@@ -51,7 +51,7 @@ class Listener:
             try:
                 sockets = await listening_at(settings.host, settings.port)
             except (OSError, UnicodeError) as error:
-                raise CannotListen(no_listener(settings.address, error, "--port")) from error
+                raise CannotListen(no_listener(settings.address, error, "--port or listener.port")) from error
             names = [one.getsockname() for one in sockets]  # several, where a name has several addresses
             self.host, self.port = names[0][:2]
             self._is_local = all(ipaddress.ip_address(name[0].partition("%")[0]).is_loopback for name in names)

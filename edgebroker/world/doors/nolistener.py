@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 
 
@@ -13,6 +14,10 @@ def no_listener(address: str, error: OSError | UnicodeError, option: str) -> str
     if isinstance(error, socket.gaierror | UnicodeError):
         return f"cannot listen on {address}: no such host"
     reason = error.strerror or str(error)
-    if "in use" in reason or "in use" in str(error):
+    if error.errno == errno.EADDRINUSE:
         reason = f"the port is in use; another broker? choose one with {option}"
+    elif error.errno == errno.EADDRNOTAVAIL:
+        reason = "this machine has no such address, or has it not yet; 0.0.0.0 stands for all that it has"
+    elif error.errno == errno.EACCES:
+        reason = f"permission denied; ports below 1024 want root or CAP_NET_BIND_SERVICE: choose one with {option}"
     return f"cannot listen on {address}: {reason}"
