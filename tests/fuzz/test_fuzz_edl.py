@@ -244,7 +244,7 @@ def test_hostile_lengths_cost_no_memory(make: Callable[[], bytes]) -> None:
 
 
 def test_a_file_of_too_many_rows_is_not_read_as_a_whole() -> None:
-    """A block of a hundred bytes may have 16,384 rows; who reads block by block holds one block."""
+    """A block of a hundred bytes may have 8,192 rows; who reads block by block holds one block."""
     rows = ROWS_AT_ONCE_MAX // ROWS_MAX + 1
     data = encode_header(Header("n", "b")) + b"".join(frame(0, n, ROWS_MAX, b"\xa0", 0, 0) for n in range(rows))
     assert len(data) < 8 * KIB

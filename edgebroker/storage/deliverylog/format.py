@@ -18,6 +18,7 @@ from edgebroker.limits import KIB, MIB
 from edgebroker.records import ANCHOR, TABLES, TRAFFIC, Table
 
 from . import columns
+from .body import LIST_VALUES, read_body
 
 MAGIC = b"\x89EDL\r\n\x1a\n"  # as PNG's: shows a transfer that stripped the eighth bit or turned line ends
 VERSION = 1
@@ -25,23 +26,31 @@ BLOCK_MARK = b"EDLB"
 END_MARK = b"EDL$"
 FOOTER = 255
 """The table number of the footer block."""
+RECORDED = 128
+"""The first table number of recordings, which hold payloads: these may unfold to any multiple."""
 
 FILE_HEAD = struct.Struct("<8sHHI")  # magic, version, 0, bytes of the CBOR map that follows
 BLOCK_HEAD = struct.Struct("<4sBBHIIIIqqI")  # mark, table, 0, 0, sequence, rows, raw, body, first, last, body's CRC
 TRAILER = struct.Struct("<QI4s")  # offset of the footer, CRC of these eight bytes, mark
 CRC = struct.Struct("<I")
 BLOCK_HEAD_BYTES = BLOCK_HEAD.size + CRC.size
+INDEX_VALUES = 6 + LIST_VALUES + 1  # a block's entry in the footer: a list of six
 LEVEL = 6  # of zlib
 
 HEADER_BYTES_MAX = 64 * KIB  # node name, boot id and a few numbers; 200 bytes are usual
 RAW_BYTES_MAX = 8 * MIB  # a block before compression: 1.5 MiB of numbers in full width and 4.5 MiB of texts at most
+UNFOLDED_BYTES_MAX = 3_584 * KIB  # what our writer makes of whatever rows it is given
+UNFOLDING_MAX = 32  # beyond that a block of a delivery log unfolds to so many times its body at most: usual are 5 to 10
 BODY_BYTES_MAX = RAW_BYTES_MAX + 64 * KIB  # zlib adds 5 bytes per 16 KiB of what it cannot compress
-ROWS_MAX = 16_384  # eight times what our writer uses; a reader's lists of 14 columns need 8 MiB at most
-BLOCKS_MAX = ROWS_MAX  # the footer has one row per block
+ROWS_MAX = 8_192  # twice what our writer ever makes; a reader's lists of 16 columns need 5 MiB and 9 ms at most
+BLOCKS_MAX = 16_384  # the footer has one row per block
+
+VALUES_MAX, VALUES_PER_ROW_MAX = 1_024, 8  # in the CBOR of a body, lists and what is in them; our rows have five texts
+ENTRIES_MAX = 20_480  # for whatever many rows; ours, 4,095 at most, have 20,475 different texts
 
 LOG_TABLES: dict[int, Table] = dict(enumerate(TABLES))
 """The tables of a delivery log. Whoever reads one passes over all others."""
-RECORDING_TABLES: dict[int, Table] = {TABLES.index(ANCHOR): ANCHOR, 128: TRAFFIC}
+RECORDING_TABLES: dict[int, Table] = {TABLES.index(ANCHOR): ANCHOR, RECORDED: TRAFFIC}
 """The tables of a recording. Its own begin at 128, so that a delivery log may have new ones at the end of its list."""
 TABLE_NUMBERS = {table.name: number for number, table in (LOG_TABLES | RECORDING_TABLES).items()}
 
@@ -152,15 +161,25 @@ def decode_head(data: bytes, offset: int) -> BlockHead | None:
         return None
     mark, table, _, _, sequence, rows, raw, body, first, last, body_crc = BLOCK_HEAD.unpack_from(data, offset)
     end = offset + BLOCK_HEAD.size
-    if mark != BLOCK_MARK or CRC.unpack_from(data, end)[0] != zlib.crc32(data[offset:end]):
+    if (
+        mark != BLOCK_MARK
+        or not 0 < rows <= (BLOCKS_MAX if table == FOOTER else ROWS_MAX)
+        or raw > RAW_BYTES_MAX
+        or body > BODY_BYTES_MAX
+    ):
         return None
-    if not 0 < rows <= ROWS_MAX or raw > RAW_BYTES_MAX or body > BODY_BYTES_MAX:
+    if CRC.unpack_from(data, end)[0] != zlib.crc32(data[offset:end]):
+        return None
+    if raw > max(UNFOLDED_BYTES_MAX, UNFOLDING_MAX * body) and not RECORDED <= table < FOOTER:
         return None
     return BlockHead(table, sequence, rows, raw, body, first, last, body_crc)
 
 
-def decode_body(head: BlockHead, body: bytes) -> dict[Any, Any] | None:
-    """The CBOR map in a block's body, which never unfolds to more than the head declares; None if it is none."""
+def decode_body(head: BlockHead, body: bytes, values_max: int = 0) -> dict[Any, Any] | None:
+    """The CBOR map in a block's body, which never unfolds to more than the head declares; None if it is none.
+
+    *values_max*: how many values it has at most, if that does not depend on its rows.
+    """
     inflater = zlib.decompressobj()
     try:
         raw = inflater.decompress(body, head.raw_bytes + 1)
@@ -168,7 +187,10 @@ def decode_body(head: BlockHead, body: bytes) -> dict[Any, Any] | None:
         return None
     if len(raw) != head.raw_bytes or not inflater.eof or inflater.unused_data:
         return None
-    value = decode_cbor(raw)
+    try:
+        value = read_body(raw, values_max or VALUES_MAX + min(VALUES_PER_ROW_MAX * head.rows, ENTRIES_MAX))
+    except ValueError:
+        return None
     return value if isinstance(value, dict) else None
 
 
@@ -210,7 +232,7 @@ def decode_footer(data: bytes) -> Footer | None:
     body = data[offset + BLOCK_HEAD_BYTES : offset + BLOCK_HEAD_BYTES + head.body_bytes]
     if len(body) != head.body_bytes or zlib.crc32(body) != head.body_crc:
         return None
-    value = decode_body(head, body) or {}
+    value = decode_body(head, body, VALUES_MAX + len(data) // BLOCK_HEAD_BYTES * INDEX_VALUES) or {}
     header, index = header_of(value.get("header")), value.get("blocks")
     if header is None or not isinstance(index, list):
         return None

@@ -7,18 +7,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from edgebroker.instants import MINUTE, Instant
+from edgebroker.limits import KIB
 from edgebroker.records import ANCHOR, DELIVERY, DIGEST, FILTER, Cause, Fate, Table, Trace
 
 from .digests import Digests
-from .format import RAW_BYTES_MAX, ROWS_MAX, Header, encode_header
+from .format import ENTRIES_MAX, Header, encode_header
 from .making import BlockMaking, ColumnsMaking, make_block, make_columns
 
 # Twice as many rows save 7 % of the bytes and take twice the memory; half as many cost 10 % more bytes.
 BLOCK_ROWS = 2_048
-BLOCK_ROWS_MAX = ROWS_MAX // 2  # a run is added in parts of a block's rows, so a block has fewer than twice as many
+# Of five texts a row; a run is added in parts of a block's rows, so a block has fewer than twice as many.
+BLOCK_ROWS_MAX = ENTRIES_MAX // 10
 DIGESTS_MAX = 4_096  # flows, and as many subscriptions, counted at once: 1.5 MiB; more are written early, in parts
-# Ids, topics and filters that waiting rows may keep alive: 1 Mi characters, in UTF-8 half of what a block may hold.
-TEXT_CHARS_MAX = RAW_BYTES_MAX // 8
+# Characters of ids, topics and filters that waiting rows may keep alive: with all numbers in full width what is made of
+# them stays below UNFOLDED_BYTES_MAX.
+TEXT_CHARS_MAX = 384 * KIB
 # To make a block of 2,048 rows takes about 20 steps of 0.2 ms. One for every 64 facts or rows, and it is made before
 # the next is full, also where nobody calls `step`.
 FACTS_PER_STEP = 64

@@ -9,7 +9,7 @@ from random import Random
 import cbor2
 
 from edgebroker.errors import LogDamaged
-from edgebroker.records import Fate, Trace
+from edgebroker.records import DELIVERY, ColumnType, Fate, Trace
 from edgebroker.storage.deliverylog import format as edl
 from edgebroker.storage.deliverylog.reader import Damage, iter_blocks, read_header, read_segment
 from edgebroker.storage.deliverylog.writer import DeliveryLog
@@ -103,15 +103,34 @@ def make_log(chance: Random) -> bytes:
     data = edl.encode_header(edl.Header("n", "b"))
     for sequence in range(chance.randrange(1, 4)):
         content = cbor2.dumps({chance.choice(names): column() for _ in range(chance.randrange(5))})
-        data += edl.frame(
-            chance.choice((0, 1, 2, 3, 4, 255)), sequence, chance.choice((1, 2, 3, 16_384)), content, 0, 9
-        )
+        data += edl.frame(chance.choice((0, 1, 2, 3, 4, 255)), sequence, chance.choice((1, 2, 3, 8_192)), content, 0, 9)
     return data
 
 
 def bomb_log(content: bytes, rows: int = 1, table: int = 3) -> bytes:
     """A file of one block."""
     return edl.encode_header(edl.Header("n", "b")) + edl.frame(table, 0, rows, content, 0, 0)
+
+
+def full_rows(rows: int, texts: int) -> bytes:
+    """The body of a block of deliveries whose numbers are as wide as can be, with so many texts in each dictionary."""
+    columns: dict[str, object] = {}
+    for column in DELIVERY.columns:
+        if column.type is not ColumnType.INT:
+            columns[column.name] = [[str(number) for number in range(texts)], bytes(2 * rows)]
+        elif column.delta:
+            columns[column.name] = [1, 1, bytes(8 * (rows - 1))]
+        else:
+            columns[column.name] = [1, bytes(8 * rows)]
+    return cbor2.dumps(columns)
+
+
+def with_footer(content: bytes) -> bytes:
+    """A file of any footer and nothing else."""
+    header = edl.encode_header(edl.Header("n", "b"))
+    where = len(header).to_bytes(8, "little")
+    trailer = edl.TRAILER.pack(len(header), zlib.crc32(where), edl.END_MARK)
+    return header + edl.frame(edl.FOOTER, 0, 1, content, 0, 0) + trailer
 
 
 LOG_BOMBS = {
@@ -121,8 +140,8 @@ LOG_BOMBS = {
         + filled(edl.frame(3, 0, 1, b"\xa0", 0, 0)[: edl.BLOCK_HEAD_BYTES], size=BOMB_BYTES - 100)
     ),
     "blocks of one row": lambda: filled(edl.frame(3, 0, 1, b"\xa0", 0, 0), edl.encode_header(edl.Header("n", "b"))),
-    "defaults of 16,384 rows": lambda: bomb_log(b"\xa0", edl.ROWS_MAX, 0),
-    "blocks of 16,384 rows": lambda: (
+    "defaults of 8,192 rows": lambda: bomb_log(b"\xa0", edl.ROWS_MAX, 0),
+    "blocks of 8,192 rows": lambda: (
         edl.encode_header(edl.Header("n", "b"))
         + b"".join(edl.frame(0, n, edl.ROWS_MAX, b"\xa0", 0, 0) for n in range(40))
     ),
@@ -131,6 +150,14 @@ LOG_BOMBS = {
     "a map with many names": lambda: bomb_log(b"\xbf" + b"".join(b"\x64%04x\0" % n for n in range(65_000)) + b"\xff"),
     "shared references": lambda: bomb_log(filled(b"\xd8\x1c\x80\xd8\x1d\x00", b"\x9f", b"\xff")),
     "zeroes": lambda: bomb_log(bytes(8 * 2**20)),
+    "an array of 3 MiB": lambda: bomb_log(b"\x9a" + (3 << 20).to_bytes(4) + b"\x01" * (3 << 20)),
+    "zeroes of 3 MiB": lambda: bomb_log(b"\xa1\x61x\x5a" + (3 << 20).to_bytes(4) + bytes(3 << 20)),
+    "wide numbers in 8,192 rows": lambda: bomb_log(full_rows(edl.ROWS_MAX, 1), edl.ROWS_MAX, 0),
+    "texts in 8,192 rows": lambda: bomb_log(full_rows(edl.ROWS_MAX, 4_000), edl.ROWS_MAX, 0),
+    "lists as many as there may be": lambda: bomb_log(
+        cbor2.dumps({"x": [[]] * (edl.ENTRIES_MAX + 1_000)}), edl.ROWS_MAX, 0
+    ),
+    "a footer of small numbers": lambda: with_footer(cbor2.dumps({"blocks": [[0] * 6] * 400_000})),
 }
 
 
@@ -145,7 +172,5 @@ TARGETS = (
         sealed_log,
         bombs=LOG_BOMBS,
         steps=blocks_of,
-        bound_ms=500,  # files that a gateway wrote, read by commands: any block may unfold to 8 MiB
-        bound_mib=100,
     ),
 )
