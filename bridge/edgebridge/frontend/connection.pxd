@@ -1,6 +1,8 @@
 # C types for connection.py; the meaning is there.
 from edgebridge.session.session cimport Session
 
+cdef Py_ssize_t CONTROL_BYTES
+
 
 cdef class Gate:
     cdef public long long lsn

@@ -41,7 +41,7 @@ class Encoding:
             self._build(is_v5, qos, retain, dup, identifiers, now)
         if not qos:
             return self._head + self._tail
-        return self._head + (OCTETS[packet_id >> 8] + OCTETS[packet_id & 0xFF]) + self._tail
+        return b"".join((self._head, OCTETS[packet_id >> 8], OCTETS[packet_id & 0xFF], self._tail))
 
     def _build(
         self, is_v5: bool, qos: int, retain: bool, dup: bool, identifiers: tuple[int, ...], now: Instant

@@ -35,7 +35,7 @@ CONNECT, PUBLISH, SUBSCRIBE, UNSUBSCRIBE, DISCONNECT, AUTH = 1, 3, 8, 10, 14, 15
 PUBACK = b"\x40\x02"
 LARGE_PACKET_BYTES = 1_000  # of such a packet every chunk is a sign of life: on a thin uplink it may take minutes
 CONTROL_PACKET_BYTES_MAX = 512 * 1024  # all but PUBLISH: a CONNECT has five fields of 64 KiB, the rest for properties
-
+ACKNOWLEDGED_BYTES_MAX = KEPT_BYTES_MAX  # the same under a name of ours, which has a C type
 SUBSCRIBE_BYTES_MAX = 128 * 1024
 """The largest SUBSCRIBE and UNSUBSCRIBE: 2,000 filters of 60 bytes, which take 40 ms in all."""
 HELD_BYTES_MAX = 512 * 1024
@@ -301,7 +301,7 @@ class Feed:
         keeping = self._keeping
         if (plan.takes_long and not plan.is_joined) or keeping.is_refusing or keeping.is_full:
             return False
-        if stop - body > KEPT_BYTES_MAX:
+        if stop - body > ACKNOWLEDGED_BYTES_MAX:
             return False
         if plan.is_joined and self.passage is not None and self.passage.is_tight(stop - body):
             return False
