@@ -225,8 +225,8 @@ def described(row: dict[str, Any]) -> Iterator[str]:
         yield f"  may cost   {bounds}"
     for way in ("out", "in"):
         tally = row[way]
-        lost = [f"{number} {cause}" for cause, number in tally["dropped"].items()]
-        lost += [f"{number} refused: {why}" for why, number in tally["refused"].items()]
+        lost = [f"{number} {cause}" for cause, number in tally["dropped"].items() if cause != "refused"]
+        lost += [f"{number} refused: {why}" for why, number in tally["refused"].items()]  # the same, by reason
         rest = ", ".join(lost) or "none"
         as_it_was = f", {count(tally['untransformed'])} untransformed" if tally["untransformed"] else ""
         carried = f"{count(tally['messages'])} messages, {octets(tally['bytes'])}{as_it_was}"

@@ -56,9 +56,11 @@ class Measure:
 def judge(status: Mapping[str, Any], thresholds: Thresholds) -> tuple[State, str]:
     """The state, and the line, of a gateway that said *status* of itself."""
     lag = status["health"]["checks"]["loop_lag"]
+    is_judged = lag.get("is_judged", True)  # one that has just started is late for reasons of its own
+    lags = (thresholds.warn_lag_ms, thresholds.crit_lag_ms) if is_judged else (None, None)
     copies, sessions = status["copies"], status["sessions"]
     measures = [
-        Measure("loop_lag_p99", lag["p99_ms"], "ms", thresholds.warn_lag_ms, thresholds.crit_lag_ms),
+        Measure("loop_lag_p99", lag["p99_ms"], "ms", *lags),
         Measure("queue", status["queue"]["messages"], "", thresholds.warn_queue, thresholds.crit_queue),
         Measure("queue_longest", status["queue"]["longest"]),
         Measure("clients", sessions["connected"]),

@@ -60,7 +60,8 @@ def _loop(insight: Insight) -> Check:
         "" if p99_s <= LAG_S_MAX or not is_judged else f"the loop is {1_000 * p99_s:.0f} ms late at the 99th percentile"
     )
     figures = {"p50_ms": median_s, "p99_ms": p99_s, "max_ms": worst_s, "limit_ms": LAG_S_MAX}
-    return Check("loop_lag", reason, {name: round(1_000 * value, 3) for name, value in figures.items()})
+    found = {name: round(1_000 * value, 3) for name, value in figures.items()}
+    return Check("loop_lag", reason, {**found, "is_judged": is_judged})
 
 
 def _journal(insight: Insight) -> Iterator[Check]:

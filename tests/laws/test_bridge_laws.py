@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from edgebridge.frontend.bounds import Bounds
+from edgebridge.frontend.bridgesession import BridgeSession
 from edgebridge.session.retained import Retained
 from edgebridge.upstream.rule import parse_rule
 from edgebridge.upstream.schedule import parse_span
 from edgebridge.upstream.terms import Terms
 from edgebridge.upstream.toll import NOTHING, Dues
 from edgebridge.wire.dialect import V5, V311, Dialect
-from edgebroker.instants import SECOND
+from edgebroker.instants import SECOND, Instant
 from edgebroker.names import ClientId
 from edgebroker.publication import Publication
 
@@ -147,7 +148,14 @@ def test_what_gets_too_old_between_faults_is_dropped_for_good(seed: int, monkeyp
         dropped.add(publication.payload)
         return False
 
+    def asked_before_all_is_told(memory: BridgeSession, now: Instant) -> None:
+        before = set(dropped)
+        tell_all(memory, now)
+        dropped.intersection_update(before)
+
+    tell_all = BridgeSession.tell_all
     monkeypatch.setattr(Retained, "holds", asked_when_too_old)
+    monkeypatch.setattr(BridgeSession, "tell_all", asked_before_all_is_told)
     for number in range(seed, seed + KILLS // 4):
         chance = Random(number)
         dropped.clear()

@@ -9,8 +9,10 @@ import pytest
 
 from edgebridge.frontend.bounds import Bounds
 from edgebridge.upstream.rule import parse_rule
+from edgebridge.upstream.state import State
 from edgebridge.upstream.terms import Terms
-from edgebridge.wire.dialect import V5
+from edgebridge.wire.dialect import V5, V311, Dialect
+from edgebroker.names import ClientId
 
 from .bridging.world import World
 
@@ -83,6 +85,38 @@ def test_a_remote_that_was_told_is_not_told_again_after_a_crash() -> None:
     world.quiet()
     assert has_all(world)
     assert (before >= TOPICS, world.splice.out.messages) == (True, 0)
+
+
+@pytest.mark.parametrize("dialect", [V5, V311], ids=["5", "3.1.1"])
+@pytest.mark.parametrize("forgets", [True, False], ids=["forgot", "knows us"])
+def test_a_connack_that_is_lost_hides_nothing(dialect: Dialect, forgets: bool) -> None:
+    """The next one says that there is a session: perhaps it is that which began with the one that was lost."""
+    world = World(Terms("x", "uplink", [parse_rule("out/# out 1")], dialect, identity="here"))
+    retained = [(f"out/{number}", b"r", 1) for number in range(20)]
+    world.publish(world.here, retained, retain=True)
+    world.begin()
+    world.quiet()
+    assert world.splice.out.messages == 20
+    if forgets:
+        for topic, _, _ in retained:
+            world.there.frontend.retained.clear(topic)
+        world.forget()
+    else:
+        world.cut()
+
+    def loses_connack(step: int) -> None:
+        if world.splice.state is State.GREETING and world.there.frontend.connecting.sessions.get(ClientId("uplink")):
+            world.fail = lambda step: None
+            world.cut()
+
+    world.fail = loses_connack
+    world.quiet()
+    assert (world.splice.connects, world.splice.granted.session_present) == (2, True)
+    assert world.splice.out.messages == 40, "it may have forgotten us"
+    assert all(world.there.frontend.retained.find(topic) for topic, _, _ in retained)
+    world.cut()
+    world.quiet()
+    assert world.splice.out.messages == 40, "and now it is known that it has not"
 
 
 @pytest.mark.parametrize("where", ["", " where v > 1"])

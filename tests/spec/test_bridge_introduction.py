@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edgebridge.frontend.bridgesession import BridgeSession
 from edgebridge.upstream import greeting
 from edgebridge.upstream.ends import Ends
@@ -53,6 +55,31 @@ def test_a_remote_that_knows_bridges_is_not_taken_for_another_because_it_is_away
     assert introduction.knows_bridges
     assert in_vain(ends, introduction) == PRIVATE_TRIES_KNOWN, "but another may be there now"
     assert in_vain(ends, Introduction(TERMS, memory(), ends, True)) == PRIVATE_TRIES_KNOWN
+
+
+def test_an_answer_that_is_lost_leaves_a_doubt_until_another_is_acted_upon() -> None:
+    def doubts(introduction: Introduction) -> bool:
+        introduction.begin()
+        granted = introduction.answered(ConnAck(True))
+        assert isinstance(granted, Granted)
+        return granted.is_in_doubt
+
+    plain = Introduction(replace(TERMS, try_private=False), memory(), Ends())
+    plain.begin()
+    plain.unanswered()
+    assert doubts(plain)
+    assert doubts(plain), "the connection broke before our front end had heard of it"
+    plain.is_known()
+    assert not doubts(plain)
+    plain.begin()
+    plain.answered(ConnAck(reason=ReasonCode.SERVER_BUSY))
+    assert not doubts(plain), "who refuses us begins no session"
+
+    private = Introduction(TERMS, memory(), Ends())
+    for _ in range(PRIVATE_TRIES):
+        private.begin()
+        private.unanswered()
+    assert not doubts(private), "who cannot bear what bridges say first does not either"
 
 
 def test_a_remote_that_refuses_the_will_is_asked_for_less() -> None:

@@ -179,6 +179,13 @@ def test_bounds_decide(bounds: dict[str, Any], state: State, words: str) -> None
     assert f"memory={33 << 20}B;" in perfdata, "to the last byte"
 
 
+def test_a_gateway_that_just_started_is_not_judged_by_its_first_beats() -> None:
+    lag = {"ok": True, "p50_ms": 0.1, "p99_ms": 600.0, "max_ms": 900.0}
+    for is_judged, expected in ((False, State.OK), (True, State.CRITICAL)):
+        health = status()["health"] | {"checks": {"loop_lag": {**lag, "is_judged": is_judged}}}
+        assert judge(status(health=health), Thresholds())[0] is expected
+
+
 def test_a_gateway_that_is_not_well_is_critical_whatever_the_bounds() -> None:
     health = status()["health"] | {"status": "failing", "reasons": ["log: a | b"]}
     state, said = judge(status(health=health), Thresholds(None, None))

@@ -96,7 +96,8 @@ def test_a_process_that_just_started_is_not_judged_by_its_first_beats() -> None:
 
     async def story(gateway: Gateway) -> None:
         gateway.pulse.note(5.0)
-        assert (await ask(gateway, "/health"))[0] == HTTPStatus.OK
+        code, found = await ask(gateway, "/health")
+        assert (code, found["checks"]["loop_lag"]["is_judged"]) == (HTTPStatus.OK, False)
 
     with_gateway(story)
 

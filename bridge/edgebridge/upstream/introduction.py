@@ -46,6 +46,8 @@ class Introduction:
         self._may_be_private = terms.try_private and terms.dialect is V311
         self._is_plain = not self._may_be_private
         self._will_qos, self._will_retains = 1, True  # until a remote refuses such a will
+        self._is_in_doubt = False
+        self._awaits_answer = False  # to a CONNECT that a remote may have taken
         self._in_vain = 0  # connections to one address that ended before CONNACK, one after the other
         # A session of ours that begins anew numbers its messages anew: the remote would take them for old ones.
         self._is_anew = terms.wants_exactly_once and not memory.has_met()
@@ -53,9 +55,16 @@ class Introduction:
     def begin(self) -> None:
         """Say who we are."""
         dialect = self._dialect
+        self._is_in_doubt |= self._awaits_answer
+        # What a remote cannot bear begins no session there: it would be in doubt each time.
+        self._awaits_answer = dialect is not V311_BRIDGE or self.knows_bridges
         self._ends.granted = Granted(dialect)
         will = self._will_qos, self._will_retains
         self._ends.tell_remote(greeting.connect_remote(self._terms, dialect, self._is_anew, *will))
+
+    def is_known(self) -> None:
+        """What the last CONNACK said of our session is acted upon: of what was before it there is no doubt any more."""
+        self._is_in_doubt = False
 
     def unanswered(self) -> bool:
         """The remote closed the connection before CONNACK; whether nothing else is left to be said to this one."""
@@ -69,6 +78,7 @@ class Introduction:
 
     def answered(self, connack: ConnAck) -> Granted | Again | str:
         """What the remote grants; or why there is nothing to be had."""
+        self._awaits_answer = False
         if connack.reason >= FAILURE:
             if connack.reason == ReasonCode.UNSUPPORTED_PROTOCOL_VERSION and not self._is_plain:
                 # It does not know what bridges say first: once more, as any client.
@@ -77,7 +87,7 @@ class Introduction:
             if self._lowers_will(connack.reason):
                 return Again.AT_ONCE
             return f"the remote refuses us: {in_words(connack.reason, connack.properties)}"
-        granted = Granted.of(connack, self._dialect, self._terms.keep_alive_s)
+        granted = Granted.of(connack, self._dialect, self._terms.keep_alive_s, self._is_in_doubt)
         if granted.identity and granted.identity == self._terms.identity:
             return "the remote is this gateway itself"
         if self._is_anew:

@@ -103,7 +103,7 @@ class LocalEnd:
         subscribed = self._memory.subscribed() if known else ()
         if is_open and known and not granted.session_present:
             self.sent_again += self._memory.send_again(now)
-        handling, ends = self._telling(is_open, granted.session_present, now)
+        handling, ends = self._telling(is_open, granted.session_present and not granted.is_in_doubt, now)
         self._ends.tell_local(greeting.connect_local(self._terms, granted, is_open, ends))
         received = frozenset(self._memory.received())
         if is_open and known and not granted.session_present:
@@ -123,8 +123,8 @@ class LocalEnd:
     def _telling(self, is_open: bool, is_known_there: bool, now: Instant) -> tuple[int, int]:
         """The retain handling of what is subscribed to, and the end of our session.
 
-        Who meets us first, or has forgotten us, is told all that is retained. A queue may not hold that, and nothing of
-        QoS 0: so not before the remote is there.
+        Who meets us first, or has forgotten us, or may have, is told all that is retained. A queue may not hold
+        that, and nothing of QoS 0: so not before the remote is there.
         """
         has_met, has_told = self._memory.has_met(), self._memory.has_told()
         if not is_open:

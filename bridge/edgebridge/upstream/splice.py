@@ -299,6 +299,7 @@ class Splice:
         is_open = self.state is State.OPEN
         self.local.open(is_open, now)
         if is_open:
+            self.introduction.is_known()
             self._awaits_end = False
             self._read(now)  # what came in one piece with CONNACK
 

@@ -121,6 +121,8 @@ class Granted:
 
     dialect: Dialect
     session_present: bool = False
+    is_in_doubt: bool = False
+    """Whether it may have begun a session for us since it was heard last: then it hides that it lost the one before."""
     receive_maximum: int = U16_MAX
     maximum_qos: int = 2
     retains: bool = True
@@ -135,13 +137,14 @@ class Granted:
     """Which gateway it is, if it is one."""
 
     @classmethod
-    def of(cls, connack: ConnAck, dialect: Dialect, keep_alive_s: int) -> Granted:
-        """Read the answer to a CONNECT that asked for *keep_alive_s*."""
+    def of(cls, connack: ConnAck, dialect: Dialect, keep_alive_s: int, is_in_doubt: bool = False) -> Granted:
+        """Read the answer to a CONNECT that asked for *keep_alive_s*. *is_in_doubt*: another one had no answer."""
         said = connack.properties
         user = dict(user_properties(said))
         return cls(
             dialect,
             connack.session_present,
+            is_in_doubt and connack.session_present,
             number(said, Property.RECEIVE_MAXIMUM, U16_MAX),
             number(said, Property.MAXIMUM_QOS, 2),
             bool(number(said, Property.RETAIN_AVAILABLE, 1)),
