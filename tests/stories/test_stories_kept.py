@@ -157,3 +157,23 @@ def test_small_messages_weigh_more_than_what_was_read_of_them(play: Any) -> None
             outbox.restore(Entry(publication, 1, False, (), "some"))
         memory.look(play.broker.simulation.now)
         assert memory.held == (0 if waiting == 2_000 else 3_600 * 304 + announced)
+
+
+def test_a_session_outlives_a_connect_that_is_refused(play_v5: Any) -> None:
+    """Who asks for a new one and is told that there can be none has the old one, with all that waits in it."""
+    play_v5(
+        """
+    alice > CONNECT clean=0 session=3600    alice < CONNACK
+    alice > SUBSCRIBE t qos=1               alice < SUBACK granted=1
+    bob > CONNECT                           bob < CONNACK
+    """,
+        is_stored=True,
+    )
+    disk = play_v5.broker.store.disk
+    disk.sync_fails = 1.0
+    play_v5("""
+    bob > PUBLISH t qos=1 "refused"         alice < PUBLISH t qos=1 "refused"
+    bob < DISCONNECT reason=0x97            bob < CLOSED
+    again > CONNECT clean=1 session=3600 id=alice    again < CONNACK reason=0x97    again < CLOSED
+    alice > PINGREQ                         alice < PINGRESP
+    """)

@@ -135,11 +135,16 @@ class Connecting:
         known = self.sessions.get(client_id)
         is_known_user = connection.entrance.verdict is not None  # who needs not be asked is the same under any user
         is_foreign = known is not None and not is_known_user and known.user not in ("", verdict.user)
+        if known is not None and known.connection is not None and is_foreign:
+            why = "another user is connected with this client identifier"  # to know it is no reason to push him out
+            self.refuse(connection, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, why, client=client_id)
+            return
+        durability = self._terms.durability_of(client_id, connection.entrance)
+        resumed = None if connect.clean_start or is_foreign else known
+        if why := disk_objection(self._keeping, resumed, durability, self._terms.expiry_s(connect)):
+            self.refuse(connection, ReasonCode.QUOTA_EXCEEDED, why, client=client_id)
+            return
         if known is not None and known.connection is not None:
-            if is_foreign:  # knowing a client identifier is no reason to push its client out
-                why = "another user is connected with this client identifier"
-                self.refuse(connection, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, why, client=client_id)
-                return
             self._take_over(known, now)
             known = self.sessions.get(client_id)  # it may have ended with its connection
         if known is not None and (connect.clean_start or is_foreign):
@@ -147,10 +152,6 @@ class Connecting:
             known = None
         if known is None and len(self.sessions) >= self._terms.sessions_max:
             self.refuse(connection, ReasonCode.QUOTA_EXCEEDED, "too many sessions", client=client_id)
-            return
-        durability = self._terms.durability_of(client_id, connection.entrance)
-        if why := disk_objection(self._keeping, known, durability, self._terms.expiry_s(connect)):
-            self.refuse(connection, ReasonCode.QUOTA_EXCEEDED, why)
             return
         session = known or self.begin_session(client_id)
         self._settle_terms(connection, session, connect, properties)
