@@ -83,6 +83,10 @@ def as_json(notice: Notice, unix_s: float) -> str:
     return json.dumps({**fields, **said})
 
 
+PARTS: Final = {"delivery log: ": "delivery-log", "the journal ": "journal"}
+"""How lines of parts that know only text begin, and their codes."""
+
+
 def timestamp(unix_s: float) -> str:
     """UTC with milliseconds, as in RFC 3339."""
     whole = int(unix_s)
@@ -136,12 +140,14 @@ class OperatorLog:
             self._say(Notice(level, code, text, fields))
 
     def line(self, text: str) -> None:
-        """A warning of a part that knows only text: what stands before its colon is the code."""
-        part, colon, rest = text.partition(": ")
-        if colon and len(part) <= 30:
-            self.tell(Level.WARNING, part.replace(" ", "-"), rest)
-        else:
-            self.tell(Level.WARNING, "gateway", text)
+        """A warning of a part that knows only text, of which what stands before a colon may be anything: a file of the
+        user's, a client. The code is that of the part, or `gateway`.
+        """
+        for beginning, code in PARTS.items():
+            if text.startswith(beginning):
+                self.tell(Level.WARNING, code, text.removeprefix(beginning) if beginning.endswith(": ") else text)
+                return
+        self.tell(Level.WARNING, "gateway", text, about=text)
 
     def unexpected(self, context: Mapping[str, Any]) -> None:
         """What a loop hands to its exception handler: an error that nobody caught. Told with the place it came from."""

@@ -158,10 +158,13 @@ def test_many_clients_together_have_a_limit_too() -> None:
 def test_a_line_of_a_part_has_its_name_as_code() -> None:
     desk = Desk()
     desk.log.line("delivery log: cannot write in x: no space")
-    desk.log.line("no colon at all")
+    desk.log.line("the journal cannot be written: no space")
+    for line in range(7):
+        desk.log.line(f"my users: line {line}: no hash")
     assert desk.lines() == [
         "warning delivery-log: cannot write in x: no space",
-        "warning gateway: no colon at all",
+        "warning journal: the journal cannot be written: no space",
+        *(f"warning gateway: my users: line {line}: no hash" for line in range(7)),
     ]
 
 
