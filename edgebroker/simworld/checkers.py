@@ -71,14 +71,22 @@ def missed(participants: list[Participant], steady: list[Participant], granted: 
                     yield f"{subscriber.name} missed {said}"
 
 
-def doubled(participants: list[Participant]) -> Iterator[str]:
-    """P3: QoS 2 exactly once, QoS 0 at most once."""
+def doubled(
+    participants: list[Participant], copies: Callable[[Participant, Said], int] = lambda participant, said: 1
+) -> Iterator[str]:
+    """P3: QoS 2 exactly once, QoS 0 at most once. *copies*: how many copies somebody may be given, if more than one."""
     known = all_said(participants)
     for participant in participants:
         for payload, count in Counter(one.payload for one in participant.heard if not one.is_kept).items():
             # A message said at QoS 1 may be accepted twice, whatever the reader's QoS (MQTT 5.0 section 4.3.2).
-            if count > 1 and known[payload].qos != 1 and not _may_repeat(participant, payload):
-                yield f"{participant.name} heard {known[payload]} {count} times"
+            said = known[payload]
+            if (
+                count > 1
+                and count > copies(participant, said)
+                and said.qos != 1
+                and not _may_repeat(participant, payload)
+            ):
+                yield f"{participant.name} heard {said} {count} times"
 
 
 def _may_repeat(participant: Participant, payload: bytes) -> bool:

@@ -10,6 +10,7 @@ from edgebridge.session.stored import Stored
 from edgebroker.limits import KIB, MIB
 from edgebroker.simworld.disk import Disk, DiskFailed
 from edgebroker.simworld.simulation import Simulation
+from edgebroker.storage.journal.format import STORE_BYTES
 from edgebroker.storage.journal.journal import Journal
 from edgebroker.storage.journal.options import JournalOptions
 from edgebroker.storage.journal.recovery import recover_rows
@@ -43,7 +44,8 @@ class SimulatedStore:
         stored = Stored()
         found = recover_rows(self.disk, stored.apply_row)
         stored.finish()
-        store = self._simulation.random.randbytes(16) if found is None else found.store
+        # Where no file has an intact header left, the journal has no name: it begins anew, as it does on a gateway.
+        store = (found and found.store) or self._simulation.random.randbytes(STORE_BYTES)
         return Journal(store, self._options, found), stored
 
     def serve(self, frontend: Frontend, told: Callable[[], None], stored: Stored) -> None:

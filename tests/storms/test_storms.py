@@ -19,7 +19,7 @@ from edgebroker.cli.simulate.report import repeat
 from edgebroker.instants import MILLISECOND, SECOND, Instant
 from edgebroker.simworld.participant import Heard, Said
 from edgebroker.simworld.storms import shrink as shrink_module
-from edgebroker.simworld.storms.device import Device
+from edgebroker.simworld.storms.device import CREW, Device
 from edgebroker.simworld.storms.fault import Fault
 from edgebroker.simworld.storms.gatewayfaults import PowerCut
 from edgebroker.simworld.storms.judge import Judge
@@ -29,6 +29,7 @@ from edgebroker.simworld.storms.shape import Shape
 from edgebroker.simworld.storms.shrink import shrink
 from edgebroker.simworld.storms.storm import Outcome, blow, live, storm
 from edgebroker.simworld.storms.world import World
+from edgebroker.storage.journal.format import FRAMES_AT
 
 PACE = 100 * MILLISECOND
 STORMS = int(os.environ.get("EDGEBROKER_STORMS", "1000"))
@@ -71,6 +72,9 @@ def test_every_kind_of_fault_and_federation_is_drawn(seed: int) -> None:
     assert {len(scenario.shape.sites) for scenario in scenarios} == {1, 2, 3, 4}
     assert {len(held) for scenario in scenarios for site in scenario.shape.sites for held in site} == {1, 2, 3, 4}
     devices = [device for scenario in scenarios for device in scenario.devices]
+    assert {device.kind for device in devices} == {"steady", "fickle", "talker", "worker", "casual"}
+    crews = [[one for one in scenario.devices if one.kind in CREW] for scenario in scenarios]
+    assert all(len({(one.home, one.asks) for one in crew}) == 1 for crew in crews if crew)
     assert {(device.is_v5, device.is_kept, device.has_will) for device in devices} == {
         (is_v5, is_kept, has_will) for is_v5 in (False, True) for is_kept in (False, True) for has_will in (False, True)
     }
@@ -231,6 +235,19 @@ def test_a_flipped_bit_is_told() -> None:
     assert not world.broken, world.broken
     assert world.damaged, "no flipped bit ever hit anything"
     assert world.excused
+
+
+def test_a_journal_of_which_no_header_is_intact_begins_anew() -> None:
+    world = World(GOOD.seed, GOOD.shape, GOOD.devices[:1])
+    blow(world, replace(GOOD, devices=GOOD.devices[:1], length=SECOND))
+    gateway = world.gateways["a0"]
+    gateway.fall()
+    disk = world.store("a0").disk
+    for name in disk.names():
+        for octet in range(FRAMES_AT):
+            disk.flip(name, 8 * octet)
+    gateway.rise()
+    assert not gateway.is_off
 
 
 # -- smaller ----------------------------------------------------------------------------------------------------------

@@ -27,6 +27,14 @@ GRANTED: Final[dict[str, int]] = {
     "kept/#": 1,
 }
 """What devices ask for, and the QoS at which they do."""
+SHARED: Final[dict[str, int]] = {
+    "$share/crew/#": 2,
+    "$share/crew/+/climate": 1,
+    "$share/crew/$filter/n BETWEEN 10 AND 60/hall/+": 2,
+    "$share/crew/$filter/n%3E50/#": 1,
+}
+"""What a crew asks for (crew.py)."""
+QOS_ASKED: Final = GRANTED | SHARED
 TOPICS: Final = ("hall/climate", "hall/door", "yard/climate", "yard/door", "quiet")
 PLACES: Final = ("north", "south")
 MORE: Final = ("", ',"door":"open"', ',"door":null')
@@ -40,7 +48,10 @@ PACE: Final = (150 * MILLISECOND, 600 * MILLISECOND)
 """Twice as often would be twice the work for a storm."""
 RETRIES: Final[Duration] = 60 * MILLISECOND
 """How long it pauses, on average, while it is not let in: it is there again soon after its gateway, as devices are."""
-KINDS: Final = ("steady", "fickle", "talker")
+KEEPERS: Final = ("steady", "worker")
+"""Kinds that keep their session, and do not change what they ask for."""
+CHANGING: Final = ("fickle", "casual")
+CREW: Final = ("worker", "casual")
 BURSTS: Final = 0.08
 """How often a device says several messages of one topic at once."""
 FAREWELLS: Final = 0.04
@@ -67,7 +78,8 @@ class Device:
     """One device.
 
     A `steady` one keeps its session and its subscriptions, so what it must hear is known exactly; a `fickle` one
-    changes them, and a `talker` has none. `is_kept`: whether its session outlives the connection.
+    changes them, and a `talker` has none. A `worker` is steady but shares what it asks for, and a `casual` shares it
+    for a while. `is_kept`: whether its session outlives the connection.
     """
 
     name: str
@@ -105,7 +117,7 @@ class Device:
     @classmethod
     def draw(cls, kind: str, number: int, home: str, chance: Random) -> Device:
         """A device of *kind*; its name says which and where."""
-        is_kept = kind == "steady" or chance.random() < 0.6
+        is_kept = kind in KEEPERS or chance.random() < 0.6
         asks = () if kind == "talker" else tuple(chance.sample(list(GRANTED), chance.randint(1, 3)))
         return cls(
             f"{kind}-{number}",
@@ -165,7 +177,7 @@ class Acting(Participant):
     def ask_again(self) -> None:
         """Subscribe to everything it wants, once it is connected."""
         for text in sorted(self.wanted):
-            self.subscribe(text, GRANTED[text])
+            self.subscribe(text, QOS_ASKED[text])
 
     def _do(self) -> None:
         now = self._simulation.now
@@ -191,9 +203,9 @@ class Acting(Participant):
             self.holidays.append((now, self._away_until))
             self.leave()
             return
-        if self.device.kind == "fickle" and self.chance.random() < 0.25:
+        if self.device.kind in CHANGING and self.chance.random() < 0.25:
             self._change()
-        elif self.device.kind != "steady" or self.chance.random() < 0.3:
+        elif self.device.kind not in KEEPERS or self.chance.random() < 0.3:
             if self.chance.random() < BURSTS:
                 topic, qos = self.chance.choice(TOPICS), self.chance.randrange(3)
                 for _ in range(self.chance.randint(4, 9)):
@@ -203,9 +215,9 @@ class Acting(Participant):
                     self._say()
 
     def _change(self) -> None:
-        text = self.chance.choice(list(GRANTED))
+        text = self.chance.choice(list(GRANTED) if self.device.kind == "fickle" else self.device.asks)
         if self.chance.random() < 0.6:
-            self.subscribe(text, GRANTED[text])
+            self.subscribe(text, QOS_ASKED[text])
         else:
             self.wanted.discard(text)
             self.unsubscribe(text)

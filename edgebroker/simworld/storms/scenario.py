@@ -9,7 +9,7 @@ from typing import Final
 
 from edgebroker.instants import SECOND, Duration
 
-from . import detour
+from . import crew, detour
 from .device import Device
 from .fault import Fault, Places
 from .gatewayfaults import (
@@ -134,4 +134,6 @@ def _drawn(shape: Shape, chance: Random) -> tuple[list[Device], Places]:
 def _scenario(
     seed: int, theme: str, shape: Shape, devices: list[Device], faults: list[Fault], length: Duration
 ) -> Scenario:
-    return Scenario(seed, theme, shape, tuple(devices), tuple(sorted(faults, key=lambda fault: fault.at)), length)
+    members, more = crew.draw(seed, shape.names, length)
+    together = sorted([*faults, *more], key=lambda fault: fault.at)
+    return Scenario(seed, theme, shape, (*devices, *members), tuple(together), length)

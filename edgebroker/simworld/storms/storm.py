@@ -14,6 +14,7 @@ from typing import Final
 
 from edgebroker.instants import SECOND, Duration
 
+from .device import KEEPERS
 from .judge import Broken, Judge
 from .scenario import Scenario, draw
 from .world import World
@@ -118,7 +119,7 @@ def _begin(world: World) -> None:
     """Good weather: gateways meet, devices connect, steady ones subscribe, and everybody knows what they want."""
     if not world.run_up_to(MEETING, lambda: world.is_connected):
         raise Restless("the gateways did not meet, and nothing was in their way")
-    steady = [one for one in world.devices.values() if one.device.kind == "steady"]
+    steady = [one for one in world.devices.values() if one.device.kind in KEEPERS]
     for one in steady:
         one.connect()
     world.run_for(SECOND // 2)
