@@ -7,8 +7,8 @@ once. One timer serves all deadlines of the core.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
+from time import monotonic_ns
 from typing import Protocol
 
 from edgebridge.frontend.authenticating import Verification
@@ -28,7 +28,7 @@ GOODBYE_S = 2.0  # how long clients have to take our last bytes when we close or
 
 def clock() -> Instant:
     """Microseconds on the monotonic clock."""
-    return time.monotonic_ns() // 1_000
+    return monotonic_ns() // 1_000
 
 
 class Door:

@@ -37,8 +37,8 @@ cdef class Feed:
     cpdef take(self, Connection connection, bytes chunk, now)
     @cython.locals(
         topic_end=Py_ssize_t, payload=Py_ssize_t, size=Py_ssize_t, count=Py_ssize_t, last=Py_ssize_t,
-        copies=Py_ssize_t, first="long long", octets=bytes, prefix=bytes, block=bytes, publisher=str, plans=Plans,
-        plan=Plan, route=Route, ledger=Ledger, session=Session, readers=list,
+        copies=Py_ssize_t, first="long long", octet="const unsigned char*", octets=bytes, prefix=bytes, block=bytes,
+        publisher=str, plans=Plans, plan=Plan, route=Route, ledger=Ledger, session=Session, readers=list,
     )
     cdef Py_ssize_t _publish_run(
         self, Connection connection, bytes chunk, Py_ssize_t at, Py_ssize_t body, Py_ssize_t stop, Py_ssize_t end, now

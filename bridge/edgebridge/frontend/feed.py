@@ -20,7 +20,7 @@ from edgebridge.frontend.publishing import Publishing
 from edgebridge.frontend.room import has_room
 from edgebridge.frontend.runs import Runs
 from edgebridge.frontend.turns import Turns
-from edgebridge.session.lifecycle import State
+from edgebridge.session.lifecycle import CONNECTED, State
 from edgebridge.wire.errors import MalformedPacket, PacketTooLarge, ProtocolViolation
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import Instant
@@ -129,7 +129,7 @@ class Feed:
         at = 0
         packets = 0
         end = len(chunk)
-        connected = connection.state is State.CONNECTED
+        connected = connection.state is CONNECTED
         while at < end and self._work > 0:
             # -- the fixed header: first byte, remaining length (MQTT 5.0 section 2.1)
             first = chunk[at]
@@ -195,7 +195,7 @@ class Feed:
                 self.packets += packets
                 return
             if not connected:
-                connected = connection.state is State.CONNECTED
+                connected = connection.state is CONNECTED
             at = stop
             self._work -= 16
             if connection.is_held:
@@ -220,15 +220,16 @@ class Feed:
         topic_end = body + 2
         if topic_end > stop:
             return 0
-        topic_end += chunk[body] << 8 | chunk[body + 1]
+        octet = chunk  # compiled it is a pointer: a slice is one allocation, and no slice object
+        topic_end += octet[body] << 8 | octet[body + 1]
         payload = topic_end
         if connection.is_v5:
             payload += 1
-            if payload > stop or chunk[topic_end]:
+            if payload > stop or octet[topic_end]:
                 return 0
         if payload > stop:
             return 0
-        octets = chunk[body + 2 : topic_end]
+        octets = octet[body + 2 : topic_end]
         if not octets:
             return 0
         plans = self._plans
@@ -247,14 +248,15 @@ class Feed:
         if plan.is_quick and plan.is_joined and passage is not None and payload < stop:
             way = passage.way(session.client_id, plan.topic, (end - at) // size)
         if not plan.is_quick or (way is None and plan.is_joined):
-            return self._publish_one(connection, plan, chunk[payload:stop], now, stop)
-        prefix = chunk[at:payload]
+            return self._publish_one(connection, plan, octet[payload:stop], now, stop)
         count = 1
         last = end - size
-        while stop <= last and chunk.startswith(prefix, stop):
-            stop += size
-            count += 1
-        block = chunk[at:stop]
+        if stop <= last:
+            prefix = octet[at:payload]
+            while stop <= last and chunk.startswith(prefix, stop):
+                stop += size
+                count += 1
+        block = chunk if not at and stop == end else octet[at:stop]
         route = plan.route
         route.count(count)
         ledger = self._ledger
@@ -284,7 +286,7 @@ class Feed:
         """A QoS 1 PUBLISH without DUP, RETAIN and properties. False if it takes the long way."""
         if body + 2 > stop:
             return False
-        octet = chunk  # compiled it is a pointer: a slice is one allocation, and no slice object
+        octet = chunk  # a pointer, as in `_publish_run`
         topic_end = body + 2 + (octet[body] << 8 | octet[body + 1])
         payload = topic_end + 3 if connection.is_v5 else topic_end + 2
         if payload > stop or topic_end == body + 2 or (connection.is_v5 and octet[payload - 1]):

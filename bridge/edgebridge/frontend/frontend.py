@@ -32,7 +32,7 @@ from edgebridge.frontend.systopics import SysTopics
 from edgebridge.frontend.terms import Terms
 from edgebridge.frontend.turns import Turns
 from edgebridge.session.access import OPEN, Access
-from edgebridge.session.lifecycle import State, next_state
+from edgebridge.session.lifecycle import CLOSED, CONNECTED, State, next_state
 from edgebridge.session.outbox import QueueFull
 from edgebridge.session.retained import Retained
 from edgebridge.session.verdict import Verdict
@@ -216,7 +216,7 @@ class Frontend:
 
     def feed(self, connection: Connection, chunk: bytes, now: Instant) -> None:
         """Bytes arrived."""
-        if connection.closing or connection.state is State.CLOSED:
+        if connection.closing or connection.state is CLOSED:
             return
         published = self.ledger.published
         try:
@@ -381,7 +381,7 @@ class Frontend:
 
     def _on_packet(self, connection: Connection, first: int, body: bytes, now: Instant) -> None:
         """One whole packet that is no ordinary PUBLISH or PUBACK. Raises ProtocolError."""
-        if connection.state is State.CONNECTED and first >> 4 == 1:
+        if connection.state is CONNECTED and first >> 4 == 1:
             # Before it is read: what can be wrong inside a CONNECT has reasons that no DISCONNECT may carry.
             raise ProtocolViolation("a second CONNECT", v311="MQTT-3.1.0-2", v5="MQTT-3.1.0-2")
         try:

@@ -33,6 +33,10 @@ class State(Enum):
     CLOSED = "closed"
 
 
+CONNECTED: Final = State.CONNECTED
+"""For the hot path: in Python 3.11 a function written in Python finds the members of an enumeration."""
+CLOSED: Final = State.CLOSED
+
 # From CONNECT and AUTH on, it depends on what they say: the client is let in, challenged or refused.
 TRANSITIONS: Final[dict[tuple[State, type[Packet]], State]] = {
     (State.AWAITING_CONNECT, Connect): State.CONNECTED,
