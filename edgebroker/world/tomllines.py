@@ -33,7 +33,10 @@ class KeyLines:
         inside = ""  # the quotes of the long string that this line begins in
         for number, line in enumerate(text.splitlines(), 1):
             if not inside:
-                if header := _HEADER.match(line):
+                begin = line.lstrip()[:1]
+                if begin in ("", "#"):
+                    continue
+                if begin == "[" and (header := _HEADER.match(line)):
                     section = ()
                     for name in _names(header[2]):
                         if section in tables:
@@ -44,11 +47,14 @@ class KeyLines:
                         tables[section] = tables.get(section, 0) + 1
                         section += (tables[section] - 1,)
                     lines.setdefault(section, number)
+                elif (name := line.partition("=")[0].strip()).isidentifier():  # as most keys: a third of the time
+                    lines.setdefault((*section, name), number)
                 elif assignment := _ASSIGNMENT.match(line):
                     path = (*section, *_names(assignment[1]))
                     for length in range(1, len(path) + 1):
                         lines.setdefault(path[:length], number)
-            inside = _string_left_open(line, inside)
+            if inside or '"' in line or "'" in line:
+                inside = _string_left_open(line, inside)
         return cls(lines)
 
     def line(self, *path: str | int) -> int:
@@ -83,4 +89,6 @@ def line_of_error(message: str, text: str) -> tuple[str, int]:
 
 
 def _names(dotted: str) -> tuple[str, ...]:
+    if dotted.isidentifier():
+        return (dotted,)
     return tuple(name.strip("\"'") for name in re.findall(_NAME, dotted))

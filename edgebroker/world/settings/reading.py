@@ -16,9 +16,16 @@ from edgebroker.world.valuekinds import Unusable
 
 FILE_BYTES_MAX = 1 * limits.MIB  # ours has about 1 KiB; a larger file is something else, given by mistake
 PROBLEMS_MAX = 20  # told at once; a file of another kind has one in each line, and a hint for each takes its time
+SIGNS_MAX = 5_000  # of a gateway's settings, 2 us each; a bridge has 30 to 40, a rule of it 2
+SIGNS = "\n=,.[{"  # every line, key, value and part of a name has one; what is in a comment is none
+DIGITS_MAX = 1_000  # of a number; what is longer takes megabytes before it is refused
 PARTS_MAX = 16  # of a dotted name: what tomllib takes for one grows with their square, 32,000 of them keep it minutes
 _PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
 _DEEP = re.compile(rf"(?<![A-Za-z0-9_-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{PARTS_MAX}}}")
+
+_COMMENT = re.compile(r"^[ \t]*+#.*$", re.MULTILINE)
+_NESTED = re.compile(r"(?:[\[{][^\[\]{}]{0,8}+){100}")
+_LONG_NUMBER = re.compile(rf"(?<![\w\"'])[-+]?[0-9][\w.]{{{DIGITS_MAX}}}")
 
 
 def text_of(path: Path) -> str:
@@ -37,14 +44,25 @@ def text_of(path: Path) -> str:
     return text
 
 
-def read(known: Sections, text: str, file: str, folder: Path, aside: list[Aside] | None = None) -> dict[str, Any]:
+def read(
+    known: Sections, text: str, file: str, folder: Path, aside: list[Aside] | None = None, signs_max: int | None = None
+) -> dict[str, Any]:
     """Section name -> its values, a tuple of them for a list. Raises SettingsRefused.
 
+    *signs_max*: how many SIGNS there may be, if they have a bound.
     *aside* gets the entries that cannot be used of sections where that harms no other; without it they are refused.
     """
     if deep := _DEEP.search(text):
         line = text.count("\n", 0, deep.start()) + 1
         raise SettingsRefused([Problem(file, line, "", f"a name of more than {PARTS_MAX} parts", "ours have two")])
+    if long := _LONG_NUMBER.search(text):
+        line = text.count("\n", 0, long.start()) + 1
+        raise SettingsRefused([Problem(file, line, "", "a number has thousands of digits")])
+    if _NESTED.search(text):
+        raise _nested(file)
+    if signs_max is not None and len(text) > signs_max and (signs := _signs_in(text)) > signs_max:
+        why = f"has {signs:,} lines, keys and values (signs {' '.join(SIGNS[1:])} and ends of lines)"
+        raise SettingsRefused([Problem(file, 0, "", why, f"settings have {signs_max:,} at most, comments left out")])
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -52,9 +70,8 @@ def read(known: Sections, text: str, file: str, folder: Path, aside: list[Aside]
     except ValueError as error:  # of `int`, which reads 4,300 digits at most
         raise SettingsRefused([Problem(file, 0, "", "a number has thousands of digits")]) from error
     except RecursionError as error:
-        why = "lists or tables nest too deep"
-        raise SettingsRefused([Problem(file, 0, "", f"not TOML: {why}", "no key takes more than a list")]) from error
-    reader = _Reader(known, KeyLines.of(text), file, folder, aside)
+        raise _nested(file) from error
+    reader = _Reader(known, text, file, folder, aside)
     sections = {}
     for name, values in content.items():
         sections[name] = reader.section(name, values)
@@ -68,11 +85,12 @@ def read(known: Sections, text: str, file: str, folder: Path, aside: list[Aside]
 class _Reader:
     """One reading of one file. What is wrong is collected in `problems`."""
 
-    def __init__(self, known: Sections, lines: KeyLines, file: str, folder: Path, aside: list[Aside] | None) -> None:
+    def __init__(self, known: Sections, text: str, file: str, folder: Path, aside: list[Aside] | None) -> None:
         self.problems: list[Problem] = []
+        self._text = text
+        self._lines: KeyLines | None = None  # most files have no problem
         self._aside = aside
         self._known = known
-        self._lines = lines
         self._file = file
         self._folder = folder
 
@@ -146,7 +164,20 @@ class _Reader:
         return made
 
     def _problem(self, path: tuple[str | int, ...], name: str, reason: str, mend: str) -> None:
+        if self._lines is None:
+            self._lines = KeyLines.of(self._text)
         self.problems.append(Problem(self._file, self._lines.line(*path), name, reason, mend))
+
+
+def _nested(file: str) -> SettingsRefused:
+    why = "lists or tables nest too deep"
+    return SettingsRefused([Problem(file, 0, "", f"not TOML: {why}", "no key takes more than a list")])
+
+
+def _signs_in(text: str) -> int:
+    """How many SIGNS *text* has without lines that are comments: of these only the ends count."""
+    text = _COMMENT.sub("", text)
+    return sum(map(text.count, SIGNS))
 
 
 def _header(section: Section) -> str:

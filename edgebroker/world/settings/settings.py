@@ -71,10 +71,11 @@ class Settings:
     @classmethod
     def parse(cls, text: str, file: str, folder: Path, apart: bool = False) -> Settings:
         """Settings from TOML text. `file` names it in problems; paths are relative to `folder`."""
-        from edgebroker.world.settings.reading import read  # TOML: 0.4 MiB that a gateway without a file need not hold
+        # TOML: 0.4 MiB that a gateway without a file need not hold
+        from edgebroker.world.settings.reading import SIGNS_MAX, read
 
         aside: list[Aside] | None = [] if apart else None
-        sections = read(SECTIONS, text, file, folder, aside)
+        sections = read(SECTIONS, text, file, folder, aside, SIGNS_MAX)
         parts = {SECTIONS[name].attribute: values for name, values in sections.items()}
         return cls(**parts, aside=tuple(aside or ()))
 

@@ -241,6 +241,9 @@ TARGETS = (
             "quotes": lambda: filled(b'"', b"a = "),
             "escapes": lambda: filled(b"\\u0041", b'a = "', b'"'),
             "a long string": lambda: filled(b"x", b'a = """', b'"""'),
+            "a list of as many as there may be": lambda: filled(b"0,", b"a = [", b"0]", 9_900),
+            "as many tables as there may be": lambda: b"".join(b"[a%d]\n" % number for number in range(2_499)),
+            "as many tables in tables": lambda: b"".join(b"[a.b%d.c]\n" % number for number in range(1_249)),
             "a list": lambda: filled(b"0,", b"a = [", b"]"),
             "unknown keys of one section": lambda: (
                 b"[limits]\n" + b"\n".join(b"queue_messages_mix%d = 1" % n for n in range(2_300))
@@ -253,8 +256,7 @@ TARGETS = (
             "line ends": lambda: filled(b"\r\n"),
         },
         plain=load,
-        bound_ms=100,  # tomllib takes 0.7 us a byte; the operator's own file, read at the start and on SIGHUP
-        bound_mib=12,
+        bound_ms=15,  # tomllib takes 0.7 us a byte, and hints are sought for twenty wrong names
     ),
     Target(
         "topology",
