@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
+from types import FrameType
+from typing import TYPE_CHECKING
 
 from .finding import Finding, TooSlow, watched
 from .guidance import Guidance
 from .mutation import Mutation
 from .target import Target
+
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
 
 KEPT_MAX = 4_000
 """Inputs that others are made from."""
@@ -113,6 +119,26 @@ def steps_us(target: Target, data: bytes, times: int) -> list[float]:
     """Processor time of each step in microseconds: the least of *times*, so that others do not count."""
     runs = [_took(target, data, time.thread_time_ns) for _ in range(times)]
     return [min(step) / 1_000 for step in zip(*runs, strict=False)]
+
+
+def lines_of(target: Target, data: bytes) -> int:
+    """How many lines of Python the longest step of reading *data* runs: the same on every machine, however busy it is.
+    What is compiled has none.
+    """
+    count = 0
+
+    def counted(frame: FrameType, event: str, arg: object) -> TraceFunction:
+        nonlocal count
+        count += event == "line"
+        return counted
+
+    before = sys.gettrace()
+    sys.settrace(counted)
+    try:
+        took = _took(target, data, lambda: count)
+    finally:
+        sys.settrace(before)
+    return max(took, default=0)
 
 
 def _took(target: Target, data: bytes, clock: Callable[[], int]) -> list[int]:
