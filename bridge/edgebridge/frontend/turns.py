@@ -109,7 +109,7 @@ class Turns:
         session = connection.session
         if session is not None and session.replays:
             self._replaying.go_on(session, now)
-            if session.replays and self._replaying.has_room(session):
+            if self._replaying.may_go_on(session):
                 self.add(connection, now)
         self._read_on(connection, now)
 
