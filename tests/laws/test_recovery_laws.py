@@ -1,0 +1,81 @@
+"""What a broker knows when nothing moves is what recovery says of its disk, whatever was said and whenever it crashed.
+
+EDGEBROKER_RECOVERY_WORLDS=400 .venv/bin/pytest tests/laws/test_recovery_laws.py      as many as wanted
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from edgebridge.frontend.frontend import Frontend
+from edgebridge.session.stored import Stored
+from edgebroker.instants import MILLISECOND
+from edgebroker.node.ledger import Ledger
+from edgebroker.node.node import Node
+from edgebroker.simworld.disk import Disk
+from edgebroker.storage.journal.journal import Journal
+from edgebroker.storage.journal.recovery import recover_rows
+
+from .journal.conversation import Conversation, known
+
+WORLDS = int(os.environ.get("EDGEBROKER_RECOVERY_WORLDS", "15"))
+STEPS = 300
+HERE = "tests/laws/test_recovery_laws.py"
+
+
+def recovered(world: Conversation, disk: Disk) -> dict[tuple[str, str], Any]:
+    """What a broker would know that began now with *disk*."""
+    stored = Stored()
+    found = recover_rows(disk, stored.apply_row)
+    stored.finish()
+    assert stored.invalid == 0
+    assert found is None or not found.damage
+    journal = Journal(b"sixteen bytes...")
+    frontend = Frontend(Node(Ledger()), world.terms, lambda: "", journal=journal)
+    frontend.keeping.clock = world.broker.frontend.keeping.clock
+    frontend.restoring.restore(stored, world.simulation.now)
+    return known(frontend, world.simulation.now)
+
+
+def differing(world: Conversation) -> list[tuple[Any, Any, Any]]:
+    """What recovery gets wrong, with what is right and what it says."""
+    chance, now = world.chance, world.simulation.now
+    before = known(world.broker.frontend, now)
+    disk = world.store.disk.killed() if chance.random() < 0.5 else world.store.disk.crash()
+    after = recovered(world, disk)
+    for key, said in before.items():
+        if key[0] == "session" and said["gone at"] is None and key in after:  # who was there is gone since now
+            after[key]["gone at"] = None
+    return [(key, before.get(key), after.get(key)) for key in {**before, **after} if before.get(key) != after.get(key)]
+
+
+def check(world: Conversation, what: str) -> None:
+    """Nothing is said for a while. What happens by itself meanwhile may be a tenth of a second ahead of the disk."""
+    for _ in range(4):
+        world.wait(230 * MILLISECOND)
+        wrong = differing(world)
+        if not wrong:
+            return
+    lines = [f"{key}\n  before {before}\n  after  {after}" for key, before, after in wrong]
+    raise AssertionError("\n".join([what, *lines]))
+
+
+def test_recovery_says_what_the_broker_knew(seed: int) -> None:
+    snapshots = 0
+    for number in range(seed, seed + WORLDS):
+        world = Conversation(number)
+        chance = world.chance
+        for step in range(STEPS):
+            world.wait(chance.choice((0, 0, 100, 1_000, 20_000, 300_000)))
+            world.act()
+            lot = chance.random()
+            if lot < 0.02:
+                check(world, f"EDGEBROKER_TEST_SEED={number} .venv/bin/pytest {HERE}: step {step}")
+            elif lot < 0.04:
+                world.state_again()
+                snapshots += 1
+            elif lot < 0.045:
+                world.broker.crash(is_power_cut=chance.random() < 0.5)
+                check(world, f"EDGEBROKER_TEST_SEED={number} .venv/bin/pytest {HERE}: step {step}, after a crash")
+    assert snapshots > WORLDS
