@@ -22,7 +22,7 @@ class Budget:
     clock that is set right begins another day at most once more than the calendar does.
     """
 
-    __slots__ = ("_bucket", "_bytes_per_s", "_day", "bytes_per_day", "clock", "owed_until", "spent")
+    __slots__ = ("_bucket", "_bytes_per_s", "_day", "_noted", "bytes_per_day", "clock", "owed_until", "spent")
 
     def __init__(self, bytes_per_s: int, bytes_per_day: int, now: Instant, clock: int = 0) -> None:
         # A burst of one second: what a modem takes at once anyway.
@@ -31,6 +31,7 @@ class Budget:
         self.bytes_per_day = bytes_per_day
         self.clock = clock
         self._day = (now + clock) // DAY
+        self._noted = (0, 0)  # day and bytes in the journal
         self.spent = 0
         """Bytes of the present day."""
         self.owed_until: Instant = now
@@ -75,8 +76,17 @@ class Budget:
 
     def go_on(self, day: int, spent: int) -> None:
         """Begin with what an earlier run had spent on *day*; of another day it does not count."""
+        self._noted = (day, spent)
         if day == self._day:
             self.spent += spent
+
+    def take_note(self) -> tuple[int, int] | None:
+        """The present day and what it has spent, if the journal has to know: another day, or a hundredth of it more."""
+        day, spent = self._noted
+        if not self.bytes_per_day or (self._day == day and self.spent - spent < self.bytes_per_day // 100):
+            return None
+        self._noted = (self._day, self.spent)
+        return self._noted
 
     @property
     def day(self) -> int:

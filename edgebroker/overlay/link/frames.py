@@ -36,6 +36,8 @@ FRAME_BYTES_MAX: Final = 64 * KIB
 """Of a frame's items, deflated or not."""
 PART_BYTES: Final = 8 * KIB
 """Longer messages go in parts, so that a heartbeat waits a second at most where the uplink has 64 kbit/s."""
+PART_BYTES_MIN: Final = 1 * KIB
+"""Parts are as short as this where less may be sent at once. A packet, TLS included, is then 9 % larger than it."""
 ITEMS_PER_TURN: Final = 1_024
 """So many are read at once, 1 to 3 us each; then they are routed, and clients are looked after before the next. It is
 what 64 KiB of readings are, which nobody has to read in turns. What is long counts for more than one.
@@ -158,6 +160,11 @@ class FrameReader:
         """The message of the frame that is being read."""
         self._late: deque[Item] = deque()
         """What came of it and has to wait for its turn."""
+
+    @property
+    def is_amid(self) -> bool:
+        """Whether a frame has come in part, or a message."""
+        return bool(self._buffer or self._parts)
 
     def feed(self, chunk: bytes, items: list[Item]) -> None:
         """Append the items of all frames that *chunk* completes, ITEMS_PER_TURN at most. While `has_more`, others come

@@ -31,6 +31,11 @@ PATIENCE_FIRST: Final[Duration] = 5 * SECOND
 PATIENCE_MAX: Final[Duration] = 15 * SECOND
 ROUND_TRIPS: Final = 4
 """So many round trips fit into the patience: a queue in a modem makes one three times as long."""
+ASSURANCE: Final[Duration] = SECOND
+"""Who receives something that takes long, and has said nothing for so long, says that it is there. The sender's ping
+may wait behind all that its socket has taken, 64 KiB and more: at 1,000 bytes a second that is a minute, and the
+connection would be given up before any acknowledgement could come, each time anew.
+"""
 TRIES: Final = 2
 """Pings without an answer before the connection is given up: one may wait behind a large piece."""
 SAMPLES: Final = 8

@@ -49,6 +49,11 @@ class Inflow:
         """`feed` has not read all: it goes on with no bytes."""
         return self._frames.has_more
 
+    @property
+    def is_amid(self) -> bool:
+        """Whether something has come in part, a frame or a message."""
+        return self._frames.is_amid
+
     def feed(self, chunk: bytes, messages: list[Message], now: Instant) -> list[Said]:
         """Append what came to *messages*, and return what is the link's own: one turn of it. Raises FrameBroken."""
         items: list[Item] = []

@@ -34,7 +34,7 @@ from .backoff import HURRY, BackOff
 from .budget import Budget
 from .events import Delivered, Dial, Down, Dropped, LinkEvent, Received, Refused, Up
 from .frames import Said, Word
-from .heartbeat import Heartbeat
+from .heartbeat import ASSURANCE, Heartbeat
 from .hello import Hello, HelloRefused, Refusal, encode_hello
 from .identity import Identity
 from .inflow import Inflow, Positions
@@ -44,7 +44,7 @@ from .outflow import Outflow
 from .receipts import Receipts
 from .records import StoredLink, spent_record
 from .stream import Stream
-from .terms import LAN, LinkTerms
+from .terms import LAN, TLS_DATA_BYTES, LinkTerms
 
 DEFLATE: Final = "deflate"
 SERIES: Final = "series"
@@ -96,7 +96,6 @@ class Link:
         self._outflow = Outflow(False)
         self._send_by: Instant = NEVER  # when a batch wants to go
         self._sent_at: Instant = -NEVER  # when the last one went
-        self._noted = (stored.day, stored.spent)  # day and bytes in the journal
         self._pinged: int | None = None
         self._is_stopped = False
 
@@ -325,6 +324,8 @@ class Link:
         if self._pinged is not None:  # of several that came together, the last
             self._say(Word.PONG, self._pinged, now + self._clock, 0)
             self._pinged = None
+        if self._inflow.is_amid and self._send_by > 0 and now >= self._sent_at + ASSURANCE:
+            self._say(Word.ACK)  # of nothing new: whoever sends what takes long hears that it comes
         return self._inflow.has_more
 
     def _hear(self, said: Said, now: Instant) -> None:
@@ -366,13 +367,11 @@ class Link:
         return data
 
     def _charge(self, octets: int, now: Instant) -> None:
-        budget = self.budget
-        budget.charge(octets + self.terms.record_bytes, now)
-        if self._storage is not None and budget.bytes_per_day:
-            day, spent = self._noted
-            if budget.day != day or budget.spent - spent >= budget.bytes_per_day // 100:
-                self._noted = (budget.day, budget.spent)
-                self._storage.append(spent_record(self.peer, *self._noted), waits=False)
+        if self.stream is not None and self.stream.certified is not None:  # with TLS, and never without
+            octets += self.terms.record_bytes * -(-octets // TLS_DATA_BYTES)
+        self.budget.charge(octets, now)
+        if self._storage is not None and (note := self.budget.take_note()) is not None:
+            self._storage.append(spent_record(self.peer, *note), waits=False)
 
     def _next_time(self, has_sent: bool, is_spent: bool, now: Instant) -> Instant:
         """When to pull again."""

@@ -47,6 +47,7 @@ class Links:
             self.strangers += 1
             self.identity.judge(hello, certified)
             raise AssertionError("the identity names a peer without a link")
+        stream.certified = certified
         try:
             self.identity.judge(hello, certified)
             link.offered(stream, hello, now)

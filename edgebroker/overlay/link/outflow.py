@@ -13,7 +13,7 @@ from edgebroker.overlay.messages import Crowded, Forward, Message, Relay, Series
 
 from .bodies import alone, body
 from .flows import FlowWriter
-from .frames import PART_BYTES, FrameWriter, Word, word
+from .frames import PART_BYTES, PART_BYTES_MIN, FrameWriter, Word, word
 from .lanes import Entry
 from .outbox import Outbox
 from .shares import Shares
@@ -36,6 +36,7 @@ class Outflow:
         self._shares = Shares()
         self._expected: dict[Service, int] = {}  # class -> the number that the peer gives to the next message
         self._parts: dict[Service, tuple[Entry, bytes, int]] = {}  # class -> message, whole, how much was sent
+        self._part_bytes = PART_BYTES
 
     def say(self, kind: Word, *values: object) -> None:
         """Put a word of the link into the next frame."""
@@ -52,8 +53,9 @@ class Outflow:
 
     def pull(self, outbox: Outbox, allowed: Iterable[Service], room: int, now: Instant) -> bytes:
         """Frames of about *room* bytes at most, with what *outbox* has: CONTROL, then the *allowed* classes by
-        turns.
+        turns. Where there is little room what is long goes in short parts: others wait for one of them at most.
         """
+        self._part_bytes = max(PART_BYTES_MIN, min(PART_BYTES, room))
         chunks: list[bytes] = []
         frames = self._frames
         services = tuple(allowed)
@@ -103,8 +105,8 @@ class Outflow:
                 if isinstance(message, Crowded) and not self._has_crowded:
                     continue
                 item = body(_aged(message, entry, now), service)
-                is_large = len(item) > PART_BYTES
-            elif is_large := _is_large(message):
+                is_large = len(item) > self._part_bytes
+            elif is_large := _is_large(message, self._part_bytes):
                 item = alone(message, service, entry.expires_in_ms(now))
             else:
                 item = self._flows.write(message, int(service), entry.expires_in_ms(now))
@@ -124,7 +126,7 @@ class Outflow:
 
     def _add_part(self, outbox: Outbox, service: Service) -> None:
         entry, whole, at = self._parts[service]
-        end = at + PART_BYTES
+        end = at + self._part_bytes
         is_last = end >= len(whole)
         if is_last:
             if entry.number:
@@ -154,12 +156,12 @@ def _aged(message: Message, entry: Entry, now: Instant) -> Message:
     return replace(message, message=replace(message.message, expires_in_ms=entry.expires_in_ms(now)))
 
 
-def _is_large(message: Forward) -> bool:
+def _is_large(message: Forward, bound: int) -> bool:
     """Whether an event goes in parts: because of its payload, or of names that are almost never long."""
     size = len(message.payload) + len(message.properties)
     names = len(message.topic) + len(message.client)
     if not message.user:
-        return size > PART_BYTES or names > PART_BYTES
+        return size > bound or names > bound
     for name, value in message.user:
         names += len(name) + len(value)
-    return size > PART_BYTES or names > PART_BYTES
+    return size > bound or names > bound

@@ -13,6 +13,8 @@ from .outbox import BOUNDS, Bounds
 
 TLS_RECORD_BYTES: Final = 22
 """TLS 1.3 adds 5 bytes of header, 1 of type and 16 of tag to a record (RFC 8446 section 5.2)."""
+TLS_DATA_BYTES: Final = 16 * KIB
+"""A record carries so much at most (section 5.1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class LinkTerms:
     bytes_per_day: int = 0
     """Sent on a day of the calendar; 0: no bound."""
     record_bytes: int = TLS_RECORD_BYTES
-    """What the transport adds to each write."""
+    """What TLS adds to each of its records; without it nothing is added."""
     bounds: Bounds = BOUNDS
 
 

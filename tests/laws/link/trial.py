@@ -47,7 +47,7 @@ class Trial:
         self.bounds = Bounds(
             messages=chance.choice([40, 2_000]),
             live_bytes=chance.choice([4 * KIB, 1 << 20]),
-            numbers=chance.choice([4, 64, 1 << 20]),
+            numbers=chance.choice([4, 8, 1 << 20]),
         )
         self.pace = chance.choice([100 * MILLISECOND, 500 * MILLISECOND])  # between steps
         self.road = Road(self.simulation, surface)
