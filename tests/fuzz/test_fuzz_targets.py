@@ -65,6 +65,7 @@ def test_no_input_of_64_kib_costs_much(name: str) -> None:
     for cost in costs_of(target, repetitions=1):  # it is tried again if it is too much
         print(cost)
         assert cost.mib <= target.bound_mib, cost
+        assert not cost.is_over, cost
         for _ in range(CALM):
             if cost.ms <= GENEROUS * target.bound_ms:
                 break
@@ -145,6 +146,23 @@ def test_the_longest_step_is_what_counts() -> None:
     assert [len(found) for found in (once, twice, more)] == [1, 2, 3]
     assert max(more) == more[1] > 2 * more[0]
     assert cost_us(stepping, b"", 1) == 0
+
+
+def test_lines_are_counted_of_the_longest_step() -> None:
+    """The same number each time, and too many are over the bound however quick the machine is."""
+
+    def steps(data: bytes) -> Iterator[None]:
+        for size in data:
+            yield
+            for _ in range(1_000 * size):
+                pass
+
+    bombs = {"few": lambda: b"\x01\x02\x01", "many": lambda: b"\x01\x20"}
+    stepping = Target("stepping", len, (b"x",), bombs=bombs, steps=steps, bound_ms=0.1)
+    few, many = (cost_of(stepping, bomb, 1) for bomb in bombs)
+    assert 4_000 <= few.lines == cost_of(stepping, "few", 1).lines <= 4_010
+    assert not few.is_over
+    assert many.is_over
 
 
 def test_a_budget_ends_whatever_its_processes_do(seed: int) -> None:

@@ -57,11 +57,12 @@ def read_lines(path: Path) -> list[Line]:
         line = data.count(b"\n", 0, error.start) + 1
         raise ConfUnreadable(f"{path}:{line}: is not UTF-8; save it as UTF-8 text") from error
     found = []
+    place = str(path)
     for number, written in enumerate(text.split("\n"), 1):
         stripped = written.strip()
         if stripped and not stripped.startswith("#"):
             name, _, value = stripped.replace("\t", " ").partition(" ")
-            found.append(Line(str(path), number, name, value.strip()))
+            found.append(Line(place, number, name, value.strip()))
     return found
 
 

@@ -30,6 +30,9 @@ def rule_of(name: str) -> Rule | None:
     return _OF_PLUGIN if name.startswith(FREE) else OPTIONS.get(name)
 
 
+HINTS_MAX: Final = 20  # a file in which more is unknown is none of Mosquitto, and each takes 1 ms
+
+
 @lru_cache(1_000)
 def nearest(name: str) -> str:
     """The option that may have been meant; empty if none is near."""

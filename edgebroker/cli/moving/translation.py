@@ -14,7 +14,7 @@ from .draft import Context, Draft, Entry, ListenerDraft, ValueUnusable
 from .findings import Finding, Verdict
 from .listeneroptions import OPTIONS as LISTENERS
 from .listeneroptions import Settling
-from .options import INCLUDE, nearest, rule_of
+from .options import HINTS_MAX, INCLUDE, nearest, rule_of
 from .securityoptions import anonymous
 from .storeoptions import persistence
 from .tomltext import toml_text
@@ -63,6 +63,7 @@ def _taken(draft: Draft, path: Path, is_main: bool) -> list[tuple[Line, Finding 
     """The lines of one file in turn, each with its finding, or None if that is seen at the end."""
     taken: list[tuple[Line, Finding | None]] = []
     context = Context(draft.default_listener)
+    unknown = 0
     for line in read_lines(path):
         if line.name == INCLUDE and is_main:
             taken += _included(draft, line)
@@ -71,7 +72,9 @@ def _taken(draft: Draft, path: Path, is_main: bool) -> list[tuple[Line, Finding 
             context.listener.is_used = True
         try:
             rule = rule_of(line.name)
-            taken.append((line, _unknown(line) if rule is None else rule(draft, context, line)))
+            if rule is None:
+                unknown += 1
+            taken.append((line, _unknown(line, unknown <= HINTS_MAX) if rule is None else rule(draft, context, line)))
         except ValueUnusable as error:
             taken.append((line, Finding(line, Verdict.UNKNOWN, str(error))))
     return taken
@@ -92,10 +95,10 @@ def _included(draft: Draft, line: Line) -> list[tuple[Line, Finding | None]]:
     return taken
 
 
-def _unknown(line: Line) -> Finding:
+def _unknown(line: Line, is_hinted: bool) -> Finding:
     if line.name == INCLUDE:
         return Finding(line, Verdict.UNKNOWN, "stands in an included file, where Mosquitto does not follow it")
-    meant = nearest(line.name)
+    meant = nearest(line.name) if is_hinted else ""
     return Finding(line, Verdict.UNKNOWN, f"did you mean {meant}?" if meant else "Mosquitto has no such option")
 
 

@@ -53,6 +53,9 @@ class Kind(IntEnum):
 
 
 KINDS: Final = frozenset(Kind)
+_KINDS: Final = {int(kind): kind for kind in Kind}
+_SERVICES: Final = {int(service): service for service in Service}
+"""Quicker than Kind(number), 1 us, where there are a million records."""
 
 
 def entry_record(peer: str, service: Service, number: int, expires_at: int | None, item: bytes) -> bytes:
@@ -160,8 +163,12 @@ class StoredLinks:
             values = reader.item()
             if type(values) is not list or not values:
                 raise FrameBroken("a record is a row of values")
-            kind = Kind(record[0])
-            if len(values) != len(_SHAPES[kind]) or not all(map(_fits, values, _SHAPES[kind])):
+            kind = _KINDS[record[0]]
+            shape = _SHAPES[kind]
+            is_fit = len(values) == len(shape)
+            for value, fits in zip(values, shape, strict=False):
+                is_fit = is_fit and fits(value)
+            if not is_fit:
                 raise FrameBroken(f"a record of {kind.name} says {shown(values)}")
             if kind is Kind.RUN:
                 self.run = max(self.run, values[0])
@@ -202,15 +209,15 @@ class StoredLinks:
 
     def _apply(self, kind: Kind, link: StoredLink, values: list[Any]) -> None:
         if kind is Kind.ENTRY:
-            service, number, expires_at, item = Service(values[0]), values[1], values[2], values[3]
+            service, number, expires_at, item = _SERVICES[values[0]], values[1], values[2], values[3]
             if number > link.settled.get(service, 0):  # else a snapshot says again what was settled meanwhile
                 link.entries.setdefault(service, {})[number] = (expires_at, item)
             link.last[service] = max(number, link.last.get(service, 0))
         elif kind is Kind.SETTLED:
-            service, upto = Service(values[0]), values[1]
-            lane = link.entries.get(service, {})
-            for number in [*takewhile(lambda number: number <= upto, lane)]:
-                del lane[number]
+            service, upto = _SERVICES[values[0]], values[1]
+            if lane := link.entries.get(service):
+                for number in [*takewhile(lambda number: number <= upto, lane)]:
+                    del lane[number]
             link.settled[service] = max(upto, link.settled.get(service, 0))
             link.last[service] = max(upto, link.last.get(service, 0))
         elif kind is Kind.HEARD:
@@ -254,10 +261,6 @@ def _is_map(value: Any) -> bool:
 
 def _is_list(value: Any) -> bool:
     return type(value) is list
-
-
-def _fits(value: Any, check: Callable[[Any], bool]) -> bool:
-    return check(value)
 
 
 _SHAPES: Final[dict[Kind, tuple[Callable[[Any], bool], ...]]] = {
