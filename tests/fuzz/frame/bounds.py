@@ -13,8 +13,8 @@ from .target import Target
 REPETITIONS = 3
 IS_COMPILED = not str(reading.__file__).endswith(".py")
 LINES_PER_MS = 50_000 if IS_COMPILED else 200_000
-"""Lines of Python that take a millisecond, if nothing in them takes long: what `Target.bound_ms` allows. Where nothing is
-compiled, kernels have lines too."""
+"""Lines of Python that take a millisecond, if nothing in them takes long: what `Target.bound_ms` allows. Where nothing
+is compiled, kernels have lines too."""
 
 
 @dataclass(frozen=True, slots=True)
