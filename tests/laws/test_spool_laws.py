@@ -8,7 +8,8 @@ from random import Random
 import pytest
 
 from edgebridge.session.inflight import Entry
-from edgebridge.session.outbox import QueueFull
+from edgebridge.session.outbox import Allowance, QueueFull
+from edgebridge.session.outboxes import outbox_for
 from edgebridge.session.spool import BACKLOG_EVERY, LOOKS_AHEAD, LOOKS_MAX, Spool
 from edgebridge.session.thinning import Thinning
 from edgebroker.publication import Publication
@@ -189,3 +190,47 @@ def test_a_spool_keeps_its_accounts(seed: int, policy: QueueFull) -> None:
             assert accepted == sorted(accepted), "none overtakes while nothing is sent"
         spool.clear()
         assert (len(spool), spool.held_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("policy", list(QueueFull))
+@pytest.mark.parametrize("is_live_first", [False, True])
+def test_what_succeeds_another_queue_goes_on_as_if_all_had_come_one_after_the_other(
+    seed: int, policy: QueueFull, is_live_first: bool
+) -> None:
+    for number in range(seed, seed + 10):
+        chance = Random(number)
+        allowance, another = Allowance(1_000, ROOM), Allowance(1_000, ROOM)
+        age = chance.choice([0, 60])
+        old = outbox_for(20, ROOM, chance.choice(list(QueueFull)), another, chance.choice([0, 60]))
+        moved, restored = (outbox_for(20, ROOM, policy, one, age, is_live_first) for one in (another, allowance))
+        for count in range(chance.choice([0, 1, 20, 30])):
+            one = entry(count, f"t/{chance.randrange(8)}")
+            old.restore(one)
+            restored.restore(one)
+        moved.succeed(old)
+        for count in range(100, 160):
+            one = entry(count, f"t/{chance.randrange(8)}")
+            does = chance.randrange(4)
+            came = []
+            for queue in (moved, restored):
+                if does == 0:
+                    came.append(queue.take() if queue else None)
+                elif does == 1 and isinstance(queue, Spool) and queue.age_us:
+                    came.append(queue.take_aged(count, lambda publication: publication.topic == "t/3", 3))
+                else:
+                    gone = [queue.superseded_by(one)]
+                    while (going := queue.make_room(one)) is not None:
+                        gone.append(going)
+                    came.append((gone, queue.offer(one)))
+            assert came[0] == came[1], f"seed {number}"
+            assert list(moved) == list(restored), f"seed {number}"
+            assert (len(moved), moved.held_bytes, moved.dropped) == (
+                len(restored),
+                restored.held_bytes,
+                restored.dropped,
+            )
+            assert (
+                (another.messages, another.bytes)
+                == (allowance.messages, allowance.bytes)
+                == (len(moved), moved.held_bytes)
+            )

@@ -35,8 +35,7 @@ def bound(frontend: Frontend, session: Session, bounds: Bounds, now: Instant) ->
         queued = frontend.connecting.queued
         new = outbox_for(old.messages_max, old.bytes_max, policy, queued, bounds.age_us, bounds.is_live_first)
         new.dropped, new.dropped_by = old.dropped, old.dropped_by
-        for entry in old.pick(lambda entry: True):
-            new.restore(entry)
+        new.succeed(old)
         session.outbox = new
     outbox = session.outbox
     outbox.messages_max = terms.queue_messages_max if bounds.messages_max is None else bounds.messages_max

@@ -7,7 +7,7 @@ as many objects that refer to each other keep the garbage collector busy for as 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 
 class Links:
@@ -36,6 +36,31 @@ class Links:
         last = before[end]
         before[number], after[number] = last, end
         after[last] = before[end] = number
+
+    def fill(self, end: int, first: int, count: int) -> None:
+        """Append so many numbers from *first* on, which is larger by one than any number so far."""
+        if not count:
+            return
+        after, before, beyond = self._after, self._before, first + count
+        last = before[end]
+        before.extend(range(first - 1, beyond - 1))
+        after.extend(range(first + 1, beyond + 1))
+        before[first], after[last] = last, first
+        after[beyond - 1], before[end] = end, beyond - 1
+
+    def chain(self, end: int, numbers: Sequence[int]) -> None:
+        """Let *numbers* follow each other in a chain. No number was in any so far."""
+        if not numbers:
+            return
+        after, before = self._after, self._before
+        known = range(len(after), max(numbers) + 1)
+        after.extend(known)
+        before.extend(known)
+        last = end
+        for number in numbers:
+            before[number], after[last] = last, number
+            last = number
+        after[last], before[end] = end, last
 
     def leave(self, number: int) -> None:
         """Take *number* out of its chain."""

@@ -26,6 +26,8 @@ cdef class Outbox:
     @cython.locals(size=Py_ssize_t)
     cpdef bint offer(self, Entry entry, bint is_promised=*) except -1
     cpdef restore(self, Entry entry)
+    cpdef succeed(self, Outbox old)
+    cpdef _fill(self, list entries)
     @cython.locals(allowance=Allowance)
     cpdef _came(self, Entry entry, Py_ssize_t size)
     @cython.locals(entry=Entry)

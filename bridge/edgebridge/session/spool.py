@@ -98,6 +98,17 @@ class Spool(Outbox):
         if self._thinning is not None:
             self._thinning.came(place, entry.publication.topic)
 
+    def _fill(self, entries: list[Entry]) -> None:
+        # All at once: one after the other is four times as long, and nothing else happens meanwhile.
+        first = len(self._at)
+        self._at.extend(entries)
+        self._links.fill(self._lane, first, len(entries))
+        topics = [entry.publication.topic for entry in entries]
+        if self._last is not None:
+            self._last.update(zip(topics, range(first, len(self._at)), strict=True))
+        if self._thinning is not None:
+            self._thinning.fill(first, topics)
+
     def take(self) -> Entry:
         """Take out and return what is sent next. Raises IndexError if nothing waits."""
         self._is_ahead = False  # the reader makes room

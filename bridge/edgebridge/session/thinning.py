@@ -10,7 +10,7 @@ each message that comes always find one that goes, and no message makes more wor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from edgebridge.session.links import Links
@@ -42,6 +42,16 @@ class Thinning:
         if before is not None:
             self._links.append(FRESH, before)
         self._newest[topic] = place
+
+    def fill(self, first: int, topics: Sequence[str]) -> None:
+        """Messages of *topics* wait, at *first* and behind it. None waited before."""
+        newest, superseded = self._newest, []
+        for place, topic in enumerate(topics, first):
+            before = newest.get(topic)
+            if before is not None:
+                superseded.append(before)
+            newest[topic] = place
+        self._links.chain(FRESH, superseded)
 
     def left(self, place: int, topic: str) -> None:
         """A message waits no more."""
