@@ -33,18 +33,18 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
     outlet = Outlet()
     form = as_json_lines if settings.notices.format == "json" else as_journal if is_journal() else as_text
     log = OperatorLog(outlet.write, Level[settings.notices.level.upper()], form)
+    hung_up, loop = asyncio.Event(), asyncio.get_running_loop()
+    # Before the journal is read, which may take minutes: SIGHUP ends who does not listen; for systemd that is clean.
+    loop.add_signal_handler(signal.SIGHUP, hung_up.set)
     gateway = Gateway(settings, tell=log.line, notices=log)
     gateway.pulse.each_beat(outlet.flush)
     systemd = Systemd()
     if systemd.is_there:
         gateway.pulse.each_beat(systemd.alive)
     stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: log.unexpected(context))
     for name in STOPPING:
         loop.add_signal_handler(name, stopping.set)
-    hung_up = asyncio.Event()
-    loop.add_signal_handler(signal.SIGHUP, hung_up.set)
     listeners = await gateway.start()
     Collector().settle()
     if as_json:
