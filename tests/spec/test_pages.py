@@ -58,6 +58,11 @@ def refuse(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway.store.journal, "trouble", "no space left on device")
 
 
+def take_the_folder(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gateway.store is not None
+    monkeypatch.setattr(gateway.store, "folder", gateway.store.folder / "gone")
+
+
 @pytest.mark.parametrize(
     ("trouble", "reasons"),
     [
@@ -65,6 +70,7 @@ def refuse(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
         (be_late, ["the loop is 750 ms late at the 99th percentile"]),
         (fill_the_disk, ["data: * MiB are free in *", "log: * MiB are free in *"]),
         (take_the_disk, ["data: * cannot be looked at", "log: * cannot be looked at"]),
+        (take_the_folder, ["*gone was taken away: what is acknowledged is lost at the next start"]),
         (refuse, ["the journal takes nothing: no space left on device"]),
     ],
 )
