@@ -9,6 +9,7 @@ of the node are more than `bytes_max`, the oldest are deleted: one that fills th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -149,7 +150,11 @@ class LogDir:
         own = re.compile(re.escape(plain(header[0].node)) + r"-\d{8}T\d{6}Z-[0-9a-f]{16}\.edl")
         try:
             with os.scandir(self.path) as entries:
-                files = [(entry.stat(), entry.path) for entry in entries if own.fullmatch(entry.name)]
+                files = []
+                for entry in entries:
+                    with contextlib.suppress(FileNotFoundError):  # whoever takes them away was quicker
+                        if own.fullmatch(entry.name):
+                            files.append((entry.stat(), entry.path))
             held = sum(state.st_size for state, _ in files)
             for state, path in sorted(files, key=lambda file: (file[0].st_mtime_ns, file[1]))[:-1]:
                 if held <= self.bytes_max:

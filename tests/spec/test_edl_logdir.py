@@ -325,12 +325,14 @@ def test_the_segments_finished_first_are_deleted_when_there_is_too_much(tmp_path
     foreign = tmp_path / "gate_way_1-2-20251009T085320Z-0123456789abcdef.edl"  # of a gateway called "gate_way_1-2"
     foreign.write_bytes(b"x" * 4_000)
     os.utime(foreign, (1, 1))
+    gone = tmp_path / "gate_way_1-20251009T085320Z-0123456789abcdef.edl"  # as one that is taken away meanwhile
+    gone.symlink_to(tmp_path / "nowhere")
     left = Broker(tmp_path, boot="b0")
     left.publish(1)  # ... and its power is cut
     left.dir._segment = None
     broker = Broker(tmp_path, segment_bytes_max=1, bytes_max=1)
     assert broker.dir.segments_deleted == 0  # the last one stays, whatever it has
-    (saved,) = set(tmp_path.glob("*.edl")) - {foreign}
+    (saved,) = set(tmp_path.glob("*.edl")) - {foreign, gone}
     os.utime(saved, (2, 2))
     broker.dir.bytes_max = saved.stat().st_size * 5 // 2
     for number in range(2, 6):
@@ -340,6 +342,7 @@ def test_the_segments_finished_first_are_deleted_when_there_is_too_much(tmp_path
         os.utime(finished, (number + 1, number + 1))  # these are finished in one tick of the clock
     assert broker.dir.segments_deleted == 3
     foreign.unlink()
+    gone.unlink()
     assert sorted(read_all(tmp_path)) == [4, 5]
     broker.dir.bytes_max = 0
     broker.publish(6)

@@ -19,12 +19,13 @@ PROBLEMS_MAX = 20  # told at once; a file of another kind has one in each line, 
 SIGNS_MAX = 5_000  # of a gateway's settings, 2 us each; a bridge has 30 to 40, a rule of it 2
 SIGNS = "\n=,.[{"  # every line, key, value and part of a name has one; what is in a comment is none
 DIGITS_MAX = 1_000  # of a number; what is longer takes megabytes before it is refused
+NESTED_MAX = 99  # lists and tables in each other
 PARTS_MAX = 16  # of a dotted name: what tomllib takes for one grows with their square, 32,000 of them keep it minutes
 _PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
 _DEEP = re.compile(rf"(?<![A-Za-z0-9_-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{PARTS_MAX}}}")
 
 _COMMENT = re.compile(r"^[ \t]*+#.*$", re.MULTILINE)
-_NESTED = re.compile(r"(?:[\[{][^\[\]{}]{0,8}+){100}")
+_OPENINGS = re.compile(r"(?:[\[{][^\[\]{}]{0,8}+)++")  # a whole row: to begin anew at each of 99 takes 25 times as long
 _LONG_NUMBER = re.compile(rf"(?<![\w\"'])[-+]?[0-9][\w.]{{{DIGITS_MAX}}}")
 
 
@@ -58,7 +59,7 @@ def read(
     if long := _LONG_NUMBER.search(text):
         line = text.count("\n", 0, long.start()) + 1
         raise SettingsRefused([Problem(file, line, "", "a number has thousands of digits")])
-    if _NESTED.search(text):
+    if any(row[0].count("[") + row[0].count("{") > NESTED_MAX for row in _OPENINGS.finditer(text)):
         raise _nested(file)
     if signs_max is not None and len(text) > signs_max and (signs := _signs_in(text)) > signs_max:
         why = f"has {signs:,} lines, keys and values (signs {' '.join(SIGNS[1:])} and ends of lines)"

@@ -234,6 +234,7 @@ TARGETS = (
             "tables in tables": lambda: b"\n".join(b"[a.b%d.c]" % n for n in range(5_000)),
             "brackets": lambda: filled(b"[", b"a = "),
             "braces": lambda: filled(b"{a=", b"a = "),
+            "lists that are nearly too deep": lambda: filled(b"[" * 99 + b"]", b"a = "),
             "digits": lambda: filled(b"9", b"a = "),
             "underlined digits": lambda: filled(b"9_", b"a = ", b"9"),
             "digits of a fraction": lambda: filled(b"9", b"a = 1."),
