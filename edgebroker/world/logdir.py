@@ -12,14 +12,18 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from pathlib import Path
+from typing import Final
 
 from edgebroker.instants import SECOND, Instant
 from edgebroker.limits import LOG_BYTES_MAX, LOG_SEGMENT_AGE_S_MAX, LOG_SEGMENT_BYTES_MAX
 from edgebroker.storage.deliverylog.format import decode_header
 
 from .logsegment import OpenSegment, plain, salvage
+
+TICK_NS: Final = 2_000_000_000
+"""The coarsest times of files that a card keeps: those of FAT are even seconds."""
 
 
 def segments(path: Path) -> list[Path]:
@@ -74,6 +78,7 @@ class LogDir:
         except OSError as error:
             self._trouble(error)
             return
+        before = self._own() if left else {}
         for part in left:
             try:
                 line = salvage(part)
@@ -82,7 +87,7 @@ class LogDir:
             if line:
                 self._tell(line)
         if left:  # a gateway whose power is cut every day may finish segments in no other way
-            self._background(self._make_room)
+            self._background(lambda: self._make_room(self._own().keys() - before.keys()))
 
     def append(self, blocks: Iterable[bytes], now_us: Instant, unix_us: int) -> None:
         """Write *blocks* and begin a new segment if it is time. What cannot be written is counted and gone."""
@@ -131,36 +136,54 @@ class LogDir:
                 self._well()
 
     def _finish(self, segment: OpenSegment, *, final: bool = False) -> None:
+        finished = set()
         try:
-            segment.finish(final=final)
+            finished.add(segment.finish(final=final).name)
             self.segments_finished += 1
         except OSError as error:
             self._trouble(error)
-        self._make_room()
+        self._make_room(finished)
 
-    def _make_room(self) -> None:
-        """Delete the oldest finished segments while there are too many bytes of them. Other nodes' are not touched.
-
-        The oldest is the one that was finished first: in its name stands when it began, by a clock that may have been
-        wrong then, for a machine without a battery learns the time after it has started.
-        """
+    def _own(self) -> dict[str, os.stat_result]:
+        """The finished segments of the node, by name. Others' may lie beside them."""
+        found: dict[str, os.stat_result] = {}
         header = decode_header(self._header(0, 0))
         if not self.bytes_max or header is None:
-            return
+            return found
         own = re.compile(re.escape(plain(header[0].node)) + r"-\d{8}T\d{6}Z-[0-9a-f]{16}\.edl")
         try:
             with os.scandir(self.path) as entries:
-                files = []
                 for entry in entries:
                     with contextlib.suppress(FileNotFoundError):  # whoever takes them away was quicker
                         if own.fullmatch(entry.name):
-                            files.append((entry.stat(), entry.path))
-            held = sum(state.st_size for state, _ in files)
-            for state, path in sorted(files, key=lambda file: (file[0].st_mtime_ns, file[1]))[:-1]:
+                            found[entry.name] = entry.stat()
+        except OSError as error:
+            self._trouble(error)
+        return found
+
+    def _make_room(self, finished: Set[str]) -> None:
+        """Delete the oldest segments while there are too many bytes of them. *finished*: those finished just now.
+
+        The oldest is the one that was finished first: in its name stands when it began, by a clock that may have been
+        wrong then, for a machine without a battery learns the time after it has started. The time of the file may be
+        as wrong, so what is finished now gets a later one than all that are there, or it would go at once.
+        """
+        files = self._own()
+        ages = {name: state.st_mtime_ns for name, state in files.items()}
+        latest = max((age for name, age in ages.items() if name not in finished), default=0)
+        held = sum(state.st_size for state in files.values())
+        try:
+            for name in sorted(finished & ages.keys(), key=lambda name: (ages[name], name)):
+                if ages[name] < latest:
+                    ages[name] = latest + TICK_NS
+                    with contextlib.suppress(FileNotFoundError):
+                        os.utime(self.path / name, ns=(ages[name], ages[name]))
+                latest = ages[name]
+            for name in sorted(files, key=lambda name: (ages[name], name))[:-1]:
                 if held <= self.bytes_max:
                     break
-                Path(path).unlink(missing_ok=True)
-                held -= state.st_size
+                (self.path / name).unlink(missing_ok=True)
+                held -= files[name].st_size
                 self.segments_deleted += 1
         except OSError as error:
             self._trouble(error)

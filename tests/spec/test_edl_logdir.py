@@ -348,3 +348,20 @@ def test_the_segments_finished_first_are_deleted_when_there_is_too_much(tmp_path
     broker.publish(6)
     broker.publish(7)
     assert (sorted(read_all(tmp_path)), broker.told[1:]) == ([4, 5, 6, 7], [])
+
+
+def test_what_is_finished_while_the_clock_is_behind_is_not_deleted_for_it(tmp_path: Path) -> None:
+    """A machine without a battery wakes up in 1970, beside files of the year that it was when it knew."""
+    broker = Broker(tmp_path, segment_bytes_max=1)
+    broker.publish(1)
+    (first,) = tmp_path.glob("*.edl")
+    os.utime(first, (1 << 32, 1 << 32))
+    broker.dir.bytes_max = first.stat().st_size * 5 // 2
+    for number in range(2, 6):
+        broker.publish(number)
+    assert sorted(read_all(tmp_path)) == [4, 5]
+    left = Broker(tmp_path, boot="b2")
+    left.publish(6)  # ... and its power is cut
+    left.dir._segment = None
+    assert Broker(tmp_path, boot="b3", bytes_max=1).dir.segments_deleted == 2
+    assert read_all(tmp_path) == [6]
