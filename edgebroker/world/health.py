@@ -68,8 +68,10 @@ def _journal(insight: Insight) -> Iterator[Check]:
     if insight.store is not None:
         journal = insight.store.journal
         reason = f"the journal takes nothing: {journal.trouble}" if journal.is_refusing else ""
-        if not insight.store.folder.is_dir():  # files that have lost their names take everything
-            reason = f"{insight.store.folder} was taken away: what is acknowledged is lost at the next start"
+        if not insight.store.worker.files.is_in_place:
+            reason = (
+                f"{insight.store.folder} was taken away or exchanged: what is acknowledged is lost at the next start"
+            )
         yield Check("journal", reason, {"waiting": journal.lsn - journal.synced, "warning": journal.warning})
 
 

@@ -92,6 +92,16 @@ class JournalFiles:
             with suppress(OSError):
                 os.close(descriptor)
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether what was locked is still there under its name: files that have lost theirs take everything."""
+        if self._lock is None:
+            return True
+        try:
+            return os.path.samestat(os.fstat(self._lock), (self.path / LOCK).stat())
+        except OSError:
+            return False
+
     def owner(self) -> str | None:
         """The process that has the folder, in words; None if none has, or the machine does not say.
 

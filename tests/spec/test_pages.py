@@ -19,6 +19,7 @@ from edgebroker.instants import DAY
 from edgebroker.names import ClientId
 from edgebroker.world import health
 from edgebroker.world.gateway import Gateway
+from edgebroker.world.journalfiles import LOCK
 from edgebroker.world.pages import Pages
 from edgebroker.world.pulse import Pulse
 from edgebroker.world.wear import Card, Written
@@ -58,9 +59,15 @@ def refuse(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway.store.journal, "trouble", "no space left on device")
 
 
-def take_the_folder(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+def empty_the_folder(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     assert gateway.store is not None
-    monkeypatch.setattr(gateway.store, "folder", gateway.store.folder / "gone")
+    (gateway.store.worker.files.path / LOCK).unlink()
+
+
+def exchange_the_folder(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gateway.store is not None
+    (gateway.store.worker.files.path / LOCK).unlink()
+    (gateway.store.worker.files.path / LOCK).touch()
 
 
 @pytest.mark.parametrize(
@@ -70,7 +77,8 @@ def take_the_folder(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
         (be_late, ["the loop is 750 ms late at the 99th percentile"]),
         (fill_the_disk, ["data: * MiB are free in *", "log: * MiB are free in *"]),
         (take_the_disk, ["data: * cannot be looked at", "log: * cannot be looked at"]),
-        (take_the_folder, ["*gone was taken away: what is acknowledged is lost at the next start"]),
+        (empty_the_folder, ["*data was taken away or exchanged: what is acknowledged is lost at the next start"]),
+        (exchange_the_folder, ["*data was taken away or exchanged: what is acknowledged is lost at the next start"]),
         (refuse, ["the journal takes nothing: no space left on device"]),
     ],
 )
