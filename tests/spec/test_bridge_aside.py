@@ -23,7 +23,7 @@ from edgebroker.world.gateway import Gateway
 from edgebroker.world.operatorlog import OperatorLog
 from edgebroker.world.reactor import clock
 from edgebroker.world.reload import Outcome
-from edgebroker.world.settings import Settings, SettingsRefused
+from edgebroker.world.settings import Settings, SettingsRefused, reading
 
 from .inprocess import Paper
 
@@ -86,6 +86,27 @@ class House:
 
     async def reload(self, gateway: Gateway) -> Outcome:
         return await gateway.reload(self.read())
+
+
+def test_no_more_are_added_than_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House(tmp_path)
+    house.write(BRIDGE.format("z"))
+    one, two, three = (Settings.parse(BRIDGE.format(name), "f", tmp_path).bridges[0] for name in "abc")
+
+    async def adds(gateway: Gateway, bridging: Bridging) -> None:
+        bridging.add(one), bridging.add(two)
+        monkeypatch.setattr(reading, "SIGNS_MAX", 30)
+        with pytest.raises(SettingsRefused, match=r"bridges\.toml: has 40 lines, keys and values"):
+            bridging.add(three)
+        assert [*bridging.bridges] == ["z", "a", "b"]
+
+    async def has_both(gateway: Gateway, bridging: Bridging) -> None:
+        assert [*bridging.bridges] == ["z", "a", "b"]
+        bridging.remove("a")
+
+    house.run(adds)
+    monkeypatch.setattr(reading, "SIGNS_MAX", 25)  # and what a gateway without such a bound has written is read
+    house.run(has_both)
 
 
 async def publish(gateway: Gateway, topic: str, count: int, payload: bytes = b"old") -> None:

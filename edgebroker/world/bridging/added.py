@@ -20,12 +20,17 @@ def load_added(folder: Path | None) -> Settings:
     """What is there: bridges, and in `aside` those that cannot be used; one without a name if nothing can be read."""
     file = None if folder is None else folder / ADDED
     try:
-        return Settings.load(file, apart=True) if file is not None and file.exists() else Settings.defaults()
+        return Settings.load(file, True, is_own=True) if file is not None and file.exists() else Settings.defaults()
     except OSError as error:
         problem = Problem(str(file), 0, "", f"cannot be looked at: {error.strerror}")
         return replace(Settings.defaults(), aside=(Aside("", (problem,)),))
     except SettingsRefused as refused:
         return replace(Settings.defaults(), aside=(Aside("", tuple(refused.problems)),))
+
+
+def check_added(folder: Path, bridges: Sequence[BridgeSettings]) -> None:
+    """See that a file of *bridges* is one that is read while clients wait. Raises SettingsRefused."""
+    Settings.parse(added_text(bridges), str(folder / ADDED), folder, apart=True)
 
 
 def save_added(folder: Path, bridges: Sequence[BridgeSettings]) -> None:

@@ -14,7 +14,7 @@ from edgebridge.frontend.entrance import RESERVED
 from edgebridge.upstream.terms import Terms
 from edgebroker.errors import EdgebrokerError
 from edgebroker.names import ClientId
-from edgebroker.world.bridging.added import load_added, save_added
+from edgebroker.world.bridging.added import check_added, load_added, save_added
 from edgebroker.world.bridging.bounding import end, hold, ownerless
 from edgebroker.world.bridging.bridge import Bridge
 from edgebroker.world.bridging.kept import Kept
@@ -124,7 +124,10 @@ class Bridging:
         if settings.name in self.names:
             raise NameTaken(f"there is a bridge {settings.name} already; choose another name, or remove it first")
         plan = self._planning.plan(settings)
-        self._keep({**self.added, settings.name: settings})
+        added = {**self.added, settings.name: settings}
+        if self.folder is not None:
+            check_added(self.folder, tuple(added.values()))
+        self._keep(added)
         self._add(plan)
         return self.bridges[settings.name]
 

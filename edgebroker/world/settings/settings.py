@@ -59,23 +59,24 @@ class Settings:
         return cls()
 
     @classmethod
-    def load(cls, path: Path, apart: bool = False) -> Settings:
+    def load(cls, path: Path, apart: bool = False, is_own: bool = False) -> Settings:
         """Read a settings file. Paths in it are relative to the file's own folder. Raises SettingsRefused.
 
         *apart*: not for a bridge that cannot be used; it stands in `aside` then. So a gateway reads its file.
+        *is_own*: the gateway wrote it, and takes back all that it has written.
         """
         from edgebroker.world.settings.reading import text_of
 
-        return cls.parse(text_of(path), str(path), path.parent, apart)
+        return cls.parse(text_of(path), str(path), path.parent, apart, is_own)
 
     @classmethod
-    def parse(cls, text: str, file: str, folder: Path, apart: bool = False) -> Settings:
+    def parse(cls, text: str, file: str, folder: Path, apart: bool = False, is_own: bool = False) -> Settings:
         """Settings from TOML text. `file` names it in problems; paths are relative to `folder`."""
         # TOML: 0.4 MiB that a gateway without a file need not hold
         from edgebroker.world.settings.reading import SIGNS_MAX, read
 
         aside: list[Aside] | None = [] if apart else None
-        sections = read(SECTIONS, text, file, folder, aside, SIGNS_MAX)
+        sections = read(SECTIONS, text, file, folder, aside, None if is_own else SIGNS_MAX)
         parts = {SECTIONS[name].attribute: values for name, values in sections.items()}
         return cls(**parts, aside=tuple(aside or ()))
 
