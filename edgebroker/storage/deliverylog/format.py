@@ -38,7 +38,7 @@ INDEX_VALUES = 6 + LIST_VALUES + 1  # a block's entry in the footer: a list of s
 LEVEL = 6  # of zlib
 
 HEADER_BYTES_MAX = 64 * KIB  # node name, boot id and a few numbers; 200 bytes are usual
-RAW_BYTES_MAX = 8 * MIB  # a block before compression: 1.5 MiB of numbers in full width and 4.5 MiB of texts at most
+RAW_BYTES_MAX = 8 * MIB  # a block before compression: a recording of one large message comes near
 UNFOLDED_BYTES_MAX = 3_584 * KIB  # what our writer makes of whatever rows it is given
 UNFOLDING_MAX = 32  # beyond that a block of a delivery log unfolds to so many times its body at most: usual are 5 to 10
 BODY_BYTES_MAX = RAW_BYTES_MAX + 64 * KIB  # zlib adds 5 bytes per 16 KiB of what it cannot compress
