@@ -39,7 +39,7 @@ def messages_in(message: Message) -> int:
 class Entry:
     """One message on its way, or a series. `number` is 0 for what is sent once or never (QoS 0)."""
 
-    __slots__ = ("count", "expires_at", "is_event", "lsn", "message", "number", "size")
+    __slots__ = ("count", "expires_at", "flow", "is_event", "lsn", "message", "number", "size")
 
     def __init__(self, message: Message, number: int, expires_at: Instant | None) -> None:
         self.message = message
@@ -47,6 +47,8 @@ class Entry:
         self.expires_at = expires_at
         self.lsn = 0
         """The record that must be on disk before it is sent."""
+        self.flow: tuple[str, str] | None = None
+        """The flow that is late because of it."""
         self.count = 1
         """Messages that it stands for."""
         event = message if type(message) is Forward else event_of(message)

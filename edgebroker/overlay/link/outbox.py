@@ -5,8 +5,9 @@ are taken. The events among them go into the journal at once; who promises somet
 What is not numbered (QoS 0) leaves when it is sent, or when the connection ends.
 
 **Order.** An event is LIVE if the link is open and LIVE has room; else BACKLOG. Once an event of a flow (publisher and
-topic) is in the BACKLOG, all later ones of that flow are too, until the peer has acknowledged them. After a connection
-was lost, or when a flow goes over to the BACKLOG, what is LIVE then may be older: BACKLOG waits until that is sent.
+topic) is in the BACKLOG, all later ones of that flow are too, until the peer has acknowledged them, or until they are
+sent if they have no number. After a connection was lost, or when a flow goes over to the BACKLOG, what is LIVE then
+may be older: BACKLOG waits until that is sent.
 
 **Numbers over restarts.** A number may have reached the peer although the journal lost it in a power cut, and must not
 be given again. So numbers are reserved in the journal, `Bounds.numbers` at a time; none is sent before its reservation
@@ -29,6 +30,7 @@ from .bodies import alone, read_alone
 from .broken import FrameBroken
 from .flows import AloneWriter
 from .lanes import Entry, Lane, event_of, events_of, messages_in
+from .lateflows import LateFlows, flow_of
 from .records import StoredLink, entry_record, reserved_record, settled_record
 
 SERIES_BYTES: Final = 4 * KIB
@@ -99,7 +101,7 @@ class Outbox:
         self._bounds = bounds
         self._storage = storage
         self._alone = AloneWriter()
-        self._backlog: dict[tuple[str, str], int] = {}  # flow -> its numbered events in the BACKLOG
+        self._late = LateFlows()
         self._bare: dict[Service, int] = dict.fromkeys(Service, 0)  # bytes without a number, waiting
         self._reserved = 0 if storage is not None else 1 << 64  # on disk: numbers up to this may be sent
         self._asked = 0  # in the journal
@@ -118,8 +120,7 @@ class Outbox:
         if event is None:
             return self._take_word(message, service)
         expires_at = None if event.expires_in_ms is None else now + event.expires_in_ms * 1_000
-        flow = (event.client, event.topic)
-        if service is Service.LIVE and (not self.is_open or flow in self._backlog):
+        if service is Service.LIVE and (not self.is_open or flow_of(event) in self._late.counts):
             service = Service.BACKLOG
         lane = self.lanes[service]
         if event.qos == 0:
@@ -160,7 +161,7 @@ class Outbox:
 
     def _take_series(self, series: Series, service: Service) -> Cause:
         """As many of its events as have room; what did not fit is told in `drops` as well."""
-        if service is Service.LIVE and (not self.is_open or (series.first.client, series.first.topic) in self._backlog):
+        if service is Service.LIVE and (not self.is_open or flow_of(series.first) in self._late.counts):
             service = Service.BACKLOG
         causes = [self._take_bare(Entry(part, 0, None), service) for part in series.parts(SERIES_BYTES)]
         return causes[-1]
@@ -172,6 +173,8 @@ class Outbox:
         if self._bare[service] + entry.size > limit:
             return self._drop((entry.message,), Cause.OUT_BUFFER_FULL)
         self._bare[service] += entry.size
+        if service is Service.BACKLOG:
+            self._late.add(entry)
         self.lanes[service].push(entry)
         return Cause.NONE
 
@@ -208,8 +211,7 @@ class Outbox:
         lane.push(entry)
         lane.next_number = entry.number + 1
         if service is Service.BACKLOG:
-            flow = _flow_of(entry)
-            self._backlog[flow] = self._backlog.get(flow, 0) + 1
+            self._late.add(entry)
 
     # -- sending --------------------------------------------------------------------------------------------------
 
@@ -239,7 +241,7 @@ class Outbox:
                 self._bare[service] -= entry.size
             if entry.expires_at is None or now < entry.expires_at:
                 return entry
-            self._gone(service, entry)
+            self._late.leave(entry)
             self.drops.append(Drop((entry.message,), Cause.NONE, Fate.EXPIRED))
         return None
 
@@ -251,6 +253,7 @@ class Outbox:
     def written(self, entry: Entry) -> None:
         """*entry* is on its way as a whole."""
         if not entry.number:
+            self._late.leave(entry)
             self.delivered.append(entry.message)
 
     @property
@@ -261,6 +264,7 @@ class Outbox:
     def unsent(self, entry: Entry) -> None:
         """*entry* was sent in part, and the connection ended: what has a number is sent again."""
         if not entry.number:
+            self._late.leave(entry)
             self._drop((entry.message,), Cause.CONNECTION_LOST)
 
     @property
@@ -272,19 +276,11 @@ class Outbox:
         """The peer has everything of *service* up to *upto*."""
         gone = self.lanes[service].acked(upto)
         events = [entry.message for entry in gone if entry.is_event]
-        if service is Service.BACKLOG:
-            for entry in gone:
-                self._gone(service, entry)
+        for entry in gone:
+            self._late.leave(entry)
         self.delivered += events
         if events and self._storage is not None:
             self._storage.append(settled_record(self.peer, service, upto), waits=False)
-
-    def _gone(self, service: Service, entry: Entry) -> None:
-        if service is Service.BACKLOG and entry.number:
-            flow = _flow_of(entry)
-            self._backlog[flow] -= 1
-            if not self._backlog[flow]:
-                del self._backlog[flow]
 
     # -- connections ----------------------------------------------------------------------------------------------
 
@@ -304,7 +300,7 @@ class Outbox:
         for service, lane in self.lanes.items():
             gone = lane.lost()
             if gone:
-                self._drop(tuple(entry.message for entry in gone), Cause.CONNECTION_LOST)
+                self._drop_bare(gone, Cause.CONNECTION_LOST)
             self._bare[service] = 0
 
     def _forget_words(self) -> None:
@@ -331,7 +327,12 @@ class Outbox:
                 lane.waiting_bytes -= size
                 lane.bytes -= size
                 self._bare[service] = 0
-                self._drop(tuple(entry.message for entry in bare), cause)
+                self._drop_bare(bare, cause)
+
+    def _drop_bare(self, entries: list[Entry], cause: Cause) -> None:
+        for entry in entries:
+            self._late.leave(entry)
+        self._drop(tuple(entry.message for entry in entries), cause)
 
     def _drop(self, messages: tuple[Message, ...], cause: Cause) -> Cause:
         self.drops.append(Drop(messages, cause))
@@ -392,9 +393,3 @@ class Outbox:
                 for entry in numbered:
                     at = None if entry.expires_at is None else entry.expires_at + self.clock
                     yield entry_record(self.peer, service, entry.number, at, alone(entry.message, service))
-
-
-def _flow_of(entry: Entry) -> tuple[str, str]:
-    event = event_of(entry.message)
-    assert event is not None
-    return event.client, event.topic

@@ -1,0 +1,57 @@
+"""Within a flow nothing overtakes what is in the BACKLOG, whether it has a number or not (P4)."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgebroker.header import Header
+from edgebroker.overlay.classes import Service
+from edgebroker.overlay.link.outbox import BOUNDS, Outbox
+from edgebroker.overlay.messages import Forward
+from edgebroker.records import Cause
+
+
+def event(sequence: int, qos: int) -> Forward:
+    return Forward(Header(1, sequence, 0, 2), "t", b"%d" % sequence, qos, False, "bob")
+
+
+def late_flow() -> Outbox:
+    """An open outbox whose BACKLOG holds, of one flow, a numbered event that the peer has, and then one without."""
+    outbox = Outbox("peer", BOUNDS, None)
+    outbox.take(event(1, 1), Service.LIVE, 0)
+    outbox.opened({}, False)
+    outbox.take(event(2, 0), Service.LIVE, 0)
+    assert len(outbox.lanes[Service.BACKLOG].waiting) == 2
+    entry = outbox.next(Service.BACKLOG, 0)
+    assert entry is not None
+    outbox.sent(Service.BACKLOG, entry)
+    outbox.acked(Service.BACKLOG, entry.number)
+    return outbox
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_what_is_said_later_waits_behind_what_has_no_number(qos: int) -> None:
+    outbox = late_flow()
+    outbox.take(event(3, qos), Service.LIVE, 0)
+    entry = outbox.next(Service.BACKLOG, 0)
+    assert entry is not None
+    outbox.take(event(4, qos), Service.LIVE, 0)  # it is sent in part only, and LIVE would come in between
+    assert not outbox.lanes[Service.LIVE].waiting
+    outbox.written(entry)
+    assert [one.message.payload for one in outbox.lanes[Service.BACKLOG].waiting] == [b"3", b"4"]
+
+
+@pytest.mark.parametrize("ends", ["written", "unsent", "refused", "closed"])
+def test_a_flow_is_late_no_longer_than_something_waits(ends: str) -> None:
+    outbox = late_flow()
+    if ends in ("written", "unsent"):
+        entry = outbox.next(Service.BACKLOG, 0)
+        assert entry is not None
+        getattr(outbox, ends)(entry)
+    elif ends == "refused":
+        outbox.refuse([Service.BACKLOG], Cause.QUEUE_FULL)
+    else:
+        outbox.closed()
+        outbox.opened({}, True)
+    outbox.take(event(3, 0), Service.LIVE, 0)
+    assert len(outbox.lanes[Service.LIVE].waiting) == 1
