@@ -177,13 +177,14 @@ def lets_a_flow_leave_the_backlog(patch: Patch) -> None:
     right = Outbox.take
 
     def take(self: Outbox, message: Message, service: Service, now: Instant) -> Cause:
-        self._backlog, backlog = {}, self._backlog
+        late = self._late
+        late.counts, counts = {}, late.counts
         try:
             return right(self, message, service, now)
         finally:
-            for flow, count in self._backlog.items():
-                backlog[flow] = backlog.get(flow, 0) + count
-            self._backlog = backlog
+            for flow, count in late.counts.items():
+                counts[flow] = counts.get(flow, 0) + count
+            late.counts = counts
 
     patch.setattr(Outbox, "take", take)
 
