@@ -45,7 +45,7 @@ SUBACK = 0x90
 HARMLESS = ("make", "git clone", "cd ")
 LISTENERS = ("mosquitto_sub", "edgebroker sub")
 CLIENTS = ("mosquitto_sub", "mosquitto_pub", "edgebroker sub", "edgebroker pub")
-ASKING = ("edgebroker status", "edgebroker top", "edgebroker links")
+ASKING = ("edgebroker status", "edgebroker top", "edgebroker links", "edgebroker client", "edgebroker retained")
 
 BLOCK = re.compile(r"(?P<comments>(?:^<!--.*?-->\n)*)^```(?P<tag>[^\n]*)\n(?P<body>.*?)^```$", re.M | re.S)
 COMMENT = re.compile(r"<!--\s*(needs|publishes|file|not executed):\s*(.*?)\s*-->", re.S)

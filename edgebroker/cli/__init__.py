@@ -26,6 +26,8 @@ COMMANDS = {
     "status": "Show how a running gateway is.",
     "links": "Show how a running gateway stands with its peers.",
     "bridge": "Look at the bridges of a running gateway, and change them.",
+    "client": "Look at the clients of a running gateway, disconnect them, end sessions.",
+    "retained": "Look at retained messages of a running gateway, and clear them.",
     "top": "Watch a running gateway.",
     "trace": "Watch packets and fates of some clients or topics.",
     "check": "Check a settings file, or a running gateway.",
@@ -44,8 +46,8 @@ COMMANDS = {
     "demo": "Gateways, devices, subscribers and audits, in one go.",
 }
 """Name -> one line for --help. Each is `command` in the module of that name in this folder, or in the one below."""
-MODULES = {"import": "moving"}
-"""Command -> module, where Python does not let a module have the command's name."""
+MODULES = {"import": "moving", "client": "clients"}
+"""Command -> module, where it cannot have the command's name: `client` is what `pub` and `sub` are made of."""
 
 
 class Refused(click.ClickException):

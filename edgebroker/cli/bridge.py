@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,8 +13,8 @@ import click
 from edgebroker.cli import Refused
 from edgebroker.cli.bridgecosts import LIMIT, tabulated
 from edgebroker.cli.figures import count, octets
-from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
-from edgebroker.cli.inquiry import Inquiree, ask, inquiree, order, token_file_option
+from edgebroker.cli.httpaddress import HttpAddress
+from edgebroker.cli.inquiry import Inquiree, ask, gateway_options, inquiree, order
 from edgebroker.world.tomlvalue import toml_value
 
 WELL: Final = ("open", "paused", "closed")
@@ -28,20 +28,8 @@ def command() -> None:
     """Look at the bridges of a running gateway, and add, pause, resume and remove them."""
 
 
-def _asked(function: Callable[..., None]) -> Callable[..., None]:
-    """The options by which every one of these finds the gateway."""
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="For programs."),
-        token_file_option,
-        click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Or: the gateway's settings."),
-        click.option("--http", type=HttpAddressType(), help="Where the gateway is asked.  [default: 127.0.0.1:9883]"),
-    ):
-        function = option(function)
-    return function
-
-
 @command.command("list")
-@_asked
+@gateway_options
 def list_(http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
     """List all bridges.
 
@@ -56,7 +44,7 @@ def list_(http: HttpAddress | None, config: Path | None, token_file: Path | None
 
 @command.command("status")
 @click.argument("name")
-@_asked
+@gateway_options
 def status(name: str, http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
     """Show all there is to know of one bridge: its rules, what they carried, what was refused, and why.
 
@@ -82,7 +70,7 @@ def status(name: str, http: HttpAddress | None, config: Path | None, token_file:
 @click.argument("name")
 @click.option("--depth", type=click.IntRange(1, 4), default=2, show_default=True, help="Levels of topics told apart.")
 @click.option("--limit", type=click.IntRange(1), default=LIMIT, show_default=True, help="Prefixes in the table.")
-@_asked
+@gateway_options
 def costs(
     name: str,
     depth: int,
@@ -102,7 +90,7 @@ def costs(
 @click.argument("address")
 @click.option("--topic", "topics", multiple=True, required=True, metavar="RULE", help='"sensors/# out 1"; repeat it.')
 @click.option("--set", "values", multiple=True, metavar="KEY=VALUE", help="Any other key of [[bridge]]; repeat it.")
-@_asked
+@gateway_options
 def add(
     name: str,
     address: str,
@@ -130,7 +118,7 @@ def _line(value: str) -> str:
 
 @command.command("pause")
 @click.argument("name")
-@_asked
+@gateway_options
 def pause(name: str, http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
     """Hang up until it is resumed, over restarts too. What is for the remote waits."""
     _done(inquiree(http, config, token_file), as_json, f"{name} is paused", do="pause", name=name)
@@ -138,7 +126,7 @@ def pause(name: str, http: HttpAddress | None, config: Path | None, token_file: 
 
 @command.command("resume")
 @click.argument("name")
-@_asked
+@gateway_options
 def resume(name: str, http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
     """Dial again, and at once, or when its hours begin."""
     _done(inquiree(http, config, token_file), as_json, f"{name} is dialled", do="resume", name=name)
@@ -146,7 +134,7 @@ def resume(name: str, http: HttpAddress | None, config: Path | None, token_file:
 
 @command.command("remove")
 @click.argument("name")
-@_asked
+@gateway_options
 def remove(name: str, http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
     """Remove a bridge that was added. What waits for its remote is dropped."""
     _done(inquiree(http, config, token_file), as_json, f"{name} is no more", do="remove", name=name)

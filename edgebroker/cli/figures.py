@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterator, Sequence
 
 KIB = 1024
 _ELLIPSIS = "…"
@@ -63,3 +64,10 @@ def columns(text: str) -> int:
     return sum(
         0 if unicodedata.combining(letter) else 1 + (unicodedata.east_asian_width(letter) in "WF") for letter in text
     )
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The lines of a table; the first of *rows* is its heading."""
+    widths = [max(columns(row[at]) for row in rows) for at in range(len(rows[0]))]
+    for row in rows:
+        yield "  ".join(cell + " " * (width - columns(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import click
 
 from edgebroker.cli import Refused
-from edgebroker.cli.httpaddress import LOCAL, HttpAddress
+from edgebroker.cli.httpaddress import LOCAL, HttpAddress, HttpAddressType
 from edgebroker.world.httpaccess import tokens_of
 from edgebroker.world.settings import Settings
 
@@ -27,6 +27,18 @@ BODY_BYTES_MAX = 16 * 1024 * 1024  # ours has at most 400 KiB; more comes from s
 token_file_option = click.option(
     "--token-file", type=click.Path(path_type=Path, dir_okay=False), help="Where the token is that its door wants."
 )
+
+
+def gateway_options(function: Callable[..., None]) -> Callable[..., None]:
+    """The options by which a command finds the gateway, and `--json`."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="For programs."),
+        token_file_option,
+        click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Or: the gateway's settings."),
+        click.option("--http", type=HttpAddressType(), help="Where the gateway is asked.  [default: 127.0.0.1:9883]"),
+    ):
+        function = option(function)
+    return function
 
 
 class NoAnswer(Refused):

@@ -52,10 +52,10 @@ class Census:
     ranked: list[Session] = field(default_factory=list)
 
 
-async def take_census(frontend: Frontend, rank: str = "queue", count: int = 0, *, with_zeros: bool = False) -> Census:
+async def take_census(frontend: Frontend, rank: str = "queue", count: int = 0) -> Census:
     """Look at every session, and rank the foremost *count* of them by *rank*, a key of RANKS.
 
-    A session to which the rank gives 0 does not stand out, and is ranked only if *with_zeros*.
+    A session to which the rank gives 0 does not stand out, and is not ranked.
     """
     census = Census()
     rank_of = RANKS[rank]
@@ -68,7 +68,7 @@ async def take_census(frontend: Frontend, rank: str = "queue", count: int = 0, *
         for number, session in enumerate(sessions[start : start + SLICE], start):
             _add(census, session)
             value = rank_of(session) if count else 0
-            if count and (value or with_zeros):
+            if value:
                 # Of two equal ones the older session comes first; `number` differs, so sessions are never compared.
                 if len(foremost) < count:
                     heapq.heappush(foremost, (value, -number, session))

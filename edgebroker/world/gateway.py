@@ -160,8 +160,7 @@ class Gateway:
         }
         if self.peering is not None:
             preparers["overlay"] = self.peering.prepare
-        holding = self._settings if self.bridging is None else self.bridging.settings
-        self.reloading = Reloading(holding, preparers)
+        self.reloading = Reloading(self._settings if self.bridging is None else self.bridging.settings, preparers)
         if self._log_dir is not None:
             self._log_dir.start()
             self._writing = asyncio.create_task(self._write_log())
@@ -301,10 +300,12 @@ class Gateway:
         from edgebroker.world.bridging.control import control
 
         self.bridging = self.bridging or self._bridging(self._settings)
-        has_token = self._http is not None and self._http.access is not None
-        answer = control(self.bridging, target, has_token)
+        answer = control(self.bridging, target, self._has_token())
         await self.bridging.kept.settled()
         return answer
+
+    def _has_token(self) -> bool:
+        return self._http is not None and self._http.access is not None  # who asks has shown one, or was not heard
 
     @property
     def _folder(self) -> Path | None:
@@ -348,9 +349,9 @@ class Gateway:
         from edgebroker.world.httpaccess import load_http_access
         from edgebroker.world.pages import Pages
 
-        access = load_http_access(self._settings.http, self._tell)
-        self._http = HttpServer(Pages(self.insight), access=access)
-        self._http.controls["/bridges"] = self._control_bridges
+        pages = Pages(self.insight, self._has_token)
+        self._http = HttpServer(pages, access=load_http_access(self._settings.http, self._tell))
+        self._http.controls = {"/bridges": self._control_bridges, **pages.controls}
         self.http_address = await self._http.listen(host, port)
 
     def _join(self, stored: Stored | None) -> None:

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 import json
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl, urlsplit
 
 import edgebroker
-from edgebridge.session.session import Session
 from edgebroker.errors import TopicInvalid
 from edgebroker.instants import MILLISECOND, SECOND
 from edgebroker.records import Cause
 from edgebroker.topics import TopicFilter
 from edgebroker.world import health, openmetrics
 from edgebroker.world.census import RANKS, ROWS_MAX, Census, take_census
+from edgebroker.world.clientrows import BY_NAME, STATES, detailed, rows, seek
 from edgebroker.world.doors.listener import Listener
 from edgebroker.world.http import Answer, plain
 from edgebroker.world.insight import Insight
 from edgebroker.world.metrics import metrics
 from edgebroker.world.process import Process
+from edgebroker.world.query import JSON, Query, QueryRefused, choice, in_json, nearest, parts_of, whole
 from edgebroker.world.reactor import clock
 from edgebroker.world.store import Store
 from edgebroker.world.tap import Tap
@@ -32,7 +31,6 @@ from edgebroker.world.tracing import TAPS_MAX, Tracing
 if TYPE_CHECKING:
     from edgebroker.world.peering.peering import Peering
 
-JSON: Final = "application/json"
 LINES: Final = "application/x-ndjson"
 TOP: Final = 10
 """Sessions in `/status`, unless it is asked for more."""
@@ -45,43 +43,47 @@ TRACE_S: Final = 60
 TRACE_S_MAX: Final = 24 * 3_600
 FETCH_S: Final = 0.2
 ALIVE_S: Final = 5.0
-BY_NAME: Final = "client"
-
-Query = dict[str, str]
-
-
-class QueryRefused(Exception):
-    """A question that cannot be understood; the text says why and what can be asked."""
+DETAILS: Final = 20
+"""Subscriptions and messages of one client in `/client`, unless it is asked for more."""
 
 
 class Pages:
     """From the target of a request to its answer."""
 
-    def __init__(self, insight: Insight) -> None:
+    def __init__(self, insight: Insight, has_token: Callable[[], bool] = lambda: True) -> None:
+        """*has_token*: whether whoever asks has shown one."""
         self._insight = insight
+        self._has_token = has_token
         self._census_lock = asyncio.Lock()
         """One census at a time: many who ask at once share the loop with the clients, and shall not take all of it."""
         self.known: dict[str, tuple[Callable[[Query], Awaitable[Answer]], frozenset[str]]] = {
             "/metrics": (self._metrics, frozenset()),
             "/health": (self._health, frozenset()),
             "/status": (self._status, frozenset({"sort", "limit"})),
-            "/clients": (self._clients, frozenset({"sort", "limit"})),
+            "/clients": (self._clients, frozenset({"sort", "limit", "client", "state", "after"})),
+            "/client": (self._client, frozenset({"name", "limit"})),
+            "/retained": (self._retained, frozenset({"topic", "sort", "limit"})),
             "/links": (self._links, frozenset()),
             "/bridges": (self._bridges, frozenset()),
             "/bridges/costs": (self._bridge_costs, frozenset({"name", "depth"})),
             "/trace": (self._trace, frozenset({"client", "topic", "seconds"})),
         }
         """Path -> (page, names of what may be asked for)."""
+        self.controls: dict[str, Callable[[str], Awaitable[Answer]]] = {
+            "/clients": self._order_clients,
+            "/retained": self._order_retained,
+        }
+        """Path -> what does something there: POST."""
 
     async def __call__(self, target: str) -> Answer:
         """The answer to GET *target*."""
         try:
-            path, query = _parts(target)
+            path, query = parts_of(target)
             if path not in self.known:
                 return plain(HTTPStatus.NOT_FOUND, f"there is no {path!r}; there are {', '.join(self.known)}")
             page, names = self.known[path]
             for name in query.keys() - names:
-                raise QueryRefused(f"{path} knows no {name!r}; {_nearest(name, names)}")
+                raise QueryRefused(f"{path} knows no {name!r}; {nearest(name, names)}")
             return await page(query)
         except QueryRefused as refused:
             return plain(HTTPStatus.BAD_REQUEST, str(refused))
@@ -92,44 +94,68 @@ class Pages:
 
     async def _health(self, _: Query) -> Answer:
         found = health.report(self._insight)
-        return _json(found, HTTPStatus.SERVICE_UNAVAILABLE if found["reasons"] else HTTPStatus.OK)
+        return in_json(found, HTTPStatus.SERVICE_UNAVAILABLE if found["reasons"] else HTTPStatus.OK)
 
     async def _status(self, query: Query) -> Answer:
-        rank = _choice(query, "sort", "queue", RANKS)
-        count = _whole(query, "limit", TOP, 0, ROWS_MAX)
+        rank = choice(query, "sort", "queue", RANKS)
+        count = whole(query, "limit", TOP, 0, ROWS_MAX)
         async with self._census_lock:
             census = await take_census(self._insight.frontend, rank, count)
-        return _json(status(self._insight, census))
+        return in_json(status(self._insight, census))
 
     async def _clients(self, query: Query) -> Answer:
-        rank = _choice(query, "sort", "queue", [*RANKS, BY_NAME])
-        count = _whole(query, "limit", CLIENTS, 1, ROWS_MAX)
-        frontend = self._insight.frontend
-        if rank == BY_NAME:
-            # 1 ms for 10,000 sessions.
-            ranked = heapq.nsmallest(count, frontend.connecting.sessions.values(), key=lambda one: one.client_id)
-        else:
-            async with self._census_lock:
-                ranked = (await take_census(frontend, rank, count, with_zeros=True)).ranked
-        about = json.dumps({"sessions": len(frontend.connecting.sessions), "sort": rank})
-        rows: list[str] = []
-        for start in range(0, len(ranked), ROWS_AT_ONCE):
+        rank = choice(query, "sort", "queue", [*RANKS, BY_NAME])
+        count = whole(query, "limit", CLIENTS, 1, ROWS_MAX)
+        state = choice(query, "state", "", ["", *STATES])
+        if "after" in query and rank != BY_NAME:
+            raise QueryRefused(f"after is for sort={BY_NAME}")
+        async with self._census_lock:
+            sought = await seek(self._insight.frontend, query.get("client"), state, rank, count, query.get("after", ""))
+        about = json.dumps({"sessions": sought.sessions, "matched": sought.matched, "sort": rank})
+        parts: list[str] = []
+        for start in range(0, len(sought.ranked), ROWS_AT_ONCE):
             if start:
                 await asyncio.sleep(0)
-            rows += map(json.dumps, _rows(self._insight, ranked[start : start + ROWS_AT_ONCE]))
-        return Answer(HTTPStatus.OK, JSON, f'{about[:-1]}, "clients": [{", ".join(rows)}]}}\n'.encode())
+            parts += map(json.dumps, rows(self._insight, sought.ranked[start : start + ROWS_AT_ONCE]))
+        return Answer(HTTPStatus.OK, JSON, f'{about[:-1]}, "clients": [{", ".join(parts)}]}}\n'.encode())
+
+    async def _client(self, query: Query) -> Answer:
+        from edgebroker.world.control.clients import found  # for who asks
+
+        session = found(self._insight.frontend, query)
+        return in_json(detailed(self._insight, session, whole(query, "limit", DETAILS, 0, ROWS_MAX)))
+
+    async def _retained(self, query: Query) -> Answer:
+        from edgebroker.world.control.retained import ORDERS, listed, topic_filter
+
+        count = whole(query, "limit", CLIENTS, 0, ROWS_MAX)
+        order = choice(query, "sort", "topic", ORDERS)
+        async with self._census_lock:
+            return in_json(await listed(self._insight.frontend, topic_filter(query), order, count))
+
+    async def _order_clients(self, target: str) -> Answer:
+        from edgebroker.world.control.clients import ACTS
+        from edgebroker.world.control.orders import obey
+
+        return await obey(self._insight, ACTS, target, self._has_token())
+
+    async def _order_retained(self, target: str) -> Answer:
+        from edgebroker.world.control.orders import obey
+        from edgebroker.world.control.retained import ACTS
+
+        return await obey(self._insight, ACTS, target, self._has_token())
 
     async def _links(self, _: Query) -> Answer:
         if self._insight.peering is None:
             return plain(HTTPStatus.NOT_FOUND, "this gateway has no peers: its settings name no topology")
         from edgebroker.world.peering.rows import links
 
-        return _json(links(self._insight.peering))
+        return in_json(links(self._insight.peering))
 
     async def _bridges(self, _: Query) -> Answer:
         from edgebroker.world.bridging.rows import bridges  # 2 MiB, for who asks
 
-        return _json(bridges(self._insight.bridging()))
+        return in_json(bridges(self._insight.bridging()))
 
     async def _bridge_costs(self, query: Query) -> Answer:
         from edgebridge.upstream.costs import DEPTH
@@ -137,13 +163,13 @@ class Pages:
 
         bridging = self._insight.bridging()
         bridges = {} if bridging is None else bridging.bridges
-        depth = _whole(query, "depth", DEPTH, 1, DEPTH)
+        depth = whole(query, "depth", DEPTH, 1, DEPTH)
         if not bridges:
             raise QueryRefused("there are no bridges")
-        return _json(costs(bridges[_choice(query, "name", "", bridges)], depth))
+        return in_json(costs(bridges[choice(query, "name", "", bridges)], depth))
 
     async def _trace(self, query: Query) -> Answer:
-        seconds = _whole(query, "seconds", TRACE_S, 1, TRACE_S_MAX)
+        seconds = whole(query, "seconds", TRACE_S, 1, TRACE_S_MAX)
         try:
             topic = TopicFilter.parse(query["topic"]) if "topic" in query else None
         except TopicInvalid as error:
@@ -225,7 +251,7 @@ def status(insight: Insight, census: Census) -> dict[str, Any]:
         "log": None if insight.log_dir is None else {"blocks_lost": insight.log_dir.blocks_lost},
         "journal": None if insight.store is None else _journal(insight.store),
         "peers": None if insight.peering is None else _peers(insight.peering),
-        "clients": _rows(insight, census.ranked),
+        "clients": rows(insight, census.ranked),
     }
 
 
@@ -267,70 +293,3 @@ def _journal(store: Store) -> dict[str, Any]:
         **store.worker.wear.written.described(),
         "recovery_s": round(store.recovery_s, 3),
     }
-
-
-def _rows(insight: Insight, sessions: list[Session]) -> list[dict[str, Any]]:
-    insight.scribe.take_drops()
-    now, dropped = clock(), insight.scribe.dropped
-    return [row(session, now, dropped.get(session.client_id, {})) for session in sessions]
-
-
-def row(session: Session, now: int, dropped: Mapping[Cause, int]) -> dict[str, Any]:
-    """What there is to know of one client. *dropped*: its copies that were given up."""
-    connection = session.connection
-    return {
-        "client": session.client_id,
-        "connected": connection is not None,
-        "peer": None if connection is None else connection.peer,
-        "version": None if connection is None else connection.dialect.version,
-        "silent_s": None if connection is None else round((now - connection.heard) / SECOND, 3),
-        "keep_alive_s": None if connection is None else connection.keep_alive / SECOND,
-        "expiry_s": session.expiry_s,
-        "durability": str(session.durability),
-        "subscriptions": session.subscribed,
-        "queue": len(session.outbox),
-        "bytes": session.outbox.held_bytes,
-        "inflight": len(session.inflight),
-        "window": session.inflight.window,
-        "unsent": 0 if connection is None else connection.out_bytes,
-        "paused": connection is not None and connection.paused,
-        "dropped": {cause.name.lower(): count for cause, count in sorted(dropped.items())},
-    }
-
-
-def _json(value: dict[str, Any], code: HTTPStatus = HTTPStatus.OK) -> Answer:
-    return Answer(code, JSON, (json.dumps(value) + "\n").encode())
-
-
-def _parts(target: str) -> tuple[str, Query]:
-    """The path and what is asked for. Raises QueryRefused."""
-    try:
-        parts = urlsplit(target)
-        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query), max_num_fields=16)
-    except ValueError as error:
-        raise QueryRefused(f"not a path with a query: {error}") from None
-    return parts.path, dict(pairs)
-
-
-def _choice(query: Query, name: str, default: str, known: Mapping[str, Any] | list[str]) -> str:
-    value = query.get(name, default)
-    if value not in known:
-        raise QueryRefused(f"{name} is {value!r}; {_nearest(value, known)}")
-    return value
-
-
-def _whole(query: Query, name: str, default: int, least: int, most: int) -> int:
-    text = query.get(name, str(default))
-    # At most 9 digits: int() of very many takes long.
-    if not (text.isascii() and text.isdigit() and len(text) < 10) or not least <= int(text) <= most:
-        raise QueryRefused(f"{name} is {text!r}; write a number, {least} to {most:,}")
-    return int(text)
-
-
-def _nearest(name: str, known: Any) -> str:
-    import difflib  # what only a slip needs
-
-    nearest = difflib.get_close_matches(name, known, n=1)
-    if nearest:
-        return f"did you mean {nearest[0]}?"
-    return f"there are {', '.join(sorted(known))}" if known else "it takes no question"

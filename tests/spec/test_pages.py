@@ -181,9 +181,85 @@ def test_clients_are_whole_however_they_are_cut(count: int) -> None:
     with_gateway(story)
 
 
+def test_clients_are_found_by_name_and_state_page_by_page() -> None:
+    async def story(gateway: Gateway) -> None:
+        for number in range(600):  # more than are looked at in one turn
+            name = ClientId(f"{'ab'[number % 2]}{number:03}")
+            gateway.frontend.connecting.sessions[name] = Session(name, Inflight(1), Outbox(1, 1))
+        come(gateway, "a600", "x")
+        names: list[str] = []
+        while page := (await ask(gateway, f"/clients?client=a*&sort=client&limit=70&after={''.join(names[-1:])}"))[1]:
+            if not page["clients"]:
+                break
+            assert (page["sessions"], page["matched"]) == (601, 301)
+            names += [row["client"] for row in page["clients"]]
+        assert names == [f"a{number:03}" for number in range(0, 601, 2)]
+        _, found = await ask(gateway, "/clients?client=a*&state=connected")
+        assert [row["client"] for row in found["clients"]] == ["a600"]
+        _, found = await ask(gateway, "/clients?client=b*&state=away&limit=1&sort=subscriptions")
+        assert (found["matched"], found["clients"][0]["client"]) == (300, "b001")
+        _, found = await ask(gateway, "/client?name=a600")
+        assert [(one["filter"], one["qos"]) for one in found["asked"]] == [("x", 1)]
+
+    with_gateway(story)
+
+
+def test_many_retained_messages_are_cleared_order_by_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgebroker.world.control.retained.CLEARED_MAX", 120)
+
+    async def story(gateway: Gateway) -> None:
+        writer = come(gateway, "writer")
+        for number in range(300):
+            say(gateway, writer, Publish(f"t/{number:03}", b"x" * (number % 7 + 1), 0, retain=True))
+        _, found = await ask(gateway, "/retained?topic=t/%2B&sort=bytes&limit=2")
+        assert (found["matched"], [(one["topic"], one["bytes"]) for one in found["messages"]]) == (
+            300,
+            [("t/006", 7), ("t/013", 7)],
+        )
+        clear = Pages(gateway.insight).controls["/retained"]
+        cleared = [json.loads(bytes((await clear("/retained?do=clear&topic=t/%23")).body)) for _ in range(3)]  # type: ignore[arg-type]
+        assert [(one["cleared"], one["is_all"]) for one in cleared] == [(120, False), (120, False), (60, True)]
+        assert (await ask(gateway, "/retained?topic=t/%23"))[1]["matched"] == 0
+
+    with_gateway(story)
+
+
 def test_any_target_is_answered(chance: random.Random) -> None:
-    pieces = ["/status", "/clients", "/trace", "/health", "?", "&", "=", "sort", "limit", "topic", "client", "#", "%"]
-    pieces += ["%23", "%00", "a", "9" * 5_000, "-1", "[", "]", "//", ";", "\ud800", "é", "seconds", "10"]
+    pieces = [
+        "/status",
+        "/clients",
+        "/client",
+        "/retained",
+        "/trace",
+        "/health",
+        "?",
+        "&",
+        "=",
+        "sort",
+        "limit",
+        "topic",
+        "client",
+        "#",
+        "%",
+    ]
+    pieces += [
+        "%23",
+        "%00",
+        "a",
+        "9" * 5_000,
+        "-1",
+        "[",
+        "]",
+        "//",
+        ";",
+        "\ud800",
+        "é",
+        "seconds",
+        "10",
+        "name",
+        "after",
+        "state",
+    ]
 
     async def story(gateway: Gateway) -> None:
         pages = Pages(gateway.insight)

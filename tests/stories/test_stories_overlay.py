@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edgebridge.frontend.clearing import clear
 from edgebridge.frontend.reservation import NUMBERS_RESERVED
 from edgebroker.header import Header, hosted
 from edgebroker.instants import SECOND
@@ -80,6 +81,24 @@ def test_a_will_is_heard_at_other_sites() -> None:
     dee > SUBSCRIBE gone/#     dee < SUBACK granted=0
     ann > CONNECT will=gone/ann will-payload="ann"    ann < CONNACK
     ann cut                    dee < PUBLISH gone/ann "ann"
+    """)
+    all_balanced(sites)
+
+
+def test_what_an_operator_clears_is_cleared_everywhere() -> None:
+    sites = federation()
+    sites.play("""
+    ann > CONNECT                     ann < CONNACK
+    dee > CONNECT                     dee < CONNACK
+    dee > SUBSCRIBE #                 dee < SUBACK granted=0
+    ann > PUBLISH t retain=1 "old"    dee < PUBLISH t "old"
+    """)
+    [gateway] = [one for one in sites.gateways if one.name == "a.0"]
+    clear(gateway.frontend, "t", gateway.simulation.now)
+    sites.play("""
+    ann > PINGREQ                     ann < PINGRESP        dee < PUBLISH t ""
+    bob > CONNECT                     bob < CONNACK
+    bob > SUBSCRIBE t                 bob < SUBACK granted=0
     """)
     all_balanced(sites)
 

@@ -148,7 +148,7 @@ class Connecting:
             self._take_over(known, now)
             known = self.sessions.get(client_id)  # it may have ended with its connection
         if known is not None and (connect.clean_start or is_foreign):
-            self._end_session(known, now)
+            self.end_session(known, now)
             known = None
         if known is None and len(self.sessions) >= self._terms.sessions_max:
             self.refuse(connection, ReasonCode.QUOTA_EXCEEDED, "too many sessions", client=client_id)
@@ -358,7 +358,7 @@ class Connecting:
             self._keeping.gone(session, now)
             self._sharing.left(session, now)
         else:
-            self._end_session(session, now)
+            self.end_session(session, now)
 
     def publish_will(self, session: Session, now: Instant) -> None:
         """Publish the will, once."""
@@ -374,7 +374,7 @@ class Connecting:
     def expire_session(self, session: Session, now: Instant) -> None:
         """The session's time is over; a will still waiting goes out now [MQTT-3.1.3-9]."""
         self.attendance.expired += 1
-        self._end_session(session, now)
+        self.end_session(session, now)
 
     def _take_over(self, session: Session, now: Instant) -> None:
         """Another connection of the same client [MQTT-3.1.4-3]. A delayed will is kept back if the session goes on."""
@@ -384,7 +384,8 @@ class Connecting:
             self._delivery.written(old, now)
         self.detach(old, now)
 
-    def _end_session(self, session: Session, now: Instant) -> None:
+    def end_session(self, session: Session, now: Instant) -> None:
+        """The session is no more. Its client is away, or its connection was detached."""
         for deadline in ("will", "session"):
             self._node.timers.cancel((deadline, session.client_id))
         self.publish_will(session, now)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, cast
 
-from edgebroker.world import pages
+from edgebroker.world import query as queries
 from edgebroker.world.doors.frames import Code, FrameError, Frames, close_frame
 from edgebroker.world.doors.proxyheader import HEADER_BYTES_MAX, SIGNATURE, HeaderError, parse
 from edgebroker.world.doors.refusals import Turned
@@ -169,10 +169,10 @@ LOOP = asyncio.new_event_loop()
 async def answered(target: str) -> Answer:
     """As `Pages` does it, without a gateway."""
     try:
-        path, query = pages._parts(target)
-        pages._choice(query, "sort", "queue", ["queue", "bytes"])
-        pages._whole(query, "limit", 1, 0, 100)
-    except pages.QueryRefused as refused:
+        path, query = queries.parts_of(target)
+        queries.choice(query, "sort", "queue", ["queue", "bytes"])
+        queries.whole(query, "limit", 1, 0, 100)
+    except queries.QueryRefused as refused:
         return plain(HTTPStatus.BAD_REQUEST, str(refused))
     return plain(HTTPStatus.OK, path)
 

@@ -1,0 +1,208 @@
+"""`edgebroker client`: the clients of a running gateway."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from edgebroker.cli.figures import aligned, count, fitted, octets, span
+from edgebroker.cli.httpaddress import HttpAddress
+from edgebroker.cli.inquiry import Inquiree, ask, gateway_options, inquiree, order
+
+LIMIT: Final = 100
+PAGE: Final = 1_000  # rows in one answer
+NAME_COLUMNS: Final = 48
+SORTS: Final = ("client", "queue", "bytes", "inflight", "unsent", "subscriptions")
+HEADING: Final = ("CLIENT", "STATE", "PEER", "SILENT", "SUBS", "QUEUE", "BYTES", "INFLIGHT", "DROPPED")
+
+
+@click.group("client")
+def command() -> None:
+    """Look at the clients of a running gateway, disconnect them, and end their sessions."""
+
+
+@command.command("list")
+@click.argument("pattern", default="*", metavar="[PATTERN]")
+@click.option("--state", type=click.Choice(["connected", "away", "slow"]), help="Only those; slow: reads too slowly.")
+@click.option(
+    "--sort", type=click.Choice(SORTS), default="client", show_default=True, help="The most first, or by name."
+)
+@click.option("--limit", type=click.IntRange(1), default=LIMIT, show_default=True, help="Clients in the list.")
+@gateway_options
+def list_(
+    pattern: str,
+    state: str | None,
+    sort: str,
+    limit: int,
+    http: HttpAddress | None,
+    config: Path | None,
+    token_file: Path | None,
+    as_json: bool,
+) -> None:
+    """List clients, connected or with a session that waits, whose identifier PATTERN matches: 'pump-*'.
+
+    Exit code 0 if there are any, 1 if not, 2 if the gateway does not answer.
+    """
+    found = _found(inquiree(http, config, token_file), pattern, state or "", sort, limit)
+    click.echo(json.dumps(found) if as_json else "\n".join(_listed(found)))
+    sys.exit(0 if found["clients"] else 1)
+
+
+def _found(whom: Inquiree, pattern: str, state: str, sort: str, limit: int) -> dict[str, Any]:
+    """One answer, or by name as many as it takes."""
+    query: dict[str, str | int] = {"client": pattern, "state": state, "sort": sort}
+    found = ask(whom, "/clients", limit=min(limit, PAGE), **query)
+    rows = page = found["clients"]
+    while sort == "client" and len(page) == PAGE and len(rows) < limit:
+        page = ask(whom, "/clients", limit=min(limit - len(rows), PAGE), after=rows[-1]["client"], **query)["clients"]
+        rows += page
+    return found
+
+
+@command.command("show")
+@click.argument("name")
+@click.option("--limit", type=click.IntRange(0, 1_000), default=20, show_default=True, help="Lines of each kind.")
+@gateway_options
+def show(
+    name: str, limit: int, http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool
+) -> None:
+    """Show all there is to know of one client: its terms, its subscriptions, and what waits for it.
+
+    Messages are shown without their payloads, those first that were sent and are not acknowledged. Exit code 2 if there
+    is no such client.
+    """
+    found = ask(inquiree(http, config, token_file), "/client", name=name, limit=limit)
+    click.echo(json.dumps(found) if as_json else "\n".join(_described(found)))
+
+
+@command.command("disconnect")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@gateway_options
+def disconnect(
+    names: Sequence[str], http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool
+) -> None:
+    """End the connections of clients. Their wills go out; sessions that are to last wait for them.
+
+    They may come back at once: who is to stay away must lose its user or certificate. A client of MQTT 5 is told 0x98
+    (administrative action). Exit code 1 if one was not connected, 2 if there is none of a name.
+    """
+    whom, all_were_here = inquiree(http, config, token_file), True
+    for name in names:
+        found = order(whom, "/clients", do="disconnect", name=name)
+        all_were_here = all_were_here and found["disconnected"]
+        said = "is disconnected" if found["disconnected"] else "was not connected"
+        click.echo(json.dumps(found) if as_json else f"{name} {said}{'; its session waits' * found['session_kept']}")
+    sys.exit(0 if all_were_here else 1)
+
+
+@command.command("end")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@gateway_options
+def end(
+    names: Sequence[str], http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool
+) -> None:
+    """End the sessions of clients, and their connections: subscriptions are forgotten, and what waits is dropped.
+
+    Their wills go out. Exit code 2 if there is none of a name; those before it are ended.
+    """
+    whom = inquiree(http, config, token_file)
+    for name in names:
+        found = order(whom, "/clients", do="end", name=name)
+        click.echo(
+            json.dumps(found) if as_json else f"the session of {name} is ended; {found['dropped']} messages dropped"
+        )
+
+
+def _name(text: str) -> str:
+    return fitted(text, min(len(text), NAME_COLUMNS))
+
+
+def _state(row: dict[str, Any]) -> str:
+    if not row["connected"]:
+        return "away"
+    return f"{'slow, ' if row['paused'] else ''}MQTT {row['version']}"
+
+
+def _listed(found: dict[str, Any]) -> Iterator[str]:
+    """For people: a line for each client."""
+    rows, matched = found["clients"], found["matched"]
+    if rows:
+        yield from aligned([HEADING, *map(_cells, rows)])
+    if matched > len(rows):
+        yield f"{matched - len(rows):,} more; see --limit"
+    if not rows:
+        yield f"no client of {found['sessions']:,} is so"
+
+
+def _cells(row: dict[str, Any]) -> Sequence[str]:
+    dropped = sum(row["dropped"].values())
+    return (
+        _name(row["client"]),
+        _state(row),
+        row["peer"] or "-",
+        "-" if row["silent_s"] is None else span(row["silent_s"]),
+        count(row["subscriptions"]),
+        count(row["queue"]),
+        octets(row["bytes"]),
+        count(row["inflight"]),
+        count(dropped) if dropped else "-",
+    )
+
+
+def _described(row: dict[str, Any]) -> Iterator[str]:
+    """For people: everything about one client."""
+    name = fitted(row["client"], len(row["client"]))
+    if row["connected"]:
+        yield f"{name} is connected: {_state(row)} from {row['peer']}, by {row['listener']}"
+        alive = f"keep alive {row['keep_alive_s']:.0f} s" if row["keep_alive_s"] else "no keep alive"
+        yield f"  heard      {span(row['silent_s'])} ago, {alive}; {octets(row['unsent'])} unsent"
+        lasts = f"lasts {span(row['expiry_s'])} after its connection" if row["expiry_s"] else "ends with its connection"
+    else:
+        yield f"{name} is away for {span(row['away_s'])}"
+        lasts = f"ends in {span(row['ends_in_s'])}"
+    yield f"  session    {lasts}; kept: {row['durability']}"
+    if (will := row["will"]) is not None:
+        delay = f", after {span(will['delay_s'])}" if will["delay_s"] else ""
+        yield f"  will       {_name(will['topic'])}, QoS {will['qos']}, {octets(will['bytes'])}{delay}"
+    unfinished = row["qos_2_unreleased"]
+    yield f"  sent       {count(row['inflight'])} not acknowledged, at most {count(row['window'])}"
+    yield f"  waiting    {count(row['queue'])} messages, {octets(row['bytes'])}"
+    if unfinished:
+        yield f"  received   {count(unfinished)} QoS 2 messages not released"
+    dropped = ", ".join(f"{count(number)} {cause}" for cause, number in row["dropped"].items())
+    yield f"  dropped    {dropped or 'none'}"
+    asked, messages = row["asked"], row["messages"]
+    yield from (f"  subscribed {_subscription(one)}" for one in asked)
+    if row["subscriptions"] > len(asked):
+        yield f"  subscribed to {row['subscriptions'] - len(asked):,} more; see --limit"
+    if messages:
+        yield from (
+            f"  {line}"
+            for line in aligned([("MESSAGE", "STATE", "QOS", "BYTES", "AGE", "OF"), *map(_message, messages)])
+        )
+    if (rest := row["queue"] + row["inflight"] - len(messages)) > 0:
+        yield f"  {rest:,} more messages; see --limit"
+
+
+def _subscription(one: dict[str, Any]) -> str:
+    label = fitted(one["label"], len(one["label"]))
+    more = [f"QoS {one['qos']}"]
+    more += ["no local"] * one["no_local"] + ["retain as published"] * one["as_published"]
+    more += [f"identifier {one['identifier']}"] if one["identifier"] else []
+    return f"{label} ({', '.join(more)})"
+
+
+def _message(one: dict[str, Any]) -> Sequence[str]:
+    return (
+        _name(one["topic"]),
+        one["state"],
+        str(one["qos"]),
+        octets(one["bytes"]),
+        span(one["age_s"]),
+        _name(one["publisher"]),
+    )

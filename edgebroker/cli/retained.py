@@ -1,0 +1,103 @@
+"""`edgebroker retained`: what a running gateway retains."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from edgebroker.cli import Refused
+from edgebroker.cli.figures import aligned, count, fitted, octets, span
+from edgebroker.cli.httpaddress import HttpAddress
+from edgebroker.cli.inquiry import ask, gateway_options, inquiree, order
+
+LIMIT: Final = 20
+TOPIC_COLUMNS: Final = 60
+
+
+@click.group("retained")
+def command() -> None:
+    """Look at the retained messages of a running gateway, and clear them."""
+
+
+@command.command("list")
+@click.argument("topic_filter", default="#", metavar="[TOPIC_FILTER]")
+@click.option("--sort", type=click.Choice(["topic", "bytes", "age"]), default="topic", show_default=True)
+@click.option("--limit", type=click.IntRange(0, 1_000), default=LIMIT, show_default=True, help="Messages in the list.")
+@gateway_options
+def list_(
+    topic_filter: str,
+    sort: str,
+    limit: int,
+    http: HttpAddress | None,
+    config: Path | None,
+    token_file: Path | None,
+    as_json: bool,
+) -> None:
+    """List retained messages, without their payloads: the largest or the oldest first with --sort.
+
+    What begins with $ is listed if the filter says so: '$SYS/#'. Payloads come to who subscribes (`edgebroker sub`).
+    """
+    whom = inquiree(http, config, token_file)
+    found = ask(whom, "/retained", topic=topic_filter, sort=sort, limit=limit)
+    click.echo(json.dumps(found) if as_json else "\n".join(_listed(found)))
+
+
+@command.command("clear")
+@click.argument("topic_filter")
+@click.option("--yes", is_flag=True, help="Clear all that a filter with wildcards matches, without asking.")
+@gateway_options
+def clear(
+    topic_filter: str,
+    yes: bool,
+    http: HttpAddress | None,
+    config: Path | None,
+    token_file: Path | None,
+    as_json: bool,
+) -> None:
+    """Clear the retained messages that TOPIC_FILTER matches.
+
+    Each is cleared by an empty retained message, as a client would: who subscribed hears it, and so do the gateways of
+    the federation. Exit code 1 if there was nothing.
+    """
+    whom = inquiree(http, config, token_file)
+    if not yes and any(level in ("+", "#") for level in topic_filter.split("/")):
+        matched = ask(whom, "/retained", topic=topic_filter, limit=0)["matched"]
+        question = f"{count(matched)} retained messages match {topic_filter}"
+        if not sys.stdin.isatty():
+            raise Refused(f"{question}; --yes clears them")
+        click.confirm(f"{question}: clear them?", abort=True, err=True)
+    cleared, is_all = 0, False
+    while not is_all:
+        found = order(whom, "/retained", do="clear", topic=topic_filter)
+        cleared, is_all = cleared + found["cleared"], found["is_all"]
+    click.echo(json.dumps({"topic": topic_filter, "cleared": cleared}) if as_json else f"{cleared} cleared")
+    sys.exit(0 if cleared else 1)
+
+
+def _listed(found: dict[str, Any]) -> Iterator[str]:
+    """For people."""
+    rows = [("TOPIC", "BYTES", "AGE", "EXPIRES IN", "QOS", "PUBLISHER")]
+    for one in found["messages"]:
+        ends = one["expires_in_s"]
+        topic = one["topic"]
+        rows.append(
+            (
+                fitted(topic, min(len(topic), TOPIC_COLUMNS)),
+                octets(one["bytes"]),
+                span(one["age_s"]),
+                "-" if ends is None else span(ends),
+                str(one["qos"]),
+                fitted(one["publisher"], min(len(one["publisher"]), 40)),
+            )
+        )
+    if found["messages"]:
+        yield from aligned(rows)
+    rest = found["matched"] - len(found["messages"])
+    tail = f", {count(rest)} of them not shown" if rest and found["messages"] else ""
+    of = f"{count(found['matched'])} of {count(found['retained'])} retained messages match"
+    yield f"{of}: {octets(found['bytes'])}{tail}"
