@@ -13,12 +13,16 @@ cdef class Poller:
     cdef object _epoll, _others, _poll
     cdef int _others_descriptor
     cdef bint _is_recalled
+    cdef double _pause
+    cdef public double spin_s
     cpdef recall(self)
     cpdef watch(self, int descriptor, Stream stream, bint reading, bint writing)
     cpdef end(self, Stream stream)
     cpdef listen(self, int descriptor, object accept)
     @cython.locals(left=double, until=double, ready=list)
     cpdef select(self, timeout=*)
+    @cython.locals(began=double, now=double, until=double, ready=list)
+    cdef list _wait(self, double left)
     @cython.locals(descriptor=int, events=int, is_for_others=bint, streams=dict, stream=Stream)
     cdef bint _serve(self, list ready) except -1
     @cython.locals(ended=list, stream=Stream)

@@ -36,6 +36,10 @@ class Poller:
         self._epoll.register(self._others_descriptor, READS)
         self._poll = self._epoll.poll
         self._is_recalled = False
+        self._pause = 0.0
+        self.spin_s = 0.0
+        """How long the system is asked again and again before it sleeps, while what comes usually comes sooner.
+        Being woken takes longer, and waking somebody takes time as well."""
         self.turned: Callable[[], None] = lambda: None
         """Called when all has been served that was ready at one time, and when the loop asks for the next wait."""
 
@@ -76,7 +80,7 @@ class Poller:
         if self._is_recalled:
             left = 0.0
         while True:
-            ready = self._poll(left, EVENTS_MAX)
+            ready = self._wait(left)
             is_for_others = self._serve(ready)
             if is_for_others:
                 return self._others.select(0)
@@ -86,6 +90,25 @@ class Poller:
                 left = until - time.monotonic()
                 if left <= 0.0:
                     return []
+
+    def _wait(self, left: float) -> list[tuple[int, int]]:
+        """What is ready within *left* seconds, negative: ever."""
+        if left == 0.0 or self.spin_s == 0.0:
+            return self._poll(left, EVENTS_MAX)
+        ready: list[tuple[int, int]] = []
+        now = began = time.monotonic()
+        if self._pause < self.spin_s:
+            until = began + (self.spin_s if left < 0.0 else min(self.spin_s, left))
+            while not ready and now < until:
+                ready = self._poll(0.0, EVENTS_MAX)
+                now = time.monotonic()
+        if not ready:
+            ready = self._poll(left if left < 0.0 else max(left - (now - began), 0.0), EVENTS_MAX)
+            now = time.monotonic()
+        # How long it took of late. What took ever so long counts as four times what is worth it, so that twenty quick
+        # ones are enough to begin again.
+        self._pause += (min(now - began, 4.0 * self.spin_s) - self._pause) / 8.0
+        return ready
 
     def _serve(self, ready: list[tuple[int, int]]) -> bool:
         """Whether something is ready that is no client's."""

@@ -7,6 +7,7 @@ once. One timer serves all deadlines of the core.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from time import monotonic_ns
 from typing import Protocol
@@ -121,7 +122,7 @@ class Watcher(Protocol):
 class Reactor:
     """Runs a front end on real sockets."""
 
-    def __init__(self, frontend: Frontend) -> None:
+    def __init__(self, frontend: Frontend, spin_us: int = 0) -> None:
         self.frontend = frontend
         self._timers = frontend.node.timers
         self._loop = asyncio.get_running_loop()
@@ -139,6 +140,8 @@ class Reactor:
         if isinstance(self._loop, Loop):
             self.watch = self._loop.poller
             self._loop.poller.turned = self.flush_all
+            if os.cpu_count() != 1:  # what is waited for may need the only core
+                self._loop.poller.spin_s = spin_us / SECOND
         self._verifying = Verifying(self._loop, self._verified)
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at: Instant | None = None

@@ -81,10 +81,18 @@ class Line:
             await asyncio.sleep(0.001)
 
 
-LOOPS = [asyncio.new_event_loop, *([Loop] if hasattr(select, "epoll") else [])]
+class Spinning(Loop):
+    """Never sleeps: everybody has a turn nevertheless."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.poller.spin_s = 3_600.0
 
 
-@pytest.fixture(params=LOOPS, ids=lambda new: new.__module__.partition(".")[0])
+LOOPS = [asyncio.new_event_loop, *([Loop, Spinning] if hasattr(select, "epoll") else [])]
+
+
+@pytest.fixture(params=LOOPS, ids=["asyncio", "edgebroker", "spinning"][: len(LOOPS)])
 def run(request: pytest.FixtureRequest) -> Any:
     def run(what: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=request.param) as runner:

@@ -17,7 +17,7 @@ from edgebroker.cli import Refused
 
 from . import report, rounds
 from .strangers import among_strangers
-from .subjects import SUBJECTS, Subject, SubjectMissing, pure_edgebroker
+from .subjects import SUBJECTS, Subject, SubjectMissing, pure_edgebroker, with_settings
 from .tls import over_tls
 from .trial import BrokerFailed, Cores, running
 from .workloads import NAMES, WORKLOADS
@@ -43,6 +43,7 @@ RUN_FAILED = 1  # exit code: a run lost messages or a broker stopped
 @click.option("--pure", is_flag=True, help="Measure ours without compiled modules as well.")
 @click.option("--tls", is_flag=True, help="Over TLS 1.3, both brokers with a P-256 certificate.")
 @click.option("--warnings", is_flag=True, help="Both refuse 20 clients a second, and write that into their logs.")
+@click.option("--spin-us", type=click.IntRange(0, 10_000), help="Ours has this `node.spin_us`, not its default.")
 @click.option("--only", multiple=True, type=click.Choice(NAMES), help="Only this workload; may be repeated.")
 @click.option("--rounds", "round_count", type=click.IntRange(1, 99), default=3, show_default=True)
 @click.option("--seconds", type=click.FloatRange(0.1, 60), default=2.0, show_default=True, help="Length of a run.")
@@ -54,6 +55,7 @@ def command(
     pure: bool,
     tls: bool,
     warnings: bool,
+    spin_us: int | None,
     only: tuple[str, ...],
     round_count: int,
     seconds: float,
@@ -69,6 +71,8 @@ def command(
         raise Refused("this benchmark needs Linux: it pins processes to cores and reads /proc")
     with stopped_by_sigterm(), tempfile.TemporaryDirectory(prefix="edgebroker-pure-") as folder, pinned() as cores:
         sides = chosen_sides(subject, against, Path(folder) if pure else None, tls)
+        if spin_us is not None:
+            sides = {role: spinning(side, spin_us) for role, side in sides.items()}
         if warnings:
             sides = {role: among_strangers(side) for role, side in sides.items()}
         about = report.machine(cores)
@@ -101,6 +105,11 @@ def chosen_sides(subject: str, against: str, pure_folder: Path | None, tls: bool
             raise click.UsageError("the relay speaks no TLS")
         return {role: over_tls(side) for role, side in sides.items()}
     return sides
+
+
+def spinning(side: Subject, spin_us: int) -> Subject:
+    """*side* with other patience, if it is one of ours."""
+    return with_settings(side, f"[node]\nspin_us = {spin_us}\n") if side.name.startswith("edgebroker") else side
 
 
 def check_that_it_starts(side: Subject, cores: Cores) -> None:

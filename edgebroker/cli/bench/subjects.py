@@ -105,12 +105,14 @@ def runner(python: list[str]) -> Callable[[int, Path], list[str]]:
 
 
 def with_settings(subject: Subject, text: str) -> Subject:
-    """*subject*, one of ours, with *text* as its settings file."""
+    """*subject*, one of ours, with *text* as its settings file, or behind what it has there already."""
 
     def command(port: int, directory: Path) -> list[str]:
+        plain = subject.command(port, directory)
         settings = directory / "gateway.toml"
-        settings.write_text(text)
-        return [*subject.command(port, directory), "--config", str(settings)]
+        has_some = "--config" in plain
+        settings.write_text((settings.read_text() if has_some else "") + text)
+        return plain if has_some else [*plain, "--config", str(settings)]
 
     return replace(subject, command=command)
 
