@@ -20,8 +20,10 @@ from edgebroker.instants import SECOND, Instant
 from edgebroker.limits import LOG_BYTES_MAX, LOG_SEGMENT_AGE_S_MAX, LOG_SEGMENT_BYTES_MAX
 from edgebroker.storage.deliverylog.format import decode_header
 
-from .logsegment import OpenSegment, plain, salvage
+from .logsegment import DAMAGED, OpenSegment, plain, salvage
 
+DAMAGED_MAX: Final = 16
+"""Damaged files of earlier runs that stay for somebody to look at: 64 MiB with segments of 4 MiB."""
 TICK_NS: Final = 2_000_000_000
 """The coarsest times of files that a card keeps: those of FAT are even seconds."""
 
@@ -86,8 +88,23 @@ class LogDir:
                 line = f"delivery log: {part} cannot be finished: {error.strerror}"
             if line:
                 self._tell(line)
+        self._clear_damaged()
         if left:  # a gateway whose power is cut every day may finish segments in no other way
             self._background(lambda: self._make_room(self._own().keys() - before.keys()))
+
+    def _clear_damaged(self) -> None:
+        """Delete the oldest of what crashes damaged: a gateway whose power is cut every day shall not fill its card."""
+        try:
+            ages = {file: file.stat().st_mtime_ns for file in self.path.glob(f"current-*.edl.part{DAMAGED}")}
+            oldest = sorted(ages, key=lambda file: (ages[file], file))[:-DAMAGED_MAX]
+            for file in oldest:
+                file.unlink(missing_ok=True)
+        except OSError as error:
+            self._trouble(error)
+            return
+        if oldest:
+            told = f"the oldest {len(oldest)} damaged files are deleted: at most {DAMAGED_MAX} are kept"
+            self._tell(f"delivery log: {told} in {self.path}")
 
     def append(self, blocks: Iterable[bytes], now_us: Instant, unix_us: int) -> None:
         """Write *blocks* and begin a new segment if it is time. What cannot be written is counted and gone."""

@@ -23,6 +23,8 @@ from edgebroker.storage.deliverylog.format import (
 )
 from edgebroker.storage.deliverylog.reader import Block, iter_blocks, read_header
 
+DAMAGED = ".damaged"
+"""Behind the name of what a crash left and could not be saved whole. Readers pass it over."""
 UNIX_S_MAX = 253_402_300_799  # the last second of the year 9999, the last that a date can show
 
 
@@ -120,7 +122,7 @@ def salvage(part: Path) -> str:
         try:
             header, damage = read_header(data)
         except LogDamaged as error:
-            part.rename(part.with_name(part.name + ".damaged"))
+            part.rename(part.with_name(part.name + DAMAGED))
             return f"delivery log: {part.name} from an earlier run is set aside as .damaged: {error}"
         items = list(iter_blocks(data, tables=(), growing=True))
         blocks = [item for item in items if isinstance(item, Block)]
@@ -136,7 +138,7 @@ def salvage(part: Path) -> str:
         else:
             line += "no records in it"
         if damage:
-            part.rename(part.with_name(part.name + ".damaged"))
+            part.rename(part.with_name(part.name + DAMAGED))
             return f"{line}; the damaged original is kept as {part.name}.damaged ({damage[0]})"
         part.unlink()
         return line

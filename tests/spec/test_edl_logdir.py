@@ -201,6 +201,18 @@ def test_a_part_without_a_log_in_it_is_set_aside(tmp_path: Path, content: bytes,
     assert len(broker.told) == 1
 
 
+def test_of_damaged_files_the_newest_are_kept(tmp_path: Path) -> None:
+    for number in range(20):
+        damaged = tmp_path / f"current-{'ab'[number % 2]}{number}.edl.part.damaged"
+        damaged.write_bytes(b"x")
+        os.utime(damaged, (number, number))
+    (tmp_path / "current-z.edl.part").write_bytes(b"nothing")
+    broker = Broker(tmp_path)
+    left = {int("".join(filter(str.isdigit, name)) or 20) for name in names(tmp_path)}
+    assert left == set(range(5, 21))
+    assert "the oldest 5 damaged files are deleted: at most 16 are kept" in broker.told[1]
+
+
 def test_a_part_with_a_damaged_header_keeps_its_boot(tmp_path: Path) -> None:
     part = crash(tmp_path)
     data = bytearray(part.read_bytes())
