@@ -105,7 +105,7 @@ async def _whenever(told: asyncio.Event, work: Callable[[], Awaitable[None]]) ->
 async def _reload(gateway: Gateway, read: Callable[[], Settings], as_json: bool) -> None:
     """Read the settings again, and say what became of it."""
     try:
-        outcome = await gateway.reload(read())
+        outcome = await gateway.reload(await asyncio.to_thread(read))  # the clients have their turns meanwhile
     except SettingsInvalid as error:
         outcome = rejected(error)
     except Exception as error:  # the gateway goes on, and so does whoever asks again

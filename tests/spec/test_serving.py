@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from edgebroker.cli import serving
-from edgebroker.errors import StoreUnusable
+from edgebroker.errors import SettingsInvalid, StoreUnusable
 from edgebroker.world.settings import Settings
 
 
@@ -25,3 +28,17 @@ def test_a_hang_up_while_the_journal_is_read_ends_nothing(monkeypatch: pytest.Mo
     with pytest.raises(StoreUnusable):
         asyncio.run(serving._serve(Settings.defaults(), Settings.defaults, as_json=False))
     assert (callable(heard[0]), before) == (True, signal.SIG_DFL)
+
+
+def test_settings_are_read_again_beside_the_clients(capsys: pytest.CaptureFixture[str]) -> None:
+    """To read 1,280 rules with filters takes 100 ms, and a client would wait for all of it."""
+    where: list[threading.Thread] = []
+
+    def read() -> Settings:
+        where.append(threading.current_thread())
+        raise SettingsInvalid("no")
+
+    gateway: Any = SimpleNamespace(reload=None)
+    asyncio.run(serving._reload(gateway, read, as_json=True))
+    assert where[0] is not threading.main_thread()
+    assert '"no"' in capsys.readouterr().out

@@ -283,6 +283,16 @@ def test_a_file_of_more_than_is_read_at_once_is_refused() -> None:
     assert "settings have 5,000 at most" in told
 
 
+def test_what_stands_in_quotes_is_no_sign(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A filter may have as many signs as it likes; nobody hides keys and values from the count by odd quotes."""
+    monkeypatch.setattr("edgebroker.world.settings.reading.SIGNS_MAX", 12)
+    bridge = "[[bridge]]\nname = 'a'\naddresses = ['h.example:1']\n"
+    rule = 'a/# out 1 where a.b = 1.5 AND c IN (1, 2, 3) AND \\"d e\\" = 1 AND e.f.g.h = 0'
+    assert len(parse(f'{bridge}topic = ["{rule}"]').bridges[0].topic) == 1
+    for hidden in ('"\\\\", 1, 1, 1, 1, 1, "x"', "'''\n\" ''', 1, 1, 1, 1, 1, \" \"", '"it\'s", 1, 1, 1, 1, 1, "\'"'):
+        assert "keys and values" in refusal(f"{bridge}topic = [{hidden}]")[0], hidden
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -17,7 +17,7 @@ from edgebroker.world.valuekinds import Unusable
 FILE_BYTES_MAX = 1 * limits.MIB  # ours has about 1 KiB; a larger file is something else, given by mistake
 PROBLEMS_MAX = 20  # told at once; a file of another kind has one in each line, and a hint for each takes its time
 SIGNS_MAX = 5_000  # of a gateway's settings, 2 us each; a bridge has 30 to 40, a rule of it 2
-SIGNS = "\n=,.[{"  # every line, key, value and part of a name has one; what is in a comment is none
+SIGNS = "\n=,.[{"  # every line, key, value and part of a name has one; what is in a comment or in quotes is none
 DIGITS_MAX = 1_000  # of a number; what is longer takes megabytes before it is refused
 NESTED_MAX = 99  # lists and tables in each other
 PARTS_MAX = 16  # of a dotted name: what tomllib takes for one grows with their square, 32,000 of them keep it minutes
@@ -25,6 +25,7 @@ _PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
 _DEEP = re.compile(rf"(?<![A-Za-z0-9_-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{PARTS_MAX}}}")
 
 _COMMENT = re.compile(r"^[ \t]*+#.*$", re.MULTILINE)
+_QUOTED = re.compile(r""""(?:[^"\\\n]|\\.)*+"|'[^'\n]*+'""")
 _OPENINGS = re.compile(r"(?:[\[{][^\[\]{}]{0,8}+)++")  # a whole row: to begin anew at each of 99 takes 25 times as long
 _LONG_NUMBER = re.compile(rf"(?<![\w\"'])[-+]?[0-9][\w.]{{{DIGITS_MAX}}}")
 
@@ -176,8 +177,13 @@ def _nested(file: str) -> SettingsRefused:
 
 
 def _signs_in(text: str) -> int:
-    """How many SIGNS *text* has without lines that are comments: of these only the ends count."""
+    """How many SIGNS *text* has without lines that are comments, of which only the ends count, and without strings.
+
+    A filter has as many signs as it likes. Strings of several lines are counted: they may hold quotes without a pair.
+    """
     text = _COMMENT.sub("", text)
+    if not any(quotes in text for quotes in ('"""', "'''")):
+        text = _QUOTED.sub("", text)
     return sum(map(text.count, SIGNS))
 
 
