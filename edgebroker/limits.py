@@ -84,5 +84,6 @@ JOURNAL_RECORD_BYTES_MAX = 32 * MIB  # a packet of PACKET_BYTES_MAX and what is 
 JOURNAL_BATCH_BYTES = 1 * MIB  # records that wait for one commit: they go to the disk at once when there are as many
 JOURNAL_ENOUGH_BYTES = 8 * KIB  # a commit of as many writes a sixteenth more than they are, so it waits for no others
 JOURNAL_BATCH_RECORDS = 2_000  # the same; framing them takes 1.5 ms, which everybody else waits
+JOURNAL_LARGE_BYTES = 1 * MIB  # a larger message is taken only if the disk has room for a segment of its size
 JOURNAL_BYTES_MAX = 1024 * MIB  # beyond it nothing more is taken; recovery reads 100 MB in 2 s at most
 JOURNAL_QUARANTINE_FILES_MAX = 16  # damaged segments that are kept for whoever wants to look: 128 MiB

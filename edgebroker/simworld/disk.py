@@ -149,6 +149,11 @@ class Disk:
         """What the files take."""
         return sum(len(file.cache) for file in (*self.files.values(), *self.aside.values()))
 
+    @property
+    def bytes_left(self) -> int:
+        """What more fits."""
+        return max(0, self.bytes_max - self.bytes_used)
+
     # -- what recovery reads ----------------------------------------------------------------------------------------
 
     def names(self) -> list[str]:

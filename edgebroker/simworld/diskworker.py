@@ -75,6 +75,7 @@ class DiskWorker:
             self._go_on(work, index + 1)
 
     def _end(self, work: Work, reason: str) -> None:
+        self.journal.room.disk_bytes = self.disk.bytes_left
         if reason:
             self.journal.failed(work, reason, self.simulation.now)
         else:

@@ -91,6 +91,8 @@ class SimulatedStore:
 
     def _end(self, frontend: Frontend, work: Work, reason: str, told: Callable[[], None]) -> None:
         self.is_writing = False
+        assert frontend.keeping.journal is not None
+        frontend.keeping.journal.room.disk_bytes = self.disk.bytes_left
         if reason:
             frontend.disk_failed(work, reason, self._simulation.now)
         else:

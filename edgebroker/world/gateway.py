@@ -134,7 +134,7 @@ class Gateway:
         self._scribe = Scribe(self.frontend, self._notices, clock, journal)
         self._started_at, self._started_unix_s = clock(), time.time()
         self.pulse.each_beat(self._scribe.write)
-        self.pulse.each_beat(lambda: self.frontend.memory.look(clock()))
+        self.pulse.each_beat(lambda: self.frontend.memory.look(clock()), self._turn)  # who is cut off hears it now
         self.pulse.start()
         if self._membership is not None:
             from edgebroker.world.peering.peering import Peering

@@ -52,6 +52,8 @@ class JournalFiles:
         """How long each sync took."""
         self.bytes_written = 0
         """What was handed to the operating system."""
+        self.room_bytes: int | None = None
+        """What the disk had for us after the last work; None if it does not say."""
         self.card_bytes_written = 0
         """What went to the card: where the page cache is in between, whole pages of 4 KiB."""
         self._direct = getattr(os, "O_DIRECT", 0)
@@ -143,12 +145,23 @@ class JournalFiles:
 
     def carry_out(self, work: Work) -> str:
         """Do the operations of *work* in order. Returns "" or, at the first that fails, the reason."""
+        reason = ""
         for operation in work.operations:
             try:
                 self._do(operation)
             except OSError as error:
-                return error.strerror or type(error).__name__
-        return ""
+                reason = error.strerror or type(error).__name__
+                break
+        self.look_around()
+        return reason
+
+    def look_around(self) -> None:
+        """See what room the disk has."""
+        try:
+            disk = os.statvfs(self.path)
+            self.room_bytes = disk.f_bavail * disk.f_frsize
+        except OSError:
+            self.room_bytes = None
 
     def _do(self, operation: Operation) -> None:
         match operation:

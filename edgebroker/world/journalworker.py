@@ -45,6 +45,8 @@ class JournalWorker:
             raise
         store = (self.found and self.found.store) or os.urandom(STORE_BYTES)
         self.journal = Journal(store, options, self.found, skip=int.from_bytes(os.urandom(SKIP_BITS // 8), "big"))
+        self.files.look_around()
+        self.journal.room.disk_bytes = self.files.room_bytes
         self._thread = ThreadPoolExecutor(1, "journal")
         self._under_way: tuple[Work, Future[str]] | None = None
 
@@ -93,9 +95,11 @@ class JournalWorker:
     def _end(self, work: Work, future: Future[str], ended: Ended) -> None:
         if self._under_way is not None and self._under_way[0] is work:
             self._under_way = None
+            self.journal.room.disk_bytes = self.files.room_bytes
             ended(work, reason_of(future))
 
     def _tell(self, work: Work, reason: str, now: Instant) -> None:
+        self.journal.room.disk_bytes = self.files.room_bytes
         if reason:
             self.journal.failed(work, reason, now)
         else:

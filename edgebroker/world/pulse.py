@@ -45,9 +45,9 @@ class Pulse:
             self._timer.cancel()
             self._timer = None
 
-    def each_beat(self, work: Callable[[], None]) -> None:
-        """Call *work* at each beat from now on. It must be quick."""
-        self._on_beat.append(work)
+    def each_beat(self, *works: Callable[[], None]) -> None:
+        """Call *works* at each beat from now on, one after the other. They must be quick."""
+        self._on_beat.extend(works)
 
     def note(self, late_s: float) -> None:
         """One beat came *late_s* seconds after it was due."""

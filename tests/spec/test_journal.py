@@ -270,6 +270,33 @@ def test_room_that_was_made_is_there_for_the_next_run() -> None:
     assert work.operations[0].name == room
 
 
+def test_what_a_snapshot_freed_is_used_by_the_next_run_if_the_header_that_says_so_was_synced() -> None:
+    bench = Bench()
+    bench.say(*[b"x" * 3_000] * 4)
+    first = {segment.name for segment in bench.journal.segments.live}
+    bench.journal.begin_snapshot(bench.now)
+    bench.say(b"all")
+    bench.journal.end_snapshot(bench.now)
+    header = next_batch(bench.journal, bench.now)
+    for operation in header.operations:
+        if not isinstance(operation, Sync):
+            bench.disk.do(operation)
+    written = bench.disk.killed()  # and it may still be lost, if the power fails now
+    for operation in header.operations:
+        bench.disk.do(operation)
+    bench.journal.done(header, bench.now)
+    bench.say(b"behind it")
+    for image, is_sure in (written, False), (bench.disk.killed(), True):
+        found = recover(image, lambda lsn, record: None)
+        assert found is not None
+        assert (found.replay_from, found.proven_from) == (5, 5 if is_sure else 1)
+        again = Bench(disk=image, found=found)
+        again.journal.append(b"x", 0)
+        operations = next_batch(again.journal, 0).operations
+        [name] = [operation.name for operation in operations if isinstance(operation, Write)]
+        assert (name in first) is is_sure
+
+
 def test_a_clean_end_is_marked() -> None:
     bench = Bench()
     bench.say(b"a")

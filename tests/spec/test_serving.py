@@ -1,4 +1,4 @@
-"""A gateway as a process, before it serves."""
+"""A gateway as a process: before it serves, and what it does without being asked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ import pytest
 
 from edgebroker.cli import serving
 from edgebroker.errors import SettingsInvalid, StoreUnusable
+from edgebroker.world.gateway import Gateway
 from edgebroker.world.settings import Settings
+
+from .inprocess import come, with_gateway
 
 
 def test_a_hang_up_while_the_journal_is_read_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,3 +45,20 @@ def test_settings_are_read_again_beside_the_clients(capsys: pytest.CaptureFixtur
     asyncio.run(serving._reload(gateway, read, as_json=True))
     assert where[0] is not threading.main_thread()
     assert '"no"' in capsys.readouterr().out
+
+
+def test_who_is_cut_off_when_memory_is_short_hears_it_although_nobody_says_anything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a loop that does not tell when a turn is over."""
+
+    async def story(gateway: Gateway) -> bool:
+        connection: Any = come(gateway, "large")
+        monkeypatch.setattr(gateway.frontend.memory, "look", lambda now: connection.close())
+        for _ in range(100):
+            await asyncio.sleep(0.02)
+            if connection.number not in gateway.frontend.connections:
+                return True
+        return False
+
+    assert with_gateway(story)

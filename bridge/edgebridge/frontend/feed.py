@@ -14,7 +14,7 @@ from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.encoding import as_it_came
 from edgebridge.frontend.errands import WORK_AT_ONCE, go_on
-from edgebridge.frontend.keeping import KEPT_BYTES_MAX, Keeping
+from edgebridge.frontend.keeping import Keeping
 from edgebridge.frontend.plans import Plan, Plans
 from edgebridge.frontend.publishing import Publishing
 from edgebridge.frontend.room import has_room
@@ -24,6 +24,7 @@ from edgebridge.session.lifecycle import CONNECTED, State
 from edgebridge.wire.errors import MalformedPacket, PacketTooLarge, ProtocolViolation
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import Instant
+from edgebroker.limits import JOURNAL_LARGE_BYTES
 from edgebroker.node.ledger import Ledger
 from edgebroker.publication import Publication, plain
 
@@ -35,7 +36,7 @@ CONNECT, PUBLISH, SUBSCRIBE, UNSUBSCRIBE, DISCONNECT, AUTH = 1, 3, 8, 10, 14, 15
 PUBACK = b"\x40\x02"
 LARGE_PACKET_BYTES = 1_000  # of such a packet every chunk is a sign of life: on a thin uplink it may take minutes
 CONTROL_PACKET_BYTES_MAX = 512 * 1024  # all but PUBLISH: a CONNECT has five fields of 64 KiB, the rest for properties
-ACKNOWLEDGED_BYTES_MAX = KEPT_BYTES_MAX  # the same under a name of ours, which has a C type
+ACKNOWLEDGED_BYTES_MAX = JOURNAL_LARGE_BYTES  # the same under a name of ours, which has a C type
 SUBSCRIBE_BYTES_MAX = 128 * 1024
 """The largest SUBSCRIBE and UNSUBSCRIBE: 2,000 filters of 60 bytes, which take 40 ms in all."""
 HELD_BYTES_MAX = 512 * 1024

@@ -22,6 +22,7 @@ from edgebridge.wire.reasons import ReasonCode
 from edgebridge.wire.tracecontext import sampled
 from edgebroker.errors import TopicInvalid
 from edgebroker.instants import SECOND, Instant
+from edgebroker.limits import JOURNAL_LARGE_BYTES
 from edgebroker.node.node import Node
 from edgebroker.node.routes import Route
 from edgebroker.node.subscriptions import Copy
@@ -238,9 +239,8 @@ class Publishing:
         if self._keeping.is_refusing and self._must_be_kept(publication, route):
             self.refused += 1
             raise DiskRefuses(f"the disk takes nothing: {self._keeping.trouble}")
-        if publication.held_bytes() > KEPT_BYTES_MAX and self._must_be_kept(publication, route):
-            self.refused += 1
-            raise DiskRefuses(f"a message of more than {KEPT_BYTES_MAX:,} bytes cannot be kept")
+        if publication.held_bytes() > JOURNAL_LARGE_BYTES and self._must_be_kept(publication, route):
+            self._check_size(publication.held_bytes())
         if self._keeping.is_full and self._would_wait(publication, route) and self.is_memory_full(now):
             self.refused += 1
             raise MemoryRefuses("memory is full of messages that wait for readers")
@@ -259,6 +259,16 @@ class Publishing:
             self._keeping.retained(publication, now)
         self.route(publication, route, now)
         return ReasonCode.SUCCESS
+
+    def _check_size(self, size: int) -> None:
+        """Raise DiskRefuses unless a message of *size* bytes can be kept: one that cannot holds up all behind it."""
+        if size > KEPT_BYTES_MAX:
+            self.refused += 1
+            raise DiskRefuses(f"a message of more than {KEPT_BYTES_MAX:,} bytes cannot be kept")
+        journal = self._keeping.journal
+        if journal is not None and not journal.room.takes(size, journal.waiting_bytes):
+            self.refused += 1
+            raise DiskRefuses(f"there is no room on the disk for a message of {size:,} bytes")
 
     def _must_be_kept(self, publication: Publication, route: Route) -> bool:
         """Whether somebody is promised that *publication* is on disk."""

@@ -43,6 +43,12 @@ RESTATE: Final = ("restate",)
 LOOK_US: Final = SECOND
 """How often what is held is added up while the journal is full, when the disk was done: with 10,000 sessions it takes
 2 ms. The clock is written every minute, so nobody waits longer for it."""
+COPY_BYTES: Final = 60
+"""What records say of a message besides its payload, topic and properties..."""
+SESSION_BYTES: Final = 200
+"""...and of a session or a subscription."""
+LITTLE: Final = 4
+"""To win fewer segments is not worth a snapshot."""
 AT_ONCE: Final = 64
 """Records of a snapshot between two turns: 0.3 ms at 5 us each, well below the 5 ms that an event may wait."""
 SYSTEM_TOPICS: Final = "$SYS/"
@@ -152,9 +158,14 @@ class Restoring:
         journal = self._keeping.journal
         if journal is None or self._restating is not None:
             return
-        if journal.is_full and now - self._looked_at >= LOOK_US:
+        room = journal.room
+        is_near_end = room.needs_count(journal.waiting_bytes) or journal.is_full
+        if is_near_end and (now - self._looked_at >= LOOK_US or room.needs_another):
             self._looked_at = now
-            if 4 * self._count_held() < 3 * self._held_bytes:
+            held = self._count_held()
+            room.count(held)
+            much = 2 * held + LITTLE * journal.options.segment_bytes
+            if 4 * held < 3 * self._held_bytes and (journal.is_full or journal.segments.bytes > much):
                 journal.want_snapshot()
         if journal.wants_snapshot:
             self._held_bytes = self._count_held()
@@ -163,10 +174,15 @@ class Restoring:
             self._node.timers.set(RESTATE, now + 1)
 
     def _count_held(self) -> int:
-        """What clients have in the journal, in bytes, roughly: what a snapshot would take."""
-        sessions = [session for session in self._connecting.sessions.values() if session.number]
-        waiting = sum([session.inflight.held_bytes + session.outbox.held_bytes for session in sessions])
-        return waiting + self._retained.held_bytes
+        """What a snapshot would take, in bytes, roughly."""
+        octets = self._retained.held_bytes + COPY_BYTES * len(self._retained)
+        for session in self._connecting.sessions.values():
+            if session.number:
+                inflight, outbox = session.inflight, session.outbox
+                octets += inflight.held_bytes + outbox.held_bytes + COPY_BYTES * (len(inflight) + len(outbox))
+                octets += SESSION_BYTES * (1 + len(session.asked))
+        links = () if self.overlay is None else self.overlay.links
+        return octets + sum([link.outbox.waiting_bytes for link in links])
 
     def restate(self, now: Instant) -> None:
         """Say some more of the state again; the timer RESTATE rings for the rest."""

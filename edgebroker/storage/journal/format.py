@@ -171,6 +171,18 @@ def frame_bytes(records: int, record_bytes: int) -> int:
     return size + -size % SECTOR_BYTES
 
 
+def fitting(records: Sequence[bytes], limit: int) -> tuple[int, int]:
+    """How many of *records* go into a frame of *limit* bytes, and what they take there; but at least one of them."""
+    count, taken = 0, 0
+    for record in records:
+        more = len(record) + RECORD_BYTES
+        if count and frame_bytes(0, taken + more) > limit:
+            break
+        count += 1
+        taken += more
+    return count, taken
+
+
 def after_frame(at: int, head: FrameHead) -> int:
     """Where the frame behind the one at *at* begins."""
     end = at + FRAME_BYTES + head.bytes

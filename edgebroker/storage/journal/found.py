@@ -68,6 +68,8 @@ class Found:
     """The last record that is used."""
     replay_from: int = 1
     """The first record that was given to the owner."""
+    proven_from: int = 1
+    """The last "replay from" that is known to have been synced: what lies before is not needed, whatever comes."""
     records: int = 0
     """How many records were given to the owner."""
     used_bytes: int = 0

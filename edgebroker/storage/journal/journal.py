@@ -29,11 +29,13 @@ from .format import (
     Header,
     encode_frame,
     encode_header,
+    fitting,
     frame_bytes,
     salt_of,
 )
 from .found import Found, Segment
 from .options import JournalOptions
+from .room import Room
 from .segments import Segments
 from .work import Operation, Purpose, Sync, Work, Write
 from .worth import Worth
@@ -79,6 +81,7 @@ class Journal:
         self.failures = 0
         """Works that failed, over the whole run."""
         self.segments = Segments(options.segment_bytes, options.free_max, found, skip)
+        self.room = Room(options, self.segments)
         self._batch_records = options.batch_records
         self._batch_bytes = options.batch_bytes
         self._waiting: list[bytes] = []
@@ -182,7 +185,9 @@ class Journal:
             if work.purpose is Purpose.ROOM:
                 self.segments.room_made()
                 self.warning = ""
+            self.room.is_used_up = False
             self._aside_at = now + ROOM_PACE_US
+        self._judge()
 
     def failed(self, work: Work, reason: str, now: Instant) -> None:
         """*work* could not be carried out, or only in part. Raises ValueError if it is not the one under way."""
@@ -190,6 +195,8 @@ class Journal:
         self.failures += 1
         if work.purpose is Purpose.ROOM:
             self.segments.room_failed()
+            self.room.is_used_up = True
+            self._judge()
             self.warning = f"no room can be made for the next segment: {reason}"
             self._aside_at = now + ROOM_RETRY_US
         elif work.purpose is Purpose.TIDY:
@@ -207,7 +214,9 @@ class Journal:
 
     @property
     def is_full(self) -> bool:
-        """Whether it refuses because the segments in use take more than `bytes_max`."""
+        """Whether it refuses to be given more, although the disk takes what it gets: the segments in use take more than
+        `bytes_max`, or what is left on the disk is needed for a snapshot.
+        """
         return self.is_refusing and not self._is_broken
 
     @property
@@ -215,7 +224,9 @@ class Journal:
         """Whether it is worth it to state everything again: half of what was written then need not be read again."""
         if self._is_stating or self._is_stated or self._is_broken or self._is_closing:
             return False
-        return self._worth.is_reached(self.segments.bytes, self.is_full)
+        if not self.room.takes(0, self.waiting_bytes):
+            return False
+        return self._worth.is_reached(self.segments.bytes, self.is_full, self.room.is_last(self.waiting_bytes))
 
     def want_snapshot(self) -> None:
         """The owner has a reason to state everything again: it holds much less than it did."""
@@ -297,13 +308,7 @@ class Journal:
         records, limit = self._waiting, self.options.frame_bytes_max
         taken_bytes = self.waiting_bytes
         if frame_bytes(0, taken_bytes) > limit:
-            count, taken_bytes = 0, 0
-            for record in records:
-                more = len(record) + RECORD_BYTES
-                if count and frame_bytes(0, taken_bytes + more) > limit:
-                    break
-                count += 1
-                taken_bytes += more
+            count, taken_bytes = fitting(records, limit)
             self._waiting = records[count:]
             records = records[:count]
         else:
@@ -328,19 +333,26 @@ class Journal:
                 self.replay_from = self._begun_replay_from
                 self._is_stated = self._is_stated and self._state_first != self.replay_from
                 self._worth.stated(self.segments.bytes, now)
+                self.room.is_used_up = False
         self._offset += self._frame_bytes
+        assert self._segment is not None
+        self.room.written(self._frame_bytes, self._segment, self._offset)
         self._worth.wrote(self._frame_bytes, now)
         self.synced = work.upto
         self._is_broken = False
         self._pause = RETRY_US
-        self.trouble = ""
-        if self.segments.bytes > self.options.bytes_max:
-            self.trouble = f"the journal holds {self.segments.bytes} bytes; the limit is {self.options.bytes_max}"
-        self.is_refusing = bool(self.trouble)
         self._flying = []
         self._rotate_if_synced(now)
         if self._is_closing:
             self._go_on_closing(now)
+
+    def _judge(self) -> None:
+        """Whether more may be promised."""
+        if not self._is_broken:
+            self.trouble = self.room.trouble(self.waiting_bytes)
+            if self.segments.bytes > self.options.bytes_max:
+                self.trouble = f"the journal holds {self.segments.bytes} bytes; the limit is {self.options.bytes_max}"
+            self.is_refusing = bool(self.trouble)
 
     def _batch_failed(self, reason: str, now: Instant) -> None:
         begun, self._begun = self._begun, None
@@ -349,6 +361,7 @@ class Journal:
         elif self._segment is not None:
             self._segment.is_sound = False
         self._segment = None
+        self.room.ended()
         size = sum(map(len, self._flying)) + RECORD_BYTES * len(self._flying)
         self._waiting = self._flying + self._waiting
         self.waiting_bytes += size
@@ -377,12 +390,7 @@ class Journal:
         segments = self.segments
         if not segments.is_tidy:
             return True
-        return not self._is_broken and not self._is_closing and segments.wants_room and self._is_half_full
-
-    @property
-    def _is_half_full(self) -> bool:
-        segment = self._segment
-        return segment is None or 2 * self._offset >= segment.bytes
+        return not self._is_broken and not self._is_closing and self.room.wants_another()
 
     def _aside(self) -> Work:
         operations = self.segments.tidy()

@@ -94,6 +94,8 @@ class Replay:
             segment = Segment(name, header.bytes, header.sequence, header.first_lsn)
             found.segments.append(segment)
             following = segments[index + 1][1].first_lsn if index + 1 < len(segments) else None
+            if following is not None and following > header.first_lsn:
+                self._proved(header)
             if following is not None and following <= found.replay_from and index < tail:
                 continue  # not needed since a snapshot
             if following is not None and following <= header.first_lsn and index < tail:
@@ -174,6 +176,8 @@ class Replay:
                 break
             self._read_frame(name, data, at, head, salt)
             at = behind
+        if frames > 1:
+            self._proved(header)
         if following is not None and self._next < following:
             self._read_headless(name, data, at, len(data), following, salt)
             at = len(data)
@@ -183,6 +187,10 @@ class Replay:
                 return  # the commit that began the segment may be torn, the header with it
         for copy in bad_header_copies(data, header):
             self._damage(name, copy, 0, 0, "a copy of the header is damaged")
+
+    def _proved(self, header: Header) -> None:
+        """Something was written behind the first frame of this segment, so it was synced, and the header with it."""
+        self.found.proven_from = max(self.found.proven_from, header.replay_from)
 
     # -- frames ---------------------------------------------------------------------------------------------------
 

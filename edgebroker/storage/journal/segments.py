@@ -48,6 +48,7 @@ class Segments:
                     self._remove(name)
             for number, name in enumerate(found.strangers):
                 self._set_aside(name, f"stranger-{self.next_sequence}-{number}-{name}")
+            self.retire(found.proven_from)  # a disk that is full has no other room for what a run writes first
 
     @property
     def bytes(self) -> int:
@@ -89,9 +90,9 @@ class Segments:
     # -- room ahead of need ---------------------------------------------------------------------------------------
 
     @property
-    def wants_room(self) -> bool:
-        """Whether no file waits for its use."""
-        return not self.free
+    def spare_bytes(self) -> int:
+        """What files take that wait for their use, and the one that is being made."""
+        return len(self.free) * self.segment_bytes + self._made
 
     def make_room(self) -> list[Operation]:
         """The next part of the file that is made ahead of need. `room_made` or `room_failed` must follow."""

@@ -49,11 +49,16 @@ class Worth:
         self._least_bytes = segments_bytes
         self._full_again_at = now + SECOND * self.snapshot_bytes // FULL_BYTES_PER_S
 
-    def is_reached(self, segments_bytes: int, is_full: bool) -> bool:
-        """Whether the segments in use, which take *segments_bytes*, should be exchanged for a snapshot."""
+    def is_reached(self, segments_bytes: int, is_full: bool, is_last: bool = False) -> bool:
+        """Whether the segments in use, which take *segments_bytes*, should be exchanged for a snapshot.
+
+        is_last: soon there will be no room for one.
+        """
         if self.wants_at_once or self._is_sparse(segments_bytes):
             return True
         options, written = self._options, self._written - self._stated_at
+        if is_last and written >= options.segment_bytes:
+            return True
         if is_full:
             is_much = written >= max(options.segment_bytes, self.snapshot_bytes // 2)
             return is_much or self._now >= self._full_again_at

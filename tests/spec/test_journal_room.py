@@ -1,0 +1,134 @@
+"""A disk that the journal has filled: what waits can still be fetched, and then there is room again."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from edgebridge.frontend.terms import Terms
+from edgebridge.wire.packets import Connect, PubAck, PubComp, Publish, PubRec, PubRel
+from edgebridge.wire.properties import Property
+from edgebroker.instants import SECOND
+from edgebroker.limits import MIB
+from edgebroker.simworld.client import Client
+from edgebroker.simworld.network import SimulatedBroker
+from edgebroker.simworld.simulation import Simulation
+from edgebroker.simworld.store import OPTIONS, SimulatedStore
+from edgebroker.simworld.transcript import Player
+from edgebroker.storage.journal.journal import Journal
+
+SEGMENT = OPTIONS.segment_bytes
+DISK = 24 * SEGMENT
+LARGE = 3 * MIB // 2
+
+
+class Flooded:
+    """A gateway whose disk is filled by what bob publishes for alice, who is away."""
+
+    def __init__(self) -> None:
+        self.simulation = Simulation()
+        self.store = SimulatedStore(self.simulation)
+        self.store.disk.bytes_max = DISK
+        terms = Terms(inflight_max=1, queue_messages_max=100_000, queue_bytes_max=1 << 30)
+        self.broker = SimulatedBroker(self.simulation, terms, store=self.store)
+        Player(self.broker).play("""
+        alice > CONNECT clean=0 session=86400    alice < CONNACK
+        alice > SUBSCRIBE t qos=2                alice < SUBACK granted=2
+        alice cut
+        """)
+        self.bob = Client("bob", self.broker)
+        self.bob.send(Connect("bob"))
+        self._identifiers = count(1)
+
+    @property
+    def journal(self) -> Journal:
+        journal = self.broker.frontend.keeping.journal
+        assert journal is not None
+        return journal
+
+    def publish(self, size: int = 200) -> int:
+        """What the gateway says to one more message."""
+        self.bob.send(Publish("t", b"x" * size, 1, packet_id=next(self._identifiers)))
+        self.simulation.run_until(self.simulation.now + SECOND // 5)
+        [reason] = [packet.reason for packet in self.bob.take() if isinstance(packet, PubAck)]
+        return reason
+
+    def flood(self) -> int:
+        """Publish until that is refused; how many were taken."""
+        taken = 0
+        while self.publish() == 0:
+            taken += 1
+        return taken
+
+    def fetch(self, most: int = 1 << 30) -> list[bytes]:
+        """What alice gets, one by one, and acknowledges."""
+        alice = Client("alice", self.broker)
+        alice.send(Connect("alice", False, properties={Property.SESSION_EXPIRY_INTERVAL: 86_400}))
+        got: list[bytes] = []
+        idle = 0
+        while idle < 100 and len(got) < most:
+            self.simulation.run_until(self.simulation.now + SECOND // 20)
+            idle += 1
+            for packet in alice.take():
+                idle = 0
+                match packet:
+                    case Publish(qos=1, packet_id=number, payload=payload):
+                        got.append(payload)
+                        alice.send(PubAck(number))
+                    case Publish(qos=2, packet_id=number, payload=payload):
+                        got.append(payload)
+                        alice.send(PubRec(number))
+                    case PubRec(packet_id=number):
+                        alice.send(PubRel(number))
+                    case PubRel(packet_id=number):
+                        alice.send(PubComp(number))
+        alice.cut()
+        self.simulation.run_until(self.simulation.now + SECOND)
+        return got
+
+
+def test_what_fills_a_disk_can_be_fetched_and_leaves_it() -> None:
+    """One by one, which costs a sector each: more than there was room for."""
+    flooded = Flooded()
+    taken = flooded.flood()
+    assert taken * 200 > DISK // 5, "with what is said of them, a second time for the snapshot, it is all of it"
+    assert not flooded.journal.failures, "what is refused was never tried"
+    assert "room" in flooded.journal.trouble
+    assert len(flooded.fetch()) == taken
+    assert flooded.flood() > taken // 2
+    assert not flooded.journal.failures
+
+
+def test_a_gateway_on_a_full_disk_may_start_again_and_again() -> None:
+    flooded = Flooded()
+    taken = flooded.flood()
+    for _ in range(12):
+        flooded.broker.crash(True)
+        flooded.simulation.run_until(flooded.simulation.now + 2 * SECOND)
+        assert not flooded.journal.failures
+    assert len(flooded.fetch()) == taken
+
+
+def test_a_message_for_which_there_is_no_room_holds_nobody_up() -> None:
+    """It would need a file of its own, and all behind it would wait for that."""
+    flooded = Flooded()
+    flooded.store.disk.bytes_max = 4 * LARGE
+    assert flooded.publish() == 0
+    assert flooded.publish(LARGE) == 0
+    assert flooded.publish(LARGE) == 0x97
+    assert flooded.publish() == 0
+    assert not flooded.journal.failures
+    assert len(flooded.fetch()) == 3
+    assert flooded.publish(LARGE) == 0
+
+
+def test_the_room_of_the_run_before_is_used_at_once() -> None:
+    """Else a disk that is full would let nobody begin, though most of what it holds is not needed any more."""
+    flooded = Flooded()
+    while not flooded.journal.replay_from > 1 or len(flooded.journal.segments.free) < 4:
+        assert flooded.publish(900) == 0
+        flooded.fetch(1)
+    used = flooded.store.disk.bytes_used
+    flooded.store.disk.bytes_max = used
+    flooded.broker.crash(True)
+    flooded.simulation.run_until(flooded.simulation.now + 2 * SECOND)
+    assert not flooded.journal.failures
