@@ -106,6 +106,9 @@ def test_without_a_listener_it_serves_this_machine(importing: Importer) -> None:
         ("port 1885\nbind_address 192.0.2.1", [("192.0.2.1", 1885)]),
         ("port 1885\nlistener 1886 ::1", [("0.0.0.0", 1885), ("::1", 1886)]),
         ("max_connections 5\nlistener 1886 ::1", [("0.0.0.0", 1883), ("::1", 1886)]),
+        ("max_connections -1\nprotocol mqtt\ntls_version tlsv1.2\nlistener 1883 ::1", [("::1", 1883)]),
+        ("max_connections 0\nlistener 1886 ::1", [("0.0.0.0", 1883), ("::1", 1886)]),
+        ("require_certificate false", [("127.0.0.1", 1883)]),
         ("listener 1884\n  # indented\n\tmax_connections 5", [("0.0.0.0", 1884)]),
     ],
 )

@@ -18,6 +18,29 @@ NOBODY_ASKED: Final = "without require_certificate nobody is asked for a certifi
 _TLS_VERSIONS: Final = {"tlsv1.3": "1.3", "tlsv1.2": "1.2", "tlsv1.1": "1.2", "tlsv1": "1.2"}
 
 
+_NOTHING_SAID: Final = {
+    "max_connections": ("-1",),
+    "max_qos": ("2",),
+    "protocol": ("mqtt",),
+    "require_certificate": ("false", "0"),
+    "use_identity_as_username": ("false", "0"),
+    "use_subject_as_username": ("false", "0"),
+}
+_OPENS_NOTHING: Final = frozenset(
+    "http_dir max_topic_alias tls_version websockets_headers_size websockets_log_level".split()
+)
+
+
+def opens_default(line: Line) -> bool:
+    """Whether Mosquitto listens at its default port too because *line* stands before the first listener.
+
+    An option that says what holds anyway opens nothing, and some never do (tried with 2.0.11).
+    """
+    if line.name not in OPTIONS or line.name == "listener" or line.name in _OPENS_NOTHING:
+        return False
+    return line.value not in _NOTHING_SAID.get(line.name, ())
+
+
 def listener(draft: Draft, context: Context, line: Line) -> None:
     """`listener port [address | path]`: another one begins."""
     words = text(line).split()

@@ -12,8 +12,7 @@ from .bridgeoptions import settle
 from .conffile import ConfUnreadable, Line, included_files, read_lines
 from .draft import Context, Draft, Entry, ListenerDraft, ValueUnusable
 from .findings import Finding, Verdict
-from .listeneroptions import OPTIONS as LISTENERS
-from .listeneroptions import Settling
+from .listeneroptions import Settling, opens_default
 from .options import HINTS_MAX, INCLUDE, nearest, rule_of
 from .securityoptions import anonymous
 from .storeoptions import persistence
@@ -68,7 +67,7 @@ def _taken(draft: Draft, path: Path, is_main: bool) -> list[tuple[Line, Finding 
         if line.name == INCLUDE and is_main:
             taken += _included(draft, line)
             continue
-        if line.name in LISTENERS and line.name != "listener":
+        if opens_default(line):
             context.listener.is_used = True
         try:
             rule = rule_of(line.name)
@@ -105,7 +104,11 @@ def _unknown(line: Line, is_hinted: bool) -> Finding:
 def _settled(draft: Draft, taken: list[tuple[Line, Finding | None]]) -> list[Finding]:
     """The findings in the order of the lines, those of listeners and anonymity included."""
     late: dict[Line, Finding] = {}
-    for one in draft.used_listeners():
+    used = draft.used_listeners()
+    if draft.default_listener not in used:
+        unopened = "it stands before the first listener, and is nobody's"
+        late = {line: Finding(line, Verdict.NEEDLESS, unopened) for line in draft.default_listener.lines.values()}
+    for one in used:
         late |= {finding.line: finding for finding in Settling(draft, one).findings()}
     late |= {finding.line: finding for finding in (*anonymous(draft), *persistence(draft))}
     for bridge in draft.bridges:
