@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from edgebridge.frontend import replaying
 from edgebridge.frontend.terms import Terms
+from edgebridge.session.carriers import parse_subscription
+from edgebroker.publication import Publication
 
 PAIR = """
     alice > CONNECT    alice < CONNACK
@@ -113,3 +116,26 @@ def test_the_store_is_bounded(play_v5: Any) -> None:
     bob   > PUBLISH b retain=1 qos=1 "x"   bob < PUBACK reason=0x97
     bob   > PUBLISH a retain=1 qos=1 "y"   bob < PUBACK reason=0
     """)
+
+
+def test_what_others_keep_waits_until_it_is_known_what_waits_already(
+    play: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bridge that gets all that is retained once, and asks another gateway for its part of that."""
+    monkeypatch.setattr(replaying, "WAITING_AT_ONCE", 1)
+    play(PAIR)
+    play("alice > SUBSCRIBE t/# qos=1    alice < SUBACK granted=1")
+    frontend = play.broker.frontend
+    session = frontend.connecting.sessions["alice"]
+    session.replays = replaying.Replays(iter([None, "t/1"]))
+    subscription = frontend.node.subscriptions.of("alice")["t/#"]
+    for topic in ("t/1", "t/2", "t/3"):
+        kept = Publication("bob", topic, b"x", 1, True, 0)
+        request = parse_subscription("t/#", None)
+        frontend.subscribing.replaying.hand_over(subscription, request, False, kept, play.broker.simulation.now)
+    play("""
+    alice > PINGREQ                  alice < PINGRESP
+    alice < PUBLISH t/2 retain=1 qos=1 "x"
+    alice < PUBLISH t/3 retain=1 qos=1 "x"
+    """)
+    assert not session.replays

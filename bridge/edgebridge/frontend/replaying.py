@@ -35,7 +35,7 @@ WAITING_AT_ONCE: Final = 1_000
 class Replay:
     """One subscription's retained messages, as far as they were looked at."""
 
-    __slots__ = ("_extractor", "_had", "_request", "_skips_own", "copy", "matches", "subscription")
+    __slots__ = ("_extractor", "_had", "_request", "_skips_own", "copy", "given", "matches", "subscription")
 
     def __init__(
         self,
@@ -47,6 +47,8 @@ class Replay:
     ) -> None:
         self._skips_own = skips_own
         self._had = had
+        self.given: deque[Publication] | None = None
+        """What is kept elsewhere and was handed over, as far as it was not looked at: then `matches` gives that."""
         self.subscription = subscription
         self.copy = Copy((subscription,))
         self.matches = matches
@@ -156,9 +158,28 @@ class Replaying:
         now: Instant,
     ) -> None:
         """Send a message that is kept elsewhere, if a new subscription wants it."""
-        replay = Replay(subscription, request, skips_own, iter(()), _had(subscription.receiver))
-        if self._holds(subscription) and replay.wants(kept):
+        session: Session = subscription.receiver
+        replay = Replay(subscription, request, skips_own, iter(()), _had(session))
+        if not self._holds(subscription) or not replay.wants(kept):
+            return
+        if _is_looking(session):
+            self._defer(kept, replay, session)
+        else:
             self._send(kept, replay, now)
+
+    def _defer(self, kept: Publication, replay: Replay, session: Session) -> None:
+        """Send *kept* when it is known what waits already: perhaps it does."""
+        last = session.replays[-1] if session.replays else None
+        if last is not None and last.given is not None and last.subscription is replay.subscription:
+            last.given.append(kept)
+            return
+        replay.given = given = deque((kept,))
+        replay.matches = _taken(given)
+        session.replays.append(replay)
+        connection = session.connection
+        if connection is not None and not connection.is_dirty:  # then it is looked at, and goes on
+            connection.is_dirty = True
+            connection.dirty.append(connection)
 
     def _holds(self, subscription: Subscription) -> bool:
         """Whether it has neither ended nor been replaced by another, which has its own replay."""
@@ -202,7 +223,7 @@ class Replaying:
                 return True
             if kept is None or kept.has_expired(now) or not replay.wants(kept):
                 continue
-            if self.is_elsewhere is not None and self.is_elsewhere(kept.topic):
+            if replay.given is None and self.is_elsewhere is not None and self.is_elsewhere(kept.topic):
                 continue
             self._send(kept, replay, now)
         return False
@@ -235,6 +256,11 @@ def _is_looking(session: Session) -> bool:
 
 def _had(session: Session) -> set[str] | None:
     return None if session.replays is None else session.replays.had
+
+
+def _taken(given: deque[Publication]) -> Iterator[Publication]:
+    while given:
+        yield given.popleft()
 
 
 _END: Final = Publication("", "", b"", 0, False, 0)
