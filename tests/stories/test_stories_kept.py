@@ -177,3 +177,43 @@ def test_a_session_outlives_a_connect_that_is_refused(play_v5: Any) -> None:
     again > CONNECT clean=1 session=3600 id=alice    again < CONNACK reason=0x97    again < CLOSED
     alice > PINGREQ                         alice < PINGRESP
     """)
+
+
+def test_a_session_that_had_billions_of_copies_goes_on(play_v5: Any) -> None:
+    """Their numbers have 32 bits: at a thousand a second they end after 50 days."""
+    play_v5(
+        """
+    alice > CONNECT clean=0 session=3600    alice < CONNACK
+    alice > SUBSCRIBE t qos=2               alice < SUBACK granted=2
+    dave > CONNECT clean=0 session=3600     dave < CONNACK
+    dave > SUBSCRIBE t qos=1                dave < SUBACK granted=1
+    dave cut
+    bob > CONNECT clean=0 session=60        bob < CONNACK
+    """,
+        is_stored=True,
+    )
+    frontend = play_v5.broker.frontend
+    sessions = frontend.connecting.sessions
+    for session in sessions.values():
+        session.last_copy = (1 << 32) - 20
+    play_v5("""
+    bob > PUBLISH t qos=2 id=1 "0"          bob < PUBREC    alice < PUBLISH t qos=2 id=1 "0"
+    bob > PUBREL id=1                       bob < PUBCOMP
+    alice > PUBREC id=1                     alice < PUBREL
+    bob > PUBLISH t qos=2 id=1 "1"          bob < PUBREC    alice < PUBLISH t qos=2 id=2 "1"
+    """)
+    frontend.keeping.journal.want_snapshot()
+    for number in range(2, 40):
+        play_v5(f"""
+        bob > PUBLISH t qos=1 "{number}"    bob < PUBACK    alice < PUBLISH t qos=1 "{number}"    alice > PUBACK
+        """)
+    assert sessions["dave"].last_copy == 40
+    play_v5("wait 1s    broker crashes    alice < CLOSED    bob < CLOSED")
+    play_v5("""
+    alice > CONNECT clean=0 session=3600    alice < CONNACK present=1
+    alice < PUBREL id=1                     alice < PUBLISH t qos=2 id=2 dup=1 "1"
+    bob > CONNECT clean=0 session=60        bob < CONNACK present=1
+    bob > PUBLISH t qos=2 id=1 dup=1 "1"    bob < PUBREC
+    """)
+    waiting = "".join(f'    dave < PUBLISH t qos=1 "{number}"' for number in range(40))
+    play_v5("dave > CONNECT clean=0 session=3600    dave < CONNACK present=1" + waiting)
