@@ -80,6 +80,34 @@ def show(
     click.echo(json.dumps(found) if as_json else "\n".join(_described(found)))
 
 
+@command.command("readers")
+@click.argument("topic")
+@click.option("--payload", metavar="TEXT", help="What the message says: decides where content filters or rules ask.")
+@click.option("--qos", type=click.IntRange(0, 2), default=1, show_default=True, help="Of the message.")
+@click.option("--limit", type=click.IntRange(0, PAGE), default=LIMIT, show_default=True, help="Subscriptions shown.")
+@gateway_options
+def readers(
+    topic: str,
+    payload: str | None,
+    qos: int,
+    limit: int,
+    http: HttpAddress | None,
+    config: Path | None,
+    token_file: Path | None,
+    as_json: bool,
+) -> None:
+    """Show who would get a message of TOPIC now, and of those who ask for the topic, why others would not.
+
+    Nothing is published. Exit code 0 if somebody gets it, or may, 1 if nobody does.
+    """
+    query: dict[str, str | int] = {"topic": topic, "qos": qos, "limit": limit}
+    if payload is not None:
+        query["payload"] = payload
+    found = ask(inquiree(http, config, token_file), "/readers", **query)
+    click.echo(json.dumps(found) if as_json else "\n".join(_read(found)))
+    sys.exit(0 if any(not answer.startswith("no") for answer in found["answers"]) else 1)
+
+
 @command.command("disconnect")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @gateway_options
@@ -189,12 +217,29 @@ def _described(row: dict[str, Any]) -> Iterator[str]:
         yield f"  {rest:,} more messages; see --limit"
 
 
+def _read(found: dict[str, Any]) -> Iterator[str]:
+    """For people: a line for each subscription."""
+    rows = [
+        (_name(one["client"]), "here" if one["connected"] else "away", str(one["qos"]), one["gets_it"], _label(one))
+        for one in found["readers"]
+    ]
+    if rows:
+        yield from aligned([("CLIENT", "STATE", "QOS", "GETS IT", "SUBSCRIPTION"), *rows])
+    if (rest := found["concerned"] - len(rows)) > 0:
+        yield f"{rest:,} more; see --limit"
+    if not found["concerned"]:
+        yield f"nobody here asks for {fitted(found['topic'], len(found['topic']))}"
+
+
+def _label(one: dict[str, Any]) -> str:
+    return fitted(one["label"], len(one["label"]))
+
+
 def _subscription(one: dict[str, Any]) -> str:
-    label = fitted(one["label"], len(one["label"]))
     more = [f"QoS {one['qos']}"]
     more += ["no local"] * one["no_local"] + ["retain as published"] * one["as_published"]
     more += [f"identifier {one['identifier']}"] if one["identifier"] else []
-    return f"{label} ({', '.join(more)})"
+    return f"{_label(one)} ({', '.join(more)})"
 
 
 def _message(one: dict[str, Any]) -> Sequence[str]:

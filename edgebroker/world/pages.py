@@ -13,7 +13,7 @@ import edgebroker
 from edgebroker.errors import TopicInvalid
 from edgebroker.instants import MILLISECOND, SECOND
 from edgebroker.records import Cause
-from edgebroker.topics import TopicFilter
+from edgebroker.topics import TopicFilter, parse_topic_name
 from edgebroker.world import health, openmetrics
 from edgebroker.world.census import RANKS, ROWS_MAX, Census, take_census
 from edgebroker.world.clientrows import BY_NAME, STATES, detailed, rows, seek
@@ -62,6 +62,7 @@ class Pages:
             "/status": (self._status, frozenset({"sort", "limit"})),
             "/clients": (self._clients, frozenset({"sort", "limit", "client", "state", "after"})),
             "/client": (self._client, frozenset({"name", "limit"})),
+            "/readers": (self._readers, frozenset({"topic", "payload", "qos", "limit"})),
             "/retained": (self._retained, frozenset({"topic", "sort", "limit"})),
             "/links": (self._links, frozenset()),
             "/bridges": (self._bridges, frozenset()),
@@ -124,6 +125,18 @@ class Pages:
 
         session = found(self._insight.frontend, query)
         return in_json(detailed(self._insight, session, whole(query, "limit", DETAILS, 0, ROWS_MAX)))
+
+    async def _readers(self, query: Query) -> Answer:
+        from edgebroker.world.readers import readers
+
+        try:
+            topic = parse_topic_name(query.get("topic", ""))
+        except TopicInvalid as error:
+            raise QueryRefused(f"topic: {error}") from None
+        qos, count = whole(query, "qos", 1, 0, 2), whole(query, "limit", CLIENTS, 0, ROWS_MAX)
+        payload = query["payload"].encode() if "payload" in query else None
+        async with self._census_lock:
+            return in_json(await readers(self._insight.frontend, topic, payload, qos, count))
 
     async def _retained(self, query: Query) -> Answer:
         from edgebroker.world.control.retained import ORDERS, listed, topic_filter

@@ -29,6 +29,8 @@ def test_clients_and_retained_messages(start_gateway: Callable[..., Any], tmp_pa
     reader.connect()
     reader.subscribe("t/#", 1)
     writer.connect()
+    code, told = said("client", "readers", "t/1")
+    assert (code, told.splitlines()[1]) == (0, "reader  here   1    yes      t/#")
     assert said("client", "disconnect", "reader") == (0, "reader is disconnected; its session waits\n")
     assert reader.is_gone()
     for topic in ("t/1", "t/2"):

@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from edgebridge.session.access import Access
+from edgebridge.session.acl import Acl
 from edgebridge.session.inflight import Inflight
 from edgebridge.session.outbox import Outbox
+from edgebridge.session.rulebook import RuleBook
 from edgebridge.session.session import Session
 from edgebridge.wire.packets import Publish
 from edgebroker.instants import DAY
@@ -200,6 +203,36 @@ def test_clients_are_found_by_name_and_state_page_by_page() -> None:
         assert (found["matched"], found["clients"][0]["client"]) == (300, "b001")
         _, found = await ask(gateway, "/client?name=a600")
         assert [(one["filter"], one["qos"]) for one in found["asked"]] == [("x", 1)]
+
+    with_gateway(story)
+
+
+def test_who_would_get_a_message_is_told_and_why_others_would_not() -> None:
+    rules = "topic read t/#\ntopic deny t/secret\ntopic read cold/# where temp < 0\n"
+
+    async def story(gateway: Gateway) -> None:
+        gateway.frontend.replace_access(Access(rules=RuleBook(Acl.parse(rules))), 0)
+        come(gateway, "anna", "t/#", "$filter/temp%3E30/t/#", "$share/g/t/+")
+        gateway.frontend.closed(come(gateway, "bert", "t/+"), 0)
+        come(gateway, "carl", "cold/#")
+
+        async def asked(target: str) -> list[str]:
+            _, found = await ask(gateway, f"/readers?topic={target}")
+            assert sum(found["answers"].values()) == found["concerned"] == len(found["readers"])
+            return [f"{one['client']} {one['filter']}: {one['gets_it']}" for one in found["readers"]]
+
+        both = ["anna $share/g/t/+: in turn", "bert t/+: yes"]
+        perhaps = "anna $filter/temp%3E30/t/#: if the content is right"
+        assert await asked("t/a") == ["anna t/#: yes", perhaps, *both]
+        no = "anna $filter/temp%3E30/t/#: no: content"
+        assert await asked('t/a&payload={"temp":30}') == ["anna t/#: yes", no, *both]
+        assert (await asked('t/a&payload={"temp":31}'))[1] == "anna $filter/temp%3E30/t/#: yes"
+        assert (await asked("t/a&qos=0"))[-1] == "bert t/+: no: away"
+        assert {one.partition(": ")[2] for one in await asked("t/secret")} == {"no: not allowed"}
+        assert await asked("cold/1") == ["carl cold/#: if the content is right"]
+        assert await asked('cold/1&payload={"temp":-1}') == ["carl cold/#: yes"]
+        assert await asked('cold/1&payload={"temp":1}') == ["carl cold/#: no: not allowed"]
+        assert await asked("nobody") == []
 
     with_gateway(story)
 
