@@ -43,6 +43,7 @@ class SimulatedStore:
         self.is_writing = False
         stored = Stored()
         found = recover_rows(self.disk, stored.apply_row)
+        stored.is_damaged = found is not None and bool(found.damage)
         stored.finish()
         # Where no file has an intact header left, the journal has no name: it begins anew, as it does on a gateway.
         store = (found and found.store) or self._simulation.random.randbytes(STORE_BYTES)

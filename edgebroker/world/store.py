@@ -81,6 +81,7 @@ class Store:
                 self.worker = JournalWorker(folder / JOURNAL, options, self._stored.apply_row, card)
             except OSError as error:
                 raise StoreUnusable(f"cannot keep anything in {folder}: {error.strerror}; give --data DIR") from error
+            self._stored.is_damaged = self.worker.found is not None and bool(self.worker.found.damage)
             self._stored.finish()
         self.recovery_s = time.monotonic() - began
         self.journal = self.worker.journal

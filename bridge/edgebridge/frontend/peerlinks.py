@@ -38,6 +38,8 @@ def links_of(
     links = []
     for peer in numbers:
         terms, left = terms_of(topology, name, peer), stored.links.get(peer, StoredLink())
+        if stored.is_damaged:  # of the numbers that were given the highest may be lost; so many were never given
+            left.reserved = max(left.reserved, now + clock)
         links.append(Link(peer, identity, now, run.chance, terms, storage, left, clock))
     return Links(identity, links)
 

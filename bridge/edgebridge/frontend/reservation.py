@@ -25,7 +25,8 @@ class Reservation:
         """*stored*: what an earlier run left; `keeping.clock` is set."""
         self.boot = max(stored.run + 1, (now + keeping.clock) // SECOND)
         """Grows with every run."""
-        self.first = stored.numbers or self.boot * NUMBERS_RESERVED  # without a journal the clock has to do
+        by_the_clock = self.boot * NUMBERS_RESERVED  # where the journal does not know what was given
+        self.first = max(stored.numbers, by_the_clock) if stored.is_damaged else stored.numbers or by_the_clock
         """Where the run's numbers begin."""
         self._keeping = keeping
         self._end = 0

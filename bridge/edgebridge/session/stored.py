@@ -92,6 +92,8 @@ class Stored:
         self._links: StoredLinks | None = None
         self.invalid = 0
         """Records that were intact and not understood."""
+        self.is_damaged = False
+        """Records are missing: nobody knows what they said."""
         self._apply: Final[dict[int, Callable[[bytes], None]]] = {
             Kind.SESSION: self._session,
             Kind.ENDED: self._ended,
@@ -191,6 +193,7 @@ class Stored:
             from edgebroker.overlay.link.records import StoredLinks
 
             self._links = StoredLinks()
+        self._links.is_damaged = self.is_damaged
         return self._links
 
     def _link(self, record: bytes) -> None:

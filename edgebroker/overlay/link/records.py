@@ -149,6 +149,8 @@ class StoredLinks:
         """By identity: events that wait to be handed on, as `held_record` says."""
         self.interests: dict[str, dict[Interest, None]] = {}
         """Neighbour -> what it announced."""
+        self.is_damaged = False
+        """Records are missing, perhaps those that said which numbers were given."""
         self.misunderstood = 0
         """Records of these kinds that say something else."""
 
