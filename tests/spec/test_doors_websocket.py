@@ -56,6 +56,13 @@ def test_a_page_that_points_its_own_name_at_this_machine_is_strange(
     assert socket.said.startswith(b"HTTP/1.1 101 " if lets_in else b"HTTP/1.1 403 ")
 
 
+@pytest.mark.parametrize(("path", "status"), [("/mqtt", b"404"), ("/", b"101"), ("*", b"101")])
+def test_one_path_or_any(path: str, status: bytes) -> None:
+    layer, _, socket = opened(path=path)
+    layer.data_received(UPGRADE.replace(b"GET /mqtt", b"GET /?a=/mqtt") + b"\r\n")
+    assert socket.said.startswith(b"HTTP/1.1 " + status)
+
+
 def test_who_pings_and_never_reads_is_owed_one_pong() -> None:
     layer, _, socket = opened()
     layer.data_received(UPGRADE + b"\r\n")

@@ -27,7 +27,7 @@ TLS = "listener 8883\nallow_anonymous true\ncertfile c.pem\nkeyfile /k.pem\n"
             {"tls_client": "required", "tls_client_ca": "/ca.pem", "tls_client_crl": "/r.pem"},
         ),
         ("crlfile /r.pem", {}),
-        ("protocol websockets", {"protocol": "websocket"}),
+        ("protocol websockets", {"protocol": "websocket", "websocket_path": "*"}),
         ("max_connections 50", {"connections_max": 50}),
         ("enable_proxy_protocol 2", {"proxy_protocol": True}),
     ],

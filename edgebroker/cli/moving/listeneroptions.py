@@ -144,7 +144,12 @@ class Settling:
                 yield Finding(line, Verdict.NEEDLESS, "it is so already")
             elif line.value == "websockets":
                 key = self._set("protocol", "websocket", line)
-                yield Finding(line, Verdict.DIFFERS, "at /mqtt, where Mosquitto takes any path", (key,))
+                path = self._set("websocket_path", "*", line)
+                asked = "websockets_origin" in lines
+                strangers = "a browser's page comes from the same host: name others as listener.websocket_origins"
+                yield Finding(
+                    line, Verdict.TRANSLATED if asked else Verdict.DIFFERS, "" if asked else strangers, (key, path)
+                )
             else:
                 yield Finding(line, Verdict.MISSING, f"MQTT and WebSocket are spoken, not {line.value}")
         if (line := lines.get("max_connections")) is not None:

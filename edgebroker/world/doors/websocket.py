@@ -17,6 +17,7 @@ from edgebroker.world.settings.listener import ListenerSettings
 
 HEAD_BYTES_MAX = 8 * 1024
 """The request, with all that browsers and their cookies add to it; other servers allow 8 KiB too."""
+ANY = "*"
 HEAD_END = b"\r\n\r\n"
 PROTOCOLS = ("mqtt", "mqttv3.1")
 """Sub-protocols, the one we prefer first; the second is what clients of MQTT 3.1 and 3.1.1 called it."""
@@ -126,7 +127,7 @@ class WebSocketLayer(Layer):
     def _refusal(self, asked: Request, early: bytes) -> tuple[Turned, int, str] | None:
         """(cause, HTTP status, why) if there is to be no WebSocket."""
         settings = self._settings
-        if asked.target.partition("?")[0] != settings.websocket_path:
+        if settings.websocket_path not in (ANY, asked.target.partition("?")[0]):
             return Turned.UPGRADE, 404, f"MQTT is at {settings.websocket_path}"
         if not any(name in asked.subprotocols for name in PROTOCOLS):
             return Turned.UPGRADE, 400, 'ask for the sub-protocol "mqtt" [MQTT-6.0.0-3]'

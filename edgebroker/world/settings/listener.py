@@ -30,7 +30,9 @@ class ListenerSettings:
     path: Path | None = key(None, File(), LIVE)
     path_mode: str = key("0660", Text(r"0[0-7]{3}", "a file mode like 0660"), LIVE)
     protocol: str = key("mqtt", Choice(("mqtt", "websocket")), LIVE)
-    websocket_path: str = key("/mqtt", Text(r"/[!-\"$->@-~]{0,255}", "a path that begins with '/'"), LIVE)
+    websocket_path: str = key(
+        "/mqtt", Text(r"\*|/[!-\"$->@-~]{0,255}", "a path that begins with '/', or '*' for any"), LIVE
+    )
     websocket_origins: tuple[str, ...] = key(
         (), Several(Text(r"\*|https?://[^\s/]{1,253}", "an origin like https://example.org, or '*'"), 64), LIVE
     )

@@ -114,10 +114,10 @@ class Turnings:
         assert len(why) < 10_000
 
 
-def opened(is_local: bool = False) -> tuple[WebSocketLayer, Door, Socket]:
+def opened(is_local: bool = False, path: str = "/mqtt") -> tuple[WebSocketLayer, Door, Socket]:
     """A layer between a door and a socket."""
     door, socket = Door(), Socket()
-    layer = WebSocketLayer(cast(Any, door), ListenerSettings(), cast(Any, Turnings()), is_local)
+    layer = WebSocketLayer(cast(Any, door), ListenerSettings(websocket_path=path), cast(Any, Turnings()), is_local)
     layer.connection_made(socket)
     return layer, door, socket
 
