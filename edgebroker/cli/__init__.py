@@ -28,6 +28,7 @@ COMMANDS = {
     "bridge": "Look at the bridges of a running gateway, and change them.",
     "client": "Look at the clients of a running gateway, disconnect them, end sessions.",
     "retained": "Look at retained messages of a running gateway, and clear them.",
+    "reload": "Have a running gateway read its settings again.",
     "top": "Watch a running gateway.",
     "trace": "Watch packets and fates of some clients or topics.",
     "check": "Check a settings file, or a running gateway.",

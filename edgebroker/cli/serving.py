@@ -17,7 +17,7 @@ from edgebroker.world.loop import run
 from edgebroker.world.operatorlog import Level, OperatorLog, as_journal, as_text
 from edgebroker.world.operatorlog import as_json as as_json_lines
 from edgebroker.world.outlet import Outlet, is_journal
-from edgebroker.world.reload import rejected
+from edgebroker.world.reload import Outcome, rejected
 from edgebroker.world.settings import Settings
 from edgebroker.world.systemd import Systemd
 
@@ -71,13 +71,18 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
     status = f"listens on {', '.join(map(str, listeners))}"
     systemd.ready(status)
 
-    async def reload_and_say() -> None:
-        systemd.reloading()
-        try:
-            await _reload(gateway, read, as_json)
-        finally:
-            systemd.ready(status)
+    one_at_a_time = asyncio.Lock()
 
+    async def reload_and_say() -> Outcome | None:
+        async with one_at_a_time:
+            systemd.reloading()
+            try:
+                return await _reload(gateway, read, as_json)
+            finally:
+                systemd.ready(status)
+
+    if gateway.http_address is not None:
+        gateway.insight.reread = reload_and_say
     reloading = asyncio.create_task(_whenever(hung_up, reload_and_say))
     await stopping.wait()
     systemd.stopping()
@@ -94,7 +99,7 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
         _say("stopped: " + ", ".join(f"{name} {count}" for name, count in accounts.items() if count))
 
 
-async def _whenever(told: asyncio.Event, work: Callable[[], Awaitable[None]]) -> None:
+async def _whenever(told: asyncio.Event, work: Callable[[], Awaitable[object]]) -> None:
     """Do *work* each time it is *told*, one after the other."""
     while True:
         await told.wait()
@@ -102,8 +107,8 @@ async def _whenever(told: asyncio.Event, work: Callable[[], Awaitable[None]]) ->
         await work()
 
 
-async def _reload(gateway: Gateway, read: Callable[[], Settings], as_json: bool) -> None:
-    """Read the settings again, and say what became of it."""
+async def _reload(gateway: Gateway, read: Callable[[], Settings], as_json: bool) -> Outcome | None:
+    """Read the settings again, and say what became of it. None if that is our fault, which is told."""
     try:
         outcome = await gateway.reload(await asyncio.to_thread(read))  # the clients have their turns meanwhile
     except SettingsInvalid as error:
@@ -111,9 +116,10 @@ async def _reload(gateway: Gateway, read: Callable[[], Settings], as_json: bool)
     except Exception as error:  # the gateway goes on, and so does whoever asks again
         message = "edgebroker: a reload is given up"
         asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
-        return
+        return None
     for line in [json.dumps(outcome.as_json())] if as_json else outcome.lines():
         _say(line)
+    return outcome
 
 
 def _say(line: str) -> None:

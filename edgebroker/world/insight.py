@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from edgebroker.world.bridging.bridging import Bridging
     from edgebroker.world.logdir import LogDir
     from edgebroker.world.peering.peering import Peering
+    from edgebroker.world.reload import Outcome
     from edgebroker.world.tracing import Tracing
 
 
@@ -50,3 +51,5 @@ class Insight:
     started_at: Instant
     started_unix_s: float
     """What the wall clock said then; it may have been wrong."""
+    reread: Callable[[], Awaitable[Outcome | None]] | None = None
+    """Reads the settings again, as SIGHUP does; None where nobody can. Its own: the outcome is None if that failed."""

@@ -73,6 +73,7 @@ class Pages:
         self.controls: dict[str, Callable[[str], Awaitable[Answer]]] = {
             "/clients": self._order_clients,
             "/retained": self._order_retained,
+            "/reload": self._order_reload,
         }
         """Path -> what does something there: POST."""
 
@@ -157,6 +158,18 @@ class Pages:
         from edgebroker.world.control.retained import ACTS
 
         return await obey(self._insight, ACTS, target, self._has_token())
+
+    async def _order_reload(self, _: str) -> Answer:
+        from edgebroker.world.control.orders import NAMELESS, may_order
+
+        if not may_order(self._insight, self._has_token()):
+            return plain(HTTPStatus.FORBIDDEN, NAMELESS)
+        if self._insight.reread is None:
+            return plain(HTTPStatus.CONFLICT, "nobody knows where the settings of this gateway come from")
+        outcome = await self._insight.reread()
+        if outcome is None:
+            return plain(HTTPStatus.INTERNAL_SERVER_ERROR, "the reload is given up; the log says why")
+        return in_json({**outcome.as_json(), "lines": list(outcome.lines())})
 
     async def _links(self, _: Query) -> Answer:
         if self._insight.peering is None:

@@ -95,3 +95,19 @@ def test_what_is_wrong_is_said(start_gateway: Callable[..., Any]) -> None:
     assert browser.get("/clients?do=end&name=x", method="POST")[0] == 403, "a page of some browser could ask"
     assert browser.get("/clients?after=a")[0] == 400
     gateway.stop()
+
+
+def test_who_reloads_hears_what_became_of_it(start_gateway: Callable[..., Any], tmp_path: Path) -> None:
+    settings = tmp_path / "gateway.toml"
+    settings.write_text("[http]\nport = 0\n")
+    gateway = start_gateway("--config", str(settings))
+    address = str(HttpAddress(**gateway.listening["http"]))
+    settings.write_text("[http]\nport = 0\n[quota]\nconnect_bytes_max = 4096\n[limits]\ninflight_max = 64\n")
+    code, told = command_line("reload", "--http", address)
+    assert (code, told.splitlines()[0]) == (0, "reload: 1 applied, 1 needs restart")
+    assert told.splitlines()[2] == "  needs restart: limits.inflight_max: 1024 -> 64"
+    settings.write_text("[limits]\ninflight = 64\n")
+    code, told = command_line("reload", "--http", address)
+    assert (code, "gateway.toml:2: limits.inflight: unknown key; did you mean inflight_max?" in told) == (1, True), told
+    gateway.process.send_signal(signal.SIGTERM)
+    assert b'"reason": "unknown key"' in gateway.process.communicate()[0], "the gateway says it too"

@@ -16,6 +16,7 @@ from edgebroker.world.query import Query, QueryRefused, choice, in_json, nearest
 DISK_S: Final = 5.0
 """How long the disk has. A card that collects garbage takes one second."""
 LOOK_S: Final = 0.005
+NAMELESS: Final = "clients must say who they are here, and so must you: set http.token_file"
 
 Act = Callable[[Insight, Query], Awaitable[dict[str, Any]]]
 Acts = Mapping[str, tuple[Act, frozenset[str]]]
@@ -26,14 +27,19 @@ class Unanswerable(EdgebrokerError):
     """It was not done; the text says why."""
 
 
+def may_order(insight: Insight, has_token: bool) -> bool:
+    """Whether whoever asks may have something done. *has_token*: he has shown one."""
+    return has_token or insight.frontend.authenticating.access == OPEN
+
+
 async def obey(insight: Insight, acts: Acts, target: str, has_token: bool) -> Answer:
     """Do what *target* asks for; the answer says what was done, or why nothing was.
 
     *has_token*: whoever asks has shown one. Any user of this machine may ask without, which is more than a client may
     who has to say who it is.
     """
-    if not has_token and insight.frontend.authenticating.access != OPEN:
-        return plain(HTTPStatus.FORBIDDEN, "clients must say who they are here, and so must you: set http.token_file")
+    if not may_order(insight, has_token):
+        return plain(HTTPStatus.FORBIDDEN, NAMELESS)
     try:
         _, query = parts_of(target)
         act, names = acts[choice(query, "do", "", acts)]
