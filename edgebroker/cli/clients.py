@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import click
 
+from edgebroker.cli.durations import DurationType
 from edgebroker.cli.figures import aligned, count, fitted, octets, span
 from edgebroker.cli.httpaddress import HttpAddress
 from edgebroker.cli.inquiry import Inquiree, ask, gateway_options, inquiree, order
@@ -116,8 +117,8 @@ def disconnect(
 ) -> None:
     """End the connections of clients. Their wills go out; sessions that are to last wait for them.
 
-    They may come back at once: who is to stay away must lose its user or certificate. A client of MQTT 5 is told 0x98
-    (administrative action). Exit code 1 if one was not connected, 2 if there is none of a name.
+    They may come back at once; `block` keeps them out. A client of MQTT 5 is told 0x98 (administrative
+    action). Exit code 1 if one was not connected, 2 if there is none of a name.
     """
     whom, all_were_here = inquiree(http, config, token_file), True
     for name in names:
@@ -144,6 +145,51 @@ def end(
         click.echo(
             json.dumps(found) if as_json else f"the session of {name} is ended; {found['dropped']} messages dropped"
         )
+
+
+@command.command("block")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--for", "duration", type=DurationType(), default="1h", show_default=True, help="90s, 15m, 12h, 30d.")
+@gateway_options
+def block(
+    names: Sequence[str],
+    duration: int,
+    http: HttpAddress | None,
+    config: Path | None,
+    token_file: Path | None,
+    as_json: bool,
+) -> None:
+    """Keep clients out for a while, and disconnect those that are here: by identifier, whoever says it.
+
+    A client of MQTT 5 is told 0x8A (banned). It ends with the gateway: who is to stay away for good must lose its user.
+    """
+    whom = inquiree(http, config, token_file)
+    for name in names:
+        found = order(whom, "/clients", do="block", name=name, seconds=str(duration))
+        gone = "; it is disconnected" if found["disconnected"] else ""
+        click.echo(json.dumps(found) if as_json else f"{name} is kept out for {span(found['seconds'])}{gone}")
+
+
+@command.command("unblock")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@gateway_options
+def unblock(
+    names: Sequence[str], http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool
+) -> None:
+    """Let clients in again. Exit code 2 if one is not blocked; those before it are not any more."""
+    whom = inquiree(http, config, token_file)
+    for name in names:
+        found = order(whom, "/clients", do="unblock", name=name)
+        click.echo(json.dumps(found) if as_json else f"{name} may come again")
+
+
+@command.command("blocked")
+@gateway_options
+def blocked(http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
+    """List who is kept out, and for how long still."""
+    found = ask(inquiree(http, config, token_file), "/blocked")
+    rows = [("CLIENT", "FOR"), *((_name(one["client"]), span(one["ends_in_s"])) for one in found["blocked"])]
+    click.echo(json.dumps(found) if as_json else "\n".join(aligned(rows)) if found["blocked"] else "nobody is kept out")
 
 
 def _name(text: str) -> str:

@@ -12,9 +12,8 @@ import click
 
 from edgebridge.session.token import KEY_BYTES_MIN, Token, TokenInvalid, TokenKeys, key_line
 from edgebroker.cli import Refused
+from edgebroker.cli.durations import DurationType
 from edgebroker.world.privatefile import read_private, replace_private
-
-UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 @click.group("token", help="Make and check signed tokens, and keys for them.")
@@ -43,18 +42,18 @@ def make_key(file: Path, key_id: str) -> None:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.argument("user")
 @click.option(
-    "--for", "duration", default="30d", show_default=True, metavar="TIME", help="How long it holds: 90s, 15m, 12h, 30d."
+    "--for", "duration", type=DurationType(), default="30d", show_default=True, help="How long: 90s, 15m, 12h, 30d."
 )
 @click.option("--key", "key_id", help="Which key signs; without it the last of the file.")
 @click.option(
     "--allow", "rules", multiple=True, metavar="RULE", help="Allows at most this: 'write pumps/3/#'. May be repeated."
 )
-def make(file: Path, user: str, duration: str, key_id: str | None, rules: tuple[str, ...]) -> None:
+def make(file: Path, user: str, duration: int, key_id: str | None, rules: tuple[str, ...]) -> None:
     """Print a token for USER, signed with a key of FILE. A client sends it as its password."""
     keys = _keys(file)
     if key_id is None:
         key_id = list(keys.keys)[-1] if keys.keys else ""
-    until = int(time.time()) + _seconds(duration)
+    until = int(time.time()) + duration
     click.echo(keys.make(Token(user, until, key_id=key_id), list(rules) if rules else None))
 
 
@@ -87,10 +86,3 @@ def _keys(file: Path) -> TokenKeys:
     for problem in keys.problems:
         click.echo(f"{file}: {problem}", err=True)
     return keys
-
-
-def _seconds(duration: str) -> int:
-    number, unit = duration[:-1], duration[-1:]
-    if unit not in UNITS or not (number.isascii() and number.isdigit()) or not int(number[:9]) > 0 or len(number) > 9:
-        raise click.BadParameter("a time is written 90s, 15m, 12h or 30d", param_hint="--for")
-    return int(number) * UNITS[unit]

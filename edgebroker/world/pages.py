@@ -62,6 +62,7 @@ class Pages:
             "/status": (self._status, frozenset({"sort", "limit"})),
             "/clients": (self._clients, frozenset({"sort", "limit", "client", "state", "after"})),
             "/client": (self._client, frozenset({"name", "limit"})),
+            "/blocked": (self._blocked, frozenset()),
             "/readers": (self._readers, frozenset({"topic", "payload", "qos", "limit"})),
             "/retained": (self._retained, frozenset({"topic", "sort", "limit"})),
             "/links": (self._links, frozenset()),
@@ -126,6 +127,11 @@ class Pages:
 
         session = found(self._insight.frontend, query)
         return in_json(detailed(self._insight, session, whole(query, "limit", DETAILS, 0, ROWS_MAX)))
+
+    async def _blocked(self, _: Query) -> Answer:
+        from edgebroker.world.control.clients import kept_out
+
+        return in_json(kept_out(self._insight.frontend))
 
     async def _readers(self, query: Query) -> Answer:
         from edgebroker.world.readers import readers

@@ -110,7 +110,7 @@ def test_head_has_no_body(browser: Browser) -> None:
 @pytest.mark.parametrize(
     ("target", "code", "words"),
     [
-        ("/", 404, "there are /metrics, /health, /status, /clients, /client, /readers, /retained, "),
+        ("/", 404, "there are /metrics, /health, /status, /clients, /client, /blocked, /readers, "),
         ("/status?sort=queu", 400, "sort is 'queu'; did you mean queue?"),
         ("/status?srt=queue", 400, "/status knows no 'srt'; did you mean sort?"),
         ("/clients?limit=0", 400, "limit is '0'; write a number, 1 to 1,000"),

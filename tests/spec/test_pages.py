@@ -237,6 +237,35 @@ def test_who_would_get_a_message_is_told_and_why_others_would_not() -> None:
     with_gateway(story)
 
 
+def test_who_is_blocked_may_come_again_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgebroker.world.control.clients.BLOCKED_MAX", 1)
+    timers: list[Any] = []
+
+    async def story(gateway: Gateway) -> None:
+        come(gateway, "a")
+        order = Pages(gateway.insight).controls["/clients"]
+        monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda *timer: timers.append(timer))
+        answers = [
+            await order(f"/clients?do={do}")
+            for do in ("block&name=a&seconds=60", "block&name=a&seconds=90", "block&name=b", "unblock&name=b", "block")
+        ]
+        monkeypatch.undo()
+        bodies = [bytes(answer.body).decode() for answer in answers if isinstance(answer.body, bytes)]
+        assert [answer.status.value for answer in answers] == [200, 200, 409, 409, 400]
+        assert json.loads(bodies[0]) == {"client": "a", "seconds": 60, "disconnected": True}
+        assert bodies[2].startswith("1 clients are blocked, and no more can be")
+        assert "did you mean" in bodies[3] or "there are a" in bodies[3]
+        [row] = (await ask(gateway, "/blocked"))[1]["blocked"]
+        assert (row["client"], 60 < row["ends_in_s"] <= 90) == ("a", True)
+        blocked = gateway.frontend.connecting.blocked
+        for _, work, *arguments in timers:
+            assert [*blocked] == ["a"], "the first time was replaced by the second"
+            work(*arguments)
+        assert ([timer[0] for timer in timers], blocked) == ([60, 90], {})
+
+    with_gateway(story)
+
+
 def test_many_retained_messages_are_cleared_order_by_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgebroker.world.control.retained.CLEARED_MAX", 120)
 

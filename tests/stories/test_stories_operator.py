@@ -9,8 +9,10 @@ import pytest
 from edgebridge.frontend.clearing import NotCleared, clear
 from edgebridge.frontend.ousting import disconnect, end
 from edgebridge.session.session import Session
+from edgebroker.instants import SECOND
 from edgebroker.names import ClientId
 from edgebroker.records import Cause
+from tests.stories.test_stories_authentication import ACCESS
 
 
 def session_of(play: Any, name: str) -> Session:
@@ -44,6 +46,22 @@ def test_who_is_disconnected_is_told_so_and_keeps_its_session(play: Any) -> None
     a > CONNECT clean=0 session=3600        a < CONNACK present=1
     a < PUBLISH t qos=1 "one"
     """)
+
+
+def test_who_is_blocked_is_told_so_whenever_it_comes(play: Any) -> None:
+    """Also if it was blocked while it was asked who it is."""
+    play("b > CONNECT    b < CONNACK", access=ACCESS)
+    frontend = play.broker.frontend
+    frontend.connecting.blocked["a"] = 0
+    refused = 'a < CONNACK reason=0x8A why="an operator keeps this client out"    a < CLOSED'
+    if not play.dialect.has_reasons:
+        refused = "a < CONNACK reason=0x87    a < CLOSED"
+    play(f'a > CONNECT username="anna" password="apple"    {refused}')
+    frontend.connecting.blocked.clear()
+    play.broker.verification_takes = SECOND
+    play('a > CONNECT username="anna" password="apple"')
+    frontend.connecting.blocked["a"] = 0
+    play(f"wait 2s    {refused}    b > PINGREQ    b < PINGRESP")
 
 
 @pytest.mark.parametrize("is_here", [True, False])

@@ -75,6 +75,8 @@ class Connecting:
         self._new_client_id = new_client_id
         self.redirect: Redirect | None = None
         """Where everybody is sent who comes."""
+        self.blocked: dict[str, Instant] = {}
+        """Clients that an operator keeps out, and until when; the world takes them out of it."""
         self.sessions: dict[ClientId, Session] = {}
         self.queued = Allowance(terms.queued_messages_max, terms.queued_bytes_max)
         """What waits in all queues together."""
@@ -105,9 +107,11 @@ class Connecting:
 
     def _sends_away(self, connection: Connection, connect: Connect) -> bool:
         away = None if connection.entrance.verdict is not None else self.redirect
-        if away is not None:
+        if connect.client_id in self.blocked:
+            self.refuse(connection, ReasonCode.BANNED, "an operator keeps this client out", client=connect.client_id)
+        elif away is not None:
             self.refuse(connection, away.reason, away.why, client=connect.client_id, reference=away.reference)
-        return away is not None
+        return connection.closing
 
     def judged(
         self,
@@ -247,11 +251,8 @@ class Connecting:
     def begin_session(self, client_id: ClientId) -> Session:
         """An empty session, which is known from now on."""
         terms = self._terms
-        session = Session(
-            client_id,
-            Inflight(terms.inflight_max),
-            outbox_for(terms.queue_messages_max, terms.queue_bytes_max, terms.queue_full, self.queued),
-        )
+        outbox = outbox_for(terms.queue_messages_max, terms.queue_bytes_max, terms.queue_full, self.queued)
+        session = Session(client_id, Inflight(terms.inflight_max), outbox)
         self.sessions[client_id] = session
         return session
 

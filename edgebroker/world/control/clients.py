@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 from edgebridge.frontend.entrance import RESERVED
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.ousting import disconnect, end
 from edgebridge.session.session import Session
+from edgebroker.instants import SECOND, Instant
 from edgebroker.names import ClientId
 from edgebroker.world.control.orders import Act, Unanswerable, kept
 from edgebroker.world.insight import Insight
 from edgebroker.world.operatorlog import Level
-from edgebroker.world.query import Query, QueryRefused
+from edgebroker.world.query import Query, QueryRefused, nearest, whole
 from edgebroker.world.reactor import clock
 
+BLOCKED_MAX: Final = 1_000
+BLOCK_S: Final = 3_600
+BLOCK_S_MAX: Final = 30 * 86_400
 NEAREST_MAX: Final = 1_000
 """Among more no name is looked for that is like a wrong one: that would take more than 50 ms."""
 
@@ -37,9 +42,13 @@ def _of_a_client(insight: Insight, query: Query) -> Session:
     """As `found`, unless it is a part of the gateway. Raises QueryRefused, Unanswerable."""
     session = found(insight.frontend, query)
     if session.client_id.startswith(RESERVED):
-        name = session.client_id.removeprefix(RESERVED)
-        raise Unanswerable(f"{session.client_id} is a bridge of this gateway; see `edgebroker bridge pause {name}`")
+        raise _bridge(session.client_id)
     return session
+
+
+def _bridge(client: str) -> Unanswerable:
+    name = client.removeprefix(RESERVED)
+    return Unanswerable(f"{client} is a bridge of this gateway; see `edgebroker bridge pause {name}`")
 
 
 async def _disconnect(insight: Insight, query: Query) -> dict[str, Any]:
@@ -65,7 +74,52 @@ async def _end(insight: Insight, query: Query) -> dict[str, Any]:
     return {"client": session.client_id, "disconnected": was_connected, "dropped": dropped}
 
 
+async def _block(insight: Insight, query: Query) -> dict[str, Any]:
+    name, frontend = query.get("name", ""), insight.frontend
+    seconds = whole(query, "seconds", BLOCK_S, 1, BLOCK_S_MAX)
+    if not name:
+        raise QueryRefused("which client? say name=")
+    if name.startswith(RESERVED):
+        raise _bridge(name)
+    blocked = frontend.connecting.blocked
+    if name not in blocked and len(blocked) >= BLOCKED_MAX:
+        raise Unanswerable(f"{BLOCKED_MAX:,} clients are blocked, and no more can be; unblock some")
+    until = blocked[name] = clock() + seconds * SECOND
+    asyncio.get_running_loop().call_later(seconds, _over, blocked, name, until)
+    session = frontend.connecting.sessions.get(ClientId(name))
+    is_gone = session is not None and disconnect(frontend, session)
+    insight.notices.tell(
+        Level.WARNING, "client-blocked", "an operator keeps a client out", client=name, seconds=seconds
+    )
+    insight.reactor.turn()
+    insight.reactor.arm()
+    return {"client": name, "seconds": seconds, "disconnected": is_gone}
+
+
+def _over(blocked: dict[str, Instant], name: str, until: Instant) -> None:
+    """The time is over, unless another was set meanwhile."""
+    if blocked.get(name) == until:
+        del blocked[name]
+
+
+async def _unblock(insight: Insight, query: Query) -> dict[str, Any]:
+    name, blocked = query.get("name", ""), insight.frontend.connecting.blocked
+    if name not in blocked:
+        raise Unanswerable(f"{name!r} is not blocked; {nearest(name, list(blocked)) if blocked else 'nobody is'}")
+    del blocked[name]
+    return {"client": name}
+
+
+def kept_out(frontend: Frontend) -> dict[str, Any]:
+    """Who is blocked, and for how long still."""
+    now, blocked = clock(), frontend.connecting.blocked
+    rows = [{"client": name, "ends_in_s": round((until - now) / SECOND, 3)} for name, until in sorted(blocked.items())]
+    return {"blocked": rows}
+
+
 ACTS: Final[dict[str, tuple[Act, frozenset[str]]]] = {
     "disconnect": (_disconnect, frozenset({"name"})),
     "end": (_end, frozenset({"name"})),
+    "block": (_block, frozenset({"name", "seconds"})),
+    "unblock": (_unblock, frozenset({"name"})),
 }
