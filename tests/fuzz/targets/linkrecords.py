@@ -10,16 +10,17 @@ from edgebroker.overlay.link.link import Link
 from edgebroker.overlay.link.records import (
     StoredLinks,
     entry_record,
+    handed_record,
     heard_record,
     reserved_record,
     settled_record,
     spent_record,
 )
 from edgebroker.overlay.messages import Relay
-from tests.fuzz.frame.target import Target
+from tests.fuzz.frame.target import Target, filled
 
 from .links import HERE, READING
-from .records import packed, records_of
+from .records import packed, records_of, within
 
 
 def read_links(data: bytes) -> None:
@@ -66,6 +67,13 @@ RECORD_BOMBS = {
         *(entry_record("a", Service.LIVE, number, None, RECORDS[0][-60:]) for number in range(1, 600))
     ),
     "settled": lambda: packed(*(settled_record("a", Service.LIVE, number) for number in range(1, 3_600))),
+    "reserved": lambda: within(packed(*(reserved_record("a", number) for number in range(1, 5_500)))),
+    "handed on": lambda: within(packed(*(handed_record((number, 1)) for number in range(5_500)))),
+    "records of one byte": lambda: within(filled(b"\0\1\x22")),
+    "records of nothing": lambda: within(filled(b"\0\2\x22\x80")),
+    "records of other values": lambda: within(filled(b"\0\3\x22\x81\0")),
+    "numbers below all": lambda: within(filled(b"\0\4\x25\x82\0\x20")),
+    "classes that do not exist": lambda: within(filled(b"\0\6\x22\x83\x61a\0\0")),
 }
 
 
