@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from edgebridge.session.records import Kind
 
+_TOGETHER, _WHOLE, _UNDONE = int(Kind.TOGETHER), int(Kind.WHOLE), int(Kind.UNDONE)  # a member is looked up by a call
+
 
 class Grouped:
     """Hands records on to *take_in*, those of a group only when it is whole."""
@@ -26,12 +28,12 @@ class Grouped:
             self._end()
         self._last = lsn
         kind = record[0] if record else None  # an empty one is not understood, like any other that is not
-        if kind == Kind.TOGETHER:
+        if kind == _TOGETHER:
             self._end()
             self._group = []
-        elif kind == Kind.WHOLE:
+        elif kind == _WHOLE:
             self._end()
-        elif kind == Kind.UNDONE:
+        elif kind == _UNDONE:
             self._group = None
         elif self._group is None:
             self._take_in(lsn, record)

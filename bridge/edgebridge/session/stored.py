@@ -36,6 +36,17 @@ if TYPE_CHECKING:
 
 LINK_KINDS: Final = range(0x21, 0x40)
 """Records of links (`overlay.link.records`)."""
+_SHORTEST: Final = {
+    Kind.SESSION: SESSION.size + 4,
+    Kind.ENDED: ONE.size,
+    Kind.GONE: GONE.size,
+    Kind.SUBSCRIBED: SUBSCRIPTION.size + 4,
+    Kind.UNSUBSCRIBED: ONE.size + 2,
+    Kind.CLEARED: 3,
+    Kind.CLOCK: CLOCK.size,
+    Kind.CLOCK_SET: CLOCK.size,
+}
+"""Bytes of a record at least. Of those that are shorter 64 KiB hold most, and to find out by an error takes longest."""
 
 
 @dataclass(slots=True)
@@ -130,9 +141,14 @@ class Stored:
             if at < len(records):
                 grouped.take(first + at, records[at])
                 at += 1
+        self.invalid += traffic.misread
+        traffic.misread = 0
 
     def _take_in(self, lsn: int, record: bytes) -> None:
         self._traffic.lsn = lsn
+        if not record or len(record) < _SHORTEST.get(record[0], 0):
+            self.invalid += 1
+            return
         try:
             self._apply[record[0]](record)
         except MISREAD:

@@ -1,11 +1,13 @@
 # C types for storedtraffic.py; the meaning is there.
 cimport cython
 
+from edgebridge.session.heldnumbers cimport HeldNumbers
 from edgebridge.session.knowntexts cimport KnownTexts
 from edgebridge.session.saidcopy cimport SaidCopy
 from edgebridge.session.storedmessage cimport StoredMessage
 
 cdef int IS_MESSAGE, IS_SETTLED, UNUSUAL, _NUMBERED, _QOS, _RETAIN, _RELEASED
+cdef long long _MISSED_MAX
 
 
 cdef class StoredCopy:
@@ -20,6 +22,9 @@ cdef class StoredTraffic:
     cdef public object clock
     cdef public long long lsn
     cdef public bint is_in_snapshot
+    cdef public long long misread
+    cdef long long _missed
+    cdef dict _numbers
     cdef public dict messages
     cdef public KnownTexts texts
     cdef SaidCopy _said
@@ -44,5 +49,7 @@ cdef class StoredTraffic:
     cpdef Py_ssize_t _take_copy(self, bytes record, Py_ssize_t at, StoredMessage message, bint is_again) except -1
     @cython.locals(copies=dict, found=StoredCopy, first=cython.longlong, count=cython.longlong, copy=object)
     cpdef _settled(self, bytes record)
+    @cython.locals(numbers=HeldNumbers, found=StoredCopy)
+    cpdef _settle_held(self, long long session, dict copies, long long first, long long count)
     @cython.locals(copies=dict)
     cpdef StoredCopy _find(self, session, copy)

@@ -190,6 +190,52 @@ RECORD_BOMBS = {
             bytes((Kind.SETTLED,)) + b"".join(ROW.pack(1, 5_000, 255) for _ in range(3_400)),
         )
     ),
+    "rows between copies": lambda: within(
+        packed(
+            ALICE,
+            MESSAGE.pack(Kind.MESSAGE, 1, 1, 1_000)
+            + b"".join(ONE_COPY.pack(1, n << 8, 1) for n in range(1_000))
+            + body("a", b""),
+            *(bytes((Kind.SETTLED,)) + b"".join(ROW.pack(1, n % 1_000 << 8 | 1, 255) for n in range(6_000)),),
+        )
+    ),
+    "rows of one copy, and copies": lambda: within(
+        packed(
+            ALICE,
+            settled_record([(1, n) for n in range(1)]),
+            *(
+                one
+                for n in range(900)
+                for one in (
+                    MESSAGE.pack(Kind.MESSAGE, 1, 1, 1) + ONE_COPY.pack(1, n << 12, 1) + body("a", b""),
+                    bytes((Kind.SETTLED,)) + ROW.pack(1, (n << 12) - 100 & 0xFFFFFFFF, 255),
+                )
+            ),
+        )
+    ),
+    "ends of snapshots": lambda: within(
+        packed(
+            ALICE,
+            *(MESSAGE.pack(Kind.MESSAGE, 1, 1, 1) + ONE_COPY.pack(1, n, 1) + body("a", b"") for n in range(600)),
+        )
+        + filled(b"\0\1\x10")
+    ),
+    "sessions of one byte": lambda: within(filled(b"\0\1\1")),
+    "clocks of one byte": lambda: within(filled(b"\0\1\x0f")),
+    "groups": lambda: within(filled(b"\0\1\x11")),
+    "a group of one byte": lambda: within(b"\0\1\x11" + b"\0\1\1" * 7_270 + b"\0\1\x12"),
+    "links of one byte": lambda: within(filled(b"\0\1\x22")),
+    "unknown records": lambda: within(filled(b"\0\1\xff")),
+    "records of nothing": lambda: within(filled(b"\0\0")),
+    "copies of no message": lambda: within(filled(b"\0\1\7")),
+    "other sessions in turn": lambda: within(
+        packed(
+            *(
+                SESSION.pack(Kind.SESSION, n & 1, 0, 0) + write_text("a" if n & 2 else "b") + b"\0\0"
+                for n in range(3_000)
+            )
+        )
+    ),
     "sessions": lambda: within(
         packed(*(SESSION.pack(Kind.SESSION, n, 0, 0) + write_text(str(n)) + b"\0\0" for n in range(3_000)))
     ),
@@ -213,6 +259,5 @@ TARGETS = (
         shuffled,
         bombs=RECORD_BOMBS,
         steps=applied,
-        bound_ms=15,  # rows of 255 copies each
     ),
 )
