@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from edgebroker.header import Header
+from edgebroker.limits import KIB
+from edgebroker.overlay.classes import Service
 from edgebroker.overlay.link.frames import ITEMS_PER_TURN, Word, word
 from edgebroker.overlay.link.hello import Hello, encode_hello
 from edgebroker.overlay.link.identity import Identity
@@ -15,7 +20,9 @@ from edgebroker.overlay.link.link import Link
 from edgebroker.overlay.link.links import Links
 from edgebroker.overlay.link.stream import Stream
 from edgebroker.overlay.link.terms import LinkTerms
+from edgebroker.overlay.messages import Forward
 from edgebroker.world.peering.line import Line
+from edgebroker.world.reactor import clock
 
 HERE = Identity("f", "b", 1, {}, {"a": 0}, b"R" * 8, b"S" * 8)
 HELLO = encode_hello(Hello("f", "a", 0, {}, b"r" * 8, b"s" * 8, 1, "b"))
@@ -25,8 +32,8 @@ class Host:
     """Holds one line and its stream; notes how much each turn was."""
 
     def __init__(self) -> None:
-        links = Links(HERE, [Link("a", HERE, 0, lambda: 0.5, LinkTerms(dials=False))])
-        self.stream = links.accepted(0)
+        self.link = Link("a", HERE, 0, lambda: 0.5, LinkTerms(dials=False))
+        self.stream = Links(HERE, [self.link]).accepted(0)
         self.line = Line(self, None)
         self.said: list[str] = []
 
@@ -114,3 +121,30 @@ def test_who_goes_meanwhile_is_read_no_further(host: Host) -> None:
         assert not host.stream.has_more
 
     asyncio.run(read())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody asks the kernel what is under way")
+def test_a_peer_that_takes_little_is_not_given_all_that_a_kernel_takes() -> None:
+    async def write() -> None:
+        host = Host()
+        link = host.link
+        with socket.socket() as door:
+            door.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)
+            door.bind(("127.0.0.1", 0))
+            door.listen()
+            transport, _ = await asyncio.get_running_loop().create_connection(lambda: host.line, *door.getsockname())
+            with door.accept()[0]:  # who reads nothing
+                host.line.data_received(HELLO)
+                for number in range(1, 200):
+                    event = Forward(Header(1, number, 0, 0), "t", bytes(KIB), 1, False, "c")
+                    link.send(event, Service.LIVE, clock())
+                assert host.line.flush() < 24 * KIB
+                assert link.stream is not None
+                assert link.stream.paused
+                link.stop(clock())
+                host.line.flush()
+                assert transport.is_closing()
+                assert not host.stream.out  # the good-bye went all the same
+                transport.abort()
+
+    asyncio.run(write())

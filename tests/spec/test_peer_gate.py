@@ -1,0 +1,86 @@
+"""The gate of a line to a peer: little lies between here and the peer, and yet the line is never idle."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
+from edgebroker.limits import KIB
+from edgebroker.world.peering.gate import WINDOW_FIRST, WINDOW_MIN, Gate
+
+
+class Wire:
+    """Somebody who always has more to say, and a line that carries *per_s* bytes and acknowledges after *trip*."""
+
+    def __init__(self, per_s: int, trip: Duration) -> None:
+        self.per_s = per_s
+        self.trip = trip
+        self.now: Instant = 0
+        self.gate = Gate(0)
+        self.written = self.acknowledged = 0
+        self.most = 0
+        """What stood in the queue, beyond a round trip's worth."""
+        self._free: Instant = 0  # when the line has carried all that was written
+        self._acks: deque[tuple[Instant, int]] = deque()
+
+    @property
+    def under_way(self) -> int:
+        while self._acks and self._acks[0][0] <= self.now:
+            self.acknowledged += self._acks.popleft()[1]
+        return self.written - self.acknowledged
+
+    def run(self, duration: Duration) -> int:
+        """Returns how many bytes were carried."""
+        until, before = self.now + duration, self.acknowledged
+        self.most = 0
+        while self.now < until:
+            while room := min(max(1_000, self.per_s // 200), self.gate.room(self.now)):
+                self.written += room
+                self._free = max(self._free, self.now) + room * SECOND // self.per_s
+                self._acks.append((self._free + self.trip, room))
+                self.most = max(self.most, self.under_way - self.per_s * self.trip // SECOND)
+                if self.gate.wrote(room, self.now):
+                    self.gate.look(self.under_way, self.trip, self.now)
+            self.now += self.gate.look_after
+            self.gate.look(self.under_way, self.trip, self.now)
+        return self.acknowledged - before
+
+
+@pytest.mark.parametrize("trip", [MILLISECOND, 40 * MILLISECOND, 600 * MILLISECOND])
+@pytest.mark.parametrize("per_s", [1_000, 20_000, 5_000_000])
+def test_a_line_is_full_and_what_is_urgent_does_not_wait_long(per_s: int, trip: Duration) -> None:
+    wire = Wire(per_s, trip)
+    wire.run(30 * SECOND)  # at 1,000 bytes a second 16 KiB take so long, once
+    carried = wire.run(10 * SECOND)
+    assert carried >= 9.5 * per_s
+    assert wire.most <= max(2 * WINDOW_MIN, per_s * (300 * MILLISECOND + trip) // SECOND + 2_000)
+
+
+def test_a_line_that_becomes_slow_or_fast_is_noticed() -> None:
+    wire = Wire(100_000, 40 * MILLISECOND)
+    wire.run(10 * SECOND)
+    wire.per_s = 2_000
+    wire.run(60 * SECOND)
+    assert wire.gate.window == WINDOW_MIN
+    wire.per_s = 1_000_000
+    wire.run(10 * SECOND)
+    assert wire.run(10 * SECOND) >= 9 * wire.per_s
+
+
+def test_a_window_is_worth_nothing_after_a_pause() -> None:
+    wire = Wire(10_000_000, 40 * MILLISECOND)
+    wire.run(10 * SECOND)
+    assert wire.gate.window > 100 * KIB
+    wire.now += 15 * SECOND
+    wire.gate.look(wire.under_way, wire.trip, wire.now)
+    assert wire.gate.room(wire.now) == WINDOW_FIRST
+
+
+def test_a_burst_that_is_acknowledged_at_once_does_not_open_it_wide() -> None:
+    gate = Gate(0)
+    gate.wrote(WINDOW_FIRST, 0)
+    gate.look(WINDOW_FIRST, 0, 0)
+    gate.look(0, 0, 1)
+    assert gate.window == 2 * WINDOW_FIRST
