@@ -36,7 +36,7 @@ cdef class Delivery:
     cdef bint _has_room(self, Session session, Connection connection) except -1
     @cython.locals(packet_id=int, packet=bytes)
     cdef bint _transmit(
-        self, Session session, Connection connection, Entry entry, Encoding encoding, now
+        self, Session session, Connection connection, Entry entry, Encoding encoding, long long awaited, now
     ) except -1
     cdef _transmit_queued(self, Session session, Connection connection, Entry entry, now)
     @cython.locals(entry=Entry)

@@ -124,10 +124,10 @@ class Delivery:
             and self._has_room(session, connection)
             and session.inflight.held_bytes < session.outbox.bytes_max
         ):
-            if self._keeping.is_taking or (entry.number and entry.qos == 2 and session.waits):
-                # A crash must not forget the identifier that the client knows: its MESSAGE is the next record.
-                self._keeping.hold(connection, self._keeping.next_record())
-            return self._transmit(session, connection, entry, encoding, now)
+            # A crash must not forget the identifier that the client knows: its MESSAGE is the next record.
+            is_awaited = self._keeping.is_taking or (entry.number and entry.qos == 2 and session.waits)
+            awaited = self._keeping.next_record() if is_awaited else 0
+            return self._transmit(session, connection, entry, encoding, awaited, now)
         return self._queue(session, entry, now)
 
     def _queue(self, session: Session, entry: Entry, now: Instant) -> bool:
@@ -190,20 +190,21 @@ class Delivery:
         )
 
     def _transmit_queued(self, session: Session, connection: Connection, entry: Entry, now: Instant) -> None:
+        awaited = 0
         if session.number and entry.number and entry.qos == 2 and session.waits:  # else no record comes
-            self._keeping.hold(connection, self._keeping.next_record())
+            awaited = self._keeping.next_record()
         elif entry.publication.qos == 2:  # it may have come just now, and must be taken before anybody has it
-            self._keeping.hold(connection, self._keeping.awaited)
-        if self._transmit(session, connection, entry, Encoding(entry.publication), now):
+            awaited = self._keeping.awaited
+        if self._transmit(session, connection, entry, Encoding(entry.publication), awaited, now):
             if entry.number:
                 self._keeping.sent(session, entry, now)
         else:
             self._keeping.settled(session, entry, now)
 
     def _transmit(
-        self, session: Session, connection: Connection, entry: Entry, encoding: Encoding, now: Instant
+        self, session: Session, connection: Connection, entry: Entry, encoding: Encoding, awaited: int, now: Instant
     ) -> bool:
-        """Whether *entry* was sent; else the client does not take packets of its size."""
+        """Whether *entry* was sent, behind the record *awaited*; else the client does not take packets of its size."""
         packet_id = session.inflight.add(entry)
         aliases = connection.out_aliases
         if aliases is None:
@@ -216,6 +217,8 @@ class Delivery:
             session.inflight.settle(packet_id, entry.qos)
             self._drop(entry.publication, session, entry.text, entry.qos, Cause.PACKET_TOO_LARGE, now)
             return False
+        if awaited:  # not before: who gets nothing waits for nothing, perhaps for a record that never comes
+            self._keeping.hold(connection, awaited)
         connection.send(packet)
         if aliases is not None:
             aliases.sent(entry.publication.topic)
