@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 LINK_KINDS: Final = range(0x21, 0x40)
 """Records of links (`overlay.link.records`)."""
-_SHORTEST: Final = {
+_SHORTEST: Final[dict[int, int]] = {
     Kind.SESSION: SESSION.size + 4,
     Kind.ENDED: ONE.size,
     Kind.GONE: GONE.size,
