@@ -254,24 +254,6 @@ def test_an_answer_waits_for_the_disk_and_nothing_overtakes_it(play_v5: Any) -> 
     assert [type(packet).__name__ for packet in bob.take()] == ["PubAck", "PingResp"]
 
 
-def test_who_gets_nothing_waits_for_nothing(play_v5: Any) -> None:
-    """A message that the reader does not take leaves no record; the next one may come after a minute."""
-    play_v5(
-        """
-    alice > CONNECT clean=0 session=3600 bytes-max=40    alice < CONNACK
-    alice > SUBSCRIBE t/# qos=2                          alice < SUBACK granted=2
-    bob > CONNECT                                        bob < CONNACK
-    """,
-        is_stored=True,
-    )
-    before = play_v5.broker.simulation.now
-    play_v5(f"""
-    bob > PUBLISH t/1 qos=2 id=1 "{"x" * 100}"           bob < PUBREC
-    bob > PUBLISH t/2 "short"                            alice < PUBLISH t/2 "short"
-    """)
-    assert play_v5.broker.simulation.now - before < SECOND
-
-
 def test_nobody_waits_where_nothing_is_kept(play: Any) -> None:
     play(
         """

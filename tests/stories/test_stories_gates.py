@@ -7,6 +7,7 @@ from typing import Any
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Connect
+from edgebroker.instants import SECOND
 
 
 def test_nobody_waits_for_a_record_that_is_not_written(play_v5: Any) -> None:
@@ -26,3 +27,21 @@ def test_nobody_waits_for_a_record_that_is_not_written(play_v5: Any) -> None:
     frontend.feed(again, encode_packet(Connect("alice", clean_start=False), V5), now)
     assert len(again.out) == 2, "CONNACK and the message"
     assert all(gate.lsn <= frontend.keeping.journal.lsn for gate in again.gates)
+
+
+def test_who_gets_nothing_waits_for_nothing(play_v5: Any) -> None:
+    """A message that the reader does not take leaves no record; the next one may come after a minute."""
+    play_v5(
+        """
+    alice > CONNECT clean=0 session=3600 bytes-max=40    alice < CONNACK
+    alice > SUBSCRIBE t/# qos=2                          alice < SUBACK granted=2
+    bob > CONNECT                                        bob < CONNACK
+    """,
+        is_stored=True,
+    )
+    before = play_v5.broker.simulation.now
+    play_v5(f"""
+    bob > PUBLISH t/1 qos=2 id=1 "{"x" * 100}"           bob < PUBREC
+    bob > PUBLISH t/2 "short"                            alice < PUBLISH t/2 "short"
+    """)
+    assert play_v5.broker.simulation.now - before < SECOND
