@@ -13,8 +13,10 @@ from edgebridge.upstream.rule import parse_rule
 from edgebridge.upstream.state import State
 from edgebridge.upstream.terms import Terms
 from edgebridge.wire.dialect import V5, V311, Dialect
+from edgebridge.wire.packets import Connect, Publish, Subscribe, SubscriptionOption
 from edgebroker.limits import MIB
 from edgebroker.names import ClientId
+from edgebroker.simworld.client import Client
 
 from .bridging.world import World
 
@@ -147,6 +149,31 @@ def test_what_waits_for_a_remote_that_forgot_us_is_looked_at_in_turns(monkeypatc
     assert world.memory.has_told()
     assert all(world.there.frontend.retained.find(f"out/{number}") for number in range(count))
     assert world.splice.out.messages == count, "once"
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_what_is_published_retained_while_a_remote_is_told_comes_once(qos: int) -> None:
+    world = with_retained("out/# out 1", 1)
+    writer = Client("writer", world.here)
+    writer.send(Connect("writer", dialect=V5))
+    reader = Client("reader", world.there)
+    reader.send(Connect("reader", dialect=V5))
+    reader.send(Subscribe(1, [SubscriptionOption("#", 0)]))
+    late = [f"out/{number}" for number in range(0, TOPICS, 100)]
+
+    def publish(step: int) -> None:
+        if world.splice.out.messages >= 300:
+            world.fail = lambda step: None
+            for number, topic in enumerate(late, 1):
+                writer.send(Publish(topic, b"later", qos, True, packet_id=number * bool(qos)))
+
+    world.fail = publish
+    world.begin()
+    world.quiet()
+    got = [(packet.topic, bytes(packet.payload)) for packet in reader.take() if isinstance(packet, Publish)]
+    assert {topic for topic, _ in got} == {f"out/{number}" for number in range(TOPICS)}
+    assert Counter(topic for topic, payload in got if payload == b"later") == Counter(late)
+    assert any((topic, b"r") not in got for topic in late), "some of it was still to be told"
 
 
 @pytest.mark.parametrize("where", ["", " where v > 1"])

@@ -77,8 +77,11 @@ class Delivery:
             if session.number:
                 session.last_copy += 1
                 entry.number = session.last_copy
-            if self._send_or_queue(session, entry, encoding, now) and entry.number:
-                self._kept.append((session, entry))
+            if self._send_or_queue(session, entry, encoding, now):
+                if retain and session.replays is not None:
+                    session.replays.sent(publication.topic)
+                if entry.number:
+                    self._kept.append((session, entry))
             return
         connection: Connection | None = session.connection
         if connection is None or connection.closing:
@@ -99,6 +102,8 @@ class Delivery:
             connection.send(packet)
             if aliases is not None:
                 aliases.sent(publication.topic)
+            if retain and session.replays is not None:
+                session.replays.sent(publication.topic)
             connection.out_messages += 1
             if self._ledger.log is not None:
                 connection.out_runs.append(

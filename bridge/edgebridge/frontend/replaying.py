@@ -116,6 +116,11 @@ class Replays(deque[Replay]):
         if len(looked) < WAITING_AT_ONCE:
             self._waiting = None
 
+    def sent(self, topic: str) -> None:
+        """A message that is retained under *topic* from now on is on its way, and not to come as what is retained."""
+        if self.had is not None:
+            self.had.add(topic)
+
 
 class Replaying:
     """Sends retained messages anew: each is a message of its own in the accounts, for one reader."""
