@@ -20,7 +20,7 @@ from edgebroker.instants import SECOND, Instant
 from edgebroker.limits import LOG_BYTES_MAX, LOG_SEGMENT_AGE_S_MAX, LOG_SEGMENT_BYTES_MAX
 from edgebroker.storage.deliverylog.format import decode_header
 
-from .logsegment import DAMAGED, OpenSegment, plain, salvage
+from .logsegment import DAMAGED, OpenSegment, clear_saving, plain, salvage
 
 DAMAGED_MAX: Final = 16
 """Damaged files of earlier runs that stay for somebody to look at: 64 MiB with segments of 4 MiB."""
@@ -76,6 +76,7 @@ class LogDir:
         """Make the directory and finish what a crash left. Trouble is told, never raised."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            clear_saving(self.path)
             left = sorted(self.path.glob("current-*.edl.part"))
         except OSError as error:
             self._trouble(error)

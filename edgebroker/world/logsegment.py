@@ -25,14 +25,16 @@ from edgebroker.storage.deliverylog.reader import Block, iter_blocks, read_heade
 
 DAMAGED = ".damaged"
 """Behind the name of what a crash left and could not be saved whole. Readers pass it over."""
+SAVING = ".edl.saving"
+"""The end of the name of a file that takes over what a crash left, until all of it is there. Readers pass it over."""
 UNIX_S_MAX = 253_402_300_799  # the last second of the year 9999, the last that a date can show
 
 
 class OpenSegment:
     """A segment that is being written. Its file is locked, so that no other broker takes it for a crash's."""
 
-    def __init__(self, folder: Path, header: bytes) -> None:
-        """Begin a file with the bytes *header*. Raises OSError."""
+    def __init__(self, folder: Path, header: bytes, suffix: str = ".edl.part") -> None:
+        """Begin a file with the bytes *header*, whose name ends with *suffix*. Raises OSError."""
         found = decode_header(header)
         if found is None:
             raise ValueError("these bytes are no file header")
@@ -42,7 +44,7 @@ class OpenSegment:
         self.size = len(header)
         self.broken = False
         """The file holds part of a block and cannot be written to any more."""
-        self.path = unused(folder, f"current-{plain(self.header.boot)}", ".edl.part")
+        self.path = unused(folder, f"current-{plain(self.header.boot)}", suffix)
         self._hash = sha256(header)
         self._file: BinaryIO = self.path.open("xb", buffering=0)
         try:
@@ -85,6 +87,12 @@ class OpenSegment:
             self._file.close()
             if not self.blocks:
                 self.path.unlink()
+
+    def discard(self) -> None:
+        """Remove the file."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+            self.path.unlink(missing_ok=True)
 
     def finish(self, *, final: bool = False) -> Path:
         """Write the footer, sync, and give the file its lasting name, which is returned. Raises OSError.
@@ -131,10 +139,8 @@ def salvage(part: Path) -> str:
         if blocks:
             if not header.boot:
                 header = Header(boot=part.name.removeprefix("current-").removesuffix(".edl.part"), product="")
-            segment = OpenSegment(part.parent, encode_header(header))
-            for block in blocks:
-                segment.append(data[block.offset : block.end])
-            line += f"{sum(block.head.rows for block in blocks)} records kept in {segment.finish().name}"
+            name = _saved(part.parent, encode_header(header), [data[block.offset : block.end] for block in blocks])
+            line += f"{sum(block.head.rows for block in blocks)} records kept in {name}"
         else:
             line += "no records in it"
         if damage:
@@ -142,6 +148,26 @@ def salvage(part: Path) -> str:
             return f"{line}; the damaged original is kept as {part.name}.damaged ({damage[0]})"
         part.unlink()
         return line
+
+
+def _saved(folder: Path, header: bytes, blocks: list[bytes]) -> str:
+    """The name of a finished segment of *blocks*. Raises OSError; then there is none, nor anything else."""
+    segment = OpenSegment(folder, header, SAVING)
+    try:
+        for block in blocks:
+            segment.append(block)
+        return segment.finish().name
+    except OSError:
+        segment.discard()
+        raise
+
+
+def clear_saving(folder: Path) -> None:
+    """Remove what a crash in the middle of `salvage` left: its original is still there. Raises OSError."""
+    for saving in folder.glob(f"current-*{SAVING}"):
+        with saving.open("rb") as file, contextlib.suppress(BlockingIOError):  # another broker saves something
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            saving.unlink(missing_ok=True)
 
 
 def segment_name(header: Header, sha256: str) -> str:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,6 +19,7 @@ from edgebroker.storage.deliverylog.format import decode_footer
 from edgebroker.storage.deliverylog.reader import Segment, read_segment
 from edgebroker.storage.deliverylog.writer import DeliveryLog
 from edgebroker.world.logdir import LogDir, segments
+from edgebroker.world.logsegment import OpenSegment
 
 UNIX_US = 1_760_000_000_000_000  # 2025-10-09 08:53:20 UTC
 
@@ -199,6 +201,25 @@ def test_a_part_without_a_log_in_it_is_set_aside(tmp_path: Path, content: bytes,
     broker = Broker(tmp_path)
     assert names(tmp_path) == left
     assert len(broker.told) == 1
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_starts_on_a_full_disk_leave_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: int) -> None:
+    """Each would leave another part, and readers would have its records twice."""
+    part = crash(tmp_path)
+
+    def finish(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OpenSegment, "finish", finish)
+        if killed:
+            patch.setattr(OpenSegment, "discard", Mock())
+        for _ in range(3):
+            assert any("cannot be finished: No space left" in line for line in Broker(tmp_path).told)
+        assert (segments(tmp_path), len(names(tmp_path))) == ([part], 1 + killed)
+    Broker(tmp_path)
+    assert (read_all(tmp_path), len(names(tmp_path))) == ([0, 1, 2], 1)
 
 
 def test_of_damaged_files_the_newest_are_kept(tmp_path: Path) -> None:
