@@ -159,7 +159,7 @@ class JournalFiles:
         """See what room the disk has."""
         try:
             disk = os.statvfs(self.path)
-            self.room_bytes = disk.f_bavail * disk.f_frsize
+            self.room_bytes = disk.f_bavail * disk.f_frsize if disk.f_blocks else None  # no size: it knows of no end
         except OSError:
             self.room_bytes = None
 

@@ -10,6 +10,7 @@ import shutil
 import zlib
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -293,3 +294,17 @@ def test_a_wear_file_without_sense_is_no_trouble(tmp_path: Path) -> None:
     wear.note(0, 0)
     wear.note(2 * HOUR, 10, is_last=True)
     assert wear.written.running_us == 2 * HOUR
+
+
+def test_a_disk_that_says_how_little_is_left_is_believed_and_one_that_knows_of_no_end_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = SimpleNamespace(f_bavail=10, f_frsize=4_096, f_blocks=100)
+    monkeypatch.setattr(os, "statvfs", lambda path: said)
+    worker = opened(tmp_path)
+    say(worker, b"x")
+    assert worker.journal.is_full
+    said.f_bavail = said.f_blocks = 0  # as a tmpfs without a size
+    say(worker, b"y")
+    assert not worker.journal.is_refusing
+    worker.close(0)
