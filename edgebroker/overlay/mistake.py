@@ -8,6 +8,7 @@ from typing import Final
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import EdgebrokerError
+from edgebroker.likeness import most_alike
 
 NAMES_SHOWN: Final = 12
 
@@ -27,10 +28,8 @@ class Mistake:
 
 def nearest(name: str, names: Collection[str]) -> str:
     """How to mend a *name* that is none of *names*."""
-    import difflib  # 0.2 MiB that only a slip costs
-
-    if close := difflib.get_close_matches(name, names, n=1):
-        return f"did you mean {close[0]}?"
+    if (meant := most_alike(name, names)) is not None:
+        return f"did you mean {meant}?"
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     return f"there are {', '.join(islice(names, NAMES_SHOWN))}{more}"
 

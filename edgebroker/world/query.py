@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
+from edgebroker.likeness import most_alike
 from edgebroker.world.http import Answer
 
 JSON: Final = "application/json"
@@ -56,9 +57,7 @@ def whole(query: Query, name: str, default: int, least: int, most: int) -> int:
 
 def nearest(name: str, known: Any) -> str:
     """Which of *known* was meant by *name*, or what there is."""
-    import difflib  # what only a slip needs
-
-    found = difflib.get_close_matches(name, known, n=1)
+    found = most_alike(name, known)
     if found:
-        return f"did you mean {found[0]}?"
+        return f"did you mean {found}?"
     return f"there are {', '.join(sorted(known))}" if known else "it takes no question"

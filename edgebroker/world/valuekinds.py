@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from edgebroker.dataclasses import dataclass
+from edgebroker.likeness import most_alike
 
 TOML_NAMES = {
     bool: "true or false",
@@ -117,10 +118,8 @@ class Choice:
         if not isinstance(value, str):
             raise Unusable(f"is {toml_name(value)}", f"write one of {self}")
         if value not in self.words:
-            import difflib  # 0.2 MiB that only a slip costs
-
-            nearest = difflib.get_close_matches(value, self.words, n=1)
-            raise Unusable(f"is {value!r}", f'did you mean "{nearest[0]}"?' if nearest else f"write one of {self}")
+            nearest = most_alike(value, self.words)
+            raise Unusable(f"is {value!r}", f'did you mean "{nearest}"?' if nearest else f"write one of {self}")
         return value
 
     def __str__(self) -> str:

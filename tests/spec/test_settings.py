@@ -135,7 +135,7 @@ def test_all_problems_are_reported_at_once_in_the_order_of_the_file() -> None:
 
 def test_lines_are_found_past_long_strings_and_quoted_names() -> None:
     text = 'a = """\nb = 1\n[c]\n"""\n["s"]\n"k" = 1\nd.e = 2\n[t]\nf = { g = 1 }\n'
-    lines = KeyLines.of(text)
+    lines = KeyLines(text)
     assert [lines.line(*path) for path in (("a",), ("b",), ("c",), ("s",), ("s", "k"))] == [1, 0, 0, 5, 6]
     assert [lines.line(*path) for path in (("s", "d"), ("s", "d", "e"), ("t", "f", "g"))] == [7, 7, 9]
 
@@ -168,12 +168,12 @@ def test_quotes_in_strings_and_comments_open_nothing() -> None:
         'a = "\'\'\'"\nb = \'"""\'  # """\nc = """x""""\nd = "\\"\'\'\'"\ne = \'\'\'\n"""\n\'\'\'\nf = "\\\\"\ng = 1\n'
     )
     assert set(tomllib.loads(text)) == set("abcdefg")
-    assert [KeyLines.of(text).line(key) for key in "abcdefg"] == [1, 2, 3, 4, 5, 8, 9]
+    assert [KeyLines(text).line(key) for key in "abcdefg"] == [1, 2, 3, 4, 5, 8, 9]
 
 
 def test_lines_are_found_in_arrays_of_tables() -> None:
     text = "[[a]]\nb = 1\n\n[[a]]\nb = 1\n[a.c]\nd = 1\n[[a.e]]\n[[a.e]]\nf = 1\n[g]\nb = 1\n"
-    lines = KeyLines.of(text)
+    lines = KeyLines(text)
     paths = [("a",), ("a", 0), ("a", 0, "b"), ("a", 1), ("a", 1, "b"), ("a", 1, "c", "d"), ("a", 1, "e", 1, "f")]
     assert [lines.line(*path) for path in paths] == [1, 1, 2, 4, 5, 7, 10]
     assert (lines.line("g", "b"), lines.line("a", 2, "b")) == (12, 1)

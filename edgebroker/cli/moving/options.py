@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from functools import lru_cache
 from typing import Final
+
+from edgebroker.likeness import most_alike
 
 from .bridgeoptions import OPTIONS as BRIDGES
 from .limitoptions import OPTIONS as LIMITS
@@ -38,5 +39,4 @@ def nearest(name: str) -> str:
     """The option that may have been meant; empty if none is near."""
     if len(name) > NAME_MAX:
         return ""
-    found = difflib.get_close_matches(name, [*OPTIONS, INCLUDE], n=1)
-    return found[0] if found else ""
+    return most_alike(name, [*OPTIONS, INCLUDE]) or ""

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from edgebroker.dataclasses import dataclass
+from edgebroker.likeness import most_alike
 from edgebroker.world.valuekinds import Kind, Unusable
 
 TABLES_MAX: Final = 64
@@ -113,17 +114,11 @@ def read_value(known: Sections, section: Section, name: str, value: object, fold
     return kind.read(value, folder)
 
 
-NAME_CHARS_COMPARED = 64
-"""With names of ours; 64 KiB of a name take 8 ms else."""
-
-
 def _nearest_key(known: Sections, section: Section, name: str) -> str:
     if elsewhere := list(sections_with(known, name)):
         return f"it belongs in [{'] or ['.join(elsewhere)}]"
-    import difflib  # 0.2 MiB that only a slip costs
-
-    nearest = difflib.get_close_matches(name[:NAME_CHARS_COMPARED], section.keys, n=1)
-    return f"did you mean {nearest[0]}?" if nearest else f"[{section.name}] has {', '.join(section.keys)}"
+    nearest = most_alike(name, section.keys)
+    return f"did you mean {nearest}?" if nearest else f"[{section.name}] has {', '.join(section.keys)}"
 
 
 def sections_with(known: Sections, name: str) -> Iterator[str]:

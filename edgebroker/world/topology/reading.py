@@ -33,7 +33,7 @@ def parse_topology(text: str, file: str) -> Topology:
     try:
         return Topology(Draft(federation.name, factor.tree, sites, tuple(gateways), links))
     except TopologyInvalid as invalid:
-        lines = KeyLines.of(text)
+        lines = KeyLines(text)
         problems = [_problem(mistake, lines, file) for mistake in invalid.mistakes]
         raise SettingsRefused(sorted(problems, key=lambda problem: problem.line)) from invalid
 

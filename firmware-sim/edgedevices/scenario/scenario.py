@@ -69,7 +69,7 @@ def parse_scenario(text: str, file: str) -> Scenario:
     missing = [name for name in ("scenario", "fleet") if name not in content]
     if missing:
         raise SettingsRefused([Problem(file, 0, name, "is missing", f"write {_header(name)}") for name in missing])
-    lines = KeyLines.of(text)
+    lines = KeyLines(text)
     mistakes = [*_doubled(content), *_astray(content)]
     if mistakes:
         problems = [

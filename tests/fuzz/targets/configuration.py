@@ -257,7 +257,6 @@ TARGETS = (
             "line ends": lambda: filled(b"\r\n"),
         },
         plain=load,
-        bound_ms=15,  # tomllib takes 0.7 us a byte, and hints are sought for twenty wrong names
     ),
     Target(
         "topology",

@@ -1,0 +1,35 @@
+"""Which of the names that there are somebody may have meant, who wrote another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+ALIKE: Final = 0.6
+"""So much of both names is the same, at least; `difflib` asks for as much."""
+CHARS_COMPARED: Final = 64
+"""Of the name that was written. Ours are shorter, and 64 KiB of a name take 8 ms else."""
+
+
+def most_alike(name: str, names: Iterable[str]) -> str | None:
+    """The one of *names* that is most like *name*; None if none is like it.
+
+    What `difflib.get_close_matches` finds first. That compares with all names whose letters are about the same, 25 us
+    for each; here those whose letters are most alike come first, and whoever cannot be better any more is left out.
+    """
+    from difflib import SequenceMatcher  # 0.2 MiB that only a slip costs
+
+    matcher = SequenceMatcher()
+    matcher.set_seq2(name[:CHARS_COMPARED])
+    candidates = []
+    for each in names:
+        matcher.set_seq1(each)
+        if matcher.real_quick_ratio() >= ALIKE and (at_most := matcher.quick_ratio()) >= ALIKE:
+            candidates.append((at_most, each))
+    found = (ALIKE, "")
+    for at_most, each in sorted(candidates, reverse=True):
+        if at_most < found[0]:
+            break
+        matcher.set_seq1(each)
+        found = max(found, (matcher.ratio(), each))
+    return found[1] or None
