@@ -300,7 +300,7 @@ class Gateway:
         from edgebroker.world.bridging.control import control
 
         self.bridging = self.bridging or self._bridging(self._settings)
-        answer = control(self.bridging, target, self._has_token())
+        answer = await control(self.bridging, target, self._has_token())
         await self.bridging.kept.settled()
         return answer
 

@@ -94,15 +94,15 @@ def test_no_more_are_added_than_are_read_again(tmp_path: Path, monkeypatch: pyte
     one, two, three = (Settings.parse(BRIDGE.format(name), "f", tmp_path).bridges[0] for name in "abc")
 
     async def adds(gateway: Gateway, bridging: Bridging) -> None:
-        bridging.add(one), bridging.add(two)
+        await bridging.add(one), await bridging.add(two)
         monkeypatch.setattr(reading, "SIGNS_MAX", 30)
         with pytest.raises(SettingsRefused, match=r"bridges\.toml: has 40 lines, keys and values"):
-            bridging.add(three)
+            await bridging.add(three)
         assert [*bridging.bridges] == ["z", "a", "b"]
 
     async def has_both(gateway: Gateway, bridging: Bridging) -> None:
         assert [*bridging.bridges] == ["z", "a", "b"]
-        bridging.remove("a")
+        await bridging.remove("a")
 
     house.run(adds)
     monkeypatch.setattr(reading, "SIGNS_MAX", 25)  # and what a gateway without such a bound has written is read
@@ -157,7 +157,7 @@ def test_what_waits_for_it_is_kept(tmp_path: Path, policy: QueueFull, slip: str)
         said = health.report(gateway.insight)
         assert (said["status"], len(said["warnings"])) == ("ok", 1)
         with pytest.raises(SettingsInvalid, match="is not written over"):
-            bridging.add(Settings.parse(BRIDGE.format("c"), "c", Path()).bridges[0])
+            await bridging.add(Settings.parse(BRIDGE.format("c"), "c", Path()).bridges[0])
         outcome = await house.reload(gateway)
         assert (outcome.changes, len(outcome.rejected)) == ([], 1)
         house.added.write_text(good)
@@ -186,7 +186,7 @@ def test_at_a_reload_it_goes_on_as_before(tmp_path: Path) -> None:
             assert (bridging.bridges["a"].settings.retry_s_max, bridging.waiting("b")) == (7, 3)
             assert not bridging.bridges["b"].settings.username
             with pytest.raises(NameTaken):
-                bridging.add(bridging.bridges["b"].settings)
+                await bridging.add(bridging.bridges["b"].settings)
         assert not any("bridge b" in str(change) for change in outcome.changes)
         first, second, *_ = (await house.reload(gateway)).lines()
         assert (first, second.split(": ")[:3]) == ("reload: 1 rejected", ["  rejected", "bridge b", f"{tmp_path}/lost"])

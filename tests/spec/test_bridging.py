@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from http import HTTPStatus
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,8 +21,10 @@ from edgebroker.instants import SECOND
 from edgebroker.simworld.client import Client
 from edgebroker.simworld.network import SimulatedBroker
 from edgebroker.simworld.simulation import Simulation
+from edgebroker.world.bridging.added import load_added, save_added
 from edgebroker.world.bridging.bridging import Bridging, NameTaken
 from edgebroker.world.bridging.control import control
+from edgebroker.world.bridging.planning import Plan
 from edgebroker.world.http import Answer, HttpServer, Visit, plain
 from edgebroker.world.operatorlog import OperatorLog
 from edgebroker.world.settings import Settings
@@ -77,13 +80,51 @@ def test_one_that_is_removed_meanwhile_does_not_come_back(tmp_path: Path) -> Non
     assert not bridging.bridges
 
 
+def test_nobody_waits_for_the_disk_but_who_has_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even if who has asked has gone, or if settings come meanwhile."""
+    bridging, goes_on, begun = bridging_of(tmp_path), threading.Event(), []
+    file = tmp_path / "bridges.toml"
+    one, two, three = (settings_of(BRIDGE.format(name)).bridges[0] for name in ("one", "two", "three"))
+
+    def slow(folder: Path, bridges: Any) -> None:
+        assert goes_on.wait(30)
+        save_added(folder, bridges)
+
+    def begin(plan: Plan) -> None:
+        begun.append(plan.settings.name)
+        assert f'name = "{begun[-1]}"' in file.read_text()
+        there_is(bridging, plan.settings)
+
+    monkeypatch.setattr("edgebroker.world.bridging.bridging.save_added", slow)
+    monkeypatch.setattr(bridging, "_add", begin)
+
+    async def story() -> list[Any]:
+        prepared = await bridging.prepare(settings_of(""))
+        asked = [asyncio.create_task(bridging.add(each)) for each in (one, two, two)]
+        await asyncio.sleep(0.01)
+        asked[0].cancel()
+        bridging.added["three"] = three  # as if it had been there before
+        assert list(prepared.commit()) == []
+        assert begun == []
+        goes_on.set()
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    cancelled, added, refused = asyncio.run(story())
+    assert isinstance(cancelled, asyncio.CancelledError)
+    assert added is bridging.bridges["two"]
+    assert isinstance(refused, NameTaken)
+    assert begun == ["one", "two"]
+    assert [each.name for each in load_added(tmp_path).bridges] == ["three", "one", "two"]
+    assert list(bridging.added) == ["three", "one", "two"]
+
+
 def test_one_that_is_in_both_files_is_the_settings_file_s(tmp_path: Path) -> None:
     (tmp_path / "bridges.toml").write_text(BRIDGE.format("both"))
     bridging = bridging_of(tmp_path, BRIDGE.format("both"))
     there_is(bridging, bridging.added["both"])
     assert not bridging.is_added("both")
     with pytest.raises(NameTaken, match="stands in the settings file"):
-        bridging.remove("both")
+        asyncio.run(bridging.remove("both"))
     assert list(bridging.bridges) == ["both"]
     assert reload(bridging, "") == []
     assert bridging.is_added("both"), "now it is of bridges.toml alone"
@@ -103,7 +144,8 @@ def test_whoever_shows_no_token_names_no_file_of_elsewhere(tmp_path: Path) -> No
     bridging = bridging_of(tmp_path)
     text = BRIDGE.format("x") + 'username = "u"\npassword_file = "{}"\n'
     for file in ("/etc/hostname", "../secret"):
-        answer = control(bridging, f"/bridges?do=add&settings={quote(text.format(file))}", has_token=False)
+        target = f"/bridges?do=add&settings={quote(text.format(file))}"
+        answer = asyncio.run(control(bridging, target, has_token=False))
         assert answer.status is HTTPStatus.BAD_REQUEST
         assert b"is elsewhere" in cast(bytes, answer.body)
     assert not bridging.added

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from edgebridge.frontend.entrance import RESERVED
 from edgebridge.upstream.terms import Terms
@@ -29,6 +29,9 @@ from edgebroker.world.reload import Prepared
 from edgebroker.world.settings import Settings, SettingsRefused
 from edgebroker.world.settings.aside import Aside
 from edgebroker.world.settings.bridge import BridgeSettings
+
+_Added = dict[str, BridgeSettings]
+_Result = TypeVar("_Result")
 
 WAITS: Final = "what waits for it is kept; mend it and send SIGHUP"
 GOES_ON: Final = "it goes on with its settings of before; mend it and send SIGHUP"
@@ -59,6 +62,8 @@ class Bridging:
         self.kept = Kept(folder, notices)
         self._leaving: dict[asyncio.Task[str], Terms] = {}
         self._is_running = True
+        self._changing = asyncio.Lock()
+        self._changes: set[asyncio.Task[Any]] = set()
         added = load_added(folder)
         self.added = {one.name: one for one in added.bridges}
         """Bridges that an operator added while the gateway ran. Those of the settings come first."""
@@ -119,43 +124,75 @@ class Bridging:
         (bridge.pause if is_paused else bridge.resume)()
         return bridge
 
-    def add(self, settings: BridgeSettings) -> Bridge:
+    async def add(self, settings: BridgeSettings) -> Bridge:
         """Another one, from now on and after restarts. Raises SettingsRefused, NameTaken, FileRefused."""
-        if settings.name in self.names:
-            raise NameTaken(f"there is a bridge {settings.name} already; choose another name, or remove it first")
-        plan = self._planning.plan(settings)
-        added = {**self.added, settings.name: settings}
-        if self.folder is not None:
-            check_added(self.folder, tuple(added.values()))
-        self._keep(added)
-        self._add(plan)
-        return self.bridges[settings.name]
+        return await self._change(self._add_kept(settings))
 
-    def remove(self, name: str) -> int:
+    async def remove(self, name: str) -> int:
         """A bridge that was added is no more; how many messages for it are dropped.
 
         Raises NoSuchBridge, NameTaken, FileRefused.
         """
-        if name not in self.added:
-            self.find(name)
-        if not self.is_added(name):
-            raise NameTaken(f"the bridge {name} stands in the settings file; take it out there, and send SIGHUP")
-        self._keep({other: one for other, one in self.added.items() if other != name})
-        return self._end(name)
+        return await self._change(self._remove_kept(name))
 
-    def _keep(self, added: dict[str, BridgeSettings]) -> None:
-        """Let these be added, if that can be written, and nothing in the file is lost with it."""
-        if self._unreadable:
-            text = "; ".join(str(one) for one in self._unreadable)
-            raise FileRefused(
-                f"{ADDED} has what cannot be read, and is not written over ({text}); mend it, send SIGHUP"
-            )
-        if self.folder is not None:
-            save_added(self.folder, tuple(added.values()))
-        self.added = added
+    async def _change(self, change: Coroutine[Any, Any, _Result]) -> _Result:
+        """One after the other, and each as a whole: who has asked for it may be gone before it is on disk."""
+        task = asyncio.get_running_loop().create_task(change)
+        self._changes.add(task)
+        task.add_done_callback(self._changed)
+        return await asyncio.shield(task)
+
+    def _changed(self, task: asyncio.Task[Any]) -> None:
+        self._changes.discard(task)
+        task.exception()  # who has asked hears of it; nobody else if that one is gone
+
+    async def _add_kept(self, settings: BridgeSettings) -> Bridge:
+        name = settings.name
+        async with self._changing:
+            self._see_that_it_is_new(name)
+            plan = self._planning.plan(settings)
+            if self.folder is not None:
+                check_added(self.folder, (*self.added.values(), settings))
+            await self._keep(lambda added: {**added, name: settings})
+            self._see_that_it_is_new(name)  # settings may have come meanwhile, and what is in both is theirs
+            self._add(plan)
+            return self.bridges[name]
+
+    def _see_that_it_is_new(self, name: str) -> None:
+        if name in self.names:
+            raise NameTaken(f"there is a bridge {name} already; choose another name, or remove it first")
+
+    async def _remove_kept(self, name: str) -> int:
+        async with self._changing:
+            if name not in self.added:
+                self.find(name)
+            if not self.is_added(name):
+                raise NameTaken(f"the bridge {name} stands in the settings file; take it out there, and send SIGHUP")
+            await self._keep(lambda added: {other: one for other, one in added.items() if other != name})
+            return self._end(name)
+
+    async def _keep(self, changed: Callable[[_Added], _Added]) -> None:
+        """Let others be added, when that is on disk: in a thread, for a card may take half a second. Nothing that is in
+        the file is lost with it.
+        """
+        after: _Added | None = None
+        before = self.added
+        while after is None or self.added is not before:  # settings came while it was written
+            before = self.added
+            after = changed(before)
+            if self._unreadable:
+                text = "; ".join(str(one) for one in self._unreadable)
+                raise FileRefused(
+                    f"{ADDED} has what cannot be read, and is not written over ({text}); mend it, send SIGHUP"
+                )
+            if self.folder is not None:
+                await asyncio.to_thread(save_added, self.folder, tuple(after.values()))
+        self.added = after
 
     async def stop(self) -> None:
         """Hang up."""
+        while self._changes:
+            await asyncio.gather(*self._changes, return_exceptions=True)
         self._is_running = False
         if self._ticking is not None:
             self._ticking.cancel()
@@ -182,7 +219,8 @@ class Bridging:
 
     async def prepare(self, settings: Settings) -> Prepared:
         """Other bridges, or other terms for those that are. One that cannot be used now stays as it is."""
-        before, read = frozenset(self.added), load_added(self.folder)
+        async with self._changing:  # what is being written is neither read nor known yet
+            before, read = frozenset(self.added), load_added(self.folder)
         plans = self._planning.plans(settings, read)
         holding = self._held(settings, plans)
         listed = names_in(settings)

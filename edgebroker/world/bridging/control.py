@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -17,7 +17,7 @@ from edgebroker.world.settings import Problem, Settings, SettingsRefused
 FIELDS_MAX: Final = 8
 
 
-def control(bridging: Bridging, target: str, has_token: bool) -> Answer:
+async def control(bridging: Bridging, target: str, has_token: bool) -> Answer:
     """Do what *target* asks for; the answer says how the bridge is then, or why nothing was done.
 
     *has_token*: whoever asks has shown one. Any user of this machine may ask without, and must not be able to send
@@ -31,14 +31,15 @@ def control(bridging: Bridging, target: str, has_token: bool) -> Answer:
     if act is None:
         return plain(HTTPStatus.BAD_REQUEST, f"do={query.get('do', '')!r} is not known; there are {', '.join(_ACTS)}")
     try:
-        return Answer(HTTPStatus.OK, "application/json", (json.dumps(act(bridging, query, has_token)) + "\n").encode())
+        done = await act(bridging, query, has_token)
     except SettingsInvalid as refused:
         return plain(HTTPStatus.BAD_REQUEST, str(refused))
     except EdgebrokerError as error:
         return plain(HTTPStatus.CONFLICT, str(error))
+    return Answer(HTTPStatus.OK, "application/json", (json.dumps(done) + "\n").encode())
 
 
-def _add(bridging: Bridging, query: dict[str, str], has_token: bool) -> dict[str, Any]:
+async def _add(bridging: Bridging, query: dict[str, str], has_token: bool) -> dict[str, Any]:
     """*settings* is the text of a [[bridge]]."""
     folder = bridging.folder or bridging.here
     settings = Settings.parse(query.get("settings", ""), "the bridge", folder)
@@ -48,22 +49,22 @@ def _add(bridging: Bridging, query: dict[str, str], has_token: bool) -> dict[str
     if file is not None and not has_token and not file.resolve().is_relative_to(folder.resolve()):
         mend = f"put it into {folder}, or set http.token_file and show a token"
         raise SettingsRefused([Problem("the bridge", 0, "bridge.password_file", f"{file} is elsewhere", mend)])
-    return row(bridging.add(settings.bridges[0]), bridging)
+    return row(await bridging.add(settings.bridges[0]), bridging)
 
 
-def _remove(bridging: Bridging, query: dict[str, str], _: bool) -> dict[str, Any]:
-    return {"name": query.get("name", ""), "dropped": bridging.remove(query.get("name", ""))}
+async def _remove(bridging: Bridging, query: dict[str, str], _: bool) -> dict[str, Any]:
+    return {"name": query.get("name", ""), "dropped": await bridging.remove(query.get("name", ""))}
 
 
-def _pause(bridging: Bridging, query: dict[str, str], _: bool) -> dict[str, Any]:
+async def _pause(bridging: Bridging, query: dict[str, str], _: bool) -> dict[str, Any]:
     return row(bridging.pause(query.get("name", ""), True), bridging)
 
 
-def _resume(bridging: Bridging, query: dict[str, str], _: bool) -> dict[str, Any]:
+async def _resume(bridging: Bridging, query: dict[str, str], _: bool) -> dict[str, Any]:
     return row(bridging.pause(query.get("name", ""), False), bridging)
 
 
-_ACTS: Final[dict[str, Callable[[Bridging, dict[str, str], bool], dict[str, Any]]]] = {
+_ACTS: Final[dict[str, Callable[[Bridging, dict[str, str], bool], Awaitable[dict[str, Any]]]]] = {
     "add": _add,
     "remove": _remove,
     "pause": _pause,
