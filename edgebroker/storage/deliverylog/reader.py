@@ -209,11 +209,9 @@ def read_block(
 
 def next_head(data: bytes, start: int) -> int | None:
     """The offset of the first intact block head from *start* on."""
-    offset = data.find(edl.BLOCK_MARK, start)
-    while offset >= 0:
-        if edl.decode_head(data, offset) is not None:
-            return offset
-        offset = data.find(edl.BLOCK_MARK, offset + 1)
+    for found in edl.MAY_BE_HEAD.finditer(data, start):
+        if edl.decode_head(data, found.start()) is not None:
+            return found.start()
     return None
 
 

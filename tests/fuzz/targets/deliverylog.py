@@ -135,6 +135,8 @@ def with_footer(content: bytes) -> bytes:
 
 LOG_BOMBS = {
     "marks": lambda: filled(edl.BLOCK_MARK, log_file()[:100]),
+    "marks of heads that may be": lambda: filled(edl.BLOCK_MARK + bytes(20), log_file()[:100]),
+    "marks with one row": lambda: filled(edl.BLOCK_MARK + bytes(8) + b"\1" + bytes(11), log_file()[:100]),
     "heads that promise blocks": lambda: (
         edl.encode_header(edl.Header("n", "b"))
         + filled(edl.frame(3, 0, 1, b"\xa0", 0, 0)[: edl.BLOCK_HEAD_BYTES], size=BOMB_BYTES - 100)
