@@ -251,6 +251,11 @@ class SimulatedBroker:
         self._plan_turn()
         return self.frontend.replace_access(access, self.simulation.now)
 
+    def operate(self, done: Callable[[Frontend], object]) -> None:
+        """Let an operator have something done."""
+        done(self.frontend)
+        self._plan_turn()
+
     def _verify(self, verification: Verification) -> None:
         if self.is_off:
             return

@@ -78,4 +78,6 @@ def test_recovery_says_what_the_broker_knew(seed: int) -> None:
             elif lot < 0.045:
                 world.broker.crash(is_power_cut=chance.random() < 0.5)
                 check(world, f"EDGEBROKER_TEST_SEED={number} .venv/bin/pytest {HERE}: step {step}, after a crash")
+            elif lot < 0.065:
+                world.operate()
     assert snapshots > WORLDS

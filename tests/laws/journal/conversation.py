@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from random import Random
 from typing import Any
 
+from edgebridge.frontend.clearing import NotCleared, clear
 from edgebridge.frontend.frontend import Frontend
+from edgebridge.frontend.ousting import disconnect, end
 from edgebridge.frontend.terms import Terms
 from edgebridge.session.durability import MEMORY, batched
 from edgebridge.session.inflight import Entry
@@ -29,6 +32,7 @@ from edgebridge.wire.packets import (
 from edgebridge.wire.properties import Properties, Property
 from edgebroker.instants import Instant
 from edgebroker.limits import KIB, MIB
+from edgebroker.names import ClientId
 from edgebroker.publication import Publication
 from edgebroker.simworld.client import Client
 from edgebroker.simworld.network import SimulatedBroker
@@ -81,6 +85,23 @@ class Conversation:
                     yield PubRel(packet_id)
                 case PubRel(packet_id):
                     yield PubComp(packet_id)
+
+    def operate(self) -> None:
+        """An operator has something done."""
+        chance, now = self.chance, self.simulation.now
+        name, topic, lot = ClientId(chance.choice(NAMES)), chance.choice(TOPICS), chance.random()
+
+        def done(frontend: Frontend) -> None:
+            session = frontend.connecting.sessions.get(name)
+            if lot < 0.3:
+                with suppress(NotCleared):  # a reader's queue is full, and refuses
+                    clear(frontend, topic, now)
+            elif session is not None and lot < 0.7:
+                end(frontend, session, now)
+            elif session is not None:
+                disconnect(frontend, session)
+
+        self.broker.operate(done)
 
     def act(self) -> None:
         """One thing that one of them does."""
