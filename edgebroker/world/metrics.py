@@ -117,10 +117,8 @@ def _clients(page: Exposition, insight: Insight, census: Census) -> None:
     page.counter("edgebroker_connections_accepted", "Transports accepted.", frontend.accepted)
     page.gauge("edgebroker_connections", "Transports open now.", len(frontend.connections))
     page.gauge("edgebroker_connections_paused", "Of these, those whose peer reads too slowly.", census.paused)
-    page.family("edgebroker_refusals", "counter", "Connections refused or closed for what the client did, by reason.")
-    for reason, count in sorted(
-        (Counter(frontend.expelling.counts) + Counter(frontend.authenticating.refused)).items()
-    ):
+    page.family("edgebroker_refusals", "counter", "Connections refused, or closed for what the client did, by reason.")
+    for reason, count in frontend.expelling.refusals.items():
         page.sample("_total", count, reason=reason.name.lower())
     page.family("edgebroker_subscriptions_refused", "counter", "Entries of SUBSCRIBE that were not granted, by cause.")
     for cause, count in sorted(frontend.subscribing.refused.items()):

@@ -259,7 +259,7 @@ def status(insight: Insight, census: Census) -> dict[str, Any]:
             "open": len(frontend.connections),
             "accepted": frontend.accepted,
             "paused": census.paused,
-            "refusals": {reason.name.lower(): count for reason, count in sorted(frontend.expelling.counts.items())},
+            "refusals": {reason.name.lower(): count for reason, count in frontend.expelling.refusals.items()},
         },
         "listeners": [_listener(listener) for listener in insight.listeners],
         "held": {"bytes": frontend.memory.held, "bytes_max": frontend.memory.bytes_max},

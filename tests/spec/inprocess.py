@@ -11,6 +11,7 @@ from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Connect, Subscribe, SubscriptionOption
 from edgebridge.wire.properties import Property
 from edgebroker.world.gateway import Gateway
+from edgebroker.world.reactor import clock
 from edgebroker.world.settings import Settings
 
 
@@ -18,7 +19,7 @@ class Paper:
     """A transport that takes everything and closes at once."""
 
     def __init__(self, gateway: Gateway, connection: Connection) -> None:
-        self.close = self.abort = lambda: gateway.frontend.closed(connection, 0)
+        self.close = self.abort = lambda: gateway.frontend.closed(connection, clock())
 
     def write(self, data: bytes) -> None: ...
 

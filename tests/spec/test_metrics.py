@@ -21,6 +21,7 @@ from edgebroker.world.metrics import NAMED_SESSIONS, metrics
 from edgebroker.world.openmetrics import Exposition
 from edgebroker.world.process import Process
 from edgebroker.world.pulse import BOUNDS_S, Pulse
+from edgebroker.world.reactor import clock
 
 from .inprocess import come, say, with_gateway
 from .openmetricsreader import Family, read
@@ -112,7 +113,7 @@ def test_a_page_tells_what_became_of_every_message(tmp_path: Path) -> None:
         say(gateway, writer, Publish("nobody", b"x", 0, retain=True))
         say(gateway, writer, Publish("$x", b"x", 0))
         reader.close()
-        gateway.frontend.closed(reader, 0)
+        gateway.frontend.closed(reader, clock())
         say(gateway, writer, Publish("a/b", b'{"t": 0}', 1, packet_id=9))
         page = await page_of(gateway)
         totals = {name: family.value("_total") for name, family in page.items() if ("_total", ()) in family.samples}
@@ -143,7 +144,7 @@ def test_drops_and_refusals_carry_their_reason() -> None:
     async def story(gateway: Gateway) -> None:
         writer = come(gateway, "writer")
         gone = come(gateway, "gone", "a")
-        gateway.frontend.closed(gone, 0)
+        gateway.frontend.closed(gone, clock())
         say(gateway, writer, Publish("a", b"x", 0))
         gateway.frontend.feed(writer, b"\xf0\x00" * 2, 0)
         page = await page_of(gateway)
@@ -162,7 +163,7 @@ def test_few_sessions_are_named_however_many_there_are() -> None:
         count = 2 * SLICE + 1
         for number in range(count):
             client = come(gateway, f"c{number:04}", "all", *(["some"] if number % 100 == 0 else []))
-            gateway.frontend.closed(client, 0)
+            gateway.frontend.closed(client, clock())
         for topic in ("all", "some"):
             say(gateway, writer, Publish(topic, b"x", 1, packet_id=1))
         named = (await page_of(gateway))["edgebroker_session_queue_messages"].samples
@@ -183,7 +184,7 @@ def test_the_foremost_session_comes_first_by_every_rank(rank: str) -> None:
         come(gateway, "more", "a", "b", "c")
         far = [come(gateway, "far", "c", "d", "e", "f"), come(gateway, "further", "c", "e", "f", "g", "h")]
         for away in far:
-            gateway.frontend.closed(away, 0)
+            gateway.frontend.closed(away, clock())
         for number, topic in enumerate("abceef", 1):
             say(gateway, writer, Publish(topic, b"x", 1, packet_id=number))
         ranked = (await take_census(gateway.frontend, rank, 3)).ranked

@@ -25,6 +25,7 @@ from edgebroker.world.gateway import Gateway
 from edgebroker.world.journalfiles import LOCK
 from edgebroker.world.pages import Pages
 from edgebroker.world.pulse import Pulse
+from edgebroker.world.reactor import clock
 from edgebroker.world.wear import Card, Written
 
 from .inprocess import come, say, with_gateway
@@ -122,7 +123,7 @@ def test_a_process_that_just_started_is_not_judged_by_its_first_beats() -> None:
 def test_a_client_shows_what_it_lost_and_why() -> None:
     async def story(gateway: Gateway) -> None:
         writer, away = come(gateway, "writer"), come(gateway, "away", "a")
-        gateway.frontend.closed(away, 0)
+        gateway.frontend.closed(away, clock())
         for _ in range(3):
             say(gateway, writer, Publish("a", b"x", 0))
         _, found = await ask(gateway, "/clients?sort=client")
@@ -142,6 +143,7 @@ def test_the_journal_is_told_of(tmp_path: Path) -> None:
         come(gateway, "keeps", "a")
         writer = come(gateway, "writer")
         say(gateway, writer, Publish("a", b"x", 1, packet_id=1))
+        gateway.insight.reactor.arm()  # nothing came by a door: the deadline of the commit would not be seen
         while (found := (await ask(gateway, "/status"))[1]["journal"])["waiting"] or not found["syncs"]:
             await asyncio.sleep(0.005)
         assert found["lsn"] == found["synced_lsn"] > 0
@@ -213,7 +215,7 @@ def test_who_would_get_a_message_is_told_and_why_others_would_not() -> None:
     async def story(gateway: Gateway) -> None:
         gateway.frontend.replace_access(Access(rules=RuleBook(Acl.parse(rules))), 0)
         come(gateway, "anna", "t/#", "$filter/temp%3E30/t/#", "$share/g/t/+")
-        gateway.frontend.closed(come(gateway, "bert", "t/+"), 0)
+        gateway.frontend.closed(come(gateway, "bert", "t/+"), clock())
         come(gateway, "carl", "cold/#")
 
         async def asked(target: str) -> list[str]:

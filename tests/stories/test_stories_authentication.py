@@ -10,6 +10,7 @@ import pytest
 
 from edgebridge.frontend.entrance import Certificate, Entrance
 from edgebridge.frontend.redirect import Redirect
+from edgebridge.frontend.terms import Terms
 from edgebridge.session.access import Access, CertificateUser
 from edgebridge.session.passwordfile import PasswordFile
 from edgebridge.session.recentproofs import RecentProofs
@@ -55,7 +56,7 @@ def test_the_right_password(play: Any) -> None:
 )
 def test_the_wrong_password(play: Any, given: str) -> None:
     play(f"a > CONNECT {given}    a < CONNACK reason=0x86    a < CLOSED", access=ACCESS)
-    assert play.broker.frontend.authenticating.refused == {ReasonCode.BAD_USER_NAME_OR_PASSWORD: 1}
+    assert play.broker.frontend.connecting.attendance.refused == {ReasonCode.BAD_USER_NAME_OR_PASSWORD: 1}
 
 
 def test_nobody_in_particular(play: Any) -> None:
@@ -176,7 +177,7 @@ def test_too_many_at_once_are_told_so(play: Any) -> None:
         connection.transport = None
         frontend.feed(connection, bytes([0x10, len(packet)]) + packet, now)
     assert len(frontend.verifications()) == len(frontend.authenticating) == VERIFICATIONS_MAX
-    assert frontend.authenticating.refused == {ReasonCode.SERVER_BUSY: 3}
+    assert frontend.connecting.attendance.refused == {ReasonCode.SERVER_BUSY: 3}
 
 
 def test_one_address_does_not_keep_the_others_out(play: Any) -> None:
@@ -187,7 +188,7 @@ def test_one_address_does_not_keep_the_others_out(play: Any) -> None:
         packet = body + b"\0\4" + f"c{number:03}".encode() + b"\0\4anna\0\5apple"
         connection = frontend.opened(f"192.0.2.1:{number}", now)
         frontend.feed(connection, bytes([0x10, len(packet)]) + packet, now)
-    assert frontend.authenticating.refused == {ReasonCode.SERVER_BUSY: 2}
+    assert frontend.connecting.attendance.refused == {ReasonCode.SERVER_BUSY: 2}
     packet = body + b"\0\4last\0\4anna\0\5apple"
     other = frontend.opened("192.0.2.2:1", now)
     frontend.feed(other, bytes([0x10, len(packet)]) + packet, now)
@@ -244,3 +245,27 @@ def test_proofs_are_bounded_and_not_mixed_up(monkeypatch: pytest.MonkeyPatch) ->
     nothing = RecentProofs(b"")
     nothing.note("a", b"b", "", 0)
     assert len(nothing) == 0
+
+
+def test_every_refusal_is_counted_once(play_v5: Any) -> None:
+    play_v5(
+        """
+        a > CONNECT username="anna" password="wrong"    a < CONNACK reason=0x86    a < CLOSED
+        b > CONNECT id=$bridge/b                        b < CONNACK reason=0x85    b < CLOSED
+        c > CONNECT                                     c < CONNACK
+        d > CONNECT                                     d < CONNACK reason=0x97    d < CLOSED
+        e > CONNECT will=w/+ will-payload="x"           e < CONNACK reason=0x90    e < CLOSED
+        f opens
+        f > 0x100600044d515454                          f < CLOSED
+        c > 0xf100                                      c < DISCONNECT reason=0x81    c < CLOSED
+        """,
+        access=ACCESS,
+        terms=Terms(sessions_max=1),
+    )
+    assert play_v5.broker.frontend.expelling.refusals == {
+        ReasonCode.MALFORMED_PACKET: 2,
+        ReasonCode.CLIENT_IDENTIFIER_NOT_VALID: 1,
+        ReasonCode.BAD_USER_NAME_OR_PASSWORD: 1,
+        ReasonCode.TOPIC_NAME_INVALID: 1,
+        ReasonCode.QUOTA_EXCEEDED: 1,
+    }

@@ -103,7 +103,7 @@ def test_who_does_not_is_refused(play_v5: Any, first: str, password: str) -> Non
     refusal = a.auth(finished(data_of(a.connect(first)), password, first.encode()))
     assert isinstance(refusal, ConnAck)
     assert refusal.reason == R.BAD_USER_NAME_OR_PASSWORD
-    assert play_v5.broker.frontend.authenticating.refused == {R.BAD_USER_NAME_OR_PASSWORD: 1}
+    assert play_v5.broker.frontend.connecting.attendance.refused == {R.BAD_USER_NAME_OR_PASSWORD: 1}
     assert not play_v5.client("a").is_connected
 
 

@@ -63,8 +63,6 @@ class Authenticating:
         self._running: dict[int, tuple[Connect, Question]] = {}
         self._sources: Counter[str] = Counter()  # of those: so that one address does not keep all others out
         self._proofs = RecentProofs(secret)
-        self.refused: dict[ReasonCode, int] = {}
-        """Clients that were not let in, by reason."""
 
     def __len__(self) -> int:
         """How many connections wait for their verdict."""

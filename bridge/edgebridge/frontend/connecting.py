@@ -127,7 +127,6 @@ class Connecting:
         if verdict.is_yes and not self._authenticating.holds(connection, verdict):
             verdict = WRONG
         if not verdict.is_yes:
-            self._authenticating.refused[verdict.reason] = self._authenticating.refused.get(verdict.reason, 0) + 1
             self.refuse(connection, verdict.reason, verdict.why, client=connect.client_id)
             return
         properties: Properties = dict(proof or {})
@@ -228,6 +227,7 @@ class Connecting:
         reference: str = "",
     ) -> None:
         """Answer CONNECT with *reason*, and close. *client* is what the CONNECT says; *reference*, where else to go."""
+        self.attendance.refuse(reason)
         self.notes.add(REFUSED, connection, reason, why, client)
         elsewhere: Properties = {Property.SERVER_REFERENCE: reference} if reference else {}
         packet = b""
@@ -243,6 +243,7 @@ class Connecting:
         """Answer bytes that are no acceptable CONNECT: with CONNACK if the sender speaks MQTT, else by closing."""
         dialect = answering_dialect(body)
         if dialect is None:
+            self.attendance.refuse(error.reason)
             self.notes.add(REFUSED, connection, error.reason, str(error))
             connection.close()
         else:

@@ -19,20 +19,26 @@ class Expelling:
         self._connecting = connecting
         self._timers = timers
         self.counts: dict[ReasonCode, int] = {}
+        """Connections closed by us, but for CONNECTs that were refused."""
+
+    @property
+    def refusals(self) -> dict[ReasonCode, int]:
+        """All of them, and CONNECTs that were refused."""
+        refused = self._connecting.attendance.refused
+        both = {*self.counts, *refused}
+        return {reason: self.counts.get(reason, 0) + refused.get(reason, 0) for reason in sorted(both)}
 
     def offended(self, connection: Connection, error: ProtocolError) -> None:
         """The client broke the protocol."""
         if connection.state is State.CONNECTED:
             self.dismiss(connection, error.reason, str(error))
         elif connection.state is State.CHALLENGED:
-            self.count(error.reason)
             self._connecting.refuse(connection, error.reason, str(error))
         else:
             self.turn_away(connection, error.reason, str(error))
 
     def refuse_unreadable(self, connection: Connection, error: ProtocolError, body: bytes) -> None:
         """The first packet is no CONNECT that can be accepted."""
-        self.count(error.reason)
         self._connecting.refuse_unreadable(connection, error, body)
 
     def turn_away(self, connection: Connection, reason: ReasonCode, why: str) -> None:
