@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Final, Protocol
 
+import cbor2
+
 from edgebroker.instants import Instant
 from edgebroker.limits import KIB, MIB
 from edgebroker.overlay.classes import Service
@@ -19,7 +21,7 @@ from edgebroker.overlay.link.identity import Identity
 from edgebroker.overlay.link.lanes import event_of
 from edgebroker.overlay.link.link import Link
 from edgebroker.overlay.link.links import Links
-from edgebroker.overlay.link.records import StoredLinks
+from edgebroker.overlay.link.records import Kind, StoredLinks
 from edgebroker.overlay.link.stream import Stream
 from edgebroker.overlay.link.terms import LAN, LinkTerms
 from edgebroker.overlay.messages import Message
@@ -148,6 +150,9 @@ class LinkedGateway:
         store = b"" if found is None else found.store
         store = store or simulation.random.randbytes(16)  # what was damaged may have been all that named it
         skip = simulation.random.randrange(1 << 16)
+        self.reserved = {peer: link.reserved for peer, link in stored.links.items()}
+        """Peer -> the last number for it that is reserved on disk."""
+        self._reserving: list[tuple[int, str, int]] = []
         self.journal = Journal(store, OPTIONS, found, skip)
         self.worker = DiskWorker(simulation, self.journal, self.disk, self._synced)
         self.kept = list(kept)
@@ -203,7 +208,10 @@ class LinkedGateway:
 
     def append(self, record: bytes, waits: bool) -> int:
         """The journal port of its links."""
-        return self.journal.append(record, self.simulation.now)
+        lsn = self.journal.append(record, self.simulation.now)
+        if record[0] == Kind.RESERVED:
+            self._reserving.append((lsn, *cbor2.loads(record[1:])))
+        return lsn
 
     def lose_disk(self) -> None:
         """While it is off it gets another disk, an empty one."""
@@ -313,6 +321,8 @@ class LinkedGateway:
             self.promised.add(self._waiting.pop(0)[1])
         while self._keeping and self._keeping[0][0] <= lsn:
             self.safe.add(self._keeping.pop(0)[1])
+        while self._reserving and self._reserving[0][0] <= lsn:
+            _, peer, self.reserved[peer] = self._reserving.pop(0)
         for link in self.links:
             link.synced(lsn, self.simulation.now)
         self.simulation.after(0, self.turn)

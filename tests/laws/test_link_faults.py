@@ -12,7 +12,6 @@ from .link.trial import Broken, Trial
 HISTORIES = 60
 STEPS = 80
 NOTED = {
-    "sends_numbers_before_they_are_reserved_on_disk": 3,
     "goes_on_with_half_a_frame_of_an_older_connection": 24,
     "mistakes_another_store_for_the_one_it_knew": 16,
     "believes_what_was_heard_of_another_store": 16,

@@ -10,6 +10,7 @@ from edgebroker.limits import KIB
 from edgebroker.overlay.classes import Service
 from edgebroker.overlay.link.events import Dropped, Up
 from edgebroker.overlay.link.lanes import event_of, events_of
+from edgebroker.overlay.link.link import Link
 from edgebroker.overlay.link.outbox import Bounds
 from edgebroker.overlay.link.terms import LinkTerms
 from edgebroker.overlay.messages import Forward, Message, Relay, Series, Unadvertise
@@ -233,6 +234,7 @@ class Trial:
                 all(lane.waiting_bytes == sum(entry.size for entry in lane.waiting) for lane in lanes),
                 "the bytes of a lane are wrong",
             )
+            self._check_reserved(gateway, link)
         held = self._held(gateway)
         for eid in self.outstanding[index] - held - self.dropped - self.perished:
             check(eid in other.safe, f"{eid} left the outbox and is not on the other disk")
@@ -240,6 +242,14 @@ class Trial:
         self.outstanding[index] = held
         self._check_stored(index)
         self._check_budget(index)
+
+    def _check_reserved(self, gateway: LinkedGateway, link: Link) -> None:
+        """A number that was sent is one that no later run gives to anything else."""
+        reserved = gateway.reserved.get(link.peer, 0)
+        for service, lane in link.outbox.lanes.items():
+            if service is not Service.CONTROL and lane.unacked:
+                number = lane.unacked[-1].number
+                check(number <= reserved, f"number {number} was sent, and up to {reserved} is reserved on disk")
 
     def _check_stored(self, index: int) -> None:
         """What reached a gateway at QoS 2 is on the disk of the one that sent it: it is never published again."""
