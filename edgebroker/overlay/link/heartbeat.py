@@ -36,6 +36,10 @@ ASSURANCE: Final[Duration] = SECOND
 may wait behind all that its socket has taken, 64 KiB and more: at 1,000 bytes a second that is a minute, and the
 connection would be given up before any acknowledgement could come, each time anew.
 """
+UNANSWERED: Final[Duration] = 2 * SECOND
+"""Who says what nobody acknowledges (QoS 0), and hears nothing for so long, asks whether it comes: it is lost if the
+peer has no power. Not where bytes cost money: a ping and its pong are 250 bytes as a provider counts.
+"""
 TRIES: Final = 2
 """Pings without an answer before the connection is given up: one may wait behind a large piece."""
 SAMPLES: Final = 8
@@ -53,6 +57,7 @@ class Heartbeat:
         "_number",
         "_owed_since",
         "_patience_min",
+        "_said_at",
         "_samples",
         "_stamp",
         "_tries",
@@ -67,6 +72,7 @@ class Heartbeat:
         self._heard_at = now
         self._asked_at: Instant | None = None
         self._owed_since: Instant | None = None
+        self._said_at: Instant | None = None
         self._tries = 0
         self._number = 0
         self._stamp = 0
@@ -91,6 +97,7 @@ class Heartbeat:
         self._heard_at = now
         self._tries = 0
         self._asked_at = None
+        self._said_at = None
         if self._owed_since is not None:
             self._owed_since = now
 
@@ -101,6 +108,12 @@ class Heartbeat:
         elif self._owed_since is None:
             self._owed_since = now
 
+    def sent(self, is_owed: bool, is_bare: bool, now: Instant) -> None:
+        """Something was sent: as `owed`; *is_bare*: there was something that the peer does not acknowledge."""
+        self.owed(is_owed, now)
+        if is_bare and self._said_at is None and self._interval <= LAN_INTERVAL:
+            self._said_at = now
+
     def due(self) -> Instant:
         """When to look again."""
         if self._asked_at is not None:
@@ -109,6 +122,8 @@ class Heartbeat:
         due = self._heard_at + self._interval * quarters // 4
         if self._owed_since is not None:
             due = min(due, max(self._owed_since, self._heard_at) + self.patience)
+        if self._said_at is not None:
+            due = min(due, self._said_at + max(UNANSWERED, self.patience))
         return due
 
     def is_dead(self, now: Instant) -> bool:
@@ -153,5 +168,6 @@ IDLE_INTERVAL: Final[Duration] = 60 * SECOND
 """One ping and its pong a minute are 140 KB a day with TLS, 250 KB is what an idle link may cost."""
 LAN_INTERVAL: Final[Duration] = 10 * SECOND
 """Where bytes cost nothing, a dead neighbour is noticed in 10 + 4 s, on a LAN in 10 + 2 s. While something is sent that
-it has to acknowledge it is asked after its patience already: 6 s, and 3 s.
+it has to acknowledge it is asked after its patience already, and found dead in 6 s, and 3 s; while something else is
+sent, in 6 s, and 4 s.
 """

@@ -358,11 +358,12 @@ class Link:
         spent = [service for service in SHARED if self.budget.is_spent(service, now)] if is_bounded else []
         if spent:
             self.outbox.refuse(spent, Cause.BUDGET_SPENT)
+        settled = len(self.outbox.delivered)
         data = self._outflow.pull(self.outbox, allowed, min(room, self.budget.room), now)
         if data:
             self._sent_at = now
             self._charge(len(data), now)
-            self.heartbeat.owed(self.outbox.is_owed, now)
+            self.heartbeat.sent(self.outbox.is_owed, len(self.outbox.delivered) > settled, now)
         self._send_by = self._next_time(bool(data), bool(spent), now)
         return data
 
