@@ -15,6 +15,7 @@ from edgebroker.simworld.simulation import Simulation
 from edgebroker.simworld.store import OPTIONS, SimulatedStore
 from edgebroker.simworld.transcript import Player
 from edgebroker.storage.journal.journal import Journal
+from edgebroker.storage.journal.work import Purpose
 
 SEGMENT = OPTIONS.segment_bytes
 DISK = 24 * SEGMENT
@@ -132,3 +133,31 @@ def test_the_room_of_the_run_before_is_used_at_once() -> None:
     flooded.broker.crash(True)
     flooded.simulation.run_until(flooded.simulation.now + 2 * SECOND)
     assert not flooded.journal.failures
+
+
+def test_a_disk_that_refused_room_is_asked_again() -> None:
+    """Also where it says that it has plenty: perhaps it lied before, or somebody has freed some."""
+    journal, now = Journal(b"sixteen bytes...", OPTIONS), 0
+
+    def work() -> None:
+        nonlocal now
+        now += 11 * SECOND
+        while (due := journal.due()) is not None and due <= now and (one := journal.take(now)) is not None:
+            journal.done(one, now)
+
+    journal.append(bytes(SEGMENT // 2), now)
+    work()
+    work()
+    assert len(journal.segments.free) == 1
+    journal.room.disk_bytes = 1_000
+    asked = journal.take(now + SECOND)
+    assert asked is not None
+    assert asked.purpose is Purpose.ROOM
+    journal.failed(asked, "No space left on device", now)
+    assert journal.is_full
+    journal.room.disk_bytes = 1 << 40
+    journal.append(b"the clock", now)
+    work()
+    assert journal.is_full, "what was made in part is removed: that says nothing"
+    work()
+    assert not journal.is_refusing

@@ -185,7 +185,7 @@ class Journal:
             if work.purpose is Purpose.ROOM:
                 self.segments.room_made()
                 self.warning = ""
-            self.room.is_used_up = False
+                self.room.is_used_up = False
             self._aside_at = now + ROOM_PACE_US
         self._judge()
 

@@ -64,11 +64,11 @@ class Room:
         return self._rest is None or 2 * self._rest <= self._segment_bytes
 
     def wants_another(self) -> bool:
-        """Whether the next segment should be made."""
+        """Whether the next segment should be made; where that failed, it shows when there is room again."""
         if not self._segments.free:
-            return self.is_half_used
+            return self.is_half_used or self.is_used_up
         is_low = self.disk_bytes is not None and self.disk_bytes < LOW_BYTES
-        return is_low and len(self._segments.free) == 1 and self._rest is not None
+        return (is_low or self.is_used_up) and len(self._segments.free) == 1 and self._rest is not None
 
     def left(self, waiting_bytes: int) -> int:
         """What records may still take beyond *waiting_bytes*, which wait already."""
