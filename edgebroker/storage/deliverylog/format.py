@@ -34,7 +34,7 @@ FILE_HEAD = struct.Struct("<8sHHI")  # magic, version, 0, bytes of the CBOR map 
 BLOCK_HEAD = struct.Struct("<4sBBHIIIIqqI")  # mark, table, 0, 0, sequence, rows, raw, body, first, last, body's CRC
 TRAILER = struct.Struct("<QI4s")  # offset of the footer, CRC of these eight bytes, mark
 MAY_BE_HEAD = re.compile(BLOCK_MARK + rb"(?=.{10}\0\0.{3}\0.{3}\0)", re.DOTALL)
-"""Where numbers of rows and bytes are within the bounds, about: damage that is nothing but marks takes no 0.7 us each."""
+"""Where numbers of rows and bytes are within the bounds, about: to take the head apart at each mark takes 0.7 us."""
 CRC = struct.Struct("<I")
 BLOCK_HEAD_BYTES = BLOCK_HEAD.size + CRC.size
 INDEX_VALUES = 6 + LIST_VALUES + 1  # a block's entry in the footer: a list of six
