@@ -24,6 +24,9 @@ LINE_CHARACTERS_MAX: Final = 4_096  # the longest that we write has about 260, w
 USERS_MAX: Final = 100_000  # about 500 bytes each in memory: 50 MiB
 PASSWORD_BYTES_MAX: Final = 65_535  # the length field of an MQTT password has two bytes
 
+NO_COLON: Final = "there is no ':' after a user name"
+MEND: Final = "set the password anew with edgebroker passwd"
+
 
 class PasswordInvalid(EdgebrokerError):
     """A user name or password that cannot be stored."""
@@ -62,10 +65,13 @@ class PasswordFile:
         for number, line in enumerate(lines, 1):
             if not line.strip() or line.lstrip().startswith("#"):
                 continue
+            if ":" not in line and len(line) <= LINE_CHARACTERS_MAX:  # a file of another kind has nothing else
+                problems.append(LineProblem(number, NO_COLON, MEND))
+                continue
             try:
                 user = _read_line(line, number)
             except (HashInvalid, SecretInvalid, PasswordInvalid) as error:
-                problems.append(LineProblem(number, str(error), "set the password anew with edgebroker passwd"))
+                problems.append(LineProblem(number, str(error), MEND))
                 continue
             if user.name in users:
                 twice.add(user.name)
@@ -174,7 +180,7 @@ def _read_line(line: str, number: int) -> User:
         raise PasswordInvalid(f"the line has {len(line):,} characters")
     name, colon, rest = line.partition(":")
     if not colon:
-        raise PasswordInvalid("there is no ':' after a user name")
+        raise PasswordInvalid(NO_COLON)
     spelled, _, scram = rest.strip().partition(":")
     return User(
         check_user_name(name.strip()),

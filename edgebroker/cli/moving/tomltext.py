@@ -57,4 +57,6 @@ def _assignment(text: str, source: Line | str) -> str:
 
 def _printable(text: str) -> str:
     """What a comment may hold: no control characters."""
+    if text.isprintable():
+        return text
     return "".join(character if character.isprintable() else "?" for character in text)

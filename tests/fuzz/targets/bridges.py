@@ -68,6 +68,5 @@ TARGETS = (
         (EnvelopeBroken,),
         (b"\x83", b"\x01", b'"text"', b'"base64"', b'[0,"t",', b"]", b",", b"\\ud800"),
         bombs={name: lambda bomb=bomb: b'[1,0,[0,"t",' + bomb()[:-16] + b"]]" for name, bomb in JSON_BOMBS.items()},
-        bound_ms=60,
     ),
 )

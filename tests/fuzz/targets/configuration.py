@@ -283,8 +283,8 @@ TARGETS = (
             ),
             "addresses": lambda: PLAIN + filled(b'"a:1",', b"address = [", b"]"),
         },
-        bound_ms=100,  # the operator's own file, read at the start and when it has changed
-        bound_mib=12,
+        bound_ms=50,  # the operator's own file, read at the start and when it has changed
+        bound_mib=10,
     ),
     Target(
         "mosquitto-conf",
@@ -306,7 +306,7 @@ TARGETS = (
                 b"listener %d\nprotocol websockets" % n for n in range(1, 1_900)
             ),
         },
-        bound_ms=2_000,  # a command of the operator, and the words for each line
-        bound_mib=20,
+        bound_ms=200,  # a command of the operator, and the words for each line
+        bound_mib=12,
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from http import HTTPStatus
 from pathlib import Path
 from random import Random
@@ -11,7 +12,7 @@ from urllib.parse import quote
 from edgebroker.world.bridging.added import added_text
 from edgebroker.world.bridging.bridging import NameTaken, NoSuchBridge
 from edgebroker.world.bridging.control import control
-from edgebroker.world.http import REQUEST_BYTES_MAX
+from edgebroker.world.http import REQUEST_BYTES_MAX, Answer
 from edgebroker.world.settings import Settings
 from edgebroker.world.settings.bridge import BridgeSettings
 from edgebroker.world.settings.settings import KEYS
@@ -45,18 +46,28 @@ class Bridges:
     def pause(self, name: str, is_paused: bool) -> None:
         raise NoSuchBridge(name)
 
-    def remove(self, name: str) -> int:
+    async def remove(self, name: str) -> int:
         raise NoSuchBridge(name)
 
-    def add(self, settings: BridgeSettings) -> None:
+    async def add(self, settings: BridgeSettings) -> None:
         assert settings.password_file is None or settings.password_file.is_relative_to(FOLDER)
         assert Settings.parse(added_text([settings]), "bridges.toml", FOLDER).bridges == (settings,)
         raise NameTaken(settings.name)
 
 
+def at_once(answering: Coroutine[None, None, Answer]) -> Answer:
+    """What *answering* returns, which waits for nothing: these bridges write no file."""
+    try:
+        answering.send(None)
+    except StopIteration as end:
+        answer: Answer = end.value
+        return answer
+    raise AssertionError("it waits for something")
+
+
 def read_control(data: bytes) -> None:
     """An answer, and no file of elsewhere is read for who shows no token."""
-    answer = control(cast(Any, Bridges()), "/bridges?" + data.decode("latin-1"), has_token=False)
+    answer = at_once(control(cast(Any, Bridges()), "/bridges?" + data.decode("latin-1"), has_token=False))
     assert answer.status in (HTTPStatus.BAD_REQUEST, HTTPStatus.CONFLICT)
     assert answer.body
 
