@@ -51,14 +51,14 @@ def _summary(now: Status, before: Status | None) -> list[str]:
     connections, queue, inflight = now["connections"], now["queue"], now["inflight"]
     dropped = copies["dropped"]
     rate = _Rates(now, before)
-    refusals = sum(connections["refusals"].values())
+    refused = {**connections["refusals"], **connections.get("turned_away", {})}
     return [
         f"{now['name']}  edgebroker {now['version']}  up {span(now['uptime_s'])}  {state}",
         f"process   {rate.cpu()}{octets(process['resident_bytes'])} memory, loop late by {lag['p50_ms']:.1f} ms"
         f" (99 %: {lag['p99_ms']:.1f}, worst {lag['max_ms']:.1f})",
         f"clients   {count(sessions['connected'])} connected, {count(sessions['away'])} away;"
         f" {count(now['subscriptions'])} subscriptions; {count(connections['paused'])} read too slowly,"
-        f" {count(refusals)} refused",
+        f" {count(sum(refused.values()))} refused",
         f"messages  {rate.of('messages', 'published')}published, {count(messages['filtered'])} for nobody,"
         f" {count(messages['refused'])} refused",
         f"copies    {rate.of('copies', 'delivered')}delivered, {count(copies['open'])} open,"
@@ -68,6 +68,7 @@ def _summary(now: Status, before: Status | None) -> list[str]:
         f" {count(inflight['messages'])} in flight, {octets(now['unsent_bytes'])} unsent;"
         f" {count(now['retained']['messages'])} retained ({octets(now['retained']['bytes'])})",
         f"dropped   {', '.join(f'{cause} {count(number)}' for cause, number in dropped.items()) or 'nothing'}",
+        *([f"refused   {', '.join(f'{why} {count(number)}' for why, number in refused.items())}"] if refused else []),
         *_peers(now),
         *_disk(now),
         *(f"warning   {warning}" for warning in now["health"].get("warnings", ())),

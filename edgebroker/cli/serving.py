@@ -96,7 +96,8 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
     if as_json:
         _say(json.dumps({"event": "stopped", **accounts}))
     else:
-        _say("stopped: " + ", ".join(f"{name} {count}" for name, count in accounts.items() if count))
+        counted = [f"{name} {count}" for name, count in accounts.items() if count]
+        _say(f"stopped: {', '.join(counted) or 'nothing was published'}")
 
 
 async def _whenever(told: asyncio.Event, work: Callable[[], Awaitable[object]]) -> None:

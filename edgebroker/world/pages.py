@@ -260,6 +260,10 @@ def status(insight: Insight, census: Census) -> dict[str, Any]:
             "accepted": frontend.accepted,
             "paused": census.paused,
             "refusals": {reason.name.lower(): count for reason, count in frontend.expelling.refusals.items()},
+            "turned_away": {
+                cause.value: count
+                for cause, count in sorted(insight.listeners.refusals.counts.items(), key=lambda one: one[0].value)
+            },
         },
         "listeners": [_listener(listener) for listener in insight.listeners],
         "held": {"bytes": frontend.memory.held, "bytes_max": frontend.memory.bytes_max},

@@ -29,19 +29,39 @@ from edgebroker.world.settings import Settings
 
 def entrance(text: str, folder: Path) -> Entrance:
     """That of the only listener of a settings file."""
+    return listener_of(text, folder).entrance
 
-    async def opened() -> Entrance:
+
+def listener_of(text: str, folder: Path) -> Listener:
+    """The only listener of a settings file. It was open."""
+
+    async def opened() -> Listener:
         [settings] = Settings.parse(f"[listener]\n{text}\n", "f", folder).listeners
         listener = Listener(
             Reactor(Frontend(Node(Ledger()), Terms(), str)), 7, Refusals(OperatorLog(lambda line: None))
         )
         try:
             await listener.open(settings, None)
-            return listener.entrance
+            return listener
         finally:
             listener.close()
 
     return asyncio.run(opened())
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("port = 0", "-p PORT"),
+        ('port = 0\nhost = "0.0.0.0"\nanonymous = true', "-p PORT"),
+        ('port = 0\nhost = "127.0.0.2"', "-h 127.0.0.2 -p PORT"),
+        ("port = 0\nanonymous = false", ""),
+        ('port = 0\nprotocol = "websocket"', ""),
+    ],
+)
+def test_nobody_is_told_a_way_in_that_is_none(text: str, hint: str, tmp_path: Path) -> None:
+    listener = listener_of(text, tmp_path)
+    assert listener.hint == hint.replace("PORT", str(listener.port))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edgebroker.cli.figures import columns, count, fitted, octets, span
 from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
-from edgebroker.cli.overview import SORTS, table
+from edgebroker.cli.overview import SORTS, overview, table
 from edgebroker.cli.top import picture
 from edgebroker.cli.verdictline import State, Thresholds, judge, line
 
@@ -98,6 +98,15 @@ def test_any_name_fits_its_column_and_does_nothing_to_the_terminal(name: str, wi
 
 
 # -- the picture ------------------------------------------------------------------------------------------------
+
+
+def test_why_clients_were_refused_is_shown() -> None:
+    connections = {"paused": 0, "refusals": {"server_busy": 3}, "turned_away": {"no-tls": 2}}
+    lines = overview(status(connections=connections), None, 100)
+    assert lines[2].endswith(" 5 refused")
+    assert "refused   server_busy 3, no-tls 2" in lines
+    quiet = overview(status(connections={"paused": 0, "refusals": {}, "turned_away": {}}), None, 100)
+    assert not any(line.startswith("refused") for line in quiet)
 
 
 @pytest.mark.parametrize("before", [None, status(uptime_s=98.0)], ids=["first", "later"])

@@ -338,6 +338,7 @@ def test_listeners_are_told_of() -> None:
     async def story(gateway: Gateway, port: int) -> None:
         _, found = await ask(gateway, "/status")
         [listener] = found["listeners"]
+        assert found["connections"]["turned_away"] == {}
         assert (listener["port"], listener["connections"], listener["certificate_expires"]) == (port, 0, None)
         assert found["held"]["bytes_max"] == gateway.frontend.memory.bytes_max
 

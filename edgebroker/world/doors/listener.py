@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.entrance import Entrance
@@ -21,6 +21,10 @@ from edgebroker.world.stream import Receiver, Transport
 
 if TYPE_CHECKING:
     from edgebroker.world.doors.contexts import Tls
+
+
+FOUND: Final = ("127.0.0.1", "::1", "0.0.0.0", "::")
+"""Where a client on this machine looks that is told no host."""
 
 
 class Listener:
@@ -92,9 +96,12 @@ class Listener:
     def hint(self) -> str:
         """The options with which Mosquitto's clients find this listener; empty if it needs more than an address."""
         settings = self.settings
-        if settings.protocol != "mqtt" or settings.is_tls or settings.proxy_protocol:
+        is_plain = settings.protocol == "mqtt" and not settings.is_tls and not settings.proxy_protocol
+        if not is_plain or not self.entrance.is_anonymous:
             return ""
-        return f"-p {self.port}" if settings.path is None else f"--unix {settings.path}"
+        if settings.path is not None:
+            return f"--unix {settings.path}"
+        return f"-p {self.port}" if self.host in FOUND else f"-h {self.host} -p {self.port}"
 
     def described(self) -> dict[str, Any]:
         """Where and how, for programs."""
