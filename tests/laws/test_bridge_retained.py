@@ -13,7 +13,9 @@ from edgebridge.upstream.rule import parse_rule
 from edgebridge.upstream.state import State
 from edgebridge.upstream.terms import Terms
 from edgebridge.wire.dialect import V5, V311, Dialect
-from edgebridge.wire.packets import Connect, Publish, Subscribe, SubscriptionOption
+from edgebridge.wire.encode import encode_packet
+from edgebridge.wire.packets import ConnAck, Connect, Publish, Subscribe, SubscriptionOption
+from edgebridge.wire.reasons import ReasonCode
 from edgebroker.limits import MIB
 from edgebroker.names import ClientId
 from edgebroker.simworld.client import Client
@@ -93,7 +95,10 @@ def test_a_remote_that_was_told_is_not_told_again_after_a_crash() -> None:
 
 @pytest.mark.parametrize("dialect", [V5, V311], ids=["5", "3.1.1"])
 @pytest.mark.parametrize("forgets", [True, False], ids=["forgot", "knows us"])
-def test_a_connack_that_is_lost_hides_nothing(dialect: Dialect, forgets: bool) -> None:
+@pytest.mark.parametrize("fault", [World.cut, World.power_here], ids=["line", "power"])
+def test_a_connack_that_is_lost_hides_nothing(
+    dialect: Dialect, forgets: bool, fault: Callable[[World], None]
+) -> None:
     """The next one says that there is a session: perhaps it is that which began with the one that was lost."""
     world = World(Terms("x", "uplink", [parse_rule("out/# out 1")], dialect, identity="here"))
     retained = [(f"out/{number}", b"r", 1) for number in range(20)]
@@ -111,16 +116,40 @@ def test_a_connack_that_is_lost_hides_nothing(dialect: Dialect, forgets: bool) -
     def loses_connack(step: int) -> None:
         if world.splice.state is State.GREETING and world.there.frontend.connecting.sessions.get(ClientId("uplink")):
             world.fail = lambda step: None
-            world.cut()
+            fault(world)
 
     world.fail = loses_connack
+    before = world.splice
     world.quiet()
-    assert (world.splice.connects, world.splice.granted.session_present) == (2, True)
-    assert world.splice.out.messages == 40, "it may have forgotten us"
+    assert (world.splice.connects, world.splice.granted.session_present) == (1 + (world.splice is before), True)
+    told = world.splice.out.messages
+    assert told == (40 if world.splice is before else 20), "it may have forgotten us"
     assert all(world.there.frontend.retained.find(topic) for topic, _, _ in retained)
     world.cut()
     world.quiet()
-    assert world.splice.out.messages == 40, "and now it is known that it has not"
+    assert world.splice.out.messages == told, "and now it is known that it has not"
+
+
+def test_a_remote_that_refuses_us_or_is_away_is_not_told_again_after_a_crash() -> None:
+    world = with_retained("out/# out 1", 1)
+    world.begin()
+    world.quiet()
+
+    def refuses(step: int) -> None:
+        if world.splice.state is State.GREETING:
+            world.fail = lambda step: None
+            busy = ConnAck(reason=ReasonCode.SERVER_BUSY)
+            world.splice.heard(encode_packet(busy, V5), world.simulation.now)
+
+    world.cut()
+    world.fail = refuses
+    world.quiet(2)
+    assert world.splice.reason == "the remote refuses us: server busy (0x89)"
+    world.pause()
+    world.quiet(2)
+    world.power_here()
+    world.quiet()
+    assert (world.splice.connects, world.splice.out.messages) == (1, 0)
 
 
 def test_what_waits_for_a_remote_that_forgot_us_is_looked_at_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,15 @@ class Nothing:
     def received(self) -> Sequence[int]:
         return ()
 
+    def is_in_doubt(self) -> bool:
+        return False
+
+    def doubt(self, now: int) -> None:
+        pass
+
+    def trust(self, now: int) -> None:
+        pass
+
     def send_again(self, now: int) -> int:
         return 0
 

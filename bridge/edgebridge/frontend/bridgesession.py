@@ -9,7 +9,8 @@ from typing import Any
 from edgebridge.frontend.bounds import Bounds, bound, described
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.replaying import Replays
-from edgebridge.session.acquaintance import NEVER, NOT_MET, NOT_TOLD
+from edgebridge.session.acquaintance import DOUBTED, NEVER, NOT_MET, NOT_TOLD
+from edgebridge.session.records import gone_record
 from edgebridge.session.session import Session
 from edgebridge.wire.fields import U16_MAX
 from edgebroker.instants import Instant
@@ -22,6 +23,7 @@ class BridgeSession:
     def __init__(self, frontend: Frontend, client_id: str) -> None:
         self._frontend = frontend
         self._client_id = ClientId(client_id)
+        self._noted = 0  # the record that has to be on disk before the remote is asked for its session
 
     @property
     def session(self) -> Session | None:
@@ -34,7 +36,7 @@ class BridgeSession:
 
     def has_met(self) -> bool:
         """Whether the remote was there since that session began: the end that it was given first is not for ever."""
-        return self.session is not None and self.session.expiry_s in (NEVER, NOT_TOLD)
+        return self.session is not None and self.session.expiry_s in (NEVER, NOT_TOLD, DOUBTED)
 
     def part(self, now: Instant) -> None:
         """What it met is no longer who it will meet: nothing there belongs to this session."""
@@ -43,7 +45,28 @@ class BridgeSession:
 
     def has_told(self) -> bool:
         """Whether the remote has all that was retained here when it met this session, or lost its own."""
-        return self.session is not None and self.session.expiry_s == NEVER
+        return self.session is not None and self.session.expiry_s in (NEVER, DOUBTED)
+
+    def is_in_doubt(self) -> bool:
+        """Whether the remote was asked for that session, and nothing came of it yet."""
+        return self.session is not None and self.session.expiry_s == DOUBTED
+
+    def doubt(self, now: Instant) -> None:
+        """The remote is about to be asked for the session: if we are killed then, it may have begun another."""
+        session, keeping = self.session, self._frontend.keeping
+        if session is not None and session.expiry_s == NEVER:
+            session.expiry_s, session.gone_at = DOUBTED, now
+            if session.number:
+                self._noted = keeping.append(gone_record(session, now + keeping.clock), True, now)
+
+    def trust(self, now: Instant) -> None:
+        """It has refused us, and begun nothing."""
+        if self.session is not None and self.session.expiry_s == DOUBTED:
+            self._ends(self.session, NEVER, now)
+
+    def is_noted(self) -> bool:
+        """Whether the remote may be asked: the doubt is on disk; or the disk takes nothing, and an operator knows."""
+        return self._noted <= self._frontend.keeping.synced or self._frontend.keeping.is_refusing
 
     def is_telling(self) -> bool:
         """Whether something of that still waits to be sent."""

@@ -15,3 +15,6 @@ NOT_MET: Final = NEVER - 1
 """It was never there, so it has nothing that belongs to this session."""
 NOT_TOLD: Final = NEVER - 2
 """It knows the session, but not all that is retained."""
+DOUBTED: Final = NEVER - 3
+"""It was told all, and then asked for the session once more. What it has answered is not acted upon yet: it may have
+lost that one, and have begun another."""

@@ -12,6 +12,7 @@ from edgebridge.upstream.words import in_words
 from edgebridge.wire.dialect import V311, V311_BRIDGE, Dialect
 from edgebridge.wire.packets import ConnAck, Disconnect
 from edgebridge.wire.reasons import FAILURE, ReasonCode
+from edgebroker.instants import Instant
 
 PRIVATE_TRIES: Final = 2
 """Connections in vain that say that this is a bridge; then one says that it is any client."""
@@ -46,7 +47,8 @@ class Introduction:
         self._may_be_private = terms.try_private and terms.dialect is V311
         self._is_plain = not self._may_be_private
         self._will_qos, self._will_retains = 1, True  # until a remote refuses such a will
-        self._is_in_doubt = False
+        self._memory = memory
+        self._is_in_doubt = memory.is_in_doubt()
         self._awaits_answer = False  # to a CONNECT that a remote may have taken
         self._in_vain = 0  # connections to one address that ended before CONNACK, one after the other
         # A session of ours that begins anew numbers its messages anew: the remote would take them for old ones.
@@ -61,6 +63,13 @@ class Introduction:
         self._ends.granted = Granted(dialect)
         will = self._will_qos, self._will_retains
         self._ends.tell_remote(greeting.connect_remote(self._terms, dialect, self._is_anew, *will))
+
+    def note(self, now: Instant) -> None:
+        """Keep what is in doubt from now on, or no longer, for the case that we are killed before more is known."""
+        if self._awaits_answer:
+            self._memory.doubt(now)
+        elif not self._is_in_doubt:
+            self._memory.trust(now)
 
     def is_known(self) -> None:
         """What the last CONNACK said of our session is acted upon: of what was before it there is no doubt any more."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from edgebridge.session.acquaintance import NEVER, NOT_MET, NOT_TOLD
+from edgebridge.session.acquaintance import DOUBTED, NEVER, NOT_MET, NOT_TOLD
 from edgebridge.upstream import greeting
 from edgebridge.upstream.ends import Ends
 from edgebridge.upstream.inward import Inward
@@ -130,7 +130,7 @@ class LocalEnd:
         if not is_open:
             self._tells = self._has_begun = False  # other subscriptions take the place of those that brought it
             if has_told:
-                return greeting.SEND_IF_NEW, NEVER
+                return greeting.SEND_IF_NEW, DOUBTED if self._memory.is_in_doubt() else NEVER
             return greeting.SEND_NEVER, NOT_TOLD if has_met else NOT_MET
         if has_met and is_known_there and (has_told or self._has_begun):
             return greeting.SEND_IF_NEW, NEVER if has_told else NOT_TOLD

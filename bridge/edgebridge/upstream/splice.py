@@ -105,9 +105,8 @@ class Splice:
 
     @property
     def asked(self) -> frozenset[str]:
-        """The texts of all subscriptions that the remote may have of us; the same object while nothing changes.
-
-        To be remembered before what is said is written: the next splice has to know them.
+        """The texts of all subscriptions that the remote may have of us; the same object while nothing changes. To be
+        remembered before what is said is written: the next splice has to know them.
         """
         return self._requests.asked
 
@@ -200,6 +199,7 @@ class Splice:
         self._enter(State.GREETING, now)
         self._due = now + ANSWER
         self.introduction.begin()
+        self.introduction.note(now)
 
     def lost(self, reason: str, now: Instant) -> None:
         """There is no connection to the remote any more, or none came about."""
@@ -257,6 +257,7 @@ class Splice:
             case Again():
                 self._dial_again(now)
             case reason:
+                self.introduction.note(now)
                 self._end(State.WAITING, reason, now, stays=False)
 
     def _begin(self, granted: Granted, now: Instant) -> None:

@@ -78,6 +78,15 @@ class Memory(Protocol):
     def has_told(self) -> bool:
         """Whether the remote has all that was retained here when it met this session, or lost its own."""
 
+    def is_in_doubt(self) -> bool:
+        """Whether the remote was asked for that session, and nothing came of it yet."""
+
+    def doubt(self, now: Instant) -> None:
+        """The remote is about to be asked for the session: if we are killed then, it may have begun another."""
+
+    def trust(self, now: Instant) -> None:
+        """It has refused us, and begun nothing."""
+
     def is_telling(self) -> bool:
         """Whether something of that still waits to be sent."""
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 UNREAD_BYTES_MAX: Final = MIB
 """Answers to a remote that goes on sending and does not read them: a million of them are 4 MB."""
 _ANSWERS: Final = range(0x40, 0x80)  # the first byte of PUBACK, PUBREC, PUBREL, PUBCOMP
+LOOK_S: Final = 0.005
+"""How soon to look again whether something is on disk: commits are 5 to 20 ms apart."""
 WANTED: Final = "an operator wants it so"
 
 
@@ -170,6 +172,7 @@ class Bridge:
             return
         self._line, self._unread = line, None
         self.splice.dialled(clock())
+        self._reactor.arm()  # something may have to be on disk first
         self._settle()
 
     def heard(self, line: Line, data: bytes) -> None:
@@ -261,12 +264,20 @@ class Bridge:
 
     def _may_ask(self) -> bool:
         """Whether what the remote is asked for is on disk; else nothing is said until it is."""
+        if not self.memory.is_noted():
+            self._look_again()
+            return False
         if self._kept.is_on_disk(self.terms.name):
             return True
         if not self._awaits_disk:
             self._awaits_disk = True
             self._kept.when_written(self._go_on)
         return False
+
+    def _look_again(self) -> None:
+        if not self._awaits_disk:
+            self._awaits_disk = True
+            self._loop.call_later(LOOK_S, self._go_on)
 
     def _go_on(self) -> None:
         self._awaits_disk = False
@@ -278,6 +289,7 @@ class Bridge:
                 self._dialling = self._loop.create_task(self._dial())
             case Order.HANG_UP:
                 self._write(at_last=True)
+                self._reactor.arm()  # whether the remote refuses us is kept
                 if self._dialling is not None:
                     self._dialling.cancel()
                     self._dialling = None
@@ -306,7 +318,7 @@ class Bridge:
 
     def _write(self, at_last: bool = False) -> None:
         """*at_last*: nothing can be written later."""
-        if self._line is None or not (at_last or self._may_ask()):
+        if self._line is None or not (self.memory.is_noted() if at_last else self._may_ask()):
             return
         if packets := self.splice.take_remote(clock()):
             self._line.write(packets)

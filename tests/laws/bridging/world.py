@@ -24,7 +24,7 @@ from edgebridge.wire.framing import Framer, frame_bounds
 from edgebridge.wire.packets import Connect, Disconnect, PubAck, PubComp, Publish, PubRec, PubRel, SubAck, Subscribe
 from edgebridge.wire.packets import SubscriptionOption as Option
 from edgebridge.wire.properties import Property
-from edgebroker.instants import SECOND, Instant
+from edgebroker.instants import MILLISECOND, SECOND, Instant
 from edgebroker.names import ClientId
 from edgebroker.simworld.client import Client
 from edgebroker.simworld.network import Line, SimulatedBroker
@@ -32,6 +32,7 @@ from edgebroker.simworld.simulation import Simulation
 from edgebroker.simworld.store import SimulatedStore
 
 LARGEST = 256 << 20
+LOOK = MILLISECOND  # how soon to look again whether something is on disk
 
 
 class World:
@@ -170,8 +171,10 @@ class World:
             case Order.DIAL:
                 self._remote = self._line(self.there, self.splice.heard, lambda: self._gone(life))
                 self.splice.dialled(now)
+                self.here._plan_turn()  # something may have to be on disk first
             case Order.HANG_UP:
                 self._write()
+                self.here._plan_turn()
                 line, self._remote = self._remote, None
                 if line is not None:
                     line.leave()
@@ -216,7 +219,13 @@ class World:
 
     def _write(self) -> None:
         """What the bridge says, packet by packet."""
-        ends = [(self._remote, self.splice.take_remote(self.simulation.now)), (self._local, self.splice.take_local())]
+        said: list[bytes] = []
+        if self.memory.is_noted():
+            said = self.splice.take_remote(self.simulation.now)
+        else:
+            life = self._life
+            self.simulation.at(self.simulation.now + LOOK, lambda: life == self._life and self._settle())
+        ends = [(self._remote, said), (self._local, self.splice.take_local())]
         for line, packets in ends:
             for packet in packets:
                 if not self._step():
