@@ -79,7 +79,7 @@ class Delivery:
                 entry.number = session.last_copy
             if self._send_or_queue(session, entry, encoding, now):
                 if retain and session.replays is not None:
-                    session.replays.sent(publication.topic)
+                    session.replays.sent(publication)
                 if entry.number:
                     self._kept.append((session, entry))
             return
@@ -103,7 +103,7 @@ class Delivery:
             if aliases is not None:
                 aliases.sent(publication.topic)
             if retain and session.replays is not None:
-                session.replays.sent(publication.topic)
+                session.replays.sent(publication)
             connection.out_messages += 1
             if self._ledger.log is not None:
                 connection.out_runs.append(

@@ -116,10 +116,10 @@ class Replays(deque[Replay]):
         if len(looked) < WAITING_AT_ONCE:
             self._waiting = None
 
-    def sent(self, topic: str) -> None:
-        """A message that is retained under *topic* from now on is on its way, and not to come as what is retained."""
+    def sent(self, publication: Publication) -> None:
+        """What is retained of a topic from now on is on its way, and not to come as what is retained; or nothing is."""
         if self.had is not None:
-            self.had.add(topic)
+            (self.had.add if publication.payload else self.had.discard)(publication.topic)
 
 
 class Replaying:
