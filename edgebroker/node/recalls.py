@@ -8,7 +8,7 @@ from dataclasses import field
 from edgebroker.dataclasses import dataclass
 from edgebroker.header import Header, host_of
 from edgebroker.interest import Interest
-from edgebroker.limits import RECALLS_MAX
+from edgebroker.limits import RECALLED_TOPICS_MAX, RECALLS_MAX
 from edgebroker.node.neighbourhood import Neighbourhood
 from edgebroker.node.peereffects import AskRetained, Effect, HandRetained, Send
 from edgebroker.overlay.answers import Answers
@@ -27,7 +27,11 @@ class _Question:
 
 
 class Recalls:
-    """The last RECALLS_MAX questions; answers to older ones are dropped."""
+    """The last RECALLS_MAX questions; answers to older ones are dropped.
+
+    To tell an older answer from a newer one the last RECALLED_TOPICS_MAX or so are remembered; nobody says which is the
+    last one to a question.
+    """
 
     def __init__(
         self, topology: Topology, gateway: Gateway, numbers: Numbers, neighbourhood: Neighbourhood, answers: Answers
@@ -41,6 +45,8 @@ class Recalls:
         self._neighbourhood = neighbourhood
         self._answers = answers
         self._questions: dict[int, _Question] = {}
+        self.remembered = 0
+        """Answers, of all questions."""
 
     def ask(self, number: int, interests: Sequence[Interest]) -> list[Effect]:
         """Ask others for what *interests* mean, for the local subscription *number*."""
@@ -72,9 +78,14 @@ class Recalls:
             return [*self._neighbourhood.tell(question.asker, recalled, Service.LIVE)]
         forward = recalled.forward
         age = (forward.header.published_ms, *forward.header.eid)
-        if question.newest.get(forward.topic, (-1, 0, 0)) >= age:
+        known = question.newest.get(forward.topic)
+        if known is None:
+            self.remembered += 1
+        elif known >= age:
             return []
         question.newest[forward.topic] = age
+        if self.remembered > RECALLED_TOPICS_MAX:
+            self._forget(next(each for each in self._questions.values() if each.newest))
         return [HandRetained(question.asker, forward)]
 
     def is_asked(self, header: Header) -> bool:
@@ -98,5 +109,10 @@ class Recalls:
 
     def _remember(self, request: int, asker: str | int) -> None:
         if len(self._questions) >= RECALLS_MAX:
-            del self._questions[next(iter(self._questions))]
+            self._forget(self._questions.pop(next(iter(self._questions))))
         self._questions[request] = _Question(asker)
+
+    def _forget(self, question: _Question) -> None:
+        """Remember no answers to *question*."""
+        self.remembered -= len(question.newest)
+        question.newest = {}

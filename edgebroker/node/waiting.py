@@ -8,8 +8,9 @@ from typing import Final
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.instants import SECOND, Duration, Instant
-from edgebroker.limits import WAITING_EVENTS_MAX
+from edgebroker.limits import WAITING_BYTES_MAX, WAITING_EVENTS_MAX
 from edgebroker.overlay.advertisements import Record
+from edgebroker.overlay.link.lanes import EVENT_BYTES
 from edgebroker.overlay.messages import Forward
 
 PATIENCE: Final[Duration] = SECOND
@@ -27,6 +28,7 @@ class Waiting:
 
     def __init__(self) -> None:
         self._queues: dict[Record, _Queue] = {}
+        self._bytes = 0
         self.overflows = 0
         """How often so many waited that all went at once."""
 
@@ -50,11 +52,17 @@ class Waiting:
         """Let *forward* wait with those of *record*. True: there are so many now that all must go."""
         events = self._queues[record].events
         events.append((forward, now))
-        is_full = len(events) >= WAITING_EVENTS_MAX
+        self._bytes += _size(forward)
+        is_full = len(events) >= WAITING_EVENTS_MAX or self._bytes > WAITING_BYTES_MAX
         self.overflows += is_full
         return is_full
 
     def end(self, record: Record) -> list[tuple[Forward, Instant]]:
         """Let no event of *record* wait any longer; return those that did, with the instant since when."""
         queue = self._queues.pop(record, None)
+        self._bytes -= 0 if queue is None else sum(_size(forward) for forward, _ in queue.events)
         return [] if queue is None else list(queue.events)
+
+
+def _size(forward: Forward) -> int:
+    return EVENT_BYTES + len(forward.topic) + len(forward.payload)

@@ -8,7 +8,7 @@ import pytest
 
 from edgebroker.filters import Filter
 from edgebroker.instants import MILLISECOND, MINUTE, SECOND
-from edgebroker.limits import ADVERTISEMENTS_PER_CLIENT_MAX, WAITING_EVENTS_MAX
+from edgebroker.limits import ADVERTISEMENTS_PER_CLIENT_MAX, WAITING_BYTES_MAX, WAITING_EVENTS_MAX
 from edgebroker.node.peereffects import Send
 from edgebroker.node.ways import USUAL, Ways
 from edgebroker.overlay.messages import (
@@ -146,6 +146,22 @@ def test_so_many_events_wait_and_no_more() -> None:
     for _ in range(WAITING_EVENTS_MAX):
         made.publish("a.1", "P", "t/x")
     assert kinds(made)["Forward"] == WAITING_EVENTS_MAX
+    assert made.peers["a.1"].region.waiting.overflows == 1
+
+
+def test_so_many_bytes_wait_of_all_publishers_and_no_more() -> None:
+    made = federation("a", 2)
+    made.deaf.add(("a.1", "a.0"))
+    payload = bytes(WAITING_BYTES_MAX // 4)
+    for number in range(3):
+        made.publish("a.1", f"P{number}", "t/x", payload)
+    assert "Forward" not in kinds(made)
+    made.publish("a.1", "P3", "t/x", payload)
+    assert kinds(made)["Forward"] == 1, "that of the publisher with whom it became too much"
+    made.publish("a.1", "P4", "t/x", b"small")
+    assert "Forward" not in kinds(made)
+    made.pass_time(SECOND)
+    assert kinds(made)["Forward"] == 4
     assert made.peers["a.1"].region.waiting.overflows == 1
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from edgebroker.header import Header
 from edgebroker.instants import SECOND
 from edgebroker.node.peereffects import Hand
 from edgebroker.node.ways import PUBLISHED, USUAL, Ways
@@ -16,6 +19,7 @@ from edgebroker.overlay.messages import (
     Digest,
     Forward,
     Recall,
+    Recalled,
     Unadvertise,
     Withdraw,
 )
@@ -174,6 +178,23 @@ def test_the_copy_of_the_entry_serves_when_the_host_cannot_be_asked() -> None:
     assert recalled(made, "c.1", 2) == [b"2"], "the host has a newer one, though nobody told the entry"
     made.cut("a.0", "a.1")
     assert recalled(made, "c.1", 3) == [b"1"]
+
+
+def test_of_answers_no_more_are_remembered_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgebroker.node.recalls.RECALLED_TOPICS_MAX", 40)
+    made = federation("a-b", 1)
+    peers = made.peers["a.0"]
+    for number in range(1, 20):
+        made.sent.clear()
+        made.recall("a.0", number, "t/#")
+        request = next(message for _, _, message in made.sent if isinstance(message, Recall)).request
+        for topic in range(15):
+            header = Header(1 << 22, topic + 1, 0, 0, published_ms=5)
+            newer = Forward(header, f"t/{topic}", b"x", 0, True, "P")
+            older = replace(newer, header=replace(header, published_ms=4))
+            assert len(peers.received("b.0", Recalled(request, newer), made.now)) == 1
+            assert peers.received("b.0", Recalled(request, older), made.now) == []
+        assert peers._recalls.remembered <= 40
 
 
 def test_a_question_that_comes_twice_is_asked_once() -> None:
