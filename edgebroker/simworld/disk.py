@@ -111,8 +111,8 @@ class Disk:
                 self.syncs += 1
                 self._sure = dict(self.files)
             case SetAside(name, to):
-                self.aside[to] = self._file(name)
-                del self.files[name]
+                if name in self.files:
+                    self.aside[to] = self.files.pop(name)
             case Remove(name):
                 self.files.pop(name, None)
 

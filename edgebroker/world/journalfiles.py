@@ -183,7 +183,8 @@ class JournalFiles:
                 self._forget(name)
                 folder = self.path / QUARANTINE
                 folder.mkdir(mode=0o700, exist_ok=True)
-                (self.path / name).rename(folder / to)
+                with suppress(FileNotFoundError):  # it was done before what stands behind it failed
+                    (self.path / name).rename(folder / to)
                 self._sync_folder(folder)
             case Remove(name):
                 self._forget(name)

@@ -15,7 +15,7 @@ from edgebroker.storage.journal.found import Found
 from edgebroker.storage.journal.journal import Journal
 from edgebroker.storage.journal.options import JournalOptions
 from edgebroker.storage.journal.recovery import ApplyRow, recover_rows
-from edgebroker.storage.journal.work import Work
+from edgebroker.storage.journal.work import Purpose, Work
 from edgebroker.world.journalfiles import JournalFiles
 from edgebroker.world.wear import CARD, Card, Wear
 
@@ -51,16 +51,21 @@ class JournalWorker:
         self._under_way: tuple[Work, Future[str]] | None = None
 
     def work_off(self, now: Instant) -> str:
-        """Do all that is due, here and now: before anybody is served. Returns "" or why something failed."""
+        """Do all that is due, here and now: before anybody is served. Returns "" or why something failed.
+
+        What is not needed and cannot be removed is no reason to write nothing more.
+        """
+        failed = ""
         while (due := self.journal.due()) is not None and due <= now:
             work = self.journal.take(now)
             if work is None:
                 break
             reason = self.files.carry_out(work)
             self._tell(work, reason, now)
-            if reason:
-                return reason
-        return ""
+            failed = failed or reason
+            if reason and work.purpose is Purpose.BATCH:
+                break
+        return failed
 
     def begin(self, work: Work, ended: Ended) -> None:
         """Carry out *work* in the thread; *ended* is called on the running event loop, unless `close` comes first."""

@@ -11,58 +11,11 @@ from edgebroker.limits import JOURNAL_RECORD_BYTES_MAX
 from edgebroker.simworld.disk import Disk
 from edgebroker.simworld.diskworker import DiskWorker
 from edgebroker.simworld.simulation import Simulation
-from edgebroker.storage.journal.found import Found
 from edgebroker.storage.journal.journal import RETRY_US, RETRY_US_MAX, Journal
-from edgebroker.storage.journal.options import JournalOptions
 from edgebroker.storage.journal.recovery import recover
 from edgebroker.storage.journal.work import Create, Fill, Purpose, SetAside, Sync, SyncFolder, Work, Write
 
-STORE = b"sixteen bytes..."
-SMALL = JournalOptions(segment_bytes=8_192, batch_bytes=4_000, batch_records=10, snapshot_min_bytes=16_384)
-
-
-class Bench:
-    """A journal whose work is done at once on a simulated disk."""
-
-    def __init__(self, options: JournalOptions = SMALL, disk: Disk | None = None, found: Found | None = None) -> None:
-        self.disk = Disk(Random(1)) if disk is None else disk
-        self.journal = Journal(STORE, options, found)
-        self.now = 0
-
-    def work(self) -> list[Work]:
-        """Do all that is due now; returns it."""
-        done = []
-        while (due := self.journal.due()) is not None and due <= self.now:
-            work = self.journal.take(self.now)
-            assert work is not None
-            for operation in work.operations:
-                self.disk.do(operation)
-            self.journal.done(work, self.now)
-            done.append(work)
-        return done
-
-    def say(self, *records: bytes) -> None:
-        """Append *records* and let them be synced."""
-        for record in records:
-            self.journal.append(record, self.now)
-        self.now += 10_000
-        self.work()
-        assert self.journal.synced == self.journal.lsn
-
-    def recovered(self) -> tuple[Found, dict[int, bytes]]:
-        """What a power cut now would leave."""
-        given: dict[int, bytes] = {}
-        found = recover(self.disk.crash(), given.__setitem__)
-        assert found is not None
-        return found, given
-
-
-def next_batch(journal: Journal, now: int) -> Work:
-    """The next work that writes records; whatever comes before it succeeds."""
-    while (work := journal.take(now)) is not None and work.purpose is not Purpose.BATCH:
-        journal.done(work, now)
-    assert work is not None
-    return work
+from .journalbench import SMALL, STORE, Bench, next_batch
 
 
 def batches(works: list[Work]) -> list[Work]:
@@ -268,33 +221,6 @@ def test_room_that_was_made_is_there_for_the_next_run() -> None:
     assert [type(operation) for operation in work.operations] == [Write, Sync, SyncFolder]
     assert isinstance(work.operations[0], Write)
     assert work.operations[0].name == room
-
-
-def test_what_a_snapshot_freed_is_used_by_the_next_run_if_the_header_that_says_so_was_synced() -> None:
-    bench = Bench()
-    bench.say(*[b"x" * 3_000] * 4)
-    first = {segment.name for segment in bench.journal.segments.live}
-    bench.journal.begin_snapshot(bench.now)
-    bench.say(b"all")
-    bench.journal.end_snapshot(bench.now)
-    header = next_batch(bench.journal, bench.now)
-    for operation in header.operations:
-        if not isinstance(operation, Sync):
-            bench.disk.do(operation)
-    written = bench.disk.killed()  # and it may still be lost, if the power fails now
-    for operation in header.operations:
-        bench.disk.do(operation)
-    bench.journal.done(header, bench.now)
-    bench.say(b"behind it")
-    for image, is_sure in (written, False), (bench.disk.killed(), True):
-        found = recover(image, lambda lsn, record: None)
-        assert found is not None
-        assert (found.replay_from, found.proven_from) == (5, 5 if is_sure else 1)
-        again = Bench(disk=image, found=found)
-        again.journal.append(b"x", 0)
-        operations = next_batch(again.journal, 0).operations
-        [name] = [operation.name for operation in operations if isinstance(operation, Write)]
-        assert (name in first) is is_sure
 
 
 def test_a_clean_end_is_marked() -> None:

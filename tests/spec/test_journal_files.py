@@ -308,3 +308,14 @@ def test_a_disk_that_says_how_little_is_left_is_believed_and_one_that_knows_of_n
     say(worker, b"y")
     assert not worker.journal.is_refusing
     worker.close(0)
+
+
+def test_a_run_ends_cleanly_although_something_cannot_be_set_aside(tmp_path: Path) -> None:
+    (tmp_path / "other.ebj").write_bytes(b"x" * 5_000)
+    (tmp_path / QUARANTINE).write_bytes(b"a file is in the way")
+    worker = opened(tmp_path)
+    worker.journal.append(b"one", 0)
+    assert worker.close(10_000_000) == "File exists"
+    found = recover(JournalFiles(tmp_path), lambda lsn, record: None)
+    assert found is not None
+    assert found.is_clean

@@ -169,7 +169,7 @@ class Journal:
         if self._work is not None or self.is_closed or (self._is_broken and now < self._retry_at):
             return None
         work = None
-        if self._has_aside and (now >= self._aside_at or self._is_broken):
+        if self._has_aside and (now >= self._aside_at or (self._is_broken and not self.segments.is_held_up)):
             work = self._aside()
         elif self._waiting or self._rotates or self._is_closing:
             work = self._batch()
@@ -186,6 +186,8 @@ class Journal:
                 self.segments.room_made()
                 self.warning = ""
                 self.room.is_used_up = False
+            else:
+                self.segments.tidied()
             self._aside_at = now + ROOM_PACE_US
         self._judge()
 
@@ -200,6 +202,7 @@ class Journal:
             self.warning = f"no room can be made for the next segment: {reason}"
             self._aside_at = now + ROOM_RETRY_US
         elif work.purpose is Purpose.TIDY:
+            self.segments.tidy_failed()
             self.warning = f"files that are not needed cannot be removed: {reason}"
             self._aside_at = now + ROOM_RETRY_US
         else:
@@ -214,9 +217,7 @@ class Journal:
 
     @property
     def is_full(self) -> bool:
-        """Whether it refuses to be given more, although the disk takes what it gets: the segments in use take more than
-        `bytes_max`, or what is left on the disk is needed for a snapshot.
-        """
+        """Whether it refuses although the disk takes what it gets: it holds too much, or the disk has little left."""
         return self.is_refusing and not self._is_broken
 
     @property

@@ -33,6 +33,9 @@ class Segments:
         self._making = ""  # the file being made, and how much of it is there
         self._made = 0
         self._doomed: list[Remove | SetAside] = []
+        self._tidying: list[Remove | SetAside] = []
+        self.is_held_up = False
+        """What is to be removed or set aside could not be when it was tried last."""
         self._names: set[str] = set()
         self._has_unsure_names = False  # a run that was killed may have made files, and not synced their names
         if found is not None:
@@ -136,10 +139,22 @@ class Segments:
         self._remove(segment.name)
 
     def tidy(self) -> list[Operation]:
-        """What is to be removed or set aside; each is returned once."""
-        operations, self._doomed = self._doomed, []
-        self._names.difference_update(operation.name for operation in operations)
-        return [*operations, SyncFolder()] if operations else []
+        """What is to be removed, and then what is to be set aside, which may need room. `tidied` or `tidy_failed` must
+        follow unless there is nothing.
+        """
+        self._tidying, self._doomed = sorted(self._doomed, key=lambda one: isinstance(one, SetAside)), []
+        return [*self._tidying, SyncFolder()] if self._tidying else []
+
+    def tidied(self) -> None:
+        """That was done."""
+        self._names.difference_update(operation.name for operation in self._tidying)
+        self._tidying = []
+        self.is_held_up = False
+
+    def tidy_failed(self) -> None:
+        """It was done in part, or not at all: it is tried again, all of it."""
+        self._tidying, self._doomed = [], self._tidying + self._doomed
+        self.is_held_up = True
 
     @property
     def is_tidy(self) -> bool:

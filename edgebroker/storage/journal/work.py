@@ -50,7 +50,7 @@ class SyncFolder:
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """Move the file *name* into the folder QUARANTINE, made if need be, as *to*."""
+    """Move the file *name* into the folder QUARANTINE, made if need be, as *to*; it is well if there is none."""
 
     name: str
     to: str
