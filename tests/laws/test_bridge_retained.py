@@ -96,9 +96,7 @@ def test_a_remote_that_was_told_is_not_told_again_after_a_crash() -> None:
 @pytest.mark.parametrize("dialect", [V5, V311], ids=["5", "3.1.1"])
 @pytest.mark.parametrize("forgets", [True, False], ids=["forgot", "knows us"])
 @pytest.mark.parametrize("fault", [World.cut, World.power_here], ids=["line", "power"])
-def test_a_connack_that_is_lost_hides_nothing(
-    dialect: Dialect, forgets: bool, fault: Callable[[World], None]
-) -> None:
+def test_a_connack_that_is_lost_hides_nothing(dialect: Dialect, forgets: bool, fault: Callable[[World], None]) -> None:
     """The next one says that there is a session: perhaps it is that which began with the one that was lost."""
     world = World(Terms("x", "uplink", [parse_rule("out/# out 1")], dialect, identity="here"))
     retained = [(f"out/{number}", b"r", 1) for number in range(20)]

@@ -46,9 +46,9 @@ class Flooded:
         assert journal is not None
         return journal
 
-    def publish(self, size: int = 200) -> int:
+    def publish(self, size: int = 200, topic: str = "t", retain: bool = False) -> int:
         """What the gateway says to one more message."""
-        self.bob.send(Publish("t", b"x" * size, 1, packet_id=next(self._identifiers)))
+        self.bob.send(Publish(topic, b"x" * size, 1, retain, packet_id=next(self._identifiers)))
         self.simulation.run_until(self.simulation.now + SECOND // 5)
         [reason] = [packet.reason for packet in self.bob.take() if isinstance(packet, PubAck)]
         return reason
@@ -161,3 +161,16 @@ def test_a_disk_that_refused_room_is_asked_again() -> None:
     assert journal.is_full, "what was made in part is removed: that says nothing"
     work()
     assert not journal.is_refusing
+
+
+def test_what_is_retained_may_be_cleared_although_it_fills_the_disk() -> None:
+    flooded = Flooded()
+    taken = 0
+    while flooded.publish(topic=f"r/{taken}", retain=True) == 0:
+        taken += 1
+    assert taken > 100
+    assert flooded.publish(0, "other", True) == 0x97, "nothing is retained there"
+    assert {flooded.publish(0, f"r/{number}", True) for number in range(taken)} == {0}
+    flooded.simulation.run_until(flooded.simulation.now + 2 * SECOND)
+    assert flooded.publish() == 0
+    assert not flooded.journal.failures

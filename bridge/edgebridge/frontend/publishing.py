@@ -236,7 +236,8 @@ class Publishing:
             self.refused += 1
             return ReasonCode.PAYLOAD_FORMAT_INVALID
         route = self._node.routes.route(publication.topic)
-        if self._keeping.is_refusing and self._must_be_kept(publication, route):
+        is_refusing = self._keeping.is_refusing and not self._frees_room(publication)
+        if is_refusing and self._must_be_kept(publication, route):
             self.refused += 1
             raise DiskRefuses(f"the disk takes nothing: {self._keeping.trouble}")
         if publication.held_bytes() > JOURNAL_LARGE_BYTES and self._must_be_kept(publication, route):
@@ -250,7 +251,7 @@ class Publishing:
         if self.overlay is not None and publication.qos and (peer := self.overlay.crowding.full(publication)):
             self.refused += 1
             raise OutboxRefuses(f"too much waits for gateway {peer}")
-        if publication.retain and self._keeping.is_refusing:
+        if publication.retain and is_refusing:
             self.refused += 1  # QoS 0 may go to its readers alone: what a restart would forget is not retained
         elif publication.retain and self._retained.messages_max:
             if not self._retained.keep(publication):
@@ -259,6 +260,12 @@ class Publishing:
             self._keeping.retained(publication, now)
         self.route(publication, route, now)
         return ReasonCode.SUCCESS
+
+    def _frees_room(self, publication: Publication) -> bool:
+        """Whether *publication* takes something out of a journal that is merely full: a message that is retained."""
+        journal = self._keeping.journal
+        is_empty = publication.retain and not publication.payload
+        return is_empty and journal is not None and journal.is_full and bool(self._retained.find(publication.topic))
 
     def _check_size(self, size: int) -> None:
         """Raise DiskRefuses unless a message of *size* bytes can be kept: one that cannot holds up all behind it."""
