@@ -6,14 +6,29 @@ from collections.abc import Callable
 from typing import Final
 
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.frontend.notes import CONNECTED, DISCONNECTED, REFUSED, TRACED, Note
+from edgebridge.frontend.notes import (
+    CONNECTED,
+    DISCONNECTED,
+    NOT_PUBLISHED,
+    NOT_SUBSCRIBED,
+    REFUSED,
+    TRACED,
+    Note,
+)
 from edgebridge.wire.reasons import FAILURE, ReasonCode
 from edgebroker.instants import MINUTE, Instant
 from edgebroker.records import Cause
 from edgebroker.storage.journal.journal import Journal
 from edgebroker.world.operatorlog import Level, OperatorLog
 
-LEVELS: Final = {CONNECTED: Level.INFO, DISCONNECTED: Level.INFO, REFUSED: Level.WARNING, TRACED: Level.INFO}
+LEVELS: Final = {
+    CONNECTED: Level.INFO,
+    DISCONNECTED: Level.INFO,
+    REFUSED: Level.WARNING,
+    NOT_PUBLISHED: Level.WARNING,
+    NOT_SUBSCRIBED: Level.WARNING,
+    TRACED: Level.INFO,
+}
 EXPECTED: Final = frozenset({ReasonCode.SERVER_SHUTTING_DOWN, ReasonCode.SESSION_TAKEN_OVER})
 """Failures by number that are everyday life."""
 USUAL: Final = frozenset({Cause.OFFLINE, Cause.CONNECTION_LOST, Cause.SESSION_ENDED})

@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.notes import NOTES_MAX, REFUSED
 from edgebridge.frontend.terms import Terms
+from edgebridge.session.access import Access
+from edgebridge.session.acl import Acl
+from edgebridge.session.rulebook import RuleBook
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Connect, Disconnect, Publish, Subscribe, SubscriptionOption
@@ -259,6 +262,37 @@ def test_refusals_are_warnings_and_name_who_was_refused() -> None:
         "peer=10.0.0.9:1 reason=protocol_error",
         "warning refused: too many connections peer=10.0.0.9:2 reason=server_busy",
     ]
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_what_a_client_may_not_say_or_ask_is_told(qos: int) -> None:
+    """3.1.1 has no words for it: for its clients this is all that anybody hears."""
+    office = Office()
+    rules = "topic readwrite ok/#\n"
+    office.frontend.replace_access(Access(rules=RuleBook(Acl.parse(rules))), 0)
+    client = office.come("c", "ok/#", "other/#", "$filter/a%3E/ok/#")
+    for number, topic in enumerate(("ok/1", "other/1", "$SYS/x"), 1):
+        office.say(client, Publish(topic, b"payload", qos, packet_id=number * qos))
+    told = [line.removesuffix(" client=c peer=10.0.0.9:4711 reason=not_authorized") for line in office.lines()]
+    assert told[1] == "warning not-subscribed: other/#: nothing of this may be read"
+    assert told[2].startswith("warning not-subscribed: $filter/a%3E/ok/#: column ")
+    assert told[2].endswith(" reason=topic_filter_invalid")
+    assert told[3:] == [
+        "warning not-published: other/1: you may not publish under this topic",
+        "warning not-published: $SYS/x: you may not publish under this topic",
+    ]
+
+
+def test_who_says_forbidden_things_without_end_leaves_room_for_others() -> None:
+    office = Office()
+    client = office.come("c")
+    for _ in range(2 * NOTES_MAX):
+        office.say(client, Publish("$SYS/x", b"", 0))
+    office.leave(office.come("other"))
+    told = office.lines()
+    assert office.frontend.publishing.refused == 2 * NOTES_MAX
+    assert any("client=other" in line for line in told)
+    assert not any("missed" in line for line in told)
 
 
 def test_who_never_says_connect_is_told() -> None:

@@ -20,6 +20,10 @@ CONNECTED: Final = "connected"
 DISCONNECTED: Final = "disconnected"
 REFUSED: Final = "refused"
 TRACED: Final = "traced"
+NOT_PUBLISHED: Final = "not-published"
+"""A message that is not taken, for what it is or who says it; 3.1.1 has no word for that."""
+NOT_SUBSCRIBED: Final = "not-subscribed"
+"""A SUBSCRIBE of which something is not granted."""
 
 
 class Note(NamedTuple):
@@ -49,6 +53,14 @@ class Notes:
         session = connection.session
         who = client[:TEXT_MAX] if session is None else session.client_id
         self._notes.append(Note(code, who, connection.peer, int(reason), text[:TEXT_MAX]))
+
+    def add_often(self, code: str, connection: Connection, reason: int, text: str) -> None:
+        """As `add`, of what one client may do as often as it likes: most of the room is for others.
+
+        What is not noted then is counted where it happened.
+        """
+        if len(self._notes) < NOTES_MAX // 4:
+            self.add(code, connection, reason, text)
 
     def take(self) -> tuple[list[Note], int]:
         """What was noted since the last call, and how many notes there was no room for."""

@@ -10,7 +10,7 @@ from edgebridge.frontend.answers import UNKNOWN, answer
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.keeping import KEPT_BYTES_MAX, Keeping
-from edgebridge.frontend.notes import TRACED, Notes
+from edgebridge.frontend.notes import NOT_PUBLISHED, TRACED, Notes
 from edgebridge.frontend.room import has_room
 from edgebridge.session.retained import Retained
 from edgebridge.session.session import Session
@@ -62,6 +62,8 @@ WHY: Final[dict[ReasonCode, str]] = {
 """What a publisher reads in the answer to a message that is not taken."""
 
 
+SHOWN: Final = 100
+"""Characters of a topic that the operator's log shows of a message that is not taken."""
 PUBACK: Final = 0x40
 """Its first byte."""
 
@@ -166,7 +168,9 @@ class Publishing:
                 keeping.not_taken()
         if keeping.awaited != awaited:
             keeping.hold(connection, keeping.awaited)
-        why = why or WHY.get(reason, "")
+        if reason and not why:  # what the disk or a queue refuses is told as trouble of these
+            why = WHY.get(reason, "")
+            self.notes.add_often(NOT_PUBLISHED, connection, reason, f"{topic[:SHOWN]}: {why}")
         if publish.qos == 1:
             answer(connection, PubAck(publish.packet_id, reason), why)
         elif publish.qos == 2:

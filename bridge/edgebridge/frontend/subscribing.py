@@ -11,6 +11,7 @@ from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.errands import WORK_AT_ONCE, Errand, begin
 from edgebridge.frontend.filterquota import FilterQuota, FiltersTooCostly
 from edgebridge.frontend.keeping import Keeping
+from edgebridge.frontend.notes import NOT_SUBSCRIBED, Notes
 from edgebridge.frontend.replaying import REPLAYS_MAX, Replaying
 from edgebridge.frontend.sharing import Sharing
 from edgebridge.session.carriers import (
@@ -103,6 +104,7 @@ class Subscribing:
         self.filters = filters
         self.refused: Counter[str] = Counter()
         """Entries of SUBSCRIBE that were not granted, by cause."""
+        self.notes = Notes()
 
     def on_subscribe(self, connection: Connection, subscribe: Subscribe, now: Instant) -> None:
         """Grant or refuse each entry on its own, in as many turns as it takes. Raises PacketTooLarge."""
@@ -153,6 +155,9 @@ class Subscribing:
                     elif option.retain_handling < _SEND_NEVER:  # again, while retained messages are on their way
                         self.replaying.take_over(granted.subscription)
             work = answer.work
+        if why:
+            asked = f"{subscribe.subscriptions[0].topic_filter[:80]}: " if is_alone else ""
+            self.notes.add_often(NOT_SUBSCRIBED, connection, max(reasons), asked + why)
         suback = encode_packet(SubAck(subscribe.packet_id, reasons), connection.dialect)
         if why and connection.has_problem_information:
             properties: Properties = {Property.REASON_STRING: why[:REASON_STRING_MAX]}
