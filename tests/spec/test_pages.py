@@ -330,6 +330,22 @@ def test_any_target_is_answered(chance: random.Random) -> None:
         codes = {(await pages("".join(chance.choices(pieces, k=chance.randrange(9))))).status for _ in range(2_000)}
         assert {HTTPStatus.NOT_FOUND, HTTPStatus.BAD_REQUEST} <= codes
         assert HTTPStatus.INTERNAL_SERVER_ERROR not in codes
+        come(gateway, "a", "#")
+        words = [
+            *pieces,
+            "/clients?do=",
+            "block",
+            "unblock",
+            "end",
+            "&seconds=",
+            "&name=a",
+            "/retained?do=clear",
+            "&topic=+",
+        ]
+        for control in pages.controls.values():
+            targets = ("".join(chance.choices(words, k=chance.randrange(6))) for _ in range(300))
+            codes = {(await control(target)).status for target in targets}
+            assert HTTPStatus.INTERNAL_SERVER_ERROR not in codes
 
     with_gateway(story)
 
