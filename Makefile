@@ -55,9 +55,10 @@ pure-test: setup ## the quick part of the suite in pure Python
 
 # Inputs depend on the seed alone: that of the commit, so that every commit is given others, and always the same.
 FUZZ_SECONDS ?= 600
+FUZZ_KIND ?= 120
 FUZZ_SEED ?= $(shell printf %d 0x$$(git rev-parse --short=8 HEAD 2>/dev/null || echo 1))
 fuzz: setup ## everything that reads bytes, on every core, for FUZZ_SECONDS=600 in all
-	$(BIN)/python -m tests.fuzz.frame --budget $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
+	$(BIN)/python -m tests.fuzz.frame --budget $(FUZZ_SECONDS) --seconds $(FUZZ_KIND) --seed $(FUZZ_SEED)
 
 bench: setup ## throughput, latency and memory beside Mosquitto, where it is installed
 	$(BIN)/python -m edgebroker bench mqtt --against mosquitto

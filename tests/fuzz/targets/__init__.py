@@ -53,9 +53,11 @@ KINDS: dict[str, tuple[str, ...]] = {
     "links": ("link", "link-hello", "link-frames", "link-deflated", "link-records"),
 }
 """What strangers reach, or what must be right after a crash: those targets share the time that a kind gets."""
+LESS = {"links": 6.0}
+"""Kinds that get so many times less: a peer has shown its certificate before it says anything."""
 OTHERS = "all others"
-OTHERS_SECONDS = 10.0
-"""For each target of no kind at most, and a quarter of what a kind gets."""
+OTHERS_PART = 40.0
+"""Each target of no kind gets so many times less than a kind."""
 
 
 def kind_of(target: str) -> str:
@@ -66,4 +68,4 @@ def kind_of(target: str) -> str:
 def share_of(target: str, seconds: float) -> float:
     """The seconds that *target* gets if every kind gets so many *seconds*."""
     kind = kind_of(target)
-    return min(seconds / 4, OTHERS_SECONDS) if kind == OTHERS else seconds / len(KINDS[kind])
+    return seconds / OTHERS_PART if kind == OTHERS else seconds / LESS.get(kind, 1.0) / len(KINDS[kind])
