@@ -7,12 +7,15 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import AcceptConnection, BytesMessage, CloseConnection
 
 from edgebridge.upstream.state import State
 from edgebroker.world.bridging import bridge as bridging
 from edgebroker.world.bridging.bridge import Bridge
 from edgebroker.world.bridging.kept import Kept
 from edgebroker.world.bridging.line import PIECE_BYTES, Line
+from edgebroker.world.bridging.websocket import SUBPROTOCOL, Tunnel
 from edgebroker.world.operatorlog import OperatorLog
 
 SAID = bytes(range(256)) * (5 * PIECE_BYTES // 512)  # two pieces and a half
@@ -25,6 +28,7 @@ class Wire:
         self.is_read = True
         self.is_aborted = False
         self.unsent = 0
+        self.said = bytearray()
 
     def set_write_buffer_limits(self, high: int) -> None:
         pass
@@ -43,6 +47,7 @@ class Wire:
 
     def write(self, data: bytes) -> None:
         self.unsent += len(data)
+        self.said += data
 
     def close(self) -> None:
         pass
@@ -57,8 +62,12 @@ class Host:
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
         self.ends: list[int] = []
+        self.why: list[str] = []
 
     def came(self, line: Line) -> None:
+        pass
+
+    def waits(self, line: Line) -> None:
         pass
 
     def heard(self, line: Line, data: bytes) -> None:
@@ -66,11 +75,12 @@ class Host:
 
     def gone(self, line: Line, error: Exception | None) -> None:
         self.ends.append(len(self.pieces))
+        self.why.append(str(error))
 
 
-def line_of() -> tuple[Line, Host, Wire]:
+def line_of(tunnel: Tunnel | None = None) -> tuple[Line, Host, Wire]:
     host, wire = Host(), Wire()
-    line = Line(cast(Any, host))
+    line = Line(cast(Any, host), tunnel)
     line.connection_made(cast(Any, wire))
     return line, host, wire
 
@@ -124,6 +134,19 @@ def test_what_came_before_the_end_is_handled_unless_we_hung_up(is_closed: bool) 
     assert asyncio.run(story()) == ((1, [1]) if is_closed else (3, [3]))
 
 
+def test_what_comes_in_one_piece_with_the_end_of_a_websocket_is_heard_and_nothing_is_said_after_it() -> None:
+    there = WSConnection(ConnectionType.SERVER)
+    line, host, wire = line_of(Tunnel("h", "/mqtt"))
+    there.receive_data(bytes(wire.said))
+    [_] = there.events()
+    line.data_received(there.send(AcceptConnection(subprotocol=SUBPROTOCOL)))
+    line.data_received(there.send(BytesMessage(b"\xe0\x01\x8b")) + there.send(CloseConnection(code=1001)))
+    assert (host.pieces, wire.is_aborted) == ([b"\xe0\x01\x8b"], True)
+    line.write([b"\xc0\x00"])  # before the loop has told that it is over
+    line.connection_lost(None)
+    assert host.why == ["the WebSocket was closed: 1001"]
+
+
 @pytest.mark.parametrize("is_slow", [False, True])
 def test_a_remote_that_sends_and_does_not_read_is_hung_up_on(monkeypatch: pytest.MonkeyPatch, is_slow: bool) -> None:
     """Each time it says something it is answered, as by PUBACK for what no rule wants."""
@@ -147,6 +170,7 @@ def test_a_remote_that_sends_and_does_not_read_is_hung_up_on(monkeypatch: pytest
         splice.toll = SimpleNamespace(purse=SimpleNamespace(is_to_be_noted=False))
         one = Bridge.__new__(Bridge)
         one.splice, one._line, one._inlet = cast(Any, splice), line, None
+        one.memory = cast(Any, SimpleNamespace(is_noted=lambda: True))
         one.terms, one._kept = cast(Any, SimpleNamespace(name="up")), Kept(None, OperatorLog(lambda line: None))
         one._told, one._asked = State.OPEN, splice.asked
         one._alarm, one._alarm_at, one._loop = None, None, asyncio.get_running_loop()

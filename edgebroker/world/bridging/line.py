@@ -68,18 +68,16 @@ class Line(asyncio.Protocol):
             self._hear(data)
             return
         was_open = tunnel.is_open
-        try:
-            taken, answers = tunnel.take(data)
-        except Exception as error:  # TunnelFailed, of a module that only those load who have tunnels
-            self._failed = error
-            self.transport.abort()
-            return
+        taken, answers = tunnel.take(data)
         if answers:
             self.transport.write(answers)
         if tunnel.is_open and not was_open:
             self._host.came(self)
         for one in taken:
             self._hear(one)
+        if tunnel.failure is not None:
+            self._failed = tunnel.failure
+            self.transport.abort()
 
     def _hear(self, data: bytes) -> None:
         """Hand on *data*, in pieces if it is long: nothing more is read until the last."""
@@ -125,7 +123,7 @@ class Line(asyncio.Protocol):
 
     def write(self, packets: list[bytes]) -> None:
         """Say *packets*."""
-        if self._is_over:
+        if self._is_over or self._failed is not None:
             return
         data = packets[0] if len(packets) == 1 else b"".join(packets)
         self.transport.write(data if self._tunnel is None else self._tunnel.wrap(data))

@@ -9,6 +9,7 @@ from wsproto.events import (
     AcceptConnection,
     BytesMessage,
     CloseConnection,
+    Event,
     Message,
     Ping,
     RejectConnection,
@@ -33,6 +34,8 @@ class Tunnel:
         self._request = Request(host=host, target=path, subprotocols=[SUBPROTOCOL])
         self.is_open = False
         """Whether the other end has agreed."""
+        self.failure: TunnelFailed | None = None
+        """Why there is nothing more to be said or heard."""
 
     def begin(self) -> bytes:
         """What to say first."""
@@ -50,27 +53,36 @@ class Tunnel:
             return b""
 
     def take(self, chunk: bytes) -> tuple[list[bytes], bytes]:
-        """(bytes of MQTT, what to answer). Raises TunnelFailed."""
+        """(bytes of MQTT, what to answer); what came before a `failure` is there too."""
         taken: list[bytes] = []
         answers = b""
         try:
             self._socket.receive_data(chunk)
             for event in self._socket.events():
                 match event:
-                    case AcceptConnection(subprotocol=chosen):
-                        if chosen != SUBPROTOCOL:
-                            raise TunnelFailed(f"the WebSocket speaks {chosen or 'nothing in particular'}, not mqtt")
-                        self.is_open = True
                     case BytesMessage(data=data):
                         taken.append(bytes(data))
                     case Ping():
                         answers += self._socket.send(event.response())
-                    case RejectConnection(status_code=status):
-                        raise TunnelFailed(f"no WebSocket there: HTTP status {status}")
-                    case TextMessage():
-                        raise TunnelFailed("the WebSocket carries text")  # [MQTT-6.0.0-1]
-                    case CloseConnection(code=code, reason=reason):
-                        raise TunnelFailed(f"the WebSocket was closed: {reason or code}")
-        except RemoteProtocolError as error:
-            raise TunnelFailed(f"no WebSocket there: {error}") from error
+                    case AcceptConnection(subprotocol=chosen) if chosen == SUBPROTOCOL:
+                        self.is_open = True
+                    case _ if why := _failure(event):
+                        self.failure = TunnelFailed(why)
+                        break
+        except (LocalProtocolError, RemoteProtocolError) as error:
+            self.failure = TunnelFailed(f"no WebSocket there: {error}")
         return taken, answers
+
+
+def _failure(event: Event) -> str:
+    """Why *event* is the end; empty: it is not."""
+    match event:
+        case AcceptConnection(subprotocol=chosen):
+            return f"the WebSocket speaks {chosen or 'nothing in particular'}, not mqtt"
+        case RejectConnection(status_code=status):
+            return f"no WebSocket there: HTTP status {status}"
+        case TextMessage():
+            return "the WebSocket carries text"  # [MQTT-6.0.0-1]
+        case CloseConnection(code=code, reason=reason):
+            return f"the WebSocket was closed: {reason or code}"
+    return ""
