@@ -87,6 +87,7 @@ class Advertisements:
         self._publishers: dict[str, Publisher] = {}
         self._records: dict[int, Record] = {}
         self._index: TopicIndex[Record] = TopicIndex()
+        self._used: set[int] = set()  # numbers of publishers and advertisements that are there
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self._records.values())
@@ -109,11 +110,11 @@ class Advertisements:
         """Advertise *client* for *topic*; `find` must have found nothing."""
         publisher = self._publishers.get(client)
         if publisher is None:
-            publisher = self._publishers[client] = Publisher(self._numbers.next())
+            publisher = self._publishers[client] = Publisher(self._number())
         many = len(publisher.records) >= ADVERTISEMENTS_PER_CLIENT_MAX
         text = MULTI_LEVEL if many else prefix_of(topic)
         topic_filter = TopicFilter.parse(text)
-        adv = self._numbers.next()
+        adv = self._number()
         advertise = Advertise(
             adv, publisher.number, client, topic_filter, self._cluster, self._lease_s, self._wants_answers
         )
@@ -126,10 +127,19 @@ class Advertisements:
         """End an advertisement; a publisher without any is new when it comes again."""
         client, topic_filter = record.advertise.client, record.advertise.topic_filter
         del self._records[record.advertise.adv]
+        self._used.discard(record.advertise.adv)
         self._index.discard(topic_filter, record)
         del record.publisher.records[topic_filter.text]
         if not record.publisher.records:
             del self._publishers[client]
+            self._used.discard(record.publisher.number)
+
+    def _number(self) -> int:
+        """One that nobody here has: they come again after four million, which questions use up in weeks."""
+        while (number := self._numbers.next()) in self._used:
+            pass
+        self._used.add(number)
+        return number
 
     def meet(self, topic_filter: TopicFilter) -> Iterator[Record]:
         """The records that share a topic with *topic_filter*."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from edgebroker.filters import Filter
+from edgebroker.header import HOSTED_MAX
 from edgebroker.instants import MILLISECOND, MINUTE, SECOND
 from edgebroker.limits import ADVERTISEMENTS_PER_CLIENT_MAX, WAITING_BYTES_MAX, WAITING_EVENTS_MAX
 from edgebroker.node.peereffects import Send
@@ -163,6 +164,28 @@ def test_so_many_bytes_wait_of_all_publishers_and_no_more() -> None:
     made.pass_time(SECOND)
     assert kinds(made)["Forward"] == 4
     assert made.peers["a.1"].region.waiting.overflows == 1
+
+
+def test_numbers_that_come_again_are_not_given_while_somebody_has_them() -> None:
+    made = federation("a", 2)
+    numbers = made.peers["a.0"].numbers
+    before = numbers.given
+    made.publish("a.0", "old", "t/x")
+    made.settle()
+    used = numbers.given - before
+    numbers.given += HOSTED_MAX - used  # so many questions and publishers later
+    made.publish("a.0", "new", "u/x")
+    made.settle()
+    records = list(made.peers["a.0"].region.advertisements)
+    given = [number for each in records for number in (each.advertise.adv, each.publisher.number)]
+    assert len(set(given)) == 4
+    made.subscribe("a.1", 1, "#")
+    made.settle()
+    came(made)
+    made.publish("a.0", "old", "t/x")
+    made.publish("a.0", "new", "u/x")
+    made.settle()
+    assert came(made) == ["a.1", "a.1"]
 
 
 def test_a_client_with_many_prefixes_is_advertised_for_everything() -> None:
