@@ -351,7 +351,7 @@ class Gateway:
 
         pages = Pages(self.insight, self._has_token)
         self._http = HttpServer(pages, access=load_http_access(self._settings.http, self._tell))
-        self._http.controls = {"/bridges": self._control_bridges, **pages.controls}
+        self._http.controls = {"/bridges": pages.guarded(self._control_bridges), **pages.controls}
         self.http_address = await self._http.listen(host, port)
 
     def _join(self, stored: Stored | None) -> None:

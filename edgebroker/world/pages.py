@@ -74,7 +74,7 @@ class Pages:
         self.controls: dict[str, Callable[[str], Awaitable[Answer]]] = {
             "/clients": self._order_clients,
             "/retained": self._order_retained,
-            "/reload": self._order_reload,
+            "/reload": self.guarded(self._order_reload),
         }
         """Path -> what does something there: POST."""
 
@@ -153,6 +153,18 @@ class Pages:
         async with self._census_lock:
             return in_json(await listed(self._insight.frontend, topic_filter(query), order, count))
 
+    def guarded(self, order: Callable[[str], Awaitable[Answer]]) -> Callable[[str], Awaitable[Answer]]:
+        """*order*, for whoever may have something done."""
+
+        async def obeyed(target: str) -> Answer:
+            from edgebroker.world.control.orders import NAMELESS, may_order
+
+            if not may_order(self._insight, self._has_token()):
+                return plain(HTTPStatus.FORBIDDEN, NAMELESS)
+            return await order(target)
+
+        return obeyed
+
     async def _order_clients(self, target: str) -> Answer:
         from edgebroker.world.control.clients import ACTS
         from edgebroker.world.control.orders import obey
@@ -166,10 +178,6 @@ class Pages:
         return await obey(self._insight, ACTS, target, self._has_token())
 
     async def _order_reload(self, _: str) -> Answer:
-        from edgebroker.world.control.orders import NAMELESS, may_order
-
-        if not may_order(self._insight, self._has_token()):
-            return plain(HTTPStatus.FORBIDDEN, NAMELESS)
         if self._insight.reread is None:
             return plain(HTTPStatus.CONFLICT, "nobody knows where the settings of this gateway come from")
         outcome = await self._insight.reread()

@@ -69,7 +69,7 @@ def test_where_clients_have_users_only_a_token_changes_anything(
     (tmp_path / "gateway.toml").write_text('[http]\nport = 0\n[access]\npassword_file = "users"\n')
     gateway = start_gateway("--config", str(tmp_path / "gateway.toml"))
     order = {"method": "POST", "Edgebroker-Control": "1"}
-    for target in ("/clients?do=end&name=x", "/retained?do=clear&topic=x"):
+    for target in ("/clients?do=end&name=x", "/retained?do=clear&topic=x", "/bridges?do=pause&name=x", "/reload"):
         code, _, said = Browser(HttpAddress(**gateway.listening["http"])).get(target, **order)
         assert (code, said) == (
             403,
