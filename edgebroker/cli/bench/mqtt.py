@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -43,7 +44,7 @@ RUN_FAILED = 1  # exit code: a run lost messages or a broker stopped
 @click.option("--pure", is_flag=True, help="Measure ours without compiled modules as well.")
 @click.option("--tls", is_flag=True, help="Over TLS 1.3, both brokers with a P-256 certificate.")
 @click.option("--warnings", is_flag=True, help="Both refuse 20 clients a second, and write that into their logs.")
-@click.option("--spin-us", type=click.IntRange(0, 10_000), help="Ours has this `node.spin_us`, not its default.")
+@click.option("--spin-us", type=click.IntRange(0, 10_000), help="Ours has this `node.spin_us` in all workloads.")
 @click.option("--only", multiple=True, type=click.Choice(NAMES), help="Only this workload; may be repeated.")
 @click.option("--rounds", "round_count", type=click.IntRange(1, 99), default=3, show_default=True)
 @click.option("--seconds", type=click.FloatRange(0.1, 60), default=2.0, show_default=True, help="Length of a run.")
@@ -71,8 +72,6 @@ def command(
         raise Refused("this benchmark needs Linux: it pins processes to cores and reads /proc")
     with stopped_by_sigterm(), tempfile.TemporaryDirectory(prefix="edgebroker-pure-") as folder, pinned() as cores:
         sides = chosen_sides(subject, against, Path(folder) if pure else None, tls)
-        if spin_us is not None:
-            sides = {role: spinning(side, spin_us) for role, side in sides.items()}
         if warnings:
             sides = {role: among_strangers(side) for role, side in sides.items()}
         about = report.machine(cores)
@@ -83,7 +82,11 @@ def command(
             row
             for workload in WORKLOADS
             if not only or workload.name in only
-            for row in rounds.run(plan, workload, lambda line: click.echo(line, err=True))
+            for row in rounds.run(
+                with_patience(plan, workload.spin_us if spin_us is None else spin_us),
+                workload,
+                lambda line: click.echo(line, err=True),
+            )
         ]
     click.echo((report.as_json if as_json else report.as_table)(about, sides, rows))
     if any(row.failed for row in rows):
@@ -107,9 +110,13 @@ def chosen_sides(subject: str, against: str, pure_folder: Path | None, tls: bool
     return sides
 
 
-def spinning(side: Subject, spin_us: int) -> Subject:
-    """*side* with other patience, if it is one of ours."""
-    return with_settings(side, f"[node]\nspin_us = {spin_us}\n") if side.name.startswith("edgebroker") else side
+def with_patience(plan: rounds.Plan, spin_us: int | None) -> rounds.Plan:
+    """*plan* in which brokers of ours wait awake for *spin_us*. None: as long as they do by default."""
+    if spin_us is None:
+        return plan
+    text = f"[node]\nspin_us = {spin_us}\n"
+    ours = {role: with_settings(side, text) for role, side in plan.sides.items() if side.name.startswith("edgebroker")}
+    return replace(plan, sides={**plan.sides, **ours})
 
 
 def check_that_it_starts(side: Subject, cores: Cores) -> None:

@@ -58,6 +58,8 @@ class Workload:
     about: str
     job: Job | None
     measures: tuple[Measure, ...]
+    spin_us: int | None = None
+    """The `node.spin_us` that ours has in it, if it is not the default."""
 
 
 def at_least(ratio: float) -> Target:
@@ -136,6 +138,18 @@ WORKLOADS = (
             Measure("latency_p50", "p50_us", "us", at_most(0.8)),
             Measure("latency_p99", "p99_us", "us", at_most(1.0)),
         ),
+    ),
+    # A message each millisecond: whoever sleeps between two of them is woken for each, which is most of the latency.
+    Workload(
+        "latency_awake",
+        "the same, ours waits awake (node.spin_us = 2000), and has a core to itself",
+        Job("paced", publishers=10, rate=1_000),
+        (
+            Measure("latency_awake_p50", "p50_us", "us", at_most(0.8)),
+            Measure("latency_awake_p99", "p99_us", "us", at_most(1.0)),
+            Measure("latency_awake_cpu", "cpu_us", "us"),
+        ),
+        spin_us=2_000,
     ),
     Workload(
         "memory_idle",
