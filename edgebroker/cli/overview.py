@@ -67,12 +67,20 @@ def _summary(now: Status, before: Status | None) -> list[str]:
         f"waiting   {count(queue['messages'])} queued ({octets(queue['bytes'])}),"
         f" {count(inflight['messages'])} in flight, {octets(now['unsent_bytes'])} unsent;"
         f" {count(now['retained']['messages'])} retained ({octets(now['retained']['bytes'])})",
+        *_not_taken(messages),
         f"dropped   {', '.join(f'{cause} {count(number)}' for cause, number in dropped.items()) or 'nothing'}",
         *([f"refused   {', '.join(f'{why} {count(number)}' for why, number in refused.items())}"] if refused else []),
         *_peers(now),
         *_disk(now),
         *(f"warning   {warning}" for warning in now["health"].get("warnings", ())),
     ]
+
+
+def _not_taken(messages: Mapping[str, Any]) -> list[str]:
+    causes = [f"{cause} {count(number)}" for cause, number in messages.get("refused_by", {}).items()]
+    if not_retained := messages.get("not_retained", 0):
+        causes.append(f"not retained {count(not_retained)}")
+    return [f"not taken {', '.join(causes)}"] if causes else []
 
 
 def _peers(now: Status) -> list[str]:

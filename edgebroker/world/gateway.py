@@ -317,9 +317,8 @@ class Gateway:
 
     def _facts(self) -> dict[str, int]:
         """What $SYS cannot know by itself."""
-        facts: dict[str, int] = {}
-        if self._reactor is not None:
-            facts = {"bytes/received": self._reactor.received_bytes, "bytes/sent": self._reactor.sent_bytes}
+        reactor = self._reactor
+        facts = {} if reactor is None else {"bytes/received": reactor.received_bytes, "bytes/sent": reactor.sent_bytes}
         resident = Process.now().resident_bytes
         if resident is not None:
             self._heap_max = max(self._heap_max, resident)
@@ -338,6 +337,7 @@ class Gateway:
             "queued": ledger.queued,
             "dropped": {Cause(cause).name.lower(): count for cause, count in sorted(ledger.dropped.items())},
             "refused": self.frontend.publishing.refused,
+            "refused_by": {cause.value: count for cause, count in sorted(self.frontend.publishing.refusals.items())},
         }
 
     async def _open_http(self) -> None:

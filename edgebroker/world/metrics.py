@@ -82,7 +82,11 @@ def _messages(page: Exposition, insight: Insight) -> None:
     ledger, frontend = insight.frontend.ledger, insight.frontend
     page.counter("edgebroker_messages_published", "Messages accepted from publishers.", ledger.published)
     page.counter("edgebroker_messages_filtered", "Messages of which no copy was made.", ledger.filtered)
-    page.counter("edgebroker_messages_refused", "Messages not accepted.", frontend.publishing.refused)
+    page.family("edgebroker_messages_refused", "counter", "Messages not accepted, by cause.")
+    for refusal, count in sorted(frontend.publishing.refusals.items()):
+        page.sample("_total", count, cause=refusal.value)
+    not_retained = frontend.publishing.not_retained
+    page.counter("edgebroker_messages_not_retained", "Messages that were to be, and are not.", not_retained)
     forbidden = frontend.publishing.forbidden
     page.counter("edgebroker_messages_forbidden", "Of these, those that their client may not publish.", forbidden)
     page.counter("edgebroker_copies_made", "Copies made, one for each reader of a message.", ledger.matched)

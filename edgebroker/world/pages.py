@@ -254,6 +254,8 @@ def status(insight: Insight, census: Census) -> dict[str, Any]:
             "published": ledger.published,
             "filtered": ledger.filtered,
             "refused": frontend.publishing.refused,
+            "refused_by": {cause.value: count for cause, count in sorted(frontend.publishing.refusals.items())},
+            "not_retained": frontend.publishing.not_retained,
         },
         "copies": {
             "made": ledger.matched,

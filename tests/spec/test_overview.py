@@ -109,6 +109,12 @@ def test_why_clients_were_refused_is_shown() -> None:
     assert not any(line.startswith("refused") for line in quiet)
 
 
+def test_why_messages_were_not_taken_is_shown() -> None:
+    messages = {"published": 9, "filtered": 0, "refused": 3, "refused_by": {"unread": 2, "disk_full": 1}}
+    lines = overview(status(messages={**messages, "not_retained": 4}), None, 100)
+    assert "not taken unread 2, disk_full 1, not retained 4" in lines
+
+
 @pytest.mark.parametrize("before", [None, status(uptime_s=98.0)], ids=["first", "later"])
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (40, 8), (200, 60), (20, 5)])
 def test_the_picture_fits_the_screen(before: dict[str, Any] | None, width: int, height: int) -> None:

@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from edgebridge.frontend.refusal import Refusal
 from edgebridge.frontend.terms import Terms
 from edgebridge.session.outbox import QueueFull
+from edgebridge.wire.dialect import V311
+from edgebridge.wire.encode import encode_packet
+from edgebridge.wire.packets import Publish
 from edgebroker.records import Cause
 
 
@@ -79,6 +83,25 @@ def test_a_full_queue_may_refuse_the_publisher(keep_v5: Any, play_v5: Any) -> No
         Terms(queue_messages_max=1, queue_full=QueueFull.REFUSE),
     )
     assert play_v5.broker.ledger.dropped == {}
+
+
+def test_what_a_client_says_right_behind_a_message_that_is_refused_is_not_lost_unseen(play_v311: Any) -> None:
+    """Version 3.1.1 has no word for a refusal, so the client is sent away, and what came in one piece goes unread."""
+    play_v311(
+        """
+    alice > CONNECT clean=0                 alice < CONNACK present=0
+    alice > SUBSCRIBE t/# qos=1             alice < SUBACK granted=1
+    alice cut
+    bob > CONNECT                           bob < CONNACK
+    bob > PUBLISH t/1 qos=1 "one"           bob < PUBACK
+    """,
+        Terms(queue_messages_max=1, queue_full=QueueFull.REFUSE),
+    )
+    said = [Publish("t/2", b"two", 1, packet_id=7), *[Publish("u", b"x", 0)] * 2, Publish("u", b"x", 1, packet_id=8)]
+    frontend, bob = play_v311.broker.frontend, play_v311.client("bob").line.connection
+    frontend.feed(bob, b"".join(encode_packet(one, V311) for one in said), play_v311.broker.simulation.now)
+    assert bob.closing
+    assert frontend.publishing.refusals == {Refusal.QUEUE_FULL: 1, Refusal.UNREAD: 2}
 
 
 def test_all_queues_together_are_bounded(play: Any) -> None:

@@ -16,7 +16,7 @@ from edgebridge.frontend.encoding import as_it_came
 from edgebridge.frontend.errands import WORK_AT_ONCE, go_on
 from edgebridge.frontend.keeping import Keeping
 from edgebridge.frontend.plans import Plan, Plans
-from edgebridge.frontend.publishing import Publishing
+from edgebridge.frontend.publishing import DiskRefuses, Publishing, QueueRefuses
 from edgebridge.frontend.room import has_room
 from edgebridge.frontend.runs import Runs
 from edgebridge.frontend.turns import Turns
@@ -189,7 +189,11 @@ class Feed:
                         at = stop
                         continue
             packets += 1
-            self._on_frame(connection, first, chunk[body:stop], now)
+            try:
+                self._on_frame(connection, first, chunk[body:stop], now)
+            except (DiskRefuses, QueueRefuses):  # it has done nothing wrong, and has said more
+                self._publishing.unread(connection, chunk[stop:])
+                raise
             if connection.errand is not None:
                 self._work = go_on(connection, self._work, now)
             if connection.closing:

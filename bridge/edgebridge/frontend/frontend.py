@@ -117,7 +117,7 @@ class Frontend:
         sharing = Sharing(node, self.delivery)
         replaying = Replaying(node, self.delivery, self.retained)
         self.subscribing = Subscribing(node, self.delivery, keeping, sharing, replaying, FilterQuota(quota))
-        self.turns = Turns(node.timers, replaying, self.feed, lambda: self.input.packets)
+        self.turns = Turns(node.timers, replaying, self.publishing, self.feed, lambda: self.input.packets)
         self.quota = quota
         self.admission = Admission(quota)
         self.authenticating = Authenticating(node.timers, access, secret)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -11,6 +12,7 @@ from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.keeping import KEPT_BYTES_MAX, Keeping
 from edgebridge.frontend.notes import NOT_PUBLISHED, TRACED, Notes
+from edgebridge.frontend.refusal import Refusal, count_qos_0
 from edgebridge.frontend.room import has_room
 from edgebridge.session.retained import Retained
 from edgebridge.session.session import Session
@@ -121,11 +123,21 @@ class Publishing:
         self.notes = Notes()
         self.is_memory_full: Callable[[Instant], bool] = lambda now: False
         """Whether what waits for kept sessions still fills its part of memory: asked if `keeping.is_full`."""
-        self.refused = 0
-        """Messages not accepted: to topics that start with "$", with a payload that is not what it is said to be, or
-        to be retained beyond the store's bounds."""
-        self.forbidden = 0
+        self.refusals: Counter[Refusal] = Counter()
+        """Messages not accepted, by cause."""
+        self.not_retained = 0
+        """Messages that went to their readers and are not retained: the disk takes nothing, or the store is full of
+        others and they came from another gateway, which retains them."""
+
+    @property
+    def refused(self) -> int:
+        """Messages not accepted."""
+        return sum(self.refusals.values())
+
+    @property
+    def forbidden(self) -> int:
         """Of these, messages that their client may not publish."""
+        return self.refusals[Refusal.NOT_ALLOWED]
 
     def on_publish(self, connection: Connection, publish: Publish, now: Instant) -> None:
         """A PUBLISH as decoded. Raises ProtocolError if the client must go."""
@@ -208,6 +220,16 @@ class Publishing:
         reason = ReasonCode.SUCCESS if is_fine else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
         answer(connection, PubComp(pubrel.packet_id, reason), "" if is_fine else UNKNOWN)
 
+    def unread(self, connection: Connection, data: bytes) -> None:
+        """*data* of a client whose connection ended is not read any more: what it says at QoS 0 is lost, and counted.
+
+        Of QoS 1 and 2 nothing was answered, so whoever said it knows. Who never was let in has said nothing.
+        """
+        if connection.session is not None and (count := count_qos_0(data)):
+            self.refusals[Refusal.UNREAD] += count
+            why = f"{count} messages of QoS 0 had come and were not read yet when the connection ended"
+            self.notes.add(NOT_PUBLISHED, connection, 0, why)
+
     def publish_will(self, session: Session, will: Will, now: Instant) -> None:
         """Publish *will* for the client that is gone, if it may say that. Nobody hears a refusal; it is counted."""
         publish = Publish(will.topic, will.payload, will.qos, will.retain, properties=will.properties)
@@ -223,43 +245,42 @@ class Publishing:
     def _offered(self, session: Session, publication: Publication, now: Instant) -> ReasonCode:
         """As `accept`, if the client may publish that."""
         if session.rights is not None and not session.rights.may_write(publication):
-            self.refused += 1
-            self.forbidden += 1
+            self.refusals[Refusal.NOT_ALLOWED] += 1
             return ReasonCode.NOT_AUTHORIZED
         return self.accept(publication, now)
 
     def accept(self, publication: Publication, now: Instant) -> ReasonCode:
-        """Retain and route a publication. A 3.1.1 client cannot hear a refusal; it is counted in `refused`.
+        """Retain and route a publication. A 3.1.1 client cannot hear a refusal; it is counted in `refusals`.
 
         Raises DiskRefuses if it had to be kept on a disk that takes nothing, QueueRefuses if a full queue refuses.
         """
         if publication.topic.startswith(SYSTEM_PREFIX) and not _is_own_state(publication):
-            self.refused += 1
+            self.refusals[Refusal.RESERVED_TOPIC] += 1
             return ReasonCode.NOT_AUTHORIZED
         if publication.properties and not self.has_right_format(publication.payload, publication.properties):
-            self.refused += 1
+            self.refusals[Refusal.PAYLOAD_FORMAT] += 1
             return ReasonCode.PAYLOAD_FORMAT_INVALID
         route = self._node.routes.route(publication.topic)
         is_refusing = self._keeping.is_refusing and not self._frees_room(publication)
         if is_refusing and self._must_be_kept(publication, route):
-            self.refused += 1
+            self.refusals[Refusal.DISK_FULL] += 1
             raise DiskRefuses(f"the disk takes nothing: {self._keeping.trouble}")
         if publication.held_bytes() > JOURNAL_LARGE_BYTES and self._must_be_kept(publication, route):
             self._check_size(publication.held_bytes())
         if self._keeping.is_full and self._would_wait(publication, route) and self.is_memory_full(now):
-            self.refused += 1
+            self.refusals[Refusal.MEMORY_FULL] += 1
             raise MemoryRefuses("memory is full of messages that wait for readers")
         if self.asks_for_room and not has_room(publication, route):
-            self.refused += 1
+            self.refusals[Refusal.QUEUE_FULL] += 1
             raise QueueRefuses("a reader's queue is full")
         if self.overlay is not None and publication.qos and (peer := self.overlay.crowding.full(publication)):
-            self.refused += 1
+            self.refusals[Refusal.OUTBOX_FULL] += 1
             raise OutboxRefuses(f"too much waits for gateway {peer}")
         if publication.retain and is_refusing:
-            self.refused += 1  # QoS 0 may go to its readers alone: what a restart would forget is not retained
+            self.not_retained += 1  # QoS 0 may go to its readers alone: what a restart would forget is not retained
         elif publication.retain and self._retained.messages_max:
             if not self._retained.keep(publication):
-                self.refused += 1
+                self.refusals[Refusal.RETAINED_FULL] += 1
                 return ReasonCode.QUOTA_EXCEEDED
             self._keeping.retained(publication, now)
         self.route(publication, route, now)
@@ -274,11 +295,11 @@ class Publishing:
     def _check_size(self, size: int) -> None:
         """Raise DiskRefuses unless a message of *size* bytes can be kept: one that cannot holds up all behind it."""
         if size > KEPT_BYTES_MAX:
-            self.refused += 1
+            self.refusals[Refusal.TOO_LARGE] += 1
             raise DiskRefuses(f"a message of more than {KEPT_BYTES_MAX:,} bytes cannot be kept")
         journal = self._keeping.journal
         if journal is not None and not journal.room.takes(size, journal.waiting_bytes):
-            self.refused += 1
+            self.refusals[Refusal.DISK_FULL] += 1
             raise DiskRefuses(f"there is no room on the disk for a message of {size:,} bytes")
 
     def _must_be_kept(self, publication: Publication, route: Route) -> bool:

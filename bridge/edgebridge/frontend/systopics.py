@@ -118,6 +118,8 @@ class SysTopics:
         }
         for cause, count in ledger.dropped.items():
             counters[f"fates/dropped/{Cause(cause).name.lower()}"] = count
+        for refusal, count in self._publishing.refusals.items():
+            counters[f"fates/refused/{refusal.value}"] = count
         return counters
 
     def _gauges(self) -> dict[str, int]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.publishing import Publishing
 from edgebridge.frontend.replaying import REPLAYS_MAX, Replaying
 from edgebridge.session.lifecycle import State
 from edgebroker.instants import Duration, Instant
@@ -35,6 +36,7 @@ class Turns:
         self,
         timers: Timers,
         replaying: Replaying,
+        publishing: Publishing,
         feed: Callable[[Connection, bytes, Instant], None],
         taken: Callable[[], int],
     ) -> None:
@@ -46,6 +48,7 @@ class Turns:
         """From then on nobody waits for the others any more."""
         self._timers = timers
         self._replaying = replaying
+        self._publishing = publishing
         self._feed = feed
         self._queue: deque[Connection] = deque()
         self._queued: set[int] = set()
@@ -114,7 +117,10 @@ class Turns:
         self._read_on(connection, now)
 
     def forget(self, connection: Connection) -> None:
-        """It is gone."""
+        """It is gone, and what it had said and waited for its turn is not read any more."""
+        if connection.is_held and connection.pending:
+            self._publishing.unread(connection, b"".join(connection.pending))
+            connection.pending, connection.pending_bytes = [], 0
         self._paused.discard(connection.number)
         self._timers.cancel(("pause", connection.number))
 

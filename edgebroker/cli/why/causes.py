@@ -1,4 +1,4 @@
-"""Every cause for which a message is filtered or a copy dropped, in a sentence for operators (docs/operations.md)."""
+"""Every cause for which a message is filtered or a copy dropped, in a sentence for operators (docs/fates.md)."""
 
 from __future__ import annotations
 

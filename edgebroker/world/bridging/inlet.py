@@ -48,9 +48,9 @@ class Inlet:
 
     def say(self, data: bytes) -> None:
         """Hand *data* in, now or when the front end goes on reading."""
-        if self._is_closing or not data:
-            return
-        if self._is_paused:
+        if self._is_closing or self.connection.closing:  # nobody reads it any more, and none of it is lost unseen
+            self._reactor.frontend.publishing.unread(self.connection, data)
+        elif self._is_paused:
             self._waiting.append(data)
         else:
             self._door.data_received(data)
@@ -66,6 +66,9 @@ class Inlet:
         """Nothing more from here, and nothing more to here."""
         if not self._is_closing:
             self._is_closing = True
+            waiting, self._waiting = self._waiting, []
+            for data in waiting:
+                self._reactor.frontend.publishing.unread(self.connection, data)
             self._loop.call_soon(self._door.connection_lost, None)
 
     # -- the door's host ------------------------------------------------------------------------------------------
@@ -106,7 +109,7 @@ class Inlet:
     def resume_reading(self) -> None:
         """It goes on."""
         self._is_paused = False
-        while self._waiting and not self._is_paused:
+        while self._waiting and not (self._is_paused or self.connection.closing):
             self._door.data_received(self._waiting.pop(0))
         if not self._is_paused:
             self._listener.pause_reading(False)

@@ -1,0 +1,58 @@
+"""Why a message of a client was not accepted: it has no number and no fate, and is counted here instead."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from edgebridge.wire.errors import ProtocolError
+from edgebridge.wire.framing import frame_bounds
+
+ANY: Final = 1 << 28
+"""Bytes: no packet is larger (MQTT 5.0 section 2.1.4)."""
+
+
+class Refusal(StrEnum):
+    """The causes (docs/fates.md). Who said it hears of it where MQTT has a word for that, but for UNREAD."""
+
+    NOT_ALLOWED = "not_allowed"
+    """Its client may not publish that."""
+    RESERVED_TOPIC = "reserved_topic"
+    """Its topic begins with `$`."""
+    PAYLOAD_FORMAT = "payload_format"
+    """Its payload is said to be UTF-8, and is not."""
+    TOO_LARGE = "too_large"
+    """It would have to be kept, and is larger than a record of the journal may be."""
+    DISK_FULL = "disk_full"
+    """It would have to be on disk, and the disk takes nothing, or has no room for it."""
+    MEMORY_FULL = "memory_full"
+    """What waits for kept sessions fills its part of memory, and a reader of it is away or behind."""
+    QUEUE_FULL = "queue_full"
+    """A reader's queue is full, and is to refuse publishers then (`mqtt.queue_full`)."""
+    OUTBOX_FULL = "outbox_full"
+    """Too much waits for a peer gateway that wants it."""
+    RETAINED_FULL = "retained_full"
+    """There is no room for another retained message."""
+    UNREAD = "unread"
+    """QoS 0: it had arrived, and was not read yet when its connection ended."""
+
+
+def count_qos_0(data: bytes) -> int:
+    """How many whole PUBLISH packets of QoS 0 *data* begins with, other packets among them; it begins with a packet."""
+    found = at = 0
+    end = len(data)
+    while at + 1 < end:
+        first, stop = data[at], at + 2 + data[at + 1]
+        if data[at + 1] > 0x7F:  # a length of more bytes
+            try:
+                bounds = frame_bounds(data, at, ANY)
+            except ProtocolError:
+                break
+            if bounds is None:
+                break
+            stop = bounds[2]
+        if stop > end:
+            break
+        found += first >> 4 == 3 and not first & 0x06
+        at = stop
+    return found
