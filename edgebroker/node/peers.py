@@ -113,7 +113,7 @@ class Peers:
         )
         self.forwarding = Forwarding(topology, name, self.neighbourhood, self.status, ways.is_dynamic)
         self.sorting = Sorting()
-        self._recalls = Recalls(topology, self.gateway, self.numbers, self.neighbourhood, self.region.answers)
+        self.recalls = Recalls(topology, self.gateway, self.numbers, self.neighbourhood, self.region.answers)
 
     def start(self, now: Instant, known: Mapping[str, Iterable[Interest]] | None = None) -> None:
         """The gateway may have run before: neighbours get all until they say what they want now.
@@ -229,15 +229,15 @@ class Peers:
         """Ask others for retained messages for subscription *number*."""
         if topic_filter.text.startswith(AT_HOME):
             return []
-        return self._recalls.ask(number, [Interest(topic_filter, predicate) for predicate in predicates])
+        return self.recalls.ask(number, [Interest(topic_filter, predicate) for predicate in predicates])
 
     def retained(self, request: int, forward: Forward, now: Instant) -> list[Effect]:
         """Answer to AskRetained: one message that is meant."""
-        return self._recalls.answer(request, forward)
+        return self.recalls.answer(request, forward)
 
     def is_asked(self, header: Header) -> bool:
         """Whether the gateway that published with *header* is another one, and can be asked for what it keeps."""
-        return self._recalls.is_asked(header)
+        return self.recalls.is_asked(header)
 
     # -- what peers say ------------------------------------------------------------------------------------------------
 
@@ -272,9 +272,9 @@ class Peers:
             case Restate():
                 return self._with_reminder(self.region.restated(peer, message), now)
             case Recall():
-                return self._recalls.asked(peer, message)
+                return self.recalls.asked(peer, message)
             case Recalled():
-                return self._recalls.answered(message)
+                return self.recalls.answered(message)
             case Unreached() | Crowded():
                 return self._spread(self.neighbourhood.passed_on(peer, message), now)
             case Relay():

@@ -47,6 +47,8 @@ class Recalls:
         self._questions: dict[int, _Question] = {}
         self.remembered = 0
         """Answers, of all questions."""
+        self.late = 0
+        """Answers to questions that were not remembered any more."""
 
     def ask(self, number: int, interests: Sequence[Interest]) -> list[Effect]:
         """Ask others for what *interests* mean, for the local subscription *number*."""
@@ -73,6 +75,7 @@ class Recalls:
         """An answer goes to the peer or the local subscription that asked, unless that has a newer one."""
         question = self._questions.get(recalled.request)
         if question is None:
+            self.late += 1
             return []
         if isinstance(question.asker, str):
             return [*self._neighbourhood.tell(question.asker, recalled, Service.LIVE)]

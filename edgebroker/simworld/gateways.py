@@ -82,7 +82,9 @@ class SimulatedGateway(SimulatedBroker):
     def change_topology(self, topology: Topology) -> None:
         """Go over to *topology* while it runs."""
         self._topology = topology
-        self.overlay.leave(self.simulation.now)
+        self.overlay.let_go(self.simulation.now)
+        self._flush()
+        self.overlay.stop(self.simulation.now)
         self._flush()
         run = self._new_run(self.overlay.links.identity.store)
         self.overlay = rejoin(self.frontend, topology, run, self.simulation.now, self._ways)

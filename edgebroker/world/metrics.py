@@ -85,7 +85,7 @@ def _messages(page: Exposition, insight: Insight) -> None:
     page.family("edgebroker_messages_refused", "counter", "Messages not accepted, by cause.")
     for refusal, count in sorted(frontend.publishing.refusals.items()):
         page.sample("_total", count, cause=refusal.value)
-    not_retained = frontend.publishing.not_retained
+    not_retained = frontend.retained.not_kept
     page.counter("edgebroker_messages_not_retained", "Messages that were to be, and are not.", not_retained)
     forbidden = frontend.publishing.forbidden
     page.counter("edgebroker_messages_forbidden", "Of these, those that their client may not publish.", forbidden)
@@ -141,6 +141,7 @@ def _clients(page: Exposition, insight: Insight, census: Census) -> None:
     page.gauge("edgebroker_retained_messages", "Topics with a retained message.", len(frontend.retained))
     held = frontend.retained.held_bytes
     page.gauge("edgebroker_retained_bytes", "What retained messages hold.", held, "bytes")
+    page.counter("edgebroker_retained_expired", "Retained messages whose time was over.", frontend.retained.expired)
     page.gauge("edgebroker_queue_messages", "QoS 1 and 2 messages waiting in sessions.", census.queue_messages)
     page.gauge("edgebroker_queue_bytes", "What they hold.", census.queue_bytes, "bytes")
     page.gauge("edgebroker_inflight_messages", "Sent and not acknowledged.", census.inflight_messages)
@@ -227,6 +228,10 @@ def _links(page: Exposition, insight: Insight) -> None:
     page.family("edgebroker_detours", "counter", "Events that went around something congested or down, by how.")
     for case, count in detours(insight.peering).items():
         page.sample("_total", count, case=case)
+    given_up = insight.frontend.subscribing.replaying.given_up
+    page.counter("edgebroker_recalls_given_up", "Questions for retained messages that were given up.", given_up)
+    late = insight.peering.overlay.peers.recalls.late
+    page.counter("edgebroker_recalls_late", "Answers to questions that were forgotten.", late)
     for key, name, meaning in LINK_TIMES:
         page.family(name, "gauge", meaning, "seconds")
         for row in found:

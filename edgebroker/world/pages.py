@@ -255,7 +255,7 @@ def status(insight: Insight, census: Census) -> dict[str, Any]:
             "filtered": ledger.filtered,
             "refused": frontend.publishing.refused,
             "refused_by": {cause.value: count for cause, count in sorted(frontend.publishing.refusals.items())},
-            "not_retained": frontend.publishing.not_retained,
+            "not_retained": frontend.retained.not_kept,
         },
         "copies": {
             "made": ledger.matched,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from edgebridge.frontend.refusal import Refusal
 from edgebridge.frontend.terms import Terms
 from edgebridge.session.durability import MEMORY, batched
 from edgebroker.instants import MILLISECOND, SECOND
@@ -352,6 +353,8 @@ def test_batched_promises_are_not_given_either_while_the_disk_takes_nothing(play
     bob > SUBSCRIBE r                       bob < SUBACK granted=0
     alice > SUBSCRIBE more qos=1            alice < SUBACK granted=0x97
     """)
+    assert play_v5.broker.frontend.retained.not_kept == 1
+    assert play_v5.broker.frontend.publishing.refusals == {Refusal.DISK_FULL: 1}
 
 
 def test_a_journal_that_is_full_is_stated_anew_and_takes_messages_again(play_v5: Any) -> None:

@@ -54,7 +54,7 @@ def join(
 
 
 def rejoin(frontend: Frontend, topology: Topology, run: Run, now: Instant, ways: Ways = USUAL) -> Overlay:
-    """Let *frontend*, which is a gateway already and has left (`Overlay.leave`), be the same one in another *topology*.
+    """Let *frontend*, which is a gateway already and has left (`Overlay.stop`), be the same one in another *topology*.
 
     Its clients notice nothing. Peers find what they find after a restart: another run, the same store, and whatever
     was not acknowledged. No peer of before may be missing, for what waits for it would wait for ever.

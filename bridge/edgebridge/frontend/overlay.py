@@ -9,7 +9,7 @@ How a world works with it:
     overlay.turn(now, flush)                      once per turn, before clients are flushed; *flush* writes what a
                                                   stream has, sets `paused`, and closes its socket if it `is_over`
     overlay.take_dials()                          whom to dial now
-    overlay.stop(now)                             says good-bye; one more `turn` writes it
+    overlay.let_go(now), overlay.stop(now)        says good-bye; a `turn` after each writes it
 
 Deadlines are those of `frontend.fire`, and the journal is the front end's: it is on disk when that says so.
 
@@ -140,10 +140,9 @@ class Overlay:
         for link in self.links:
             link.stop(now)
 
-    def leave(self, now: Instant) -> None:
-        """As `stop`, for another overlay: what waits only to be in order, or for an answer, waits no longer."""
+    def let_go(self, now: Instant) -> None:
+        """To be called a turn before `stop`: what waits only to be in order, or for an answer, waits no longer."""
         self._perform_together(self.peers.let_go(now), now)
-        self.stop(now)
 
     def close_books(self, now: Instant) -> None:
         """What waits for peers stays queued."""

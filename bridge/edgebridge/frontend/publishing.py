@@ -125,9 +125,6 @@ class Publishing:
         """Whether what waits for kept sessions still fills its part of memory: asked if `keeping.is_full`."""
         self.refusals: Counter[Refusal] = Counter()
         """Messages not accepted, by cause."""
-        self.not_retained = 0
-        """Messages that went to their readers and are not retained: the disk takes nothing, or the store is full of
-        others and they came from another gateway, which retains them."""
 
     @property
     def refused(self) -> int:
@@ -277,7 +274,9 @@ class Publishing:
             self.refusals[Refusal.OUTBOX_FULL] += 1
             raise OutboxRefuses(f"too much waits for gateway {peer}")
         if publication.retain and is_refusing:
-            self.not_retained += 1  # QoS 0 may go to its readers alone: what a restart would forget is not retained
+            self._retained.not_kept += (
+                1  # QoS 0 may go to its readers alone: what a restart would forget is not retained
+            )
         elif publication.retain and self._retained.messages_max:
             if not self._retained.keep(publication):
                 self.refusals[Refusal.RETAINED_FULL] += 1

@@ -100,7 +100,10 @@ class Remembering:
         before = self._stamps.get(topic)
         if before is not None and _age(before) > _age(header) and self._retained.find(topic) is not None:
             return
-        if not self._retained.messages_max or not self._retained.keep(publication):
+        if not self._retained.messages_max:
+            return
+        if not self._retained.keep(publication):
+            self._retained.not_kept += 1
             return
         if publication.payload:
             self._stamp(topic, header, now)
@@ -132,6 +135,7 @@ class Remembering:
         assert self._peers is not None
         while len(self._asking) >= PENDING_MAX:
             del self._asking[next(iter(self._asking))]
+            self._replaying.given_up += 1
         self._asking[subscription.number] = (subscription, request, skips_own)
         predicates = ((),) if request.filter is None else request.filter.predicates
         self._perform(self._peers.recall(subscription.number, request.topic_filter, predicates, now), now)
@@ -162,6 +166,8 @@ class Remembering:
         if len(self._questions) < QUESTIONS_MAX:
             self._questions.append(_Question(request, interest, self._retained.walk(interest.topic_filter)))
             self.go_on(now)
+        else:
+            self._replaying.given_up += 1
 
     def go_on(self, now: Instant) -> None:
         """Answer some more, and say when to go on."""

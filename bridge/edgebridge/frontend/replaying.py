@@ -131,6 +131,8 @@ class Replaying:
         self._retained = retained
         self.looked = 0
         """Places looked at so far."""
+        self.given_up = 0
+        """Questions for what is kept at other gateways that were given up, ours or theirs: too many waited."""
         self.is_elsewhere: Callable[[str], bool] | None = None
         """Whether what is kept of a topic is a copy, and its original can be asked for; None: everything is ours."""
 

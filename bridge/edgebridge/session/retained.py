@@ -26,6 +26,11 @@ class Retained:
         self._count = 0
         self._bytes = 0
         self._expiring: dict[str, Instant] = {}
+        self.not_kept = 0
+        """Messages that went to their readers and are not retained: the disk takes nothing, or there is no room for
+        them here and they came from another gateway, which retains them."""
+        self.expired = 0
+        """Messages that were forgotten because their time was over."""
 
     def __len__(self) -> int:
         return self._count
@@ -68,6 +73,7 @@ class Retained:
         """Forget what has expired. To be called now and then: nobody may ever subscribe to it."""
         for topic in [topic for topic, expires_at in self._expiring.items() if now >= expires_at]:
             self.clear(topic)
+            self.expired += 1
 
     def find(self, topic: str) -> Publication | None:
         """The message of *topic*."""
@@ -128,6 +134,7 @@ class Retained:
         for publication in found:
             if publication.has_expired(now):
                 self.clear(publication.topic)
+                self.expired += 1
         return [publication for publication in found if not publication.has_expired(now)]
 
     def walk(self, topic_filter: TopicFilter) -> Iterator[Publication | None]:

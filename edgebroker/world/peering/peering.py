@@ -110,13 +110,19 @@ class Peering:
         await self._close_servers()
         for task in self._dials:
             task.cancel()
-        self.overlay.stop(clock())
-        self._turn()
+        self._say_good_bye()
         deadline = self._loop.time() + GOODBYE_S
         while self._lines and self._loop.time() < deadline:
             await asyncio.sleep(0.01)
         for line in list(self._lines.values()):
             line.transport.abort()
+
+    def _say_good_bye(self) -> None:
+        """To all peers; what can still be sent is: of what waits at QoS 0 nobody else would ever know."""
+        self.overlay.let_go(clock())
+        self._turn()
+        self.overlay.stop(clock())
+        self._turn()
 
     async def prepare(self, settings: Settings) -> Prepared:
         """Read topology and certificates again. Raises SettingsRefused."""
@@ -154,8 +160,7 @@ class Peering:
         """Leave the peers of the old topology and meet those of the new one. Clients notice nothing."""
         for task in self._dials:
             task.cancel()
-        self.overlay.leave(clock())
-        self._turn()
+        self._say_good_bye()
         for line in self._lines.values():  # the good-bye is written, or is not taken
             line.stream = None
             self._loop.call_later(GOODBYE_S, line.transport.abort)

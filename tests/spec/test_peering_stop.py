@@ -1,0 +1,68 @@
+"""A gateway of a federation that is stopped: what it took at QoS 0 a moment ago does not vanish with it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+from edgebridge.wire.packets import Publish
+from edgebroker.world.gateway import Gateway
+from edgebroker.world.settings import Settings
+from tests.spec.inprocess import come, say
+
+PATIENCE_S = 20.0
+TOPOLOGY = """
+[federation]
+name = "plant"
+[factor]
+tree = "a"
+[[site]]
+name = "here"
+[[site]]
+name = "there"
+[[gateway]]
+name = "gw-here"
+site = "here"
+address = "127.0.0.1:{}"
+[[gateway]]
+name = "gw-there"
+site = "there"
+address = "127.0.0.1:{}"
+"""
+
+
+def test_what_waits_for_an_answer_when_a_gateway_stops_goes_out_first(tmp_path: Path) -> None:
+    """Of a topic that nobody published before it is not known yet who wants it, so its first message waits."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    path = tmp_path / "topology.toml"
+    path.write_text(TOPOLOGY.format(*(one.getsockname()[1] for one in sockets)))
+    for one in sockets:
+        one.close()
+
+    async def until(is_so: object) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not is_so():  # type: ignore[operator]
+                await asyncio.sleep(0.01)
+
+    async def story() -> None:
+        here, there = (
+            Gateway(Settings.defaults().overridden(port=0, topology=path, name=name), tell=lambda line: None)
+            for name in ("gw-here", "gw-there")
+        )
+        for gateway in (here, there):
+            await gateway.start()
+        try:
+            assert here.peering is not None
+            await until(lambda: all(link.stream is not None for link in here.peering.overlay.links))
+            come(there, "reader", "t")
+            writer = come(here, "writer")
+            say(here, writer, Publish("t", b"last words", 0))
+            assert here.peering.overlay.peers.region.waiting.next_due is not None
+            await here.stop()
+            await until(lambda: there.ledger.delivered)
+            assert here.ledger.matched == here.ledger.delivered == 1
+        finally:
+            await there.stop()
+
+    asyncio.run(story())
