@@ -122,7 +122,7 @@ class Gateway:
 
     async def start(self) -> list[Listener]:
         """Begin to listen; the listeners. Raises CannotListen, SettingsInvalid."""
-        reactor = self._reactor = Reactor(self.frontend, self._settings.node.spin_us)
+        reactor = self._reactor = Reactor(self.frontend, self._settings.node.spin_us, self._settings.node.gather_us)
         if self.store is not None:
             for line in self.store.restore(self.frontend, self._turn, self._join):
                 self._tell(line)

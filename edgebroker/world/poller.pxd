@@ -1,6 +1,7 @@
 # C types for poller.py; the meaning is there.
 cimport cython
 
+from edgebroker.world.gathering cimport Gathering
 from edgebroker.world.stream cimport Stream
 
 cdef int EVENTS_MAX, READS, WRITES
@@ -15,13 +16,14 @@ cdef class Poller:
     cdef bint _is_recalled
     cdef double _pause
     cdef public double spin_s
+    cdef public Gathering gathering
     cpdef recall(self)
     cpdef watch(self, int descriptor, Stream stream, bint reading, bint writing)
     cpdef end(self, Stream stream)
     cpdef listen(self, int descriptor, object accept)
     @cython.locals(left=double, until=double, ready=list)
     cpdef select(self, timeout=*)
-    @cython.locals(began=double, now=double, until=double, ready=list)
+    @cython.locals(began=double, nap=double, now=double, until=double, ready=list)
     cdef list _wait(self, double left)
     @cython.locals(descriptor=int, events=int, is_for_others=bint, streams=dict, stream=Stream)
     cdef bint _serve(self, list ready) except -1

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from edgebroker.world.gathering import Gathering
 from edgebroker.world.stream import Stream
 
 EVENTS_MAX: Final = 256
@@ -40,6 +41,8 @@ class Poller:
         self.spin_s = 0.0
         """How long the system is asked again and again before it sleeps, while what comes usually comes sooner.
         Being woken takes longer, and waking somebody takes time as well."""
+        self.gathering = Gathering(0)
+        """How long it sleeps before it asks, whatever comes: whoever counts packets says that there."""
         self.turned: Callable[[], None] = lambda: None
         """Called when all has been served that was ready at one time, and when the loop asks for the next wait."""
 
@@ -93,9 +96,18 @@ class Poller:
 
     def _wait(self, left: float) -> list[tuple[int, int]]:
         """What is ready within *left* seconds, negative: ever."""
+        ready: list[tuple[int, int]] = []
+        if self.gathering.nap_us and left != 0.0:
+            began = time.monotonic()
+            nap = self.gathering.nap_us / 1e6
+            time.sleep(nap if left < 0.0 else min(nap, left))
+            ready = self._poll(0.0, EVENTS_MAX)
+            if ready:
+                return ready
+            if left > 0.0:
+                left = max(left - (time.monotonic() - began), 0.0)
         if left == 0.0 or self.spin_s == 0.0:
             return self._poll(left, EVENTS_MAX)
-        ready: list[tuple[int, int]] = []
         now = began = time.monotonic()
         if self._pause < self.spin_s:
             until = began + (self.spin_s if left < 0.0 else min(self.spin_s, left))

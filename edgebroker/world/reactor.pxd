@@ -3,6 +3,9 @@ cimport cython
 
 from edgebridge.frontend.connection cimport Connection
 from edgebridge.frontend.frontend cimport Frontend
+from edgebroker.world.gathering cimport Gathering
+
+cdef int QOS_0
 
 
 cdef class Door:
@@ -17,12 +20,13 @@ cdef class Reactor:
     cdef public Frontend frontend
     cdef public object each_turn, tracing, watch
     cdef public long long received_bytes, sent_bytes
-    cdef public bint tells_turns
+    cdef public bint is_hurried, tells_turns
+    cdef Gathering _gathering
     cdef object _alarm, _alarm_at, _loop, _timers, _verifying
-    cdef long long _changes
+    cdef long long _changes, _packets
     cdef bint _is_turning
     cpdef turn(self)
-    @cython.locals(connection=Connection, dirty=list, batch=list)
+    @cython.locals(connection=Connection, dirty=list, batch=list, packets="long long")
     cpdef flush_all(self)
     cpdef flush(self, Connection connection, now)
     @cython.locals(out=list, data=bytes)

@@ -19,11 +19,13 @@ from edgebridge.frontend.frontend import Frontend
 from edgebridge.session.verdict import Verdict
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import SECOND, Instant
+from edgebroker.world.gathering import Gathering
 from edgebroker.world.loop import Loop, LoopWatch
 from edgebroker.world.stream import Transport, Watch
 from edgebroker.world.verifying import Verifying
 
 WRITE_BUFFER_BYTES = 64 * 1024  # above this a socket counts as full; the core's out-buffer bounds the rest
+QOS_0 = 0x30  # the first byte of a PUBLISH without flags
 GOODBYE_S = 2.0  # how long clients have to take our last bytes when we close or stop
 
 
@@ -58,6 +60,8 @@ class Door:
         """Bytes arrived."""
         reactor = self._reactor
         reactor.received_bytes += len(data)
+        if data[0] != QOS_0:
+            reactor.is_hurried = True
         if reactor.tracing is not None:
             reactor.tracing.heard(self.connection, data)
         connection = self.connection
@@ -122,7 +126,7 @@ class Watcher(Protocol):
 class Reactor:
     """Runs a front end on real sockets."""
 
-    def __init__(self, frontend: Frontend, spin_us: int = 0) -> None:
+    def __init__(self, frontend: Frontend, spin_us: int = 0, gather_us: int = 0) -> None:
         self.frontend = frontend
         self._timers = frontend.node.timers
         self._loop = asyncio.get_running_loop()
@@ -132,6 +136,10 @@ class Reactor:
         """What else is done when the input of a turn was fed, before clients are sent anything."""
         self.received_bytes = 0
         self.sent_bytes = 0
+        self.is_hurried = False
+        """Whether anything but messages of QoS 0 came in this turn: somebody may wait for an answer."""
+        self._packets = 0
+        self._gathering: Gathering | None = None
         self._is_turning = False
         self.tells_turns = isinstance(self._loop, Loop)
         """Whether we are told when all that was ready has been fed, and before each wait: any other loop must be
@@ -142,6 +150,8 @@ class Reactor:
             self._loop.poller.turned = self.flush_all
             if os.cpu_count() != 1:  # what is waited for may need the only core
                 self._loop.poller.spin_s = spin_us / SECOND
+            if gather_us > spin_us:  # who waits awake for longer does not want to wait asleep
+                self._loop.poller.gathering = self._gathering = Gathering(gather_us)
         self._verifying = Verifying(self._loop, self._verified)
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at: Instant | None = None
@@ -171,6 +181,12 @@ class Reactor:
             for connection in batch:
                 if not connection.paused or connection.closing:
                     self.flush(connection, now)
+        packets = self.frontend.input.packets
+        if packets != self._packets:
+            if self._gathering is not None:
+                self._gathering.turned(packets - self._packets, self.is_hurried, clock())
+            self._packets = packets
+            self.is_hurried = False
         self.arm()
 
     def flush(self, connection: Connection, now: Instant) -> None:

@@ -89,10 +89,18 @@ class Spinning(Loop):
         self.poller.spin_s = 3_600.0
 
 
-LOOPS = [asyncio.new_event_loop, *([Loop, Spinning] if hasattr(select, "epoll") else [])]
+class Napping(Loop):
+    """Naps before each wait: nobody is forgotten meanwhile, and no timer is late for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.poller.gathering.nap_us = 2_000
 
 
-@pytest.fixture(params=LOOPS, ids=["asyncio", "edgebroker", "spinning"][: len(LOOPS)])
+LOOPS = [asyncio.new_event_loop, *([Loop, Spinning, Napping] if hasattr(select, "epoll") else [])]
+
+
+@pytest.fixture(params=LOOPS, ids=["asyncio", "edgebroker", "spinning", "napping"][: len(LOOPS)])
 def run(request: pytest.FixtureRequest) -> Any:
     def run(what: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=request.param) as runner:
