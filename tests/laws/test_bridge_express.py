@@ -11,6 +11,7 @@ from edgebridge.upstream.express import Passes
 from edgebridge.upstream.rule import parse_rule
 from edgebridge.upstream.splice import Splice
 from edgebridge.upstream.state import Order
+from edgebridge.upstream.tally import Cause
 from edgebridge.upstream.terms import Terms
 from edgebridge.upstream.toll import NOTHING, Dues
 from edgebridge.wire.decode import decode_packet
@@ -19,6 +20,7 @@ from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.framing import Framer
 from edgebridge.wire.packets import ConnAck, Connect, Disconnect, Packet, PubAck, Publish
 from edgebridge.wire.properties import Properties, Property
+from edgebroker.instants import SECOND
 
 from ..spec.test_bridge_poison import Nothing
 
@@ -126,3 +128,29 @@ def test_what_comes_in_one_piece_with_connack_waits_for_the_other_end() -> None:
     packets = [decode_packet(*frame, V5) for frame in iter(framer.next_frame, None)]
     assert isinstance(packets[0], Connect)
     assert [packet.payload for packet in packets if isinstance(packet, Publish)] == [b"1", b"2", b"3"]
+
+
+def test_what_neither_end_took_any_more_is_counted() -> None:
+    """QoS 0, each at the place where it waits when a connection ends: nobody else has it, and each is one lost."""
+    said = [encode_packet(Publish("b/1", b"x", qos, packet_id=qos), V5) for qos in (0, 1, 0)]
+    waits = Splice(TERMS[V5], Nothing(), lambda: 0)
+    waits.start(0)
+    waits.opened(0)
+    waits.fire(0)
+    waits.dialled(0)
+    waits.heard(encode_packet(ConnAck(True), V5) + b"".join(said) + said[0][:-1], 0)
+    waits.lost("the remote is gone before the other end is there", 0)
+    assert waits.into.dropped == {Cause.ABSENT: 2}
+    handed = spliced(V5, {})
+    handed.heard(b"".join(said), 0)
+    handed.closed(0)  # and what was for our own front end was not handed in
+    handed.fire(SECOND * 60)
+    handed.opened(SECOND * 60)
+    assert handed.into.dropped == {Cause.ABSENT: 2}
+    written = spliced(V5, {})
+    for qos in (0, 1):
+        written.told(encode_packet(Publish("a/1", b"x", qos, packet_id=qos), V5), 0)
+    written.lost("before anything was written", 0)
+    written.fire(SECOND * 60)
+    written.dialled(SECOND * 60)
+    assert written.out.dropped == {Cause.ABSENT: 1}

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from edgebridge.upstream.state import Order
 from edgebridge.upstream.terms import Granted
 from edgebridge.wire.dialect import V5, V311
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Packet
+
+PUBLISH: Final = 3  # the packet type, the upper half of the first byte
+QOS: Final = 0x06  # in the first byte
+
+
+def is_qos_0(first: int) -> bool:
+    """Whether the packet with this first byte is a message that nobody says again."""
+    return first >> 4 & 0xF == PUBLISH and not first & QOS
+
+
+def thrown_away(packets: list[bytes]) -> int:
+    """Empty *packets*, which nobody takes any more. Returns how many messages are lost with that."""
+    lost = sum(is_qos_0(packet[0]) for packet in packets)
+    packets.clear()
+    return lost
 
 
 class Ends:

@@ -7,7 +7,7 @@ is on disk. Messages that do not go on are answered here.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from edgebridge.upstream.costs import Cell
@@ -83,23 +83,30 @@ class Inward:
         self._passes = Passes(False, True)
         self.octets = 0
         """Of the packet that is read at the moment."""
+        self.unread: Callable[[], int] = lambda: 0
+        """How many messages of QoS 0 have come and are not read; with this they never will be."""
         self.full = ""
         """Why our front end takes nothing more at the moment; then this connection is to end, and to come back."""
 
     def restart(self) -> None:
         """Another connection begins at both ends."""
         self._passes = Passes(self._ends.granted.dialect.has_properties, True)
-        self._own.clear()
-        self._open.clear()
-        if lost := sum(not one.qos for one, _, _ in self._waiting):
-            self._tally.dropped[Cause.ABSENT] += lost
+        for known in (self._own, self._open, self._forgetting, self._earlier):
+            known.clear()
+        self.full = ""
+
+    def close(self) -> None:
+        """The connection is over, and so is what was not handed in yet; of QoS 0 nobody else has it."""
+        self.lost(self.unread() + sum(not one.qos for one, _, _ in self._waiting))
         self._waiting.clear()
         self._waiting_bytes = 0
-        self._forgetting.clear()
-        self._earlier.clear()
         if self._unbatch is not None:
             self._unbatch.restart()
-        self.full = ""
+
+    def lost(self, messages: int) -> None:
+        """So many of QoS 0 never reached our front end."""
+        if messages:
+            self._tally.dropped[Cause.ABSENT] += messages
 
     def go_on(self, packet_ids: Sequence[int]) -> None:
         """Our front end has the messages that earlier connections brought under *packet_ids*, and waits for PUBREL."""

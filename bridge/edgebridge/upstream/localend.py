@@ -7,7 +7,7 @@ from typing import Final
 
 from edgebridge.session.acquaintance import DOUBTED, NEVER, NOT_MET, NOT_TOLD
 from edgebridge.upstream import greeting
-from edgebridge.upstream.ends import Ends
+from edgebridge.upstream.ends import Ends, thrown_away
 from edgebridge.upstream.inward import Inward
 from edgebridge.upstream.outward import Outward
 from edgebridge.upstream.rules import Rules
@@ -96,7 +96,7 @@ class LocalEnd:
     def open(self, is_open: bool, now: Instant) -> None:
         """It is there. *is_open*: the remote is as well."""
         self._framer, self.rests = Framer(PACKET_BYTES_MAX), False
-        self._ends.local.clear()
+        self._inward.lost(thrown_away(self._ends.local))
         self.is_there, self.is_greeted = True, False
         granted = self._ends.granted
         known = self._memory.is_known()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from edgebridge.upstream.costs import Cell
-from edgebridge.upstream.ends import Ends
+from edgebridge.upstream.ends import Ends, thrown_away
 from edgebridge.upstream.express import Pass, Passes
 from edgebridge.upstream.loopguard import LoopGuard
 from edgebridge.upstream.rule import Rule
@@ -70,6 +70,11 @@ class Outward:
         self.close()
         if self._batches is not None:
             self._batches.begin(self._ends.granted.packet_bytes_max)
+
+    def unwritten(self) -> None:
+        """Another connection begins: what the last one did not take any more is lost, at QoS 0."""
+        if lost := thrown_away(self._ends.remote):
+            self._tally.dropped[Cause.ABSENT] += lost
 
     def close(self) -> Sequence[int]:
         """The connection is over; packet identifiers of messages that were gathered, and never went there."""

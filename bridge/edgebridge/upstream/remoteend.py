@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgebridge.upstream.ends import Ends
+from edgebridge.upstream.ends import Ends, is_qos_0
 from edgebridge.upstream.inward import Inward
 from edgebridge.upstream.localend import PUBACK, PUBLISH
 from edgebridge.upstream.outward import Outward
@@ -23,6 +23,7 @@ class RemoteEnd:
         self._outward = outward
         self._inward = inward
         self._sieve = Sieve(terms.packet_bytes_max)
+        inward.unread = self._count_unread
 
     def restart(self) -> None:
         """Another connection begins."""
@@ -48,6 +49,16 @@ class RemoteEnd:
             if (packet := self._decoded(first, body, is_open)) is not None:
                 return packet
         return None
+
+    def _count_unread(self) -> int:
+        """The messages of QoS 0 that have come as a whole, and are not looked at any more."""
+        count = 0
+        try:
+            while (frame := self._sieve.next_frame()) is not None:
+                count += is_qos_0(frame[0])
+        except ProtocolError:  # what stands behind that is nothing
+            pass
+        return count
 
     def _decoded(self, first: int, body: bytes, is_open: bool) -> Packet | None:
         """A packet; None: a message that cannot be taken, and is finished. Raises ProtocolError."""

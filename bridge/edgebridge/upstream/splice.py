@@ -195,7 +195,7 @@ class Splice:
         """There is a connection to the remote."""
         self._awaits_end = False
         self._remote.restart()
-        self._ends.remote.clear()
+        self._outward.unwritten()
         self._enter(State.GREETING, now)
         self._due = now + ANSWER
         self.introduction.begin()
@@ -384,10 +384,8 @@ class Splice:
             self._ends.orders.append(Order.HANG_UP)
         if self.state is State.OPEN:
             self.local.close()
-            if self.gate is not None:
-                self.gate.close()
-            else:
-                self._outward.close()
+            self._inward.close()
+            (self._outward if self.gate is None else self.gate).close()
             if now - self.since >= STAYED:
                 self._backoff.reset()
         self.reason = printable(reason)
