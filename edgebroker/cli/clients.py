@@ -18,6 +18,7 @@ from edgebroker.cli.inquiry import Inquiree, ask, gateway_options, inquiree, ord
 LIMIT: Final = 100
 PAGE: Final = 1_000  # rows in one answer
 NAME_COLUMNS: Final = 48
+WHY_COLUMNS: Final = 48
 SORTS: Final = ("client", "queue", "bytes", "inflight", "unsent", "subscriptions")
 HEADING: Final = ("CLIENT", "STATE", "PEER", "SILENT", "SUBS", "QUEUE", "BYTES", "INFLIGHT", "DROPPED")
 
@@ -150,10 +151,12 @@ def end(
 @command.command("block")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--for", "duration", type=DurationType(), default="1h", show_default=True, help="90s, 15m, 12h, 30d.")
+@click.option("--why", default="", metavar="TEXT", help="What `blocked` and the operator's log say of it.")
 @gateway_options
 def block(
     names: Sequence[str],
     duration: int,
+    why: str,
     http: HttpAddress | None,
     config: Path | None,
     token_file: Path | None,
@@ -161,13 +164,15 @@ def block(
 ) -> None:
     """Keep clients out for a while, and disconnect those that are here: by identifier, whoever says it.
 
-    A client of MQTT 5 is told 0x8A (banned). It ends with the gateway: who is to stay away for good must lose its user.
+    A client of MQTT 5 is told 0x8A (banned). It holds over restarts, where there is a data folder. Who is to stay away
+    for good must lose its user.
     """
     whom = inquiree(http, config, token_file)
     for name in names:
-        found = order(whom, "/clients", do="block", name=name, seconds=str(duration))
+        found = order(whom, "/clients", do="block", name=name, seconds=str(duration), why=why)
         gone = "; it is disconnected" if found["disconnected"] else ""
-        click.echo(json.dumps(found) if as_json else f"{name} is kept out for {span(found['seconds'])}{gone}")
+        said = f"{name} is kept out for {span(found['seconds'])}{gone}{_forgotten(found)}"
+        click.echo(json.dumps(found) if as_json else said)
 
 
 @command.command("unblock")
@@ -180,16 +185,32 @@ def unblock(
     whom = inquiree(http, config, token_file)
     for name in names:
         found = order(whom, "/clients", do="unblock", name=name)
-        click.echo(json.dumps(found) if as_json else f"{name} may come again")
+        click.echo(json.dumps(found) if as_json else f"{name} may come again{_forgotten(found)}")
 
 
 @command.command("blocked")
 @gateway_options
 def blocked(http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
-    """List who is kept out, and for how long still."""
+    """List who is kept out, for how long still, since when, and why."""
     found = ask(inquiree(http, config, token_file), "/blocked")
-    rows = [("CLIENT", "FOR"), *((_name(one["client"]), span(one["ends_in_s"])) for one in found["blocked"])]
+    rows = [
+        ("CLIENT", "FOR", "SINCE", "WHY"),
+        *(
+            (
+                _name(one["client"]),
+                span(one["ends_in_s"]),
+                f"{span(one['since_s'])} ago",
+                fitted(one["why"], WHY_COLUMNS).rstrip() or "-",
+            )
+            for one in found["blocked"]
+        ),
+    ]
     click.echo(json.dumps(found) if as_json else "\n".join(aligned(rows)) if found["blocked"] else "nobody is kept out")
+
+
+def _forgotten(found: dict[str, Any]) -> str:
+    """What a restart would change about it."""
+    return f"; a restart forgets that: {found['forgotten']}" if found.get("forgotten") else ""
 
 
 def _name(text: str) -> str:

@@ -18,6 +18,7 @@ from edgebroker.world.store import Store
 
 if TYPE_CHECKING:
     from edgebroker.storage.deliverylog.writer import DeliveryLog
+    from edgebroker.world.blocklist import Blocklist
     from edgebroker.world.bridging.bridging import Bridging
     from edgebroker.world.logdir import LogDir
     from edgebroker.world.peering.peering import Peering
@@ -51,5 +52,7 @@ class Insight:
     started_at: Instant
     started_unix_s: float
     """What the wall clock said then; it may have been wrong."""
+    blocklist: Blocklist | None = None
+    """Keeps on disk whom an operator keeps out; made when somebody is."""
     reread: Callable[[], Awaitable[Outcome | None]] | None = None
     """Reads the settings again, as SIGHUP does; None where nobody can. Its own: the outcome is None if that failed."""

@@ -131,7 +131,7 @@ class Pages:
     async def _blocked(self, _: Query) -> Answer:
         from edgebroker.world.control.clients import kept_out
 
-        return in_json(kept_out(self._insight.frontend))
+        return in_json(kept_out(self._insight))
 
     async def _readers(self, query: Query) -> Answer:
         from edgebroker.world.readers import readers

@@ -12,7 +12,7 @@ from pathlib import Path
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.session.stored import Stored
 from edgebroker.errors import StoreUnusable
-from edgebroker.instants import MILLISECOND
+from edgebroker.instants import MILLISECOND, SECOND
 from edgebroker.storage.journal.options import JournalOptions
 from edgebroker.storage.journal.work import Work
 from edgebroker.world.journalworker import JournalWorker
@@ -109,6 +109,11 @@ class Store:
         if stored.invalid:
             yield f"{stored.invalid} records of the journal are not understood: written by another version?"
         yield from frontend.restoring.complaints
+        if (file := self.folder / "blocked.json").exists():
+            from edgebroker.world.blocklist import take_back  # for who has kept somebody out
+
+            unix_s = (now + frontend.keeping.clock) // SECOND
+            yield from take_back(file, frontend.connecting.blocked, unix_s, now)
         if reason := self.worker.work_off(now):
             yield f"the journal cannot be written: {reason}"
         self._frontend, self._turned = frontend, turned

@@ -254,7 +254,12 @@ def test_who_is_blocked_may_come_again_in_time(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.undo()
         bodies = [bytes(answer.body).decode() for answer in answers if isinstance(answer.body, bytes)]
         assert [answer.status.value for answer in answers] == [200, 200, 409, 409, 400]
-        assert json.loads(bodies[0]) == {"client": "a", "seconds": 60, "disconnected": True}
+        assert json.loads(bodies[0]) == {
+            "client": "a",
+            "seconds": 60,
+            "disconnected": True,
+            "forgotten": "there is no data folder",
+        }
         assert bodies[2].startswith("1 clients are blocked, and no more can be")
         assert "did you mean" in bodies[3] or "there are a" in bodies[3]
         [row] = (await ask(gateway, "/blocked"))[1]["blocked"]

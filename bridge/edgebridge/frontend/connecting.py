@@ -7,6 +7,7 @@ from typing import Final
 
 from edgebridge.frontend.attendance import Attendance
 from edgebridge.frontend.authenticating import Authenticating
+from edgebridge.frontend.ban import Ban
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.entitling import Entitling
@@ -75,15 +76,14 @@ class Connecting:
         self._new_client_id = new_client_id
         self.redirect: Redirect | None = None
         """Where everybody is sent who comes."""
-        self.blocked: dict[str, Instant] = {}
-        """Clients that an operator keeps out, and until when; the world takes them out of it."""
+        self.blocked: dict[str, Ban] = {}
+        """Clients that an operator keeps out; the world takes them out of it."""
         self.sessions: dict[ClientId, Session] = {}
         self.queued = Allowance(terms.queued_messages_max, terms.queued_bytes_max)
         """What waits in all queues together."""
         self.identify: Callable[[], str] | None = None
         """Which gateway this is, for bridges that ask."""
-        self.notes = Notes()
-        self.attendance = Attendance()
+        self.notes, self.attendance = Notes(), Attendance()
 
     # -- coming -----------------------------------------------------------------------------------------------
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any, Final
 
+from edgebridge.frontend.ban import Ban
 from edgebridge.frontend.entrance import RESERVED
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.ousting import disconnect, end
 from edgebridge.session.session import Session
-from edgebroker.instants import SECOND, Instant
+from edgebroker.instants import SECOND
 from edgebroker.names import ClientId
+from edgebroker.world.blocklist import BLOCKED, Blocklist, is_over
 from edgebroker.world.control.orders import Act, Unanswerable, kept
 from edgebroker.world.insight import Insight
 from edgebroker.world.operatorlog import Level
@@ -20,6 +23,8 @@ from edgebroker.world.reactor import clock
 BLOCKED_MAX: Final = 1_000
 BLOCK_S: Final = 3_600
 BLOCK_S_MAX: Final = 30 * 86_400
+WHY_CHARS_MAX: Final = 200
+"""Of what an operator says about it: with 1,000 names the file has 300 KiB at most."""
 NEAREST_MAX: Final = 1_000
 """Among more no name is looked for that is like a wrong one: that would take more than 50 ms."""
 
@@ -81,25 +86,38 @@ async def _block(insight: Insight, query: Query) -> dict[str, Any]:
         raise QueryRefused("which client? say name=")
     if name.startswith(RESERVED):
         raise _bridge(name)
+    why = query.get("why", "")
+    if len(why) > WHY_CHARS_MAX:
+        raise QueryRefused(f"why has {len(why)} characters; say it in {WHY_CHARS_MAX}")
     blocked = frontend.connecting.blocked
     if name not in blocked and len(blocked) >= BLOCKED_MAX:
         raise Unanswerable(f"{BLOCKED_MAX:,} clients are blocked, and no more can be; unblock some")
-    until = blocked[name] = clock() + seconds * SECOND
-    asyncio.get_running_loop().call_later(seconds, _over, blocked, name, until)
+    ban = blocked[name] = Ban(clock() + seconds * SECOND, _unix_s(insight), seconds, why)
+    asyncio.get_running_loop().call_later(seconds, is_over, blocked, name, ban)
     session = frontend.connecting.sessions.get(ClientId(name))
     is_gone = session is not None and disconnect(frontend, session)
     insight.notices.tell(
-        Level.WARNING, "client-blocked", "an operator keeps a client out", client=name, seconds=seconds
+        Level.WARNING, "client-blocked", "an operator keeps a client out", client=name, seconds=seconds, why=why
     )
     insight.reactor.turn()
     insight.reactor.arm()
-    return {"client": name, "seconds": seconds, "disconnected": is_gone}
+    return {"client": name, "seconds": seconds, "disconnected": is_gone, "forgotten": await _saved(insight)}
 
 
-def _over(blocked: dict[str, Instant], name: str, until: Instant) -> None:
-    """The time is over, unless another was set meanwhile."""
-    if blocked.get(name) == until:
-        del blocked[name]
+def _unix_s(insight: Insight) -> int:
+    """By the clock of what is kept, which never goes back; without, by the machine's."""
+    if insight.store is None:
+        return int(time.time())
+    return (clock() + insight.frontend.keeping.clock) // SECOND
+
+
+async def _saved(insight: Insight) -> str:
+    """Return when who is kept out is on disk: empty, or why a restart will not know it."""
+    if insight.store is None:
+        return "there is no data folder"
+    if insight.blocklist is None:
+        insight.blocklist = Blocklist(insight.store.folder / BLOCKED, insight.frontend.connecting.blocked)
+    return await insight.blocklist.save()
 
 
 async def _unblock(insight: Insight, query: Query) -> dict[str, Any]:
@@ -107,19 +125,28 @@ async def _unblock(insight: Insight, query: Query) -> dict[str, Any]:
     if name not in blocked:
         raise Unanswerable(f"{name!r} is not blocked; {nearest(name, list(blocked)) if blocked else 'nobody is'}")
     del blocked[name]
-    return {"client": name}
+    return {"client": name, "forgotten": "" if insight.store is None else await _saved(insight)}
 
 
-def kept_out(frontend: Frontend) -> dict[str, Any]:
-    """Who is blocked, and for how long still."""
-    now, blocked = clock(), frontend.connecting.blocked
-    rows = [{"client": name, "ends_in_s": round((until - now) / SECOND, 3)} for name, until in sorted(blocked.items())]
+def kept_out(insight: Insight) -> dict[str, Any]:
+    """Who is blocked, for how long still, since when and why."""
+    now, unix_s = clock(), _unix_s(insight)
+    rows = [
+        {
+            "client": name,
+            "ends_in_s": round((ban.until - now) / SECOND, 3),
+            "since_unix_s": ban.since_unix_s,
+            "since_s": max(0, unix_s - ban.since_unix_s),
+            "why": ban.why,
+        }
+        for name, ban in sorted(insight.frontend.connecting.blocked.items())
+    ]
     return {"blocked": rows}
 
 
 ACTS: Final[dict[str, tuple[Act, frozenset[str]]]] = {
     "disconnect": (_disconnect, frozenset({"name"})),
     "end": (_end, frozenset({"name"})),
-    "block": (_block, frozenset({"name", "seconds"})),
+    "block": (_block, frozenset({"name", "seconds", "why"})),
     "unblock": (_unblock, frozenset({"name"})),
 }
