@@ -194,7 +194,7 @@ def test_of_answers_no_more_are_remembered_than_there_is_room_for(monkeypatch: p
             older = replace(newer, header=replace(header, published_ms=4))
             assert len(peers.received("b.0", Recalled(request, newer), made.now)) == 1
             assert peers.received("b.0", Recalled(request, older), made.now) == []
-        assert peers._recalls.remembered <= 40
+        assert peers.recalls.remembered <= 40
 
 
 def test_a_question_that_comes_twice_is_asked_once() -> None:
