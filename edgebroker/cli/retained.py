@@ -38,8 +38,9 @@ def list_(
     token_file: Path | None,
     as_json: bool,
 ) -> None:
-    """List retained messages, without their payloads: the largest or the oldest first with --sort.
+    """List the retained messages of this gateway, without their payloads: the largest or the oldest first with --sort.
 
+    Other gateways of a federation retain their own, and a new subscriber gets them too; ask each with --http.
     What begins with $ is listed if the filter says so: '$SYS/#'. Payloads come to who subscribes (`edgebroker sub`).
     """
     whom = inquiree(http, config, token_file)
@@ -101,3 +102,5 @@ def _listed(found: dict[str, Any]) -> Iterator[str]:
     tail = f", {count(rest)} of them not shown" if rest and found["messages"] else ""
     of = f"{count(found['matched'])} of {count(found['retained'])} retained messages match"
     yield f"{of}: {octets(found['bytes'])}{tail}"
+    if others := found.get("other_gateways"):
+        yield f"this is what this gateway retains; {count(others)} other gateways of its federation retain their own"

@@ -97,7 +97,7 @@ class Gateway:
         )
         self.frontend.send_elsewhere(settings.redirect.redirect)
         self.frontend.sys_topics.facts = self._facts
-        self.frontend.rebirths.unix_us = _wall_clock
+        self.frontend.rebirths.unix_us = self.frontend.sys_topics.unix_us = _wall_clock
         self.frontend.connecting.identify = lambda: identity_of(settings.node.name, self._folder)
         self._heap_max = 0
         self._membership: Membership | None = None

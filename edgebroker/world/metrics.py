@@ -137,6 +137,9 @@ def _clients(page: Exposition, insight: Insight, census: Census) -> None:
     page.family("edgebroker_sessions", "gauge", "Sessions, by whether their client is here.")
     page.sample("", census.connected, state="connected")
     page.sample("", census.sessions - census.connected, state="away")
+    presence = frontend.sys_topics.presence
+    missed = 0 if presence is None else presence.missed
+    page.counter("edgebroker_presence_missed", "Comings and goings that nobody was told of.", missed)
     page.gauge("edgebroker_subscriptions", "Subscriptions granted.", len(frontend.node.subscriptions))
     page.gauge("edgebroker_retained_messages", "Topics with a retained message.", len(frontend.retained))
     held = frontend.retained.held_bytes

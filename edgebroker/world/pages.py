@@ -151,7 +151,10 @@ class Pages:
         count = whole(query, "limit", CLIENTS, 0, ROWS_MAX)
         order = choice(query, "sort", "topic", ORDERS)
         async with self._census_lock:
-            return in_json(await listed(self._insight.frontend, topic_filter(query), order, count))
+            found = await listed(self._insight.frontend, topic_filter(query), order, count)
+        peering = self._insight.peering
+        others = 0 if peering is None else len(peering.membership.topology.gateways) - 1
+        return in_json({**found, "other_gateways": others})
 
     def guarded(self, order: Callable[[str], Awaitable[Answer]]) -> Callable[[str], Awaitable[Answer]]:
         """*order*, for whoever may have something done."""

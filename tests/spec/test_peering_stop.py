@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from pathlib import Path
 
 from edgebridge.wire.packets import Publish
 from edgebroker.world.gateway import Gateway
+from edgebroker.world.pages import Pages
 from edgebroker.world.settings import Settings
 from tests.spec.inprocess import come, say
 
@@ -55,6 +57,9 @@ def test_what_waits_for_an_answer_when_a_gateway_stops_goes_out_first(tmp_path: 
         try:
             assert here.peering is not None
             await until(lambda: all(link.stream is not None for link in here.peering.overlay.links))
+            retained = await Pages(here.insight).known["/retained"][0]({})
+            assert isinstance(retained.body, bytes)
+            assert json.loads(retained.body)["other_gateways"] == 1, "so nobody takes it for all there is"
             come(there, "reader", "t")
             writer = come(here, "writer")
             say(here, writer, Publish("t", b"last words", 0))

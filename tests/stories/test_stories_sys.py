@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import edgebroker
 from edgebridge.frontend.load import Load
+from edgebridge.frontend.notes import CONNECTED
+from edgebridge.frontend.presence import NOT_IN_A_LEVEL
 from edgebridge.frontend.terms import Terms
+from edgebridge.session.access import Access
+from edgebridge.session.acl import Acl
+from edgebridge.session.rulebook import RuleBook
+from edgebridge.wire.dialect import V5
 from edgebroker.instants import MINUTE, SECOND
 from edgebroker.records import Cause
 from edgebroker.topics import TopicFilter
 
+MONTH = 2_592_000
 TOLD = Terms(sys_interval_s=10)
 SYS = "$SYS/broker"
 
@@ -223,3 +233,63 @@ def test_a_load_approaches_the_rate_and_forgets_it() -> None:
     assert 290 < float(dict(load)["15min"]) < 300
     load.update(count, MINUTE)
     assert dict(load)["1min"] == "220.72"  # a minute of silence: 600 / e
+
+
+def heard(client: str, what: str, **told: Any) -> str:
+    """What alice is told of *client*."""
+    about = {"client": client, "user": "", "address": client, "listener": "local", **told, "unix_ms": 0}
+    return f"alice < PUBLISH {SYS}/clients/{client}/{what} '{json.dumps(about, separators=(',', ':'))}'"
+
+
+def test_who_comes_and_who_goes_is_told_if_it_is_wanted(play: Any) -> None:
+    play(
+        f"""
+    alice > CONNECT                                 alice < CONNACK
+    alice > SUBSCRIBE {SYS}/clients/+/+ #           alice < SUBACK granted=0,0
+    """,
+        Terms(presence=True),
+    )
+    published = play.broker.ledger.published
+    came = {"version": play.dialect.version, "session_present": False, "expiry_s": 60 if play.dialect is V5 else MONTH}
+    said = {"reason": "normal_disconnection", "why": "the client said so"}
+    play(f"""
+    b > CONNECT clean=0 session=60      b < CONNACK present=0       {heard("b", "connected", **came)}
+    b > DISCONNECT
+    wait 1ms                            {heard("b", "disconnected", **said)}
+    b > CONNECT clean=0 session=60      b < CONNACK present=1
+    {heard("b", "connected", **came | {"session_present": True})}
+    b cut
+    wait 1ms                            {heard("b", "disconnected", reason="connection_lost", why="")}
+    """)
+    assert play.broker.ledger.published == published + 4, "messages like any other, if somebody reads them"
+    assert "b/#%+".translate(NOT_IN_A_LEVEL) == "b%2F%23%25%2B"
+
+
+def test_rules_hold_for_who_comes_and_who_goes(play: Any) -> None:
+    rules = RuleBook(Acl.parse(f"topic read {SYS}/clients/+/disconnected"))
+    play(
+        f"""
+    alice > CONNECT                                 alice < CONNACK
+    alice > SUBSCRIBE {SYS}/clients/#               alice < SUBACK granted=0
+    b > CONNECT                                     b < CONNACK
+    b > DISCONNECT
+    wait 1ms
+    {heard("b", "disconnected", reason="normal_disconnection", why="the client said so")}
+    """,
+        Terms(presence=True),
+        access=Access(rules=rules),
+    )
+
+
+def test_so_many_come_and_go_that_not_all_can_be_told(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgebridge.frontend.presence.WAITING_MAX", 3)
+    monkeypatch.setattr("edgebridge.frontend.presence.AT_ONCE", 2)
+    play("alice > CONNECT    alice < CONNACK", Terms(presence=True))
+    play(f"alice > SUBSCRIBE {SYS}/clients/+/+    alice < SUBACK")
+    presence = play.broker.frontend.sys_topics.presence
+    connection, now = play.client("alice").line.connection, play.broker.simulation.now
+    for _ in range(5):
+        play.broker.operate(lambda frontend: frontend.notes.add(CONNECTED, connection, 0, "", now=now))
+    assert presence.missed == 2
+    told = heard("alice", "connected", version=play.dialect.version, session_present=False, expiry_s=0)
+    play("\n".join(["wait 1ms", *[told] * 3]))

@@ -198,7 +198,7 @@ class Connecting:
         if session.number and session.waits:
             self._keeping.hold(connection, self._keeping.awaited)
         connection.send(packet)
-        self.notes.add(CONNECTED, connection, 0, "")
+        self.notes.add(CONNECTED, connection, 0, "", now=now)
         self._delivery.resume(session, now)
         if session.subscribed:
             self._sharing.arrived(session, now)
@@ -341,7 +341,7 @@ class Connecting:
         session = connection.session
         if session is not None:
             reason, why = connection.farewell or (ReasonCode.SUCCESS, "the connection was lost")
-            self.notes.add(DISCONNECTED, connection, reason, why)
+            self.notes.add(DISCONNECTED, connection, reason, why, now=now)
         if session is None or session.connection is not connection:
             return
         session.connection = None

@@ -159,7 +159,7 @@ class Frontend:
             self._on_packet,
         )
         self.sys_topics = SysTopics(
-            node, self.connecting, self.publishing, keeping, self.retained, self._traffic, terms.sys_interval_s
+            node, self.connecting, self.publishing, keeping, self.retained, self._traffic, terms
         )
         self.rebirths = Rebirths(node, self.publishing, terms.sparkplug_rebirth_s)
         self.overlay: Overlay | None = None
@@ -307,8 +307,8 @@ class Frontend:
                     self.restoring.restate(now)
                 case ("tidy",):
                     self.node.tidy(now)
-                case ("sys",):
-                    self.sys_topics.fire(now)
+                case ("sys", *what):
+                    self.sys_topics.fire(now, is_presence=bool(what))
                 case ("rebirths",):
                     self.rebirths.fire(now)
                 case ("minute",):

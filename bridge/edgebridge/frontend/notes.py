@@ -6,9 +6,11 @@ takes its usual way; no note has a payload or a password in it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from edgebridge.frontend.connection import Connection
+from edgebroker.instants import Instant
 
 NOTES_MAX: Final = 1_000
 """About 200 KiB; a world fetches them ten times a second, so 10,000 a second are told, and more are counted."""
@@ -18,6 +20,7 @@ TEXT_MAX: Final = 200
 
 CONNECTED: Final = "connected"
 DISCONNECTED: Final = "disconnected"
+PRESENCE: Final = frozenset({CONNECTED, DISCONNECTED})
 REFUSED: Final = "refused"
 TRACED: Final = "traced"
 NOT_PUBLISHED: Final = "not-published"
@@ -39,14 +42,20 @@ class Note(NamedTuple):
 class Notes:
     """Bounded; `missed` counts what did not fit since the last `take`."""
 
-    __slots__ = ("_notes", "missed")
+    __slots__ = ("_notes", "missed", "watch")
 
     def __init__(self) -> None:
         self._notes: list[Note] = []
         self.missed = 0
+        self.watch: Callable[[str, Connection, Instant], None] | None = None
+        """Told at once of every client that comes or goes, if somebody wants to be."""
 
-    def add(self, code: str, connection: Connection, reason: int, text: str, client: str = "") -> None:
-        """Note what happened to *connection*; *client* if it has no session that says it."""
+    def add(
+        self, code: str, connection: Connection, reason: int, text: str, client: str = "", now: Instant = 0
+    ) -> None:
+        """Note what happened to *connection*; *client* if it has no session that says it, *now* if it came or goes."""
+        if self.watch is not None and code in PRESENCE:
+            self.watch(code, connection, now)
         if len(self._notes) >= NOTES_MAX:
             self.missed += 1
             return

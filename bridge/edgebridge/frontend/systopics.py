@@ -8,19 +8,23 @@ of the publisher PUBLISHER like any other.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import edgebroker
 from edgebridge.frontend.connecting import Connecting
 from edgebridge.frontend.keeping import Keeping
 from edgebridge.frontend.load import Load
 from edgebridge.frontend.publishing import Publishing
+from edgebridge.frontend.terms import Terms
 from edgebridge.session.retained import Retained
 from edgebroker.instants import SECOND, Instant
 from edgebroker.names import ClientId
 from edgebroker.node.node import Node
 from edgebroker.publication import Publication
 from edgebroker.records import Cause
+
+if TYPE_CHECKING:
+    from edgebridge.frontend.presence import Presence
 
 ROOT: Final = "$SYS/broker/"
 PUBLISHER: Final = ClientId("$SYS")
@@ -54,18 +58,25 @@ class SysTopics:
         keeping: Keeping,
         retained: Retained,
         traffic: Callable[[], Facts],
-        interval_s: int,
+        terms: Terms,
     ) -> None:
-        """*traffic*: what went in and out. *interval_s*: 0 says nothing at all."""
+        """*traffic*: what went in and out."""
         self.facts: Callable[[], Facts] = dict
         """To be set by a world that has some."""
+        self.unix_us: Callable[[], int] = lambda: 0
+        """What the wall clock says; to be set by a world that has one."""
+        self.presence: Presence | None = None
+        if terms.presence:
+            from edgebridge.frontend.presence import Presence  # for who wants it
+
+            self.presence = Presence(node, publishing, connecting.notes, lambda: self.unix_us())
         self._node = node
         self._connecting = connecting
         self._publishing = publishing
         self._keeping = keeping
         self._retained = retained
         self._traffic = traffic
-        self._interval = interval_s * SECOND
+        self._interval = terms.sys_interval_s * SECOND
         self._said: dict[str, str] = {}
         self._loads = {name: Load() for name in LOADS}
         self._started: Instant = 0
@@ -78,8 +89,12 @@ class SysTopics:
             self._say("version", f"edgebroker version {edgebroker.__version__}", now)
             self.fire(now)
 
-    def fire(self, now: Instant) -> None:
-        """Say what has changed, and come again after the interval."""
+    def fire(self, now: Instant, is_presence: bool = False) -> None:
+        """Say what has changed, and come again after the interval; or who came and went."""
+        if is_presence:
+            if self.presence is not None:
+                self.presence.fire(now)
+            return
         counters = self._counters()
         for name, value in counters.items():
             if name not in HIDDEN:

@@ -39,6 +39,8 @@ class Terms:
     """Whether payloads that are said to be UTF-8 are refused if they are not."""
     sys_interval_s: int = 0
     """How often $SYS is written; 0: never."""
+    presence: bool = False
+    """Whether $SYS tells of each client that comes or goes."""
     sparkplug_rebirth_s: int = 0
     """How often edge nodes of Sparkplug whose aliases are not known are asked to be born again; 0: never."""
     sharing: str = "fair"

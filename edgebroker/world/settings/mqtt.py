@@ -16,6 +16,7 @@ class MqttSettings:
     response_prefix: str | None = key(None, Text(r"[^$+#\s\0][^+#\s\0]{0,255}", "a topic prefix without wildcards"))
     payload_format_checked: bool = key(False, Switch())
     sys_interval_s: int = key(10, Whole(0, 3_600))
+    presence: bool = key(False, Switch())
     sparkplug_rebirth_s: int = key(0, Whole(0, 3_600))
     sharing: str = key("fair", Choice(("fair", "sticky")))
     queue_full: str = key("drop-newest", Choice(tuple(QueueFull)))
