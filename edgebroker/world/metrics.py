@@ -231,6 +231,8 @@ def _links(page: Exposition, insight: Insight) -> None:
     page.family("edgebroker_detours", "counter", "Events that went around something congested or down, by how.")
     for case, count in detours(insight.peering).items():
         page.sample("_total", count, case=case)
+    duplicates = insight.peering.overlay.peers.forwarding.duplicates
+    page.counter("edgebroker_peers_duplicates", "Copies of events that were here already.", duplicates)
     given_up = insight.frontend.subscribing.replaying.given_up
     page.counter("edgebroker_recalls_given_up", "Questions for retained messages that were given up.", given_up)
     late = insight.peering.overlay.peers.recalls.late

@@ -125,7 +125,8 @@ class Scribe:
         if note.code == DISCONNECTED and note.reason >= FAILURE and note.reason not in EXPECTED:
             level = Level.WARNING
         fields: dict[str, str | int] = {"client": note.client} if note.client else {}
-        fields["peer"] = note.peer
+        if note.peer:
+            fields["peer"] = note.peer
         if note.reason:
             fields["reason"] = _name_of(note.reason)
         self._log.tell(level, note.code, note.text or note.code, "", **fields)

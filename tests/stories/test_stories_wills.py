@@ -6,6 +6,12 @@ from typing import Any
 
 import pytest
 
+from edgebridge.frontend.notes import NOT_PUBLISHED
+from edgebridge.frontend.refusal import Refusal
+from edgebridge.session.access import Access
+from edgebridge.session.acl import Acl
+from edgebridge.session.rulebook import RuleBook
+
 READER = """
     alice > CONNECT               alice < CONNACK
     alice > SUBSCRIBE w/# qos=1   alice < SUBACK granted=1
@@ -161,3 +167,18 @@ def test_a_will_to_a_topic_of_the_broker_is_not_published(play: Any) -> None:
     bob   > CONNECT will=$SYS/x will-payload="x"   bob < CONNACK
     bob cut
     """)
+
+
+def test_a_will_that_may_not_be_published_is_told_to_the_operator(play: Any) -> None:
+    """Nobody is there any more who could hear it."""
+    rules = RuleBook(Acl.parse("topic read w/#"))
+    play(READER, access=Access(rules=rules))
+    play("""
+    bob > CONNECT will=w/bob will-payload="gone"   bob < CONNACK
+    bob cut
+    """)
+    assert play.broker.frontend.publishing.refusals == {Refusal.NOT_ALLOWED: 1}
+    notes, _ = play.broker.frontend.notes.take()
+    assert [(one.client, one.text) for one in notes if one.code == NOT_PUBLISHED] == [
+        ("bob", "its will, w/bob: you may not publish under this topic")
+    ]

@@ -63,6 +63,13 @@ class Notes:
         who = client[:TEXT_MAX] if session is None else session.client_id
         self._notes.append(Note(code, who, connection.peer, int(reason), text[:TEXT_MAX]))
 
+    def add_absent(self, code: str, client: str, reason: int, text: str) -> None:
+        """As `add`, of a *client* that is gone."""
+        if len(self._notes) >= NOTES_MAX:
+            self.missed += 1
+        else:
+            self._notes.append(Note(code, client, "", int(reason), text[:TEXT_MAX]))
+
     def add_often(self, code: str, connection: Connection, reason: int, text: str) -> None:
         """As `add`, of what one client may do as often as it likes: most of the room is for others.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from edgebridge.frontend.answers import UNKNOWN, answer
@@ -228,12 +227,18 @@ class Publishing:
             self.notes.add(NOT_PUBLISHED, connection, 0, why)
 
     def publish_will(self, session: Session, will: Will, now: Instant) -> None:
-        """Publish *will* for the client that is gone, if it may say that. Nobody hears a refusal; it is counted."""
+        """Publish *will* for the client that is gone, if it may say that. An operator hears of a refusal."""
         publish = Publish(will.topic, will.payload, will.qos, will.retain, properties=will.properties)
         keeping = self._keeping
         keeping.taking_will(session, will.qos)
-        with suppress(DiskRefuses, QueueRefuses):
-            self._offered(session, self._publication(session.client_id, will.topic, publish, now), now)
+        why = ""
+        try:
+            reason = self._offered(session, self._publication(session.client_id, will.topic, publish, now), now)
+        except (DiskRefuses, QueueRefuses) as refused:
+            reason, why = ReasonCode.QUOTA_EXCEEDED, str(refused)
+        if reason:
+            why = f"its will, {will.topic[:SHOWN]}: {why or WHY.get(reason, '')}"
+            self.notes.add_absent(NOT_PUBLISHED, session.client_id, reason, why)
         if keeping.is_taking:
             keeping.taken(now)
         else:

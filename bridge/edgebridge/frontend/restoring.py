@@ -107,7 +107,10 @@ class Restoring:
         for publication in stored.retained.values():
             publication.accepted_at -= self._keeping.clock
             publication.expires_at = self._instant(publication.expires_at)
-            if not publication.has_expired(now) and not self._retained.keep(publication):
+            if publication.has_expired(now):
+                self._retained.expired += 1
+            elif not self._retained.keep(publication):
+                self._retained.not_kept += 1
                 self.complaints.append(f"a retained message is beyond the limits: {publication.topic[:80]}")
         ledger = self._node.ledger
         take_up = partial(ledger.take_up, now)
