@@ -291,6 +291,7 @@ def test_who_says_forbidden_things_without_end_leaves_room_for_others() -> None:
     office.leave(office.come("other"))
     told = office.lines()
     assert office.frontend.publishing.refused == 2 * NOTES_MAX
+    assert any(line.startswith("warning not-published: $SYS/x: you may not") for line in told), "without rules, too"
     assert any("client=other" in line for line in told)
     assert not any("missed" in line for line in told)
 

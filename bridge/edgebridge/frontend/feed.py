@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 CONNECT, PUBLISH, SUBSCRIBE, UNSUBSCRIBE, DISCONNECT, AUTH = 1, 3, 8, 10, 14, 15
 # packet types, the upper half of the first byte
 PUBACK = b"\x40\x02"
+TAKEN = ReasonCode.SUCCESS
 LARGE_PACKET_BYTES = 1_000  # of such a packet every chunk is a sign of life: on a thin uplink it may take minutes
 CONTROL_PACKET_BYTES_MAX = 512 * 1024  # all but PUBLISH: a CONNECT has five fields of 64 KiB, the rest for properties
 ACKNOWLEDGED_BYTES_MAX = JOURNAL_LARGE_BYTES  # the same under a name of ours, which has a C type
@@ -282,7 +283,9 @@ class Feed:
         self._work -= 4
         session = connection.session
         assert session is not None
-        self._publishing.accept(Publication(session.client_id, plan.topic, payload, 0, False, now), now)
+        reason = self._publishing.accept(Publication(session.client_id, plan.topic, payload, 0, False, now), now)
+        if reason is not TAKEN:
+            self._publishing.not_taken(connection, plan.topic, reason)
         return stop
 
     def _publish_acknowledged(

@@ -177,12 +177,17 @@ class Publishing:
         if keeping.awaited != awaited:
             keeping.hold(connection, keeping.awaited)
         if reason and not why:  # what the disk or a queue refuses is told as trouble of these
-            why = WHY.get(reason, "")
-            self.notes.add_often(NOT_PUBLISHED, connection, reason, f"{topic[:SHOWN]}: {why}")
+            why = self.not_taken(connection, topic, reason)
         if publish.qos == 1:
             answer(connection, PubAck(publish.packet_id, reason), why)
         elif publish.qos == 2:
             answer(connection, PubRec(publish.packet_id, reason), why)
+
+    def not_taken(self, connection: Connection, topic: str, reason: ReasonCode) -> str:
+        """Let an operator know that a message of *connection* is not taken; why, in words."""
+        why = WHY.get(reason, "")
+        self.notes.add_often(NOT_PUBLISHED, connection, reason, f"{topic[:SHOWN]}: {why}")
+        return why
 
     def check_window(self, connection: Connection) -> None:
         """A chunk was read, and answers wait for the disk. Raises ReceiveMaximumExceeded if too many do.
