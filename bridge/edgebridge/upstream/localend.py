@@ -7,7 +7,7 @@ from typing import Final
 
 from edgebridge.session.acquaintance import DOUBTED, NEVER, NOT_MET, NOT_TOLD
 from edgebridge.upstream import greeting
-from edgebridge.upstream.ends import Ends, thrown_away
+from edgebridge.upstream.ends import Ends, is_qos_0, thrown_away
 from edgebridge.upstream.inward import Inward
 from edgebridge.upstream.outward import Outward
 from edgebridge.upstream.rules import Rules
@@ -172,10 +172,15 @@ class LocalEnd:
             self._ends.tell_local(Disconnect())
         self._ends.orders.append(Order.CLOSE)
 
+    def missed(self, chunk: bytes) -> None:
+        """Bytes of our front end, which does not know yet that this is closed."""
+        self._framer.feed(chunk)
+        self._lose_rest()
+
     def _lose_rest(self) -> None:
-        """Of what waited for another turn QoS 0 is lost, and counted; the session has the rest."""
-        while self.rests and (frame := self._framer.next_frame()) is not None:
-            if frame[0] >> 4 == PUBLISH and not frame[0] & QOS:
+        """Of what was not read yet QoS 0 is lost, and counted; the session has the rest."""
+        while (frame := self._framer.next_frame()) is not None:
+            if is_qos_0(frame[0]):
                 self._outward.absent(Publish("", b""))
         self.rests = False
 

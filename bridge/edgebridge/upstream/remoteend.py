@@ -26,7 +26,8 @@ class RemoteEnd:
         inward.unread = self._count_unread
 
     def restart(self) -> None:
-        """Another connection begins."""
+        """Another connection begins. What came on the last one before it was open is not read any more."""
+        self._inward.lost(self._count_unread())
         self._sieve = Sieve(self._terms.packet_bytes_max)
 
     def feed(self, chunk: bytes) -> None:

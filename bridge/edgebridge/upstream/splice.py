@@ -211,11 +211,11 @@ class Splice:
 
     def heard(self, chunk: bytes, now: Instant) -> None:
         """Bytes of the remote."""
-        if self.state not in _CONNECTED:
+        self._remote.feed(chunk)
+        if self.state not in _CONNECTED:  # the world has not hung up yet: it is counted when the next one begins
             return
         self._heartbeat.heard(now)
         self.toll.heard(len(chunk))
-        self._remote.feed(chunk)
         self._read(now)
 
     def _read(self, now: Instant) -> None:
@@ -307,6 +307,7 @@ class Splice:
     def told(self, chunk: bytes, now: Instant) -> None:
         """Bytes of our own front end."""
         if not self.local.is_there:
+            self.local.missed(chunk)
             return
         if self.gate is not None:
             self.gate.now = now
