@@ -259,7 +259,11 @@ class House:
         elif lot < 0.965 and session is not None:
             end(frontend, session, self.now)
         elif lot < 0.98 and session is not None:
-            disconnect(frontend, session)
+            there = reader.connection
+            if disconnect(frontend, session) and there is not None and not reader.has_said_good_bye:
+                late = encode_packet(Publish(TOPICS[0], b"late", 0), reader.dialect)
+                self.offered += 2
+                frontend.feed(there, late * 2, self.now)
         elif lot < 0.99:
             frontend.replace_access(chance.choice([OPEN, STRICT]), self.now)
         else:

@@ -101,7 +101,9 @@ def test_what_a_client_says_right_behind_a_message_that_is_refused_is_not_lost_u
     frontend, bob = play_v311.broker.frontend, play_v311.client("bob").line.connection
     frontend.feed(bob, b"".join(encode_packet(one, V311) for one in said), play_v311.broker.simulation.now)
     assert bob.closing
-    assert frontend.publishing.refusals == {Refusal.QUEUE_FULL: 1, Refusal.UNREAD: 2}
+    frontend.feed(bob, encode_packet(Publish("u", b"late", 0), V311), play_v311.broker.simulation.now)
+    frontend.closed(bob, play_v311.broker.simulation.now)
+    assert frontend.publishing.refusals == {Refusal.QUEUE_FULL: 1, Refusal.UNREAD: 3}
 
 
 def test_all_queues_together_are_bounded(play: Any) -> None:

@@ -192,8 +192,12 @@ class Feed:
             packets += 1
             try:
                 self._on_frame(connection, first, chunk[body:stop], now)
-            except (DiskRefuses, QueueRefuses):  # it has done nothing wrong, and has said more
-                self._publishing.unread(connection, chunk[stop:])
+            except (
+                DiskRefuses,
+                QueueRefuses,
+            ):  # it has done nothing wrong, and has said more: `Turns.forget` counts it
+                connection.pending.append(chunk[stop:])
+                connection.is_held = True
                 raise
             if connection.errand is not None:
                 self._work = go_on(connection, self._work, now)

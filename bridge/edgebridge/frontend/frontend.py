@@ -217,6 +217,7 @@ class Frontend:
     def feed(self, connection: Connection, chunk: bytes, now: Instant) -> None:
         """Bytes arrived."""
         if connection.closing or connection.state is CLOSED:
+            self.turns.late(connection, chunk)
             return
         published = self.ledger.published
         try:

@@ -15,6 +15,7 @@ from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.publishing import Publishing
 from edgebridge.frontend.replaying import REPLAYS_MAX, Replaying
 from edgebridge.session.lifecycle import State
+from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import Duration, Instant
 from edgebroker.node.timers import Timers
 
@@ -25,6 +26,21 @@ REST: Final[Duration] = 20_000
 """The longest it waits for that: ten times what a turn takes, so floods get a tenth of a gateway that others use."""
 
 
+LATE_MAX: Final = 16
+"""Chunks, of 64 KiB at most: a world closes the connection when all have had their turn."""
+OF_OURS: Final = frozenset(
+    {
+        ReasonCode.ADMINISTRATIVE_ACTION,
+        ReasonCode.MAXIMUM_CONNECT_TIME,
+        ReasonCode.NOT_AUTHORIZED,
+        ReasonCode.QUOTA_EXCEEDED,
+        ReasonCode.SERVER_SHUTTING_DOWN,
+        ReasonCode.SESSION_TAKEN_OVER,
+        ReasonCode.SERVER_MOVED,
+        ReasonCode.USE_ANOTHER_SERVER,
+    }
+)
+"""Reasons to send away a client that has done nothing wrong."""
 REST_MAX: Final[Duration] = 1_000_000
 """The same after a filter that was much more than a turn's part."""
 
@@ -115,6 +131,13 @@ class Turns:
             if self._replaying.may_go_on(session):
                 self.add(connection, now)
         self._read_on(connection, now)
+
+    def late(self, connection: Connection, chunk: bytes) -> None:
+        """It is sent away, or taken over, and does not know yet: what it says is counted with what waits of it."""
+        reason, _ = connection.farewell or (None, "")
+        if reason in OF_OURS and len(connection.pending) < LATE_MAX:
+            connection.pending.append(chunk)
+            connection.is_held = True
 
     def forget(self, connection: Connection) -> None:
         """It is gone, and what it had said and waited for its turn is not read any more."""
