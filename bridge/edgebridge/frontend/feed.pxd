@@ -43,6 +43,9 @@ cdef class Feed:
     cdef Py_ssize_t _publish_run(
         self, Connection connection, bytes chunk, Py_ssize_t at, Py_ssize_t body, Py_ssize_t stop, Py_ssize_t end, now
     ) except -1
+    cdef object _take_long(
+        self, Connection connection, unsigned int first, bytes chunk, Py_ssize_t body, Py_ssize_t stop, now
+    )
     @cython.locals(session=Session)
     cdef Py_ssize_t _publish_one(
         self, Connection connection, Plan plan, bytes payload, now, Py_ssize_t stop

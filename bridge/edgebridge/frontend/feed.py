@@ -190,15 +190,7 @@ class Feed:
                         at = stop
                         continue
             packets += 1
-            try:
-                self._on_frame(connection, first, chunk[body:stop], now)
-            except (
-                DiskRefuses,
-                QueueRefuses,
-            ):  # it has done nothing wrong, and has said more: `Turns.forget` counts it
-                connection.pending.append(chunk[stop:])
-                connection.is_held = True
-                raise
+            self._take_long(connection, first, chunk, body, stop, now)
             if connection.errand is not None:
                 self._work = go_on(connection, self._work, now)
             if connection.closing:
@@ -222,6 +214,15 @@ class Feed:
             rest = chunk[at:] if at else chunk
             connection.pending.append(rest)
             connection.pending_bytes = end - at
+
+    def _take_long(self, connection: Connection, first: int, chunk: bytes, body: int, stop: int, now: Instant) -> None:
+        """A packet that takes the long way. Raises ProtocolError."""
+        try:
+            self._on_frame(connection, first, chunk[body:stop], now)
+        except (DiskRefuses, QueueRefuses):  # it has done nothing wrong, and has said more: `Turns.forget` counts it
+            connection.pending.append(chunk[stop:])
+            connection.is_held = True
+            raise
 
     def _publish_run(
         self, connection: Connection, chunk: bytes, at: int, body: int, stop: int, end: int, now: Instant
