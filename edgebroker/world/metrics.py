@@ -99,6 +99,8 @@ def _messages(page: Exposition, insight: Insight) -> None:
     reactor = insight.reactor
     page.counter("edgebroker_received_bytes", "Bytes from clients.", reactor.received_bytes, "bytes")
     page.counter("edgebroker_sent_bytes", "Bytes handed to the sockets of clients.", reactor.sent_bytes, "bytes")
+    meaning = "Of these, those that the system had not taken when the connection ended."
+    page.counter("edgebroker_cut_bytes", meaning, reactor.cut_bytes, "bytes")
 
 
 def _doors(page: Exposition, insight: Insight) -> None:

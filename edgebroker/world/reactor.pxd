@@ -19,7 +19,7 @@ cdef class Door:
 cdef class Reactor:
     cdef public Frontend frontend
     cdef public object each_turn, tracing, watch
-    cdef public long long received_bytes, sent_bytes
+    cdef public long long cut_bytes, received_bytes, sent_bytes
     cdef public bint is_hurried, tells_turns
     cdef Gathering _gathering
     cdef object _alarm, _alarm_at, _loop, _timers, _verifying

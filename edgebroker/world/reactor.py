@@ -88,6 +88,7 @@ class Door:
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed, by whichever side."""
         self._host.left()
+        self._reactor.cut_bytes += self._transport.get_write_buffer_size()
         if self._reactor.tracing is not None:
             self._reactor.tracing.gone(self.connection)
         self._reactor.frontend.closed(self.connection, clock())
@@ -136,6 +137,8 @@ class Reactor:
         """What else is done when the input of a turn was fed, before clients are sent anything."""
         self.received_bytes = 0
         self.sent_bytes = 0
+        self.cut_bytes = 0
+        """Of what was sent: what the system had not taken yet when the connection ended."""
         self.is_hurried = False
         """Whether anything but messages of QoS 0 came in this turn: somebody may wait for an answer."""
         self._packets = 0

@@ -189,6 +189,7 @@ class Stream:
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError:
+                self._unsent += data  # which somebody may count
                 self.abort()
                 return
             if sent == len(data):
@@ -249,7 +250,6 @@ class Stream:
             return
         self._is_lost = True
         self._is_reading = False
-        self._unsent.clear()
         self._watch.watch(self._descriptor, self, False, False)
         self._watch.end(self)
 
@@ -262,4 +262,5 @@ class Stream:
             self._loop.call_exception_handler(context)
         finally:
             self._socket.close()
+            self._unsent.clear()
             self._protocol = self._received = None  # they hold us: else the collector would have to find both

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +230,24 @@ def test_without_proc_two_metrics_are_absent(monkeypatch: pytest.MonkeyPatch) ->
         page = await page_of(gateway)
         assert "process_cpu_seconds" in page
         assert not {"process_resident_memory_bytes", "process_open_fds"} & set(page)
+
+    with_gateway(story)
+
+
+def test_what_the_system_had_not_taken_when_a_reader_left_is_counted() -> None:
+    """At QoS 0 it counts as delivered, for MQTT has no answer to that: these bytes say how much of it was not."""
+
+    async def story(gateway: Gateway, port: int) -> None:
+        with socket.create_connection(("127.0.0.1", port)):
+            async with asyncio.timeout(20):
+                while not gateway.frontend.connections:
+                    await asyncio.sleep(0.001)
+                [connection] = gateway.frontend.connections.values()
+                connection.transport.write(bytes(32 << 20))  # more than the buffers of both ends
+        async with asyncio.timeout(20):
+            while gateway.frontend.connections:
+                await asyncio.sleep(0.001)
+        assert (await page_of(gateway))["edgebroker_cut_bytes"].value("_total") > 0
 
     with_gateway(story)
 

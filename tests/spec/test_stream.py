@@ -50,6 +50,7 @@ class Heard:
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.said.append("lost")
+        self.left = self.transport.get_write_buffer_size()
         self.is_over.set()
 
 
@@ -151,6 +152,7 @@ def test_a_stream_that_is_lost_says_so_once_and_takes_nothing_more(run: Any, how
         else:
             line.far.close()
         await line.heard.is_over.wait()
+        assert FULL_BYTES < line.heard.left < len(LARGE), "somebody may count what the system did not take"
         line.stream.write(b"into the void")
         line.stream.close()
         line.stream.abort()
