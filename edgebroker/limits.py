@@ -86,6 +86,7 @@ JOURNAL_SEGMENT_BYTES_MAX = 64 * MIB  # one that holds a single record beyond th
 JOURNAL_RECORD_BYTES_MAX = 32 * MIB  # a packet of PACKET_BYTES_MAX and what is said about its copies
 JOURNAL_BATCH_BYTES = 1 * MIB  # records that wait for one commit: they go to the disk at once when there are as many
 JOURNAL_ENOUGH_BYTES = 8 * KIB  # a commit of as many writes a sixteenth more than they are, so it waits for no others
+JOURNAL_ENOUGH_RECORDS = 96  # the same: what fills up the last sector is 5 bytes for each of them at most
 JOURNAL_BATCH_RECORDS = 2_000  # the same; framing them takes 1.5 ms, which everybody else waits
 JOURNAL_LARGE_BYTES = 1 * MIB  # a larger message is taken only if the disk has room for a segment of its size
 JOURNAL_BYTES_MAX = 1024 * MIB  # beyond it nothing more is taken; recovery reads 100 MB in 2 s at most

@@ -104,3 +104,29 @@ def test_much_at_once_does_not_wait_for_the_next_commit() -> None:
         acknowledged += sum(one.count(b"\x40\2") for one in gateway.frontend.take_output(publisher, gateway.now))
     assert acknowledged > 3_000
     assert (gateway.written - before) / (acknowledged * PAYLOAD) < 2.4
+
+
+def test_many_handshakes_of_qos_2_do_not_wait_for_the_next_commit() -> None:
+    """A fifth of a second with 100 unfinished messages, whose two steps at the publisher are a commit each: with one in
+    15 ms it was 1,100 of them.
+    """
+    gateway = Gateway()
+    reader = gateway.connect("bench-durable", 0)
+    gateway.feed(reader, packet(0x82, b"\0\1" + write_text("bench/durable/#") + b"\1"))
+    gateway.pass_time(SECOND, reader)
+    publisher = gateway.connect("bench-pub", 0)
+    gateway.pass_time(SECOND, reader)
+    before, sent, finished = gateway.written, 0, 0
+    for _ in range(200):
+        while sent - finished < 100:
+            body = write_text("bench/durable/00") + (sent % 65_535 + 1).to_bytes(2) + bytes(PAYLOAD)
+            gateway.feed(publisher, packet(0x34, body))
+            sent += 1
+        gateway.pass_time(MILLISECOND, reader)
+        for answers in gateway.frontend.take_output(publisher, gateway.now):
+            for at in range(0, len(answers), 4):
+                finished += answers[at] == 0x70
+                if answers[at] == 0x50:
+                    gateway.feed(publisher, packet(0x62, answers[at + 2 : at + 4]))
+    assert finished > 2_500
+    assert (gateway.written - before) / (finished * PAYLOAD) < 2.8

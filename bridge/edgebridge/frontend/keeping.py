@@ -390,7 +390,7 @@ class Keeping:
         if self._gathers:
             self.open_together(now)
         if waits:
-            pace = journal.options.commit_us if journal.waiting_bytes < journal.options.enough_bytes else 0
+            pace = journal.options.pace(journal.lsn - self._taken, journal.waiting_bytes)
             by = max(now, self._committed_at + pace)
             self.awaited = journal.append(record, now, by)
         else:

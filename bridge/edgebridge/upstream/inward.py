@@ -194,9 +194,8 @@ class Inward:
         self._finish(Publish("", b"", qos, packet_id=packet_id), cause, what)
         return True
 
-    def released(self, pubrel: PubRel) -> None:
-        """The remote will not send the message again."""
-        packet_id = pubrel.packet_id
+    def released(self, packet_id: int) -> None:
+        """PUBREL of the remote, with whatever reason: it will not send the message again."""
         is_earlier = packet_id in self._earlier
         self._earlier.discard(packet_id)
         if packet_id in self._own:

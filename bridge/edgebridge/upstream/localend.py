@@ -36,7 +36,7 @@ from edgebroker.instants import Instant
 from edgebroker.limits import KIB, MIB
 
 PUBLISH: Final = 3  # the packet type, the upper half of the first byte
-PUBACK: Final = 0x40  # the first byte
+PUBACK, PUBREC, PUBREL, PUBCOMP = 0x40, 0x50, 0x62, 0x70  # the first byte
 PACKET_BYTES_MAX: Final = 256 * MIB  # what the standard allows, and our own front end may say
 QOS: Final = 0x06  # in the first byte
 AT_ONCE: Final = 16 * KIB
@@ -153,9 +153,13 @@ class LocalEnd:
             if is_open:
                 if first >> 4 == PUBLISH and self.express(first, body):
                     continue
-                if first == PUBACK and len(body) == 2:
-                    self._inward.acknowledged(body)
-                    continue
+                if len(body) == 2:
+                    if first == PUBACK:
+                        self._inward.acknowledged(body)
+                        continue
+                    if first == PUBREL:
+                        self._outward.released(int.from_bytes(body, "big"))
+                        continue
             if reason := self._on_packet(decode_packet(first, body, V5), is_open, now):
                 return reason
         self.rests = self.is_there and left <= 0
@@ -193,7 +197,7 @@ class LocalEnd:
             case PubAck() | PubRec() | PubComp() if is_open:
                 self._inward.answered(packet)
             case PubRel() if is_open:
-                self._outward.released(packet)
+                self._outward.released(packet.packet_id)
             case SubAck():
                 self._subscribed(packet, is_open)
             case UnsubAck() if not (self._asked or is_open):  # no rule wants anything any more

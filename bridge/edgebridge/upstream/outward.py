@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 ANY: Final = 1 << 32  # bytes: more than a packet can have
 ACKNOWLEDGED: Final = b"\x40\x02"
 """A PUBACK without a reason, up to its packet identifier."""
+RECEIVED: Final = b"\x50\x02"
+"""The same of PUBREC..."""
+COMPLETED: Final = b"\x70\x02"
+"""...and of PUBCOMP."""
 _FAILED: Final = {
     Cause.TOO_LARGE: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
     Cause.TOPIC: ReasonCode.TOPIC_NAME_INVALID,
@@ -125,6 +129,15 @@ class Outward:
         else:
             self.open.discard(packet_id)
             self._ends.local.append(ACKNOWLEDGED + body)
+
+    def received(self, body: bytes) -> None:
+        """PUBREC of the remote, without a reason."""
+        self._ends.local.append(RECEIVED + body)
+
+    def completed(self, body: bytes) -> None:
+        """PUBCOMP of the remote, without a reason."""
+        self.open.discard(int.from_bytes(body, "big"))
+        self._ends.local.append(COMPLETED + body)
 
     def absent(self, publish: Publish) -> None:
         """A message of ours, while the remote is away: of QoS 1 and 2 nothing is lost, the session sends them again."""
@@ -234,9 +247,8 @@ class Outward:
             way = Pass(remote.encode(), number, rule.retain and granted.retains, properties, cell)
             self._passes.remember(local.encode(), way)
 
-    def released(self, pubrel: PubRel) -> None:
-        """Our front end will not send the message again."""
-        packet_id = pubrel.packet_id
+    def released(self, packet_id: int) -> None:
+        """PUBREL of our front end, with whatever reason: it will not send the message again."""
         if packet_id in self._own or self._ends.granted.maximum_qos < 2:
             self._own.discard(packet_id)
             self._ends.tell_local(PubComp(packet_id))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgebridge.upstream.ends import Ends, is_qos_0
 from edgebridge.upstream.inward import Inward
-from edgebridge.upstream.localend import PUBACK, PUBLISH
+from edgebridge.upstream.localend import PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL
 from edgebridge.upstream.outward import Outward
 from edgebridge.upstream.sieve import CUT, Sieve
 from edgebridge.upstream.tally import Cause
@@ -44,12 +44,25 @@ class RemoteEnd:
             if is_open:
                 if first >> 4 == PUBLISH and self._inward.express(first, body):
                     continue
-                if first == PUBACK and len(body) == 2 and any(body):
-                    self._outward.acknowledged(body)
+                if len(body) == 2 and any(body) and self._is_bare_answer(first, body):
                     continue
             if (packet := self._decoded(first, body, is_open)) is not None:
                 return packet
         return None
+
+    def _is_bare_answer(self, first: int, body: bytes) -> bool:
+        """Whether a packet that has an identifier, and nothing else, was a usual step of a handshake. It is done."""
+        if first == PUBACK:
+            self._outward.acknowledged(body)
+        elif first == PUBREC:
+            self._outward.received(body)
+        elif first == PUBCOMP:
+            self._outward.completed(body)
+        elif first == PUBREL:
+            self._inward.released(int.from_bytes(body, "big"))
+        else:
+            return False
+        return True
 
     def _count_unread(self) -> int:
         """The messages of QoS 0 that have come as a whole, and are not looked at any more."""

@@ -241,7 +241,7 @@ class Splice:
             case PubAck() | PubRec() | PubComp():
                 self._outward.answered(packet)
             case PubRel():
-                self._inward.released(packet)
+                self._inward.released(packet.packet_id)
             case SubAck():
                 self._requests.answered(packet)
             case UnsubAck():

@@ -150,9 +150,9 @@ def _ack_decoder(
     ack: type[AnyAck], carrier: Carrier, reasons: set[ReasonCode], clause: str
 ) -> Callable[[bytes, Dialect], AnyAck]:
     def decode(body: bytes, dialect: Dialect) -> AnyAck:
+        if len(body) == 2 and (bare := body[0] << 8 | body[1]):  # nearly all are
+            return ack(bare)
         packet_id, at = _read_packet_id(body, 0)
-        if at == len(body):
-            return ack(packet_id)
         if not dialect.has_reasons:
             raise trailing(carrier.name)
         reason, properties = _reason_and_properties(body, at, carrier, reasons, clause)

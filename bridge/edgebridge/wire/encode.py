@@ -102,10 +102,10 @@ def _encode_publish(publish: Publish, dialect: Dialect) -> bytes:
 
 
 def _encode_ack(ack: Ack, dialect: Dialect) -> bytes:
-    body = ack.packet_id.to_bytes(2, "big")
-    if dialect.has_reasons:
-        body += _reason_and_properties(ack)
-    return _frame(_FIRST_BYTE_OF_ACK[type(ack)], body)
+    first, body = _FIRST_BYTE_OF_ACK[type(ack)], ack.packet_id.to_bytes(2, "big")
+    if dialect.has_reasons and (ack.reason or ack.properties):
+        return _frame(first, body + _reason_and_properties(ack))
+    return bytes((first, len(body))) + body  # nearly all are
 
 
 def _reason_and_properties(packet: Ack | Disconnect | Auth) -> bytes:

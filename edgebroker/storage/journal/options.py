@@ -9,6 +9,7 @@ from edgebroker.limits import (
     JOURNAL_BATCH_RECORDS,
     JOURNAL_BYTES_MAX,
     JOURNAL_ENOUGH_BYTES,
+    JOURNAL_ENOUGH_RECORDS,
     JOURNAL_SEGMENT_BYTES,
     JOURNAL_SEGMENT_BYTES_MAX,
 )
@@ -25,6 +26,8 @@ class JournalOptions:
     """How long a record may wait for others that go to the disk with it."""
     enough_bytes: int = JOURNAL_ENOUGH_BYTES
     """Where somebody waits for them, so many bytes of records do not wait any longer."""
+    enough_records: int = JOURNAL_ENOUGH_RECORDS
+    """The same in records: those of the handshakes of QoS 2 are small, and each is a step of a message."""
     batch_records: int = JOURNAL_BATCH_RECORDS
     """So many records do not wait any longer."""
     batch_bytes: int = JOURNAL_BATCH_BYTES
@@ -48,6 +51,14 @@ class JournalOptions:
             raise ValueError("times are 0 or more, batches and the snapshot factor 1 or more")
         if self.bytes_max < 4 * self.segment_bytes:
             raise ValueError(f"bytes_max is {self.bytes_max}; a journal needs 4 segments of {self.segment_bytes}")
+
+    def pace(self, records: int, record_bytes: int) -> Duration:
+        """How long after the last commit the next one begins, if so much waits, and somebody for it.
+
+        What fills its sectors does not wait: more of it would spare the disk next to nothing.
+        """
+        is_enough = records >= self.enough_records or record_bytes >= self.enough_bytes
+        return 0 if is_enough else self.commit_us
 
     @property
     def frame_bytes_max(self) -> int:
