@@ -55,3 +55,35 @@ def test_a_flow_is_late_no_longer_than_something_waits(ends: str) -> None:
         outbox.opened({}, True)
     outbox.take(event(3, 0), Service.LIVE, 0)
     assert len(outbox.lanes[Service.LIVE].waiting) == 1
+
+
+class Disk:
+    """A journal of which nothing is on disk until the outbox is told so."""
+
+    def __init__(self) -> None:
+        self.records: list[bytes] = []
+
+    def append(self, record: bytes, waits: bool) -> int:
+        self.records.append(record)
+        return len(self.records)
+
+
+def test_nothing_is_sent_to_a_peer_that_lost_its_disk_before_what_it_had_is_settled_on_ours() -> None:
+    disk = Disk()
+    outbox = Outbox("peer", BOUNDS, disk)
+    outbox.opened({}, False)
+    outbox.take(event(1, 1), Service.LIVE, 0)
+    outbox.on_disk(len(disk.records))
+    entry = outbox.next(Service.LIVE, 0)
+    assert entry is not None
+    outbox.sent(Service.LIVE, entry)
+    outbox.acked(Service.LIVE, entry.number)
+    outbox.closed()
+    outbox.take(event(2, 1), Service.LIVE, 0)
+    outbox.on_disk(len(disk.records))
+    outbox.opened({}, False)  # it knows nothing of the first one: if we lost power now, we would send it after this one
+    assert outbox.next(Service.BACKLOG, 0) is None
+    outbox.on_disk(len(disk.records))
+    later = outbox.next(Service.BACKLOG, 0)
+    assert later is not None
+    assert later.message.payload == b"2"

@@ -105,7 +105,8 @@ class Outbox:
         self._bare: dict[Service, int] = dict.fromkeys(Service, 0)  # bytes without a number, waiting
         self._reserved = 0 if storage is not None else 1 << 64  # on disk: numbers up to this may be sent
         self._asked = 0  # in the journal
-        self._asked_lsn = 0
+        self._asked_lsn = self._told_lsn = 0  # nothing is sent before the latter is on disk
+        self._settled: dict[Service, int] = {}  # in this run; the record may be lost yet
         self._synced = 0  # an event of QoS 2 is sent only when it is on disk: else a crash would make it one that was
         # never taken, and its second coming a duplicate
         self._ahead = 0  # LIVE entries that go before anything in the BACKLOG
@@ -224,11 +225,11 @@ class Outbox:
 
     def _may_send(self, service: Service) -> bool:
         """Whether something waits that is on disk, as far as it must be. Numbers of CONTROL end with the run."""
-        waiting = self.lanes[service].waiting
-        if not waiting:
+        if not (waiting := self.lanes[service].waiting):
             return False
         entry = waiting[0]
-        return (entry.number <= self._reserved or service is Service.CONTROL) and entry.lsn <= self._synced
+        is_given = entry.number <= self._reserved and self._told_lsn <= self._synced
+        return (is_given or service is Service.CONTROL) and entry.lsn <= self._synced
 
     def next(self, service: Service, now: Instant) -> Entry | None:
         """The next message of *service* to send, which leaves the queue; None: none may be sent now."""
@@ -280,6 +281,7 @@ class Outbox:
             self._late.leave(entry)
         self.delivered += events
         if events and self._storage is not None:
+            self._settled[service] = upto
             self._storage.append(settled_record(self.peer, service, upto), waits=False)
 
     # -- connections ----------------------------------------------------------------------------------------------
@@ -290,6 +292,9 @@ class Outbox:
             self._forget_words()
         for service, upto in heard.items():
             self.acked(service, upto)
+        for service, upto in self._settled.items():
+            if self._storage is not None and heard.get(service, 0) < upto:  # forgotten there: only we can still tell
+                self._told_lsn = self._storage.append(settled_record(self.peer, service, upto), waits=True)
         self._ahead = len(self.lanes[Service.LIVE].waiting)
         self.is_open = True
         self.is_overrun = False
