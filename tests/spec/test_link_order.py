@@ -6,7 +6,8 @@ import pytest
 
 from edgebroker.header import Header
 from edgebroker.overlay.classes import Service
-from edgebroker.overlay.link.outbox import BOUNDS, Outbox
+from edgebroker.overlay.link.outbox import BOUNDS, Bounds, Outbox
+from edgebroker.overlay.link.outflow import Outflow
 from edgebroker.overlay.messages import Forward
 from edgebroker.records import Cause
 
@@ -87,3 +88,24 @@ def test_nothing_is_sent_to_a_peer_that_lost_its_disk_before_what_it_had_is_sett
     later = outbox.next(Service.BACKLOG, 0)
     assert later is not None
     assert later.message.payload == b"2"
+
+
+def test_the_rest_of_a_long_message_in_the_backlog_takes_nothing_along_that_is_later_than_live() -> None:
+    disk = Disk()
+    outbox = Outbox("peer", Bounds(live_bytes=1), disk)
+    long = Forward(Header(2, 1, 0, 2), "u", bytes(20_000), 1, False, "eve")
+    outbox.take(long, Service.LIVE, 0)  # nobody is there: it goes into the BACKLOG
+    outbox.opened({}, False)
+    outbox.on_disk(len(disk.records))
+    outflow = Outflow(deflates=False)
+    outflow.pull(outbox, Service, 5_000, 0)
+    assert outflow.has_parts
+    outbox.take(event(1, 2), Service.LIVE, 0)  # waits for the disk
+    outbox.take(event(2, 1), Service.LIVE, 0)  # finds LIVE full
+    lanes = outbox.lanes
+    outflow.pull(outbox, Service, 50_000, 0)
+    assert not outflow.has_parts
+    assert (len(lanes[Service.LIVE].waiting), len(lanes[Service.BACKLOG].waiting)) == (1, 1)
+    outbox.on_disk(len(disk.records))
+    outflow.pull(outbox, Service, 50_000, 0)
+    assert (len(lanes[Service.LIVE].waiting), len(lanes[Service.BACKLOG].waiting)) == (0, 0)

@@ -91,6 +91,8 @@ class Outflow:
         while frames.size < limit:
             if service in self._parts:
                 self._add_part(outbox, service)
+                if service not in self._parts:
+                    break  # it may have been this class's turn for the rest of that message alone
                 continue
             entry = outbox.next(service, now)
             if entry is None:
