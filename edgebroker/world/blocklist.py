@@ -10,11 +10,11 @@ from typing import Final
 
 from edgebridge.frontend.ban import Ban
 from edgebroker.instants import SECOND, Instant
+from edgebroker.world.damaged import set_aside
 from edgebroker.world.privatefile import FileRefused, read_private, replace_private
 
 BLOCKED: Final = "blocked.json"
 """In the data folder. Who deletes it while the gateway is off lets everybody in again."""
-DAMAGED: Final = ".damaged"
 
 
 def is_over(blocked: dict[str, Ban], name: str, ban: Ban) -> None:
@@ -30,7 +30,7 @@ def take_back(file: Path, blocked: dict[str, Ban], unix_s: int, now: Instant) ->
     try:
         known = [(str(one["client"]), int(one["since"]), int(one["seconds"]), str(one["why"])) for one in _read(file)]
     except (FileRefused, ValueError, KeyError, TypeError) as error:
-        yield f"who is kept out cannot be read, so nobody is: {error}; {_set_aside(file)}"
+        yield f"who is kept out cannot be read, so nobody is: {error}; {set_aside(file)}"
         return
     for name, since, seconds, why in known:
         left = min(since + seconds - unix_s, seconds)
@@ -67,12 +67,3 @@ def _read(file: Path) -> list[dict[str, str | int]]:
     if not isinstance(known, list):
         raise ValueError("it is no list")
     return known
-
-
-def _set_aside(file: Path) -> str:
-    target = file.with_name(file.name + DAMAGED)
-    try:
-        file.replace(target)
-    except OSError as error:
-        return f"it cannot be set aside, and will be written over: {error.strerror}"
-    return f"it is set aside as {target.name}"

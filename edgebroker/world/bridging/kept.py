@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from edgebroker.world.bridging.damaged import set_aside
+from edgebroker.world.damaged import set_aside
 from edgebroker.world.oldbridges import KEPT
 from edgebroker.world.operatorlog import Level, OperatorLog
 from edgebroker.world.privatefile import FileRefused, read_private, replace_private

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgebridge.upstream.purse import Moment, Spent
-from edgebroker.world.bridging.damaged import set_aside
+from edgebroker.world.damaged import set_aside
 from edgebroker.world.operatorlog import Level, OperatorLog
 from edgebroker.world.privatefile import FileRefused, replace_private
 
