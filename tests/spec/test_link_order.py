@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from edgebroker.header import Header
@@ -9,7 +11,7 @@ from edgebroker.overlay.classes import Service
 from edgebroker.overlay.link.outbox import BOUNDS, Bounds, Outbox
 from edgebroker.overlay.link.outflow import Outflow
 from edgebroker.overlay.messages import Forward
-from edgebroker.records import Cause
+from edgebroker.records import Cause, Fate
 
 
 def event(sequence: int, qos: int) -> Forward:
@@ -109,3 +111,23 @@ def test_the_rest_of_a_long_message_in_the_backlog_takes_nothing_along_that_is_l
     outbox.on_disk(len(disk.records))
     outflow.pull(outbox, Service, 50_000, 0)
     assert (len(lanes[Service.LIVE].waiting), len(lanes[Service.BACKLOG].waiting)) == (0, 0)
+
+
+@pytest.mark.parametrize("was_written", [True, False])
+def test_what_the_peer_may_have_expires_at_the_peer_only(was_written: bool) -> None:
+    outbox = Outbox("peer", BOUNDS, None)
+    outbox.opened({}, False)
+    outbox.take(replace(event(1, 2), expires_in_ms=5), Service.LIVE, 0)
+    entry = outbox.next(Service.LIVE, 0)
+    assert entry is not None
+    outbox.sent(Service.LIVE, entry)
+    if was_written:
+        outbox.written(entry)
+    else:
+        outbox.unsent(entry)  # the connection ended amid it
+    outbox.closed()
+    outbox.opened({}, True)  # whoever has it has not got it on disk yet
+    again = outbox.next(Service.LIVE, 5_000)
+    assert (again is entry) == was_written
+    assert [drop.fate for drop in outbox.drops] == ([] if was_written else [Fate.EXPIRED])
+    assert entry.expires_in_ms(5_000) == 0

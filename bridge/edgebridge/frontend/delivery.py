@@ -71,6 +71,9 @@ class Delivery:
         qos = min(publication.qos, copy.qos)
         if self._ledger.log is not None:
             self._ledger.made(now, publication.publisher, session.client_id, publication.number, 1, qos)
+        if self._is_promised and publication.has_expired(now):  # on its way here
+            self._ledger.expire(now, publication, session.client_id, copy.label, qos)
+            return
         identifiers = copy.identifiers
         if qos:
             entry = entry_of(publication, qos, retain, identifiers, copy.label)

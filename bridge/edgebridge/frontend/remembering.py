@@ -152,7 +152,7 @@ class Remembering:
             if _age(stamp) > _age(header) or (was_given and _age(stamp) == _age(header)):
                 return
         asking = self._asking.get(number)
-        if asking is not None:
+        if asking is not None and not publication.has_expired(now):
             self._replaying.hand_over(*asking, publication, now)
 
     def ended(self, number: int) -> None:

@@ -39,7 +39,7 @@ def messages_in(message: Message) -> int:
 class Entry:
     """One message on its way, or a series. `number` is 0 for what is sent once or never (QoS 0)."""
 
-    __slots__ = ("count", "expires_at", "flow", "is_event", "lsn", "message", "number", "size")
+    __slots__ = ("count", "expires_at", "flow", "is_event", "lsn", "message", "number", "size", "was_sent")
 
     def __init__(self, message: Message, number: int, expires_at: Instant | None) -> None:
         self.message = message
@@ -49,6 +49,8 @@ class Entry:
         """The record that must be on disk before it is sent."""
         self.flow: tuple[str, str] | None = None
         """The flow that is late because of it."""
+        self.was_sent = False
+        """As a whole: the peer may have it, whoever lost the connection meanwhile."""
         self.count = 1
         """Messages that it stands for."""
         event = message if type(message) is Forward else event_of(message)
@@ -58,6 +60,11 @@ class Entry:
         self.is_event = event is not None
         """Or several."""
         self.size = CONTROL_BYTES if event is None else EVENT_BYTES + len(event.payload) + len(event.topic)
+
+    def has_expired(self, now: Instant) -> bool:
+        """Whether it is of no use any more and never was sent. Else the peer says what became of it: it may have had it
+        in time, and counts it as expired if not."""
+        return self.expires_at is not None and now >= self.expires_at and not self.was_sent
 
     def expires_in_ms(self, now: Instant) -> int | None:
         """How long it is of use from *now* on; None: for ever."""

@@ -240,7 +240,7 @@ class Outbox:
                 self._ahead -= 1
             if not entry.number:
                 self._bare[service] -= entry.size
-            if entry.expires_at is None or now < entry.expires_at:
+            if not entry.has_expired(now):
                 return entry
             self._late.leave(entry)
             self.drops.append(Drop((entry.message,), Cause.NONE, Fate.EXPIRED))
@@ -253,6 +253,7 @@ class Outbox:
 
     def written(self, entry: Entry) -> None:
         """*entry* is on its way as a whole."""
+        entry.was_sent = True
         if not entry.number:
             self._late.leave(entry)
             self.delivered.append(entry.message)
@@ -362,10 +363,9 @@ class Outbox:
                     continue
                 try:
                     message, _ = read_alone(item)
+                    event = event_of(message)
                 except FrameBroken:
-                    broken += 1
-                    continue
-                event = event_of(message)
+                    event = None
                 if event is None or event.qos == 0:
                     broken += 1
                     continue

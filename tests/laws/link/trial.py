@@ -67,6 +67,7 @@ class Trial:
         self.dropped: set[Eid] = set()
         self.outstanding: list[set[Eid]] = [set(), set()]
         self.perished: set[Eid] = set()  # what was on a disk that is no more
+        self.expired: set[Eid] = set()  # in the run that took it
         self.restored: set[Eid] = set()  # what a run found in its journal, promised or not
         self.begun = [0, 0]  # when the present run of each began
         self.sent_before = [0, 0]  # the bytes of earlier runs
@@ -221,6 +222,8 @@ class Trial:
                 for message in event.messages:
                     for dropped in events_of(message):
                         self.dropped.add(dropped.header.eid)
+                        if dropped.qos and event.fate is Fate.EXPIRED and dropped.header.eid not in self.restored:
+                            self.expired.add(dropped.header.eid)
                         if dropped.qos:
                             check(event.fate is Fate.EXPIRED or event.cause is Cause.QUEUE_FULL, f"{event} of QoS > 0")
             elif isinstance(event, Up) and not event.goes_on:
@@ -286,6 +289,8 @@ class Trial:
             self._check_order(other)
             self._check_words(index)
         reached = [event for gateway in self.gateways for message in gateway.reached for event in events_of(message)]
+        both = self.expired & {event.header.eid for event in reached}
+        check(not both, f"{both} expired in the books of one gateway and reached the other")
         bare = [event.header.eid for event in reached if event.qos == 0]
         check(len(bare) == len(set(bare)), "an event of QoS 0 came twice")
         check(not set(bare) & self.bare_lost, "an event that was refused came all the same")
