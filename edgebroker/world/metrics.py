@@ -235,6 +235,8 @@ def _links(page: Exposition, insight: Insight) -> None:
         page.sample("_total", count, case=case)
     duplicates = insight.peering.overlay.peers.forwarding.duplicates
     page.counter("edgebroker_peers_duplicates", "Copies of events that were here already.", duplicates)
+    stumbles = insight.peering.overlay.arrivals.given_up
+    page.counter("edgebroker_peers_given_up", "Messages of peers whose handling ended in an error.", stumbles)
     given_up = insight.frontend.subscribing.replaying.given_up
     page.counter("edgebroker_recalls_given_up", "Questions for retained messages that were given up.", given_up)
     late = insight.peering.overlay.peers.recalls.late

@@ -232,8 +232,16 @@ class Reactor:
 
     def failed(self, connection: Connection, error: Exception) -> None:
         """An error nobody expected, in what was done for *connection*: tell it and end that connection, no other."""
+        self._give_up()
         self._loop.call_exception_handler({"message": f"edgebroker: {connection.peer} is cut off", "exception": error})
         connection.transport.abort()
+
+    def _give_up(self) -> None:
+        """An error ended what was to be kept together: what is kept of it counts, and nothing that comes later is part
+        of it. A crash would undo that too.
+        """
+        self.frontend.keeping.not_taken()
+        self.frontend.keeping.end_together(clock())
 
     def verify(self) -> None:
         """Find out who clients are whose CONNECT has come."""
@@ -281,6 +289,7 @@ class Reactor:
         try:
             self.frontend.fire(clock())
         except Exception as error:  # what else is due stays due, and the alarm rings again at once
+            self._give_up()
             self._loop.call_exception_handler({"message": "edgebroker: a deadline is given up", "exception": error})
         self.read_on()
         self.turn()

@@ -42,10 +42,12 @@ class Delivery:
         """Send or queue one copy to each receiver. *encoding*: what is known of its packets already."""
         if encoding is None:
             encoding = Encoding(publication)
-        for copy in copies:
-            self._send(publication, copy, encoding, publication.retain and copy.retain_as_published, now)
-        if self._kept:
-            self._keep(publication, now)
+        try:
+            for copy in copies:
+                self._send(publication, copy, encoding, publication.retain and copy.retain_as_published, now)
+        finally:  # or an error would leave copies of it to the next one
+            if self._kept:
+                self._keep(publication, now)
 
     def deliver_promised(self, publication: Publication, copies: tuple[Copy, ...], now: Instant) -> None:
         """As `deliver`, of what another gateway has acknowledged: it waits where its publisher would be refused."""

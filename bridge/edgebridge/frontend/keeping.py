@@ -183,8 +183,8 @@ class Keeping:
         self.end_together(now)
 
     def not_taken(self) -> None:
-        """It was refused: the client may use the identifier again."""
-        self._sender = None
+        """It was refused: the client may use the identifier again. Or an error ended it, wherever it was."""
+        self._sender, self._place = None, (0, 0)
         self.is_taking = self._gathers = False
 
     def moving(self, session: Session, entry: Entry) -> None:

@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import field
 from typing import Final
 
+from edgebridge.frontend.arrivals import Arrivals
 from edgebridge.frontend.crowding import Crowding
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.departures import Departures
@@ -111,6 +112,7 @@ class Overlay:
         self.departures = Departures(node.ledger) if departures is None else departures
         self.passage: Passage | None = None
         """The short way of events; None: all take the long one."""
+        self.arrivals = Arrivals(keeping, self._receive)
         self.held = Held(keeping, stored.held)
         self.wishes = Wishes(keeping, self.peers, stored.interests)
         remembering.attach(self.peers, self._perform, stored)
@@ -184,7 +186,10 @@ class Overlay:
             for link in self.links:
                 if link.has_events:
                     for event in link.take_events():
-                        self._take(link, event, now)
+                        try:
+                            self._take(link, event, now)
+                        except Exception as error:
+                            self.arrivals.stumble(link.peer, event, error, now)
             self.pass_on(self.crowding.look(now), now)
             for stream in self.streams:
                 flush(stream)
@@ -279,16 +284,8 @@ class Overlay:
 
     def _take(self, link: Link, event: LinkEvent, now: Instant) -> None:
         match event:
-            case Received(peer, messages):
-                self._keeping.begin_together()
-                for message in messages:
-                    self._receive(peer, message, now)
-                if self._keeping.is_together:
-                    link.handled(now)
-                    self._keeping.end_together(now)
-                else:  # there is nothing but the record that says so
-                    self._keeping.end_together(now)
-                    link.handled(now)
+            case Received(_, messages):
+                self.arrivals.take(link, messages, now)
             case Dial(peer):
                 self._dials.append(peer)
             case Up(peer):

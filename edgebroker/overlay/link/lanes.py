@@ -63,7 +63,8 @@ class Entry:
 
     def has_expired(self, now: Instant) -> bool:
         """Whether it is of no use any more and never was sent. Else the peer says what became of it: it may have had it
-        in time, and counts it as expired if not."""
+        in time, and counts it as expired if not.
+        """
         return self.expires_at is not None and now >= self.expires_at and not self.was_sent
 
     def expires_in_ms(self, now: Instant) -> int | None:

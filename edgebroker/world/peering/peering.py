@@ -102,6 +102,7 @@ class Peering:
             text = "peers are believed without certificates; set overlay.tls_certificate, tls_key and tls_ca"
             self._notices.tell(Level.WARNING, "overlay-no-tls", text)
         self._reactor.each_turn = self._turn
+        self.overlay.arrivals.stumbled = self._stumbled
         self.overlay.start(clock())
         self._reactor.turn()
 
@@ -169,6 +170,7 @@ class Peering:
         self.refused.clear()
         self._peers = self.membership.topology.gateway(self.membership.name).peers()
         self.overlay = self.membership.rejoin(self._reactor.frontend, clock())
+        self.overlay.arrivals.stumbled = self._stumbled
         self._reactor.turn()
 
     # -- for lines ------------------------------------------------------------------------------------------------
@@ -191,7 +193,10 @@ class Peering:
     def heard(self, stream: Stream, data: bytes) -> None:
         """*data* came."""
         self.received_bytes += len(data)
-        stream.feed(data, clock())
+        try:
+            stream.feed(data, clock())
+        except Exception as error:
+            self._broke(stream, error)
         self._reactor.turn()
 
     def flows(self) -> None:
@@ -238,9 +243,24 @@ class Peering:
         if line is None:
             stream.out.clear()  # nobody is there to read it
         else:
-            self.sent_bytes += line.flush()
+            try:
+                self.sent_bytes += line.flush()
+            except Exception as error:
+                self._broke(stream, error)
             if stream.is_over:
                 self._loop.call_later(GOODBYE_S, line.transport.abort)
+
+    def _broke(self, stream: Stream, error: Exception) -> None:
+        """An error nobody expected, in what was done for one connection: tell it and end that, no other."""
+        line = self._lines.get(stream)
+        whom = "a peer" if line is None else line.address
+        self._loop.call_exception_handler({"message": f"edgebroker: {whom} is cut off", "exception": error})
+        stream.end(f"an error here: {error!r}", clock())
+
+    def _stumbled(self, peer: str, what: object, error: Exception) -> None:
+        """As `Arrivals.stumbled`."""
+        text = f"edgebroker: {type(what).__name__} of {peer} is given up"
+        self._loop.call_exception_handler({"message": text, "exception": error})
 
     def _tell(self, event: Up | Down | Refused) -> None:
         peer = event.peer
