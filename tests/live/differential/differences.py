@@ -158,19 +158,23 @@ def _merged(step: Step, holds: Callable[[State, list[str], str], bool]) -> bool:
 
 @rule
 def own_retained_messages(step: Step) -> bool:
-    """A subscription with no local gets the client's own retained messages."""
-    if " > SUBSCRIBE" not in step.line:
+    """A subscription with no local gets the client's own retained messages, and again when the session goes on."""
+    if " > SUBSCRIBE" in step.line:
+        wanted = read_packet(step.line.partition(" > ")[2])
+        assert isinstance(wanted, Subscribe)
+        options, is_again = wanted.subscriptions, False
+    elif " > CONNECT" in step.line:
+        options, is_again = list(step.model.of(step.actor).subscriptions.values()), True
+    else:
         return False
-    wanted = read_packet(step.line.partition(" > ")[2])
-    assert isinstance(wanted, Subscribe)
-    filters = [TopicFilter.parse(one.topic_filter) for one in wanted.subscriptions if one.no_local]
+    filters = [TopicFilter.parse(one.topic_filter) for one in options if one.no_local]
     identifier = step.model.identifiers.get(step.actor)
     for line in step.theirs.get(step.actor, []):
         if line.startswith("PUBLISH ") and step.theirs[step.actor].count(line) > step.ours[step.actor].count(line):
-            is_own = step.model.publishers.get(payload_of(line)) == identifier
+            is_own = step.model.publishers.get(payload_of(line)) == identifier and is_again == (" dup=1" in line)
             if is_own and retain_of(line) and any(one.matches(topic_of(line)) for one in filters):
-                release = ["PUBREL"] * (qos_of(line) == 2 and not step.model.of(step.actor).holding)
-                return step.rewrite(step.actor, [line, *release], [])
+                is_released = qos_of(line) == 2 and not is_again and not step.model.of(step.actor).holding
+                return step.rewrite(step.actor, [line, *["PUBREL"] * is_released], [])
     return False
 
 
