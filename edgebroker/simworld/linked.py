@@ -140,11 +140,11 @@ class LinkedGateway:
         """Begin a run with what is on the disk."""
         simulation, now = self.simulation, self.simulation.now
         stored = StoredLinks()
-        kept: dict[Eid, None] = {}
+        kept: dict[Eid, int] = {}
 
         def apply(lsn: int, record: bytes) -> None:
             if not stored.apply(record):
-                kept[KEPT.unpack(record)[1:]] = None
+                kept[KEPT.unpack(record)[1:]] = lsn
 
         found = recover(self.disk, apply)
         store = b"" if found is None else found.store
@@ -157,12 +157,14 @@ class LinkedGateway:
         self.worker = DiskWorker(simulation, self.journal, self.disk, self._synced)
         self.kept = list(kept)
         self.known = set(kept)
-        self.safe = set(kept)
-        """Those of `kept` that are on disk."""
+        self.safe = {eid for eid, lsn in kept.items() if lsn <= self.journal.synced}
+        """Those of `kept` that are on disk. After a kill the last ones may be in the cache alone."""
         self.again: list[Eid] = []
         """Numbered events that its links gave it twice in this run."""
         self._met: set[Eid] = set()
-        self._keeping: list[tuple[int, Eid]] = []
+        self._keeping = [(lsn, eid) for eid, lsn in kept.items() if lsn > self.journal.synced]
+        self._found = self.journal.lsn
+        self._has_met = False
         self.events = []
         self.plugs: dict[Stream, Plug] = {}
         self._waiting: list[tuple[int, Eid]] = []
@@ -190,11 +192,16 @@ class LinkedGateway:
         )
 
     def start(self) -> None:
-        """Begin to dial."""
+        """Begin to dial, once all that was found is certain to be on the disk: peers are told of it."""
         self.is_off = False
-        for link in self.links:
-            link.start(self.simulation.now)
+        self._meet()
         self.turn()
+
+    def _meet(self) -> None:
+        if not self._has_met and self.journal.synced >= self._found:
+            self._has_met = True
+            for link in self.links:
+                link.start(self.simulation.now)
 
     def crash(self, is_power_cut: bool) -> None:
         """The process dies, or the machine does. Its peers may hear nothing of it: what to wires does is the road's."""
@@ -299,7 +306,8 @@ class LinkedGateway:
         return self._plug(wire, 0, stream)
 
     def _accept(self, wire: Wire) -> Plug | None:
-        return None if self.is_off else self._plug(wire, 1, self.links.accepted(self.simulation.now))
+        is_there = self._has_met and not self.is_off
+        return self._plug(wire, 1, self.links.accepted(self.simulation.now)) if is_there else None
 
     def _dial_failed(self, link: Link, run: Journal) -> None:
         if run is self.journal and not self.is_off:
@@ -323,6 +331,7 @@ class LinkedGateway:
             self.safe.add(self._keeping.pop(0)[1])
         while self._reserving and self._reserving[0][0] <= lsn:
             _, peer, self.reserved[peer] = self._reserving.pop(0)
+        self._meet()
         for link in self.links:
             link.synced(lsn, self.simulation.now)
         self.simulation.after(0, self.turn)
