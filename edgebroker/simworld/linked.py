@@ -134,6 +134,7 @@ class LinkedGateway:
         """Called after each turn: a checker."""
         self._numbers = numbers
         self._terms = terms
+        self.safe: set[Eid] = set()
         self.boot()
 
     def boot(self) -> None:
@@ -157,12 +158,12 @@ class LinkedGateway:
         self.worker = DiskWorker(simulation, self.journal, self.disk, self._synced)
         self.kept = list(kept)
         self.known = set(kept)
-        self.safe = {eid for eid, lsn in kept.items() if lsn <= self.journal.synced}
+        self.safe = {eid for eid, lsn in kept.items() if lsn <= self.journal.synced or eid in self.safe}
         """Those of `kept` that are on disk. After a kill the last ones may be in the cache alone."""
         self.again: list[Eid] = []
         """Numbered events that its links gave it twice in this run."""
         self._met: set[Eid] = set()
-        self._keeping = [(lsn, eid) for eid, lsn in kept.items() if lsn > self.journal.synced]
+        self._keeping = [(lsn, eid) for eid, lsn in kept.items() if eid not in self.safe]
         self._found = self.journal.lsn
         self._has_met = False
         self.events = []
