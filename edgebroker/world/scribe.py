@@ -31,8 +31,11 @@ LEVELS: Final = {
 }
 EXPECTED: Final = frozenset({ReasonCode.SERVER_SHUTTING_DOWN, ReasonCode.SESSION_TAKEN_OVER})
 """Failures by number that are everyday life."""
-USUAL: Final = frozenset({Cause.OFFLINE, Cause.CONNECTION_LOST, Cause.SESSION_ENDED})
-"""Copies that the standard lets go with a client that goes. The others are lost to somebody who is here and wants."""
+USUAL: Final = frozenset(
+    {Cause.OFFLINE, Cause.CONNECTION_LOST, Cause.SESSION_ENDED, Cause.HANDED_OVER, Cause.SUPERSEDED}
+)
+"""Copies that the standard lets go with a client that goes, that another member of the group has instead, or that a later
+message of the topic replaces because the operator wants it so. The others are lost to somebody who is here and wants."""
 CLIENTS_MAX: Final = 1_000
 """Clients whose drops are summed up apart in one minute."""
 

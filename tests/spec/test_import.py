@@ -105,6 +105,7 @@ def test_without_a_listener_it_serves_this_machine(importing: Importer) -> None:
         ("listener 1884\nsocket_domain ipv6", [("::", 1884)]),
         ("port 1885\nbind_address 192.0.2.1", [("192.0.2.1", 1885)]),
         ("port 1885\nlistener 1886 ::1", [("0.0.0.0", 1885), ("::1", 1886)]),
+        ("listener 1886 ::1\nbind_address 192.0.2.1\nport 1885", [("192.0.2.1", 1885), ("::1", 1886)]),
         ("max_connections 5\nlistener 1886 ::1", [("0.0.0.0", 1883), ("::1", 1886)]),
         ("max_connections -1\nprotocol mqtt\ntls_version tlsv1.2\nlistener 1883 ::1", [("::1", 1883)]),
         ("max_connections 0\nlistener 1886 ::1", [("0.0.0.0", 1883), ("::1", 1886)]),

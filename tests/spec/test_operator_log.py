@@ -335,6 +335,13 @@ def test_what_goes_with_a_client_that_goes_is_no_warning() -> None:
     assert "info dropped: messages are dropped client=away cause=offline count=1" in office.lines()
 
 
+def test_what_another_member_has_and_what_is_to_be_replaced_is_no_warning() -> None:
+    office = Office()
+    for cause in (Cause.HANDED_OVER, Cause.SUPERSEDED):
+        office.frontend.ledger.count_dropped("member", cause, 1)
+    assert [line.split()[0] for line in office.lines()] == ["info", "info"]
+
+
 def test_drops_of_very_many_clients_are_summed_up() -> None:
     ledger = Ledger()
     for number in range(DROPS_MAX + 5):

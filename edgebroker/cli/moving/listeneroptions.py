@@ -68,7 +68,9 @@ def bind_address(draft: Draft, context: Context, line: Line) -> Finding:
 
 
 def _of_default(draft: Draft, line: Line) -> Finding:
+    """Mosquitto opens it wherever in the file the line stands, behind a `listener` too (tried with 2.0.11)."""
     draft.default_listener.line = draft.default_listener.line or line
+    draft.default_listener.is_used = True
     return Finding(line, Verdict.TRANSLATED, "the default listener", ("listener.host", "listener.port"))
 
 
