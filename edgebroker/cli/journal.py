@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def summary(files: JournalFiles, found: Found, written: Written) -> dict[str, An
             "needed": following is None or following > found.replay_from,
             "damaged": segment.is_damaged,
         }
-        for segment, following in zip(found.segments, [*behind, None], strict=True)
+        for segment, following in zip_longest(found.segments, behind)
     ]
     torn = found.torn
     return {

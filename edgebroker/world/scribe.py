@@ -34,8 +34,9 @@ EXPECTED: Final = frozenset({ReasonCode.SERVER_SHUTTING_DOWN, ReasonCode.SESSION
 USUAL: Final = frozenset(
     {Cause.OFFLINE, Cause.CONNECTION_LOST, Cause.SESSION_ENDED, Cause.HANDED_OVER, Cause.SUPERSEDED}
 )
-"""Copies that the standard lets go with a client that goes, that another member of the group has instead, or that a later
-message of the topic replaces because the operator wants it so. The others are lost to somebody who is here and wants."""
+"""Copies that the standard lets go with a client that goes, that another member of the group has instead, or that a
+later message of the topic replaces, as the operator wants it. The others are lost to somebody who is here and wants.
+"""
 CLIENTS_MAX: Final = 1_000
 """Clients whose drops are summed up apart in one minute."""
 

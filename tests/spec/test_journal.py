@@ -11,6 +11,7 @@ from edgebroker.limits import JOURNAL_RECORD_BYTES_MAX
 from edgebroker.simworld.disk import Disk
 from edgebroker.simworld.diskworker import DiskWorker
 from edgebroker.simworld.simulation import Simulation
+from edgebroker.storage.journal.found import Damage, Found
 from edgebroker.storage.journal.journal import RETRY_US, RETRY_US_MAX, Journal
 from edgebroker.storage.journal.recovery import recover
 from edgebroker.storage.journal.work import Create, Fill, Purpose, SetAside, Sync, SyncFolder, Work, Write
@@ -218,9 +219,10 @@ def test_room_that_was_made_is_there_for_the_next_run() -> None:
     assert found.free == {room: 8_192}
     again = Bench(disk=bench.disk.killed(), found=found)
     work = next_batch(again.journal, 0)
-    assert [type(operation) for operation in work.operations] == [Write, Sync, SyncFolder]
-    assert isinstance(work.operations[0], Write)
-    assert work.operations[0].name == room
+    assert [type(operation) for operation in work.operations] == [Fill, Write, Sync, SyncFolder]
+    assert work.operations[0] == Fill(room, 4_096, 4_096), "only its end, which perhaps was never synced"
+    assert isinstance(work.operations[1], Write)
+    assert work.operations[1].name == room
 
 
 def test_a_clean_end_is_marked() -> None:
@@ -274,6 +276,40 @@ def test_a_damaged_segment_is_set_aside_when_it_is_not_needed_any_more() -> None
     aside = [operation for work in works for operation in work.operations if isinstance(operation, SetAside)]
     assert [operation.name for operation in aside] == [name]
     assert again.recovered()[0].damage == []
+
+
+def test_where_nothing_was_intact_the_new_journal_begins_one_segment() -> None:
+    """Its snapshot begins with the first record: segments that were to say so were begun without end."""
+    bench = Bench(found=Found(b"", damage=[Damage("segment-0001.ebj", 0, 0, 0, "no header and no frame is intact")]))
+    assert bench.journal.wants_snapshot
+    bench.journal.begin_snapshot(0)
+    bench.journal.append(b"state", 0)
+    bench.journal.end_snapshot(0)
+    begun = 0
+    while begun < 5 and (work := bench.journal.take(bench.now)) is not None:
+        begun += work.purpose is Purpose.BATCH
+        for operation in work.operations:
+            bench.disk.do(operation)
+        bench.now += 60_000
+        bench.journal.done(work, bench.now)
+    assert (begun, len(bench.journal.segments.live)) == (1, 1)
+    assert not bench.journal.wants_snapshot
+    assert bench.recovered()[1] == {1: b"state"}
+
+
+def test_a_file_that_ends_early_is_damaged() -> None:
+    """All of a segment's room is synced together with its first frame, so a crash does not shorten it."""
+    bench = Bench()
+    bench.say(b"first")
+    bench.say(b"second")
+    image = bench.disk.killed()
+    name = bench.journal.segments.live[0].name
+    del image.files[name].cache[2_048:]
+    found = recover(image, lambda lsn, record: None)
+    assert found is not None
+    assert [(damage.offset, damage.what) for damage in found.damage] == [
+        (2_048, "the file ends here, and had 8,192 bytes")
+    ]
 
 
 def test_a_flipped_bit_stays_flipped_when_the_cache_is_written() -> None:

@@ -83,6 +83,14 @@ def test_damage_is_named_and_the_rest_is_shown(journal: Path) -> None:
     assert "the records 2 to 2" in shown.stderr
 
 
+def test_nothing_is_intact(journal: Path) -> None:
+    [path] = journal.glob("*.ebj")
+    path.write_bytes(b"?" * path.stat().st_size)
+    result = run("check", journal)
+    assert (result.exit_code, result.output.splitlines()[-1]) == (1, "1 places are damaged")
+    assert json.loads(run("check", journal, "--json").output)["segments"] == []
+
+
 def test_a_torn_end_is_no_damage(tmp_path: Path) -> None:
     written(tmp_path).files.close()  # as a crash does
     damage(tmp_path, RECORDS[2])

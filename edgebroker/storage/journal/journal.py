@@ -256,7 +256,7 @@ class Journal:
         if not self._is_stating:
             raise ValueError("no snapshot is being made")
         self._is_stating = False
-        self._is_stated = True
+        self._is_stated = self._state_first > self.replay_from  # else replay begins there anyway: no header need say so
         self._state_last = self.lsn
         self._worth.snapshot_bytes = self._taken_bytes + self.waiting_bytes - self._state_bytes_at
         self._rotate_if_synced(now)

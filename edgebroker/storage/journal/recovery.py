@@ -178,6 +178,8 @@ class Replay:
             at = behind
         if frames > 1:
             self._proved(header)
+            if len(data) < header.bytes:  # all of its room was synced together with the first frame
+                self._damage(name, len(data), 0, 0, f"the file ends here, and had {header.bytes:,} bytes")
         if following is not None and self._next < following:
             self._read_headless(name, data, at, len(data), following, salt)
             at = len(data)

@@ -37,6 +37,7 @@ class Segments:
         self.is_held_up = False
         """What is to be removed or set aside could not be when it was tried last."""
         self._names: set[str] = set()
+        self._unsure: set[str] = set()  # files of earlier runs, which were not begun anew in this one
         self._has_unsure_names = False  # a run that was killed may have made files, and not synced their names
         if found is not None:
             self.next_sequence = found.next_sequence + skip
@@ -44,6 +45,7 @@ class Segments:
             self.set_aside = found.quarantined
             self.live = list(found.segments)
             self._names = {segment.name for segment in self.live} | set(found.free) | set(found.strangers)
+            self._unsure = set(self._names)
             for name, size in found.free.items():
                 if size == segment_bytes and len(self.free) < free_max:
                     self.free.append(name)
@@ -72,6 +74,9 @@ class Segments:
             after.append(SyncFolder())
         elif self.free:
             name = self.free.pop()
+            if name in self._unsure:  # perhaps its room was never synced: recovery takes a segment's end for sure
+                self._unsure.discard(name)
+                before.append(Fill(name, size - PAGE_BYTES, PAGE_BYTES))
         else:
             name, made = self._making or self._new_name(), self._made
             self._making, self._made = "", 0
