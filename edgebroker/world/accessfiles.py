@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from edgebridge.session.access import Access, CertificateUser
@@ -33,6 +33,27 @@ def load_access(settings: AccessSettings, tell: Callable[[str], None]) -> Access
     if settings.acl_file is not None:
         rules = RuleBook(_rules(settings.acl_file))
     return Access(passwords, CertificateUser(settings.certificate_user), rules, tokens)
+
+
+def what_differs(old: Access, new: Access) -> Iterator[str]:
+    """A line for each file that was there before and says something else now; the settings say nothing of it."""
+    if old.passwords is not None and new.passwords is not None:
+        users = _as_written(new.passwords.users.values())
+        if users != _as_written(old.passwords.users.values()):
+            yield f"access: other users or passwords, of {len(users)} users"
+    if old.tokens is not None and new.tokens is not None and old.tokens.keys != new.tokens.keys:
+        yield f"access: other keys of tokens, {len(new.tokens.keys)} in all"
+    if old.rules is not None and new.rules is not None and _rules_by_user(old.rules) != _rules_by_user(new.rules):
+        yield f"access: other rules, {sum(1 for _ in new.rules.acl.rules())} in all"
+
+
+def _as_written(parts: Iterable[object]) -> list[str]:
+    return [str(part) for part in parts]  # whatever the line
+
+
+def _rules_by_user(rules: RuleBook) -> dict[str, list[str]]:
+    acl = rules.acl
+    return {"": _as_written(acl.patterns)} | {f"user {name}": _as_written(own) for name, own in acl.users.items()}
 
 
 def _text(file: Path, key: str) -> str:

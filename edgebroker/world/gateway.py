@@ -22,7 +22,7 @@ from edgebroker.instants import MINUTE, SECOND, Duration, Instant
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
 from edgebroker.records import Cause
-from edgebroker.world.accessfiles import load_access
+from edgebroker.world.accessfiles import load_access, what_differs
 from edgebroker.world.doors.listener import Listener
 from edgebroker.world.doors.listeners import Listeners
 from edgebroker.world.identity import identity_of
@@ -238,6 +238,7 @@ class Gateway:
         access = load_access(settings.access, self._tell)
 
         def commit() -> Iterator[str]:
+            yield from what_differs(self.frontend.authenticating.access, access)
             if gone := self.frontend.replace_access(access, clock()):
                 yield f"access: {gone} clients had to go"
             self._turn()
@@ -263,10 +264,8 @@ class Gateway:
         return Prepared(commit)
 
     async def _prepare_notices(self, settings: Settings) -> Prepared:
-        level = Level[settings.notices.level.upper()]
-
         def commit() -> Iterator[str]:
-            self._notices.level = level
+            self._notices.level = Level[settings.notices.level.upper()]
             yield from ()
 
         return Prepared(commit)

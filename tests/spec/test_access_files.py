@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from edgebridge.session.access import Access
 from edgebridge.session.passwordfile import make_user
 from edgebridge.session.token import key_line
 from edgebroker.cli import main
-from edgebroker.world.accessfiles import load_access
+from edgebroker.world.accessfiles import load_access, what_differs
 from edgebroker.world.settings import Settings, SettingsRefused
 
 
@@ -44,6 +45,27 @@ def test_files_that_are_in_order(folder: Path) -> None:
     assert rights is not None
     assert rights.writes("a")
     assert check(folder).exit_code == 0
+
+
+def test_a_reload_tells_which_files_say_something_else(folder: Path) -> None:
+    """Their names in the settings are the same, so nothing else would tell that an edited file holds."""
+
+    def read() -> Access:
+        return load_access(Settings.load(folder / "gateway.toml").access, lambda line: None)
+
+    before = read()
+    for name in ("users", "keys", "rules"):
+        file = folder / name
+        file.write_text("# the same, a line further down\n" + file.read_text())
+    assert list(what_differs(before, read())) == []
+    (folder / "users").write_text(f"{make_user('anna', 'b', bytes(16))}\n")
+    (folder / "keys").write_text(key_line("fleet", bytes(31) + b"x"))
+    (folder / "rules").write_text("user anna\ntopic a\ntopic b\npattern read c\n")
+    assert list(what_differs(before, read())) == [
+        "access: other users or passwords, of 1 users",
+        "access: other keys of tokens, 1 in all",
+        "access: other rules, 3 in all",
+    ]
 
 
 def test_what_a_gateway_would_tell(folder: Path) -> None:
