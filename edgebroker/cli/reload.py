@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
 from edgebroker.cli.httpaddress import HttpAddress
 from edgebroker.cli.inquiry import gateway_options, inquiree, order
+from edgebroker.world.reload import rejected
+from edgebroker.world.settings import Settings, SettingsRefused
 
 
 @click.command("reload")
@@ -22,6 +25,17 @@ def command(http: HttpAddress | None, config: Path | None, token_file: Path | No
     Exit code 0 if all was taken, 1 if the settings, or a bridge among them, were rejected, 2 if the gateway does not
     answer.
     """
-    found = order(inquiree(http, config, token_file), "/reload")
+    found = _refused(config) if config is not None and config.is_file() else {}
+    found = found or order(inquiree(http, config, token_file), "/reload")
     click.echo(json.dumps(found) if as_json else "\n".join(found["lines"]))
     sys.exit(0 if found["taken"] and not found["rejected"] else 1)
+
+
+def _refused(config: Path) -> dict[str, Any]:
+    """What a gateway would answer to settings by which it cannot even be found; empty if they are in order."""
+    try:
+        Settings.load(config, apart=True)
+    except SettingsRefused as refused:
+        outcome = rejected(refused)
+        return outcome.as_json() | {"lines": list(outcome.lines())}
+    return {}

@@ -109,5 +109,7 @@ def test_who_reloads_hears_what_became_of_it(start_gateway: Callable[..., Any], 
     settings.write_text("[limits]\ninflight = 64\n")
     code, told = command_line("reload", "--http", address)
     assert (code, "gateway.toml:2: limits.inflight: unknown key; did you mean inflight_max?" in told) == (1, True), told
+    code, told = command_line("reload", "--config", str(settings))
+    assert (code, told.splitlines()[0]) == (1, "reload: rejected, the settings of before still hold"), "answered"
     gateway.process.send_signal(signal.SIGTERM)
     assert b'"reason": "unknown key"' in gateway.process.communicate()[0], "the gateway says it too"
