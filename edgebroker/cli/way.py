@@ -39,6 +39,9 @@ class Writer(Protocol):
         """Until it is closed."""
 
 
+_OTHER_NAMES = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL
+
+
 @dataclass(frozen=True, slots=True)
 class Way:
     """`path` is a Unix socket, in place of `host` and `port`; `websocket` the path of a URL, empty for plain MQTT."""
@@ -61,15 +64,21 @@ class Way:
                     return reader, writer
                 from edgebroker.cli.websocket import upgraded  # wsproto and h11 take 15 ms to import
 
-                stream = await upgraded(reader, writer, f"{self.host}:{self.port}", self.websocket)
+                is_secure = self.tls is not None
+                stream = await upgraded(reader, writer, f"{self.host}:{self.port}", self.websocket, is_secure)
                 return stream, stream
         except TimeoutError:
             raise Unreachable(f"cannot reach {self}: no answer in {ANSWER_TIMEOUT_S} s") from None
         except socket.gaierror as error:
             raise Unreachable(f"cannot reach {self}: {error.strerror}") from None
         except ssl.SSLCertVerificationError as error:
-            why = f"cannot trust {self}: {error.verify_message}"
-            raise Unreachable(f"{why}; --cafile names who signs for it") from None
+            is_named_otherwise = error.verify_code in _OTHER_NAMES
+            mend = (
+                " Ask by a name that it has, or say --insecure"
+                if is_named_otherwise
+                else "; --cafile names who signs for it"
+            )
+            raise Unreachable(f"cannot trust {self}: {error.verify_message}{mend}") from None
         except ssl.SSLError as error:
             raise Unreachable(f"cannot speak TLS with {self}: {words(error)}") from None
         except ConnectionResetError:

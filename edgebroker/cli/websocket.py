@@ -64,7 +64,9 @@ class WebSocketStream:
         await self._writer.wait_closed()
 
 
-async def upgraded(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, path: str) -> WebSocketStream:
+async def upgraded(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, path: str, is_secure: bool = False
+) -> WebSocketStream:
     """A WebSocket at *path* on a connection to *host*. Raises Unreachable."""
     protocol = WSConnection(ConnectionType.CLIENT)
     writer.write(protocol.send(Request(host=host, target=path, subprotocols=["mqtt"])))
@@ -79,7 +81,7 @@ async def upgraded(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, h
                 body += bytes(event.data)
     writer.close()
     said = f"HTTP {status}: {body[:200].decode(errors='replace').strip()}" if status else "it does not answer"
-    raise Unreachable(f"no WebSocket at http://{host}{path}: {said.removesuffix(': ')}")
+    raise Unreachable(f"no WebSocket at {'https' if is_secure else 'http'}://{host}{path}: {said.removesuffix(': ')}")
 
 
 def _events(protocol: WSConnection, chunk: bytes) -> list[Event]:

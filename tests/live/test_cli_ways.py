@@ -98,13 +98,18 @@ WRONG = {
     "another name": (
         "tls",
         ["-h", "127.0.0.1", *MUTUAL],
-        "cannot trust 127.0.0.1:{port}: IP address mismatch, certificate is not valid for '127.0.0.1'.",
+        "cannot trust 127.0.0.1:{port}: IP address mismatch, certificate is not valid for '127.0.0.1'. Ask by a",
     ),
     "TLS where there is none": ("plain", ["-h", "localhost", "--cafile", "ca.crt"], "localhost:{port}: "),
     "another path": (
         "ws",
         ["--ws", "--ws-path", "/x"],
         "no WebSocket at http://127.0.0.1:{port}/x: HTTP 404: MQTT is at",
+    ),
+    "another path, over TLS": (
+        "wss",
+        ["-h", "localhost", "--cafile", "ca.crt", "--ws", "--ws-path", "/x"],
+        "no WebSocket at https://localhost:{port}/x: HTTP 404: MQTT is at",
     ),
     "WebSocket where there is none": ("plain", ["--ws"], "127.0.0.1:{port}"),
     "no certificate": (
