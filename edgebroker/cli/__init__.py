@@ -10,10 +10,12 @@ import sys
 from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from typing import IO, Any
 
 import click
 
 import edgebroker
+from edgebroker.cli.complaint import complain
 from edgebroker.errors import EdgebrokerError
 
 COMMANDS = {
@@ -55,6 +57,9 @@ class Refused(click.ClickException):
     """One clear line and exit code 2: nothing was done."""
 
     exit_code = 2
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        complain(f"Error: {self.format_message()}")
 
 
 class Commands(click.Group):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -61,7 +62,8 @@ def gateway(names: tuple[str, ...], directory: Path, days: int) -> None:
 def server(hosts: tuple[str, ...], directory: Path, days: int) -> None:
     """A new certificate for the gateway, in place of DIR/server.crt and DIR/server.key.
 
-    A running gateway shows it after SIGHUP; clients that are connected stay.
+    A running gateway shows it after SIGHUP; clients that are connected stay. Who could read the old key may read the
+    new one, but for strangers.
     """
     for host in hosts:
         if not HOST.fullmatch(host):
@@ -71,7 +73,7 @@ def server(hosts: tuple[str, ...], directory: Path, days: int) -> None:
     with tempfile.TemporaryDirectory(prefix=".certificate-", dir=directory) as scratch:
         made = authority.server(Path(scratch), named, days)
         for path in (made.key, made.certificate):
-            os.replace(path, directory / path.name)
+            _replace(path, directory / path.name)
     click.echo(f"{directory / 'server.crt'}, for {days} days, as {', '.join(named)}")
     click.echo("a running gateway shows it after SIGHUP: systemctl reload edgebroker")
 
@@ -111,6 +113,17 @@ def _issue(
     for name in names:
         pair = make(authority, folder, name, days)
         click.echo(f"{pair.certificate}, {pair.key}")
+
+
+def _replace(made: Path, path: Path) -> None:
+    """Put *made* in the place of *path*, with its owner and group as far as the system lets us: the gateway's own user
+    may have no other way to read a key that root has renewed.
+    """
+    with suppress(OSError):
+        before = path.stat()
+        os.chown(made, before.st_uid, before.st_gid)
+        os.chmod(made, before.st_mode & (0o640 if path.suffix == ".key" else 0o644))
+    os.replace(made, path)
 
 
 def _authority(directory: Path) -> Authority:

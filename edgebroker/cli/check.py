@@ -27,6 +27,7 @@ _bound = click.FloatRange(min=0)
 @click.command("check")
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object.")
+@click.option("--quiet", "-q", is_flag=True, help="Of a FILE that is in order, show nothing.")
 @click.option("--http", type=HttpAddressType(), help="Check the gateway that answers there, for Nagios and its kin.")
 @token_file_option
 @click.option("--warn-lag-ms", type=_bound, default=100.0, show_default=True, help="How late the loop may be (99 %).")
@@ -36,6 +37,7 @@ _bound = click.FloatRange(min=0)
 def command(
     file: Path | None,
     as_json: bool,
+    quiet: bool,
     http: HttpAddress | None,
     token_file: Path | None,
     warn_lag_ms: float,
@@ -60,7 +62,7 @@ def command(
         sys.exit(state)
     if file is None:
         raise click.UsageError("name the settings FILE, or a running gateway with --http")
-    _check_file(file, as_json)
+    _check_file(file, as_json, quiet)
 
 
 def _ask(asked: Inquiree, thresholds: Thresholds) -> tuple[State, str]:
@@ -74,7 +76,7 @@ def _ask(asked: Inquiree, thresholds: Thresholds) -> tuple[State, str]:
         return State.UNKNOWN, line(State.UNKNOWN, f"{asked} is a gateway of another version: {error} is missing")
 
 
-def _check_file(file: Path, as_json: bool) -> None:
+def _check_file(file: Path, as_json: bool, quiet: bool) -> None:
     try:
         settings = Settings.load(file)
         loaded = load_all(settings.listeners)
@@ -97,7 +99,7 @@ def _check_file(file: Path, as_json: bool) -> None:
         told = {"ok": True, "file": str(file), "settings": settings.values(), "certificates": certificates}
         told["notes"] = notes
         click.echo(json.dumps(told))
-    else:
+    elif not quiet:
         click.echo(f"{file}: OK")
         for expiry in expiries(settings.listeners, loaded, with_all=True):
             click.echo(f"{file}: {expiry}")

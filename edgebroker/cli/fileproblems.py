@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import click
 
+from edgebroker.cli.complaint import complain
 from edgebroker.world.settings import SettingsRefused
 
 
@@ -19,5 +20,5 @@ def refuse(file: Path, refused: SettingsRefused, as_json: bool) -> NoReturn:
         problems = [asdict(problem) for problem in refused.problems]
         click.echo(json.dumps({"ok": False, "file": str(file), "problems": problems}))
     else:
-        click.echo(str(refused), err=True)
+        complain(str(refused))
     sys.exit(2)

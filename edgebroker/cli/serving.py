@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import json
 import os
 import signal
@@ -30,6 +31,7 @@ def serve(settings: Settings, read: Callable[[], Settings], as_json: bool) -> No
 
 
 async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool) -> None:
+    faulthandler.enable()  # a watchdog ends a loop that hangs with SIGABRT: the journal shows where it hung
     outlet = Outlet()
     form = as_json_lines if settings.notices.format == "json" else as_journal if is_journal() else as_text
     log = OperatorLog(outlet.write, Level[settings.notices.level.upper()], form)
@@ -76,10 +78,13 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
     async def reload_and_say() -> Outcome | None:
         async with one_at_a_time:
             systemd.reloading()
+            taken = False
             try:
-                return await _reload(gateway, read, as_json)
+                outcome = await _reload(gateway, read, as_json)
+                taken = outcome is not None and not outcome.problems and not outcome.rejected
+                return outcome
             finally:
-                systemd.ready(status)
+                systemd.ready(status if taken else f"the last reload was rejected; {status}")
 
     if gateway.http_address is not None:
         gateway.insight.reread = reload_and_say
@@ -118,8 +123,12 @@ async def _reload(gateway: Gateway, read: Callable[[], Settings], as_json: bool)
         message = "edgebroker: a reload is given up"
         asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
         return None
-    for line in [json.dumps(outcome.as_json())] if as_json else outcome.lines():
-        _say(line)
+    if as_json:
+        _say(json.dumps(outcome.as_json()))
+    else:
+        prefix = "<4>" if (outcome.problems or outcome.rejected) and is_journal(1) else ""  # a warning for journald
+        for line in outcome.lines():
+            _say(prefix + line)
     return outcome
 
 

@@ -118,7 +118,9 @@ def test_more_certificates_come_from_the_same_authority(tmp_path: Path) -> None:
     ca, old = str(tmp_path / "ca.crt"), (tmp_path / "server.crt").read_bytes()
     run = CliRunner().invoke
     assert run(certificate, ["client", "pump-3", "pump-4", "--dir", str(tmp_path)]).exit_code == 0
+    (tmp_path / "server.key").chmod(0o640)  # as for a gateway of another user in the same group
     assert run(certificate, ["server", "--host", "edge.example", "--dir", str(tmp_path)]).exit_code == 0
+    assert stat.S_IMODE((tmp_path / "server.key").stat().st_mode) == 0o640
     assert (tmp_path / "server.crt").read_bytes() != old
     assert run(certificate, ["gateway", "gw-1", "--dir", str(tmp_path)]).exit_code == 0
     names = ("server.crt", "clients/pump-3.crt", "clients/pump-4.crt", "gateways/gw-1.crt")
@@ -168,13 +170,19 @@ def test_certificates_are_revoked_in_one_list(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("folder", "settings", "writable"),
     [
-        ("/srv/site", "/srv/site/gateway.toml", "/srv/site"),
-        ("/home/pi/my site", '"/home/pi/my site/gateway.toml"', '"/home/pi/my site"'),
-        ("/a%i/$b", '"/a%%i/$$b/gateway.toml"', '"/a%%i/$b"'),
-        ('/a"\\', '"/a\\"\\\\/gateway.toml"', '"/a\\"\\\\"'),
+        ("/srv/site", "/srv/site/gateway.toml", "/srv/site/data /srv/site/delivery-log"),
+        ("/my site", '"/my site/gateway.toml"', '"/my site/data" "/my site/delivery-log"'),
+        ("/a%i/$b", '"/a%%i/$$b/gateway.toml"', '"/a%%i/$b/data" "/a%%i/$b/delivery-log"'),
+        ('/a"\\', '"/a\\"\\\\/gateway.toml"', '"/a\\"\\\\/data" "/a\\"\\\\/delivery-log"'),
     ],
 )
 def test_a_unit_finds_folders_of_any_name(folder: str, settings: str, writable: str) -> None:
-    lines = unit_file("edgebroker", folder, "pi").splitlines()
-    assert f"ExecStart=edgebroker run --config {settings}" in lines
+    lines = unit_file(["/my venv/edgebroker"], folder, "pi").splitlines()
+    assert f'ExecStart="/my venv/edgebroker" run --config {settings}' in lines
+    assert f'ExecReload="/my venv/edgebroker" check --quiet {settings}' in lines
     assert f"ReadWritePaths={writable}" in lines
+    assert "User=pi" in lines
+
+
+def test_what_root_made_runs_as_somebody_else() -> None:
+    assert "User=edgebroker" in unit_file(["/usr/bin/edgebroker"], "/etc/edgebroker", "root").splitlines()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -60,7 +62,7 @@ def test_a_reload_is_announced_and_its_end_too(
         gateway.process.send_signal(signal.SIGHUP)
         said = until(hearing, "RELOADING=1")
         assert "MONOTONIC_USEC=" in said
-        until(hearing, "READY=1")
+        assert ("the last reload was rejected" in until(hearing, "READY=1")) == ("nonsense" in text)
 
 
 def test_a_loop_that_hangs_gives_no_sign_of_life(hearing: socket.socket, start_gateway: Callable[..., Any]) -> None:
@@ -79,3 +81,20 @@ def test_a_loop_that_hangs_gives_no_sign_of_life(hearing: socket.socket, start_g
         os.kill(gateway.process.pid, signal.SIGCONT)
     hearing.settimeout(PATIENCE_S)
     until(hearing, "WATCHDOG=1")
+    os.kill(gateway.process.pid, signal.SIGABRT)  # as systemd does then
+    said = gateway.process.communicate(timeout=PATIENCE_S)[1]
+    assert b"Fatal Python error: Aborted" in said
+    assert b"serving.py" in said, "it tells where it hung"
+
+
+def test_the_journal_hears_why_it_did_not_start_as_an_error(tmp_path: Path) -> None:
+    with (tmp_path / "journal").open("w+") as journal:
+        found = os.fstat(journal.fileno())
+        done = subprocess.run(
+            [sys.executable, "-m", "edgebroker", "run", "--config", str(tmp_path / "none.toml")],
+            stderr=journal,
+            env={**ENVIRONMENT, "JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"},
+            check=False,
+        )
+        journal.seek(0)
+        assert (done.returncode, journal.read()[:9]) == (2, "<3>Error:")

@@ -45,6 +45,8 @@ def test_files_that_are_in_order(folder: Path) -> None:
     assert rights is not None
     assert rights.writes("a")
     assert check(folder).exit_code == 0
+    quiet = check(folder, "--quiet")
+    assert (quiet.exit_code, quiet.output) == (0, "")
 
 
 def test_a_reload_tells_which_files_say_something_else(folder: Path) -> None:

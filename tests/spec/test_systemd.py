@@ -125,8 +125,18 @@ def test_the_unit_runs_what_there_is(root: Path) -> None:
 def test_the_unit_is_tried_for_good_and_has_time_to_read_what_it_keeps(root: Path, of: str) -> None:
     """By default five failures in 10 s are the end, and a start may take 90 s: a small board does not read 1 GiB."""
     deployed = (root / "deploy/systemd/edgebroker.service").read_text()
-    unit = deployed if of == "deploy" else unit_file("edgebroker", "/srv", "pi")
+    unit = deployed if of == "deploy" else unit_file(["/usr/bin/edgebroker"], "/srv", "pi")
     assert {"StartLimitIntervalSec=0", "Restart=on-failure", "TimeoutStartSec=900"} <= set(unit.splitlines())
+
+
+def test_the_unit_of_init_lets_a_gateway_do_no_more(root: Path) -> None:
+    """But for the homes: its folder may lie in one. And its user may be a person with other programs (RemoveIPC)."""
+    deployed = (root / "deploy/systemd/edgebroker.service").read_text().partition("nothing else.\n")[2]
+    wanted = {
+        line for line in deployed.partition("\n\n")[0].splitlines() if line not in {"ProtectHome=yes", "RemoveIPC=yes"}
+    }
+    assert len(wanted) > 20
+    assert wanted <= set(unit_file(["/usr/bin/edgebroker"], "/srv", "pi").splitlines())
 
 
 def test_the_settings_beside_the_unit_say_only_what_they_mean(root: Path) -> None:

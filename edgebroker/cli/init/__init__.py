@@ -19,7 +19,7 @@ from edgebridge.session.passwordfile import PasswordFile, make_user
 from edgebridge.session.passwordhash import SALT_BYTES
 from edgebroker.cli import Refused
 from edgebroker.cli.init.authority import CERTIFICATE_DAYS, Authority
-from edgebroker.cli.init.template import settings_file, unit_file
+from edgebroker.cli.init.template import FOLDERS, settings_file, unit_file
 from edgebroker.world.privatefile import replace_private
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -63,6 +63,8 @@ def command(directory: Path, hosts: tuple[str, ...], node: str | None, user: str
         with tempfile.TemporaryDirectory(prefix=".init-", dir=directory) as scratch:
             make(Path(scratch), directory.resolve(), node or own_node_name(), named, user, password, client)
             (directory / "clients").mkdir(exist_ok=True)
+            for name in FOLDERS:  # the unit lets the gateway write these, and make no others
+                (directory / name).mkdir(mode=0o700, exist_ok=True)
             for name in wanted:
                 os.rename(Path(scratch, name), directory / name)
     except OSError as error:
@@ -83,7 +85,8 @@ def make(folder: Path, final: Path, node: str, hosts: list[str], user: str, pass
     users = PasswordFile().with_user(make_user(user, password, secrets.token_bytes(SALT_BYTES), None))
     replace_private(folder / "users", str(users))
     (folder / "gateway.toml").write_text(settings_file(node, hosts), encoding="utf-8")
-    program = shutil.which("edgebroker") or f"{sys.executable} -m edgebroker"
+    found = shutil.which("edgebroker")
+    program = [os.path.abspath(found)] if found else [sys.executable, "-m", "edgebroker"]
     unit = unit_file(program, str(final), pwd.getpwuid(os.getuid()).pw_name)
     (folder / "edgebroker.service").write_text(unit, encoding="utf-8")
 
@@ -118,7 +121,8 @@ made in {directory}:
   server.crt, .key     the gateway's certificate, for {CERTIFICATE_DAYS} days, as {", ".join(hosts)}
   {f"clients/{client}.*":<20} a client certificate: whoever shows it is the user {client}
   users                the first user: {user}, password: {password}   (it is shown this once)
-  edgebroker.service   to start with the machine (systemd)
+  data, delivery-log   what the gateway will write
+  edgebroker.service   to start with the machine (systemd): its first lines say how
 next:
   edgebroker check {at}gateway.toml
   edgebroker run --config {at}gateway.toml

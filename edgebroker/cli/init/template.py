@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Sequence
 from typing import Final
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9/._-]+")
@@ -63,9 +65,7 @@ port = 9883                        # status, top, check, /metrics and /health, f
 """
 
 UNIT = """\
-# To start with the machine:
-#   sudo cp {folder}/edgebroker.service /etc/systemd/system/
-#   sudo systemctl enable --now edgebroker
+{steps}
 [Unit]
 Description=edgebroker, an MQTT gateway
 Wants=network-online.target
@@ -74,23 +74,71 @@ StartLimitIntervalSec=0
 
 [Service]
 Type=notify
+NotifyAccess=main
 ExecStart={program} run --config {settings}
 ExecReload=/bin/kill -HUP $MAINPID
-{user}
+ExecReload={program} check --quiet {settings}
+User={user}
 Restart=on-failure
 RestartSec=2
 TimeoutStartSec=900
 WatchdogSec=30
 TimeoutStopSec=20
 LimitNOFILE=10240
-NoNewPrivileges=yes
-ProtectSystem=strict
+UMask=0077
+# A folder that gateway.toml names as data.dir or log.dir in the place of these has to stand here too.
 ReadWritePaths={writable}
+# A Unix socket may lie in /run/edgebroker.
+RuntimeDirectory=edgebroker
+
+# It needs the network, its folders and nothing else.
+NoNewPrivileges=yes
+CapabilityBoundingSet=
+AmbientCapabilities=
+ProtectSystem=strict
+ProtectHome=read-only
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+ProtectProc=invisible
+ProcSubset=pid
+PrivateDevices=yes
 PrivateTmp=yes
+PrivateUsers=yes
+LockPersonality=yes
+MemoryDenyWriteExecute=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged @resources
+SystemCallErrorNumber=EPERM
 
 [Install]
 WantedBy=multi-user.target
 """
+
+STEPS = """\
+# To start with the machine:
+#   sudo cp {file} /etc/systemd/system/
+#   sudo systemctl enable --now edgebroker"""
+
+STEPS_OF_ROOT = """\
+# To start with the machine, as a user of its own, who reads no key but the gateway's:
+#   useradd --system edgebroker
+#   cd {folder}
+#   chgrp edgebroker server.key users && chmod 640 server.key users
+#   chown edgebroker {folders}
+#   cp edgebroker.service /etc/systemd/system/
+#   systemctl enable --now edgebroker"""
+
+FOLDERS: Final = ("data", "delivery-log")
+"""What a gateway writes, as SETTINGS names it."""
 
 
 def settings_file(node: str, hosts: list[str]) -> str:
@@ -98,15 +146,24 @@ def settings_file(node: str, hosts: list[str]) -> str:
     return SETTINGS.format(node=node, hosts=", ".join(hosts))
 
 
-def unit_file(program: str, folder: str, user: str) -> str:
-    """The text of `edgebroker.service`. root is no user for a gateway."""
-    line = (
-        f"User={user}"
-        if user != "root"
-        else f"# User=edgebroker   # make one: useradd -r edgebroker; chown -R edgebroker {folder}"
+def unit_file(program: Sequence[str], folder: str, user: str) -> str:
+    """The text of `edgebroker.service`, for the words that start *program*. root is no user for a gateway."""
+    file = shlex.quote(f"{folder}/edgebroker.service")
+    steps = STEPS.format(file=file)
+    if user == "root":
+        steps, user = STEPS_OF_ROOT.format(folder=shlex.quote(folder), folders=" ".join(FOLDERS)), "edgebroker"
+    return UNIT.format(
+        steps=steps,
+        program=" ".join(map(_argument, program)),
+        settings=_argument(f"{folder}/gateway.toml"),
+        user=user,
+        writable=" ".join(_word(f"{folder}/{name}") for name in FOLDERS),
     )
-    settings, writable = _word(f"{folder}/gateway.toml").replace("$", "$$"), _word(folder)
-    return UNIT.format(program=program, folder=folder, settings=settings, writable=writable, user=line)
+
+
+def _argument(text: str) -> str:
+    """One word of a command line in a unit (systemd.service(5), "Command lines")."""
+    return _word(text).replace("$", "$$")
 
 
 def _word(path: str) -> str:
