@@ -113,6 +113,16 @@ def test_one_file_serves_all_listeners(importing: Importer) -> None:
     assert {one["host"] for one in settings(apart)["listener"]} == {"127.0.0.1"}
 
 
+def test_that_a_file_of_one_listener_holds_for_all_is_said(importing: Importer, tmp_path: Path) -> None:
+    """Rules for devices outside would silence programs of this machine that had none."""
+    (tmp_path / "rules").write_text("user anna\ntopic #\n")
+    doors = "listener 1883 127.0.0.1\nallow_anonymous true\nlistener 8883\nacl_file rules\n"
+    translation = importing("per_listener_settings true\n" + doors)
+    assert verdicts(translation)["acl_file"] == "DIFFERS"
+    assert note(translation, "acl_file") == "kept as it is; holds for listener 1883 127.0.0.1 too"
+    assert verdicts(importing(doors))["acl_file"] == "TRANSLATED", "it does so in Mosquitto too"
+
+
 # -- never more open than it was -------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ from .findings import Finding, Verdict
 from .rules import Rule, guard, missing, needless, switch, text, truth, whole
 
 PROBLEMS_SHOWN: Final = 3
+ONE_FOR_ALL: Final = ("password_file", "acl_file")
 
 
 def per_listener_settings(draft: Draft, context: Context, line: Line) -> Finding:
@@ -56,6 +58,7 @@ def file_of(section: str, key: str, check: Callable[[str], tuple[LineProblem, ..
 
     def rule(draft: Draft, context: Context, line: Line) -> Finding:
         path = draft.path(line)
+        context.listener.lines[line.name] = line
         before = draft.value(section, key)
         if before is not None and before != path:
             draft.guards.append(line)
@@ -74,6 +77,19 @@ def file_of(section: str, key: str, check: Callable[[str], tuple[LineProblem, ..
         return Finding(line, Verdict.TRANSLATED, "kept as it is", (name,))
 
     return rule
+
+
+def for_all(draft: Draft, finding: Finding) -> Finding:
+    """A file that Mosquitto asks at one listener holds at all of ours; said where that is another one too."""
+    line = finding.line
+    if not (draft.is_per_listener and line.name in ONE_FOR_ALL and finding.keys):
+        return finding
+    others = [one for one in draft.used_listeners() if line.name not in one.lines]
+    if not others:
+        return finding
+    verdict = Verdict.DIFFERS if finding.verdict is Verdict.TRANSLATED else finding.verdict
+    named = ", ".join(str(one.line or "the default listener") for one in others)
+    return replace(finding, verdict=verdict, note=f"{finding.note}; holds for {named} too")
 
 
 def plugin(draft: Draft, context: Context, line: Line) -> Finding:

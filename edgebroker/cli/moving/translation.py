@@ -14,7 +14,7 @@ from .draft import Context, Draft, Entry, ListenerDraft, ValueUnusable
 from .findings import Finding, Verdict
 from .listeneroptions import Settling, opens_default
 from .options import HINTS_MAX, INCLUDE, nearest, rule_of
-from .securityoptions import anonymous
+from .securityoptions import anonymous, for_all
 from .storeoptions import persistence
 from .tomltext import toml_text
 
@@ -116,7 +116,10 @@ def _settled(draft: Draft, taken: list[tuple[Line, Finding | None]]) -> list[Fin
     if draft.guards:
         for one in draft.used_listeners():
             _keep_to_this_machine(one, draft.guards[0])
-    return [finding or late.get(line) or Finding(line, Verdict.NEEDLESS, "overridden below") for line, finding in taken]
+    return [
+        for_all(draft, finding or late.get(line) or Finding(line, Verdict.NEEDLESS, "overridden below"))
+        for line, finding in taken
+    ]
 
 
 def _keep_to_this_machine(one: ListenerDraft, reason: Line) -> None:
