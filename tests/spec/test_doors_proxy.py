@@ -77,6 +77,20 @@ def test_a_connection_is_of_the_client_behind_the_proxy() -> None:
     play(story)
 
 
+def test_an_address_of_ipv6_is_told_apart_from_its_port() -> None:
+    """2001:db8::7:12345 could be an address of its own."""
+
+    async def story(scene: Scene) -> None:
+        ipv6 = bytes.fromhex("20010db8" + 22 * "0" + "07") + bytes(16) + b"\x30\x39\x07\x5b"
+        reader, writer = await scene.dial(header(ipv6, family=0x21) + CONNECT)
+        assert await reader.readexactly(4) == CONNACK
+        [connection] = scene.frontend.connections.values()
+        assert connection.peer == "[2001:db8::7]:12345"
+        writer.close()
+
+    play(story)
+
+
 def test_the_header_may_come_in_pieces_and_nobody_is_there_before_it_is_whole() -> None:
     async def story(scene: Scene) -> None:
         said = header()

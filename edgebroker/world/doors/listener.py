@@ -128,7 +128,7 @@ class Listener:
         """Who is at the other end."""
         name = transport.get_extra_info("peername")
         if name:
-            return f"{name[0]}:{name[1]}"
+            return _address(name[0], name[1])
         if self.settings.path is not None and (connected := transport.get_extra_info("socket")) is not None:
             return peer_of(connected)
         return "?"
