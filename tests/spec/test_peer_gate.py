@@ -78,6 +78,21 @@ def test_a_window_is_worth_nothing_after_a_pause() -> None:
     assert wire.gate.room(wire.now) == WINDOW_FIRST
 
 
+def test_after_a_pause_there_is_room_although_nobody_has_looked_since() -> None:
+    """Nothing is written without room, not even a ping, and nobody looks until something is written."""
+    gate = Gate(0)
+    for now in range(0, 8 * MILLISECOND, MILLISECOND):  # all of it is acknowledged within a millisecond
+        gate.wrote(gate.room(now), now)
+        gate.look(gate.window, 0, now)
+        gate.look(0, 0, now + 1)
+    assert not gate.wrote(gate.window // 2, SECOND)
+    now = 15 * SECOND
+    assert 0 < gate.room(now) < WINDOW_FIRST
+    assert gate.wrote(1, now)
+    gate.look(1, 0, now)
+    assert gate.room(now) == WINDOW_FIRST - 1
+
+
 def test_a_burst_that_is_acknowledged_at_once_does_not_open_it_wide() -> None:
     gate = Gate(0)
     gate.wrote(WINDOW_FIRST, 0)

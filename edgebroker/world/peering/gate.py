@@ -59,8 +59,13 @@ class Gate:
 
     def room(self, now: Instant) -> int:
         """So many bytes may be written now."""
-        if now - self._wrote_at > PAUSE:
-            self.window = min(self.window, WINDOW_FIRST)
+        if now - self._wrote_at > PAUSE and self.window > WINDOW_FIRST:
+            self.window = WINDOW_FIRST
+            if not self.is_shut:
+                # Nobody looked since, and by the count of before all of this window may be taken: nothing would ever be
+                # written then, and nobody look. So less is believed, and whatever is written makes somebody look.
+                self._under_way = min(self._under_way, 3 * WINDOW_FIRST // 4)
+                self._begin(now)
         return 0 if self.is_shut else max(0, self.window - self._under_way)
 
     def wrote(self, octets: int, now: Instant) -> bool:
