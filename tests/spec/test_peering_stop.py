@@ -1,4 +1,4 @@
-"""A gateway of a federation that is stopped: what it took at QoS 0 a moment ago does not vanish with it."""
+"""A gateway of a federation that leaves its peers: what it took at QoS 0 a moment ago does not vanish with it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 
 from edgebridge.wire.packets import Publish
+from edgebroker.overlay.classes import Service
 from edgebroker.world.gateway import Gateway
 from edgebroker.world.pages import Pages
 from edgebroker.world.settings import Settings
@@ -69,5 +70,35 @@ def test_what_waits_for_an_answer_when_a_gateway_stops_goes_out_first(tmp_path: 
             assert here.ledger.matched == here.ledger.delivered == 1
         finally:
             await there.stop()
+
+    asyncio.run(story())
+
+
+def test_links_that_a_new_topology_makes_anew_are_shown_as_such(tmp_path: Path) -> None:
+    """Their queues count from zero: a window that had begun before has had less than nothing in it."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    path = tmp_path / "topology.toml"
+    path.write_text(TOPOLOGY.format(*(one.getsockname()[1] for one in sockets)))
+    for one in sockets:
+        one.close()
+    settings = Settings.defaults().overridden(port=0, topology=path, name="gw-here")
+
+    async def story() -> None:
+        here = Gateway(settings, tell=lambda line: None)
+        await here.start()
+        try:
+            peering = here.peering
+            assert peering is not None
+            [link] = peering.overlay.links
+            lane = link.outbox.lanes[Service.LIVE]
+            lane.entered = lane.left = 1
+            assert peering.gauge.index(link) == 0
+            path.write_text(path.read_text().replace('name = "there"\n', 'name = "there"\nuplink = "metered"\n', 1))
+            prepared = await peering.prepare(settings)
+            assert [*prepared.commit()] == ["topology: site there has another uplink: metered, 1000 ms, had wan, 2 ms"]
+            [link] = peering.overlay.links
+            assert peering.gauge.index(link) == 0
+        finally:
+            await here.stop()
 
     asyncio.run(story())

@@ -168,6 +168,7 @@ class Peering:
         self._lines.clear()
         self.trouble.clear()
         self.refused.clear()
+        self.gauge = CongestionGauge()  # links that are made anew count anew
         self._peers = self.membership.topology.gateway(self.membership.name).peers()
         self.overlay = self.membership.rejoin(self._reactor.frontend, clock())
         self.overlay.arrivals.stumbled = self._stumbled
