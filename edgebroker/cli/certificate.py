@@ -93,8 +93,12 @@ def revoke(names: tuple[str, ...], is_gateway: bool, directory: Path) -> None:
     if missing := [str(path) for path in certificates if not path.is_file()]:
         raise Refused(f"{', '.join(missing)}: not there, so it cannot be revoked")
     revoked = authority.revoke(directory, certificates)
-    key = "overlay.tls_crl" if is_gateway else "tls_client_crl"
-    click.echo(f"{revoked} has {', '.join(names)} now: name it as {key}, and systemctl reload edgebroker")
+    told = f"{revoked} has {', '.join(names)} now: "
+    if is_gateway:
+        told += "where overlay.tls_crl names it, systemctl reload edgebroker; else name it there, and systemctl restart"
+    else:
+        told += "name it as tls_client_crl, and systemctl reload edgebroker"
+    click.echo(told)
 
 
 def _issue(

@@ -164,7 +164,7 @@ def test_certificates_are_revoked_in_one_list(tmp_path: Path) -> None:
     assert (code, "pump-9.crt: not there" in told) == (2, True), told
     assert run(certificate, ["gateway", "gw-a", "--dir", str(tmp_path)]).exit_code == 0
     said = run(certificate, ["revoke", "--gateway", "gw-a", "--dir", str(tmp_path)])
-    assert (said.exit_code, "has gw-a now: name it as overlay.tls_crl" in said.output) == (0, True), said.output
+    assert (said.exit_code, "has gw-a now: where overlay.tls_crl names it" in said.output) == (0, True), said.output
 
 
 @pytest.mark.parametrize(
