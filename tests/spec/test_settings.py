@@ -197,6 +197,29 @@ def test_a_kind_takes_what_it_says_and_nothing_else(kind: Kind, values: tuple[li
             kind.read(value, Path("/f"))
 
 
+@pytest.mark.parametrize(
+    ("servers", "wrong"),
+    [
+        ("h.example:1884 10.1.2.3 [fd00::1]:1883 [fd00::1] fd00::1", ""),
+        ("h h:0", "h:0"),
+        ("h:65536", "h:65536"),
+        ("h:", "h:"),
+        (":1883", ":1883"),
+        ("mqtt://h", "mqtt://h"),
+        ("h [fd00::1", "[fd00::1"),
+        ("[h]:1", "[h]:1"),
+    ],
+)
+def test_nobody_is_sent_to_what_is_no_server(servers: str, wrong: str) -> None:
+    """All clients of the gateway would be sent there."""
+    text = f'[redirect]\nserver_moved = "{servers}"\n'
+    if wrong:
+        [line] = refusal(text)
+        assert line.startswith(f"f.toml:2: redirect.server_moved: names {wrong!r}; write up to 8 host or host:port")
+    else:
+        assert parse(text).redirect.server_moved == servers
+
+
 def test_the_command_line_goes_before_the_file() -> None:
     settings = parse("[listener]\nport = 7\nhost = 'h'").overridden(port=8, log_dir=Path("logs"))
     assert (settings.listeners[0].port, settings.listeners[0].host) == (8, "h")

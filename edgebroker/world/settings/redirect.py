@@ -2,15 +2,49 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Iterator, Set
+from pathlib import Path
 
 from edgebridge.frontend.redirect import Redirect
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.dataclasses import dataclass
 from edgebroker.world.settings.section import Applied, Conflict, key
-from edgebroker.world.valuekinds import Text
+from edgebroker.world.valuekinds import Text, Unusable
 
-_SERVERS = Text(r"[^\s,]{1,261}( [^\s,]{1,261}){0,7}", "up to 8 host or host:port, apart by single blanks")
+_SERVER = re.compile(r"(?:\[(?P<ipv6>[^]]+)\]|[^]:/[]+)(?::(?P<port>[0-9]{1,5}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Servers(Text):
+    """Text with servers apart by blanks, each as MQTT 5.0 section 4.11 writes it: whom it misleads comes nowhere."""
+
+    def read(self, value: object, folder: Path) -> str:
+        text = Text.read(self, value, folder)
+        for server in text.split(" "):
+            if not _is_server(server):
+                raise Unusable(f"names {server!r}", f"write {self}; an IPv6 address before a port stands in brackets")
+        return text
+
+
+def _is_server(text: str) -> bool:
+    found = _SERVER.fullmatch(text)
+    if found is None:
+        return _is_ipv6(text)
+    port, ipv6 = found["port"], found["ipv6"]
+    return (port is None or 0 < int(port) <= 65_535) and (ipv6 is None or _is_ipv6(ipv6))
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+_SERVERS = Servers(r"[^\s,]{1,261}( [^\s,]{1,261}){0,7}", "up to 8 host or host:port, apart by single blanks")
 
 
 @dataclass(frozen=True, slots=True)
