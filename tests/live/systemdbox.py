@@ -136,7 +136,7 @@ class SystemdBox:
     def _is_up(self) -> bool:
         if (code := self._process.poll()) is not None:
             if code == SKIPPED:
-                raise CannotBox(self.told.strip().rpartition("\n")[2])
+                raise CannotBox(" ".join(self.told.split()))
             raise AssertionError(f"no box: {code}: {self.told}")
         first = [self._process.pid]
         for _ in range(2):  # timeout, unshare, systemd

@@ -87,7 +87,7 @@ echo box > etc/hostname
 echo 0123456789abcdef0123456789abcdef > etc/machine-id
 : > etc/fstab
 cp "$UNITS/sysinit.target" "$UNITS/basic.target" "$UNITS/multi-user.target" "$UNITS/sockets.target" \
-    "$UNITS/slices.target" "$UNITS/paths.target" "$UNITS/timers.target" "$UNITS/network-online.target" \
+    "$UNITS/slices.target" "$UNITS/paths.target" "$UNITS/timers.target" "$UNITS/network.target" \
     "$UNITS/time-sync.target" "$UNITS/shutdown.target" "$UNITS/umount.target" "$UNITS/systemd-journald.service" \
     "$UNITS/systemd-journald.socket" "$UNITS/systemd-journald-dev-log.socket" etc/systemd/system
 mkdir etc/systemd/system/sysinit.target.wants

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import socket
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -268,11 +269,15 @@ def test_the_documentation_lists_every_metric(root: Path, tmp_path: Path, monkey
         assert dropped.value("_total", bridge="up", direction="out", cause="too_old") == 3, "out of its queue"
         assert "refused" not in str(dropped.samples), "counted by what the bridge refused it for"
 
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/bridges.toml").write_text(BRIDGE)
-    topology = tmp_path / "topology.toml"
+    with_peers_and_bridges(story, tmp_path)
+
+
+def with_peers_and_bridges(story: Callable[[Gateway], Awaitable[None]], folder: Path) -> None:
+    (folder / "data").mkdir()
+    (folder / "data/bridges.toml").write_text(BRIDGE)
+    topology = folder / "topology.toml"
     topology.write_text(TOPOLOGY)
-    with_gateway(story, log_dir=tmp_path / "log", data=tmp_path / "data", topology=topology, name="gw-here")
+    with_gateway(story, log_dir=folder / "log", data=folder / "data", topology=topology, name="gw-here")
 
 
 BRIDGE = '[[bridge]]\nname = "up"\naddresses = ["127.0.0.1:1"]\ntopic = ["a"]\npaused = true\n'
@@ -291,7 +296,12 @@ def names_in(root: Path) -> dict[str, set[str]]:
     }
 
 
-def test_dashboard_and_alerts_name_metrics_that_there_are(root: Path, tmp_path: Path) -> None:
+def test_dashboard_and_alerts_name_metrics_that_there_are(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them, in a gateway with bridges and peers whose card has been watched for an hour."""
+    monkeypatch.setattr("edgebroker.world.wear.Written.bytes_per_day", 1.0)
+
     async def story(gateway: Gateway) -> None:
         page = await page_of(gateway)
         suffixes = {"counter": "_total", "info": "_info", "histogram": "_bucket"}
@@ -300,7 +310,7 @@ def test_dashboard_and_alerts_name_metrics_that_there_are(root: Path, tmp_path: 
             assert len(named) >= 5
             assert named <= known, file
 
-    with_gateway(story, log_dir=tmp_path / "log", data=tmp_path / "data")
+    with_peers_and_bridges(story, tmp_path)
 
 
 def test_panels_of_the_dashboard_do_not_overlap(root: Path) -> None:

@@ -68,8 +68,7 @@ UNIT = """\
 {steps}
 [Unit]
 Description=edgebroker, an MQTT gateway
-Wants=network-online.target
-After=network-online.target
+After=network.target time-sync.target
 StartLimitIntervalSec=0
 
 [Service]
