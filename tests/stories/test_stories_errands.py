@@ -9,8 +9,9 @@ import pytest
 
 from edgebridge.frontend.errands import WORK_AT_ONCE
 from edgebridge.frontend.quota import Quota
-from edgebridge.frontend.replaying import REPLAY_AT_ONCE, REPLAYS_MAX
+from edgebridge.frontend.replaying import REPLAY_AT_ONCE
 from edgebridge.frontend.subscribing import ENTRY_WORK, LOOK_WORK
+from edgebridge.frontend.terms import Terms
 from edgebridge.session.carriers import filter_topic
 from edgebridge.wire.decode import FILTERS_MAX
 from edgebridge.wire.dialect import V5
@@ -286,21 +287,27 @@ def test_retained_messages_come_behind_the_answer_and_in_turns(play: Any) -> Non
     assert [packet.topic for packet in received[1:-1]] == TEXTS
 
 
-def test_no_more_than_so_many_wait_for_room(play: Any) -> None:
-    play(COME)
-    frontend, now = play.broker.frontend, play.broker.simulation.now
-    for number in range(2 * REPLAY_AT_ONCE):
-        frontend.retained.keep(Publication("p", f"k/{number}", b"x", 0, True, 0))
-    connection = play.client("a").line.connection
-    texts = ["k/#"] + [filter_topic(f"x = {number}", "k/#") for number in range(4 * REPLAYS_MAX)]
-    frontend.feed(connection, octets(play, asking(texts), PingReq()), now)
-    while connection.is_held:
-        assert len(connection.session.replays or ()) <= REPLAYS_MAX
-        now += 1
-        frontend.fire(now)
-    received = settle(play)
-    assert [type(packet) for packet in received if not isinstance(packet, Publish)] == [SubAck, PingResp]
-    assert sum(isinstance(packet, Publish) for packet in received) == 2 * REPLAY_AT_ONCE
+def test_acknowledgements_are_read_while_retained_messages_wait_for_room(play: Any) -> None:
+    """Many subscriptions, in one packet or one by one, whose messages are more than the queue takes."""
+    kept = 600
+    play(COME, Terms(queue_messages_max=100))
+    frontend = play.broker.frontend
+    for number in range(kept):
+        frontend.retained.keep(Publication("p", f"k/{number % 30}/{number}", b"x", 1, True, 0))
+    client = play.client("a")
+    texts = [f"k/{number}/#" for number in range(30)]
+    client.send(asking(texts[:15], qos=1))
+    for number, text in enumerate(texts[15:], 2):
+        client.send(Subscribe(number, [SubscriptionOption(text, 1)]))
+    topics = []
+    for _ in range(kept):
+        play.broker.simulation.run_until(play.broker.simulation.now + 10 * MILLISECOND)
+        for packet in client.take():
+            if isinstance(packet, Publish):
+                topics.append(packet.topic)
+                client.send(PubAck(packet.packet_id))
+    assert sorted(topics) == sorted(f"k/{number % 30}/{number}" for number in range(kept))
+    assert frontend.ledger.dropped == {}
 
 
 # -- bounds ------------------------------------------------------------------------------------------------------------

@@ -82,7 +82,11 @@ class BridgeSession:
         publications = (entry.publication for entry in entries)
         replays = Replays(one.topic if is_state(one) else None for one in publications)
         replays.look()  # the rest, if there is more, in other turns
-        replays.extend(session.replays or ())
+        for replay in session.replays or ():
+            if replay.given is None:
+                replays.owe(replay.subscription, replay.request, replay.skips_own)
+            else:
+                replays.append(replay)
         session.replays = replays
 
     def told(self, now: Instant) -> None:

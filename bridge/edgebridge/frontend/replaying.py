@@ -2,7 +2,8 @@
 
 100,000 of them take a second: in one go everybody else would wait for that, and what does not fit into the
 subscriber's buffers would be lost. So a subscription that meets more than REPLAY_AT_ONCE goes on between the turns of
-others, as fast as its client reads. While a client has REPLAYS_MAX such subscriptions its next packets wait.
+others, as fast as its client reads. Nothing of what the client says waits for that: among it are acknowledgements,
+without which there may be no room for the rest. A client owes itself as much as it has subscriptions, and no more.
 """
 
 from __future__ import annotations
@@ -26,8 +27,6 @@ from edgebroker.records import Cause
 
 REPLAY_AT_ONCE: Final = 200
 """Messages looked at in one turn: 2 ms at 10 us for each that is sent."""
-REPLAYS_MAX: Final = 8
-"""Subscriptions of one client whose retained messages are on their way."""
 WAITING_AT_ONCE: Final = 1_000
 """Messages that wait already and are looked at in one turn: 2 ms."""
 
@@ -35,37 +34,51 @@ WAITING_AT_ONCE: Final = 1_000
 class Replay:
     """One subscription's retained messages, as far as they were looked at."""
 
-    __slots__ = ("_extractor", "_had", "_request", "_skips_own", "copy", "given", "matches", "subscription")
+    __slots__ = ("_copy", "_extractor", "_had", "given", "matches", "request", "skips_own", "subscription")
 
     def __init__(
         self,
         subscription: Subscription,
         request: SubscriptionRequest,
         skips_own: bool,
-        matches: Iterator[Publication | None],
         had: set[str] | None = None,
     ) -> None:
-        self._skips_own = skips_own
         self._had = had
         self.given: deque[Publication] | None = None
         """What is kept elsewhere and was handed over, as far as it was not looked at: then `matches` gives that."""
+        self.begin(subscription, request, skips_own)
+
+    def begin(self, subscription: Subscription, request: SubscriptionRequest, skips_own: bool) -> None:
+        """From the start, for *subscription*."""
         self.subscription = subscription
-        self.copy = Copy((subscription,))
-        self.matches = matches
-        self._request = request
-        self._extractor: Extractor | None = None  # made for the first match: most filters meet no retained message
+        self.request = request
+        self.skips_own = skips_own
+        self.matches: Iterator[Publication | None] | None = None
+        """What is looked at next; None: nothing was yet."""
+        self._copy: Copy | None = None  # these are made for the first match: most filters meet no retained message
+        self._extractor: Extractor | None = None
+
+    @property
+    def copy(self) -> Copy:
+        """What the subscription gets of each."""
+        self._copy = self._copy or Copy((self.subscription,))
+        return self._copy
+
+    def take_over(self, subscription: Subscription) -> None:
+        """Go on for *subscription*, which is the same one with other options."""
+        self.subscription, self._copy = subscription, None
 
     def wants(self, kept: Publication) -> bool:
         """Whether *kept* is for the subscription, and its client may read it."""
         subscription = self.subscription
-        if self._skips_own and kept.publisher == subscription.client:
+        if self.skips_own and kept.publisher == subscription.client:
             return False
         if self._had is not None and kept.topic in self._had:
             return False
         rights = subscription.receiver.rights
         if rights is not None and not rights.may_read(kept):
             return False
-        wanted = self._request.filter
+        wanted = self.request.filter
         if wanted is None:
             return True
         self._extractor = self._extractor or Extractor(wanted.attributes)
@@ -98,9 +111,27 @@ class Replays(deque[Replay]):
         retained there. Others get what is retained for each subscription that matches (MQTT 5.0 section 3.3.1.3).
         """
         super().__init__()
+        self.by_text: dict[str, Replay] = {}
+        """Those of what is retained here, by the text of their subscription."""
         self.had: set[str] | None = None if waiting is None else set()
         """Topics of which what is retained waits for the client or was sent; None: nobody asks."""
         self._waiting = waiting
+
+    def owe(self, subscription: Subscription, request: SubscriptionRequest, skips_own: bool) -> None:
+        """*subscription* gets what is retained, behind others; if it was to get it already, from the start."""
+        pending = self.by_text.get(subscription.text)
+        if pending is not None:
+            pending.begin(subscription, request, skips_own)
+        else:
+            pending = self.by_text[subscription.text] = Replay(subscription, request, skips_own, self.had)
+            self.append(pending)
+
+    def end(self) -> Replay:
+        """The first one is done."""
+        done = self.popleft()
+        if done.given is None:
+            del self.by_text[done.subscription.text]
+        return done
 
     @property
     def is_looking(self) -> bool:
@@ -133,28 +164,28 @@ class Replaying:
         """Places looked at so far."""
         self.given_up = 0
         """Questions for what is kept at other gateways that were given up, ours or theirs: too many waited."""
+        self.finished: Callable[[Subscription, Instant], None] = lambda subscription, now: None
+        """Called when a subscription got all that it still had to get of what is retained here."""
         self.is_elsewhere: Callable[[str], bool] | None = None
         """Whether what is kept of a topic is a copy, and its original can be asked for; None: everything is ours."""
 
-    def begin(self, subscription: Subscription, request: SubscriptionRequest, skips_own: bool, now: Instant) -> bool:
-        """Send what matches a new subscription, with *skips_own* but the client's own. False if some has to wait."""
+    def owe(self, subscription: Subscription, request: SubscriptionRequest, skips_own: bool) -> None:
+        """A new subscription gets what matches, with *skips_own* but the client's own: some with each `go_on`."""
         session: Session = subscription.receiver
-        matches = self._retained.walk(request.topic_filter)
-        replay = Replay(subscription, request, skips_own, matches, _had(session))
-        if not session.replays:
-            if not _is_looking(session) and self._step(replay, now):
-                return True
-            if session.replays is None:
-                session.replays = Replays()
-        session.replays.append(replay)
-        return False
+        if session.replays is None:
+            session.replays = Replays()
+        session.replays.owe(subscription, request, skips_own)
+
+    def owes(self, session: Session, text: str) -> bool:
+        """Whether the subscription with this text still gets something of what is retained here."""
+        return session.replays is not None and text in session.replays.by_text
 
     def take_over(self, subscription: Subscription) -> None:
         """A subscription takes the place of an equal one: what that one still had to get is for it now."""
         session: Session = subscription.receiver
-        for replay in session.replays or ():
-            if replay.subscription.text == subscription.text:
-                replay.subscription, replay.copy = subscription, Copy((subscription,))
+        pending = None if session.replays is None else session.replays.by_text.get(subscription.text)
+        if pending is not None:
+            pending.take_over(subscription)
 
     def hand_over(
         self,
@@ -166,7 +197,7 @@ class Replaying:
     ) -> None:
         """Send a message that is kept elsewhere, if a new subscription wants it."""
         session: Session = subscription.receiver
-        replay = Replay(subscription, request, skips_own, iter(()), _had(session))
+        replay = Replay(subscription, request, skips_own, _had(session))
         if not self._holds(subscription) or not replay.wants(kept):
             return
         if _is_looking(session):
@@ -195,10 +226,15 @@ class Replaying:
 
     def go_on(self, session: Session, now: Instant) -> None:
         """Send some more of what waits, if there is room."""
+        replays = session.replays
         if _is_looking(session):
-            session.replays.look()
-        elif session.replays and self.has_room(session) and self._step(session.replays[0], now):
-            session.replays.popleft()
+            replays.look()
+        elif replays and self._step(replays[0], now):
+            done = replays.end()
+            if not replays and replays.had is None:
+                session.replays = None
+            if done.given is None:
+                self.finished(done.subscription, now)
 
     def may_go_on(self, session: Session) -> bool:
         """Whether another turn would do something for what waits."""
@@ -221,6 +257,8 @@ class Replaying:
         session: Session = subscription.receiver
         if not self._holds(subscription):
             return True
+        if replay.matches is None:
+            replay.matches = self._retained.walk(replay.request.topic_filter)
         for _ in range(REPLAY_AT_ONCE):
             if not self.has_room(session):
                 return False

@@ -12,7 +12,7 @@ from edgebridge.frontend.errands import WORK_AT_ONCE, Errand, begin
 from edgebridge.frontend.filterquota import FilterQuota, FiltersTooCostly
 from edgebridge.frontend.keeping import Keeping
 from edgebridge.frontend.notes import NOT_SUBSCRIBED, Notes
-from edgebridge.frontend.replaying import REPLAYS_MAX, Replaying
+from edgebridge.frontend.replaying import Replaying
 from edgebridge.frontend.sharing import Sharing
 from edgebridge.session.carriers import (
     FILTER_PREFIX,
@@ -23,7 +23,7 @@ from edgebridge.session.carriers import (
     parse_subscription,
 )
 from edgebridge.session.filterbill import Weight
-from edgebridge.session.records import subscription_record
+from edgebridge.session.records import is_owed, owed, subscription_record
 from edgebridge.session.session import Session
 from edgebridge.session.stored import StoredSubscription
 from edgebridge.wire.encode import encode_packet
@@ -81,6 +81,8 @@ class _Answer(NamedTuple):
     why: str
     granted: Granted | None = None
     request: SubscriptionRequest | None = None
+    is_owed: bool = False
+    """The client is to get what is retained."""
 
 
 class Subscribing:
@@ -100,6 +102,7 @@ class Subscribing:
         self._keeping = keeping
         self._sharing = sharing
         self.replaying = replaying
+        replaying.finished = self._replayed
         self.overlay: Overlay | None = None
         self.filters = filters
         self.refused: Counter[str] = Counter()
@@ -123,7 +126,7 @@ class Subscribing:
         is_alone, why = len(subscribe.subscriptions) == 1, ""
         shares = False
         # The same filter again in one packet: what the first is owed, the last gets [5: MQTT-3.8.4-5].
-        replays: dict[str, tuple[Subscription, SubscriptionRequest]] = {}
+        recalls: dict[str, tuple[Subscription, SubscriptionRequest]] = {}
         skips_own: dict[str, bool] = {}
         yield 0
         now = yield READ_WORK * len(subscribe.subscriptions)
@@ -136,7 +139,7 @@ class Subscribing:
                 no_local = not option.topic_filter.startswith(SHARE_PREFIX)
                 option = replace(option, no_local=no_local, retain_as_published=True)
             before = self._keeping.awaited
-            answer = self._ask(session, option, wheres, identifier, now)
+            answer = self._ask(session, option, wheres, identifier, is_alone, now)
             if self._keeping.awaited != before:
                 awaited = self._keeping.awaited
             reasons.append(answer.reason)
@@ -147,11 +150,11 @@ class Subscribing:
                 if request.share is not None:  # retained messages are for each subscriber, so not for one of a group
                     shares = True
                 else:
-                    is_owed = option.retain_handling < _SEND_IF_NEW
-                    if is_owed or (option.retain_handling < _SEND_NEVER and granted.is_new):
+                    if answer.is_owed:
                         skips_own[request.text] = skips_own.get(request.text, True) and option.no_local
                     if request.text in skips_own:
-                        replays[request.text] = granted.subscription, request
+                        self.replaying.owe(granted.subscription, request, skips_own[request.text])
+                        recalls[request.text] = granted.subscription, request
                     elif option.retain_handling < _SEND_NEVER:  # again, while retained messages are on their way
                         self.replaying.take_over(granted.subscription)
             work = answer.work
@@ -167,11 +170,11 @@ class Subscribing:
         self._keeping.hold(connection, awaited)
         connection.send(suback)
         now = yield work
-        for text, (subscription, request) in replays.items():
-            while session.replays and len(session.replays) >= REPLAYS_MAX:
-                now = yield WORK_AT_ONCE
+        for text, (subscription, request) in recalls.items():
             looked = self.replaying.looked
-            self.replaying.begin(subscription, request, skips_own[text], now)
+            self.replaying.go_on(session, now)
+            if self.replaying.owes(session, text):
+                self._note_owed(session, text, True, now)
             if self.overlay is not None:
                 self.overlay.remembering.recall(subscription, request, skips_own[text], now)
             now = yield REPLAY_WORK + LOOK_WORK * (self.replaying.looked - looked)
@@ -213,9 +216,15 @@ class Subscribing:
         yield work
 
     def _ask(
-        self, session: Session, option: SubscriptionOption, wheres: list[str], identifier: int, now: Instant
+        self,
+        session: Session,
+        option: SubscriptionOption,
+        wheres: list[str],
+        identifier: int,
+        is_alone: bool,
+        now: Instant,
     ) -> _Answer:
-        """Grant or refuse one entry."""
+        """Grant or refuse one entry. Unless it *is_alone*, what is retained may be sent in a later turn."""
         work = ENTRY_WORK + len(option.topic_filter) // 4
         try:
             request = _request(option, wheres)
@@ -240,8 +249,10 @@ class Subscribing:
         assert isinstance(effect, Granted)
         session.subscribed += effect.is_new
         self.filters.charge(session, request.text, weight)
-        self._keep(session, option, wheres, identifier, now)
-        return _Answer(option.qos, work, "", effect, request)
+        handling = option.retain_handling
+        may_get = handling < _SEND_IF_NEW or (handling < _SEND_NEVER and effect.is_new)
+        self._keep(session, option, wheres, identifier, may_get and not is_alone and request.share is None, now)
+        return _Answer(option.qos, work, "", effect, request, may_get)
 
     def restore(self, session: Session, stored: StoredSubscription, now: Instant) -> None:
         """Take back a subscription from the journal. Raises what a SUBSCRIBE would be refused for."""
@@ -253,13 +264,36 @@ class Subscribing:
                 session.subscribed += effect.is_new
                 weight = None if request.filter is None else Weight.of(request.filter)
                 self.filters.charge(session, request.text, weight)
-                session.asked[stored.text] = _record(session, option, wheres, stored.identifier)
+                session.asked[stored.text] = _record(session, option, wheres, stored.identifier, stored.is_owed)
+                if stored.is_owed:
+                    self.replaying.owe(effect.subscription, request, option.no_local)
 
     def _keep(
-        self, session: Session, option: SubscriptionOption, wheres: list[str], identifier: int, now: Instant
+        self,
+        session: Session,
+        option: SubscriptionOption,
+        wheres: list[str],
+        identifier: int,
+        will_get: bool,
+        now: Instant,
     ) -> None:
         if session.expiry_s:
-            self._keeping.subscribed(session, option.topic_filter, _record(session, option, wheres, identifier), now)
+            before = session.asked.get(option.topic_filter)
+            still_gets = before is not None and is_owed(before)
+            record = _record(session, option, wheres, identifier, will_get or still_gets)
+            self._keeping.subscribed(session, option.topic_filter, record, now)
+
+    def _replayed(self, subscription: Subscription, now: Instant) -> None:
+        """What is retained for it was sent, and is kept where it must be: a later run need not send it."""
+        self._note_owed(subscription.receiver, subscription.text, False, now)
+
+    def _note_owed(self, session: Session, text: str, gets: bool, now: Instant) -> None:
+        """Keep whether something of what is retained for a subscription is still to be sent."""
+        record = session.asked.get(text)
+        if record is not None and is_owed(record) != gets:
+            record = session.asked[text] = owed(record, gets)
+            if session.number:
+                self._keeping.append(record, False, now)
 
     def _check_promise(self, awaited: int) -> None:
         """Raise DiskFails if what was granted until *awaited* cannot be promised, and so the rest need not be done."""
@@ -275,7 +309,7 @@ class Subscribing:
         if not keeping.is_refusing or not session.number:
             return
         known = session.asked.get(option.topic_filter)
-        is_known = known is not None and known == _record(session, option, wheres, identifier)
+        is_known = known is not None and owed(known, False) == _record(session, option, wheres, identifier)
         if not is_known or keeping.journal is None or not keeping.journal.is_full:
             raise StoreRefuses(f"the disk takes nothing: {self._keeping.trouble}")
 
@@ -312,7 +346,9 @@ def _wanted(session: Session, option: SubscriptionOption, request: SubscriptionR
     )
 
 
-def _record(session: Session, option: SubscriptionOption, wheres: list[str], identifier: int) -> bytes:
+def _record(
+    session: Session, option: SubscriptionOption, wheres: list[str], identifier: int, gets: bool = False
+) -> bytes:
     return subscription_record(
         session.number,
         option.topic_filter,
@@ -321,6 +357,7 @@ def _record(session: Session, option: SubscriptionOption, wheres: list[str], ide
         option.no_local,
         option.retain_as_published,
         identifier,
+        gets,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.publishing import Publishing
-from edgebridge.frontend.replaying import REPLAYS_MAX, Replaying
+from edgebridge.frontend.replaying import Replaying
 from edgebridge.session.lifecycle import State
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import Duration, Instant
@@ -126,11 +126,11 @@ class Turns:
         if connection.closing:
             return
         session = connection.session
-        if session is not None and session.replays:
+        if session is not None and session.replays and connection.errand is None:  # the answer comes first
             self._replaying.go_on(session, now)
-            if self._replaying.may_go_on(session):
-                self.add(connection, now)
         self._read_on(connection, now)
+        if session is not None and self._replaying.may_go_on(session):
+            self.add(connection, now)
 
     def late(self, connection: Connection, chunk: bytes) -> None:
         """It is sent away, or taken over, and does not know yet: what it says is counted with what waits of it."""
@@ -151,9 +151,6 @@ class Turns:
         if connection.closing or not connection.is_held or connection.number in self._paused:
             return
         if connection.state is State.AUTHENTICATING:
-            return
-        session = connection.session
-        if session is not None and session.replays and len(session.replays) >= REPLAYS_MAX:
             return
         connection.is_held = False
         self._feed(connection, b"", now)

@@ -102,6 +102,8 @@ LABELLED: Final = 0x20  # how much of the topic its label begins with (2), and t
 IDENTIFIED: Final = 0x40  # subscription identifiers follow
 NO_LOCAL: Final = 0x04  # subscription options
 AS_PUBLISHED: Final = 0x08
+OWED: Final = 0x10  # what is retained is on its way
+OPTIONS_AT: Final = 5  # in SUBSCRIBED
 ROW_MAX: Final = 0xFF  # so that nobody must look for 65,535 copies because of ten bytes
 
 
@@ -120,12 +122,32 @@ def gone_record(session: Session, at: Instant) -> bytes:
 
 
 def subscription_record(
-    session: int, text: str, where: str, qos: int, no_local: bool, as_published: bool, identifier: int
+    session: int,
+    text: str,
+    where: str,
+    qos: int,
+    no_local: bool,
+    as_published: bool,
+    identifier: int,
+    is_owed: bool = False,
 ) -> bytes:
-    """SUBSCRIBED: *text* as the client wrote it; *where* is the value of its user property, "" if it has none."""
-    options = qos | no_local << 2 | as_published << 3
+    """SUBSCRIBED: *text* as the client wrote it; *where* is the value of its user property, "" if it has none.
+    is_owed: not all that is retained of it was sent; until it is said again without that.
+    """
+    options = qos | no_local << 2 | as_published << 3 | is_owed << 4
     head = SUBSCRIPTION.pack(Kind.SUBSCRIBED, session, options, identifier)
     return head + write_text(text) + write_text(where)
+
+
+def is_owed(record: bytes) -> bool:
+    """Whether SUBSCRIBED says that what is retained is on its way."""
+    return record[OPTIONS_AT] & OWED != 0
+
+
+def owed(record: bytes, is_owed: bool = True) -> bytes:
+    """The same SUBSCRIBED with that, or without."""
+    options = record[OPTIONS_AT] & ~OWED | is_owed << 4
+    return record[:OPTIONS_AT] + bytes((options,)) + record[OPTIONS_AT + 1 :]
 
 
 def unsubscription_record(session: int, text: str) -> bytes:

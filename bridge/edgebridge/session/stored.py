@@ -15,6 +15,7 @@ from edgebridge.session.records import (
     GONE,
     NO_LOCAL,
     ONE,
+    OWED,
     QOS,
     RETAIN,
     SESSION,
@@ -59,6 +60,8 @@ class StoredSubscription:
     no_local: bool
     as_published: bool
     identifier: int
+    is_owed: bool = False
+    """Not all that is retained of it was sent."""
 
 
 @dataclass(slots=True)
@@ -286,6 +289,7 @@ class Stored:
                 options & NO_LOCAL != 0,
                 options & AS_PUBLISHED != 0,
                 identifier,
+                options & OWED != 0,
             )
 
     def _unsubscribed(self, record: bytes) -> None:
