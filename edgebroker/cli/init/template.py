@@ -87,8 +87,8 @@ LimitNOFILE=10240
 UMask=0077
 # A folder that gateway.toml names as data.dir or log.dir in the place of these has to stand here too.
 ReadWritePaths={writable}
-# A Unix socket may lie in /run/edgebroker.
-RuntimeDirectory=edgebroker
+# A Unix socket may lie in /run/edgebroker; a unit of another name has a folder of that name.
+RuntimeDirectory=%N
 
 # It needs the network, its folders and nothing else.
 NoNewPrivileges=yes
