@@ -75,6 +75,9 @@ class SystemdBox:
         self._init = 0
         try:
             self.until(self._is_up)
+        except AssertionError as error:  # it runs nothing of ours yet
+            self.close()
+            raise CannotBox(f"it does not come up: {error}") from error
         except BaseException:
             self.close()
             raise
