@@ -95,14 +95,15 @@ def options_of_a_subscription_stay(step: Step) -> bool:
     if _merged(step, lambda state, copies, message: state.has_stale(topic_of(message))):
         return True
     for name, theirs, ours in step.differing():
-        own = step.model.publishers
+        own, actor = step.model.publishers, step.model.identifiers.get(step.actor)
         state = step.model.of(name)
         for here, there in ((ours, theirs), (theirs, ours)):
             for line in here:
                 if not line.startswith("PUBLISH ") or message_of(line) in map(message_of, there):
                     continue
                 identifier = step.model.identifiers.get(name, name)
-                is_own = own.get(payload_of(line), step.model.identifiers.get(step.actor)) == identifier
+                payload = payload_of(line)  # an empty one tells nobody's message from another's: that of this line
+                is_own = (own.get(payload, actor) if payload else actor) == identifier
                 if is_own and state.has_stale(topic_of(line)):
                     release = ["PUBREL"] * (qos_of(line) == 2 and ours.count("PUBREL") != theirs.count("PUBREL"))
                     if here is ours:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Final
 
 from edgebridge.wire.packets import Connect, Publish, SubAck, Subscribe, SubscriptionOption, Unsubscribe
 from edgebridge.wire.properties import Property, number
@@ -13,6 +14,9 @@ from edgebroker.topics import TopicFilter
 
 from .lines import message_of
 from .player import CLOSED, Received
+
+GOOD_BYE: Final = ("> DISCONNECT session=", "> DISCONNECT reason=0x00 session=")
+"""With another session expiry: an error of who began with none."""
 
 
 @dataclass
@@ -94,9 +98,9 @@ class Model:
                 self.identifiers[name] = found[1]
             elif what.startswith(("> DISCONNECT reason=0x8", "> 0xe0010a")):
                 self._is_published(self.of(name), "will_after_a_failure")
-            elif what == "drops" or what.startswith(("> 0x", "> DISCONNECT reason=0x04", "> DISCONNECT session=")):
+            elif what == "drops" or what.startswith(("> 0x", "> DISCONNECT reason=0x04", *GOOD_BYE)):
                 state = self.of(name)
-                if what.startswith("> DISCONNECT session=") and state.expiry_s:
+                if what.startswith(GOOD_BYE) and state.expiry_s:
                     continue  # an ordinary good-bye; without a session it is a protocol error
                 state.will_waits = bool(state.delay_s and state.expiry_s)
                 if state.delay_s and not state.expiry_s:
