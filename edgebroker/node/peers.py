@@ -101,7 +101,7 @@ class Peers:
         self.status = LinkStatus(self.gateway.peers())
         self.neighbourhood = Neighbourhood(topology, self.gateway, ways, self.status, boot)
         self.interests = self.neighbourhood.interests
-        self.numbers = Numbers(self.gateway.number, first)
+        self.numbers = Numbers(self.gateway.number, first, boot)
         self.region = Region(
             self.gateway,
             self.interests.wants,

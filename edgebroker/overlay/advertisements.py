@@ -28,7 +28,7 @@ class Publisher:
     """A local client that publishes. `sequence`: that of its last event."""
 
     number: int
-    sequence: int = 0
+    sequence: int
     records: dict[str, Record] = field(default_factory=dict)
     """By the topic filter."""
 
@@ -110,7 +110,7 @@ class Advertisements:
         """Advertise *client* for *topic*; `find` must have found nothing."""
         publisher = self._publishers.get(client)
         if publisher is None:
-            publisher = self._publishers[client] = Publisher(self._number())
+            publisher = self._publishers[client] = Publisher(self._number(), self._numbers.before_first)
         many = len(publisher.records) >= ADVERTISEMENTS_PER_CLIENT_MAX
         text = MULTI_LEVEL if many else prefix_of(topic)
         topic_filter = TopicFilter.parse(text)

@@ -1,6 +1,8 @@
-"""A gateway whose journal has lost what it says of its links: what it says from then on is new, and heard."""
+"""A gateway whose journal lost what it says of its links, or is old: what it says from then on is new, and heard."""
 
 from __future__ import annotations
+
+import pytest
 
 from edgebridge.frontend.peerlinks import Run, links_of
 from edgebridge.wire.dialect import V5
@@ -58,15 +60,59 @@ def test_what_is_said_after_damage_is_heard() -> None:
     assert [heard.payload for heard in reader.heard] == said
 
 
-def test_after_damage_messages_for_peers_are_numbered_by_the_clock() -> None:
-    """Of a microsecond there was never more than one: so none of the numbers was given, whatever is lost."""
+def test_what_is_said_with_an_older_copy_of_the_disk_is_heard() -> None:
+    """The copy does not know the numbers that were given since it was made; peers know them."""
+    simulation = Simulation(1)
+    gateways = Gateways(simulation, Topology.product(Scot(Factor.parse("a-b"), 1)), is_stored=True)
+    gateways.meet()
+    first, last = gateways
+
+    def wait() -> None:
+        simulation.run_until(simulation.now + 3 * SECOND)
+
+    reader = Participant("reader", last, V5, True, 20, FAIR)
+    publisher = Participant("publisher", first, V5, True, 20, FAIR)
+    for one in (reader, publisher):
+        one.connect()
+    wait()
+    reader.subscribe("t/#", 2)
+    wait()
+    assert first.store is not None
+    copy = first.store.disk
+    for number in range(15):
+        if number in (3, 8):
+            first.fall()
+            if number == 3:
+                copy = first.store.disk.killed()
+            else:
+                first.store.disk = copy
+            first.rise()
+            wait()
+            publisher.connect()
+            wait()
+        assert publisher.publish("t/x", b"%d" % number, 1 + number % 2)
+        wait()
+    assert [heard.payload for heard in reader.heard] == [b"%d" % number for number in range(15)]
+
+
+class Paper:
+    """A journal that nobody reads."""
+
+    def append(self, record: bytes, waits: bool) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("paper", "is_damaged", "begins_after"),
+    [(None, True, 1_800_001 * SECOND), (Paper(), False, 1_800_001 * SECOND), (None, False, 1 << 20)],
+)
+def test_messages_for_peers_are_numbered_by_the_clock(paper: Paper | None, is_damaged: bool, begins_after: int) -> None:
+    """Of a microsecond there was never more than one: so none of the numbers was given, whatever is lost since."""
     topology = Topology.product(Scot(Factor.parse("a-b"), 1))
-    for is_damaged in (True, False):
-        stored = StoredLinks()
-        stored.apply(reserved_record("b.0", 1 << 20))
-        stored.is_damaged = is_damaged
-        [link] = links_of(
-            topology, "a.0", Run(bytes(8), bytes(8), lambda: 0.5), SECOND, None, stored, 1_800_000 * SECOND
-        )
-        [given, *_] = link.outbox.records()
-        assert given == reserved_record("b.0", 1_800_001 * SECOND if is_damaged else 1 << 20)
+    stored = StoredLinks()
+    stored.apply(reserved_record("b.0", 1 << 20))
+    stored.is_damaged = is_damaged
+    run = Run(bytes(8), bytes(8), lambda: 0.5)
+    [link] = links_of(topology, "a.0", run, SECOND, paper, stored, 1_800_000 * SECOND)
+    [given, *_] = link.outbox.records()
+    assert given == reserved_record("b.0", begins_after)

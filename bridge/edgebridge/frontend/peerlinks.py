@@ -38,7 +38,9 @@ def links_of(
     links = []
     for peer in numbers:
         terms, left = terms_of(topology, name, peer), stored.links.get(peer, StoredLink())
-        if stored.is_damaged:  # of the numbers that were given the highest may be lost; so many were never given
+        if storage is not None or stored.is_damaged:
+            # The journal may be an older copy, or damaged, and not know the highest numbers that were given. Of a
+            # microsecond there was never more than one, so none above these was.
             left.reserved = max(left.reserved, now + clock)
         links.append(Link(peer, identity, now, run.chance, terms, storage, left, clock))
     return Links(identity, links)
