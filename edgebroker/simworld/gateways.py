@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from edgebridge.frontend.joining import join, rejoin
+from edgebridge.frontend.joining import GOES_OVER, join, rejoin
 from edgebridge.frontend.peerlinks import Run
 from edgebridge.session.stored import Stored
 from edgebroker.instants import SECOND, Duration
@@ -84,7 +84,7 @@ class SimulatedGateway(SimulatedBroker):
         self._topology = topology
         self.overlay.let_go(self.simulation.now)
         self._flush()
-        self.overlay.stop(self.simulation.now)
+        self.overlay.stop(self.simulation.now, GOES_OVER)
         self._flush()
         run = self._new_run(self.overlay.links.identity.store)
         self.overlay = rejoin(self.frontend, topology, run, self.simulation.now, self._ways)

@@ -13,7 +13,7 @@ from edgebroker.limits import KIB
 from edgebroker.overlay.classes import Service
 from edgebroker.overlay.link.events import Down, Dropped, LinkEvent, Refused, Up
 from edgebroker.overlay.link.hello import Refusal
-from edgebroker.overlay.link.link import Link
+from edgebroker.overlay.link.link import STOPPING, Link
 from edgebroker.overlay.link.outbox import Bounds
 from edgebroker.overlay.link.terms import LAN, METERED, TLS_RECORD_BYTES, LinkTerms
 from edgebroker.overlay.messages import Forward, Unadvertise
@@ -142,14 +142,13 @@ def test_a_road_that_is_down_all_night_is_dialled_less_than_twice_a_minute_and_u
     assert pair.link.stream is not None
 
 
-def test_a_gateway_that_stops_says_so() -> None:
+@pytest.mark.parametrize("why", [STOPPING, "the gateway goes over to another topology"])
+def test_a_gateway_that_goes_says_why(why: str) -> None:
     pair = Pair().start()
-    pair.b.links["a"].stop(pair.simulation.now)
+    pair.b.links["a"].stop(pair.simulation.now, why)
     pair.b.turn()
     pair.run(SECOND)
-    assert [event.reason for event in pair.events(Down) if isinstance(event, Down)] == [
-        "the peer says: the gateway stops"
-    ]
+    assert [event.reason for event in pair.events(Down) if isinstance(event, Down)] == [f"the peer says: {why}"]
 
 
 def test_the_clocks_of_peers_are_compared() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from edgebridge.frontend.departures import Departures
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.overlay import Overlay
@@ -13,6 +15,9 @@ from edgebroker.node.serial import Serial
 from edgebroker.node.ways import USUAL, Ways
 from edgebroker.overlay.link.records import StoredLinks
 from edgebroker.overlay.topology import Topology
+
+GOES_OVER: Final = "the gateway goes over to another topology"
+"""Why a gateway leaves its peers before `rejoin`."""
 
 
 def join(

@@ -48,7 +48,7 @@ from edgebroker.node.ways import USUAL, Ways
 from edgebroker.overlay.classes import Service
 from edgebroker.overlay.link.events import Delivered, Dial, Down, Dropped, LinkEvent, Received, Refused, Up
 from edgebroker.overlay.link.lanes import event_of
-from edgebroker.overlay.link.link import Link
+from edgebroker.overlay.link.link import STOPPING, Link
 from edgebroker.overlay.link.records import StoredLinks
 from edgebroker.overlay.link.stream import Stream
 from edgebroker.overlay.messages import Forward, Message, Series
@@ -137,10 +137,10 @@ class Overlay:
             for link in self.links:
                 link.start(now)
 
-    def stop(self, now: Instant) -> None:
-        """Say good-bye to all peers."""
+    def stop(self, now: Instant, why: str = STOPPING) -> None:
+        """Say good-bye to all peers, and *why*."""
         for link in self.links:
-            link.stop(now)
+            link.stop(now, why)
 
     def let_go(self, now: Instant) -> None:
         """To be called a turn before `stop`: what waits only to be in order, or for an answer, waits no longer."""

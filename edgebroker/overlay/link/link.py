@@ -107,16 +107,16 @@ class Link:
             self._dial_at = now
             self.fire(now)
 
-    def stop(self, now: Instant) -> None:
-        """Dial no more, and end the connection."""
+    def stop(self, now: Instant, why: str = STOPPING) -> None:
+        """Dial no more, and end the connection; the peer is told *why*."""
         self._is_stopped = True
         self._dial_at = None
         if self._dialling is not None:
-            self._dialling.end(STOPPING, now)
+            self._dialling.end(why, now)
         if self.stream is not None:
-            self._outflow.say(Word.BYE, 0, STOPPING)
+            self._outflow.say(Word.BYE, 0, why)
             self.stream.out += self._outflow.words()
-            self.stream.end(STOPPING, now)
+            self.stream.end(why, now)
 
     @property
     def has_events(self) -> bool:

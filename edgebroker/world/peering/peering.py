@@ -10,11 +10,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
+from edgebridge.frontend.joining import GOES_OVER
 from edgebridge.frontend.overlay import Overlay
 from edgebroker.errors import CannotListen
 from edgebroker.overlay.address import Address
 from edgebroker.overlay.link.events import Down, Refused, Up
 from edgebroker.overlay.link.hello import Refusal
+from edgebroker.overlay.link.link import STOPPING
 from edgebroker.overlay.link.stream import Stream
 from edgebroker.world.doors.nolistener import no_listener
 from edgebroker.world.operatorlog import Level, OperatorLog
@@ -111,18 +113,18 @@ class Peering:
         await self._close_servers()
         for task in self._dials:
             task.cancel()
-        self._say_good_bye()
+        self._say_good_bye(STOPPING)
         deadline = self._loop.time() + GOODBYE_S
         while self._lines and self._loop.time() < deadline:
             await asyncio.sleep(0.01)
         for line in list(self._lines.values()):
             line.transport.abort()
 
-    def _say_good_bye(self) -> None:
+    def _say_good_bye(self, why: str) -> None:
         """To all peers; what can still be sent is: of what waits at QoS 0 nobody else would ever know."""
         self.overlay.let_go(clock())
         self._turn()
-        self.overlay.stop(clock())
+        self.overlay.stop(clock(), why)
         self._turn()
 
     async def prepare(self, settings: Settings) -> Prepared:
@@ -161,7 +163,7 @@ class Peering:
         """Leave the peers of the old topology and meet those of the new one. Clients notice nothing."""
         for task in self._dials:
             task.cancel()
-        self._say_good_bye()
+        self._say_good_bye(GOES_OVER)
         for line in self._lines.values():  # the good-bye is written, or is not taken
             line.stream = None
             self._loop.call_later(GOODBYE_S, line.transport.abort)
