@@ -59,6 +59,17 @@ def test_the_same_seeds_give_the_same_figures_to_programs_and_people(tmp_path: P
     assert len(root.findall(f"{SVG}polyline")) == 7
 
 
+def test_a_run_has_as_many_events_as_asked_for() -> None:
+    result = experiment("--seeds", "1", "--subscriptions", "600", "--scale", "0.5", "--json")
+    outcome = json.loads(result.stdout)
+    assert outcome["events"] == 150
+    steps = measure(Random(1), 600, 150)
+    assert outcome["rows"][0]["measured"]["hops"] == [round(value, 2) for value in steps.hops]
+    result = experiment("--seeds", "1", "--subscriptions", "20", "--scale", "0.01")
+    assert result.exit_code == 2
+    assert "3 events for 20 subscriptions leave a distance without any arrival" in result.stderr
+
+
 def test_other_optimisations_are_not_judged_and_cost_other_steps() -> None:
     plain, pruned = (
         json.loads(experiment("--seeds", "1", "--subscriptions", "600", "--json", *flags).stdout)["rows"][0]["measured"]

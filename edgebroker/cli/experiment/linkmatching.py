@@ -65,6 +65,13 @@ def counts(_ctx: click.Context, _parameter: click.Parameter, text: str) -> tuple
     help="How many subscriptions there are, with commas between several sizes.",
 )
 @click.option(
+    "--scale",
+    type=click.FloatRange(0.01, 100),
+    default=1.0,
+    show_default=True,
+    help=f"How many of the {EVENTS} events of a run.",
+)
+@click.option(
     "--index-attributes",
     type=click.IntRange(0, 5),
     default=FACTORED.index_attributes,
@@ -78,6 +85,7 @@ def counts(_ctx: click.Context, _parameter: click.Parameter, text: str) -> tuple
 def command(
     seeds: int,
     subscriptions: tuple[int, ...],
+    scale: float,
     index_attributes: int,
     eliminate_trivial_tests: bool,
     delay_branches: bool,
@@ -91,26 +99,27 @@ def command(
     published one. With other optimisations than the published ones nothing is judged.
     """
     optimisations = Optimisations(index_attributes, eliminate_trivial_tests, delay_branches)
-    rows = measured(seeds, subscriptions, optimisations)
+    events = max(1, round(EVENTS * scale))
+    rows = measured(seeds, subscriptions, events, optimisations)
     judged = optimisations == FACTORED and any(size in REFERENCE for size in rows)
     wrong = complaints(rows) if judged else []
     write_chart(svg, drawn(rows))
     if as_json:
         about = {
             "seeds": seeds,
-            "events": EVENTS,
+            "events": events,
             "index_attributes": index_attributes,
             "eliminate_trivial_tests": eliminate_trivial_tests,
             "delay_branches": delay_branches,
         }
         click.echo(json.dumps({**about, "rows": as_objects(rows), "judged": judged, "complaints": wrong}, indent=2))
     else:
-        click.echo("\n".join([*table(rows, seeds), "", *verdict(rows, judged, wrong)]))
+        click.echo("\n".join([*table(rows, seeds, events), "", *verdict(rows, judged, wrong)]))
     if wrong:
         raise SystemExit(OTHERWISE)
 
 
-def measured(seeds: int, sizes: Sequence[int], optimisations: Optimisations) -> Rows:
+def measured(seeds: int, sizes: Sequence[int], events: int, optimisations: Optimisations) -> Rows:
     """The means by number of subscriptions. Raises Refused if there are too few for a mean."""
     rows = {}
     with Progress() as progress:
@@ -119,17 +128,17 @@ def measured(seeds: int, sizes: Sequence[int], optimisations: Optimisations) -> 
             for seed in range(1, seeds + 1):
                 progress.show(f"{size:,} subscriptions: seed {seed} of {seeds}")
                 try:
-                    runs.append(measure(Random(seed), size, optimisations=optimisations))
+                    runs.append(measure(Random(seed), size, events, optimisations))
                 except ValueError as error:
                     raise Refused(str(error)) from None
             rows[size] = mean_of(runs)
     return rows
 
 
-def table(rows: Rows, seeds: int) -> Iterator[str]:
+def table(rows: Rows, seeds: int, events: int) -> Iterator[str]:
     """The outcome in plain text, legible without colour and when pasted into a document."""
     which = "seed 1" if seeds == 1 else f"seeds 1 to {seeds}"
-    yield f"mean matching steps per event; {EVENTS} events, {which}"
+    yield f"mean matching steps per event; {events:,} events, {which}"
     yield ""
     yield f"{'subscriptions':<24}" + "".join(f"{name:>12}" if name == CELLS[0] else f"{name:>8}" for name in CELLS)
     for size, steps in rows.items():
