@@ -283,6 +283,11 @@ def spends_what_it_has_not(patch: Patch) -> None:
     patch.setattr(Budget, "allowed", lambda self, now: frozenset(SHARED))
 
 
+def lets_what_the_peer_may_have_expire(patch: Patch) -> None:
+    """What was sent, and was on its way to the peer's disk when the connection ended, expires here as well."""
+    patch.setattr(Entry, "has_expired", lambda self, now: self.expires_at is not None and now >= self.expires_at)
+
+
 FAULTS: Final[tuple[Callable[[Patch], None], ...]] = (
     acknowledges_before_the_sync,
     says_in_a_hello_what_is_not_on_disk,
@@ -305,5 +310,6 @@ FAULTS: Final[tuple[Callable[[Patch], None], ...]] = (
     goes_on_with_half_a_frame_of_an_older_connection,
     ends_the_new_connection_with_an_older_one,
     spends_what_it_has_not,
+    lets_what_the_peer_may_have_expire,
 )
 """All of them."""
