@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from edgebridge.frontend.peerlinks import Run, links_of
@@ -28,8 +30,8 @@ def damage(gateway: SimulatedGateway) -> None:
     disk.flip(name, 8 * (at + len(last) - 1))
 
 
-def test_what_is_said_after_damage_is_heard() -> None:
-    """Numbers that were given once are not given again: peers would take what bears them for what they have."""
+def conversation() -> tuple[SimulatedGateway, Participant, Participant, Callable[[], None]]:
+    """A gateway with its publisher, a reader at another one who gets what that says, and a way to wait for it."""
     simulation = Simulation(1)
     gateways = Gateways(simulation, Topology.product(Scot(Factor.parse("a-b"), 1)), is_stored=True)
     gateways.meet()
@@ -45,6 +47,12 @@ def test_what_is_said_after_damage_is_heard() -> None:
     wait()
     reader.subscribe("t/#", 2)
     wait()
+    return first, publisher, reader, wait
+
+
+def test_what_is_said_after_damage_is_heard() -> None:
+    """Numbers that were given once are not given again: peers would take what bears them for what they have."""
+    first, publisher, reader, wait = conversation()
     said = [b"%d" % number for number in range(15)]
     for number, payload in enumerate(said):
         if number in (3, 10):
@@ -62,21 +70,7 @@ def test_what_is_said_after_damage_is_heard() -> None:
 
 def test_what_is_said_with_an_older_copy_of_the_disk_is_heard() -> None:
     """The copy does not know the numbers that were given since it was made; peers know them."""
-    simulation = Simulation(1)
-    gateways = Gateways(simulation, Topology.product(Scot(Factor.parse("a-b"), 1)), is_stored=True)
-    gateways.meet()
-    first, last = gateways
-
-    def wait() -> None:
-        simulation.run_until(simulation.now + 3 * SECOND)
-
-    reader = Participant("reader", last, V5, True, 20, FAIR)
-    publisher = Participant("publisher", first, V5, True, 20, FAIR)
-    for one in (reader, publisher):
-        one.connect()
-    wait()
-    reader.subscribe("t/#", 2)
-    wait()
+    first, publisher, reader, wait = conversation()
     assert first.store is not None
     copy = first.store.disk
     for number in range(15):

@@ -3,7 +3,7 @@
 100,000 of them take a second: in one go everybody else would wait for that, and what does not fit into the
 subscriber's buffers would be lost. So a subscription that meets more than REPLAY_AT_ONCE goes on between the turns of
 others, as fast as its client reads. Nothing of what the client says waits for that: among it are acknowledgements,
-without which there may be no room for the rest. A client owes itself as much as it has subscriptions, and no more.
+without which there may be no room for the rest. No client is owed more of these than it has subscriptions.
 """
 
 from __future__ import annotations
