@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import click
 
+from edgebroker.hostport import hostport
+
 LOCAL = "127.0.0.1"
 
 
@@ -17,7 +19,7 @@ class HttpAddress(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return hostport(self.host, self.port)
 
 
 class HttpAddressType(click.ParamType[HttpAddress]):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from edgebroker.hostport import hostport
+
 _ADDRESS: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]{2,45})\]|([^\s\[\]/:,]{1,253})):([0-9]{1,5})")
 
 
@@ -23,4 +25,4 @@ class Address(NamedTuple):
         return cls(found[1] or found[2], int(found[3]))
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return hostport(self.host, self.port)

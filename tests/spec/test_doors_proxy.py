@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
@@ -45,7 +46,7 @@ class Scene:
         self.listener = Listener(self.reactor, 1, self.refusals)
 
     async def dial(self, said: bytes) -> Dialled:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.listener.port)
+        reader, writer = await asyncio.open_connection(self.settings.host, self.listener.port)
         writer.write(said)
         return reader, writer
 
@@ -136,6 +137,21 @@ def test_who_is_not_believed_is_cut_off(said: bytes, more: str, cause: Turned, w
         assert not scene.frontend.connections
 
     play(story, more)
+
+
+def test_who_is_cut_off_over_ipv6_is_told_with_an_address_that_can_be_read() -> None:
+    async def story(scene: Scene) -> None:
+        reader, writer = await scene.dial(CONNECT)
+        port = writer.get_extra_info("sockname")[1]
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+        assert f'peer="[::1]:{port}"'.encode() in scene.told[0] or f"peer=[::1]:{port}".encode() in scene.told[0]
+
+    with suppress(OSError), socket.create_server(("::1", 0), family=socket.AF_INET6):
+        play(story, 'host = "::1"')
+        return
+    pytest.skip("this machine has no IPv6")
 
 
 def test_websocket_follows_the_header() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.entrance import Entrance
 from edgebroker.errors import CannotListen
+from edgebroker.hostport import hostport
 from edgebroker.world.doors.hall import BACKLOG, Hall, listening_at
 from edgebroker.world.doors.layer import Layer
 from edgebroker.world.doors.nolistener import no_listener
@@ -83,13 +84,13 @@ class Listener:
         settings = self.settings
         if settings.name is not None or settings.path is not None or not self.host:
             return settings.label
-        return _address(self.host, self.port)
+        return hostport(self.host, self.port)
 
     def __str__(self) -> str:
         settings = self.settings
         carrier = "WebSocket" if settings.protocol == "websocket" else ""
         how = " and ".join(filter(None, (carrier, "TLS" if settings.is_tls else "")))
-        where = str(settings.path) if settings.path is not None else _address(self.host, self.port)
+        where = str(settings.path) if settings.path is not None else hostport(self.host, self.port)
         return f"{where} (MQTT 3.1.1 and 5{f' over {how}' if how else ''})"
 
     @property
@@ -128,7 +129,7 @@ class Listener:
         """Who is at the other end."""
         name = transport.get_extra_info("peername")
         if name:
-            return _address(name[0], name[1])
+            return hostport(*name[:2])
         if self.settings.path is not None and (connected := transport.get_extra_info("socket")) is not None:
             return peer_of(connected)
         return "?"
@@ -177,7 +178,3 @@ class Listener:
         if settings.proxy_protocol:
             return False
         return settings.path is not None or self._is_local
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

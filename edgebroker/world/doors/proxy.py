@@ -7,6 +7,7 @@ import ipaddress
 from typing import Any
 
 from edgebridge.frontend.entrance import Certificate
+from edgebroker.hostport import hostport
 from edgebroker.limits import CONNECT_TIMEOUT_S
 from edgebroker.world.doors.layer import Layer
 from edgebroker.world.doors.proxyheader import HeaderError, ProxyHeader, parse
@@ -103,7 +104,7 @@ class ProxyLayer(Layer):
         self._is_over = True
         self._forget_alarm()
         peer = self.below.get_extra_info("peername")
-        self._refusals.note(cause, self._label, f"{peer[0]}:{peer[1]}" if peer else "?", why)
+        self._refusals.note(cause, self._label, hostport(*peer[:2]) if peer else "?", why)
         self.below.abort()
 
     def _forget_alarm(self) -> None:

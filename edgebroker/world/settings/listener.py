@@ -9,6 +9,7 @@ from pathlib import Path
 
 from edgebridge.session.durability import Durability
 from edgebroker.dataclasses import dataclass
+from edgebroker.hostport import hostport
 from edgebroker.world.settings.durability import DurabilityKind
 from edgebroker.world.settings.section import Applied, Conflict, key
 from edgebroker.world.valuekinds import Choice, File, Network, Several, Switch, Text, Whole
@@ -55,7 +56,7 @@ class ListenerSettings:
         """Where it listens: `host:port`, or the path of a Unix socket."""
         if self.path is not None:
             return str(self.path)
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return hostport(self.host, self.port)
 
     @property
     def label(self) -> str:
