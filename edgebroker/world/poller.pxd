@@ -1,16 +1,21 @@
 # C types for poller.py; the meaning is there.
 cimport cython
 
+from edgebroker.world.cadence cimport Cadence
 from edgebroker.world.gathering cimport Gathering
 from edgebroker.world.stream cimport Stream
 
-cdef int EVENTS_MAX, READS, WRITES
+cdef int EVENTS_MAX, READS, SELECTED_MAX, WRITES
+cdef double EVER
 
 
 cdef class Poller:
     cdef public object turned
     cdef dict _accepts, _streams
-    cdef list _ended
+    cdef list _ended, _itself
+    cdef double _now
+    cdef bint _is_timed, _may_doze, _was_asleep
+    cdef public Cadence cadence
     cdef object _epoll, _others, _poll
     cdef int _others_descriptor
     cdef bint _is_recalled
@@ -23,8 +28,12 @@ cdef class Poller:
     cpdef listen(self, int descriptor, object accept)
     @cython.locals(left=double, until=double, ready=list)
     cpdef select(self, timeout=*)
-    @cython.locals(began=double, nap=double, now=double, until=double, ready=list)
+    @cython.locals(began=double, nap=double, until=double, ready=list)
     cdef list _wait(self, double left)
+    @cython.locals(ready=list)
+    cdef list _ask(self, double until)
+    @cython.locals(doze=double, woke=double, ready=list)
+    cdef list _expect(self, double until)
     @cython.locals(descriptor=int, events=int, is_for_others=bint, streams=dict, stream=Stream)
     cdef bint _serve(self, list ready) except -1
     @cython.locals(ended=list, stream=Stream)

@@ -19,6 +19,7 @@ from edgebridge.frontend.frontend import Frontend
 from edgebridge.session.verdict import Verdict
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import SECOND, Instant
+from edgebroker.world.cadence import Cadence
 from edgebroker.world.gathering import Gathering
 from edgebroker.world.loop import Loop, LoopWatch
 from edgebroker.world.stream import Transport, Watch
@@ -127,7 +128,7 @@ class Watcher(Protocol):
 class Reactor:
     """Runs a front end on real sockets."""
 
-    def __init__(self, frontend: Frontend, spin_us: int = 0, gather_us: int = 0) -> None:
+    def __init__(self, frontend: Frontend, spin_us: int = 0, gather_us: int = 0, awake_percent: int = 0) -> None:
         self.frontend = frontend
         self._timers = frontend.node.timers
         self._loop = asyncio.get_running_loop()
@@ -153,6 +154,7 @@ class Reactor:
             self._loop.poller.turned = self.flush_all
             if os.cpu_count() != 1:  # what is waited for may need the only core
                 self._loop.poller.spin_s = spin_us / SECOND
+                self._loop.poller.cadence = Cadence(awake_percent)
             if gather_us > spin_us:  # who waits awake for longer does not want to wait asleep
                 self._loop.poller.gathering = self._gathering = Gathering(gather_us)
         self._verifying = Verifying(self._loop, self._verified)
@@ -181,7 +183,7 @@ class Reactor:
             batch = dirty[:]
             dirty.clear()
             now = clock()
-            for connection in batch:
+            for connection in reversed(batch):  # a publisher's acknowledgement first: it sends on while we deliver
                 if not connection.paused or connection.closing:
                     self.flush(connection, now)
         packets = self.frontend.input.packets

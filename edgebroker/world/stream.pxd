@@ -1,8 +1,11 @@
 # C types for stream.py; the meaning is there.
 cimport cython
 
+from edgebroker.world.cadence cimport Beat
+
 
 cdef class Stream:
+    cdef readonly Beat beat
     cdef object _loop, _peer, _protocol, _receive, _received, _send, _socket, _watch
     cdef bytearray _unsent
     cdef int _descriptor

@@ -11,6 +11,8 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from edgebroker.world.cadence import Beat
+
 READ_BYTES: Final = 64 * 1024
 """Taken from a socket at once. More would let one client keep the others waiting longer, less costs system calls."""
 FULL_BYTES: Final = 64 * 1024
@@ -99,6 +101,7 @@ class Stream:
         "_socket",
         "_unsent",
         "_watch",
+        "beat",
     )
 
     def __init__(
@@ -120,6 +123,8 @@ class Stream:
         self._is_reading = False
         self._is_closing = False
         self._is_lost = False
+        self.beat = Beat()
+        """How regularly it sends: its watch's to know."""
 
     def open(self) -> None:
         """Introduce the client to the protocol, and begin to read."""

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from edgebroker.world.cadence import Cadence
 from edgebroker.world.doors.hall import Hall, listening_at
 from edgebroker.world.doors.layer import Layer
 from edgebroker.world.loop import Loop, LoopWatch
@@ -98,10 +99,18 @@ class Napping(Loop):
         self.poller.gathering.nap_us = 2_000
 
 
-LOOPS = [asyncio.new_event_loop, *([Loop, Spinning, Napping] if hasattr(select, "epoll") else [])]
+class Expecting(Loop):
+    """Would be awake when somebody regular sends; nobody does here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.poller.cadence = Cadence(100)
 
 
-@pytest.fixture(params=LOOPS, ids=["asyncio", "edgebroker", "spinning", "napping"][: len(LOOPS)])
+LOOPS = [asyncio.new_event_loop, *([Loop, Spinning, Napping, Expecting] if hasattr(select, "epoll") else [])]
+
+
+@pytest.fixture(params=LOOPS, ids=["asyncio", "edgebroker", "spinning", "napping", "expecting"][: len(LOOPS)])
 def run(request: pytest.FixtureRequest) -> Any:
     def run(what: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=request.param) as runner:

@@ -1,11 +1,15 @@
 """Open loop: publishers take turns at a fixed total rate; every message carries the time it was sent.
 
+They send evenly, as devices do that measure every so often, or at any time, as independent events do: then the
+intervals are exponentially distributed, and nobody can know when the next message comes.
+
 The generator spins on its own core instead of sleeping: its own wake-up (30 to 60 us) would otherwise be part of
 every latency, of both brokers alike, and hide the difference between them.
 """
 
 from __future__ import annotations
 
+import random
 import socket
 import struct
 import time
@@ -18,6 +22,7 @@ from .processes import CpuClocks
 from .stream import READ_BYTES
 
 TOPIC = "bench/paced"
+SEED = 1  # the same intervals in every run
 STAMP = struct.Struct("<QQ")  # sent at, in ns of perf_counter; number of the message
 
 
@@ -54,6 +59,7 @@ def offer(
     view = memoryview(buffer)
     late_ns = [0] * total
     interval_ns = 1_000_000_000 // job.rate
+    chance = random.Random(SEED)
     clocks = CpuClocks(job.broker_pid)
     clock = time.perf_counter_ns
     due = clock() + interval_ns
@@ -68,7 +74,7 @@ def offer(
             STAMP.pack_into(packet, stamp_at, now, sent)
             sends[sent % len(sends)](packet)
             sent += 1
-            due += interval_ns
+            due += round(chance.expovariate(1 / interval_ns)) if job.is_irregular else interval_ns
             continue
         if now > give_up:
             break

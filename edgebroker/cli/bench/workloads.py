@@ -137,6 +137,18 @@ WORKLOADS = (
         (
             Measure("latency_p50", "p50_us", "us", at_most(0.8)),
             Measure("latency_p99", "p99_us", "us", at_most(1.0)),
+            Measure("latency_cpu", "cpu_us", "us"),
+        ),
+    ),
+    # They send evenly: our gateway expects them, and is awake (node.awake_percent). Here it cannot.
+    Workload(
+        "latency_irregular",
+        "the same at any time: the intervals are exponentially distributed",
+        Job("paced", publishers=10, rate=1_000, is_irregular=True),
+        (
+            Measure("latency_irregular_p50", "p50_us", "us"),
+            Measure("latency_irregular_p99", "p99_us", "us"),
+            Measure("latency_irregular_cpu", "cpu_us", "us"),
         ),
     ),
     # A message each millisecond: whoever sleeps between two of them is woken for each, which is most of the latency.

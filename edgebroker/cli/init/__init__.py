@@ -86,7 +86,7 @@ def make(folder: Path, final: Path, node: str, hosts: list[str], user: str, pass
     replace_private(folder / "users", str(users))
     (folder / "gateway.toml").write_text(settings_file(node, hosts), encoding="utf-8")
     found = shutil.which("edgebroker")
-    program = [os.path.abspath(found)] if found else [sys.executable, "-m", "edgebroker"]
+    program = [os.path.abspath(found)] if found else [sys.executable, "-P", "-m", "edgebroker"]
     unit = unit_file(program, str(final), pwd.getpwuid(os.getuid()).pw_name)
     (folder / "edgebroker.service").write_text(unit, encoding="utf-8")
 

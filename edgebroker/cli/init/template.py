@@ -80,6 +80,7 @@ ExecReload={program} check --quiet {settings}
 User={user}
 Restart=on-failure
 RestartSec=2
+RestartPreventExitStatus=78
 TimeoutStartSec=900
 WatchdogSec=30
 TimeoutStopSec=20
