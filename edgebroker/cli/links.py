@@ -42,6 +42,7 @@ def shown(found: dict[str, Any]) -> list[str]:
     lines = [f"{found['name']} of {found['federation']}, {'with' if found['tls'] else 'without'} TLS", ""]
     lines += ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
     lines += [f"{row['peer']}: {row['reason']}" for row in found["links"] if not row["up"] and row["reason"]]
+    lines += [f"{row['peer']}: {row['twins']}" for row in found["links"] if row.get("twins")]
     lines += [
         f"{one['for']}: too much waits for it at {one['at']}; what it wants is refused until there is room"
         for one in found["crowded"]

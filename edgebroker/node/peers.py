@@ -182,12 +182,17 @@ class Peers:
         return [*effects]
 
     def published(
-        self, publication: Publication, now: Instant, properties: bytes = b"", may_wait: bool = True
+        self,
+        publication: Publication,
+        now: Instant,
+        properties: bytes = b"",
+        may_wait: bool = True,
+        old: Header | None = None,
     ) -> list[Effect]:
         """A local client published. *properties*: what its front end wants others to know.
 
         *may_wait*: while it is not known yet who wants it. Else it goes to every cluster that has not answered: what
-        waits is in memory only, and its publisher may be promised more.
+        waits is in memory only, and its publisher may be promised more. *old*: that of the message it replaces.
         """
         topic = publication.topic
         if topic.startswith(AT_HOME):
@@ -198,14 +203,10 @@ class Peers:
             self._remind(now)
         publisher = record.publisher
         publisher.sequence = publisher.sequence % (SEQUENCE_MODULUS - 1) + 1
-        header = Header(
-            publisher.number,
-            publisher.sequence,
-            record.advertise.adv,
-            self.gateway.cluster,
-            epoch=self.interests.epoch,
-            published_ms=self._unix_ms(now),
-        )
+        eid, ms = (publisher.number, publisher.sequence), self._unix_ms(now)
+        if old is not None:
+            ms = old.followed_ms(eid, ms)
+        header = Header(*eid, record.advertise.adv, self.gateway.cluster, epoch=self.interests.epoch, published_ms=ms)
         self.last = header.eid
         forward = forward_of(publication, header, properties, now)
         if publication.retain:

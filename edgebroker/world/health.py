@@ -10,6 +10,8 @@ from typing import Any, Final
 from edgebroker.dataclasses import dataclass
 from edgebroker.limits import MIB
 from edgebroker.world.insight import Insight
+from edgebroker.world.journalfiles import FOLDER_GONE
+from edgebroker.world.reactor import clock
 
 LAG_S_MAX: Final = 0.5
 """The 99th percentile of a minute: when every hundredth message waits half a second, clients time out."""
@@ -68,10 +70,14 @@ def _journal(insight: Insight) -> Iterator[Check]:
     if insight.store is not None:
         journal = insight.store.journal
         reason = f"the journal takes nothing: {journal.trouble}" if journal.is_refusing else ""
-        if not insight.store.worker.files.is_in_place:
+        missing = insight.store.worker.files.misplaced()
+        if missing == FOLDER_GONE:
             reason = (
-                f"{insight.store.folder} was taken away or exchanged: what is acknowledged is lost at the next start"
+                f"{insight.store.folder} was taken away or exchanged: put it back, or what is kept is lost at the next"
+                " start; nothing more is taken until then"
             )
+        elif missing:
+            reason = f"{missing} from {insight.store.folder}: see that nothing else is; the next commit makes another"
         yield Check("journal", reason, {"waiting": journal.lsn - journal.synced, "warning": journal.warning})
 
 
@@ -85,6 +91,10 @@ def _links(insight: Insight) -> Iterator[Check]:
 
 
 def _warnings(insight: Insight) -> Iterator[str]:
+    if insight.peering is not None:
+        now = clock()
+        links = insight.peering.overlay.links
+        yield from (f"links: {link.runs.twin}" for link in links if link.runs.has_twin(now))
     bridging = insight.bridging()
     if bridging is not None:
         yield from (f"set aside: {one}" for one in bridging.aside)

@@ -224,6 +224,9 @@ def _links(page: Exposition, insight: Insight) -> None:
     page.family("edgebroker_link_up", "gauge", "Whether there is a connection, by peer.")
     for row in found:
         page.sample("", int(row["up"]), peer=row["peer"])
+    page.family("edgebroker_link_twins_refused", "counter", "Dials refused: another gateway of the name is linked.")
+    for row in found:
+        page.sample("_total", row["twins_refused"], peer=row["peer"])
     page.family("edgebroker_link_congested", "gauge", "Whether its queue was congested when it was last looked at.")
     for row in found:
         page.sample("", int(row["congested"]), peer=row["peer"])

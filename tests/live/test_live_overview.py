@@ -151,10 +151,28 @@ def test_check_says_unknown_if_somebody_else_answers() -> None:
         assert out.strip().isprintable()
 
 
-def test_check_wants_one_thing_to_check(http: str) -> None:
-    for arguments in ((), ("x.toml", "--http", http)):
+def test_check_wants_something_to_check() -> None:
+    for arguments in ((), ("--wrong",)):
         code, _, err = run("check", *arguments)
         assert (code, "Usage: " in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("x.toml --http 1", "either FILE or --http"),
+        ("--http not:an:address", "Invalid value for '--http'"),
+        ("--http 1 --wrong", "No such option '--wrong'"),
+        ("--warn-queue many", "Invalid value for '--warn-queue'"),
+        ("--http 1 --token-file /nowhere/token", "/nowhere/token: http.token_file: cannot be read"),
+    ],
+)
+def test_a_probe_that_is_called_wrongly_says_nothing_about_the_gateway(arguments: str, told: str) -> None:
+    code, out, err = run("check", *arguments.split())
+    assert (code, err, out.count("\n")) == (3, "", 1)
+    assert out.startswith(f"EDGEBROKER UNKNOWN - {told}")
+    code, out, err = run("check", "--json", *arguments.split())
+    assert (code, err, json.loads(out)["state"]) == (3, "", "UNKNOWN")
 
 
 def test_nobody_there_is_one_line(free_port: int) -> None:

@@ -24,6 +24,7 @@ from edgebroker.world.openmetrics import Exposition
 from edgebroker.world.process import Process
 from edgebroker.world.pulse import BOUNDS_S, Pulse
 from edgebroker.world.reactor import clock
+from edgebroker.world.scribe import USUAL
 
 from .inprocess import come, say, with_gateway
 from .openmetricsreader import Family, read
@@ -311,6 +312,13 @@ def test_dashboard_and_alerts_name_metrics_that_there_are(
             assert named <= known, file
 
     with_peers_and_bridges(story, tmp_path)
+
+
+def test_nobody_is_woken_for_drops_that_are_everyday_life(root: Path) -> None:
+    """The alert leaves out what the operator's log tells as information only."""
+    rules = (root / "deploy/prometheus/edgebroker.rules.yml").read_text()
+    (causes,) = re.findall(r'edgebroker_copies_dropped_total\{cause!~"([^"]*)"', rules)
+    assert set(causes.split("|")) == {cause.name.lower() for cause in USUAL}
 
 
 def test_panels_of_the_dashboard_do_not_overlap(root: Path) -> None:

@@ -206,6 +206,7 @@ def test_a_gateway_that_is_not_well_is_critical_whatever_the_bounds() -> None:
     state, said = judge(status(health=health), Thresholds(None, None))
     assert (state, said.count("|")) == (State.CRITICAL, 1)
     assert "log: a / b" in line(state, "log: a | b")
+    assert line(state, "one\n  two").endswith(" - one two"), "one line, whatever is told"
 
 
 @pytest.mark.parametrize(

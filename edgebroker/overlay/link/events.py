@@ -38,7 +38,7 @@ class Down:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The peer, or we, would not have the connection. Codes below CROSSED want somebody to change something."""
+    """The peer, or we, would not have the connection; `code.wants_somebody` says whether that goes on by itself."""
 
     peer: str
     code: Refusal

@@ -33,7 +33,7 @@ _NAME_MAX: Final = 256
 
 
 class Refusal(IntEnum):
-    """Why a hello is refused. Those below CROSSED need somebody to change something."""
+    """Why a hello is refused."""
 
     VERSION = 1
     """The versions of the protocol differ."""
@@ -51,6 +51,13 @@ class Refusal(IntEnum):
     """Both dialled at once, and the other connection stays."""
     STALE = 8
     """A later connection of the peer was there before."""
+    TWIN = 9
+    """Another gateway of this name is linked."""
+
+    @property
+    def wants_somebody(self) -> bool:
+        """Whether it goes on until somebody changes something."""
+        return self < Refusal.CROSSED or self is Refusal.TWIN
 
 
 class HelloRefused(EdgebrokerError):
@@ -183,7 +190,7 @@ def _framed(said: dict[int, Any]) -> bytes:
 def _refusal(value: Any) -> HelloRefused:
     if type(value) is not list or len(value) != 2 or type(value[1]) is not str:
         raise FrameBroken("a refusal is a code and a sentence")
-    if type(value[0]) is not int or not Refusal.VERSION <= value[0] <= Refusal.STALE:
+    if type(value[0]) is not int or not Refusal.VERSION <= value[0] <= Refusal.TWIN:
         raise FrameBroken(f"a refusal of unknown code {shown(value[0])}: {value[1][:200]!r}")
     return HelloRefused(Refusal(value[0]), value[1])
 

@@ -43,6 +43,7 @@ from .outbox import Outbox, Storage
 from .outflow import Outflow
 from .receipts import Receipts
 from .records import StoredLink, spent_record
+from .runs import Runs, at
 from .stream import Stream
 from .terms import LAN, TLS_DATA_BYTES, LinkTerms
 
@@ -81,6 +82,7 @@ class Link:
         self.stream: Stream | None = None
         """The open connection."""
         self.receipts = Receipts(peer, Positions(stored.store, stored.heard), storage)
+        self.runs = Runs()
         self._chance = chance
         self._storage = storage
         self._clock = clock
@@ -91,7 +93,6 @@ class Link:
         self._dial_at: Instant | None = None
         self._opened_at: Instant = 0
         self._hellos = 0
-        self._met: tuple[bytes, int] = (b"", 0)  # run and count of the peer's last hello
         self._inflow = Inflow(False, self.receipts.positions)
         self._outflow = Outflow(False)
         self._send_by: Instant = NEVER  # when a batch wants to go
@@ -113,6 +114,9 @@ class Link:
         self._dial_at = None
         if self._dialling is not None:
             self._dialling.end(why, now)
+        self._hang_up(why, now)
+
+    def _hang_up(self, why: str, now: Instant) -> None:
         if self.stream is not None:
             self._outflow.say(Word.BYE, 0, why)
             self.stream.out += self._outflow.words()
@@ -236,14 +240,14 @@ class Link:
 
     def offered(self, stream: Stream, hello: Hello, now: Instant) -> None:
         """The peer dialled and said *hello*. Raises HelloRefused."""
-        self._judge_age(hello)
+        self.runs.judge(hello, stream, self.stream, now)
         if self._dialling is not None:
             # Both dialled. Each side decides alike, and the connection of the lower number stays.
             if self.identity.number < hello.number:
                 raise HelloRefused(Refusal.CROSSED, f"{self.identity.name} dialled {hello.name} at the same time")
             self._dialling.end("the peer dialled too", now)
-        if self.stream is not None:
-            self.stream.end("the peer came anew", now)
+        # Its process is no more; or there are two, and then the other one should know.
+        self._hang_up(f"{hello.name} came anew{at(stream.where)}", now)
         stream.out += encode_hello(self._hello())
         self._open(stream, hello, now, False)
 
@@ -252,7 +256,7 @@ class Link:
         if hello.name != self.peer:
             raise HelloRefused(Refusal.MISDIRECTED, f"{hello.name!r} answers where {self.peer!r} was dialled")
         self.identity.judge(hello, stream.certified)
-        self._judge_age(hello)
+        self.runs.judge(hello, stream, None, now)
         self._dialling = None
         self._is_dialling = False
         self._open(stream, hello, now, True)
@@ -261,11 +265,6 @@ class Link:
     def refused(self, refused: HelloRefused) -> None:
         """A connection to the peer, or from it, came to nothing because of this."""
         self._events.append(Refused(self.peer, refused.code, str(refused)))
-
-    def _judge_age(self, hello: Hello) -> None:
-        run, count = self._met
-        if hello.run == run and hello.count <= count:
-            raise HelloRefused(Refusal.STALE, f"hello {hello.count} of {hello.name} came after hello {count}")
 
     def _hello(self) -> Hello:
         me = self.identity
@@ -280,8 +279,8 @@ class Link:
         self.stream = stream
         self._dial_at = None
         self._opened_at = now
-        is_same_run = hello.run == self._met[0]
-        self._met = (hello.run, hello.count)
+        is_same_run = hello.run == self.runs.latest
+        self.runs.met(hello)
         self.receipts.met(hello.run, hello.store)
         deflates = self.terms.deflates and DEFLATE in hello.capabilities
         self._inflow = Inflow(deflates, self.receipts.positions)

@@ -62,6 +62,8 @@ class Stream:
         """The transport takes nothing now. A world sets it, and flushes when it does again."""
         self.certified: str | None = None
         """The name in the peer's certificate, if it showed one."""
+        self.where = ""
+        """The other end's address, if the world says it: for people."""
         self._greeting = greeting
         self._owner = owner
         self._buffer = bytearray()

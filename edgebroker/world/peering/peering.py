@@ -13,6 +13,7 @@ from typing import Any, Final
 from edgebridge.frontend.joining import GOES_OVER
 from edgebridge.frontend.overlay import Overlay
 from edgebroker.errors import CannotListen
+from edgebroker.instants import Instant
 from edgebroker.overlay.address import Address
 from edgebroker.overlay.link.events import Down, Refused, Up
 from edgebroker.overlay.link.hello import Refusal
@@ -54,6 +55,7 @@ class Peering:
         """Peer -> why there is no connection, where the reason is known."""
         self.refused: set[str] = set()
         """Peers with whom there is none until somebody changes something."""
+        self._twins: dict[str, Instant] = {}  # peers of whom it was told that there are two -> since when
         self.received_bytes = 0
         self.sent_bytes = 0
         self.gauge = CongestionGauge()
@@ -170,6 +172,7 @@ class Peering:
         self._lines.clear()
         self.trouble.clear()
         self.refused.clear()
+        self._twins.clear()
         self.gauge = CongestionGauge()  # links that are made anew count anew
         self._peers = self.membership.topology.gateway(self.membership.name).peers()
         self.overlay = self.membership.rejoin(self._reactor.frontend, clock())
@@ -189,7 +192,7 @@ class Peering:
             self._notices.tell(Level.WARNING, "overlay-full", "too many strangers dial", peer=line.address)
             line.transport.abort()
             return
-        line.stream = stream
+        line.stream, stream.where = stream, line.address
         self._lines[stream] = line
         self._reactor.turn()
 
@@ -276,7 +279,12 @@ class Peering:
                 self.trouble[peer] = reason
                 self._notices.tell(Level.WARNING, "link-down", reason, peer, peer=peer)
             case Refused(code=code, reason=reason):
-                if code < Refusal.CROSSED:
+                link = self.overlay.links[peer]
+                if code is Refusal.TWIN and link.stream is not None:  # the link stands: it is the other one's trouble
+                    if self._twins.get(peer) != link.runs.twins_since:  # what goes on for days is told once
+                        self._twins[peer] = link.runs.twins_since
+                        self._notices.tell(Level.WARNING, "link-twins", reason, peer, peer=peer)
+                elif code.wants_somebody:
                     self.trouble[peer] = reason
                     self.refused.add(peer)
                     self._notices.tell(Level.WARNING, "link-refused", reason, peer, peer=peer)

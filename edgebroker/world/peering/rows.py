@@ -10,6 +10,7 @@ from edgebroker.overlay.classes import Service
 from edgebroker.overlay.link.link import Link
 from edgebroker.overlay.routing import Case
 from edgebroker.world.peering.peering import Peering
+from edgebroker.world.reactor import clock
 
 
 def links(peering: Peering) -> dict[str, Any]:
@@ -37,7 +38,7 @@ def detours(peering: Peering) -> dict[str, int]:
 
 def rows(peering: Peering) -> Iterator[dict[str, Any]]:
     """One for each peer, those of the own site first."""
-    gateway, status = peering.overlay.peers.gateway, peering.overlay.peers.status
+    gateway, status, now = peering.overlay.peers.gateway, peering.overlay.peers.status, clock()
     for link in peering.overlay.links:
         peer, outbox = link.peer, link.outbox
         is_up = link.stream is not None
@@ -47,6 +48,8 @@ def rows(peering: Peering) -> Iterator[dict[str, Any]]:
             "up": is_up,
             "refused": peer in peering.refused,
             "reason": peering.trouble.get(peer, ""),
+            "twins": link.runs.twin if link.runs.has_twin(now) else "",
+            "twins_refused": link.runs.twins_refused,
             "dials": link.terms.dials,
             "links": (["aLink"] if peer in gateway.neighbours else []) + [f"iLink {position}" for position in across],
             "round_trip_ms": link.heartbeat.round_trip / MILLISECOND if is_up and link.heartbeat.round_trip else None,
