@@ -122,7 +122,8 @@ class Gateway:
 
     async def start(self) -> list[Listener]:
         """Begin to listen; the listeners. Raises CannotListen, SettingsInvalid."""
-        reactor = self._reactor = Reactor(self.frontend, self._settings.node.spin_us, self._settings.node.gather_us)
+        node = self._settings.node
+        reactor = self._reactor = Reactor(self.frontend, node.spin_us, node.gather_us, node.awake_percent)
         if self.store is not None:
             for line in self.store.restore(self.frontend, self._turn, self._join):
                 self._tell(line)
@@ -130,8 +131,8 @@ class Gateway:
             self._join(None)
         reactor.start()
         self._listeners = Listeners(reactor, self._notices)
-        journal = None if self.store is None else self.store.journal
-        self._scribe = Scribe(self.frontend, self._notices, clock, journal)
+        kept = () if self.store is None else (self.store.journal, self.store.worker.files.misplaced)
+        self._scribe = Scribe(self.frontend, self._notices, clock, *kept)
         self._started_at, self._started_unix_s = clock(), time.time()
         self.pulse.each_beat(self._scribe.write)
         self.pulse.each_beat(lambda: self.frontend.memory.look(clock()), self._turn)  # who is cut off hears it now

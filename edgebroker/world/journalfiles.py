@@ -18,6 +18,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from edgebroker.errors import JournalInUse
 from edgebroker.limits import JOURNAL_SEGMENT_BYTES_MAX, KIB
@@ -28,6 +29,7 @@ from edgebroker.storage.journal.work import (
     Create,
     Fill,
     Operation,
+    Purpose,
     Remove,
     SetAside,
     Sync,
@@ -38,6 +40,8 @@ from edgebroker.storage.journal.work import (
 from edgebroker.world.synctimes import SyncTimes
 
 LOCK = "lock"
+FOLDER_GONE: Final = "its folder was taken away or exchanged"  # without its name: clients are told the reason
+LOCK_GONE: Final = "its lock was taken away or exchanged"
 LOCKS = Path("/proc/locks")
 ZEROS = bytes(128 * KIB)
 BUFFER_BYTES = 256 * KIB
@@ -60,6 +64,10 @@ class JournalFiles:
         self._buffer = mmap.mmap(-1, BUFFER_BYTES)  # begins a page, as writing past the cache demands
         self._descriptors: dict[str, int] = {}
         self._lock: int | None = None
+        self._folder: int | None = None
+        self.has_lost = False
+        """What was written and synced is not there any more under its name. Whoever knows all that is kept may say it
+        again."""
 
     # -- for one process alone --------------------------------------------------------------------------------------
 
@@ -69,6 +77,10 @@ class JournalFiles:
         Raises JournalInUse if another process has it, OSError if the folder cannot be used.
         """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = self._locked()
+        self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+
+    def _locked(self) -> int:
         descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -83,26 +95,24 @@ class JournalFiles:
             ) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()} ({Path(sys.argv[0]).name})\n".encode(), 0)
-        self._lock = descriptor
+        return descriptor
 
     def close(self) -> None:
         """Close all files and let others have the folder."""
-        descriptors = [*self._descriptors.values(), *([] if self._lock is None else [self._lock])]
+        descriptors = [*self._descriptors.values(), *(each for each in (self._lock, self._folder) if each is not None)]
         self._descriptors.clear()
-        self._lock = None
+        self._lock = self._folder = None
         for descriptor in descriptors:
             with suppress(OSError):
                 os.close(descriptor)
 
-    @property
-    def is_in_place(self) -> bool:
-        """Whether what was locked is still there under its name: files that have lost theirs take everything."""
-        if self._lock is None:
-            return True
-        try:
-            return os.path.samestat(os.fstat(self._lock), (self.path / LOCK).stat())
-        except OSError:
-            return False
+    def misplaced(self) -> str:
+        """What has lost its name, in words: the folder that was locked, or the lock in it; "" if neither has. Files
+        without a name take everything.
+        """
+        if self._folder is not None and not _is_named(self._folder, self.path):
+            return FOLDER_GONE
+        return LOCK_GONE if self._lock is not None and not _is_named(self._lock, self.path / LOCK) else ""
 
     def owner(self) -> str | None:
         """The process that has the folder, in words; None if none has, or the machine does not say.
@@ -144,16 +154,42 @@ class JournalFiles:
     # -- what the journal wants -------------------------------------------------------------------------------------
 
     def carry_out(self, work: Work) -> str:
-        """Do the operations of *work* in order. Returns "" or, at the first that fails, the reason."""
-        reason = ""
-        for operation in work.operations:
-            try:
-                self._do(operation)
-            except OSError as error:
-                reason = error.strerror or type(error).__name__
-                break
+        """Do the operations of *work* in order. Returns "" or, at the first that fails, the reason.
+
+        It fails too if the folder or the segment has lost its name: files without one take everything, and the next run
+        finds none of it.
+        """
+        reason = self._out_of_place()
+        if not reason:
+            for operation in work.operations:
+                try:
+                    self._do(operation)
+                except OSError as error:
+                    reason = error.strerror or type(error).__name__
+                    break
+        reason = reason or self._out_of_place() or self._lost_by(work)
         self.look_around()
         return reason
+
+    def _out_of_place(self) -> str:
+        """As `misplaced`; but a lock that was tidied away is had again, if nobody else has taken it."""
+        missing = self.misplaced()
+        if missing == LOCK_GONE and self._lock is not None:
+            try:
+                found = self._locked()  # somebody tidied up: another process could have taken the folder meanwhile
+            except (JournalInUse, OSError) as error:
+                return f"{missing}, and cannot be had again: {error}"
+            os.close(self._lock)
+            self._lock, missing = found, ""
+        return missing
+
+    def _lost_by(self, work: Work) -> str:
+        """Which file that *work* synced has lost its name, in words; "" if none has."""
+        for each in work.operations:
+            if isinstance(each, Sync) and not _is_named(self._descriptors[each.name], self.path / each.name):
+                self.has_lost = self.has_lost or work.purpose is Purpose.BATCH  # in others there is nothing yet
+                return f"{each.name} was taken away"
+        return ""
 
     def look_around(self) -> None:
         """See what room the disk has."""
@@ -242,6 +278,14 @@ class JournalFiles:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _is_named(descriptor: int, path: Path) -> bool:
+    """Whether what is open as *descriptor* is what is found at *path*."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except OSError:
+        return False
 
 
 def _forget_pages(descriptor: int) -> None:

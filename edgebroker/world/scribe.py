@@ -45,12 +45,20 @@ class Scribe:
     """Call `write` at each beat. The first drop of a client and cause in a minute is told at once, all at its end."""
 
     def __init__(
-        self, frontend: Frontend, log: OperatorLog, clock: Callable[[], Instant], journal: Journal | None = None
+        self,
+        frontend: Frontend,
+        log: OperatorLog,
+        clock: Callable[[], Instant],
+        journal: Journal | None = None,
+        misplaced: Callable[[], str] = lambda: "",
     ) -> None:
+        """*misplaced* says where the journal has gone, "" if it is in its place; it is asked once a minute."""
         self._frontend = frontend
         self._log = log
         self._clock = clock
         self._journal = journal
+        self._misplaced = misplaced
+        self._told_trouble = ""
         self._failures = 0
         self._is_refusing = False
         self._warning = ""
@@ -104,6 +112,10 @@ class Scribe:
         """Tell what was dropped in the minute, apart from what was told already."""
         self._minute_ends = self._clock() + MINUTE
         sessions = self._frontend.connecting.sessions
+        trouble = self._misplaced()
+        if trouble not in ("", self._told_trouble) and not self._is_refusing:  # nobody has needed it since
+            self._log.tell(Level.ERROR, "journal", "the next start would find nothing of what is kept", trouble=trouble)
+        self._told_trouble = trouble
         for gone in [client for client in self.dropped if client not in sessions]:
             del self.dropped[gone]
         drops, self._drops = self._drops, {}

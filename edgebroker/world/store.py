@@ -135,6 +135,9 @@ class Store:
     def _ended(self, work: Work, reason: str) -> None:
         frontend = self._frontend
         assert frontend is not None
+        if self.worker.files.has_lost:  # what stood there is known here: it is said again, elsewhere
+            self.worker.files.has_lost = False
+            self.journal.want_snapshot(is_lost=True)
         if reason:
             frontend.disk_failed(work, reason, clock())
         else:

@@ -6,12 +6,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from .conftest import ENVIRONMENT, PATIENCE_S, V5, Gateway, Guest, leave_for_a_sleeper
+from .conftest import ENVIRONMENT, PATIENCE_S, V5, Gateway, Guest, command_line, leave_for_a_sleeper
 
 pytestmark = pytest.mark.live
 RUN = [sys.executable, "-m", "edgebroker", "run"]
@@ -118,3 +119,55 @@ def test_nothing_is_kept_if_nothing_is_to_be(start_gateway: Callable[..., Gatewa
     first.stop()
     assert "data" not in first.listening
     assert not list(tmp_path.iterdir())
+
+
+def heard_by_the_sleeper(port: int, count: int) -> list[bytes]:
+    reader = Guest(port, V5, "reader", keep=True)
+    assert reader.connect(), "its session is there"
+    heard = [reader.next().payload for _ in range(count)]
+    reader.leave()
+    return heard
+
+
+def test_nothing_is_acknowledged_that_the_next_start_would_not_find(
+    start_gateway: Callable[..., Gateway], tmp_path: Path
+) -> None:
+    data, away = tmp_path / "data", tmp_path / "away"
+    gateway = start_gateway("--data", str(data), "--log-level", "error")
+    leave_for_a_sleeper(gateway.port, b"one")
+    data.rename(away)
+    publish = ("pub", "-p", str(gateway.port), "-q", "1", "-t", "t", "-m")
+    for _ in range(2):  # who waits for the commit that finds out, and who comes then
+        code, said = command_line(*publish, "refused")
+        assert (code, "the disk takes nothing: its folder was taken away or exchanged" in said) == (1, True), said
+    assert command_line("pub", "-p", str(gateway.port), "-t", "t/0", "-m", "QoS 0")[0] == 0
+    away.rename(data)
+    until = time.monotonic() + PATIENCE_S
+    while command_line(*publish, "two")[0] != 0:
+        assert time.monotonic() < until, "it goes on when the folder is back"
+    assert gateway.process.stderr is not None
+    assert b"error journal: the disk takes nothing" in gateway.process.stderr.readline()
+    gateway.kill()
+    again = start_gateway("--data", str(data))
+    heard = heard_by_the_sleeper(again.port, 3)  # the first that was refused was at readers already
+    assert (heard[0], heard[-1]) == (b"one", b"two")
+    again.stop()
+
+
+def test_what_stood_in_a_segment_that_was_taken_away_is_said_again(
+    start_gateway: Callable[..., Gateway], tmp_path: Path
+) -> None:
+    gateway = start_gateway("--data", str(tmp_path), "--log-level", "error")
+    leave_for_a_sleeper(gateway.port, b"one")
+    for segment in (tmp_path / "journal").glob("*.ebj"):
+        segment.unlink()
+    publish = ("pub", "-p", str(gateway.port), "-q", "1", "-t", "t", "-m")
+    code, said = command_line(*publish, "unanswered")
+    assert (code, "was taken away" in said) == (1, True), said
+    until = time.monotonic() + PATIENCE_S
+    while command_line(*publish, "two")[0] != 0:
+        assert time.monotonic() < until
+    gateway.kill()
+    again = start_gateway("--data", str(tmp_path))
+    assert heard_by_the_sleeper(again.port, 3) == [b"one", b"unanswered", b"two"]
+    again.stop()

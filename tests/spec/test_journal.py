@@ -12,7 +12,7 @@ from edgebroker.simworld.disk import Disk
 from edgebroker.simworld.diskworker import DiskWorker
 from edgebroker.simworld.simulation import Simulation
 from edgebroker.storage.journal.found import Damage, Found
-from edgebroker.storage.journal.journal import RETRY_US, RETRY_US_MAX, Journal
+from edgebroker.storage.journal.journal import LOST, RETRY_US, RETRY_US_MAX, Journal
 from edgebroker.storage.journal.recovery import recover
 from edgebroker.storage.journal.work import Create, Fill, Purpose, SetAside, Sync, SyncFolder, Work, Write
 
@@ -116,6 +116,43 @@ def test_after_a_failed_sync_everything_goes_to_a_new_segment() -> None:
     assert not any(getattr(operation, "name", "") == old for operation in works[0].operations)
     assert (journal.is_refusing, journal.trouble, journal.synced) == (False, "", 3)
     assert list(bench.recovered()[1].values()) == [b"safe", b"in danger", b"meanwhile"]
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_after_a_segment_was_taken_away_nothing_is_promised_until_all_is_stated_again(is_begun: bool) -> None:
+    """A snapshot that was begun before does not count: some of it stood there."""
+    bench = Bench()
+    journal = bench.journal
+    bench.say(b"session")
+    if is_begun:
+        journal.begin_snapshot(bench.now)
+        bench.say(b"half of the state")
+    journal.append(b"in danger", bench.now)
+    work = next_batch(journal, bench.now + 5_000)
+    journal.want_snapshot(is_lost=True)
+    journal.failed(work, "slot was taken away", bench.now)
+    bench.now += RETRY_US
+    bench.work()
+    if is_begun:
+        bench.say(b"the other half")
+        journal.end_snapshot(bench.now)
+        bench.work()
+    assert (journal.synced, journal.promised) == (journal.lsn, 1 + is_begun)
+    assert (journal.is_refusing, journal.trouble, journal.is_full, journal.replay_from) == (True, LOST, False, 1)
+    work = journal.append(b"again", bench.now) and next_batch(journal, bench.now + 5_000)
+    journal.want_snapshot(is_lost=True)
+    journal.failed(work, "slot was taken away", bench.now)
+    bench.now += RETRY_US
+    bench.work()
+    assert (journal.synced, journal.promised) == (journal.lsn, 1 + is_begun)
+    assert journal.wants_snapshot
+    first = journal.begin_snapshot(bench.now)
+    bench.say(b"session again")
+    assert journal.is_refusing, "it is on the disk, and no header says so"
+    journal.end_snapshot(bench.now)
+    bench.work()
+    assert (journal.is_refusing, journal.trouble, journal.replay_from) == (False, "", first)
+    assert journal.promised == journal.lsn
 
 
 def test_the_pause_between_tries_doubles_up_to_a_bound() -> None:

@@ -21,7 +21,7 @@ from edgebroker.storage.journal.format import CRC, HEADER, decode_header
 from edgebroker.storage.journal.found import Found
 from edgebroker.storage.journal.options import JournalOptions
 from edgebroker.storage.journal.recovery import recover
-from edgebroker.storage.journal.work import QUARANTINE, Work
+from edgebroker.storage.journal.work import QUARANTINE, Create, Fill, Purpose, Sync, Work
 from edgebroker.world.journalfiles import LOCK, JournalFiles
 from edgebroker.world.journalworker import JournalWorker
 from edgebroker.world.synctimes import SyncTimes
@@ -117,19 +117,90 @@ def test_trouble_with_the_disk_is_named_and_the_journal_goes_on_when_it_is_over(
     folder = tmp_path / "data"
     worker = opened(folder)
     say(worker, b"one")
-    for name in worker.files.names():
-        worker.files._forget(name)
-    folder.rename(tmp_path / "gone")
+    (name,) = worker.files.names()
+    worker.files._forget(name)
+    folder.joinpath(name).rename(tmp_path / "gone")
     worker.journal.append(b"two", 0)
     assert worker.work_off(20_000_000) == "No such file or directory"
     assert worker.journal.is_refusing
-    (tmp_path / "gone").rename(folder)
+    (tmp_path / "gone").rename(folder / name)
     assert worker.work_off(40_000_000) == ""
     assert (worker.journal.is_refusing, worker.journal.synced) == (False, 2)
     worker.close(50_000_000)
     given: list[bytes] = []
     opened(folder, given).close(0)
     assert given == [b"one", b"two"]
+
+
+def test_a_folder_without_its_name_takes_nothing(tmp_path: Path) -> None:
+    folder, gone = tmp_path / "data", tmp_path / "gone"
+    worker = opened(folder)
+    say(worker, b"one")
+    folder.rename(gone)
+    folder.mkdir()
+    worker.journal.append(b"two", 0)
+    assert worker.work_off(20_000_000) == "its folder was taken away or exchanged"
+    assert (worker.journal.is_refusing, worker.journal.synced, list(folder.iterdir())) == (True, 1, [])
+    folder.rmdir()
+    assert worker.work_off(40_000_000) == "its folder was taken away or exchanged"
+    gone.rename(folder)
+    assert worker.work_off(80_000_000) == ""
+    assert (worker.journal.is_refusing, worker.journal.synced, worker.files.has_lost) == (False, 2, False)
+    worker.close(90_000_000)
+    given: list[bytes] = []
+    opened(folder, given).close(0)
+    assert given == [b"one", b"two"]
+
+
+def test_a_lock_that_was_tidied_away_is_had_again(tmp_path: Path) -> None:
+    worker = opened(tmp_path)
+    (tmp_path / "lock").unlink()
+    say(worker, b"one")
+    with pytest.raises(JournalInUse, match="process"):
+        JournalFiles(tmp_path).lock()
+    (tmp_path / "lock").unlink()
+    other = JournalFiles(tmp_path)
+    other.lock()
+    worker.journal.append(b"two", 0)
+    assert "its lock was taken away or exchanged, and cannot be had again" in worker.work_off(20_000_000)
+    assert (worker.journal.is_refusing, worker.journal.synced) == (True, 1)
+    other.close()
+    assert worker.work_off(40_000_000) == ""
+    assert worker.journal.synced == 2
+    worker.close(90_000_000)
+
+
+@pytest.mark.parametrize("when", ["before the write", "before the sync"])
+def test_what_is_synced_into_something_without_a_name_does_not_count(
+    when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = opened(tmp_path / "data")
+    say(worker, b"one")
+    (name,) = worker.files.names()
+    sync = os.fdatasync
+
+    def take_away_and_sync(descriptor: int) -> None:
+        (tmp_path / "data" / name).unlink(missing_ok=True)
+        sync(descriptor)
+
+    if when == "before the write":
+        (tmp_path / "data" / name).unlink()
+    else:
+        monkeypatch.setattr(os, "fdatasync", take_away_and_sync)
+    worker.journal.append(b"two", 0)
+    assert worker.work_off(20_000_000) == f"{name} was taken away"
+    assert (worker.journal.synced, worker.files.has_lost) == (1, True)
+    worker.close(90_000_000)
+
+
+def test_nothing_is_lost_with_a_file_that_is_made_ahead_of_need(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path)
+    files.lock()
+    assert files.carry_out(Work(Purpose.ROOM, (Create("a.ebj"), Fill("a.ebj", 0, 4_096), Sync("a.ebj")))) == ""
+    (tmp_path / "a.ebj").unlink()
+    reason = files.carry_out(Work(Purpose.ROOM, (Fill("a.ebj", 4_096, 4_096), Sync("a.ebj"))))
+    assert (reason, files.has_lost) == ("a.ebj was taken away", False)
+    files.close()
 
 
 def test_work_is_done_beside_the_event_loop(tmp_path: Path) -> None:

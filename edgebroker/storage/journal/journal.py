@@ -48,6 +48,7 @@ ROOM_PACE_US: Final[Duration] = 50 * MILLISECOND
 """Between two parts of the next segment: 8 MiB take 3 s, and commits the greater part of that time."""
 ROOM_RETRY_US: Final[Duration] = 10 * SECOND
 """Between two tries to make room ahead of need. There is no hurry: the segment in use has room."""
+LOST: Final = "what stood in a segment that was taken away is not on the disk again yet"
 
 
 class Journal:
@@ -104,6 +105,7 @@ class Journal:
         self._is_stating = False
         self._state_first = 0
         self._state_last = 0
+        self._lost_upto = self._promised_before = 0  # the last that may be lost; what was promised until then
         self._is_stated = False  # a snapshot is complete, and no header on the disk names it yet
         self._rotates = False
         self._worth = Worth(options, found)
@@ -154,9 +156,7 @@ class Journal:
         """When to call `take`; None while a work is under way or there is nothing to do. It may have passed."""
         if self._work is not None or self.is_closed:
             return None
-        when = self._by
-        if self._has_aside and self._aside_at < when:
-            when = self._aside_at
+        when = min(self._by, self._aside_at) if self._has_aside else self._by
         if self._is_broken and when < self._retry_at:
             when = self._retry_at
         return None if when >= NEVER else when
@@ -213,12 +213,17 @@ class Journal:
         self._is_closing = True
         self._go_on_closing(now)
 
+    @property
+    def promised(self) -> int:
+        """What counts of `synced`: nothing more while something that was before it is lost and not stated again."""
+        return self._promised_before if self.replay_from <= self._lost_upto else self.synced
+
     # -- snapshots ------------------------------------------------------------------------------------------------
 
     @property
     def is_full(self) -> bool:
         """Whether it refuses although the disk takes what it gets: it holds too much, or the disk has little left."""
-        return self.is_refusing and not self._is_broken
+        return self.is_refusing and not self._is_broken and self.trouble != LOST
 
     @property
     def wants_snapshot(self) -> bool:
@@ -229,9 +234,14 @@ class Journal:
             return False
         return self._worth.is_reached(self.segments.bytes, self.is_full, self.room.is_last(self.waiting_bytes))
 
-    def want_snapshot(self) -> None:
-        """The owner has a reason to state everything again: it holds much less than it did."""
+    def want_snapshot(self, is_lost: bool = False) -> None:
+        """The owner has a reason to state everything again: it holds much less than it did, or (*is_lost*) what was
+        synced is not on the disk any more. Then nothing more is promised until all is there again.
+        """
         self._worth.wants_at_once = True
+        if is_lost:
+            self._promised_before, self._lost_upto = self.promised, self.synced
+            self._is_stated = self._is_stated and self._state_first > self._lost_upto
 
     def begin_snapshot(self, now: Instant) -> int:
         """The owner states everything again from here on, in as many records as it likes, between other records.
@@ -256,7 +266,7 @@ class Journal:
         if not self._is_stating:
             raise ValueError("no snapshot is being made")
         self._is_stating = False
-        self._is_stated = self._state_first > self.replay_from  # else replay begins there anyway: no header need say so
+        self._is_stated = self._state_first > max(self.replay_from, self._lost_upto)  # else no header is to say so
         self._state_last = self.lsn
         self._worth.snapshot_bytes = self._taken_bytes + self.waiting_bytes - self._state_bytes_at
         self._rotate_if_synced(now)
@@ -281,23 +291,12 @@ class Journal:
         if segment is None or self._rotates or offset + size > segment.bytes:
             segment, operations, after = self.segments.begin(first_lsn, FRAMES_AT + size)
             self._begun, self._begun_replay_from, offset = segment, self._next_replay_from(), 0
-            head = encode_header(
-                Header(
-                    self.store,
-                    segment.sequence,
-                    first_lsn,
-                    segment.bytes,
-                    self._begun_replay_from,
-                    self._worth.snapshot_bytes if self._begun_replay_from > 1 else 0,
-                )
-            )
-        frame = encode_frame(
-            records,
-            first_lsn,
-            segment.sequence,
-            salt_of(self.store, segment.sequence),
-            CLEAN if self._is_marking else 0,
-        )
+            replay_from = self._begun_replay_from
+            state_bytes = self._worth.snapshot_bytes if replay_from > 1 else 0
+            header = Header(self.store, segment.sequence, first_lsn, segment.bytes, replay_from, state_bytes)
+            head = encode_header(header)
+        salt = salt_of(self.store, segment.sequence)
+        frame = encode_frame(records, first_lsn, segment.sequence, salt, CLEAN if self._is_marking else 0)
         data = head + frame if head else frame
         self._frame_bytes = len(data)
         self._flying = records
@@ -350,7 +349,8 @@ class Journal:
     def _judge(self) -> None:
         """Whether more may be promised."""
         if not self._is_broken:
-            self.trouble = self.room.trouble(self.waiting_bytes)
+            is_lost = self.replay_from <= self._lost_upto
+            self.trouble = self.room.trouble(self.waiting_bytes) or (LOST if is_lost else "")
             if self.segments.bytes > self.options.bytes_max:
                 self.trouble = f"the journal holds {self.segments.bytes} bytes; the limit is {self.options.bytes_max}"
             self.is_refusing = bool(self.trouble)
