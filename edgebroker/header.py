@@ -20,6 +20,8 @@ HOSTED_BITS: Final = 22
 """A number that a gateway gives to a publisher or an advertisement: in front of it, the gateway's own."""
 HOSTED_MAX: Final = (1 << HOSTED_BITS) - 1
 
+PUBLISHED_MS_MAX: Final = (1 << 48) - 1
+
 
 def hosted(gateway: int, number: int) -> int:
     """The number that means *number* (0 to HOSTED_MAX) of the gateway with number *gateway* everywhere."""
@@ -64,6 +66,16 @@ class Header:
     def eid(self) -> tuple[int, int]:
         """The event's identity: publisher and sequence."""
         return self.publisher, self.sequence
+
+    @property
+    def age(self) -> tuple[int, int, int]:
+        """The greater one is of what is newer: of two of one millisecond the publishers' numbers decide, anywhere."""
+        return self.published_ms, self.publisher, self.sequence
+
+    def followed_ms(self, eid: tuple[int, int], ms: int) -> int:
+        """When an event *eid* of *ms* that takes the place of this one counts as published, so that it is newer."""
+        ms = max(ms, self.published_ms)
+        return ms if (ms, *eid) > self.age else min(ms + 1, PUBLISHED_MS_MAX)
 
     def pack(self) -> bytes:
         """The header in `LAYOUT.size` bytes. Raises HeaderInvalid: a field has more bits than there are."""

@@ -85,7 +85,29 @@ def test_a_full_queue_may_refuse_the_publisher(keep_v5: Any, play_v5: Any) -> No
     assert play_v5.broker.ledger.dropped == {}
 
 
-def test_what_a_client_says_right_behind_a_message_that_is_refused_is_not_lost_unseen(play_v311: Any) -> None:
+def test_what_a_refusing_queue_can_never_hold_is_refused_for_good(keep_v5: Any, play_v5: Any) -> None:
+    """Who hears 0x97 tries again. A bridge would, with every connection, and nothing behind that message would come."""
+    keep_v5(
+        f"""
+    alice > CONNECT clean=0 session=3600    alice < CONNACK present=0
+    alice > SUBSCRIBE t/# qos=1             alice < SUBACK granted=1
+    carol > CONNECT                         carol < CONNACK
+    carol > SUBSCRIBE t/#                   carol < SUBACK granted=0
+    alice cut
+    bob > CONNECT                           bob < CONNACK
+    bob > PUBLISH t/1 qos=1 "{"x" * 62}"   bob < PUBACK reason=0x83
+    bob > PUBLISH t/2 qos=1 "two"           bob < PUBACK                carol < PUBLISH t/2 "two"
+    bob > PUBLISH t/3 qos=1 "{"x" * 60}"   bob < PUBACK reason=0x97
+    """,
+        Terms(queue_bytes_max=64, queue_full=QueueFull.REFUSE),
+    )
+    assert play_v5.broker.frontend.publishing.refusals == {Refusal.TOO_LARGE: 1, Refusal.QUEUE_FULL: 1}
+
+
+@pytest.mark.parametrize(("payload", "why"), [(b"two", Refusal.QUEUE_FULL), (b"x" * 70, Refusal.TOO_LARGE)])
+def test_what_a_client_says_right_behind_a_message_that_is_refused_is_not_lost_unseen(
+    play_v311: Any, payload: bytes, why: Refusal
+) -> None:
     """Version 3.1.1 has no word for a refusal, so the client is sent away, and what came in one piece goes unread."""
     play_v311(
         """
@@ -95,15 +117,15 @@ def test_what_a_client_says_right_behind_a_message_that_is_refused_is_not_lost_u
     bob > CONNECT                           bob < CONNACK
     bob > PUBLISH t/1 qos=1 "one"           bob < PUBACK
     """,
-        Terms(queue_messages_max=1, queue_full=QueueFull.REFUSE),
+        Terms(queue_messages_max=1, queue_bytes_max=64, queue_full=QueueFull.REFUSE),
     )
-    said = [Publish("t/2", b"two", 1, packet_id=7), *[Publish("u", b"x", 0)] * 2, Publish("u", b"x", 1, packet_id=8)]
+    said = [Publish("t/2", payload, 1, packet_id=7), *[Publish("u", b"x", 0)] * 2, Publish("u", b"x", 1, packet_id=8)]
     frontend, bob = play_v311.broker.frontend, play_v311.client("bob").line.connection
     frontend.feed(bob, b"".join(encode_packet(one, V311) for one in said), play_v311.broker.simulation.now)
     assert bob.closing
     frontend.feed(bob, encode_packet(Publish("u", b"late", 0), V311), play_v311.broker.simulation.now)
     frontend.closed(bob, play_v311.broker.simulation.now)
-    assert frontend.publishing.refusals == {Refusal.QUEUE_FULL: 1, Refusal.UNREAD: 3}
+    assert frontend.publishing.refusals == {why: 1, Refusal.UNREAD: 3}
 
 
 def test_all_queues_together_are_bounded(play: Any) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from edgebridge.frontend.clearing import clear
 from edgebridge.frontend.reservation import NUMBERS_RESERVED
-from edgebroker.header import Header, hosted
+from edgebroker.header import PUBLISHED_MS_MAX, Header, hosted
 from edgebroker.instants import SECOND
 from edgebroker.overlay.factor import Factor
 from edgebroker.overlay.scot import Scot
@@ -120,6 +122,79 @@ def test_late_subscribers_anywhere_get_the_newest_retained_message() -> None:
     eva > SUBSCRIBE t                 eva < SUBACK granted=0
     """)
     all_balanced(sites)
+
+
+@pytest.mark.parametrize("is_ahead", [False, True])
+def test_who_has_seen_a_retained_message_replaces_and_clears_it_whatever_its_clock_says(is_ahead: bool) -> None:
+    """One of the two clocks is three hours wrong."""
+    gateways = Gateways(Simulation(7), Topology.product(Scot(Factor.parse("a-b"), 3)))
+    gateways.meet()
+    sites = Federated(gateways, {"ann": "a.0", "amy": "a.0", "eva": "a.2", "ida": "a.2", "bob": "b.0"})
+    wrong, off_ms = ("a.0", 10_800_000) if is_ahead else ("a.2", -10_800_000)
+    gateways[wrong].overlay.peers.unix_offset_ms += off_ms
+    sites.play("""
+    eva > CONNECT                     eva < CONNACK
+    eva > SUBSCRIBE t                 eva < SUBACK granted=0
+    ann > CONNECT                     ann < CONNACK
+    ann > SUBSCRIBE t                 ann < SUBACK granted=0
+    ann > PUBLISH t retain=1 "old"    ann < PUBLISH t "old"    eva < PUBLISH t "old"
+    eva > PUBLISH t retain=1 "new"    ann < PUBLISH t "new"    eva < PUBLISH t "new"
+    amy > CONNECT                     amy < CONNACK
+    amy > SUBSCRIBE t                 amy < SUBACK granted=0   amy < PUBLISH t retain=1 "new"
+    ann > PUBLISH t retain=1 "again"
+    ann < PUBLISH t "again"   amy < PUBLISH t "again"   eva < PUBLISH t "again"
+    eva > PUBLISH t retain=1 ""
+    ann < PUBLISH t ""        amy < PUBLISH t ""        eva < PUBLISH t ""
+    ida > CONNECT                     ida < CONNACK
+    ida > SUBSCRIBE t                 ida < SUBACK granted=0
+    bob > CONNECT                     bob < CONNACK
+    bob > SUBSCRIBE t                 bob < SUBACK granted=0
+    """)
+    all_balanced(sites)
+
+
+def test_several_clients_of_a_gateway_replace_and_clear_what_is_from_the_future_in_turn() -> None:
+    """All that they say counts as of the same time, and the one whose number is lower comes last."""
+    gateways = Gateways(Simulation(7), Topology.product(Scot(Factor.parse("a-b"), 2)))
+    gateways.meet()
+    sites = Federated(gateways, {"amy": "a.0", "ann": "a.0", "bob": "a.1", "eve": "a.1", "ida": "a.1"})
+    gateways["a.1"].overlay.peers.unix_offset_ms += 10_800_000
+    sites.play("""
+    amy > CONNECT                       amy < CONNACK
+    amy > PUBLISH first "1"
+    ann > CONNECT                       ann < CONNACK
+    ann > SUBSCRIBE t                   ann < SUBACK granted=0
+    bob > CONNECT                       bob < CONNACK
+    bob > SUBSCRIBE t                   bob < SUBACK granted=0
+    bob > PUBLISH t retain=1 "ahead"    ann < PUBLISH t "ahead"    bob < PUBLISH t "ahead"
+    ann > PUBLISH t retain=1 "ann"      ann < PUBLISH t "ann"      bob < PUBLISH t "ann"
+    amy > PUBLISH t retain=1 "amy"      ann < PUBLISH t "amy"      bob < PUBLISH t "amy"
+    eve > CONNECT                       eve < CONNACK
+    eve > SUBSCRIBE t                   eve < SUBACK granted=0     eve < PUBLISH t retain=1 "amy"
+    ann > PUBLISH t retain=1 "again"
+    ann < PUBLISH t "again"   bob < PUBLISH t "again"   eve < PUBLISH t "again"
+    amy > PUBLISH t retain=1 ""
+    ann < PUBLISH t ""        bob < PUBLISH t ""        eve < PUBLISH t ""
+    ida > CONNECT                       ida < CONNACK
+    ida > SUBSCRIBE t                   ida < SUBACK granted=0
+    """)
+    assert [gateways[name].frontend.retained.find("t") for name in ("a.0", "a.1")] == [None, None]
+    all_balanced(sites)
+
+
+def test_what_is_retained_from_the_end_of_time_can_be_replaced() -> None:
+    gateways = Gateways(Simulation(7), Topology.product(Scot(Factor.parse("a-b"), 2)), is_stored=True)
+    gateways.meet()
+    sites = Federated(gateways, {"cem": "a.1", "eva": "a.1"})
+    header = Header(hosted(gateways.topology.gateway("b.0").number, 1), 1, 0, 0, published_ms=PUBLISHED_MS_MAX)
+    last = Publication("bob", "t", b"last", 0, True, gateways.simulation.now)
+    gateways["a.1"].overlay.remembering.keep(last, header, gateways.simulation.now)
+    sites.play("""
+    cem > CONNECT                      cem < CONNACK
+    cem > PUBLISH t retain=1 "next"
+    eva > CONNECT                      eva < CONNACK
+    eva > SUBSCRIBE t                  eva < SUBACK granted=0    eva < PUBLISH t retain=1 "next"
+    """)
 
 
 def test_an_old_copy_does_not_follow_a_newer_original() -> None:

@@ -326,6 +326,8 @@ class Delivery:
         cause = Cause.OFFLINE if connection.closing else Cause.OUT_BUFFER_FULL
         session = connection.session
         self._ledger.count_dropped("" if session is None else session.client_id, cause, count)
+        if session is not None:
+            session.outbox.count_dropped(cause, count)
         if self._ledger.log is not None and connection.session is not None:
             self._ledger.log.fate(
                 now,
@@ -348,6 +350,8 @@ class Delivery:
             session = connection.session
             client = "" if session is None else session.client_id
             self._ledger.count_dropped(client, Cause.CONNECTION_LOST, connection.out_messages)
+            if session is not None:
+                session.outbox.count_dropped(Cause.CONNECTION_LOST, connection.out_messages)
             connection.out_messages = 0
             runs, connection.out_runs = connection.out_runs, []
             self._note_runs(connection, runs, Fate.DROPPED, Cause.CONNECTION_LOST, now)
@@ -389,6 +393,4 @@ class Delivery:
         self, publication: Publication, session: Session, text: str, qos: int, cause: Cause, now: Instant
     ) -> None:
         self._ledger.drop(now, publication, session.client_id, text, qos, cause)
-        counts = session.outbox.dropped_by
-        if counts is not None and qos:
-            counts[cause] = counts.get(cause, 0) + 1
+        session.outbox.count_dropped(cause, 1)

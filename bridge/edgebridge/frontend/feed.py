@@ -16,7 +16,8 @@ from edgebridge.frontend.encoding import as_it_came
 from edgebridge.frontend.errands import WORK_AT_ONCE, go_on
 from edgebridge.frontend.keeping import Keeping
 from edgebridge.frontend.plans import Plan, Plans
-from edgebridge.frontend.publishing import DiskRefuses, Publishing, QueueRefuses
+from edgebridge.frontend.publishing import Publishing
+from edgebridge.frontend.refusal import DiskRefuses, QueueRefuses
 from edgebridge.frontend.room import has_room
 from edgebridge.frontend.runs import Runs
 from edgebridge.frontend.turns import Turns

@@ -340,7 +340,7 @@ class Keeping:
         assert self.journal is not None
         self.journal.done(work, now)
         self.is_refusing = self.journal.is_refusing
-        self.synced = self._groups.whole(self.journal.synced)
+        self.synced = self._groups.whole(self.journal.promised)
         held, self._held = self._held, []
         for connection in held:
             gates = connection.gates

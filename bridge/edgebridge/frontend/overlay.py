@@ -268,7 +268,8 @@ class Overlay:
         ledger = self._node.ledger
         if publication.topic.startswith(AT_HOME):
             return route.accept(publication, ledger, now)
-        effects = self.peers.published(publication, now, properties_of(publication), not publication.qos)
+        old = self.remembering.stamp(publication.topic) if publication.retain else None
+        effects = self.peers.published(publication, now, properties_of(publication), not publication.qos, old)
         for effect in effects:
             if isinstance(effect, Stamped):
                 self.remembering.stamped(effect.header, publication, now)

@@ -11,12 +11,20 @@ from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.keeping import KEPT_BYTES_MAX, Keeping
 from edgebridge.frontend.notes import NOT_PUBLISHED, TRACED, Notes
-from edgebridge.frontend.refusal import Refusal, count_qos_0
-from edgebridge.frontend.room import has_room
+from edgebridge.frontend.refusal import (
+    DiskRefuses,
+    MemoryRefuses,
+    NeverFits,
+    OutboxRefuses,
+    QueueRefuses,
+    Refusal,
+    count_qos_0,
+)
+from edgebridge.frontend.room import has_room, would_have_room
 from edgebridge.session.retained import Retained
 from edgebridge.session.session import Session
 from edgebridge.wire.encode import encode_packet
-from edgebridge.wire.errors import ProtocolError, ProtocolViolation, TopicAliasInvalid, TopicNameInvalid
+from edgebridge.wire.errors import ProtocolViolation, TopicAliasInvalid, TopicNameInvalid
 from edgebridge.wire.packets import PubAck, PubComp, Publish, PubRec, PubRel, Will
 from edgebridge.wire.properties import Properties, Property, encode_properties, number, text, user_properties
 from edgebridge.wire.reasons import ReasonCode
@@ -73,26 +81,6 @@ class RetainNotSupported(ProtocolViolation):
     """A message to be retained, where CONNACK said that none is [MQTT-3.2.2-14]."""
 
     reason = ReasonCode.RETAIN_NOT_SUPPORTED
-
-
-class DiskRefuses(ProtocolError):
-    """A message would have to be on disk before it is acknowledged, and the disk takes nothing (P1)."""
-
-    reason = ReasonCode.QUOTA_EXCEEDED
-
-
-class QueueRefuses(ProtocolError):
-    """A reader's queue is full, and the operator wants publishers to be refused then (`QueueFull.REFUSE`)."""
-
-    reason = ReasonCode.QUOTA_EXCEEDED
-
-
-class MemoryRefuses(QueueRefuses):
-    """What waits for kept sessions fills its part of memory, and a reader that is away or behind would get more."""
-
-
-class OutboxRefuses(QueueRefuses):
-    """So much waits for another gateway that no more of local clients is taken for it."""
 
 
 class Publishing:
@@ -165,7 +153,7 @@ class Publishing:
             keeping.not_taken()
             if not connection.is_v5:  # who cannot be told must not believe it was taken
                 raise
-            reason = ReasonCode.QUOTA_EXCEEDED
+            reason = refused.reason
         if publication.trace is not None and publication.number:
             self.notes.add(TRACED, connection, 0, f"{publication.trace.trace_id} {publication.number} {topic}")
         if publish.qos == 2:
@@ -240,7 +228,7 @@ class Publishing:
         try:
             reason = self._offered(session, self._publication(session.client_id, will.topic, publish, now), now)
         except (DiskRefuses, QueueRefuses) as refused:
-            reason, why = ReasonCode.QUOTA_EXCEEDED, str(refused)
+            reason, why = refused.reason, str(refused)
         if reason:
             why = f"its will, {will.topic[:SHOWN]}: {why or WHY.get(reason, '')}"
             self.notes.add_absent(NOT_PUBLISHED, session.client_id, reason, why)
@@ -278,6 +266,9 @@ class Publishing:
             self.refusals[Refusal.MEMORY_FULL] += 1
             raise MemoryRefuses("memory is full of messages that wait for readers")
         if self.asks_for_room and not has_room(publication, route):
+            if not would_have_room(publication, route):
+                self.refusals[Refusal.TOO_LARGE] += 1
+                raise NeverFits("it is larger than the queue of a reader may be, which refuses what it has no room for")
             self.refusals[Refusal.QUEUE_FULL] += 1
             raise QueueRefuses("a reader's queue is full")
         if self.overlay is not None and publication.qos and (peer := self.overlay.crowding.full(publication)):

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from edgebridge.frontend.publishing import DiskRefuses, Publishing, QueueRefuses
+from edgebridge.frontend.publishing import Publishing
+from edgebridge.frontend.refusal import DiskRefuses, QueueRefuses
 from edgebridge.frontend.systopics import PUBLISHER
 from edgebroker.instants import MILLISECOND, SECOND, Instant
 from edgebroker.node.node import Node

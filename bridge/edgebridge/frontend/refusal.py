@@ -7,6 +7,7 @@ from typing import Final
 
 from edgebridge.wire.errors import ProtocolError
 from edgebridge.wire.framing import frame_bounds
+from edgebridge.wire.reasons import ReasonCode
 
 ANY: Final = 1 << 28
 """Bytes: no packet is larger (MQTT 5.0 section 2.1.4)."""
@@ -22,7 +23,7 @@ class Refusal(StrEnum):
     PAYLOAD_FORMAT = "payload_format"
     """Its payload is said to be UTF-8, and is not."""
     TOO_LARGE = "too_large"
-    """It would have to be kept, and is larger than a record of the journal may be."""
+    """It would have to be kept, and is larger than a record of the journal may be, or than a queue that refuses."""
     DISK_FULL = "disk_full"
     """It would have to be on disk, and the disk takes nothing, or has no room for it."""
     MEMORY_FULL = "memory_full"
@@ -35,6 +36,32 @@ class Refusal(StrEnum):
     """There is no room for another retained message."""
     UNREAD = "unread"
     """QoS 0: it had arrived, and was not read yet when its connection ended."""
+
+
+class DiskRefuses(ProtocolError):
+    """A message would have to be on disk before it is acknowledged, and the disk takes nothing (P1)."""
+
+    reason = ReasonCode.QUOTA_EXCEEDED
+
+
+class QueueRefuses(ProtocolError):
+    """A reader's queue is full, and the operator wants publishers to be refused then (`QueueFull.REFUSE`)."""
+
+    reason = ReasonCode.QUOTA_EXCEEDED
+
+
+class MemoryRefuses(QueueRefuses):
+    """What waits for kept sessions fills its part of memory, and a reader that is away or behind would get more."""
+
+
+class NeverFits(QueueRefuses):
+    """A message is larger than such a queue may be: another attempt would be in vain."""
+
+    reason = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
+
+
+class OutboxRefuses(QueueRefuses):
+    """So much waits for another gateway that no more of local clients is taken for it."""
 
 
 def count_qos_0(data: bytes) -> int:

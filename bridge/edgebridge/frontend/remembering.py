@@ -94,11 +94,17 @@ class Remembering:
         else:
             self._stamps.pop(publication.topic, None)
 
+    def stamp(self, topic: str) -> Header | None:
+        """That of what is kept here: what a local client publishes now, to be kept, replaces it and counts as newer,
+        even if the clock of the gateway where that was published is ahead of ours.
+        """
+        return self._stamps.get(topic)
+
     def keep(self, publication: Publication, header: Header, now: Instant) -> None:
         """A message to be retained entered the site here. It is kept unless a newer one is."""
         topic = publication.topic
         before = self._stamps.get(topic)
-        if before is not None and _age(before) > _age(header) and self._retained.find(topic) is not None:
+        if before is not None and before.age > header.age and self._retained.find(topic) is not None:
             return
         if not self._retained.messages_max:
             return
@@ -149,7 +155,7 @@ class Remembering:
         stamp = self._stamps.get(topic)
         if stamp is not None and self._retained.find(topic) is not None:
             was_given = not self.is_elsewhere(topic)
-            if _age(stamp) > _age(header) or (was_given and _age(stamp) == _age(header)):
+            if stamp.age > header.age or (was_given and stamp.age == header.age):
                 return
         asking = self._asking.get(number)
         if asking is not None and not publication.has_expired(now):
@@ -208,7 +214,3 @@ class Remembering:
     def _is_own(self, topic: str) -> bool:
         stamp = self._stamps.get(topic)
         return stamp is not None and self._peers is not None and host_of(stamp.publisher) == self._peers.gateway.number
-
-
-def _age(header: Header) -> tuple[int, int, int]:
-    return (header.published_ms, *header.eid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edgebridge.session.outbox import QueueFull
 from edgebridge.session.session import Session
 from edgebroker.node.groups import Group
 from edgebroker.node.routes import Route
@@ -24,3 +25,18 @@ def has_room(publication: Publication, route: Route) -> bool:
 
 def _has_room_in(group: Group, size: int) -> bool:
     return any(not member.qos or not member.receiver.outbox.refuses(size) for member in group.members)
+
+
+def would_have_room(publication: Publication, route: Route) -> bool:
+    """As `has_room`, if nothing waited anywhere: who says it again later would be refused again."""
+    size = publication.held_bytes()
+    if any(copy.qos and _is_too_small(copy.receiver, size) for copy in route.copies_for(publication)):
+        return False
+    return all(
+        any(not member.qos or not _is_too_small(member.receiver, size) for member in group.members)
+        for group in route.wanting()
+    )
+
+
+def _is_too_small(session: Session, size: int) -> bool:
+    return session.outbox.policy is QueueFull.REFUSE and size > session.outbox.bytes_max

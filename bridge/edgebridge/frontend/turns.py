@@ -31,6 +31,7 @@ LATE_MAX: Final = 16
 OF_OURS: Final = frozenset(
     {
         ReasonCode.ADMINISTRATIVE_ACTION,
+        ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
         ReasonCode.MAXIMUM_CONNECT_TIME,
         ReasonCode.NOT_AUTHORIZED,
         ReasonCode.QUOTA_EXCEEDED,

@@ -16,6 +16,7 @@ cdef class Outbox:
     cdef long long _bytes, _messages
     cdef Allowance _allowance
     cdef public dict dropped_by, groups
+    cpdef count_dropped(self, cause, long long count)
     @cython.locals(allowance=Allowance)
     cpdef bint has_room(self, Py_ssize_t size) except -1
     cpdef bint refuses(self, Py_ssize_t size) except -1

@@ -71,7 +71,7 @@ class Outbox:
         self.dropped = 0
         """Messages that had no room, since the session began."""
         self.dropped_by: dict[Cause, int] | None = None
-        """All that were for the reader at QoS 1 or 2 and were given up, by cause; None: nobody wants to know."""
+        """All that were for the reader and were given up, by cause; None: nobody wants to know."""
         self.cause = Cause.QUEUE_FULL
         """Why what `make_room` took out last has to go."""
         self.age_us = 0
@@ -95,6 +95,12 @@ class Outbox:
     def held_bytes(self) -> int:
         """What the messages in it hold."""
         return self._bytes
+
+    def count_dropped(self, cause: Cause, count: int) -> None:
+        """So many that were for the reader were given up; somebody may want to know."""
+        counts = self.dropped_by
+        if counts is not None:
+            counts[cause] = counts.get(cause, 0) + count
 
     def has_room(self, size: int) -> bool:
         """Whether a message that holds *size* bytes fits."""
