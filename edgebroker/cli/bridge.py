@@ -18,8 +18,17 @@ from edgebroker.cli.inquiry import Inquiree, ask, gateway_options, inquiree, ord
 from edgebroker.world.tomlvalue import toml_value
 
 WELL: Final = ("open", "paused", "closed")
-WAITED: Final = ("queue_full", "superseded", "memory_full", "too_old", "thinned")
-"""Causes of drops while a message waited: of others `out` and `in` know."""
+WAITED: Final = (
+    "queue_full",
+    "superseded",
+    "memory_full",
+    "too_old",
+    "thinned",
+    "offline",
+    "out_buffer_full",
+    "connection_lost",
+)
+"""Causes of drops before the bridge had the message in its hands: of others `out` and `in` know."""
 HEADING: Final = ("BRIDGE", "STATE", "REMOTE", "OUT", "IN", "WAITING", "BYTES", "DROPPED")
 
 
@@ -103,17 +112,18 @@ def add(
 ) -> None:
     """Add a bridge to ADDRESS, which is HOST:PORT. It is there after a restart too."""
     lines = [f"name = {toml_value(name)}", f"addresses = {toml_value([address])}", f"topic = {toml_value(topics)}"]
-    lines += [_line(value) for value in values]
+    lines += [setting(value) for value in values]
     whom = inquiree(http, config, token_file)
     _done(whom, as_json, f"{name} is added", do="add", settings="[[bridge]]\n" + "\n".join(lines))
 
 
-def _line(value: str) -> str:
-    """KEY=VALUE as TOML: numbers, lists, true and false as they are, all else as text."""
+def setting(value: str) -> str:
+    """KEY=VALUE as TOML: numbers, lists, true, false and what is in quotes as they are, all else as text."""
     key, equals, text = value.partition("=")
     if not equals:
         raise click.UsageError(f"--set {value!r} is not KEY=VALUE")
-    return f"{key} = {text if text in ('true', 'false') or text.isdigit() or text[:1] == '[' else toml_value(text)}"
+    is_toml = text in ("true", "false") or text.isdigit() or text[:1] in ("[", '"')
+    return f"{key} = {text if is_toml else toml_value(text)}"
 
 
 @command.command("pause")

@@ -226,3 +226,17 @@ def test_a_rule_that_is_added_gives_nothing_a_second_name() -> None:
     world.begin()
     world.quiet()
     assert {topic for topic, _ in world.read(world.there)} == {"r/out/x/1", "out/2"}
+
+
+@pytest.mark.parametrize(("condition", "stays"), [("temp > 30", True), ("temp > 30 OR $size = 0", False)])
+def test_a_condition_says_whether_the_remote_hears_that_nothing_is_retained(condition: str, stays: bool) -> None:
+    rules = [parse_rule(f"out/# both 1 where {condition}")]
+    world = World(Terms("x", "uplink", rules, V5, identity="here"))
+    world.begin()
+    world.quiet(2)
+    world.publish(world.here, [("out/1", b'{"temp": 31}', 1)], retain=True)
+    world.quiet(2)
+    assert world.there.frontend.retained.find("out/1")
+    world.publish(world.here, [("out/1", b"", 1)], retain=True)
+    world.quiet(2)
+    assert bool(world.there.frontend.retained.find("out/1")) is stays

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgebridge.frontend.bounds import Bounds
+from edgebridge.frontend.bounds import Bounds, described
 from edgebridge.upstream.rule import parse_rule
 from edgebridge.upstream.terms import Terms
 from edgebridge.upstream.toll import Dues
 from edgebridge.wire.dialect import V5
+from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Connect, PubAck, Publish
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import SECOND
@@ -225,6 +226,29 @@ def test_what_a_new_rule_finds_retained_waits_in_the_queue_as_long_as_that_is_so
     world.fail = lambda step: None
     world.quiet()
     assert set(arrived(world)) == {"a/1 1", *(f"b/{number} 1" for number in range(10))}
+
+
+def test_what_finds_the_remote_away_at_qos_0_is_counted_with_its_bridge() -> None:
+    world = away(Bounds())
+    say(world, "a 1", "b 2", qos=0)
+    say(world, "c 3")
+    found = described(world.memory.session, 0)
+    assert (found["messages"], found["dropped"]) == (1, {"offline": 2})
+
+
+def test_what_was_not_written_yet_at_qos_0_when_the_remote_went_is_counted_with_its_bridge() -> None:
+    world = away(Bounds())
+    world.go_on()
+    world.quiet(2)
+    session, frontend, now = world.memory.session, world.here.frontend, world.simulation.now
+    assert session is not None
+    writer = frontend.opened("writer", now)
+    for packet in (Connect("writer", dialect=V5), Publish("a", b"1"), Publish("b", b"2")):
+        frontend.feed(writer, encode_packet(packet, V5), now)
+    assert session.connection.out_messages == 2
+    frontend.closed(session.connection, now)
+    assert world.here.ledger.dropped == {Cause.CONNECTION_LOST: 2}
+    assert described(session, now)["dropped"] == {"connection_lost": 2}
 
 
 def test_a_full_queue_of_a_bridge_may_refuse_publishers_and_no_other_is_asked() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,7 @@ from .inprocess import Paper
 
 Story = Callable[[Gateway, Bridging], Awaitable[None]]
 BRIDGE = '[[bridge]]\nname = "{0}"\naddresses = ["h:1"]\ntopic = ["{0}/# out 1"]\npaused = true\n'
+SAME = '[[bridge]]\nname = "{0}"\naddresses = ["h:1"]\ntopic = ["{0}/# out 1"]\nclient_id = "c"\n'
 MANY = 30  # more than waits for clients without bounds of their own
 DEEP = 'queue_messages_max = 2000\nqueue_full = "{}"\n'
 
@@ -39,6 +42,13 @@ DEEP = 'queue_messages_max = 2000\nqueue_full = "{}"\n'
         (BRIDGE.format("a") + "prot = 1\n", [], ["a: f.toml:6: bridge.prot: unknown key; did you mean protocol?"]),
         (BRIDGE.format("a/") + BRIDGE.format("b"), ["b"], [": f.toml:2: bridge.name: is 'a/'"]),
         (BRIDGE.format("a") * 2, ["a"], ["a: f.toml:7: bridge.name: is 'a' a second time"]),
+        (
+            SAME.format("a") + SAME.format("b"),
+            ["a"],
+            ["b: f.toml:10: bridge.client_id: is 'c', as that of a to the same"],
+        ),
+        (SAME.format("a") + SAME.format("b") + "paused = true\n", ["a", "b"], []),
+        (SAME.format("a") + SAME.format("b").replace("h:1", "h:2"), ["a", "b"], []),
         ("bridge = 3\n", [], [": f.toml:1: bridge: is a section; write [[bridge]]"]),
         ('[bridge]\nname = "a"\n', [], ["a: f.toml:1: bridge.addresses: is not set"]),
     ],
@@ -48,7 +58,7 @@ def test_one_that_is_wrong_stands_apart(text: str, usable: list[str], aside: lis
     assert [one.name for one in settings.bridges] == usable
     for one, said in zip(settings.aside, aside, strict=True):
         assert f"{one.name}: {one.problems[0]}".startswith(said)
-    with pytest.raises(SettingsRefused):
+    with pytest.raises(SettingsRefused) if aside else nullcontext():
         Settings.parse(text, "f.toml", Path())
     with pytest.raises(SettingsRefused):  # all else is refused as ever
         Settings.parse("[limits]\nx = 1\n" + text, "f.toml", Path(), apart=True)
@@ -247,3 +257,18 @@ def test_check_looks_at_all_of_them(tmp_path: Path, listed: str, data: str, adde
     file.write_text(f'[data]\ndir = "{data}"\n{listed}')
     result = CliRunner().invoke(check, [str(file)])
     assert (result.exit_code, said in result.output) == (code, True), result.output
+
+
+def test_no_bridge_is_added_as_a_client_that_the_remote_has_already(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.write(SAME.format("a"))
+
+    async def story(gateway: Gateway, bridging: Bridging) -> None:
+        present = bridging.bridges["a"].settings
+        with pytest.raises(NameTaken, match="client_id is 'c', as that of a to the same address"):
+            await bridging.add(replace(present, name="b"))
+        assert [*bridging.bridges] == ["a"]
+        await bridging.add(replace(present, name="b", addresses=("h:2",), paused=True))
+        assert [*bridging.bridges] == ["a", "b"]
+
+    house.run(story)

@@ -11,10 +11,12 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection
 
 from edgebridge.upstream.state import State
+from edgebroker.overlay.address import Address
 from edgebroker.world.bridging import bridge as bridging
 from edgebroker.world.bridging.bridge import Bridge
 from edgebroker.world.bridging.kept import Kept
 from edgebroker.world.bridging.line import PIECE_BYTES, Line
+from edgebroker.world.bridging.road import Road
 from edgebroker.world.bridging.websocket import SUBPROTOCOL, Tunnel
 from edgebroker.world.operatorlog import OperatorLog
 
@@ -182,3 +184,14 @@ def test_a_remote_that_sends_and_does_not_read_is_hung_up_on(monkeypatch: pytest
 
     lost = asyncio.run(story())
     assert lost == ([] if is_slow else ["the remote does not read: 100 bytes of answers wait for it"])
+
+
+@pytest.mark.parametrize(
+    ("address", "host"),
+    [("h:80", "h"), ("h:8080", "h:8080"), ("[2001:db8::1]:443", "[2001:db8::1]"), ("[::1]:8080", "[::1]:8080")],
+)
+def test_http_hears_the_host_as_it_wants_it_written(address: str, host: str) -> None:
+    at = Address.parse(address)
+    tunnel = Road((at,), websocket_path="/mqtt")._tunnel(at)
+    assert tunnel is not None
+    assert f"\r\nHost: {host}\r\n".encode() in tunnel.begin()

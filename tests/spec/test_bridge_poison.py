@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgebridge.frontend.refusal import NeverFits
 from edgebridge.upstream.rule import parse_rule
 from edgebridge.upstream.sieve import BEGINNING, CUT, Sieve
 from edgebridge.upstream.splice import Splice
@@ -19,6 +20,7 @@ from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.framing import Framer
 from edgebridge.wire.packets import ConnAck, Packet, PubAck, PubComp, Publish, PubRec, PubRel
 from edgebridge.wire.properties import Property
+from edgebridge.wire.reasons import ReasonCode
 
 SIZE = 300
 
@@ -81,11 +83,11 @@ class Nothing:
         return range(1, count + 1)
 
 
-def opened(dialect: Dialect, **more: object) -> Splice:
+def opened(dialect: Dialect, *rules: str, **more: object) -> Splice:
     terms = Terms(
         "x",
         "up",
-        [parse_rule("# in 2 here/")],
+        [parse_rule(one) for one in rules or ("# in 2 here/",)],
         dialect,
         packet_bytes_max=SIZE,
         try_private=False,
@@ -153,6 +155,35 @@ def test_at_qos_2_the_handshake_is_finished_too() -> None:
     splice.heard(bad(V311, b"t", bytes(5_000), 2), 1)
     splice.heard(encode_packet(PubRel(7), V311), 1)
     assert read(splice.take_remote(1), V311) == [PubRec(7), PubComp(7)]
+
+
+@pytest.mark.parametrize("reason", [NeverFits.reason, ReasonCode.NOT_AUTHORIZED])
+def test_what_our_front_end_refuses_for_good_is_finished_and_the_next_comes(reason: ReasonCode) -> None:
+    splice = opened(V5)
+    for packet_id in (1, 2):
+        splice.heard(encode_packet(Publish("t", b"", 1, packet_id=packet_id), V5), 1)
+    for ack in (PubAck(1, reason), PubAck(2)):
+        splice.told(encode_packet(ack, V5), 1)
+    assert splice.state is State.OPEN
+    assert read(splice.take_remote(1), V5) == [PubAck(1, reason), PubAck(2)]
+    assert splice.into.described()["dropped"] == {"refused": 1}
+
+
+def test_a_message_of_no_use_to_an_absent_remote_is_counted_only_if_it_is_lost() -> None:
+    splice = Splice(Terms("x", "up", [parse_rule("#")]), Nothing(), lambda: 0)
+    splice.start(0)
+    splice.opened(0)
+    for packet_id, qos in enumerate((1, 2, 0), 1):
+        splice.told(encode_packet(Publish("t", b"", qos, packet_id=packet_id if qos else 0), V5), 1)
+        assert splice.out.described()["dropped"] == ({} if qos else {"absent": 1})
+
+
+def test_each_message_that_waited_since_before_there_were_conditions_is_asked_for_its_own() -> None:
+    splice = opened(V5, 't out 1 "" hot/ where x > 1', 't out 1 "" all/')
+    for x in (1, 2, 1):
+        splice.told(encode_packet(Publish("t", b'{"x": %d}' % x, 1, packet_id=x), V5), 1)
+    sent = [packet.topic for packet in read(splice.take_remote(1), V5) if isinstance(packet, Publish)]
+    assert sent == ["all/t", "hot/t", "all/t"]
 
 
 def test_a_topic_alias_that_nobody_announced_stands_for_nothing() -> None:

@@ -7,6 +7,8 @@ import pytest
 from edgebridge.upstream.rule import Direction, Rule, parse_rule
 from edgebridge.upstream.ruleinvalid import RuleInvalid
 from edgebridge.upstream.rules import Rules
+from edgebridge.wire.packets import Publish
+from edgebridge.wire.properties import Property
 
 READ = {
     "sensors/#": Rule("sensors/#"),
@@ -55,27 +57,40 @@ def test_topics_change_their_prefix() -> None:
     assert rule.inward("berlin/a/temp") == "site/a/temp"
 
 
+def outward(rules: Rules, topic: str, identifiers: list[int], payload: bytes = b"") -> tuple[Rule, int] | None:
+    """The rule of a message that came by these subscriptions, and its number."""
+    return rules.outward(Publish(topic, payload, properties={Property.SUBSCRIPTION_IDENTIFIER: identifiers}))
+
+
 def test_the_first_rule_that_matches_counts_outwards() -> None:
     rules = Rules([parse_rule('a/# out 1 "" one/'), parse_rule('a/b out 2 "" two/'), parse_rule("c in")])
     assert [wanted.text for wanted in rules.out] == ["a/#", "a/b"]
     assert not rules.out_needs_identifiers
-    assert rules.outward("a/b", []) == (rules.all[0], 0)
+    assert outward(rules, "a/b", []) == (rules.all[0], 0)
 
 
 def test_which_condition_was_true_is_told_by_the_subscription() -> None:
     rules = Rules([parse_rule('a/# out 1 "" one/ where x > 1'), parse_rule('a/b out 2 "" two/')])
     one, two = rules.out
     assert rules.out_needs_identifiers
-    assert rules.outward("a/b", [two.identifier, one.identifier]) == (one.rule, 0)
-    assert rules.outward("a/b", [two.identifier]) == (two.rule, 1)
+    assert outward(rules, "a/b", [two.identifier, one.identifier]) == (one.rule, 0)
+    assert outward(rules, "a/b", [two.identifier]) == (two.rule, 1)
 
 
 def test_a_message_that_waited_since_before_the_rules_changed_goes_by_the_rule_of_now() -> None:
     before = Rules([parse_rule("x/# where x > 1"), parse_rule("a/#")])
     now = Rules([parse_rule("a/#"), parse_rule("x/# where x > 1")])
-    assert now.outward("a/b", [before.out[1].identifier]) == (now.all[0], 0), "identifiers name subscriptions"
-    assert now.outward("a/b", [12]) == (now.all[0], 0), "its subscription is gone, but another rule wants it"
-    assert now.outward("b", [12]) is None
+    assert outward(now, "a/b", [before.out[1].identifier]) == (now.all[0], 0), "identifiers name subscriptions"
+    assert outward(now, "a/b", [12]) == (now.all[0], 0), "its subscription is gone, but another rule wants it"
+    assert outward(now, "b", [12]) is None
+
+
+def test_a_message_that_waited_goes_by_a_new_rule_only_if_its_condition_is_true() -> None:
+    now = Rules([parse_rule('a/# out 1 "" hot/ where x > 1'), parse_rule('a/# out 1 "" all/')])
+    for payload, number in ((b'{"x": 2}', 0), (b'{"x": 1}', 1)):
+        assert outward(now, "a/b", [], payload) == (now.all[number], number)
+    alone = Rules([parse_rule("a/# where x > 5"), parse_rule("a/b where x > 9")])
+    assert outward(alone, "a/b", [12], b'{"x": 2}') == (alone.all[0], 0), "it was wanted when it came"
 
 
 def test_a_copy_by_a_later_subscription_is_told_from_the_message() -> None:
@@ -104,10 +119,10 @@ def test_what_stands_above_a_prefix_is_not_behind_it() -> None:
     rules = Rules([parse_rule("# both 1 here/ remote/"), parse_rule("remote in 1")])
     assert [heard.number for heard in rules.inward("remote")] == [1]
     assert [heard.number for heard in rules.inward("remote/a")] == [0]
-    assert rules.outward("here", []) is None
-    assert rules.outward("here/a", []) == (rules.all[0], 0)
+    assert outward(rules, "here", []) is None
+    assert outward(rules, "here/a", []) == (rules.all[0], 0)
     filtered = Rules([parse_rule("# out 1 here/ there/ where x > 1")])
-    assert filtered.outward("here", [filtered.out[0].identifier]) is None
-    assert filtered.outward("here/a", [filtered.out[0].identifier]) == (filtered.all[0], 0)
+    assert outward(filtered, "here", [filtered.out[0].identifier]) is None
+    assert outward(filtered, "here/a", [filtered.out[0].identifier]) == (filtered.all[0], 0)
     levels = Rules([parse_rule("/# both 1 here remote")])
-    assert levels.outward("here", []) == (levels.all[0], 0), "it is `remote` there"
+    assert outward(levels, "here", []) == (levels.all[0], 0), "it is `remote` there"

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from edgebridge.upstream.tally import Cause, Tally
-from edgebroker.cli.bridge import described
+from edgebroker.cli.bridge import described, listed, setting
 
 
-def test_what_was_refused_is_shown_once_by_reason() -> None:
-    tally = Tally()
-    tally.dropped[Cause.REFUSED] += 3
-    tally.dropped[Cause.NO_RULE] += 1
-    tally.refused["not_authorized"] += 2
-    tally.refused["quota_exceeded"] += 1
+def row_of(out: Tally, **dropped: int) -> dict[str, Any]:
+    """A bridge of which *out* was carried, and of whose queue this was *dropped*."""
     toll = dict.fromkeys(("rate_bytes_s", "rate_messages_s", "bytes_per_day", "warning", "held", "closed_until"), 0)
-    row = {
+    return {
         "name": "up",
         "state": "open",
         "since_s": 1.0,
@@ -24,11 +24,40 @@ def test_what_was_refused_is_shown_once_by_reason() -> None:
         "client_id": "c",
         "connects": 1,
         "sent_again": 0,
-        "spool": {"messages": 0, "bytes": 0, "oldest_s": None, "dropped": {}},
+        "waiting": 0,
+        "waiting_bytes": 0,
+        "spool": {"messages": 0, "bytes": 0, "oldest_s": None, "dropped": dropped},
         "toll": {**toll, "schedule": []},
-        "out": tally.described(),
+        "out": out.described(),
         "in": Tally().described(),
         "rules": [],
     }
-    [out] = [line for line in described(row) if line.startswith("  out ")]
+
+
+def test_what_was_refused_is_shown_once_by_reason() -> None:
+    tally = Tally()
+    tally.dropped[Cause.REFUSED] += 3
+    tally.dropped[Cause.NO_RULE] += 1
+    tally.refused["not_authorized"] += 2
+    tally.refused["quota_exceeded"] += 1
+    [out] = [line for line in described(row_of(tally)) if line.startswith("  out ")]
     assert out.endswith("; not carried: 1 no_rule, 2 refused: not_authorized, 1 refused: quota_exceeded")
+
+
+def test_what_was_lost_before_the_bridge_had_it_counts_as_dropped() -> None:
+    _, line = listed([row_of(Tally(), queue_full=2, offline=3, connection_lost=4, refused=9)])
+    assert line.split()[-1] == "9", "who refused it is counted by `out`"
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        ("rate_bytes_s=500", "rate_bytes_s = 500"),
+        ("origin=false", "origin = false"),
+        ("username=gw", 'username = "gw"'),
+        ('username="1234"', 'username = "1234"'),
+        ("addresses=['a:1', 'b:2']", "addresses = ['a:1', 'b:2']"),
+    ],
+)
+def test_a_key_is_set_as_it_is_written(said: str, line: str) -> None:
+    assert setting(said) == line

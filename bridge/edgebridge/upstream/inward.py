@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from edgebridge.upstream.conditions import Conditions
 from edgebridge.upstream.costs import Cell
 from edgebridge.upstream.ends import Ends
 from edgebridge.upstream.express import RETAIN, Pass, Passes
@@ -21,7 +22,7 @@ from edgebridge.upstream.terms import U16_MAX, Memory, Terms
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet, encode_properties
 from edgebridge.wire.packets import Ack, PubAck, PubComp, Publish, PubRec, PubRel
-from edgebridge.wire.properties import Property, subscription_identifiers, text, user_properties
+from edgebridge.wire.properties import Property, subscription_identifiers, text
 from edgebridge.wire.reasons import FAILURE, ReasonCode
 from edgebroker.errors import TopicInvalid
 from edgebroker.instants import Instant
@@ -30,7 +31,6 @@ from edgebroker.topics import parse_topic_name
 
 if TYPE_CHECKING:
     from edgebridge.upstream.unbatch import Unbatch
-    from edgebroker.filters import Extractor, Filter
 
 LOST: Final = {
     Cause.TOO_LARGE: (
@@ -53,7 +53,12 @@ QOS_2: Final = 0x04
 HEAD_BYTES: Final = 2
 """Of a packet, beside its body: more of large ones."""
 _FOR_GOOD: Final = frozenset(
-    {ReasonCode.NOT_AUTHORIZED, ReasonCode.TOPIC_NAME_INVALID, ReasonCode.PAYLOAD_FORMAT_INVALID}
+    {
+        ReasonCode.NOT_AUTHORIZED,
+        ReasonCode.TOPIC_NAME_INVALID,
+        ReasonCode.PAYLOAD_FORMAT_INVALID,
+        ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+    }
 )
 """Refusals of our front end that another attempt would not change. With any other it has no room at the moment."""
 
@@ -79,7 +84,7 @@ class Inward:
         self._waiting: deque[tuple[Publish, bool, int]] = deque()
         self._waiting_bytes = 0
         self._unbatch = self._for_batches(terms)
-        self._filters: dict[str, tuple[Filter, Extractor]] = {}
+        self._conditions = Conditions()
         self._passes = Passes(False, True)
         self.octets = 0
         """Of the packet that is read at the moment."""
@@ -167,7 +172,9 @@ class Inward:
             self._finish(publish, Cause.INVALID, "a topic alias, and none was announced")
             return
         candidates = self._rules.inward(publish.topic)
-        heard = next((one for one in candidates if not one.rule.where or self._holds(one.rule.where, publish)), None)
+        heard = next(
+            (one for one in candidates if not one.rule.where or self._conditions.holds(one.rule.where, publish)), None
+        )
         if heard is None:
             self._finish(publish, Cause.FILTERED if candidates else Cause.NO_RULE)
         elif self._rules.is_copy(heard, subscription_identifiers(publish.properties)):
@@ -359,27 +366,6 @@ class Inward:
         if self._unbatch is not None and self._unbatch.rests:
             self._unbatch.go_on()
             self._go_on()
-
-    def _holds(self, where: str, publish: Publish) -> bool:
-        """Whether the condition is true of the message, under the topic that the remote calls it by."""
-        from edgebroker.filters import Extractor, Filter  # 1 MiB, for who has conditions
-
-        known = self._filters.get(where)
-        if known is None:
-            condition = Filter.parse(where)
-            known = self._filters[where] = condition, Extractor(condition.attributes)
-        condition, extractor = known
-        return condition.accepts(
-            extractor.extract(
-                publish.payload,
-                topic=publish.topic,
-                qos=publish.qos,
-                retain=publish.retain,
-                client="",
-                user=user_properties(publish.properties),
-                content_type=text(publish.properties, Property.CONTENT_TYPE, "") or None,
-            )
-        )
 
     def _finish(self, publish: Publish, cause: Cause, what: str = "") -> None:
         """*publish* does not go on: the remote is done with it."""

@@ -20,7 +20,7 @@ from edgebridge.upstream.tally import Cause, Tally
 from edgebridge.upstream.terms import Memory
 from edgebridge.wire.encode import encode_packet, encode_properties
 from edgebridge.wire.packets import Ack, PubAck, PubComp, Publish, PubRec, PubRel
-from edgebridge.wire.properties import Properties, Property, subscription_identifiers, text
+from edgebridge.wire.properties import Properties, Property, text
 from edgebridge.wire.reasons import FAILURE, ReasonCode
 from edgebroker.errors import TopicInvalid
 from edgebroker.instants import Instant
@@ -141,7 +141,8 @@ class Outward:
 
     def absent(self, publish: Publish) -> None:
         """A message of ours, while the remote is away: of QoS 1 and 2 nothing is lost, the session sends them again."""
-        self._tally.dropped[Cause.ABSENT] += not publish.qos
+        if not publish.qos:
+            self._tally.dropped[Cause.ABSENT] += 1
 
     def expired(self, publish: Publish) -> None:
         """A message of ours that waited for longer than it was to live."""
@@ -153,7 +154,7 @@ class Outward:
 
     def publish(self, publish: Publish, now: Instant) -> None:
         """A message of ours."""
-        found = self._rules.outward(publish.topic, subscription_identifiers(publish.properties))
+        found = self._rules.outward(publish)
         if found is None:
             self._finish(publish, Cause.NO_RULE)
             return
@@ -173,7 +174,7 @@ class Outward:
                 return
             if self._gather(publish, number, topic, now):
                 return
-        elif not publish.properties and granted.maximum_qos == 2:
+        elif not (publish.properties or self._rules.out_needs_identifiers) and granted.maximum_qos == 2:
             self._note(publish.topic, topic, rule, number, cell)
         properties: Properties = {}
         if granted.dialect.has_properties:

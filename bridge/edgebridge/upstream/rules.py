@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edgebridge.session.carriers import filter_topic
+from edgebridge.upstream.conditions import Conditions
 from edgebridge.upstream.rule import Rule, identifier_of
+from edgebridge.wire.packets import Publish
+from edgebridge.wire.properties import subscription_identifiers
 from edgebroker.dataclasses import dataclass
 from edgebroker.topics import TopicFilter
 
@@ -86,6 +89,7 @@ class Rules:
         """Whether a broker might send a message once for each of two subscriptions."""
         self.transforms = _transforms(self.all)
         """What becomes of payloads, by the number of the rule."""
+        self._conditions = Conditions()
         self._answers_out = [(rule, there(rule)) for rule in self.all if rule.is_out]
         self._answers_in = [(rule, here(rule)) for rule in self.all if rule.is_in]
         self.into: tuple[Wanted, ...] = ()
@@ -110,17 +114,23 @@ class Rules:
         self._granted.pop(identifier, None)
         self._met.clear()
 
-    def outward(self, topic: str, identifiers: Sequence[int]) -> tuple[Rule, int] | None:
+    def outward(self, publish: Publish) -> tuple[Rule, int] | None:
         """The rule, and its number, of a message of ours. None: no rule is left that wants it."""
+        topic, identifiers = publish.topic, subscription_identifiers(publish.properties)
         found = [self._out_of[one] for one in identifiers if one in self._out_of]
         if found and self.out_needs_identifiers:
             found = [wanted for wanted in found if topic.startswith(wanted.rule.local_prefix)]
             first = min(found, key=lambda wanted: wanted.number, default=None)
             return None if first is None else self._before(first, topic)
-        for wanted, topics in self._out_topics:  # also if it waited since before the rules were changed
+        # It may have waited since before the rules were changed. Then a rule whose condition is not true of it is
+        # better than none: it was wanted when it came.
+        untrue: Wanted | None = None
+        for wanted, topics in self._out_topics:
             if topics.matches(topic):
-                return wanted.rule, wanted.number
-        return None
+                if not wanted.rule.where or self._conditions.holds(wanted.rule.where, publish):
+                    return wanted.rule, wanted.number
+                untrue = untrue or wanted
+        return None if untrue is None else (untrue.rule, untrue.number)
 
     def _before(self, found: Wanted, topic: str) -> tuple[Rule, int]:
         """The rule *found*, or one before it that wants the topic whatever it says. What is retained comes by the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -69,6 +69,7 @@ class Bridging:
         """Bridges that an operator added while the gateway ran. Those of the settings come first."""
         self._unreadable = added.aside
         self._plans = self._planning.plans(settings, added)
+        self._part(self._plans)
         self._listed = names_in(settings)
         self._settings = settings
         self._settings = self._held(settings, self._plans)
@@ -116,10 +117,12 @@ class Bridging:
         return name in self.added and name not in self._listed
 
     def pause(self, name: str, is_paused: bool) -> Bridge:
-        """Let it rest, or dial again; it stays so over restarts. Raises NoSuchBridge, SettingsRefused."""
+        """Let it rest, or dial again; it stays so over restarts. Raises NoSuchBridge, NameTaken, SettingsRefused."""
         if not is_paused:
             self._use_again(name)
         bridge = self.find(name)
+        if not is_paused:
+            self._see_that_it_is_alone(bridge.settings)
         self.kept.pause(name, is_paused)
         (bridge.pause if is_paused else bridge.resume)()
         return bridge
@@ -149,18 +152,38 @@ class Bridging:
     async def _add_kept(self, settings: BridgeSettings) -> Bridge:
         name = settings.name
         async with self._changing:
-            self._see_that_it_is_new(name)
+            self._see_that_it_is_new(settings)
             plan = self._planning.plan(settings)
             if self.folder is not None:
                 check_added(self.folder, (*self.added.values(), settings))
             await self._keep(lambda added: {**added, name: settings})
-            self._see_that_it_is_new(name)  # settings may have come meanwhile, and what is in both is theirs
+            self._see_that_it_is_new(settings)  # settings may have come meanwhile, and what is in both is theirs
             self._add(plan)
             return self.bridges[name]
 
-    def _see_that_it_is_new(self, name: str) -> None:
-        if name in self.names:
-            raise NameTaken(f"there is a bridge {name} already; choose another name, or remove it first")
+    def _see_that_it_is_new(self, settings: BridgeSettings) -> None:
+        if settings.name in self.names:
+            raise NameTaken(f"there is a bridge {settings.name} already; choose another name, or remove it first")
+        if not self._rests(settings):
+            self._see_that_it_is_alone(settings)
+
+    def _see_that_it_is_alone(self, settings: BridgeSettings) -> None:
+        """No other bridge that runs is the same client. Raises NameTaken."""
+        for one in self.bridges.values():
+            other = one.settings
+            if other.name != settings.name and settings.is_same_client_as(other) and not self._rests(other):
+                raise NameTaken(f"client_id {settings.is_as_other(other)}; choose another, or pause that one first")
+
+    def _rests(self, settings: BridgeSettings) -> bool:
+        """Whether a bridge of these settings dials nobody: now, if it is there with them, else when it begins."""
+        present = self.bridges.get(settings.name)
+        is_as_it_was = present is not None and present.settings == settings
+        is_to_rest = settings.paused or self.kept.is_paused(settings.name)
+        return is_to_rest and (not is_as_it_was or (present is not None and present.is_paused))
+
+    def _part(self, plans: Plans, since: Set[str] = frozenset()) -> None:
+        """No two that run are to be one client."""
+        plans.part({name: bridge.settings for name, bridge in self.bridges.items()}, self._rests, since)
 
     async def _remove_kept(self, name: str) -> int:
         async with self._changing:
@@ -212,8 +235,9 @@ class Bridging:
         self._ticking = asyncio.get_running_loop().call_later(next_minute_s(), self._tick)
         shown = moment()
         for one in self.aside:  # a disk may be there later than we
-            with suppress(SettingsRefused):
-                self._use_again(one.name)
+            if not one.is_double:
+                with suppress(SettingsRefused, NameTaken):
+                    self._use_again(one.name)
         for bridge in self.bridges.values():
             bridge.clock(shown)
 
@@ -222,6 +246,7 @@ class Bridging:
         async with self._changing:  # what is being written is neither read nor known yet
             before, read = frozenset(self.added), load_added(self.folder)
         plans = self._planning.plans(settings, read)
+        self._part(plans)
         holding = self._held(settings, plans)
         listed = names_in(settings)
 
@@ -230,11 +255,13 @@ class Bridging:
             since, gone = self.added.keys() - before, before - self.added.keys()
             for name in gone - listed:
                 plans.forget(name)
+            self._part(plans, since & self.bridges.keys())  # one may have been resumed, too
             wanted, had_aside = plans.usable, bool(self.aside)
             stay = self._kept_back(plans) | (since - wanted.keys())
             added = {one.name: one for one in read.bridges if one.name not in gone}
             self.added = added | {name: one for name, one in self.added.items() if name in stay}
-            self._plans, self._unreadable, self._settings, self._listed = plans, read.aside, holding, listed
+            held = self._held(settings, plans)
+            self._plans, self._unreadable, self._settings, self._listed = plans, read.aside, held, listed
             for name in [name for name in self.bridges if name not in wanted and name not in stay]:
                 yield f"bridge {name}: its session ended, {self._end(name)} messages that waited are dropped"
             for name, plan in wanted.items():
@@ -259,8 +286,7 @@ class Bridging:
 
     def _kept_back(self, plans: Plans) -> frozenset[str]:
         """The bridges that stay as they are, because what *plans* have of them cannot be used."""
-        names = plans.names if plans.are_all_named else self.bridges.keys()
-        return frozenset(self.bridges).intersection(names).difference(plans.usable)
+        return plans.kept_back(self.bridges)
 
     def _held(self, settings: Settings, plans: Plans) -> Settings:
         """*settings*, with what holds of them if these are the *plans*."""
@@ -289,14 +315,17 @@ class Bridging:
                     hold(frontend, name, one, clock())
 
     def _use_again(self, name: str) -> None:
-        """Begin with a bridge whose files were wrong. Raises SettingsRefused if they still are."""
+        """Begin with a bridge that was set aside. Raises SettingsRefused or NameTaken if it still cannot be used."""
         for one in self.aside:
             if one.name == name and one.settings is not None and name not in self.bridges:
                 plan = self._planning.plan(one.settings)
+                if not self._rests(one.settings):
+                    self._see_that_it_is_alone(one.settings)
                 self._plans.forget(name)
                 self._plans.usable[name] = plan
                 self._add(plan)
-                self._notices.tell(Level.WARNING, "bridge-used-again", "its files can be read now", bridge=name)
+                why = "its client_id is its own now" if one.is_double else "its files can be read now"
+                self._notices.tell(Level.WARNING, "bridge-used-again", why, bridge=name)
 
     def _add(self, plan: Plan) -> None:
         name = plan.settings.name

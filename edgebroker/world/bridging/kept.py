@@ -14,6 +14,15 @@ from edgebroker.world.operatorlog import Level, OperatorLog
 from edgebroker.world.privatefile import FileRefused, read_private, replace_private
 
 
+def paused_in(folder: Path | None) -> frozenset[str]:
+    """The bridges that an operator has paused, as far as that can be read; nothing is changed."""
+    try:
+        known = {} if folder is None else json.loads(read_private(folder / KEPT))
+        return frozenset(name for name, one in known.items() if one.get("paused") is True)
+    except (FileRefused, OSError, ValueError, AttributeError):
+        return frozenset()
+
+
 class Kept:
     """By the name of the bridge. Without a folder it lasts as long as the gateway runs.
 

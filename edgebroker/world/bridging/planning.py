@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from edgebridge.frontend.keeping import KEPT_BYTES_MAX
@@ -15,9 +15,9 @@ from edgebroker.dataclasses import dataclass
 from edgebroker.instants import SECOND
 from edgebroker.overlay.address import Address
 from edgebroker.world.bridging.road import Road, password_of, road_of
-from edgebroker.world.settings import Settings, SettingsRefused
+from edgebroker.world.settings import Problem, Settings, SettingsRefused
 from edgebroker.world.settings.aside import Aside
-from edgebroker.world.settings.bridge import BridgeSettings
+from edgebroker.world.settings.bridge import OWN_CLIENT, BridgeSettings
 
 
 class Plan(NamedTuple):
@@ -49,6 +49,37 @@ class Plans:
     def are_all_named(self) -> bool:
         """Whether a bridge that is not among `names` is none."""
         return all(one.name for one in self.aside)
+
+    def kept_back(self, present: Collection[str]) -> frozenset[str]:
+        """Those of *present* that stay as they are, because what is planned of them cannot be used."""
+        names = self.names if self.are_all_named else present
+        return frozenset(present).intersection(names).difference(self.usable)
+
+    def part(
+        self,
+        present: Mapping[str, BridgeSettings],
+        rests: Callable[[BridgeSettings], bool],
+        since: Collection[str] = (),
+    ) -> None:
+        """Set aside who would be the same client as another that runs: each would throw the other out, without end.
+
+        Who is *present* and is to go on as it is comes first, and so does who was added *since* this was planned; else
+        the order counts.
+        """
+        are_parted = False
+        while not are_parted:  # one that is set aside may go on with its settings of before
+            are_parted = True
+            stay = self.kept_back(present).union(since).difference(self.usable)
+            running = [present[name] for name in stay if not rests(present[name])]
+            wanted = [plan.settings for plan in self.usable.values() if not rests(plan.settings)]
+            for one in sorted(wanted, key=lambda one: present.get(one.name) != one):
+                if other := next(filter(one.is_same_client_as, running), None):
+                    problem = Problem("", 0, "bridge.client_id", one.is_as_other(other), OWN_CLIENT)
+                    del self.usable[one.name]
+                    self.aside += (Aside(one.name, (problem,), settings=one, is_double=True),)
+                    are_parted = False
+                else:
+                    running.append(one)
 
 
 def names_in(settings: Settings) -> frozenset[str]:

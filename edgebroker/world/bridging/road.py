@@ -57,7 +57,8 @@ class Road:
             return None
         from edgebroker.world.bridging.websocket import Tunnel
 
-        return Tunnel(address.host if address.port in USUAL_PORTS else str(address), self.websocket_path)
+        host = str(address)  # an IPv6 address stands in brackets (RFC 7230 section 5.4)
+        return Tunnel(host.rpartition(":")[0] if address.port in USUAL_PORTS else host, self.websocket_path)
 
 
 def road_of(settings: BridgeSettings) -> Road:

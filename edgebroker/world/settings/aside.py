@@ -23,7 +23,9 @@ class Aside:
     given: Mapping[str, object] = field(default_factory=dict)
     """Those of its keys that can be read."""
     settings: BridgeSettings | None = None
-    """All of it, where only a file that it names is wrong."""
+    """All of it, where only a file that it names is wrong, or another bridge is the same client."""
+    is_double: bool = False
+    """Whether a bridge that runs is the same client; only an operator says that this one is to take its place."""
 
     def __str__(self) -> str:
         return f"{self.label}: {'; '.join(map(str, self.problems))}"

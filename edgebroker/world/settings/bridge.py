@@ -71,6 +71,7 @@ class RuleKind:
         return 'a table [[bridge.topic]], or text like "sensors/# out 1"'
 
 
+OWN_CLIENT: Final = "give each its own: the remote would take them for one client, and each would throw the other out"
 _IN_A_FILE: Final[dict[str, type]] = {"select": list, "rename": dict}
 """What fields of a rule are in a file that are tuples here."""
 
@@ -203,6 +204,15 @@ class BridgeSettings:
         if self.password_file is not None and self.username is None and self.version == "3.1.1":
             yield "password_file", "stands without username", "version 3.1.1 has no password without a user name"
 
+    def is_same_client_as(self, other: BridgeSettings) -> bool:
+        """Whether a remote cannot tell the two apart. One of them may rest, and take the place of the other one day."""
+        meet = not set(self.addresses).isdisjoint(other.addresses)
+        return self.client_id is not None and self.client_id == other.client_id and meet
+
+    def is_as_other(self, other: BridgeSettings) -> str:
+        """What is wrong with its client identifier, where that is another one's too."""
+        return f"is {self.client_id!r}, as that of {other.name} to the same address"
+
     def unused(self) -> Iterator[str]:
         """Keys that mean nothing here."""
         if self.version != "3.1.1":
@@ -228,3 +238,6 @@ class BridgeSettings:
             if one.name in names:
                 yield index, ("name", f"is {one.name!r} a second time", "give every bridge a name of its own")
             names.add(one.name)
+            others = () if one.paused else (other for other in bridges[:index] if not other.paused)
+            if other := next(filter(one.is_same_client_as, others), None):
+                yield index, ("client_id", one.is_as_other(other), OWN_CLIENT)

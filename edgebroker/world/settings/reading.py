@@ -48,11 +48,18 @@ def text_of(path: Path) -> str:
 
 
 def read(
-    known: Sections, text: str, file: str, folder: Path, aside: list[Aside] | None = None, signs_max: int | None = None
+    known: Sections,
+    text: str,
+    file: str,
+    folder: Path,
+    aside: list[Aside] | None = None,
+    signs_max: int | None = None,
+    is_own: bool = False,
 ) -> dict[str, Any]:
     """Section name -> its values, a tuple of them for a list. Raises SettingsRefused.
 
     *signs_max*: how many SIGNS there may be, if they have a bound.
+    *is_own*: the gateway wrote it, and knows besides which bridges an operator has paused.
     *aside* gets the entries that cannot be used of sections where that harms no other; without it they are refused.
     """
     # Each search takes 0.5 to 1 ms for 64 KiB, and most files cannot have what is sought.
@@ -78,7 +85,7 @@ def read(
         raise SettingsRefused([Problem(file, 0, "", "a number has thousands of digits")]) from error
     except RecursionError as error:
         raise _nested(file) from error
-    reader = _Reader(known, text, file, folder, aside)
+    reader = _Reader(known, text, file, folder, aside, is_own)
     sections = {}
     for name, values in content.items():
         sections[name] = reader.section(name, values)
@@ -92,11 +99,14 @@ def read(
 class _Reader:
     """One reading of one file. What is wrong is collected in `problems`."""
 
-    def __init__(self, known: Sections, text: str, file: str, folder: Path, aside: list[Aside] | None) -> None:
+    def __init__(
+        self, known: Sections, text: str, file: str, folder: Path, aside: list[Aside] | None, is_own: bool
+    ) -> None:
         self.problems: list[Problem] = []
         self._text = text
         self._lines: KeyLines | None = None  # most files have no problem
         self._aside = aside
+        self._is_own = is_own
         self._known = known
         self._file = file
         self._folder = folder
@@ -140,6 +150,8 @@ class _Reader:
                 entry = self._table(section, one, path, given)
                 clashes = () if self.problems else section.clashes([*made, entry])
                 for _, (key, reason, mend) in clashes:
+                    if self._is_own and key == "client_id":  # one of the two may be paused: `Plans.part` sees it
+                        continue
                     self._problem((*path, key), f"{name}.{key}", reason, mend)
                 if self.problems:
                     aside.append(Aside(str(given.get("name", "")), tuple(self.problems), given))

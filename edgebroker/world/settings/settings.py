@@ -76,7 +76,7 @@ class Settings:
         from edgebroker.world.settings.reading import SIGNS_MAX, read
 
         aside: list[Aside] | None = [] if apart else None
-        sections = read(SECTIONS, text, file, folder, aside, None if is_own else SIGNS_MAX)
+        sections = read(SECTIONS, text, file, folder, aside, None if is_own else SIGNS_MAX, is_own)
         parts = {SECTIONS[name].attribute: values for name, values in sections.items()}
         return cls(**parts, aside=tuple(aside or ()))
 
