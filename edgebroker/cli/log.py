@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import re
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
 import click
 
+from edgebroker.cli import Refused
+from edgebroker.cli.plain import plain
 from edgebroker.errors import LogDamaged
 from edgebroker.records import DELIVERY, TABLES, TRAFFIC, Cause, Fate
 from edgebroker.storage.deliverylog.columns import default
@@ -52,28 +56,28 @@ class Reading:
     headers: list[Header] = field(default_factory=list)
     boots_ended: set[str] = field(default_factory=set)
     """The runs whose final segment was among the files."""
+    blocks_twice: int = 0
+    """Blocks that were passed over, because another file had them."""
+    _seen: defaultdict[tuple[str, str], set[int]] = field(default_factory=lambda: defaultdict(set))
+    """(node, boot) -> the blocks that were read. A copy of a file would count everything in it once more."""
 
     def blocks(self, tables: Iterable[str]) -> Iterator[tuple[Header, Block]]:
         """Every intact block of every file, with the columns of *tables*. Trouble goes to stderr as it is met."""
         wanted = set(tables)
-        files = [file for path in self.paths for file in segments(path)]
+        files = [file for path in self.paths for file in segments(path, self._unlisted)]
         if not files:
             raise click.UsageError(f"no .edl file in {', '.join(map(str, self.paths))}")
         with Progress(len(files)) as progress:
             for file in files:
                 try:
                     yield from self._blocks_of(file, wanted)
-                except (OSError, LogDamaged) as error:
+                except Unreadable as error:
                     self.unreadable += 1
-                    self._tell(f"{file}: {error.strerror if isinstance(error, OSError) else error}")
+                    self._tell(f"{file}: {error}")
                 progress.step(file.name)
 
     def _blocks_of(self, file: Path, wanted: set[str]) -> Iterator[tuple[Header, Block]]:
-        size = file.stat().st_size
-        if size > FILE_BYTES_MAX:
-            raise LogDamaged(f"{size} bytes are too many for a delivery log; the limit is {FILE_BYTES_MAX}")
-        data = file.read_bytes()
-        header, damage = read_header(data)
+        data, header, damage = opened(file)
         self.files += 1
         self.bytes += len(data)
         self.headers.append(header)
@@ -82,11 +86,23 @@ class Reading:
             self.boots_ended.add(header.boot)
         for found in damage:
             self._report(file, found)
+        seen, twice = self._seen[header.node, header.boot], 0
         for item in iter_blocks(data, tables=wanted, growing=growing, known=LOG_TABLES | RECORDING_TABLES):
             if isinstance(item, Damage):
                 self._report(file, item)
+            elif header.boot and item.head.sequence in seen:
+                twice += 1
             else:
+                seen.add(item.head.sequence)
                 yield header, item
+        if twice:
+            self.blocks_twice += twice
+            blocks = "1 block was" if twice == 1 else f"{twice} blocks were"
+            self._tell(f"{file}: {blocks} in another file already, and passed over: is this a copy?")
+
+    def _unlisted(self, error: OSError) -> None:
+        self.unreadable += 1
+        self._tell(f"{error.filename}: {error.strerror}")
 
     def _report(self, file: Path, found: Damage) -> None:
         self.damage += 1
@@ -99,6 +115,24 @@ class Reading:
     def exit(self) -> None:
         """End the program: 0 all well, 1 damage, 2 a file could not be read at all."""
         sys.exit(2 if self.unreadable else 1 if self.damage else 0)
+
+
+class Unreadable(Exception):
+    """A file cannot be read, or is no delivery log; the text says why."""
+
+
+def opened(file: Path) -> tuple[bytes, Header, list[Damage]]:
+    """What is in *file*, its header, and what is wrong with that. Raises Unreadable."""
+    try:
+        size = file.stat().st_size
+        if size > FILE_BYTES_MAX:
+            raise Unreadable(f"{size} bytes are too many for a delivery log; the limit is {FILE_BYTES_MAX}")
+        data = file.read_bytes()
+        return data, *read_header(data)
+    except OSError as error:
+        raise Unreadable(error.strerror or str(error)) from error
+    except LogDamaged as error:
+        raise Unreadable(str(error)) from error
 
 
 class Progress:
@@ -133,6 +167,12 @@ def named(name: str, value: Any) -> Any:
     except ValueError:
         pass
     return value
+
+
+def worded(name: str, value: Any) -> str:
+    """A value behind `name=`. What clients chose may hold spaces and line breaks; what `legible` made has none."""
+    value = named(name, value)
+    return plain(value) if isinstance(value, str) and name not in ("payload", "properties") else str(value)
 
 
 def legible(value: Any) -> Any:
@@ -194,7 +234,7 @@ def cat(paths: tuple[Path, ...], table: str, trace_id: str | None, as_json: bool
             if as_json:
                 line = json.dumps(row, ensure_ascii=False)
             else:
-                line = " ".join(f"{name}={named(name, value)}" for name, value in row.items() if is_said(name, value))
+                line = " ".join(f"{name}={worded(name, value)}" for name, value in row.items() if is_said(name, value))
             sys.stdout.write(line + "\n")
     reading.exit()
 
@@ -235,6 +275,7 @@ def stat(paths: tuple[Path, ...], as_json: bool) -> None:
         "t_last_us": last,
         # Between the first and the last block of a boot: lost with a full disk, damaged, or in a file that is not here.
         "blocks_missing": sum(max(seen) - min(seen) + 1 - len(seen) for seen in sequences.values()),
+        "blocks_twice": reading.blocks_twice,
         "damage": reading.damage,
         "unreadable": reading.unreadable,
     }
@@ -245,42 +286,73 @@ def stat(paths: tuple[Path, ...], as_json: bool) -> None:
             if isinstance(value, dict):
                 value = ", ".join(f"{key} {count}" for key, count in value.items()) or "none"
             elif isinstance(value, list):
-                value = ", ".join(value) or "none"
+                value = ", ".join(map(plain, value)) or "none"
             click.echo(f"{name:<17} {'-' if value is None else value}")
     reading.exit()
 
 
 @command.command()
 @paths_argument
-@click.option("--csv", "csv_file", type=click.File("w", encoding="utf-8"), help="Write CSV of one table; - is stdout.")
-@click.option("--json", "json_file", type=click.File("w", encoding="utf-8"), help="Write JSON lines of one table.")
+@click.option("--csv", "csv_file", type=click.Path(dir_okay=False), help="Write CSV of one table; - is stdout.")
 @click.option(
-    "--sqlite", type=click.Path(dir_okay=False, path_type=Path), help="Add every table to an SQLite database."
+    "--json", "json_file", type=click.Path(dir_okay=False), help="Write JSON lines of one table; - is stdout."
+)
+@click.option(
+    "--sqlite",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Add every table to an SQLite database, but for what it has already.",
 )
 @table_option
 def export(
-    paths: tuple[Path, ...], csv_file: TextIO | None, json_file: TextIO | None, sqlite: Path | None, table: str
+    paths: tuple[Path, ...], csv_file: str | None, json_file: str | None, sqlite: Path | None, table: str
 ) -> None:
     """Hand records to other programs as CSV, JSON lines or an SQLite database."""
     if sum(target is not None for target in (csv_file, json_file, sqlite)) != 1:
         raise click.UsageError("give one of --csv FILE, --json FILE, --sqlite FILE")
     reading = Reading(paths)
     if sqlite is not None:
-        export_sqlite(reading, sqlite)
-    elif csv_file is not None:
-        columns = next(known for known in TABLES if known.name == table).columns
-        writer = csv.DictWriter(csv_file, ["node", "boot", *(column.name for column in columns)])
-        writer.writeheader()
-        for header, block in reading.blocks([table]):
-            writer.writerows(rows_of(header, block))
-    elif json_file is not None:
-        for header, block in reading.blocks([table]):
-            json_file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows_of(header, block))
+        import sqlite3
+
+        try:
+            export_sqlite(reading, sqlite)
+        except sqlite3.Error as error:
+            raise Refused(f"{sqlite}: {error}; blocks that were added whole are in it") from error
+        reading.exit()
+    rows = (row for header, block in reading.blocks([table]) for row in rows_of(header, block))
+    first = next(rows, None)  # before anything is written over: there may be no log at all
+    with written_to(csv_file or json_file or "-") as file:
+        found = rows if first is None else itertools.chain((first,), rows)
+        if csv_file is not None:
+            columns = next(known for known in TABLES if known.name == table).columns
+            writer = csv.DictWriter(file, ["node", "boot", *(column.name for column in columns)])
+            writer.writeheader()
+            writer.writerows(found)
+        else:
+            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in found)
     reading.exit()
 
 
+@contextmanager
+def written_to(name: str) -> Iterator[TextIO]:
+    """The file of that name, `-` is stdout. Raises Refused if the disk does not take it; a reader may go any time."""
+    if name == "-":
+        yield sys.stdout
+        return
+    try:
+        # newline: as it is written. A text that holds a carriage return keeps it.
+        with open(name, "w", encoding="utf-8", newline="") as file:
+            yield file
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Refused(f"cannot write {name}: {error.strerror}") from error
+
+
 def export_sqlite(reading: Reading, path: Path) -> None:
-    """Every table into a database table of its name. Fails with a line that says what to install."""
+    """Every table into a database table of its name. Fails with a line that says what to install.
+
+    Blocks that an export put into it before are left out, so that the same log may be added again and again.
+    """
     try:
         import sqlite_utils  # 1 s and up to 97 MiB: only here, never in the broker's process
     except ImportError:
@@ -294,7 +366,19 @@ def export_sqlite(reading: Reading, path: Path) -> None:
         for column in table.columns:  # one that an older program made has not those that came since
             if column.name not in stored.columns_dict:
                 stored.add_column(column.name, kinds[column.name], not_null_default=default(column))
+    key = {"node": str, "boot": str, "sequence": int}
+    database.table("exported_block").create(key, pk=tuple(key), if_not_exists=True)
+    connection = database.conn
     for header, block in reading.blocks(TABLE_NAMES):
-        if block.columns:
-            database.table(block.table).insert_all(rows_of(header, block))
+        if not block.columns:
+            continue
+        with connection:  # all of a block, or nothing
+            if header.boot:
+                this = header.node, header.boot, block.head.sequence
+                if not connection.execute("INSERT OR IGNORE INTO exported_block VALUES (?, ?, ?)", this).rowcount:
+                    continue
+            rows = [tuple(row.values()) for row in rows_of(header, block)]
+            names = ", ".join(f'"{name}"' for name in ("node", "boot", *block.columns))
+            marks = ", ".join("?" * len(rows[0]))
+            connection.executemany(f'INSERT INTO "{block.table}" ({names}) VALUES ({marks})', rows)  # names are ours
     database.close()

@@ -13,6 +13,7 @@ import click
 from edgebroker.cli import Refused
 from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
 from edgebroker.cli.inquiry import asking, inquiree, token_file_option
+from edgebroker.cli.plain import plain
 
 PATIENCE_S = 15.0  # an empty line comes every 5 s, however quiet it is
 ARROWS = {"in": "->", "out": "<-", "fate": "=="}
@@ -75,13 +76,6 @@ def shown(line: dict[str, Any]) -> str:
     clock = line["time"].partition("T")[2].removesuffix("Z")
     who = line.get("client") or line.get("subscriber") or line.get("publisher") or line.get("peer", "")
     what = line.get("packet") or line["fate"]
-    topic = f" {_plain(line['topic'])}" if "topic" in line else ""
-    rest = "".join(f" {name}={_plain(value)}" for name, value in line.items() if not is_said(name, value))
-    return f"{clock} {ARROWS[line['way']]} {_plain(who)} {what}{topic}{rest}"
-
-
-def _plain(value: Any) -> str:
-    """A value that does nothing to a terminal; names with spaces in quotes."""
-    if isinstance(value, str) and value and value.isprintable() and not set(value) & set(' "\\'):
-        return value
-    return json.dumps(value)
+    topic = f" {plain(line['topic'])}" if "topic" in line else ""
+    rest = "".join(f" {name}={plain(value)}" for name, value in line.items() if not is_said(name, value))
+    return f"{clock} {ARROWS[line['way']]} {plain(who)} {what}{topic}{rest}"

@@ -28,11 +28,40 @@ TICK_NS: Final = 2_000_000_000
 """The coarsest times of files that a card keeps: those of FAT are even seconds."""
 
 
-def segments(path: Path) -> list[Path]:
-    """The segments of *path*, by name: the file itself, or every `.edl` and `.edl.part` in the directory and below."""
+def segments(path: Path, trouble: Callable[[OSError], None] | None = None) -> list[Path]:
+    """The segments of *path*, by name: the file itself, or every `.edl` and `.edl.part` in the directory and below.
+
+    Linked directories are read too, each once. trouble: is told of a directory that cannot be listed; without it the
+    OSError is raised. What nobody looked into would pass for a log without losses.
+    """
     if not path.is_dir():
         return [path]
-    return sorted(file for file in path.rglob("*.edl*") if file.name.endswith((".edl", ".edl.part")) and file.is_file())
+
+    def told(error: OSError) -> None:
+        if Path(error.filename or "").name == "lost+found":  # the file system's own, and root's, on every card
+            return
+        if trouble is None:
+            raise error
+        trouble(error)
+
+    found, seen = [], set()
+    for folder, below, names in os.walk(path, onerror=told, followlinks=True):
+        real = os.path.realpath(folder)
+        if real in seen:
+            below.clear()
+            continue
+        seen.add(real)
+        found += [Path(folder, name) for name in names if name.endswith((".edl", ".edl.part"))]
+    return sorted(file for file in found if _is_file(file, told))
+
+
+def _is_file(path: Path, told: Callable[[OSError], None]) -> bool:
+    """Whether it is one, as far as anybody may look."""
+    try:
+        return path.is_file()
+    except OSError as error:  # a directory that may be listed, but not searched
+        told(error)
+        return False
 
 
 class LogDir:

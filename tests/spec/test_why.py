@@ -66,7 +66,7 @@ def test_an_event_is_followed_from_gateway_to_gateway(logs: Path) -> None:
     result = why(ID, "--log", logs)
     assert result.exit_code == 1, "slow has not got it"
     assert result.stdout.splitlines() == [
-        f"event {ID}: probe published 31 bytes to t, QoS 1",
+        f"event {ID}: probe published 31 bytes to t, QoS 1, on 2023-11-14 (UTC)",
         "  22:13:20.000100  a  accepted, as message b1/2; 2 copies",
         "  22:13:20.000400  a  view (t) has it after 0.3 ms",
         "  22:13:20.001100  a  gateway b has it after 1.0 ms",
@@ -199,3 +199,68 @@ def test_damage_is_told_once(logs: Path) -> None:
 
 def test_a_cause_that_is_not_known_is_said_to_be() -> None:
     assert sentence(999) == "cause 999, which this program does not know"
+
+
+def test_the_last_message_is_that_of_the_latest_time_not_of_the_last_file(tmp_path: Path) -> None:
+    for node, at, number in (("a", 900_000, 5), ("z", 100, 7)):  # files are read in the order of their names
+        log = DeliveryLog(node, f"boot-{node}")
+        log.published(at, "roamer", number, 1, "t", 1, 8, 0)
+        write(tmp_path, log)
+    assert told("--client", "roamer", "--log", tmp_path)["stops"][0]["message"] == "boot-a/5"
+    lines = why("--client", "roamer", "--last", 2, "--log", tmp_path, "--json").stdout.splitlines()
+    assert [json.loads(line)["stops"][0]["gateway"] for line in lines] == ["z", "a"]
+
+
+def test_times_are_those_of_the_clock_once_it_was_right(tmp_path: Path) -> None:
+    log = DeliveryLog("gateway", "b1")
+    log.published(100, "probe", 1, 1, "t", 1, 8, 0)
+    log.anchor(500, NOON_US + 86_400_000_000 + 500)  # somebody has told the gateway what day it is
+    write(tmp_path, log)
+    assert told("b1/1", "--log", tmp_path)["stops"][0]["unix_us"] == NOON_US + 86_400_000_000 + 100
+
+
+def test_nobody_stands_before_who_gave_it_to_him_whatever_the_clocks_say(logs: Path) -> None:
+    behind = DeliveryLog("0", "b0")  # has it from b, and its clock is a minute behind
+    behind.stamp(EVENT)
+    behind.published(-60_000_000, "probe", 9, 1, "t", 1, 31, 0)
+    b = DeliveryLog("b", "b3")
+    b.stamp(EVENT)
+    b.published(700, "probe", 7, 1, "t", 1, 31, 1)
+    b.fate(900, "probe", "gateway:0", 7, 1, "t", "", 1, Fate.DELIVERED, 0, 200, 31)
+    for file in (logs / "b").iterdir():
+        file.unlink()
+    write(logs, behind)
+    write(logs, b)
+    assert [stop["gateway"] for stop in told(ID, "--log", logs)["stops"]] == ["a", "b", "0"]
+    lines = why(ID, "--log", logs).stdout.splitlines()
+    assert "accepted, as message b1/2" in lines[1]
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_a_copy_that_was_handed_over_is_judged_by_its_next_reader(is_done: bool, tmp_path: Path) -> None:
+    log = DeliveryLog("gateway", "b1")
+    log.published(100, "probe", 1, 1, "t", 1, 8, 1)
+    log.matched(100, "probe", "gone", 1, 1, 1)
+    log.fate(200, "probe", "gone", 1, 1, "t", "$share/g/t", 1, Fate.DROPPED, Cause.HANDED_OVER, 100, 8)
+    log.matched(200, "probe", "next", 1, 1, 1)
+    if is_done:
+        log.fate(300, "probe", "next", 1, 1, "t", "$share/g/t", 1, Fate.DELIVERED, 0, 100, 8)
+    write(tmp_path, log)
+    assert why("b1/1", "--log", tmp_path).exit_code == (0 if is_done else 1)
+    (stop,) = told("b1/1", "--log", tmp_path)["stops"]
+    assert (stop["open"], stop["waiting_for"]) == ((0, {}) if is_done else (1, {"next": 1}))
+
+
+def test_another_day_is_named_and_a_clock_that_no_calendar_has(tmp_path: Path) -> None:
+    log = DeliveryLog("gateway", "b1")
+    log.published(100, "probe", 1, 1, "two\nlines", 1, 8, 1)
+    log.fate(86_400_000_000, "probe", "view", 1, 1, "two\nlines", "#", 1, Fate.DELIVERED, 0, 86_399_999_900, 8)
+    write(tmp_path, log)
+    first, _, last = why("b1/1", "--log", tmp_path).stdout.splitlines()
+    assert first.endswith(r"to two\nlines, QoS 1, on 2023-11-14 (UTC)")
+    assert "on 2023-11-15: view (#) has it" in last
+    log = DeliveryLog("lost", "b2")
+    log.anchor(0, 2**62)
+    log.published(100, "probe", 1, 1, "t", 1, 8, 0)
+    write(tmp_path, log)
+    assert "on an unknown day" in why("b2/1", "--log", tmp_path).stdout

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from edgebroker.cli.log import named
+from edgebroker.cli.plain import harmless
 from edgebroker.cli.why.causes import sentence
 from edgebroker.cli.why.trail import NO_EVENT, Copy, Stop, Trail
 from edgebroker.records import Fate
@@ -19,11 +20,14 @@ def lines(trail: Trail, nodes: Set[str]) -> Iterator[str]:
     first = trail.stops[0]
     name = f"message {first.boot}/{first.number}" if trail.event == NO_EVENT else f"event {_event(trail)}"
     traced = f", trace {first.trace_id}" if first.trace_id else ""
-    yield f"{name}: {first.publisher} published {first.payload_bytes} bytes to {first.topic}, QoS {first.qos}{traced}"
+    day = _day(first.at_us)
+    what = f"published {first.payload_bytes} bytes to {harmless(first.topic)}, QoS {first.qos}{traced}"
+    yield f"{name}: {harmless(first.publisher)} {what}, on {day} (UTC)"
     width = max(len(stop.node) for stop in trail.stops)
     for stop in trail.stops:
         for at_us, what in happened(stop, is_first=stop is first):
-            yield f"  {_clock(at_us)}  {stop.node:{width}}  {what}"
+            on = "" if _day(at_us) == day else f"on {_day(at_us)}: "
+            yield f"  {_clock(at_us)}  {stop.node:{width}}  {on}{what}"
         for what in unknown(stop):
             yield f"  {'':15}  {stop.node:{width}}  {what}"
     for peer in trail.beyond():
@@ -47,6 +51,7 @@ def happened(stop: Stop, *, is_first: bool) -> Iterator[tuple[int, str]]:
 def ended(end: Copy) -> str:
     """What became of a copy."""
     who = f"gateway {end.peer}" if end.peer else end.subscriber + (f" ({end.filter})" if end.filter else "")
+    who = harmless(who)
     after = f" after {end.wait_us / 1_000:,.1f} ms"
     if end.fate == Fate.DELIVERED:
         return f"{who} has it{after}"
@@ -68,7 +73,7 @@ def unknown(stop: Stop) -> Iterator[str]:
             f"{name.replace(':', ' ')} (one of {count:,})" if count > 1 else name.replace(":", " ")
             for name, count in sorted(stop.waiting.items())
         )
-        yield f"waits, or has no end in the log: {_copies(stop.open)}, for {who}"
+        yield f"waits, or has no end in the log: {_copies(stop.open)}, for {harmless(who)}"
     else:
         yield f"{_copies(stop.open)} without an end in the log"
     if not stop.is_over:
@@ -124,6 +129,21 @@ def _copies(count: int) -> str:
     return f"{count:,} {'copy' if count == 1 else 'copies'}"
 
 
+def _moment(unix_us: int) -> datetime | None:
+    """None if no calendar has it: a gateway's clock may say anything."""
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=unix_us)
+    except OverflowError:
+        return None
+
+
 def _clock(unix_us: int) -> str:
     """The time of day, in UTC: 08:19:53.123456."""
-    return f"{datetime.fromtimestamp(unix_us / 1_000_000, UTC):%H:%M:%S.%f}"
+    moment = _moment(unix_us)
+    return f"{'?':15}" if moment is None else f"{moment:%H:%M:%S.%f}"
+
+
+def _day(unix_us: int) -> str:
+    """2026-11-23"""
+    moment = _moment(unix_us)
+    return "an unknown day" if moment is None else moment.date().isoformat()

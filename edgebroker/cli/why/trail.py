@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+import heapq
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from edgebroker.cli.log import Reading
 from edgebroker.cli.why.wanted import Event, Wanted
-from edgebroker.records import SUM_MODULUS, Fate
+from edgebroker.records import SUM_MODULUS, Cause, Fate
 from edgebroker.storage.deliverylog.format import Header
 
 NO_EVENT: Final[Event] = (0, 0)
@@ -42,6 +43,11 @@ class Copy:
         """The gateway that it was for; "" if it was for a client."""
         return self.subscriber.removeprefix(PEER) if self.subscriber.startswith(PEER) else ""
 
+    @property
+    def is_handed_over(self) -> bool:
+        """Whether it went on as the copy of another member of the group: that one has an end of its own."""
+        return (self.fate, self.cause) == (Fate.DROPPED, Cause.HANDED_OVER)
+
 
 @dataclass(slots=True)
 class Stop:
@@ -70,11 +76,11 @@ class Stop:
     @property
     def open(self) -> int:
         """Copies whose end the log does not say."""
-        return max(0, self.copies - len(self.ends))
+        return max(0, self.copies - sum(not end.is_handed_over for end in self.ends))
 
-    def add(self, row: Row, offset_us: int) -> None:
-        """A record of it; *offset_us*: how far the wall clock is ahead of the monotonic one."""
-        at_us, fate = row["t_us"] + offset_us, row["fate"]
+    def add(self, row: Row) -> None:
+        """A record of it. Its times are monotonic until `place` is called."""
+        at_us, fate = row["t_us"], row["fate"]
         if fate == Fate.PUBLISHED:
             self.at_us, self.event = at_us, event_of(row)
             self.publisher, self.topic, self.qos = row["publisher"], row["topic"], row["qos"]
@@ -84,10 +90,15 @@ class Stop:
         else:
             self.ends.append(Copy(at_us, *(row[name] for name in ("subscriber", "filter", "fate", "cause", "wait_us"))))
 
+    def place(self, ahead_us: int) -> None:
+        """Its times become those of the wall clock, which is so far ahead of the monotonic one."""
+        self.at_us += ahead_us
+        self.ends = [replace(end, at_us=end.at_us + ahead_us) for end in self.ends]
+
 
 @dataclass(slots=True)
 class Trail:
-    """One message at all gateways whose logs are there, in order of time."""
+    """One message at all gateways whose logs are there: nobody before who gave it to him, else in order of time."""
 
     stops: list[Stop]
 
@@ -99,7 +110,10 @@ class Trail:
     @property
     def has_arrived(self) -> bool:
         """Whether everybody who was to get it has it, as far as the logs say."""
-        return all(not stop.open and all(end.fate == Fate.DELIVERED for end in stop.ends) for stop in self.stops)
+        return all(
+            not stop.open and all(end.fate == Fate.DELIVERED or end.is_handed_over for end in stop.ends)
+            for stop in self.stops
+        )
 
     def beyond(self) -> list[str]:
         """Gateways that have it, as another one's log says, and whose own log does not know it."""
@@ -115,6 +129,8 @@ class Logs:
         self.reading = Reading(paths)
         """The first reading: it tells what is damaged."""
         self._paths = paths
+        self._ahead_us: dict[str, int] = {}
+        """Run -> by how much its wall clock is ahead of its monotonic one."""
 
     def nodes(self) -> set[str]:
         """The gateways whose logs these are; known after the first question."""
@@ -122,11 +138,21 @@ class Logs:
 
     def trails(self, wanted: Wanted, last: int) -> list[Trail]:
         """The *last* messages that are wanted, the oldest first."""
-        found: deque[tuple[Key, Event]] = deque(maxlen=last)
+        found: defaultdict[str, dict[int, tuple[int, Event]]] = defaultdict(dict)
         for header, row in _accepted(self.reading, wanted):
             if wanted.fits(header.boot, row):
-                found.append(((header.boot, row["message"]), event_of(row)))
-        events = dict(found)
+                of_run = found[header.boot]
+                of_run[row["message"]] = row["t_us"], event_of(row)
+                if len(of_run) > 2 * last:  # those that cannot be among the last go, now and then
+                    found[header.boot] = dict(heapq.nlargest(last, of_run.items(), key=lambda one: one[1][0]))
+        self._read_clocks(found)
+        # Over all runs it is the wall clock that says which are the last: files come in the order of their names.
+        at = {
+            (boot, number): t_us + self._ahead_us[boot]
+            for boot, of_run in found.items()
+            for number, (t_us, _) in of_run.items()
+        }
+        events = {key: found[key[0]][key[1]][1] for key in _last_of(at, found, last)}
         elsewhere = {event for event in events.values() if event != NO_EVENT}
         if elsewhere:
             events |= {
@@ -134,11 +160,28 @@ class Logs:
                 for header, row in _accepted(self._again(), Wanted())
                 if event_of(row) in elsewhere
             }
+            self._read_clocks({boot for boot, _ in events})
         grouped: defaultdict[object, list[Stop]] = defaultdict(list)
         for key, stop in self._stops(events).items():
             grouped[key if events[key] == NO_EVENT else events[key]].append(stop)
-        made = [Trail(sorted(stops, key=lambda stop: stop.at_us)) for stops in grouped.values()]
+        made = [Trail(in_order(stops)) for stops in grouped.values()]
         return sorted(made, key=lambda trail: trail.stops[0].at_us)[-last:]
+
+    def _read_clocks(self, boots: Iterable[str]) -> None:
+        """By how much the wall clock of these runs is ahead: what each said last, for clocks are corrected."""
+        wanted = set(boots) - self._ahead_us.keys()
+        if not wanted:
+            return
+        readings: dict[str, tuple[int, int]] = {}
+        reading = self._again()
+        for header, block in reading.blocks(["anchor"]):
+            if header.boot in wanted and block.table == "anchor" and block.columns:
+                for t_us, unix_us in zip(block.columns["t_us"], block.columns["unix_us"], strict=True):
+                    readings[header.boot] = max(readings.get(header.boot, (t_us, 0)), (t_us, unix_us - t_us))
+        for header in reading.headers:
+            first = header.t_us, header.unix_us - header.t_us
+            readings[header.boot] = max(readings.get(header.boot, first), first)
+        self._ahead_us |= {boot: ahead_us for boot, (_, ahead_us) in readings.items() if boot in wanted}
 
     def _again(self) -> Reading:
         return Reading(self._paths, is_quiet=True)
@@ -155,8 +198,9 @@ class Logs:
                     key = header.boot, row["message"]
                     if key in keys:
                         stop = stops.setdefault(key, Stop(header.node, *key))
-                        stop.add(row, header.unix_us - header.t_us)
+                        stop.add(row)
         for stop in stops.values():
+            stop.place(self._ahead_us[stop.boot])
             stop.is_over = stop.boot in reading.boots_ended
         if any(stop.open for stop in stops.values()):
             self._find_waiting(stops)
@@ -185,6 +229,29 @@ class Logs:
                 is_ended = any(end.subscriber == subscriber for end in stop.ends)
                 if is_of and count > 0 and not is_ended and (count > 1 or total == stop.number):
                     stop.waiting[subscriber] = count
+
+
+def _last_of(at: dict[Key, int], found: dict[str, dict[int, tuple[int, Event]]], last: int) -> Iterator[Key]:
+    """Of the messages, with the instant *at* which each was accepted, the *last*. An event is one, at all gateways."""
+    seen: set[object] = set()
+    for key in sorted(at, key=at.__getitem__, reverse=True):
+        event = found[key[0]][key[1]][1]
+        seen.add(key if event == NO_EVENT else event)
+        if len(seen) > last:
+            return
+        yield key
+
+
+def in_order(stops: list[Stop]) -> list[Stop]:
+    """*stops* of one event, the earliest first, but nobody before the one who gave it to him: clocks may differ."""
+    rest, placed = sorted(stops, key=lambda stop: stop.at_us), list[Stop]()
+    while rest:
+        given = {end.peer for stop in rest for end in stop.ends if end.fate == Fate.DELIVERED}
+        # Everybody has it from somebody else only if the logs tell of a circle, which cannot be.
+        first = next((stop for stop in rest if stop.node not in given), rest[0])
+        rest.remove(first)
+        placed.append(first)
+    return placed
 
 
 def event_of(row: Row) -> Event:
