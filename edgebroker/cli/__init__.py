@@ -1,6 +1,7 @@
 """The command line. Each command is a module of its own, imported when it is called and not before.
 
-Exit codes: 0 done, 1 done and the answer is bad, 2 refused (usage, settings, or the machine says no).
+Exit codes: 0 done, 1 done and the answer is bad, 2 refused (usage, settings, or the machine says no); 78
+of `run` alone: its settings file is wrong, and to start it again mends nothing.
 """
 
 from __future__ import annotations

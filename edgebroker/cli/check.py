@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -13,7 +14,7 @@ from edgebroker.cli.fileproblems import refuse
 from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
 from edgebroker.cli.inquiry import BadAnswer, Inquiree, NoAnswer, ask, inquiree, token_file_option
 from edgebroker.cli.verdictline import State, Thresholds, judge, line
-from edgebroker.errors import StoreUnusable
+from edgebroker.errors import EdgebrokerError, StoreUnusable
 from edgebroker.world.accessfiles import load_access
 from edgebroker.world.doors.listeners import expiries, load_all
 from edgebroker.world.httpaccess import load_http_access
@@ -21,10 +22,25 @@ from edgebroker.world.oldbridges import has_bridges
 from edgebroker.world.settings import Settings, SettingsRefused, default_of
 from edgebroker.world.store import data_folder
 
+PROBING = ("--http", "--warn-", "--crit-")
+"""How words begin by which a running gateway is meant."""
 _bound = click.FloatRange(min=0)
 
 
-@click.command("check")
+class Check(click.Command):
+    """What is wrong with the words of a probe is its own trouble, not the gateway's: UNKNOWN, in one line."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        is_probe, as_json = any(word.startswith(PROBING) for word in args), "--json" in args
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if is_probe:
+                _answer(State.UNKNOWN, line(State.UNKNOWN, error.format_message()), as_json)
+            raise
+
+
+@click.command("check", cls=Check)
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object.")
 @click.option("--quiet", "-q", is_flag=True, help="Of a FILE that is in order, show nothing.")
@@ -50,19 +66,26 @@ def command(
     FILE: exit code 0 if a gateway would take all of it, 2 if not; then every problem is shown with its line. A gateway
     runs with a bridge that cannot be used, without that bridge.
 
-    --http: one line with performance data. Exit code 0 OK, 1 WARNING, 2 CRITICAL (also if nobody answers), 3 UNKNOWN.
+    --http: one line with performance data. Exit code 0 OK, 1 WARNING, 2 CRITICAL (also if nobody answers), 3 UNKNOWN
+    (also if something is wrong with the command line).
     """
     if http is not None:
-        if file is not None:
-            raise click.UsageError("either FILE or --http")
-        state, said = _ask(
-            inquiree(http, None, token_file), Thresholds(warn_lag_ms, crit_lag_ms, warn_queue, crit_queue)
-        )
-        click.echo(json.dumps({"state": state.name, "line": said}) if as_json else said)
-        sys.exit(state)
+        thresholds = Thresholds(warn_lag_ms, crit_lag_ms, warn_queue, crit_queue)
+        try:
+            if file is not None:
+                raise click.UsageError("either FILE or --http")
+            state, said = _ask(inquiree(http, None, token_file), thresholds)
+        except (click.UsageError, EdgebrokerError) as error:
+            state, said = State.UNKNOWN, line(State.UNKNOWN, str(error))
+        _answer(state, said, as_json)
     if file is None:
         raise click.UsageError("name the settings FILE, or a running gateway with --http")
     _check_file(file, as_json, quiet)
+
+
+def _answer(state: State, said: str, as_json: bool) -> NoReturn:
+    click.echo(json.dumps({"state": state.name, "line": said}) if as_json else said)
+    sys.exit(state)
 
 
 def _ask(asked: Inquiree, thresholds: Thresholds) -> tuple[State, str]:
@@ -121,11 +144,13 @@ def _check_bridges(settings: Settings, tell: Callable[[str], None]) -> None:
     except StoreUnusable:  # nor does a gateway find any there
         pass
     from edgebroker.world.bridging.added import load_added
+    from edgebroker.world.bridging.kept import paused_in
     from edgebroker.world.bridging.planning import Planning
 
-    aside = Planning(settings, identity="").plans(settings, load_added(folder)).aside
-    if aside:
-        raise SettingsRefused([problem for one in aside for problem in one.problems])
+    plans, paused = Planning(settings, identity="").plans(settings, load_added(folder)), paused_in(folder)
+    plans.part({}, lambda one: one.paused or one.name in paused)
+    if plans.aside:
+        raise SettingsRefused([problem for one in plans.aside for problem in one.problems])
 
 
 def effective(settings: Settings) -> str:

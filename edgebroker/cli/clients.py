@@ -13,7 +13,7 @@ import click
 from edgebroker.cli.durations import DurationType
 from edgebroker.cli.figures import aligned, count, fitted, octets, span
 from edgebroker.cli.httpaddress import HttpAddress
-from edgebroker.cli.inquiry import Inquiree, ask, gateway_options, inquiree, order
+from edgebroker.cli.inquiry import Inquiree, OrderRefused, ask, gateway_options, inquiree, order
 
 LIMIT: Final = 100
 PAGE: Final = 1_000  # rows in one answer
@@ -119,15 +119,15 @@ def disconnect(
     """End the connections of clients. Their wills go out; sessions that are to last wait for them.
 
     They may come back at once; `block` keeps them out. A client of MQTT 5 is told 0x98 (administrative
-    action). Exit code 1 if one was not connected, 2 if there is none of a name.
+    action). Exit code 1 if one was not connected, 2 if there is none of a name; all others are disconnected.
     """
-    whom, all_were_here = inquiree(http, config, token_file), True
-    for name in names:
-        found = order(whom, "/clients", do="disconnect", name=name)
+    all_were_here = True
+    orders = Orders(inquiree(http, config, token_file), "disconnect")
+    for name, found in orders.each(names):
         all_were_here = all_were_here and found["disconnected"]
         said = "is disconnected" if found["disconnected"] else "was not connected"
         click.echo(json.dumps(found) if as_json else f"{name} {said}{'; its session waits' * found['session_kept']}")
-    sys.exit(0 if all_were_here else 1)
+    sys.exit(orders.exit_code or (0 if all_were_here else 1))
 
 
 @command.command("end")
@@ -138,14 +138,14 @@ def end(
 ) -> None:
     """End the sessions of clients, and their connections: subscriptions are forgotten, and what waits is dropped.
 
-    Their wills go out. Exit code 2 if there is none of a name; those before it are ended.
+    Their wills go out. Exit code 2 if there is none of a name; all others are ended.
     """
-    whom = inquiree(http, config, token_file)
-    for name in names:
-        found = order(whom, "/clients", do="end", name=name)
+    orders = Orders(inquiree(http, config, token_file), "end")
+    for name, found in orders.each(names):
         click.echo(
             json.dumps(found) if as_json else f"the session of {name} is ended; {found['dropped']} messages dropped"
         )
+    sys.exit(orders.exit_code)
 
 
 @command.command("block")
@@ -165,14 +165,14 @@ def block(
     """Keep clients out for a while, and disconnect those that are here: by identifier, whoever says it.
 
     A client of MQTT 5 is told 0x8A (banned). It holds over restarts, where there is a data folder. Who is to stay away
-    for good must lose its user.
+    for good must lose its user. Exit code 2 if one cannot be; all others are.
     """
-    whom = inquiree(http, config, token_file)
-    for name in names:
-        found = order(whom, "/clients", do="block", name=name, seconds=str(duration), why=why)
+    orders = Orders(inquiree(http, config, token_file), "block")
+    for name, found in orders.each(names, seconds=str(duration), why=why):
         gone = "; it is disconnected" if found["disconnected"] else ""
         said = f"{name} is kept out for {span(found['seconds'])}{gone}{_forgotten(found)}"
         click.echo(json.dumps(found) if as_json else said)
+    sys.exit(orders.exit_code)
 
 
 @command.command("unblock")
@@ -181,11 +181,11 @@ def block(
 def unblock(
     names: Sequence[str], http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool
 ) -> None:
-    """Let clients in again. Exit code 2 if one is not blocked; those before it are not any more."""
-    whom = inquiree(http, config, token_file)
-    for name in names:
-        found = order(whom, "/clients", do="unblock", name=name)
+    """Let clients in again. Exit code 2 if one is not blocked; all others are not any more."""
+    orders = Orders(inquiree(http, config, token_file), "unblock")
+    for name, found in orders.each(names):
         click.echo(json.dumps(found) if as_json else f"{name} may come again{_forgotten(found)}")
+    sys.exit(orders.exit_code)
 
 
 @command.command("blocked")
@@ -206,6 +206,27 @@ def blocked(http: HttpAddress | None, config: Path | None, token_file: Path | No
         ),
     ]
     click.echo(json.dumps(found) if as_json else "\n".join(aligned(rows)) if found["blocked"] else "nobody is kept out")
+
+
+class Orders:
+    """One order for several clients: what is refused for one of them is no reason to leave the others."""
+
+    def __init__(self, whom: Inquiree, act: str) -> None:
+        self.exit_code = 0
+        """2 if one was refused."""
+        self._whom = whom
+        self._act = act
+
+    def each(self, names: Sequence[str], **query: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Each name and what was answered; those that are refused are told instead. Raises NoAnswer, BadAnswer."""
+        for name in dict.fromkeys(names):
+            try:
+                found = order(self._whom, "/clients", do=self._act, name=name, **query)
+            except OrderRefused as refused:
+                self.exit_code = refused.exit_code
+                refused.show()
+            else:
+                yield name, found
 
 
 def _forgotten(found: dict[str, Any]) -> str:

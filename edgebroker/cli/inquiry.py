@@ -7,6 +7,7 @@ import json
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -22,6 +23,7 @@ USUAL_PORT = 9883
 """Where a gateway is asked if nothing else is said; docs/operations.md sets it there."""
 PATIENCE_S = 10.0
 CONTROL = "Edgebroker-Control"  # as `edgebroker.world.http` wants it of whoever wants something done
+NOT_DONE = (HTTPStatus.BAD_REQUEST, HTTPStatus.CONFLICT)
 BODY_BYTES_MAX = 16 * 1024 * 1024  # ours has at most 400 KiB; more comes from something else
 
 token_file_option = click.option(
@@ -47,6 +49,10 @@ class NoAnswer(Refused):
 
 class BadAnswer(Refused):
     """Somebody answers, who is no gateway or refuses the question."""
+
+
+class OrderRefused(BadAnswer):
+    """The gateway has not done it, because of what it was to be done with."""
 
 
 class Inquiree(NamedTuple):
@@ -84,7 +90,7 @@ def ask(asked: Inquiree, path: str, **query: str | int) -> dict[str, Any]:
 
 
 def order(asked: Inquiree, path: str, **query: str) -> dict[str, Any]:
-    """Have something done; the JSON object that is answered. Raises NoAnswer, BadAnswer."""
+    """Have something done; the JSON object that is answered. Raises NoAnswer, OrderRefused, BadAnswer."""
     with asking(asked, path, query, method="POST") as answer:
         return _object(asked, answer)
 
@@ -116,7 +122,8 @@ def asking(
         # A gateway that is not well says so with 503, and in JSON.
         if answer.status != 200 and answer.getheader("Content-Type") != "application/json":
             said = answer.read(1_000).decode("utf-8", "replace").strip()
-            raise BadAnswer(f"{address} refuses {path}: {said if said.isprintable() else answer.status}")
+            kind = OrderRefused if method != "GET" and answer.status in NOT_DONE else BadAnswer
+            raise kind(f"{address} refuses {path}: {said if said.isprintable() else answer.status}")
         yield answer
     except TimeoutError as error:
         raise NoAnswer(f"{address} does not answer within {patience_s:.0f} s") from error

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from edgebroker.cli import Refused
 from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
-from edgebroker.world.settings import Settings
+from edgebroker.world.settings import Settings, SettingsRefused
+from edgebroker.world.settings.settings import COMMAND_LINE
 from edgebroker.world.tlslater import import_asyncio
+
+
+class SettingsWrong(Refused):
+    """The settings file says what no gateway takes: to start again mends nothing, as long as nobody edits it."""
+
+    exit_code = os.EX_CONFIG  # 78; the units of deploy/ and of `init` do not try again after it
 
 
 @click.command("run")
@@ -56,7 +64,9 @@ def command(
     """Run a gateway: an MQTT 3.1.1 and 5 broker that filters by content.
 
     Options on the command line come before those in the settings file. SIGTERM and SIGINT say good-bye to all clients,
-    finish the delivery log and print what became of every message. Exit code 0 after that, 2 if it could not start.
+    finish the delivery log and print what became of every message. Exit code 0 after that, 2 if it could not start, 78
+    if the settings file is wrong, so that it could not start at another time either.
+
     SIGHUP reads settings and the files they name again, and prints what holds now, what needs a restart, or why nothing
     has changed.
     """
@@ -76,7 +86,7 @@ def command(
             topology=topology,
         )
 
-    settings = read()
+    settings = _first(read)
     for directory in (settings.log.dir, settings.data.dir):
         if directory is not None:
             _must_be_usable(directory)
@@ -86,6 +96,17 @@ def command(
     from edgebroker.cli.serving import serve
 
     serve(settings, read, as_json)
+
+
+def _first(read: Callable[[], Settings]) -> Settings:
+    """What *read* gives. Raises SettingsWrong; SettingsRefused if what is wrong may be over at the next start."""
+    try:
+        return read()
+    except SettingsRefused as refused:
+        is_read = not isinstance(refused.__cause__, OSError)  # else it is perhaps on a disk that is not mounted yet
+        if is_read and all(problem.file != COMMAND_LINE for problem in refused.problems):
+            raise SettingsWrong(str(refused)) from refused
+        raise
 
 
 def _must_be_usable(directory: Path) -> None:

@@ -86,5 +86,5 @@ def judge(status: Mapping[str, Any], thresholds: Thresholds) -> tuple[State, str
 
 def line(state: State, text: str, measures: list[Measure] | None = None) -> str:
     """One line as the guidelines want it. What stands after `|` is for programs."""
-    said = f"EDGEBROKER {state.name} - {text.replace('|', '/')}"
+    said = f"EDGEBROKER {state.name} - {' '.join(text.replace('|', '/').split())}"
     return f"{said} | {' '.join(measure.perfdata for measure in measures)}" if measures else said

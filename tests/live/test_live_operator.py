@@ -113,3 +113,30 @@ def test_who_reloads_hears_what_became_of_it(start_gateway: Callable[..., Any], 
     assert (code, told.splitlines()[0]) == (1, "reload: rejected, the settings of before still hold"), "answered"
     gateway.process.send_signal(signal.SIGTERM)
     assert b'"reason": "unknown key"' in gateway.process.communicate()[0], "the gateway says it too"
+
+
+def test_who_is_unknown_is_no_reason_to_leave_the_others(start_gateway: Callable[..., Any]) -> None:
+    gateway = start_gateway("--memory", "--http", "0")
+    http = str(HttpAddress(**gateway.listening["http"]))
+
+    def said(*words: str) -> tuple[int, list[str]]:
+        code, told = command_line(*words, "--http", http)
+        return code, sorted(told.splitlines())  # standard error and output, in whatever order
+
+    for name in ("one", "two"):
+        Guest(gateway.port, V5, name, keep=True).connect()
+    names = ("one", "nobody", "two", "neither", "one")
+    refused = [f"Error: {http} refuses /clients: there is no client '{name}'" for name in ("neither", "nobody")]
+    done = [f"{name} is disconnected; its session waits" for name in ("one", "two")]
+    assert said("client", "disconnect", *names) == (2, sorted(refused + done))
+    code, told = said("client", "end", "--json", *names)
+    ended = [json.loads(line)["client"] for line in told if line.startswith("{")]
+    assert (code, [line for line in told if not line.startswith("{")], ended) == (2, refused, ["one", "two"])
+    code, told = said("client", "block", "one", "$bridge/x", "two")
+    assert (code, sum("is kept out for 1 h" in line for line in told)) == (2, 2), told
+    code, told = said("client", "unblock", "neither", "one", "two")
+    assert (code, sum("may come again" in line for line in told)) == (2, 2), told
+    assert said("client", "end", "nobody", "neither") == (2, refused)
+    gateway.kill()
+    code, told = said("client", "end", *names)
+    assert (code, len(told)) == (2, 1), "that nobody answers is told once"

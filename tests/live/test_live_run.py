@@ -66,10 +66,10 @@ class Peer:
         assert isinstance(self.hear(), SubAck)
 
 
-def refused(*options: str) -> str:
-    """What a run says that cannot start: nothing on standard output, exit code 2."""
+def refused(*options: str, code: int = 2) -> str:
+    """What a run says that cannot start: nothing on standard output, and how it ends."""
     ended = subprocess.run([*RUN, *options], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert (ended.returncode, ended.stdout) == (2, ""), ended
+    assert (ended.returncode, ended.stdout) == (code, ""), ended
     return ended.stderr
 
 
@@ -170,7 +170,16 @@ def test_a_directory_that_cannot_be_made(option: str, tmp_path: Path) -> None:
 def test_bad_settings(tmp_path: Path, content: str, expected: str) -> None:
     settings = tmp_path / "gateway.toml"
     settings.write_text(content)
-    assert refused("--config", str(settings)) == f"Error: {expected.format(settings)}\n"
+    assert refused("--config", str(settings), code=78) == f"Error: {expected.format(settings)}\n"
+
+
+def test_what_may_be_there_at_the_next_start_ends_otherwise_than_what_is_wrong(tmp_path: Path) -> None:
+    """By the exit code a service manager knows whether to try again."""
+    settings = tmp_path / "gateway.toml"
+    settings.write_text('[listener]\nport = 0\n[access]\npassword_file = "missing"\n')
+    assert "missing" in refused("--config", str(settings), code=2)
+    settings.write_text("[listener]\nport = 0\n")
+    assert "notices.level" in refused("--config", str(settings), "--log-level", "loud", code=2)
 
 
 def test_no_settings(tmp_path: Path) -> None:

@@ -122,3 +122,24 @@ def test_what_init_makes_runs_as_its_first_lines_say(box: SystemdBox) -> None:
     finally:
         box.well("systemctl", "stop", "made")
     assert box.shows("made", "Result") == "success"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "is_tried_again"), [("\n[nonsense]\n", False), ('\n[data]\ndir = "/proc/nowhere"\n', True)]
+)
+def test_what_a_start_cannot_mend_is_not_tried_again(box: SystemdBox, wrong: str, is_tried_again: bool) -> None:
+    right = box.well("cat", SETTINGS)
+    try:
+        box.well("tee", SETTINGS, stdin=right.partition("[data]")[0] + wrong)
+        box.run("systemctl", "start", UNIT)
+        if is_tried_again:
+            box.until(lambda: int(box.shows(UNIT, "NRestarts")) >= 2)
+        else:
+            box.until(lambda: box.shows(UNIT, "ActiveState") == "failed")
+            assert (box.shows(UNIT, "NRestarts"), box.shows(UNIT, "ExecMainStatus")) == ("0", "78")
+    finally:
+        box.well("tee", SETTINGS, stdin=right)
+        box.run("systemctl", "stop", UNIT)
+        box.run("systemctl", "reset-failed", UNIT)
+    box.well("systemctl", "start", UNIT)
+    box.well("systemctl", "stop", UNIT)

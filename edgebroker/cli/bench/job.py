@@ -12,8 +12,8 @@ class Job:
 
     load: `stream`, `acknowledged`, `paced`, `idle`, `readings`, `killed`, or one of `bench bridge`.  window: published
     messages that may be under way at once; it keeps every broker below the point where it drops QoS 0 messages.
-    rate: messages per second, open loop.  subscriber_port, further_pid: of the broker where subscribers are, if that is
-    another one.  is_durable: subscribers have sessions that last.
+    rate: messages per second, open loop.  is_irregular: they come at any time, not evenly.  subscriber_port,
+    further_pid: of the broker where subscribers are, if that is another one.  is_durable: subscribers' sessions last.
     """
 
     load: str
@@ -31,6 +31,7 @@ class Job:
     packets_per_write: int = 1
     window: int = 1
     rate: int = 0
+    is_irregular: bool = False
     is_tls: bool = False
     is_durable: bool = False
     qos: int = 1

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from edgebroker import __version__
 
+from ..pythonchild import python
 from .client import HOST
 
 # Byte code is at hand, as it is where the broker was installed: else every start compiles 200 modules again.
@@ -55,8 +56,8 @@ class SubjectMissing(Exception):
 
 def edgebroker() -> Subject:
     """This broker as it is installed."""
-    python = [sys.executable]
-    return Subject("edgebroker", version_of(python, {}), runner(python), BYTE_CODE, compiled_modules())
+    words = python()
+    return Subject("edgebroker", version_of(words, {}), runner(words), BYTE_CODE, compiled_modules())
 
 
 def pure_edgebroker(directory: Path) -> Subject:
@@ -70,8 +71,8 @@ def pure_edgebroker(directory: Path) -> Subject:
             shutil.copytree(source, directory / package, ignore=shutil.ignore_patterns("*.so", "*.c"))
     path = os.pathsep.join(filter(None, (str(directory), os.environ.get("PYTHONPATH"))))
     environment = {"PYTHONPATH": path, "EDGEBROKER_PURE": "1", **BYTE_CODE}
-    python = [sys.executable, "-P"]  # -P: the current folder, perhaps the source tree, does not come first
-    return Subject("edgebroker-pure", version_of(python, environment), runner(python), environment)
+    words = [sys.executable, "-P"]  # -P: the current folder, perhaps the source tree, does not come first
+    return Subject("edgebroker-pure", version_of(words, environment), runner(words), environment)
 
 
 def mosquitto() -> Subject:
@@ -91,15 +92,15 @@ def mosquitto() -> Subject:
 
 def relay() -> Subject:
     """The generator's ceiling (see `relay.py`); only for workloads without wildcards."""
-    return Subject("relay", __version__, lambda port, _: [sys.executable, "-m", f"{__package__}.relay", str(port)])
+    return Subject("relay", __version__, lambda port, _: [*python(), "-m", f"{__package__}.relay", str(port)])
 
 
-def runner(python: list[str]) -> Callable[[int, Path], list[str]]:
+def runner(words: list[str]) -> Callable[[int, Path], list[str]]:
     """The command a user would type, with default settings; what it keeps is kept where it does not stay."""
 
     def command(port: int, directory: Path) -> list[str]:
         where = ("--host", HOST, "--port", str(port), "--data", str(directory / "data"))
-        return [*python, "-m", "edgebroker", "run", *where]
+        return [*words, "-m", "edgebroker", "run", *where]
 
     return command
 
@@ -117,9 +118,9 @@ def with_settings(subject: Subject, text: str) -> Subject:
     return replace(subject, command=command)
 
 
-def version_of(python: list[str], environment: Mapping[str, str]) -> str:
+def version_of(words: list[str], environment: Mapping[str, str]) -> str:
     """What `edgebroker --version` says behind its name: version, compiled or pure, Python."""
-    command = [*python, "-m", "edgebroker", "--version"]
+    command = [*words, "-m", "edgebroker", "--version"]
     said = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
     return said.stdout.strip().partition(" ")[2] or "unknown"
 

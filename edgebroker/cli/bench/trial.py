@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..freeports import free_ports
+from ..pythonchild import python
 from . import packets
 from .client import HOST
 from .job import Job, Sample
@@ -105,7 +105,7 @@ def measure(subject: Subject, job: Job | None, cores: Cores) -> Sample:
 
 def generate(job: Job, cores: Cores) -> Sample:
     """Run the load generator in a process of its own."""
-    command = [sys.executable, "-m", f"{__package__}.generator"]
+    command = [*python(), "-m", f"{__package__}.generator"]
     pipe = subprocess.PIPE
     with child(command, cores.generator, {}, pipe, pipe, pipe) as process:
         try:

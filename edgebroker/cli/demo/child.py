@@ -6,13 +6,13 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from edgebroker.cli.pythonchild import python
 from edgebroker.errors import EdgebrokerError
 
 END_S_MAX: Final = 20.0  # a gateway that drains needs a second; a Java machine under load several
@@ -105,7 +105,7 @@ async def child(name: str, folder: Path, *arguments: str, inside: Sequence[str] 
     out, log = folder / f"{name}.out", folder / f"{name}.log"
     with out.open("wb") as out_file, log.open("wb") as log_file:
         process = await asyncio.create_subprocess_exec(
-            *(*inside, sys.executable, "-m", *arguments),
+            *(*inside, *python(), "-m", *arguments),
             stdin=DEVNULL,
             stdout=out_file,
             stderr=log_file,

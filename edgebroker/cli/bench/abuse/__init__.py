@@ -9,6 +9,7 @@ import click
 
 from edgebroker.cli import Refused
 
+from ...pythonchild import python
 from ..mqtt import pinned, stopped_by_sigterm
 from ..report import machine
 from ..subjects import version_of
@@ -71,7 +72,7 @@ def command(
         plan = Plan(cores, rounds, seconds or SECONDS, settings=settings, share=share)
         if quick:
             plan = Plan(cores, 1, seconds or QUICK_S, QUICK_SCALE, settings, share, probes=QUICK_PROBES)
-        about = {"version": version_of([sys.executable], {}), "machine": machine(cores)}
+        about = {"version": version_of(python(), {}), "machine": machine(cores)}
         try:
             load = calibrated(plan)
         except (BrokerFailed, HelperFailed) as failure:

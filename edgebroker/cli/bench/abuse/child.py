@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from typing import IO, Any, Final
 
+from ...pythonchild import python
 from ..processes import child
 
 ANSWER_S: Final = 30  # the slowest preparation takes 5 s; after this a child counts as hung
@@ -56,7 +56,7 @@ class Helper:
 @contextlib.contextmanager
 def helper(core: int, module: str, *arguments: str) -> Iterator[Helper]:
     """A child that runs *module*, of this package, on *core*."""
-    command = [sys.executable, "-m", f"{__package__}.{module}", *arguments]
+    command = [*python(), "-m", f"{__package__}.{module}", *arguments]
     pipe = subprocess.PIPE
     with tempfile.TemporaryFile() as errors, child(command, core, {}, pipe, pipe, errors) as process:
         yield Helper(module, process, errors)
