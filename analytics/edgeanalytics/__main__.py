@@ -17,6 +17,7 @@ from edgebroker import __version__
 from edgebroker.errors import EdgebrokerError
 
 PRODUCT = f"edgebroker {__version__}"
+INTERRUPTED = 130  # as shells have it for Ctrl-C; 1 would say that something is lost
 json_flag = click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object on stdout.")
 master_option = click.option(
     "--master", default="local[*]", show_default=True, metavar="URL", help="The Spark master that computes."
@@ -48,28 +49,33 @@ def main() -> None:
 def report(logdir: Path, out: Path | None, as_json: bool, master: str) -> None:
     """Count, measure and audit the delivery logs below LOGDIR.
 
-    Exit code: 0 if all is well, 1 if a loss or duplicate was found, 2 if there is nothing to read or Spark fails.
+    Exit code: 0 if all is well, 1 if a loss or duplicate was found, 2 if there is nothing to read, Spark fails or the
+    page cannot be written, 130 if it was interrupted.
     """
     from . import ingest
 
     began = time.monotonic()
     try:
         found = ingest.paths(logdir)
-        if out is not None and not out.resolve().parent.is_dir():
-            raise click.UsageError(f"--out: the directory {out.parent} does not exist")
-        progress(f"{len(found)} files, {sum(path.stat().st_size for path in found) / 1e6:.1f} MB in {logdir}")
+        if out is not None:
+            check_writable(out)
+        progress(f"{len(found)} files, {sum(map(size_of, found)) / 1e6:.1f} MB in {logdir}")
         figures = computed(logdir, master)
     except (EdgebrokerError, OSError) as reason:
         fail(str(reason))
+    except KeyboardInterrupt:
+        progress("interrupted: nothing is said of these logs")
+        sys.exit(INTERRUPTED)
     from .report import render
     from .summary import readable, summarise
 
     summary = summarise(figures)
+    problem = ""
     if out is not None:
         try:
             out.write_text(render(figures, summary, str(logdir), PRODUCT), encoding="utf-8")
-        except OSError as reason:
-            fail(f"{out} cannot be written: {reason.strerror}")
+        except OSError as reason:  # the figures took long: they are told all the same
+            problem, out = f"{out} cannot be written: {reason.strerror}", None
     progress(f"done in {time.monotonic() - began:.0f} s")
     if as_json:
         place = None if out is None else str(out)
@@ -78,7 +84,26 @@ def report(logdir: Path, out: Path | None, as_json: bool, master: str) -> None:
     else:
         for line in key_lines(summary, out):
             click.echo(line)
+    if problem:
+        fail(problem)
     sys.exit(0 if summary.sound else 1)
+
+
+def check_writable(out: Path) -> None:
+    """What is wrong with --out is said before a report is made that takes minutes. Raises click.UsageError."""
+    folder = out.resolve().parent
+    if not folder.is_dir():
+        raise click.UsageError(f"--out: the directory {out.parent} does not exist")
+    if not os.access(out if out.exists() else folder, os.W_OK):
+        raise click.UsageError(f"--out: {out} may not be written")
+
+
+def size_of(path: Path) -> int:
+    """Its bytes; 0 if it is gone: a broker at work gives its files other names."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def computed(logdir: Path, master: str) -> Any:
@@ -102,6 +127,10 @@ def key_lines(summary: Any, out: Path | None) -> list[str]:
         f"copies     {summary.copies:>12,}   delivered {summary.delivered:,}, dropped {summary.dropped:,},"
         f" expired {summary.expired:,}, queued {summary.queued:,}",
     ]
+    if twice := summary.runs.get("overlapping"):
+        lines.append(
+            f"overlap    {twice:>12,}   runs have blocks twice, which are counted twice here: remove the copies"
+        )
     lines += [f"dropped    {count:>12,}   {cause}" for cause, count in summary.dropped_by_cause.items()]
     lines += [
         f"latency           QoS {qos}   " + ", ".join(f"{name} {duration(us)}" for name, us in waits.items())

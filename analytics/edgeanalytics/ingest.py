@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from edgebroker.storage.deliverylog.reader import Damage, is_final, iter_blocks,
 
 from .schemas import DAMAGE, ORIGIN, READ, SEGMENT, union
 
-SUFFIXES = (".edl", ".part")
+SUFFIXES = (".edl", ".edl.part")
 """Which files of a log directory are read: closed ones, and those that a broker is still writing or left behind."""
 
 FILE_BYTES_MAX = 256 * 2**20  # a segment has a few MiB; a worker holds a whole file in memory
@@ -55,16 +56,39 @@ class Part:
 
 
 def paths(folder: Path) -> list[Path]:
-    """The log files below *folder*, sorted. Raises NothingToRead if there are none."""
+    """The log files below *folder*, sorted: closed ones, and those that a broker is still writing or left behind.
+
+    Raises NothingToRead if there are none, or some may be where nobody may look.
+    """
     if not folder.is_dir():
         raise NothingToRead(f"{folder} is no directory; give the directory that `edgebroker run --log-dir` writes to")
     try:
-        found = sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
+        found = sorted(path for path in files(folder) if path.name.endswith(SUFFIXES) and path.is_file())
     except OSError as reason:
-        raise NothingToRead(f"{folder} cannot be read: {reason.strerror}") from reason
+        raise NothingToRead(f"{reason.filename or folder} cannot be read: {reason.strerror}") from reason
     if not found:
         raise NothingToRead(f"{folder} has no delivery log (*.edl); a broker run with `--log-dir` writes them")
     return found
+
+
+def files(folder: Path) -> Iterator[Path]:
+    """Every file below *folder*, also in linked directories, each once. Raises OSError for one that cannot be listed.
+
+    What nobody looked into would pass for a log without losses.
+    """
+
+    def failed(error: OSError) -> None:
+        if Path(error.filename or "").name != "lost+found":  # the file system's own, and root's, on every card
+            raise error
+
+    seen = set()
+    for inside, below, names in os.walk(folder, onerror=failed, followlinks=True):
+        real = os.path.realpath(inside)
+        if real in seen:
+            below.clear()
+            continue
+        seen.add(real)
+        yield from (Path(inside, name) for name in names)
 
 
 def read(spark: SparkSession, folder: Path) -> Tables:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import edgebroker
@@ -22,7 +27,7 @@ LAST_WORDS_LINES = 12
 
 
 class SparkFailed(EdgebrokerError):
-    """Spark did not start; the message has its last words."""
+    """Spark did not start, or not come to its end; the message has its last words."""
 
 
 @contextmanager
@@ -31,7 +36,7 @@ def spark_session(java: Java, master: str = "local[*]") -> Iterator[SparkSession
 
     What Spark and Java print goes to a file, whose end is shown if they fail: `edgeanalytics` speaks for itself.
     """
-    with tempfile.TemporaryDirectory(prefix="edgeanalytics-", ignore_cleanup_errors=True) as name:
+    with orderly_end(), tempfile.TemporaryDirectory(prefix="edgeanalytics-", ignore_cleanup_errors=True) as name:
         scratch = Path(name)
         home = install_shim(java, scratch / "java") if java.needs_shim else java.home
         os.environ["JAVA_HOME"] = str(home)
@@ -39,14 +44,21 @@ def spark_session(java: Java, master: str = "local[*]") -> Iterator[SparkSession
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1" if is_local(master) else os.environ.get("SPARK_LOCAL_IP", "")
         words = scratch / "spark.log"
         try:
-            with stderr_to(words):
+            with stderr_to(words), own_interrupts(), safe_path():
                 spark = start(scratch, master)
         except Exception as failure:
             raise SparkFailed(f"Spark did not start with {home}: {failure}\n{last_words(words)}") from failure
         try:
             yield spark
+        except (Py4JNetworkError, ConnectionError) as failure:
+            gone = "Java has gone in the midst of it: it was killed, perhaps for want of memory"
+            raise SparkFailed(f"{gone}\n{last_words(words)}".rstrip()) from failure
+        except (Py4JError, PySparkException) as failure:
+            reason = str(failure).partition("\n")[0]
+            raise SparkFailed(f"Spark failed: {reason}\n{last_words(words)}".rstrip()) from failure
         finally:
-            spark.stop()
+            with suppress(Py4JError, OSError):  # it is gone already
+                spark.stop()
 
 
 def start(scratch: Path, master: str) -> SparkSession:
@@ -64,6 +76,7 @@ def start(scratch: Path, master: str) -> SparkSession:
         "spark.driver.extraJavaOptions": java_options,
         "spark.local.dir": str(scratch / "blocks"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.executorEnv.PYTHONSAFEPATH": "1",
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(package_folders()),
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
@@ -96,6 +109,47 @@ def package_folders() -> list[str]:
     here = Path(__file__).resolve().parent.parent
     broker = Path(edgebroker.__file__ or ".").resolve().parent.parent
     return [str(folder) for folder in dict.fromkeys((here, broker))]
+
+
+@contextmanager
+def orderly_end() -> Iterator[None]:
+    """SIGTERM, of a service manager or `timeout`, ends us too, but tidied up: what Spark leaves may be large."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)
+
+
+@contextmanager
+def safe_path() -> Iterator[None]:
+    """Java, and so Spark's workers, begin with PYTHONSAFEPATH: they would look for modules in the folder that we are
+    called from first, whose json.py is not Python's. Whatever else this process starts is not meant.
+    """
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
+
+
+@contextmanager
+def own_interrupts() -> Iterator[None]:
+    """Ctrl-C stays ours. What Spark would do then is to speak to Java in the middle of a sentence: pages of errors."""
+    logging.getLogger().addHandler(logging.NullHandler())  # else a sentence that was cut short is told there
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if handler is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
 
 
 @contextmanager
