@@ -252,7 +252,8 @@ def _run(
         **account(),
     }
     click.echo(json.dumps(summary) if as_json else in_words(summary))
-    sys.exit(EXIT_FAILED if ledger.failed.total() or course.never_connected else 0)
+    is_torn = file is not None and file.is_broken
+    sys.exit(EXIT_FAILED if ledger.failed.total() or course.never_connected or is_torn else 0)
 
 
 if __name__ == "__main__":

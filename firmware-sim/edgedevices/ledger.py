@@ -7,17 +7,25 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import IO, Any
+from typing import Any, Protocol
 
 from edgedevices.message import Message
 
 QOS_LEVELS = (0, 1, 2)
 
 
+class Lines(Protocol):
+    """Takes one text after the other."""
+
+    def write(self, text: str, /) -> object:
+        """Append *text*."""
+        ...
+
+
 class Ledger:
     """Counts fates. *journal*: an open text file that gets one JSON line per message once its fate is known."""
 
-    def __init__(self, journal: IO[str] | None = None) -> None:
+    def __init__(self, journal: Lines | None = None) -> None:
         self._journal = journal
         self.published = Counter[int]()
         """Messages the devices produced, per QoS."""

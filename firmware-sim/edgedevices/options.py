@@ -16,6 +16,8 @@ from edgedevices.errors import DeviceError, InputInvalid
 EXIT_FAILED = 1
 EXIT_IMPOSSIBLE = 2
 DURATION_UNITS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3_600.0}
+DURATIONS_S = (1e-3, 366 * 86_400.0)
+SPEEDS = (1e-6, 1e9)  # beyond, the next message is due when nobody lives any more, or all are at once
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -24,8 +26,8 @@ def duration(text: str) -> float:
     """Seconds as a number, or with a unit: 500ms, 1s, 5m, 2h."""
     unit = next((unit for unit in DURATION_UNITS_S if text.endswith(unit)), "s")
     seconds = _positive(text.removesuffix(unit)) * DURATION_UNITS_S[unit]
-    if not seconds:
-        raise click.BadParameter(f"{text!r} is no duration above zero; write 10, 500ms, 1s, 5m or 2h")
+    if not DURATIONS_S[0] <= seconds <= DURATIONS_S[1]:
+        raise click.BadParameter(f"{text!r} is no duration of 1ms to 366 days; write 10, 500ms, 1s, 5m or 2h")
     return seconds
 
 
@@ -34,8 +36,8 @@ def speed_factor(text: str) -> float | None:
     if text == "max":
         return None
     factor = _positive(text)
-    if not factor:
-        raise click.BadParameter(f"{text!r} is no speed above zero; write 1, 10 or max")
+    if not SPEEDS[0] <= factor <= SPEEDS[1]:
+        raise click.BadParameter(f"{text!r} is no speed of {SPEEDS[0]:f} to {SPEEDS[1]:,.0f}; write 1, 10 or max")
     return factor
 
 
@@ -114,18 +116,50 @@ def one_line() -> Iterator[None]:
         sys.exit(EXIT_IMPOSSIBLE)
 
 
+class Journal:
+    """The file of `--journal`. The disk that takes no more does not end a run: what was said is told, and that."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises InputInvalid."""
+        self._path = path
+        self.is_broken = False
+        try:
+            self._file = path.open("w", encoding="utf-8")
+        except OSError as error:
+            raise InputInvalid(f"cannot write {path}: {error.strerror}") from error
+
+    def write(self, text: str) -> None:
+        """Append *text*."""
+        if not self.is_broken:
+            try:
+                self._file.write(text)
+            except OSError as error:
+                self._fail(error)
+
+    def close(self) -> None:
+        """Write what waits."""
+        try:
+            self._file.close()
+        except OSError as error:
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        if not self.is_broken:
+            self.is_broken = True
+            click.echo(f"edgedevices: cannot write {self._path}: {error.strerror}; it ends there", err=True)
+
+
 @contextmanager
-def journal_file(path: Path | None) -> Iterator[Any]:
+def journal_file(path: Path | None) -> Iterator[Journal | None]:
     """The open file for `--journal`, None without the option. Raises InputInvalid."""
     if path is None:
         yield None
         return
+    journal = Journal(path)
     try:
-        file = path.open("w", encoding="utf-8")
-    except OSError as error:
-        raise InputInvalid(f"cannot write {path}: {error.strerror}") from error
-    with file:
-        yield file
+        yield journal
+    finally:
+        journal.close()
 
 
 def in_words(summary: dict[str, Any]) -> str:
@@ -138,6 +172,8 @@ def in_words(summary: dict[str, Any]) -> str:
     lines += [f"  line lost, {reason}: {number:,}" for reason, number in summary["losses"].items()]
     if summary["never_connected"]:
         lines.append(f"  devices that never got a connection: {summary['never_connected']:,}")
+    if summary.get("not_publishable"):
+        lines.append(f"  recorded messages that nobody may publish: {summary['not_publishable']:,}")
     if summary.get("bad_rows"):
         lines.append(f"  rows that could not be used: {summary['bad_rows']:,} of {summary['rows']:,}")
     return "\n".join(lines)

@@ -47,8 +47,11 @@ class CsvFile:
 
     def __init__(self, path: Path, time_column: str) -> None:
         self._file = _open(path)
-        self._reader = csv.reader(self._file, delimiter=_delimiter(self._file), strict=True)
-        self.columns: list[str] = [name.strip() for name in next(self._reader, [])]
+        try:
+            self._reader = csv.reader(self._file, delimiter=_delimiter(self._file), strict=True)
+            self.columns: list[str] = [name.strip() for name in next(self._reader, [])]
+        except csv.Error as error:
+            raise InputInvalid(f"{path}: its first line is no CSV header: {error}") from error
         if not self.columns:
             raise InputInvalid(f"{path} is empty; its first line must name the columns")
         doubled = [name for name, number in Counter(self.columns).items() if number > 1]

@@ -68,7 +68,7 @@ class Sockets:
         began = tick_at = _now()
         run.begin(began)
         self._wake_all(began)
-        with _signals(run.interrupt):
+        with signals(run.interrupt):
             try:
                 while run.stage is not Stage.OVER:
                     dues = (tick_at, self._timers.next_due(), run.due)
@@ -256,7 +256,7 @@ def _reason(error: OSError) -> str:
 
 
 @contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[None]:
+def signals(stop: Callable[[], None]) -> Iterator[None]:
     """Let SIGINT and SIGTERM call *stop*, where that is possible: in the main thread."""
     caught: dict[signal.Signals, Any] = {}
 

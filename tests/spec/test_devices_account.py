@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import socket
 from collections import Counter
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -20,6 +22,7 @@ from edgedevices.errors import BrokerUnreachable, InputInvalid
 from edgedevices.host import Host
 from edgedevices.ledger import Ledger
 from edgedevices.message import Form, Message
+from edgedevices.options import journal_file
 from edgedevices.progress import PlainLines, describe
 
 CAUSES = ("connection lost", "backlog full")
@@ -170,3 +173,32 @@ def test_devices_are_dealt_to_brokers_in_turn() -> None:
         brokers[0]: ["truck-1-unit-01", "truck-3-unit-01"],
         brokers[1]: ["truck-2-unit-01"],
     }
+
+
+@pytest.mark.parametrize("arguments", [["host", "--every", "0.0000001"], ["fleet", "--seconds", "1e300"]])
+def test_a_duration_that_cannot_be_lived_is_refused(arguments: list[str]) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert (result.exit_code, "is no duration of 1ms to 366 days" in result.stderr) == (2, True)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full disk to offer")
+def test_a_journal_that_the_disk_does_not_take_is_told_once_and_ends_no_run() -> None:
+    @click.command()
+    def command() -> None:
+        with journal_file(Path("/dev/full")) as journal:
+            for _ in range(10_000):
+                journal.write("x" * 100)  # type: ignore[union-attr]
+        click.echo(f"broken {journal.is_broken}")  # type: ignore[union-attr]
+
+    result = CliRunner().invoke(command)
+    assert (result.exit_code, result.stdout) == (0, "broken True\n")
+    assert result.stderr == "edgedevices: cannot write /dev/full: No space left on device; it ends there\n"
+
+
+def test_a_csv_file_without_a_header_or_from_a_pipe_is_said_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "bad.csv").write_text('"a"b,c\n1,2\n')
+    os.mkfifo(tmp_path / "pipe")
+    for name, words in (("bad.csv", "its first line is no CSV header"), ("pipe", "is a pipe")):
+        result = CliRunner().invoke(main, ["replay", str(tmp_path / name), "--time-column", "a", "--topic", "t"])
+        assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+        assert words in result.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -210,3 +211,33 @@ def test_mistakes_of_usage_give_exit_code_two_and_say_why(
     result = edgedevices(*arguments)
     assert result.exit_code == 2
     assert words in result.output
+
+
+def test_a_power_cut_that_came_too_late_is_no_run_through_one(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(
+        '[scenario]\nname = "s"\nseconds = "1s"\n[[fleet]]\nname = "f"\ndevices = 1\nevery = "100ms"\n'
+    )
+    simulated = ("run", str(tmp_path / "s.toml"), "--simulated", "--power-cut")
+    assert edgedevices(*simulated, "500ms").exit_code == 0
+    late = edgedevices(*simulated, "1h")
+    assert (late.exit_code, late.stdout) == (2, "")
+    assert "--power-cut 3600s: the run was over after" in late.stderr
+
+
+def test_a_simulated_run_that_is_interrupted_ends_with_what_it_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "s.toml").write_text(
+        '[scenario]\nname = "s"\nseconds = "1d"\n[[fleet]]\nname = "f"\ndevices = 1\nevery = "1h"\n'
+    )
+    began = Sky._wake_all
+
+    def interrupted(sky: Sky) -> None:
+        if sky.simulation.now > SECOND:
+            signal.raise_signal(signal.SIGINT)
+        began(sky)
+
+    monkeypatch.setattr(Sky, "_wake_all", interrupted)
+    result = edgedevices("run", str(tmp_path / "s.toml"), "--simulated", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["interrupted"] is True

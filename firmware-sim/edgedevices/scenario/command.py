@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from edgebroker.instants import SECOND
+from edgedevices.errors import InputInvalid
 from edgedevices.options import (
     EXIT_FAILED,
     EXIT_IMPOSSIBLE,
@@ -87,14 +88,19 @@ def run(
             about |= _live(population, brokers, audit_at, progress, access)
     summary = {**about, **summary_of(population), "cost": _cost()}
     click.echo(json.dumps(summary) if as_json else in_words(summary))
-    sys.exit(0 if is_kept(summary) else EXIT_FAILED)
+    is_torn = written is not None and written.is_broken
+    sys.exit(0 if is_kept(summary) and not is_torn else EXIT_FAILED)
 
 
 def _simulate(population: Population, seed: int, cuts: tuple[float, ...]) -> dict[str, Any]:
     from edgedevices.simulated import Sky
+    from edgedevices.sockets import signals
 
     sky = Sky(population.run, seed, [round(at * SECOND) for at in cuts])
-    sky.live()
+    with signals(population.run.interrupt):
+        sky.live()
+    if late := [at for at in cuts if at * SECOND > sky.simulation.now and not population.run.interrupted]:
+        raise InputInvalid(f"--power-cut {late[0]:g}s: the run was over after {sky.simulation.now / SECOND:.1f} s")
     return {"broker": "simulated", "hash": sky.broker.digest}
 
 

@@ -149,4 +149,5 @@ def replay_recording(
     }
     click.echo(json.dumps(summary) if as_json else in_words(summary))
     failed = ledger.failed.total() or result["never_connected"] or result["not_publishable"] or recording.damage
-    sys.exit(EXIT_FAILED if failed else 0)
+    is_torn = written is not None and written.is_broken
+    sys.exit(EXIT_FAILED if failed or is_torn else 0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import stat
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -43,8 +44,10 @@ FILE_BLOCKS_MAX: Final = BLOCKS_MAX - 2  # a footer names at most BLOCKS_MAX; tw
 
 
 def is_recording(path: Path) -> bool:
-    """Whether the file begins as `.edl` files do. Raises InputInvalid if it cannot be read."""
+    """Whether the file begins as `.edl` files do. Raises InputInvalid if it cannot be read, or only once."""
     try:
+        if stat.S_ISFIFO(path.stat().st_mode):
+            raise InputInvalid(f"{path} is a pipe, and the file is read twice: save it first")
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError as error:
