@@ -68,10 +68,18 @@ def empty_the_folder(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     (gateway.store.worker.files.path / LOCK).unlink()
 
 
+def take_the_folder_away(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gateway.store is not None
+    path = gateway.store.worker.files.path
+    path.rename(path.with_name("gone"))
+
+
 def exchange_the_folder(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     assert gateway.store is not None
-    (gateway.store.worker.files.path / LOCK).unlink()
-    (gateway.store.worker.files.path / LOCK).touch()
+    path = gateway.store.worker.files.path
+    path.rename(path.with_name("gone"))
+    path.mkdir()
+    (path / LOCK).touch()
 
 
 @pytest.mark.parametrize(
@@ -81,8 +89,9 @@ def exchange_the_folder(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> No
         (be_late, ["the loop is 750 ms late at the 99th percentile"]),
         (fill_the_disk, ["data: * MiB are free in *", "log: * MiB are free in *"]),
         (take_the_disk, ["data: * cannot be looked at", "log: * cannot be looked at"]),
-        (empty_the_folder, ["*data was taken away or exchanged: what is acknowledged is lost at the next start"]),
-        (exchange_the_folder, ["*data was taken away or exchanged: what is acknowledged is lost at the next start"]),
+        (empty_the_folder, ["its lock was taken away or exchanged from *data: see that nothing else is*"]),
+        (take_the_folder_away, ["*data was taken away or exchanged: put it back, or what is kept is lost*"]),
+        (exchange_the_folder, ["*data was taken away or exchanged: put it back, or what is kept is lost*"]),
         (refuse, ["the journal takes nothing: no space left on device"]),
     ],
 )
