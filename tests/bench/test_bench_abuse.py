@@ -32,7 +32,12 @@ HITS: dict[str, Callable[[dict[str, Any]], bool]] = {
 
 
 LONGER_S = ("1", "4", "16")
-"""An attacker has what the others leave of a core: on a busy machine nothing, for a while."""
+"""An attacker has what the others leave of a core: on a busy machine nothing for a while, or too little."""
+
+
+def is_hit(attack: dict[str, Any]) -> bool:
+    counts = HITS.get(attack["name"])
+    return counts is None or counts(attack["counted"])
 
 
 def attacked(*options: str) -> dict[str, Any]:
@@ -55,7 +60,7 @@ def test_every_attack_hits_and_the_gateway_lives(half: int) -> None:
     for attack in told["attacks"]:
         name = attack["name"]
         for seconds in LONGER_S:
-            if attack["done"]:
+            if attack["done"] and is_hit(attack):
                 break
             (attack,) = attacked("--only", name, "--seconds", seconds)["attacks"]
         assert attack["failure"] == "", name
@@ -66,7 +71,7 @@ def test_every_attack_hits_and_the_gateway_lives(half: int) -> None:
             taken = (*samples["calm"], *samples["attacked"])
             assert all(sample[carried] > 0 and sample["busy"] > 0 for sample in taken), name
         assert 0 < attack["rss_mib"]["before"] <= attack["rss_mib"]["peak"] < CAP_MIB, name
-        assert HITS.get(name, lambda counted: True)(attack["counted"]), (name, attack["counted"])
+        assert is_hit(attack), (name, attack["counted"])
 
 
 ABOUT = {"version": "x", "machine": {"cores": 2}, "load": {"rate": 9_000, "busy": 0.5, "generator_busy": 0.4}}

@@ -187,11 +187,13 @@ def test_our_restart(start_gateway: Callable[..., Any], tmp_path: Path, free_por
         there.connect()
         there.publish("sensors/first", WARM, retain=True)  # waits until the bridge has subscribed
         there.subscribe("up/+", 1)
-        assert sorted(there.next().topic for _ in range(5)) == [f"up/{number}" for number in range(5)]
         assert here.next().topic == "sensors/first"
         there.publish("sensors/a", COOL)
         there.publish("sensors/a", WARM)
         assert seen(here.next()) == ("sensors/a", WARM, 1, False)
         here.publish("up/5", b"")
-        assert there.next().topic == "up/5"
+        topics = [there.next().topic for _ in range(5)]
+        while topics[-1] != "up/5":  # with each attempt to connect, Mosquitto queues what it retains once more
+            topics.append(there.next().topic)
+        assert set(topics) == {f"up/{number}" for number in range(6)}
         there.leave()
