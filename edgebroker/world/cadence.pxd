@@ -20,6 +20,8 @@ cdef class Cadence:
     cdef public long long until
     @cython.locals(quiet="long long", interval="long long", off=double)
     cpdef came(self, Beat beat, long long now, bint was_asleep)
+    @cython.locals(quiet="long long", due="long long")
+    cpdef passed(self, Beat beat, long long now)
     cpdef forget(self, Beat beat)
     @cython.locals(due="long long", at=Py_ssize_t, beat=Beat)
     cpdef long long sleep(self, long long now) except -2

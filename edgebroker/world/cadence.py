@@ -101,6 +101,20 @@ class Cadence:
             beat.is_expected = True
             self._expected.append(beat)
 
+    def passed(self, beat: Beat, now: Instant) -> None:
+        """Something of a client can be read, and came before *now*, while others were served: if it may have come when
+        it was due, it did.
+        """
+        due = beat.began + int(beat.period)
+        if beat.regular < REGULAR or now - due < -OFF_MAX or now - due > beat.period / 2:
+            self.came(beat, now, False)
+            return
+        quiet = now - beat.came
+        beat.came = now
+        if quiet >= QUIET:
+            beat.began = due
+            beat.due = due + int(beat.period)
+
     def forget(self, beat: Beat) -> None:
         """Its client is gone, or does not send regularly any more."""
         if beat.is_expected:

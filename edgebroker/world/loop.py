@@ -71,9 +71,14 @@ class LoopWatch:
         """Call `gone` of *stream* soon."""
         self._loop.call_soon(stream.gone)
 
-    def listen(self, descriptor: int, accept: Callable[[], None] | None) -> None:
+    def listen(self, descriptor: int, accept: Callable[[], Any] | None) -> None:
         """Let the loop call *accept* when somebody dials."""
+
+        def knocked() -> None:
+            if accept is not None and (stream := accept()) is not None:
+                stream.open()
+
         if accept is not None:
-            self._loop.add_reader(descriptor, accept)
+            self._loop.add_reader(descriptor, knocked)
         else:
             self._loop.remove_reader(descriptor)

@@ -6,15 +6,16 @@ from edgebroker.world.gathering cimport Gathering
 from edgebroker.world.stream cimport Stream
 
 cdef int EVENTS_MAX, READS, SELECTED_MAX, WRITES
-cdef double EVER
+cdef double EVER, THERE_S
 
 
 cdef class Poller:
     cdef public object turned
     cdef dict _accepts, _streams
-    cdef list _ended, _itself
+    cdef list _came, _ended, _itself
+    cdef bint _is_tending
     cdef double _now
-    cdef bint _is_timed, _may_doze, _was_asleep
+    cdef bint _is_timed, _may_doze, _was_asleep, _was_there
     cdef public Cadence cadence
     cdef object _epoll, _others, _poll
     cdef int _others_descriptor
@@ -26,7 +27,7 @@ cdef class Poller:
     cpdef watch(self, int descriptor, Stream stream, bint reading, bint writing)
     cpdef end(self, Stream stream)
     cpdef listen(self, int descriptor, object accept)
-    @cython.locals(left=double, until=double, ready=list)
+    @cython.locals(left=double, until=double, ready=list, is_idle=bint)
     cpdef select(self, timeout=*)
     @cython.locals(began=double, nap=double, until=double, ready=list)
     cdef list _wait(self, double left)
@@ -34,7 +35,7 @@ cdef class Poller:
     cdef list _ask(self, double until)
     @cython.locals(doze=double, woke=double, ready=list)
     cdef list _expect(self, double until)
-    @cython.locals(descriptor=int, events=int, is_for_others=bint, streams=dict, stream=Stream)
+    @cython.locals(descriptor=int, events=int, is_for_others=bint, streams=dict, stream=Stream, strangers=list)
     cdef bint _serve(self, list ready) except -1
-    @cython.locals(ended=list, stream=Stream)
-    cdef _settle(self)
+    @cython.locals(descriptor=int, events=int, stream=Stream, until=double)
+    cdef _tend(self, list strangers)

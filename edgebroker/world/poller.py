@@ -26,6 +26,8 @@ WRITES: Final = select.EPOLLOUT
 SELECTED_MAX: Final = 1_024
 """`select` takes no descriptor from there on. A process that inherited so many does not doze."""
 EVER: Final = float("inf")
+THERE_S: Final = 1e-5
+"""What comes so soon after a wait began had most likely come before."""
 
 
 class Poller:
@@ -33,8 +35,10 @@ class Poller:
 
     def __init__(self) -> None:
         self._streams: dict[int, Stream] = {}
-        self._accepts: dict[int, Callable[[], None]] = {}
+        self._accepts: dict[int, Callable[[], Stream | None]] = {}
+        self._came: list[Stream] = []
         self._ended: list[Stream] = []
+        self._is_tending = False  # something is left to be sent
         self._others = selectors.EpollSelector()
         self._others_descriptor = self._others.fileno()
         self._epoll = select.epoll()
@@ -46,6 +50,7 @@ class Poller:
         self._may_doze = self._itself[0] < SELECTED_MAX
         self._now = 0.0  # when the last wait was over, if it is timed
         self._is_timed = False
+        self._was_there = False  # what came had come before the wait began
         self._was_asleep = False  # what came woke the process
         self.spin_s = 0.0
         """How long the system is asked again and again before it sleeps, while what comes usually comes sooner.
@@ -71,16 +76,20 @@ class Poller:
         elif descriptor in self._streams:
             self._epoll.modify(descriptor, events)
         else:
-            self._streams[descriptor] = stream
             self._epoll.register(descriptor, events)
+            self._streams[descriptor] = stream
 
-    def listen(self, descriptor: int, accept: Callable[[], None] | None) -> None:
-        """Call *accept*, which raises nothing, when somebody dials this listening socket. None: not any more."""
+    def listen(self, descriptor: int, accept: Callable[[], Stream | None] | None) -> None:
+        """Call *accept*, which raises nothing, when somebody dials this listening socket, and open what it returns, if
+        anything. None: not any more.
+        """
         if accept is not None:
             self._accepts[descriptor] = accept
             self._epoll.register(descriptor, READS)
         elif self._accepts.pop(descriptor, None) is not None:
             self._epoll.unregister(descriptor)
+            while self._came:  # who closes it may close everything, and has to know of them
+                self._came.pop(0).open()
 
     def end(self, stream: Stream) -> None:
         """Call `gone` of *stream* before the next wait, but not now."""
@@ -91,15 +100,15 @@ class Poller:
         self._is_recalled = False
         left = -1.0 if timeout is None else max(timeout, 0.0)
         until = 0.0 if timeout is None else time.monotonic() + left
-        self._settle()
+        self.turned()
         if self._is_recalled:
             left = 0.0
         while True:
-            ready = self._wait(left)
-            is_for_others = self._serve(ready)
-            if is_for_others:
+            is_idle = not (self._is_tending or self._came or self._ended)
+            ready = self._wait(left if is_idle else 0.0)
+            if self._serve(ready):
                 return self._others.select(0)
-            if self._is_recalled or not ready:
+            if self._is_recalled or (is_idle and not ready):
                 return []
             if timeout is not None:
                 left = until - time.monotonic()
@@ -115,12 +124,14 @@ class Poller:
             nap = self.gathering.nap_us / 1e6
             time.sleep(nap if left < 0.0 else min(nap, left))
             ready = self._poll(0.0, EVENTS_MAX)
+            self._now = time.monotonic()
             if ready:
                 return ready
             if left > 0.0:
-                left = max(left - (time.monotonic() - began), 0.0)
+                left = max(left - (self._now - began), 0.0)
         self._now = began = time.monotonic()
         self._is_timed = True
+        self._was_there = True
         self._was_asleep = False
         if left == 0.0:
             return self._poll(0.0, EVENTS_MAX)
@@ -129,7 +140,9 @@ class Poller:
             ready = self._ask(min(began + self.spin_s, until))
         # Where most waits are short, to be awake for all of them would take what it saves.
         if not ready and self.cadence.is_on and self._may_doze and self._pause >= 3.0 * self.spin_s:
-            ready = self._expect(until)
+            ready = self._poll(0.0, EVENTS_MAX)  # else who came while others were served would be given up
+            if not ready:
+                ready = self._expect(until)
         if not ready:
             ready = self._poll(left if left < 0.0 else max(until - self._now, 0.0), EVENTS_MAX)
             self._now = time.monotonic()
@@ -137,6 +150,7 @@ class Poller:
         # How long it took of late. What took ever so long counts as four times what is worth it, so that twenty quick
         # ones are enough to begin again.
         self._pause += (min(self._now - began, 4.0 * self.spin_s) - self._pause) / 8.0
+        self._was_there = self._now - began < THERE_S
         return ready
 
     def _ask(self, until: float) -> list[tuple[int, int]]:
@@ -169,33 +183,68 @@ class Poller:
     def _serve(self, ready: list[tuple[int, int]]) -> bool:
         """Whether something is ready that is no client's."""
         is_for_others = False
+        strangers: list[tuple[int, int]] = []
         streams = self._streams
         for descriptor, events in ready:
             stream = streams.get(descriptor)
             if stream is None:
                 if descriptor == self._others_descriptor:
                     is_for_others = True
-                elif descriptor in self._accepts:
-                    self._accepts[descriptor]()
+                else:
+                    strangers.append((descriptor, events))
+                continue
+            if stream.is_new:
+                strangers.append((descriptor, events))
                 continue
             if self._is_timed and self.cadence.is_on and events & ~WRITES:
-                self.cadence.came(stream.beat, int(self._now * 1e6), self._was_asleep)
+                if self._was_there:
+                    self.cadence.passed(stream.beat, int(self._now * 1e6))
+                else:
+                    self.cadence.came(stream.beat, int(self._now * 1e6), self._was_asleep)
             if events & ~READS:
                 stream.writable()
             if events & ~WRITES:
                 stream.readable()
-        self._settle()
+        self.turned()
+        self._is_tending = False
+        if strangers or self._came or self._ended:
+            self._tend(strangers)
         return is_for_others
 
-    def _settle(self) -> None:
-        """Send what was caused, and let go whose socket ended, which may cause more."""
-        self.turned()
+    def _tend(self, strangers: list[tuple[int, int]]) -> None:
+        """Let go who is gone, hear the first word of who is new, and let in who dials.
+
+        Each of these takes as long as ten messages or more, which would wait for it. So it is done in steps, one at
+        least, and for no longer than the others took; then it is seen what else came.
+        """
+        self._is_tending = True
+        until = 2.0 * time.monotonic() - self._now
         while self._ended:
-            ended = self._ended
-            self._ended = []
-            for stream in ended:
-                stream.gone()
-            self.turned()
+            self._ended.pop(0).gone()
+            if time.monotonic() >= until:
+                return
+        while self._came:
+            self._came.pop(0).open()
+            if time.monotonic() >= until:
+                return
+        for descriptor, events in strangers:
+            stream = self._streams.get(descriptor)
+            if stream is not None:
+                stream.is_new = False
+                if events & ~READS:
+                    stream.writable()
+                if events & ~WRITES:
+                    stream.readable()
+                if time.monotonic() >= until:
+                    return
+        for descriptor, _ in strangers:
+            while descriptor in self._accepts:
+                stream = self._accepts[descriptor]()
+                if stream is None:
+                    break
+                self._came.append(stream)
+                if time.monotonic() >= until:
+                    return
 
     # -- a selector ---------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from edgebridge.frontend.connection cimport Connection
 from edgebridge.frontend.frontend cimport Frontend
 from edgebroker.world.gathering cimport Gathering
 
-cdef int QOS_0
+cdef int CONNECT, QOS_0
 
 
 cdef class Door:

@@ -27,6 +27,7 @@ from edgebroker.world.verifying import Verifying
 
 WRITE_BUFFER_BYTES = 64 * 1024  # above this a socket counts as full; the core's out-buffer bounds the rest
 QOS_0 = 0x30  # the first byte of a PUBLISH without flags
+CONNECT = 0x10
 GOODBYE_S = 2.0  # how long clients have to take our last bytes when we close or stop
 
 
@@ -61,7 +62,7 @@ class Door:
         """Bytes arrived."""
         reactor = self._reactor
         reactor.received_bytes += len(data)
-        if data[0] != QOS_0:
+        if data[0] != QOS_0 and data[0] != CONNECT:
             reactor.is_hurried = True
         if reactor.tracing is not None:
             reactor.tracing.heard(self.connection, data)
@@ -141,7 +142,7 @@ class Reactor:
         self.cut_bytes = 0
         """Of what was sent: what the system had not taken yet when the connection ended."""
         self.is_hurried = False
-        """Whether anything but messages of QoS 0 came in this turn: somebody may wait for an answer."""
+        """Whether anything but messages of QoS 0 and CONNECT came in this turn: somebody may wait."""
         self._packets = 0
         self._gathering: Gathering | None = None
         self._is_turning = False
@@ -304,9 +305,9 @@ class Reactor:
         deadline = self._loop.time() + GOODBYE_S
         while self.frontend.connections and self._loop.time() < deadline:
             await asyncio.sleep(0.01)
-        for connection in list(self.frontend.connections.values()):
-            connection.transport.abort()
         while self.frontend.connections:
+            for connection in list(self.frontend.connections.values()):
+                connection.transport.abort()
             await asyncio.sleep(0)
         self._verifying.stop()
         if self._alarm is not None:

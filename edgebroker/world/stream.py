@@ -78,8 +78,10 @@ class Watch(Protocol):
     def end(self, stream: Stream) -> None:
         """Call `gone` soon, but not now."""
 
-    def listen(self, descriptor: int, accept: Callable[[], None] | None) -> None:
-        """From now on call *accept*, which raises nothing, when somebody dials this socket. None: not any more."""
+    def listen(self, descriptor: int, accept: Callable[[], Stream | None] | None) -> None:
+        """From now on call *accept*, which raises nothing, when somebody dials this socket, and open what it returns,
+        if anything. None: not any more.
+        """
 
 
 class Stream:
@@ -102,6 +104,7 @@ class Stream:
         "_unsent",
         "_watch",
         "beat",
+        "is_new",
     )
 
     def __init__(
@@ -124,7 +127,8 @@ class Stream:
         self._is_closing = False
         self._is_lost = False
         self.beat = Beat()
-        """How regularly it sends: its watch's to know."""
+        """How regularly it sends: its watch's to know, as whether anything came yet."""
+        self.is_new = True
 
     def open(self) -> None:
         """Introduce the client to the protocol, and begin to read."""
@@ -133,7 +137,13 @@ class Stream:
         except OSError:  # it has left already; reading will tell
             self._peer = None
         self._is_reading = True
-        self._watch.watch(self._descriptor, self, True, False)
+        try:
+            self._watch.watch(self._descriptor, self, True, False)
+        except OSError as error:  # the system watches no more sockets
+            self._is_closing = self._is_lost = True
+            self._socket.close()
+            self._loop.call_exception_handler({"message": "edgebroker: somebody could not come in", "exception": error})
+            return
         try:
             self._protocol.connection_made(self)
         except Exception as error:

@@ -182,6 +182,23 @@ def test_some_regular_beats_are_enough_and_one_late_one_is_forgiven() -> None:
     assert not beat.is_expected
 
 
+def test_what_came_while_others_were_served_came_when_it_was_due() -> None:
+    """Nobody knows when: of a client that is expected nothing changes, of another it counts as it was seen."""
+    cadence, beat, other = Cadence(PERCENT), Beat(), Beat()
+    now = regular(cadence, beat, SECOND)
+    for number in range(1, 9):
+        cadence.passed(beat, now + number * 10_000 + 350)
+        assert (beat.is_expected, beat.period, beat.due) == (True, 10_000.0, now + (number + 1) * 10_000)
+    now += 80_000
+    assert now + cadence.sleep(now) == beat.due - 100
+    cadence.passed(beat, now + 5_001)
+    assert beat.due == now + 10_000, "half a period before it is due it is another message, and that counts as it came"
+    cadence.passed(beat, now + 5_050)
+    cadence.passed(other, now)
+    cadence.passed(other, now + 10_000)
+    assert (other.began, other.period) == (now + 10_000, 10_000.0)
+
+
 def test_a_beat_that_nobody_waited_for_says_nothing_of_the_lead() -> None:
     """Seven new clients on an idle gateway: each wakes it until it is expected."""
     cadence = Cadence(PERCENT)

@@ -22,6 +22,7 @@ from edgebroker.world.reactor import Reactor
 from edgebroker.world.settings.listener import ListenerSettings
 
 CONNECT = bytes.fromhex("1010 00044d515454 04 02 0000 0004") + b"name"
+UNKNOWN_LEVEL = bytes.fromhex("1010 00044d515454 09 02 0000 0004") + b"name"
 CONNACK = bytes.fromhex("20020000")
 PUBLISH = bytes.fromhex("3004 0001 61") + b"!"
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
@@ -169,6 +170,11 @@ def test_a_gateway_counts_what_its_clients_send(spin_us: int, gathers: bool) -> 
             if gathering.nap_us:
                 break
         assert gathering.nap_us == (NAP_MAX_US if gathers else 0)
+        stranger, spoken = await asyncio.open_connection("127.0.0.1", listener.port)
+        spoken.write(UNKNOWN_LEVEL)
+        assert await stranger.read(), "a refusal"
+        spoken.close()
+        assert gathering.nap_us == (NAP_MAX_US if gathers else 0), "nothing is hurried for strangers"
         writer.write(PINGREQ)
         assert await reader.readexactly(2) == PINGRESP
         assert not gathering.nap_us

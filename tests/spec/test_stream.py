@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import select
 import socket
+import time
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 import pytest
@@ -268,6 +270,154 @@ def test_a_hall_survives_what_cannot_come_in(run: Any) -> None:
         await heard.is_over.wait()
         hall.close()
         assert [type(context["exception"]) for context in told] == [IndexError, IndexError]
+
+    run(story())
+
+
+def test_small_packets_are_not_held_back(run: Any) -> None:
+    """By Nagle's algorithm."""
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        heard = Heard()
+        listening = await listening_at("127.0.0.1", 0)
+        hall = Hall(listening, lambda: heard, watch_of(loop), loop)
+        with socket.create_connection(listening[0].getsockname()):
+            while not heard.said:
+                await asyncio.sleep(0.001)
+            assert heard.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        await heard.is_over.wait()
+        hall.close()
+
+    run(story())
+
+
+def test_who_cannot_be_watched_does_not_come_in(run: Any) -> None:
+    """The system has a limit for all users together."""
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        told: list[dict[str, Any]] = []
+        loop.set_exception_handler(lambda _, context: told.append(context))
+
+        class Full(LoopWatch):
+            def watch(self, descriptor: int, stream: Any, reading: bool, writing: bool) -> None:
+                raise OSError(errno.ENOSPC, "no space left")
+
+        near, far = socket.socketpair()
+        heard = Heard()
+        with far:
+            stream = Stream(near, Full(loop), heard, loop)
+            stream.open()
+            assert far.recv(1) == b""
+        assert (stream.is_closing(), heard.said) == (True, [])
+        assert [type(context["exception"]) for context in told] == [OSError]
+
+    run(story())
+
+
+class Told(Heard):
+    """Notes in a common book what happens to it, and takes its time for that."""
+
+    def __init__(self, name: str, book: list[str], then: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self.name, self.book, self.then = name, book, then
+
+    def connection_made(self, transport: Transport) -> None:
+        super().connection_made(transport)
+        self.note("is let in")
+
+    def data_received(self, data: bytes) -> None:
+        self.note(f"says {data.decode()}")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.note("is let go")
+
+    def note(self, what: str) -> None:
+        self.book.append(f"{self.name} {what}")
+        self.then()
+
+
+@pytest.mark.skipif(not hasattr(select, "epoll"), reason="no epoll: asyncio serves whoever is ready in any order")
+def test_whoever_is_in_is_served_between_any_two_steps_for_who_comes_or_goes() -> None:
+    async def story() -> list[str]:
+        loop = asyncio.get_running_loop()
+        book: list[str] = []
+
+        def opened(told: Told) -> tuple[Stream, socket.socket]:
+            near, far = socket.socketpair()
+            near.setblocking(False)
+            stream = Stream(near, watch_of(loop), told, loop)
+            stream.open()
+            return stream, far
+
+        def step() -> None:
+            known.send(b"more")
+            time.sleep(0.05)  # longer than it took to serve the others
+
+        def stack() -> Told:
+            book.append("guest dials")
+            step()
+            return Told("guest", book, step)
+
+        _, known = opened(Told("known", book))
+        known.send(b"hello")
+        while "known says hello" not in book:
+            await asyncio.sleep(0.001)
+        listening = await listening_at("127.0.0.1", 0)
+        leaves, says = Told("gone", book), Told("fresh", book)
+        (gone, there), (_, fresh) = opened(leaves), opened(says)
+        leaves.then = says.then = step
+        hall = Hall(listening, stack, watch_of(loop), loop)
+        with socket.create_connection(listening[0].getsockname()), known, there, fresh:
+            book.clear()
+            known.send(b"more")
+            fresh.send(b"hi")
+            gone.abort()
+            while "guest is let in" not in book:
+                await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
+            says.then = lambda: None
+            hall.close()
+            return book[:]
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        assert runner.run(story()) == [
+            "known says more",
+            "gone is let go",
+            "known says more",
+            "fresh says hi",
+            "known says more",
+            "guest dials",
+            "known says more",
+            "guest is let in",
+            "known says more",
+        ]
+
+
+def test_whoever_was_accepted_is_let_in_before_a_hall_is_closed(run: Any) -> None:
+    """Or nobody would say good-bye to them."""
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        heard = Heard()
+        is_closed = asyncio.Event()
+        listening = await listening_at("127.0.0.1", 0)
+
+        def stack() -> Heard:
+            loop.call_soon(close)
+            return heard
+
+        def close() -> None:
+            hall.close()
+            assert heard.said == ["made"]
+            is_closed.set()
+
+        hall = Hall(listening, stack, watch_of(loop), loop)
+        with socket.create_connection(listening[0].getsockname()):
+            await is_closed.wait()
+        await heard.is_over.wait()
 
     run(story())
 

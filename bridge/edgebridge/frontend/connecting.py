@@ -229,12 +229,12 @@ class Connecting:
         """Answer CONNECT with *reason*, and close. *client* is what the CONNECT says; *reference*, where else to go."""
         self.attendance.refuse(reason)
         self.notes.add(REFUSED, connection, reason, why, client)
-        elsewhere: Properties = {Property.SERVER_REFERENCE: reference} if reference else {}
-        packet = b""
-        for properties in ({**elsewhere, Property.REASON_STRING: why}, elsewhere, {}):  # [MQTT-3.2.2-19]
+        properties: Properties = {Property.SERVER_REFERENCE: reference} if reference else {}
+        properties[Property.REASON_STRING] = why
+        packet = encode_packet(ConnAck(reason=reason, properties=properties), dialect or connection.dialect)
+        while not connection.fits(packet) and properties:  # [MQTT-3.2.2-19]
+            properties.popitem()
             packet = encode_packet(ConnAck(reason=reason, properties=properties), dialect or connection.dialect)
-            if connection.fits(packet):
-                break
         if packet and connection.fits(packet):
             connection.send(packet)
         connection.close()

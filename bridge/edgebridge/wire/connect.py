@@ -23,6 +23,8 @@ _WILL_RETAIN: Final = 0x20
 _PASSWORD: Final = 0x40
 _USER_NAME: Final = 0x80
 
+_VERSIONS: Final = " and ".join(dialect.version for dialect in (*DIALECTS, V31))
+
 _R = ReasonCode
 # Table 3-1: success, and the failures that an answer to CONNECT can mean.
 _CONNECTED: Final = {_R.SUCCESS} | (
@@ -79,11 +81,10 @@ def _dialect(name: str, level: int) -> Dialect:
     for dialect in SPOKEN:
         if dialect.level == level and dialect.name == name:
             return dialect
-    spoken = " and ".join(dialect.version for dialect in (*DIALECTS, V31))
     if name not in ("MQTT", "MQIsdp"):
         raise UnsupportedProtocolVersion("the protocol is not MQTT", v311="MQTT-3.1.2-1", v5="MQTT-3.1.2-1")
     raise UnsupportedProtocolVersion(
-        f"protocol level {level} of {name} is not spoken here, only MQTT {spoken}",
+        f"protocol level {level} of {name} is not spoken here, only MQTT {_VERSIONS}",
         v311="MQTT-3.1.2-2",
         v5="MQTT-3.1.2-2",
     )

@@ -94,7 +94,7 @@ def measure(subject: Subject, job: Job | None, cores: Cores) -> Sample:
             job = replace(job, port=broker.port, broker_pid=broker.pid, is_tls=subject.is_tls)
             if not subject.has_strangers:
                 return generate(job, cores)
-            with strangers(broker.port) as turned_away:
+            with strangers(broker.port, cores.generator) as turned_away:
                 sample = generate(job, cores)
             if not turned_away():
                 return Sample(failure="nobody was refused, so nothing was logged")

@@ -7,13 +7,11 @@ import errno
 import os
 import socket
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import Final
 
 from edgebroker.world.stream import Receiver, Stream, Watch
 
 BACKLOG: Final = 1_024  # connections the kernel holds while we are busy: a site's worth of devices after a power cut
-ACCEPTED_AT_ONCE: Final = 128  # then those who are in get their turn
 RETRY_S: Final = 1.0  # after the system had no room for another socket
 
 
@@ -43,31 +41,27 @@ class Hall:
 
     def _serve(self, listening: socket.socket) -> None:
         if listening in self.sockets:  # else it was closed while it paused
-            is_tcp = listening.family != getattr(socket, "AF_UNIX", None)
-            self._watch.listen(listening.fileno(), lambda: self._knocked(listening, is_tcp))
+            self._watch.listen(listening.fileno(), lambda: self._knocked(listening))
 
-    def _knocked(self, listening: socket.socket, is_tcp: bool) -> None:
+    def _knocked(self, listening: socket.socket) -> Stream | None:
         try:
-            self._accept(listening, is_tcp)
+            return self._accept(listening)
         except Exception as error:
             self._loop.call_exception_handler({"message": "edgebroker: somebody could not come in", "exception": error})
+            return None
 
-    def _accept(self, listening: socket.socket, is_tcp: bool) -> None:
-        for _ in range(ACCEPTED_AT_ONCE):
-            try:
-                connected = listening.accept()[0]
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:  # no descriptor or no memory is left
-                self._loop.call_exception_handler({"message": "edgebroker: nobody can come in now", "exception": error})
-                self._watch.listen(listening.fileno(), None)
-                self._loop.call_later(RETRY_S, self._serve, listening)
-                return
-            connected.setblocking(False)
-            if is_tcp:
-                with suppress(OSError):  # it may be gone already
-                    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            Stream(connected, self._watch, self._stack(), self._loop).open()
+    def _accept(self, listening: socket.socket) -> Stream | None:
+        try:
+            connected = listening.accept()[0]
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return None
+        except OSError as error:  # no descriptor or no memory is left
+            self._loop.call_exception_handler({"message": "edgebroker: nobody can come in now", "exception": error})
+            self._watch.listen(listening.fileno(), None)
+            self._loop.call_later(RETRY_S, self._serve, listening)
+            return None
+        connected.setblocking(False)
+        return Stream(connected, self._watch, self._stack(), self._loop)
 
 
 async def listening_at(host: str, port: int) -> list[socket.socket]:
@@ -89,6 +83,7 @@ async def listening_at(host: str, port: int) -> list[socket.socket]:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # for all who are accepted
             listening.setblocking(False)
             listening.bind(address)
             listening.listen(BACKLOG)
