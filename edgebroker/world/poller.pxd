@@ -35,7 +35,7 @@ cdef class Poller:
     cdef list _ask(self, double until)
     @cython.locals(doze=double, woke=double, ready=list)
     cdef list _expect(self, double until)
-    @cython.locals(descriptor=int, events=int, is_for_others=bint, streams=dict, stream=Stream, strangers=list)
+    @cython.locals(descriptor=int, events=int, is_for_others=bint, streams=dict, stream=Stream, newcomers=list)
     cdef bint _serve(self, list ready) except -1
     @cython.locals(descriptor=int, events=int, stream=Stream, until=double)
-    cdef _tend(self, list strangers)
+    cdef _tend(self, list newcomers)

@@ -183,7 +183,7 @@ class Poller:
     def _serve(self, ready: list[tuple[int, int]]) -> bool:
         """Whether something is ready that is no client's."""
         is_for_others = False
-        strangers: list[tuple[int, int]] = []
+        newcomers: list[tuple[int, int]] = []
         streams = self._streams
         for descriptor, events in ready:
             stream = streams.get(descriptor)
@@ -191,10 +191,10 @@ class Poller:
                 if descriptor == self._others_descriptor:
                     is_for_others = True
                 else:
-                    strangers.append((descriptor, events))
+                    newcomers.append((descriptor, events))
                 continue
             if stream.is_new:
-                strangers.append((descriptor, events))
+                newcomers.append((descriptor, events))
                 continue
             if self._is_timed and self.cadence.is_on and events & ~WRITES:
                 if self._was_there:
@@ -207,11 +207,11 @@ class Poller:
                 stream.readable()
         self.turned()
         self._is_tending = False
-        if strangers or self._came or self._ended:
-            self._tend(strangers)
+        if newcomers or self._came or self._ended:
+            self._tend(newcomers)
         return is_for_others
 
-    def _tend(self, strangers: list[tuple[int, int]]) -> None:
+    def _tend(self, newcomers: list[tuple[int, int]]) -> None:
         """Let go who is gone, hear the first word of who is new, and let in who dials.
 
         Each of these takes as long as ten messages or more, which would wait for it. So it is done in steps, one at
@@ -227,7 +227,7 @@ class Poller:
             self._came.pop(0).open()
             if time.monotonic() >= until:
                 return
-        for descriptor, events in strangers:
+        for descriptor, events in newcomers:
             stream = self._streams.get(descriptor)
             if stream is not None:
                 stream.is_new = False
@@ -237,7 +237,7 @@ class Poller:
                     stream.readable()
                 if time.monotonic() >= until:
                     return
-        for descriptor, _ in strangers:
+        for descriptor, _ in newcomers:
             while descriptor in self._accepts:
                 stream = self._accepts[descriptor]()
                 if stream is None:
