@@ -55,7 +55,7 @@ class Gathering:
         self._unnapped_us = 0
 
     def turned(self, packets: int, is_hurried: bool, now: Instant) -> None:
-        """A turn took *packets* packets, at least one; *is_hurried* if any was other than a PUBLISH of QoS 0."""
+        """A turn took *packets* packets, at least one; *is_hurried* if somebody may wait for an answer to one."""
         if is_hurried:
             self.nap_us = 0
             self._begin(0, now)

@@ -6,7 +6,7 @@ from edgebroker.world.gathering cimport Gathering
 from edgebroker.world.stream cimport Stream
 
 cdef int EVENTS_MAX, READS, SELECTED_MAX, WRITES
-cdef double EVER, THERE_S
+cdef double EVER
 
 
 cdef class Poller:
@@ -37,5 +37,5 @@ cdef class Poller:
     cdef list _expect(self, double until)
     @cython.locals(descriptor=int, events=int, is_for_others=bint, streams=dict, stream=Stream, newcomers=list)
     cdef bint _serve(self, list ready) except -1
-    @cython.locals(descriptor=int, events=int, stream=Stream, until=double)
+    @cython.locals(descriptor=int, events=int, stream=Stream, until=double, knocking=set, doors=list)
     cdef _tend(self, list newcomers)

@@ -2,9 +2,9 @@
 
 For asyncio this is a selector like others. But what is ready for a `Stream` is not reported to the event loop, which
 would make a callback of it and run that: it is read, fed and answered here, and then here the next wait begins. So a
-message costs one wait, one read and one write, and nothing of the event loop's bookkeeping; and so does a client that
-comes or goes. The loop gets its turn when something else is ready, when a timer of its own is due, and when it was
-asked for anything meanwhile (`recall`).
+message costs one wait, one read and one write, and nothing of the event loop's bookkeeping. Clients come and go without
+it too, in steps of one wait each. The loop gets its turn when something else is ready, when a timer of its own is due,
+and when it was asked for anything meanwhile (`recall`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ WRITES: Final = select.EPOLLOUT
 SELECTED_MAX: Final = 1_024
 """`select` takes no descriptor from there on. A process that inherited so many does not doze."""
 EVER: Final = float("inf")
-THERE_S: Final = 1e-5
-"""What comes so soon after a wait began had most likely come before."""
 
 
 class Poller:
@@ -84,15 +82,15 @@ class Poller:
         anything. None: not any more.
         """
         if accept is not None:
-            self._accepts[descriptor] = accept
             self._epoll.register(descriptor, READS)
+            self._accepts[descriptor] = accept
         elif self._accepts.pop(descriptor, None) is not None:
             self._epoll.unregister(descriptor)
             while self._came:  # who closes it may close everything, and has to know of them
                 self._came.pop(0).open()
 
     def end(self, stream: Stream) -> None:
-        """Call `gone` of *stream* before the next wait, but not now."""
+        """Call `gone` of *stream* before it is waited for anything, but not now."""
         self._ended.append(stream)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -136,12 +134,14 @@ class Poller:
         if left == 0.0:
             return self._poll(0.0, EVENTS_MAX)
         until = EVER if left < 0.0 else began + left
-        if self._pause < self.spin_s:
-            ready = self._ask(min(began + self.spin_s, until))
-        # Where most waits are short, to be awake for all of them would take what it saves.
-        if not ready and self.cadence.is_on and self._may_doze and self._pause >= 3.0 * self.spin_s:
-            ready = self._poll(0.0, EVENTS_MAX)  # else who came while others were served would be given up
-            if not ready:
+        if self.cadence.is_on or self._pause < self.spin_s:
+            ready = self._poll(0.0, EVENTS_MAX)
+        if not ready:
+            self._was_there = False
+            if self._pause < self.spin_s:
+                ready = self._ask(min(began + self.spin_s, until))
+            # Where most waits are short, to be awake for all of them would take what it saves.
+            elif self.cadence.is_on and self._may_doze and self._pause >= 3.0 * self.spin_s:
                 ready = self._expect(until)
         if not ready:
             ready = self._poll(left if left < 0.0 else max(until - self._now, 0.0), EVENTS_MAX)
@@ -150,7 +150,6 @@ class Poller:
         # How long it took of late. What took ever so long counts as four times what is worth it, so that twenty quick
         # ones are enough to begin again.
         self._pause += (min(self._now - began, 4.0 * self.spin_s) - self._pause) / 8.0
-        self._was_there = self._now - began < THERE_S
         return ready
 
     def _ask(self, until: float) -> list[tuple[int, int]]:
@@ -193,7 +192,7 @@ class Poller:
                 else:
                     newcomers.append((descriptor, events))
                 continue
-            if stream.is_new:
+            if stream.news:
                 newcomers.append((descriptor, events))
                 continue
             if self._is_timed and self.cadence.is_on and events & ~WRITES:
@@ -212,7 +211,7 @@ class Poller:
         return is_for_others
 
     def _tend(self, newcomers: list[tuple[int, int]]) -> None:
-        """Let go who is gone, hear the first word of who is new, and let in who dials.
+        """Let go who is gone, hear the first words of who is new, and let in who dials.
 
         Each of these takes as long as ten messages or more, which would wait for it. So it is done in steps, one at
         least, and for no longer than the others took; then it is seen what else came.
@@ -230,21 +229,27 @@ class Poller:
         for descriptor, events in newcomers:
             stream = self._streams.get(descriptor)
             if stream is not None:
-                stream.is_new = False
+                stream.news -= 1
                 if events & ~READS:
                     stream.writable()
                 if events & ~WRITES:
                     stream.readable()
                 if time.monotonic() >= until:
                     return
-        for descriptor, _ in newcomers:
-            while descriptor in self._accepts:
-                stream = self._accepts[descriptor]()
-                if stream is None:
-                    break
+        knocking = {descriptor for descriptor, _ in newcomers}
+        doors = [descriptor for descriptor in self._accepts if descriptor in knocking]
+        while doors:
+            descriptor = doors.pop(0)
+            accept = self._accepts.pop(descriptor, None)
+            if accept is None:
+                continue
+            self._accepts[descriptor] = accept  # to the end: a storm at one door leaves the others their turn
+            stream = accept()
+            if stream is not None:
                 self._came.append(stream)
-                if time.monotonic() >= until:
-                    return
+                doors.append(descriptor)
+            if time.monotonic() >= until:
+                return
 
     # -- a selector ---------------------------------------------------------------------------------------------
 

@@ -147,7 +147,7 @@ class Reactor:
         self._gathering: Gathering | None = None
         self._is_turning = False
         self.tells_turns = isinstance(self._loop, Loop)
-        """Whether we are told when all that was ready has been fed, and before each wait: any other loop must be
+        """Whether we are told when what was ready has been fed, and before the process sleeps: any other loop must be
         asked for it."""
         self.watch: Watch = LoopWatch(self._loop)
         if isinstance(self._loop, Loop):
@@ -308,7 +308,7 @@ class Reactor:
         while self.frontend.connections:
             for connection in list(self.frontend.connections.values()):
                 connection.transport.abort()
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.01)
         self._verifying.stop()
         if self._alarm is not None:
             self._alarm.cancel()

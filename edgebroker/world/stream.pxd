@@ -6,7 +6,7 @@ from edgebroker.world.cadence cimport Beat
 
 cdef class Stream:
     cdef readonly Beat beat
-    cdef public bint is_new
+    cdef public int news
     cdef object _loop, _peer, _protocol, _receive, _received, _send, _socket, _watch
     cdef bytearray _unsent
     cdef int _descriptor

@@ -17,6 +17,8 @@ READ_BYTES: Final = 64 * 1024
 """Taken from a socket at once. More would let one client keep the others waiting longer, less costs system calls."""
 FULL_BYTES: Final = 64 * 1024
 """With more than this unsent the protocol is told to pause, with a quarter of it to go on."""
+NEWS: Final = 3
+"""So often is heard of a client before it has its place: handshakes of TLS or WebSocket, CONNECT."""
 
 
 class Transport(Protocol):
@@ -104,13 +106,18 @@ class Stream:
         "_unsent",
         "_watch",
         "beat",
-        "is_new",
+        "news",
     )
 
     def __init__(
-        self, connected: socket.socket, watch: Watch, protocol: Receiver, loop: asyncio.AbstractEventLoop
+        self,
+        connected: socket.socket,
+        watch: Watch,
+        protocol: Receiver,
+        loop: asyncio.AbstractEventLoop,
+        peer: Any = None,
     ) -> None:
-        """*connected* does not block."""
+        """*connected* does not block. *peer* is the address of the other end, as the system tells it."""
         self._socket = connected
         self._receive = connected.recv
         self._send = connected.send
@@ -119,7 +126,7 @@ class Stream:
         self._protocol: Any = protocol  # None when it has lost us, as what it receives by
         self._received: Any = protocol.data_received
         self._loop = loop
-        self._peer: Any = None
+        self._peer = peer
         self._unsent = bytearray()
         self._full_bytes = FULL_BYTES
         self._is_full = False
@@ -127,15 +134,12 @@ class Stream:
         self._is_closing = False
         self._is_lost = False
         self.beat = Beat()
-        """How regularly it sends: its watch's to know, as whether anything came yet."""
-        self.is_new = True
+        """How regularly it sends: its watch's to know, as the next."""
+        self.news = NEWS
+        """How often it is still to be served as one that is new."""
 
     def open(self) -> None:
         """Introduce the client to the protocol, and begin to read."""
-        try:
-            self._peer = self._socket.getpeername()
-        except OSError:  # it has left already; reading will tell
-            self._peer = None
         self._is_reading = True
         try:
             self._watch.watch(self._descriptor, self, True, False)
@@ -189,7 +193,10 @@ class Stream:
                 self._watch.watch(self._descriptor, self, self._is_reading, False)
         if self._is_full and len(self._unsent) <= self._full_bytes // 4:
             self._is_full = False
-            self._protocol.resume_writing()
+            try:
+                self._protocol.resume_writing()
+            except Exception as error:
+                self._fail(error)
 
     # -- a transport --------------------------------------------------------------------------------------------
 

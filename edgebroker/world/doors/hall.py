@@ -41,7 +41,10 @@ class Hall:
 
     def _serve(self, listening: socket.socket) -> None:
         if listening in self.sockets:  # else it was closed while it paused
-            self._watch.listen(listening.fileno(), lambda: self._knocked(listening))
+            try:
+                self._watch.listen(listening.fileno(), lambda: self._knocked(listening))
+            except OSError as error:  # the system watches no more sockets
+                self._wait(listening, error)
 
     def _knocked(self, listening: socket.socket) -> Stream | None:
         try:
@@ -52,16 +55,19 @@ class Hall:
 
     def _accept(self, listening: socket.socket) -> Stream | None:
         try:
-            connected = listening.accept()[0]
+            connected, peer = listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return None
         except OSError as error:  # no descriptor or no memory is left
-            self._loop.call_exception_handler({"message": "edgebroker: nobody can come in now", "exception": error})
             self._watch.listen(listening.fileno(), None)
-            self._loop.call_later(RETRY_S, self._serve, listening)
+            self._wait(listening, error)
             return None
         connected.setblocking(False)
-        return Stream(connected, self._watch, self._stack(), self._loop)
+        return Stream(connected, self._watch, self._stack(), self._loop, peer)
+
+    def _wait(self, listening: socket.socket, error: OSError) -> None:
+        self._loop.call_exception_handler({"message": "edgebroker: nobody can come in now", "exception": error})
+        self._loop.call_later(RETRY_S, self._serve, listening)
 
 
 async def listening_at(host: str, port: int) -> list[socket.socket]:
