@@ -8,18 +8,14 @@ import os
 import random
 import select
 import socket
-import threading
 import time
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
 from edgebroker.instants import SECOND
 from edgebroker.world.cadence import Beat, Cadence
 from edgebroker.world.loop import Loop
-from edgebroker.world.stream import Stream
 
 PERCENT = 10
 REGULAR = 4  # beats, until a client is expected
@@ -319,61 +315,6 @@ def test_a_gateway_that_expects_a_client_hears_others_and_keeps_its_timers(sent_
 
     with asyncio.Runner(loop_factory=Loop) as runner:
         assert runner.run(story()) == ["heard"]
-
-
-class Seeing(Cadence):
-    """Notes how it is told of a client."""
-
-    def __init__(self) -> None:
-        super().__init__(100)
-        self.seen: list[str] = []
-
-    def came(self, beat: Beat, now: int, was_asleep: bool) -> None:
-        self.seen.append("came")
-
-    def passed(self, beat: Beat, now: int) -> None:
-        self.seen.append("passed")
-
-
-@pytest.mark.skipif(not hasattr(select, "epoll"), reason="no epoll: gateways wait with asyncio's own selector there")
-def test_what_comes_while_others_are_served_is_told_apart() -> None:
-    async def story() -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, Loop)
-        near, far = socket.socketpair()
-        near.setblocking(False)
-        heard = asyncio.Event()
-        receiver = SimpleNamespace(
-            connection_made=lambda transport: None,
-            data_received=lambda data: heard.set(),
-            connection_lost=lambda error: None,
-        )
-        stream = Stream(near, loop.poller, cast(Any, receiver), loop)
-        stream.open()
-        loop.poller.cadence = cadence = Seeing()
-
-        async def send() -> None:
-            heard.clear()
-            far.send(b"!")
-            await heard.wait()
-
-        for _ in range(3):  # and then it is not new any more
-            await send()
-        assert cadence.seen == []
-        await send()
-        assert cadence.seen == ["passed"], "the loop had the processor when it was sent"
-        loop.call_later(0.01, heard.clear)
-        await asyncio.sleep(0.02)
-        thread = threading.Timer(0.05, far.send, (b"!",))
-        thread.start()
-        await heard.wait()
-        thread.join()
-        assert cadence.seen == ["passed", "came"]
-        stream.abort()
-        far.close()
-
-    with asyncio.Runner(loop_factory=Loop) as runner:
-        runner.run(asyncio.wait_for(story(), 20))
 
 
 class Asked(Cadence):

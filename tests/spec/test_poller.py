@@ -1,0 +1,275 @@
+"""Who comes and goes is served in steps, in turn, and holds nobody up who is in."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from edgebroker.world.cadence import Beat, Cadence
+from edgebroker.world.doors.hall import Hall, listening_at
+from edgebroker.world.loop import Loop
+from edgebroker.world.stream import Stream, Transport, Watch
+
+from .test_stream import LOOPS, PATIENCE_S, Heard, watch_of
+
+
+@pytest.fixture(params=LOOPS, ids=["asyncio", "edgebroker", "spinning", "napping", "expecting"][: len(LOOPS)])
+def run(request: pytest.FixtureRequest) -> Any:
+    def run(what: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(asyncio.wait_for(what, PATIENCE_S))
+
+    return run
+
+
+class Refusing(socket.socket):
+    """A listening socket for which the system has no room, to begin with."""
+
+    is_full = True
+
+    def accept(self) -> Any:
+        if self.is_full:
+            self.is_full = False
+            raise OSError(errno.EMFILE, "too many open files")
+        return super().accept()
+
+
+def test_a_hall_that_had_no_room_tries_again(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgebroker.world.doors.hall.RETRY_S", 0.01)
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        told: list[dict[str, Any]] = []
+        loop.set_exception_handler(lambda _, context: told.append(context))
+        (opened,) = await listening_at("127.0.0.1", 0)
+        listening = Refusing(fileno=opened.detach())
+        listening.setblocking(False)
+        watch, heard = watch_of(loop), Heard()
+        times = 0
+
+        class Short:
+            """Watches no more sockets than it must, for once."""
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(watch, name)
+
+            def listen(self, descriptor: int, accept: Any) -> None:
+                nonlocal times
+                times += accept is not None
+                if times == 2 and accept is not None:
+                    raise OSError(errno.ENOSPC, "no space left")
+                watch.listen(descriptor, accept)
+
+        hall = Hall([listening], lambda: heard, cast(Watch, Short()), loop)
+        with socket.create_connection(listening.getsockname()) as far:
+            while not heard.said:
+                await asyncio.sleep(0.001)
+            assert heard.transport.get_extra_info("peername") == far.getsockname()
+        await heard.is_over.wait()
+        hall.close()
+        assert [context["exception"].errno for context in told] == [errno.EMFILE, errno.ENOSPC]
+
+    run(story())
+
+
+@pytest.mark.skipif(not hasattr(select, "epoll"), reason="no epoll: asyncio serves whoever is ready in any order")
+def test_a_storm_at_one_door_leaves_the_other_its_turn() -> None:
+    """Every client of the one is followed by the next."""
+
+    async def story() -> int:
+        loop = asyncio.get_running_loop()
+        storm, calm = Heard(), Heard()
+        come = 0
+        halls: list[Hall] = []
+
+        def follow() -> Heard:
+            nonlocal come
+            come += 1
+            dialling.append(socket.create_connection(stormy.getsockname()))
+            if come == 20:  # now both doors are knocked at
+                dialling.append(socket.create_connection(quiet.getsockname()))
+            return storm
+
+        (stormy,), (quiet,) = await listening_at("127.0.0.1", 0), await listening_at("127.0.0.1", 0)
+        halls = [Hall([stormy], follow, watch_of(loop), loop), Hall([quiet], lambda: calm, watch_of(loop), loop)]
+        dialling = [socket.create_connection(stormy.getsockname()) for _ in range(10)]
+        while not calm.said and come < 500:
+            await asyncio.sleep(0)
+        for hall in halls:
+            hall.close()
+        for one in dialling:
+            one.close()
+        return come
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        assert runner.run(story()) < 30
+
+
+class Told(Heard):
+    """Notes in a common book what happens to it, and takes its time for that."""
+
+    def __init__(self, name: str, book: list[str], then: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self.name, self.book, self.then = name, book, then
+
+    def connection_made(self, transport: Transport) -> None:
+        super().connection_made(transport)
+        self.note("is let in")
+
+    def data_received(self, data: bytes) -> None:
+        self.note(f"says {data.decode()}")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.note("is let go")
+
+    def note(self, what: str) -> None:
+        self.book.append(f"{self.name} {what}")
+        self.then()
+
+
+@pytest.mark.skipif(not hasattr(select, "epoll"), reason="no epoll: asyncio serves whoever is ready in any order")
+def test_whoever_is_in_is_served_between_any_two_steps_for_who_comes_or_goes() -> None:
+    async def story() -> list[str]:
+        loop = asyncio.get_running_loop()
+        book: list[str] = []
+
+        def opened(told: Told) -> tuple[Stream, socket.socket]:
+            near, far = socket.socketpair()
+            near.setblocking(False)
+            stream = Stream(near, watch_of(loop), told, loop)
+            stream.open()
+            return stream, far
+
+        def step() -> None:
+            known.send(b"more")
+            time.sleep(0.1)  # longer than it took to serve the others
+
+        def stack() -> Told:
+            book.append("guest dials")
+            step()
+            return Told("guest", book, step)
+
+        _, known = opened(Told("known", book))
+        for number in range(1, 4):  # after so many words it is not new any more
+            known.send(b"hello")
+            while len(book) <= number:
+                await asyncio.sleep(0.001)
+        listening = await listening_at("127.0.0.1", 0)
+        leaves, says = Told("gone", book), Told("fresh", book)
+        (gone, there), (_, fresh) = opened(leaves), opened(says)
+        leaves.then = says.then = step
+        hall = Hall(listening, stack, watch_of(loop), loop)
+        with socket.create_connection(listening[0].getsockname()), known, there, fresh:
+            book.clear()
+            known.send(b"more")
+            fresh.send(b"hi")
+            gone.abort()
+            while "guest is let in" not in book:
+                await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
+            says.then = lambda: None
+            hall.close()
+            return book[:]
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        assert runner.run(story()) == [
+            "known says more",
+            "gone is let go",
+            "known says more",
+            "fresh says hi",
+            "known says more",
+            "guest dials",
+            "known says more",
+            "guest is let in",
+            "known says more",
+        ]
+
+
+def test_whoever_was_accepted_is_let_in_before_a_hall_is_closed(run: Any) -> None:
+    """Or nobody would say good-bye to them."""
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        heard = Heard()
+        said = loop.create_future()
+        listening = await listening_at("127.0.0.1", 0)
+
+        def stack() -> Heard:
+            loop.call_soon(close)
+            return heard
+
+        def close() -> None:
+            hall.close()
+            said.set_result(heard.said[:])
+
+        hall = Hall(listening, stack, watch_of(loop), loop)
+        with socket.create_connection(listening[0].getsockname()):
+            assert await said == ["made"]
+        await heard.is_over.wait()
+
+    run(story())
+
+
+class Seeing(Cadence):
+    """Notes how it is told of a client."""
+
+    def __init__(self) -> None:
+        super().__init__(100)
+        self.seen: list[str] = []
+
+    def came(self, beat: Beat, now: int, was_asleep: bool) -> None:
+        self.seen.append("came")
+
+    def passed(self, beat: Beat, now: int) -> None:
+        self.seen.append("passed")
+
+
+@pytest.mark.skipif(not hasattr(select, "epoll"), reason="no epoll: gateways wait with asyncio's own selector there")
+def test_what_comes_while_others_are_served_is_told_apart() -> None:
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, Loop)
+        near, far = socket.socketpair()
+        near.setblocking(False)
+        heard = asyncio.Event()
+        receiver = SimpleNamespace(
+            connection_made=lambda transport: None,
+            data_received=lambda data: heard.set(),
+            connection_lost=lambda error: None,
+        )
+        stream = Stream(near, loop.poller, cast(Any, receiver), loop)
+        stream.open()
+        loop.poller.cadence = cadence = Seeing()
+
+        async def send() -> None:
+            heard.clear()
+            far.send(b"!")
+            await heard.wait()
+
+        for _ in range(3):  # and then it is not new any more
+            await send()
+        assert cadence.seen == []
+        await send()
+        assert cadence.seen == ["passed"], "the loop had the processor when it was sent"
+        loop.call_later(0.01, heard.clear)
+        await asyncio.sleep(0.02)
+        thread = threading.Timer(0.05, far.send, (b"!",))
+        thread.start()
+        await heard.wait()
+        thread.join()
+        assert cadence.seen == ["passed", "came"]
+        stream.abort()
+        far.close()
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(asyncio.wait_for(story(), 20))
