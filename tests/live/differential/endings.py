@@ -20,6 +20,9 @@ def _will_rule(name: str, meaning: str) -> None:
         payloads = [payload for payload, why in step.model.wills.items() if why == name]
         for client, theirs, ours in step.differing():
             for payload in payloads:
+                if sorted(theirs) == sorted(ours) and _without(payload, theirs) == _without(payload, ours):
+                    step.theirs[client] = list(ours)  # it came there behind what was said while it waited
+                    return True
                 mine = [line for line in ours if payload_of(line) == payload and ours.count(line) > theirs.count(line)]
                 late = [line for line in theirs if payload_of(line) == payload and line not in ours]
                 if late:  # it waits there for the delay, or for the session's end
@@ -34,6 +37,10 @@ def _will_rule(name: str, meaning: str) -> None:
     recognise.__name__ = name
     recognise.__doc__ = meaning
     rule(recognise)
+
+
+def _without(payload: str, lines: list[str]) -> list[str]:
+    return [line for line in lines if payload_of(line) != payload]
 
 
 def _replaced(line: str, by: str) -> bool:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from edgebridge.wire.packets import Connect, Publish, SubAck, Subscribe, SubscriptionOption, Unsubscribe
+from edgebridge.wire.packets import Connect, PubAck, Publish, SubAck, Subscribe, SubscriptionOption, Unsubscribe
 from edgebridge.wire.properties import Property, number
 from edgebridge.wire.reasons import FAILURE
 from edgebroker.simworld.notation import read_packet
@@ -39,6 +39,8 @@ class State:
     """Messages received since the session began, as `message_of` has them."""
     will_waits: bool = False
     """For its delay, the connection being over."""
+    has_answered_nothing: bool = False
+    """It holds, and has acknowledged what it was never sent."""
     debt: int = 0
     """QoS 2 messages that only our client has, less those that only Mosquitto's has, and holds."""
 
@@ -142,9 +144,11 @@ class Model:
                 state.expiry_s = number(connect.properties, Property.SESSION_EXPIRY_INTERVAL) if v5 else int(kept)
                 state.version, state.connected, state.connect = version[1], True, connect
                 state.versions.add(version[1])
-                state.will_waits = state.holding = False
+                state.will_waits = state.holding = state.has_answered_nothing = False
                 if connect.will is not None:
                     self.publishers[connect.will.payload.decode()] = connect.client_id
+            case PubAck():
+                self.of(name).has_answered_nothing |= self.of(name).holding
             case Publish(payload=payload):
                 self.publishers[payload.decode()] = self.identifiers.get(name, name)
             case Subscribe(subscriptions=options):
