@@ -36,8 +36,7 @@ class TokenBucket:
         return self._level >= self._burst
 
     def _fill(self, now: Instant) -> None:
-        level = self._level + (now - self._at) * self._per_s / SECOND
-        self._level = level if level < self._burst else self._burst
+        self._level = min(self._burst, self._level + (now - self._at) * self._per_s / SECOND)
         self._at = now
 
 

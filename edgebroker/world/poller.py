@@ -46,8 +46,8 @@ class Poller:
         self._pause = 0.0
         self._itself = [self._epoll.fileno()]
         self._may_doze = self._itself[0] < SELECTED_MAX
-        self._now = 0.0  # when the last wait was over, if it is timed
-        self._is_timed = False
+        self._now = 0.0  # when the last wait was over
+        self._is_timed = False  # what came in it came then, but for what `_was_there`
         self._was_there = False  # what came had come before the wait began
         self._was_asleep = False  # what came woke the process
         self.spin_s = 0.0

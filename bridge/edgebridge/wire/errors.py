@@ -21,9 +21,8 @@ class ProtocolError(EdgebrokerError):
     reason: ClassVar[ReasonCode] = ReasonCode.PROTOCOL_ERROR
 
     def __init__(self, what: str, *, v311: str = "", v5: str = "") -> None:
-        both = ", " if v311 and v5 else ""
-        cited = f" [{v311 and f'3.1.1: {v311}'}{both}{v5 and f'5: {v5}'}]" if v311 or v5 else ""
-        super().__init__(what + cited)
+        cited = ", ".join(f"{version}: {clause}" for version, clause in (("3.1.1", v311), ("5", v5)) if clause)
+        super().__init__(f"{what} [{cited}]" if cited else what)
         self.what = what
         self.v311 = v311
         self.v5 = v5
