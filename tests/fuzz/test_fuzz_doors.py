@@ -46,13 +46,13 @@ def cut(said: bytes, chance: Random) -> list[bytes]:
 
 def ours(pieces: list[bytes]) -> tuple[bytes, int | None, Code | None]:
     """(payload, close code, code of the refusal)."""
-    frames, heard = Frames(), []
+    frames, heard = Frames(), b""
     try:
         for piece in pieces:
             heard += frames.take(piece)
     except FrameError as error:
-        return b"".join(heard), frames.closed, error.code
-    return b"".join(heard), frames.closed, None
+        return heard, frames.closed, error.code
+    return heard, frames.closed, None
 
 
 def theirs(said: bytes) -> tuple[bytes, int | None, bool]:

@@ -1,7 +1,7 @@
 """WebSocket frames (RFC 6455 section 5), sans-IO: bytes in, the bytes inside out. For a server that speaks MQTT.
 
     frames = Frames()
-    payloads = frames.take(chunk)     # raises FrameError(code, reason)
+    said = frames.take(chunk)         # raises FrameError(code, reason)
     socket.write(frames.answers())    # pongs, and the answer to a close
     socket.write(framed(packet))
 
@@ -48,74 +48,82 @@ class FrameError(Exception):
 class Frames:
     """What a client sends, taken apart. `closed` is the client's close code, once it said good-bye."""
 
-    __slots__ = ("_answers", "_left", "_mask", "_rest", "_turn", "_within", "closed")
+    __slots__ = ("_good_bye", "_left", "_mask", "_pinged", "_rest", "_within", "closed")
 
     def __init__(self) -> None:
         self.closed: int | None = None
         self._rest = b""  # the beginning of a frame: less than a header, or a control frame that is not complete
         self._left = 0  # bytes to come of the frame's payload
-        self._mask = b""
-        self._turn = 0  # which byte of the mask is next
+        self._mask = b""  # from the byte on that is next
         self._within = False  # the next frame continues a message
-        self._answers: list[bytes] = []
+        self._pinged = b""  # mask and payload of the latest ping, if it was not answered: it will do (section 5.5.3)
+        self._good_bye = b""  # the answer to a close, if it was not sent
 
-    def take(self, chunk: bytes) -> list[bytes]:
-        """The payloads in *chunk*, in order. Raises FrameError."""
+    def take(self, chunk: bytes) -> bytes:
+        """What *chunk* has inside its frames. Raises FrameError."""
         if self._rest:
             chunk = self._rest + chunk
             self._rest = b""
-        payloads: list[bytes] = []
+        masked: list[bytes] = []
+        keys: list[bytes] = []  # as long; all is unmasked at once, for 64 KiB may hold 9,362 frames of one byte
         at, end = 0, len(chunk)
         while at < end and self.closed is None:
+            if not self._left:
+                if end - at < 2:
+                    break
+                first, length, body = chunk[at], chunk[at + 1], at + 2
+                if first & RESERVED:
+                    raise FrameError(Code.PROTOCOL_ERROR, "reserved bits are set, and no extension was agreed")
+                if not length & MASKED:
+                    raise FrameError(Code.PROTOCOL_ERROR, "a frame from a client is not masked")
+                length &= 0x7F
+                if first & 0x08:
+                    stop = self._control(chunk, first, length, body, end)
+                    if not stop:
+                        break
+                    at = stop
+                    continue
+                if length >= 126:
+                    octets = 2 if length == 126 else 8
+                    if body + octets > end:
+                        break
+                    length = int.from_bytes(chunk[body : body + octets])
+                    body += octets
+                    if length < (126 if octets == 2 else 65_536):
+                        raise FrameError(Code.PROTOCOL_ERROR, "a length is not as short as it could be")
+                    if length > FRAME_BYTES_MAX:
+                        raise FrameError(Code.TOO_BIG, f"a frame of {length} bytes")
+                opcode = first & OPCODE
+                if opcode != (CONTINUATION if self._within else BINARY):
+                    self._unexpected(opcode)
+                if body + 4 > end:
+                    break
+                self._mask = chunk[body : body + 4]
+                self._left = length
+                self._within = not first & FINAL
+                at = body + 4
+                if not length:
+                    continue
+            stop = min(at + self._left, end)
+            size = stop - at
+            masked.append(chunk[at:stop])
+            keys.append((self._mask * (size // 4 + 1))[:size])
+            self._left -= size
             if self._left:
-                stop = min(at + self._left, end)
-                payloads.append(self._unmasked(chunk, at, stop))
-                self._left -= stop - at
-                at = stop
-                continue
-            if end - at < 2:
-                break
-            first, length, body = chunk[at], chunk[at + 1], at + 2
-            if first & RESERVED:
-                raise FrameError(Code.PROTOCOL_ERROR, "reserved bits are set, and no extension was agreed")
-            if not length & MASKED:
-                raise FrameError(Code.PROTOCOL_ERROR, "a frame from a client is not masked")
-            length &= 0x7F
-            if first & 0x08:
-                at = self._control(chunk, first, length, body, end)
-                if not at:
-                    at = body - 2
-                    break
-                continue
-            if length >= 126:
-                octets = 2 if length == 126 else 8
-                if body + octets > end:
-                    break
-                length = int.from_bytes(chunk[body : body + octets])
-                body += octets
-                if length < (126 if octets == 2 else 65_536):
-                    raise FrameError(Code.PROTOCOL_ERROR, "a length is not as short as it could be")
-                if length > FRAME_BYTES_MAX:
-                    raise FrameError(Code.TOO_BIG, f"a frame of {length} bytes")
-            opcode = first & OPCODE
-            if opcode != (CONTINUATION if self._within else BINARY):
-                self._unexpected(opcode)
-            if body + 4 > end:
-                break
-            self._mask = chunk[body : body + 4]
-            self._turn = 0
-            self._left = length
-            self._within = not first & FINAL
-            at = body + 4
+                turn = size & 3
+                self._mask = self._mask[turn:] + self._mask[:turn]
+            at = stop
         if at < end and self.closed is None:
             self._rest = chunk[at:]
-        return payloads
+        return _unmasked(b"".join(masked), b"".join(keys))
 
     def answers(self) -> bytes:
         """What is to be sent for what was taken, once."""
-        if not self._answers:
-            return b""
-        said, self._answers = b"".join(self._answers), []
+        said, self._good_bye = self._good_bye, b""
+        if self._pinged:
+            payload = _inside_control(self._pinged)
+            said = bytes((FINAL | PONG, len(payload))) + payload + said
+            self._pinged = b""
         return said
 
     def _control(self, chunk: bytes, first: int, length: int, body: int, end: int) -> int:
@@ -128,28 +136,17 @@ class Frames:
             raise FrameError(Code.PROTOCOL_ERROR, f"opcode {opcode} means nothing")
         if stop > end:
             return 0
-        if opcode != PONG:
-            self._mask, self._turn = chunk[body : body + 4], 0
-            payload = self._unmasked(chunk, body + 4, stop) if length else b""
-            if opcode == PING:
-                self._answers = [bytes((FINAL | PONG, length)) + payload]  # the latest will do (section 5.5.3)
-            else:
-                self._closed_by(payload)
+        if opcode == PING:
+            self._pinged = chunk[body:stop]
+        elif opcode == CLOSE:
+            self._closed_by(_inside_control(chunk[body:stop]))
         return stop
 
     def _closed_by(self, payload: bytes) -> None:
         if len(payload) == 1:
             raise FrameError(Code.PROTOCOL_ERROR, "half a close code")
         self.closed = int.from_bytes(payload[:2]) if payload else Code.NO_STATUS
-        self._answers.append(close_frame(Code.NORMAL))
-
-    def _unmasked(self, chunk: bytes, at: int, stop: int) -> bytes:
-        size, turn = stop - at, self._turn
-        mask = self._mask[turn:] + self._mask[:turn]
-        self._turn = (turn + size) & 3
-        # As one large number: 64 KiB in 0.12 ms, and no loop over bytes.
-        key = int.from_bytes((mask * (size // 4 + 1))[:size])
-        return (int.from_bytes(chunk[at:stop]) ^ key).to_bytes(size)
+        self._good_bye = close_frame(Code.NORMAL)
 
     def _unexpected(self, opcode: int) -> None:
         if opcode == TEXT and not self._within:
@@ -157,6 +154,17 @@ class Frames:
         if opcode in (CONTINUATION, TEXT, BINARY):
             raise FrameError(Code.PROTOCOL_ERROR, "a message begins within another, or goes on where none began")
         raise FrameError(Code.PROTOCOL_ERROR, f"opcode {opcode} means nothing")
+
+
+def _inside_control(frame: bytes) -> bytes:
+    """The payload of a control frame, of which mask and payload are given."""
+    size = len(frame) - 4
+    return _unmasked(frame[4:], (frame[:4] * (size // 4 + 1))[:size])
+
+
+def _unmasked(masked: bytes, key: bytes) -> bytes:
+    """As two large numbers: 64 KiB in 0.12 ms, and no loop over bytes."""
+    return (int.from_bytes(masked) ^ int.from_bytes(key)).to_bytes(len(masked))
 
 
 def framed(data: bytes) -> bytes:

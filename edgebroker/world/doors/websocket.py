@@ -50,12 +50,12 @@ class WebSocketLayer(Layer):
             return
         frames = self._frames
         try:
-            payloads = frames.take(data)
+            said = frames.take(data)
         except FrameError as error:
             self._give_up(Turned.FRAME, error.reason, close_frame(error.code, error.reason))
             return
-        if payloads:
-            self.above.data_received(payloads[0] if len(payloads) == 1 else b"".join(payloads))
+        if said:
+            self.above.data_received(said)
         self._answer()
         if frames.closed is not None:
             self._is_over = True

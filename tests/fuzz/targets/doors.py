@@ -44,7 +44,7 @@ def read_frames(data: bytes) -> None:
 
 def taken(pieces: list[bytes]) -> tuple[bytes, int | None, Code | None]:
     """(payloads, code of a close, code of a refusal)."""
-    frames, heard = Frames(), []
+    frames, heard = Frames(), b""
     try:
         for piece in pieces:
             heard += frames.take(piece)
@@ -52,8 +52,8 @@ def taken(pieces: list[bytes]) -> tuple[bytes, int | None, Code | None]:
             assert len(answers) <= 2 + 125 + 127
     except FrameError as error:
         close_frame(error.code, error.reason)
-        return b"".join(heard), frames.closed, error.code
-    return b"".join(heard), frames.closed, None
+        return heard, frames.closed, error.code
+    return heard, frames.closed, None
 
 
 @dataclass(slots=True)
