@@ -34,6 +34,16 @@ def test_encoded_utf_8_and_the_four_characters() -> None:
     assert request.filter.accepts({"name": "gr\u00f6\u00dfe /+# 50%"})
 
 
+@pytest.mark.clause("F-35", "F-44")
+def test_what_is_carried_has_the_bound_of_a_filter() -> None:
+    longest = f"a='{'x' * (2048 - 4)}'"
+    everything = "".join(f"%{octet:02X}" for octet in longest.encode())
+    assert parse_subscription(f"$filter/{everything}/t").filter == Filter.parse(longest)
+    for encoded in (everything + "%20", everything + "x", everything + "x" * 50_000, "x" * 60_000, "%zz" * 2_049):
+        with pytest.raises(FilterTooComplex, match="2048 bytes"):
+            parse_subscription(f"$filter/{encoded}/t")
+
+
 @pytest.mark.clause("F-45")
 def test_shared_subscriptions_are_recognised() -> None:
     plain = parse_subscription("$share/g/sensors/#")

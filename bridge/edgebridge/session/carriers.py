@@ -15,8 +15,9 @@ from functools import lru_cache
 from typing import Final
 
 from edgebroker.dataclasses import dataclass
-from edgebroker.errors import FilterInvalid, TopicInvalid
+from edgebroker.errors import FilterInvalid, FilterTooComplex, TopicInvalid
 from edgebroker.filters import Filter
+from edgebroker.limits import FILTER_BYTES_MAX
 from edgebroker.topics import TopicFilter
 
 FILTER_PREFIX: Final = "$filter/"
@@ -26,6 +27,8 @@ WHERE_PROPERTY: Final = "$where"
 
 _MUST_BE_ENCODED: Final = {"%": "%25", "/": "%2F", "+": "%2B", "#": "%23", "\0": "%00"}
 _ENCODED_RUN: Final = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
+_ENCODED_MAX: Final = 3 * FILTER_BYTES_MAX
+"""Characters: a byte takes three at most. To decode 64 KiB, which stand for too much in any case, takes 8 ms."""
 _WRONG: Final = re.compile(r"%(?![0-9A-Fa-f]{2})|[+#]")
 
 # A filter takes about 120 us to read, and a fleet asks for the same few over and over. One takes about 2 KiB, the
@@ -59,6 +62,8 @@ def parse_subscription(text: str, where: str | None = None) -> SubscriptionReque
         encoded, slash, rest = rest[len(FILTER_PREFIX) :].partition("/")
         if not slash or not rest:
             raise TopicInvalid("after $filter/ come a filter, '/' and a topic filter: $filter/temp%3E30/sensors/#")
+        if len(encoded) > _ENCODED_MAX:
+            raise FilterTooComplex(f"a filter has at most {FILTER_BYTES_MAX} bytes, {FILTER_PREFIX} carries more")
         carried = _filter(_decoded(encoded))
         if rest.startswith((FILTER_PREFIX, SHARE_PREFIX)):
             raise TopicInvalid("one $filter/ per subscription, and $share/ before it: $share/group/$filter/.../topic")

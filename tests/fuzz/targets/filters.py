@@ -147,6 +147,7 @@ TARGETS = (
             "percent signs": lambda: filled(b"%41", b"$filter/", b"/a"),
             "percent signs that are no UTF-8": lambda: filled(b"%ff", b"$filter/", b"/a"),
             "percent signs one by one": lambda: filled(b"%41 ", b"$filter/", b"/a"),
+            "percent signs of a filter of 2 KiB": lambda: b"$filter/" + b"%41%2B" * 1_024 + b"/" + b"a" * 59_000,
             "shares": lambda: filled(b"$share/g/"),
             "wildcards": lambda: filled(b"+/", after=b"#"),
         },
