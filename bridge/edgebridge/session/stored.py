@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
+from edgebridge.session.acl import CLAIMS_MAX
 from edgebridge.session.grouped import Grouped
 from edgebridge.session.records import (
     AS_PUBLISHED,
@@ -235,8 +236,12 @@ class Stored:
         if flags & CLAIMS:
             count, at = read_u16(record, at)
             rules = []
+            if count > CLAIMS_MAX:
+                raise ValueError("more rules than any token has")
             for _ in range(count):
                 rule, at = read_text(record, at)
+                if not rule:
+                    raise ValueError("a rule of nothing")
                 rules.append(rule)
             claims = tuple(rules)
         session = self.sessions.get(number)

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Final
 
-from edgebridge.session.acl import Acl, AclInvalid, Rule, read_rule
+from edgebridge.session.acl import CLAIMS_MAX, Acl, AclInvalid, Rule, read_rule
 from edgebridge.session.lineproblem import LineProblem, clipped
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import EdgebrokerError
@@ -29,7 +29,6 @@ from edgebroker.instants import CLOCK_IS_SET_AFTER, SECOND
 TOKEN_BYTES_MAX: Final = 4_096  # one with 64 rules has about 3,000
 KEY_BYTES_MIN: Final = 32  # as long as the digest (RFC 7518 section 3.2)
 KEYS_MAX: Final = 100
-RULES_MAX: Final = 64
 CLOCK_IS_SET_AFTER_S: Final = CLOCK_IS_SET_AFTER // SECOND
 """A gateway whose clock says less would take tokens that expired long ago."""
 NOT_BEFORE_GRACE_S: Final = 60  # clocks of two machines differ by so much without anybody noticing
@@ -193,8 +192,8 @@ def _time(claims: dict[str, Any], name: str, wrong: str) -> int:
 
 
 def _read_rules(rules: object) -> tuple[Rule, ...]:
-    if not isinstance(rules, list) or len(rules) > RULES_MAX or not all(isinstance(rule, str) for rule in rules):
-        raise TokenInvalid(f"its rules (acl) are no list of at most {RULES_MAX} texts")
+    if not isinstance(rules, list) or len(rules) > CLAIMS_MAX or not all(isinstance(rule, str) for rule in rules):
+        raise TokenInvalid(f"its rules (acl) are no list of at most {CLAIMS_MAX} texts")
     try:
         return tuple(read_rule(rule) for rule in rules)
     except AclInvalid as error:

@@ -246,6 +246,9 @@ RECORD_BOMBS = {
     "rules of a token": lambda: packed(
         SESSION.pack(Kind.SESSION, 1, 0, 2) + b"\0\0\0\0" + (32_000).to_bytes(2) + bytes(64_000)
     ),
+    "rules of tokens": lambda: packed(
+        *(SESSION.pack(Kind.SESSION, n, 0, 2) + b"\0\0\0\0\0\x40" + b"\0\1x" * 64 for n in range(1, 312))
+    ),
 }
 
 
