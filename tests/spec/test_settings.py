@@ -299,16 +299,37 @@ def test_names_and_lists_without_end_are_refused_before_they_cost_much(text: str
 
 
 def test_a_file_of_more_than_is_read_at_once_is_refused() -> None:
+    (told,) = refusal("[node]\nname = [" + "0," * 6_000 + "]")
+    assert "has 6,755 lines, keys and values" in told
+    assert "settings have 3,500 at most" in told
+
+
+@pytest.mark.parametrize(
+    ("before", "piece", "after"),
+    [
+        ("[node]\n", "name = 1\n", ""),
+        ("[node]\nname = '''", "x" * 40, "'''"),
+        ('[node]\nname = "', "\\t", '"'),
+        ("[node]\nname = 1", "#\n", ""),
+        ("[node]\n", "name # ' = 1\n", ""),
+    ],
+)
+def test_lines_long_texts_and_escapes_are_counted(before: str, piece: str, after: str) -> None:
+    assert "lines, keys and values" in refusal(before + piece * 3_600 + after)[0]
+
+
+def test_comments_and_texts_are_as_long_as_they_like() -> None:
     comments = "# host = [1, 2, 3]\n" * 3_000
     assert parse(f"{comments}[mqtt]\n") == Settings()
-    (told,) = refusal("[node]\nname = [" + "0," * 6_000 + "]")
-    assert "has 6,004 lines, keys and values" in told
-    assert "settings have 5,000 at most" in told
+    keys = "".join(f"{key} = 1  # {'1, ' * 2_000}\n" for key in ("receive_maximum", "queue_messages_max"))
+    assert parse(f"[limits]\n{keys}") == parse("[limits]\nreceive_maximum = 1\nqueue_messages_max = 1\n")
+    comments = "# \"it's\n" * 3_000
+    assert parse(f'{comments}[node]\nname = "a"  # don\'t: "{"1, " * 9_000}\n').node.name == "a"
 
 
 def test_what_stands_in_quotes_is_no_sign(monkeypatch: pytest.MonkeyPatch) -> None:
     """A filter may have as many signs as it likes; nobody hides keys and values from the count by odd quotes."""
-    monkeypatch.setattr("edgebroker.world.settings.reading.SIGNS_MAX", 12)
+    monkeypatch.setattr("edgebroker.world.settings.reading.SIGNS_MAX", 14)
     bridge = "[[bridge]]\nname = 'a'\naddresses = ['h.example:1']\n"
     rule = 'a/# out 1 where a.b = 1.5 AND c IN (1, 2, 3) AND \\"d e\\" = 1 AND e.f.g.h = 0'
     assert len(parse(f'{bridge}topic = ["{rule}"]').bridges[0].topic) == 1

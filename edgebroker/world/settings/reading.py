@@ -17,8 +17,10 @@ from edgebroker.world.valuekinds import Unusable
 
 FILE_BYTES_MAX = 1 * limits.MIB  # ours has about 1 KiB; a larger file is something else, given by mistake
 PROBLEMS_MAX = 20  # told at once; a file of another kind has one in each line, and a hint for each takes its time
-SIGNS_MAX = 5_000  # of a gateway's settings, 2 us each; a bridge has 30 to 40, a rule of it 2
+SIGNS_MAX = 3_500  # of a gateway's settings, 2 us each; a bridge has 30 to 40, a rule of it 2
 SIGNS = "\n=,.[{"  # every line, key, value and part of a name has one; what is in a comment or in quotes is none
+ESCAPE = "\\"  # takes as long as a sign, also in quotes
+CHARACTERS_PER_SIGN = 16  # of names, numbers and strings of several lines, which take as long
 DIGITS_MAX = 1_000  # of a number; what is longer takes megabytes before it is refused
 NESTED_MAX = 99  # lists and tables in each other
 PARTS_MAX = 16  # of a dotted name: what tomllib takes for one grows with their square, 32,000 of them keep it minutes
@@ -26,7 +28,7 @@ _PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
 _DEEP = re.compile(rf"(?<![A-Za-z0-9_-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{PARTS_MAX}}}")
 
 _COMMENT = re.compile(r"^[ \t]*+#.*$", re.MULTILINE)
-_QUOTED = re.compile(r""""[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"|'[^'\n]*+'""")
+_QUOTED = re.compile(r"""#.*|"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"|'[^'\n]*+'""")  # or behind a "#" that is in no quotes
 _OPENINGS = re.compile(r"(?:[\[{][^\[\]{}]{0,8}+)++")  # a whole row: to begin anew at each of 99 takes 25 times as long
 _LONG_NUMBER = re.compile(rf"[0-9](?<![\w\"'].)[\w.]{{{DIGITS_MAX}}}")  # a digit first: others are skipped quickly
 
@@ -74,8 +76,9 @@ def read(
     ):
         raise _nested(file)
     # The whole has no fewer than what is left without comments and strings, and is counted in a tenth of the time.
-    if signs_max is not None and _count(text) > signs_max and (signs := _signs_in(text)) > signs_max:
-        why = f"has {signs:,} lines, keys and values (signs {' '.join(SIGNS[1:])} and ends of lines)"
+    most = _count(text) + text.count(ESCAPE)
+    if signs_max is not None and most > signs_max and (signs := _signs_in(text)) > signs_max:
+        why = f"has {signs:,} lines, keys and values (ends of lines, and signs {' '.join((*SIGNS[1:], ESCAPE))})"
         raise SettingsRefused([Problem(file, 0, "", why, f"settings have {signs_max:,} at most, comments left out")])
     try:
         content = tomllib.loads(text)
@@ -194,18 +197,21 @@ def _nested(file: str) -> SettingsRefused:
 
 
 def _signs_in(text: str) -> int:
-    """How many SIGNS *text* has without lines that are comments, of which only the ends count, and without strings.
+    """How many SIGNS *text* has without comments, of which only the ends of lines count, and strings, of which only
+    escapes do.
 
     A filter has as many signs as it likes. Strings of several lines are counted: they may hold quotes without a pair.
     """
     text = _COMMENT.sub("", text)
+    escapes = text.count(ESCAPE)
     if not any(quotes in text for quotes in ('"""', "'''")):
         text = _QUOTED.sub("", text)
-    return _count(text)
+    return _count(text) + escapes
 
 
 def _count(text: str) -> int:
-    return sum(map(text.count, SIGNS))
+    """Of everything that there is in *text*, but escapes."""
+    return sum(map(text.count, SIGNS)) + len(text) // CHARACTERS_PER_SIGN
 
 
 def _header(section: Section) -> str:

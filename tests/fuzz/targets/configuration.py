@@ -214,6 +214,16 @@ CONF_WORDS = (
     b"65536",
 )
 
+
+def alike(size: int, count: int) -> bytes:
+    """Twenty keys that are like one of the section that has most of them, and *count* of *size* characters more."""
+    names = (
+        *(f"retry_s_max{number}" for number in range(20)),
+        *(f"k{number}".ljust(size, "k") for number in range(count)),
+    )
+    return b"[[bridge]]\n" + "".join(f"{name}=1\n" for name in names).encode()
+
+
 HEAD = b'[federation]\nname = "f"\n[factor]\n'
 PLAIN = HEAD + b'tree = "a-b"\n[[site]]\nname = "s"\n[[gateway]]\nname = "g"\nsite = "s"\n'
 
@@ -241,14 +251,19 @@ TARGETS = (
             "hexadecimal digits": lambda: filled(b"f", b"a = 0x"),
             "quotes": lambda: filled(b'"', b"a = "),
             "escapes": lambda: filled(b"\\u0041", b'a = "', b'"'),
+            "as many escapes as there may be": lambda: b'a = "' + b"\\u0041" * 3_490 + b'"',
+            "quotes in quotes": lambda: filled(b'""x', b'a = """', b'"""', 56_000),
+            "a long string of one character": lambda: filled(b"x", b'a = """', b'"""', 56_000),
             "a long string": lambda: filled(b"x", b'a = """', b'"""'),
-            "a list of as many as there may be": lambda: filled(b"0,", b"a = [", b"0]", 9_900),
-            "as many tables as there may be": lambda: b"".join(b"[a%d]\n" % number for number in range(2_499)),
-            "as many tables in tables": lambda: b"".join(b"[a.b%d.c]\n" % number for number in range(1_249)),
+            "a list of as many as there may be": lambda: filled(b"0,", b"a = [", b"0]", 6_204),
+            "as many exponents as there may be": lambda: filled(b"1e3,", b"a = [", b"0]", 11_164),
+            "as many times as there may be": lambda: filled(b"1979-05-27T07:32:00Z,", b"a = [", b"0]", 31_710),
+            "as many tables as there may be": lambda: b"".join(b"[a%d]\n" % number for number in range(1_420)),
+            "as many tables in tables": lambda: b"".join(b"[a.b%d.c]\n" % number for number in range(740)),
             "a list": lambda: filled(b"0,", b"a = [", b"]"),
-            "unknown keys of one section": lambda: (
-                b"[limits]\n" + b"\n".join(b"queue_messages_mix%d = 1" % n for n in range(2_300))
-            ),
+            "unknown keys of one section": lambda: alike(5, 1_371),
+            "long unknown keys of one section": lambda: alike(40, 731),
+            "unknown keys in 40 KiB": lambda: alike(80, 471),
             "unknown sections": lambda: b"\n".join(b"[limit%d]\nport=1" % n for n in range(3_600)),
             "a long unknown key": lambda: filled(b"queue_messages_max", b"[limits]\n", b" = 1"),
             "keys that look alike on one line": lambda: filled(b"a ", b"a"),
