@@ -16,6 +16,9 @@ FILTER_TERMS_MAX = 64  # one term is one comparison; 64 keep an evaluation below
 FILTER_DEPTH_MAX = 16  # parentheses and NOTs; bounds the parser's recursion
 FILTER_CONJUNCTIONS_MAX = 64  # each is one path of the tree; `AND` over `OR`s multiplies them
 PAYLOAD_DEPTH_MAX = 32  # nesting of JSON or CBOR that filters look into; a deeper payload has no attributes
+PAYLOAD_COMPOSITES_MAX = (
+    16_384  # arrays, maps and tagged values of one payload, 0.2 to 0.5 us each; more: no attributes
+)
 PAYLOAD_PARSE_BYTES_MAX = 256 * KIB  # parsing costs about 4 ms per MiB; a larger payload has no attributes
 
 # -- routing ---------------------------------------------------------------------------------------------------

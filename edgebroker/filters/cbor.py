@@ -1,38 +1,18 @@
-"""CBOR (RFC 8949) as trees of plain values. cbor2 reads it where its release can be bounded (6.2 and later); else the
-reader of this module does, which is the definition of what is read.
+"""CBOR (RFC 8949) as trees of plain values, in bounded time.
 
-Boards without wheels for cbor2 6 install release 5, which follows tags into patterns, dates and shared references, has
-no bound of depth, and lets keys be chosen so that they collide.
+cbor2, which the tests hold this against, does not count what is composite, and before 6.2 has no bound of depth either,
+follows tags into patterns, dates and shared references, and lets keys be chosen so that they collide. Compiled, this
+takes less time for a payload of 50 bytes, and the same for one of 700.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from io import BytesIO
 from typing import Any, Final
 
-import cbor2
-
 from edgebroker.event import COMPOSITE
-from edgebroker.limits import PAYLOAD_DEPTH_MAX
-
-# Tags that cbor2 would turn into dates, decimals, patterns, addresses, shared references and more.
-_TAGS: Final = dict.fromkeys(
-    (0, 1, 4, 5, 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799),
-    lambda value, immutable: COMPOSITE,
-)
-_BOUNDS: Final[dict[str, Any]] = {
-    "semantic_decoders": _TAGS,
-    "max_depth": PAYLOAD_DEPTH_MAX,
-    # Keys that are no strings could be made to collide by the thousand; a map that has any is refused.
-    "strict_hashable_types": True,
-}
-try:
-    cbor2.CBORDecoder(BytesIO(), **_BOUNDS)
-    _CBOR2_IS_BOUNDED = True
-except TypeError:  # release 5
-    _CBOR2_IS_BOUNDED = False
+from edgebroker.limits import PAYLOAD_COMPOSITES_MAX, PAYLOAD_DEPTH_MAX
 
 _UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY, _MAP, _TAG, _SIMPLE = range(8)
 """Major types."""
@@ -49,13 +29,16 @@ _EMPTY_MAP: Final = 0xA0
 _INDEFINITE: Final = 31
 _BREAK: Final = 0xFF
 _DEPTH_MAX: Final = PAYLOAD_DEPTH_MAX
+_COMPOSITES_MAX: Final = PAYLOAD_COMPOSITES_MAX
 _POSITIVE_BIGNUM, _NEGATIVE_BIGNUM = 2, 3
 _SIMPLE_VALUES: Final = {20: False, 21: True, 22: None, 23: None}  # 23 is "undefined"
-_FLOATS: Final = {25: ">e", 26: ">f", 27: ">d"}
+_HALF: Final = 25
+_FLOATS: Final = tuple(struct.Struct(layout).unpack_from for layout in (">e", ">f", ">d"))
+"""Of 2, 4 and 8 bytes, which _HALF and the two arguments after it announce."""
 
 
 class CborBroken(ValueError):
-    """The bytes are no single CBOR value, or one that is not read: too deep, or a map key that is no string."""
+    """The bytes are no single CBOR value, or one that is not read: too deep, too much, or a key that is no string."""
 
 
 def read_cbor(payload: bytes) -> Any:
@@ -64,22 +47,6 @@ def read_cbor(payload: bytes) -> Any:
     Bignums are ints; any other tagged value, and any other object, stands for something composite. Of equal keys the
     last one counts.
     """
-    return _read_with_cbor2(payload) if _CBOR2_IS_BOUNDED else read_plainly(payload)
-
-
-def _read_with_cbor2(payload: bytes) -> Any:
-    stream = BytesIO(payload)
-    try:
-        tree = cbor2.CBORDecoder(stream, **_BOUNDS).decode()
-    except (cbor2.CBORDecodeError, OverflowError) as error:
-        raise CborBroken(str(error)) from None
-    if stream.tell() != len(payload):
-        raise CborBroken("bytes after the end")
-    return tree
-
-
-def read_plainly(payload: bytes) -> Any:
-    """As `read_cbor`, by this module alone."""
     return CborReader(payload).whole()
 
 
@@ -92,6 +59,7 @@ class CborReader:
     def __init__(self, payload: bytes) -> None:
         self.payload = payload
         self.at = 0
+        self.composites = 0
 
     def whole(self) -> Any:
         """The one item that there is."""
@@ -131,9 +99,11 @@ class CborReader:
                 return payload[at + 1 : end].decode()
             if _SHORT_ARRAY <= first < _LONG_ARRAY:
                 self.at = at + 1
+                self._compose()
                 return self._array(first - _SHORT_ARRAY, depth) if first > _SHORT_ARRAY else []
             if first == _EMPTY_MAP:
                 self.at = at + 1
+                self._compose()
                 return {}
         major, size = self.head()
         if major == _SIMPLE:
@@ -141,6 +111,8 @@ class CborReader:
             return self.simple(size)
         if major in (_BYTES, _TEXT):
             return self._string(major, size)
+        if major in (_ARRAY, _MAP, _TAG):
+            self._compose()
         if size == 0 and major in (_ARRAY, MAP):  # a length of 0 in more bytes than one
             return [] if major == _ARRAY else {}  # nothing to go down to: cbor2 counts no depth here
         if major == _ARRAY:
@@ -152,6 +124,12 @@ class CborReader:
                 return self.map(size, depth + 1)
             return self.tagged(size, self.item(depth + 1))
         return size if major == _UNSIGNED else -1 - size
+
+    def _compose(self) -> None:
+        """Another array, map or tagged value begins."""
+        self.composites += 1
+        if self.composites > _COMPOSITES_MAX:
+            raise CborBroken("too many arrays, maps and tagged values")
 
     def _array(self, size: int | None, depth: int) -> list[Any]:
         if depth == _DEPTH_MAX:
@@ -183,12 +161,25 @@ class CborReader:
         self.at = end = at + size
         return self.payload[at:end]
 
+    def _pass_number(self, size: int) -> int:
+        """Where the next bytes stand, 1 to 8 that are a number; go on behind them."""
+        at = self.at
+        if size > len(self.payload) - at:
+            raise CborBroken("ends too soon")
+        self.at = at + size
+        return at
+
     def _argument(self, info: int) -> int:
         if info < 24:
             return info
         if info > 27:
             raise CborBroken("a reserved length")
-        return int.from_bytes(self._take(1 << info - 24), "big")
+        at, payload = self._pass_number(1 << info - 24), self.payload
+        number = 0
+        while at < self.at:  # compiled, a third of what `int.from_bytes` takes
+            number = number << 8 | payload[at]
+            at += 1
+        return number
 
     def count(self, size: int | None) -> Iterable[object]:
         """As many turns as there are members; without *size*, until the break."""
@@ -222,7 +213,8 @@ class CborReader:
             self.at += 1
             if first >> 5 != major or first & 31 == _INDEFINITE:
                 raise CborBroken("a string of other things than strings")
-            chunks.append(self._string(major, self._argument(first & 31)))
+            octets = self._take(self._argument(first & 31))
+            chunks.append(octets.decode() if major == _TEXT else octets)
         return "".join(chunks) if major == _TEXT else b"".join(chunks)  # type: ignore[arg-type]
 
     def key(self, depth: int) -> Any:
@@ -234,10 +226,10 @@ class CborReader:
 
     def simple(self, info: int) -> Any:
         """Read what is left of a simple value or a float of which *info* is the argument."""
+        if _HALF <= info < _HALF + 3:
+            return _FLOATS[info - _HALF](self.payload, self._pass_number(1 << info - 24))[0]
         if info in _SIMPLE_VALUES:
             return _SIMPLE_VALUES[info]
-        if info in _FLOATS:
-            return struct.unpack(_FLOATS[info], self._take(1 << info - 24))[0]
         if info > 24:
             raise CborBroken("a break without a beginning, or a reserved value")
         if info == 24 and self._take(1)[0] < 32:

@@ -12,16 +12,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from edgebroker.event import COMPOSITE, Composite, Value
-from edgebroker.limits import PAYLOAD_DEPTH_MAX, PAYLOAD_PARSE_BYTES_MAX
+from edgebroker.limits import PAYLOAD_COMPOSITES_MAX, PAYLOAD_DEPTH_MAX, PAYLOAD_PARSE_BYTES_MAX
 
 _fast_loads: Callable[[bytes], Any] | None
 try:
     from orjson import loads as _fast_loads
 except ImportError:  # optional: no wheels for every gateway
     _fast_loads = None
-
-_undefined_type: type | None = None
-"""Of CBOR's `undefined`, once CBOR was read."""
 
 NOTHING: Final = object()
 """The payload cannot be read: it has no attributes."""
@@ -53,7 +50,7 @@ def payload_tree(payload: bytes, content_type: str | None = None, *, exact: bool
     """What *payload* holds: dict, list, str, int, float, bool, None, COMPOSITE, or other objects that count as such.
 
     *content_type* decides between JSON and CBOR if it names one of them; else the first byte does. NOTHING: empty, too
-    large, too deep, broken, or neither a JSON value, a CBOR map, nor a text without control characters.
+    large, too deep, too much in it, broken, or neither a JSON value, a CBOR map, nor a text without control characters.
     Unless *exact*, whole numbers beyond 64 bits may come as the nearest float.
     """
     if not payload or len(payload) > PAYLOAD_PARSE_BYTES_MAX:
@@ -82,7 +79,7 @@ def named_form(content_type: str) -> str:
 
 def json_tree(payload: bytes, *, exact: bool = False) -> Any:
     """The JSON value that *payload* is, or NOTHING. Of equal keys the last one counts."""
-    if payload.count(b"{") + payload.count(b"[") > PAYLOAD_DEPTH_MAX and _is_too_deep(payload):
+    if payload.count(b"{") + payload.count(b"[") > PAYLOAD_DEPTH_MAX and _holds_too_much(payload):
         return NOTHING
     if _fast_loads is not None and not exact:
         try:
@@ -108,7 +105,7 @@ def value_of(item: Any) -> Value:
         return item if -_INTEGER_MAX < item < _INTEGER_MAX else COMPOSITE
     if kind is float:
         return item if item == item else COMPOSITE
-    return None if item is None or type(item) is _undefined_type else COMPOSITE
+    return None if item is None else COMPOSITE
 
 
 def _whole(digits: str) -> int | Composite:
@@ -127,9 +124,14 @@ def _refuse(constant: str) -> object:
 _DECODER: Final = json.JSONDecoder(parse_int=_whole, parse_float=_fraction, parse_constant=_refuse)
 
 
-def _is_too_deep(payload: bytes) -> bool:
-    """Whether brackets nest deeper than PAYLOAD_DEPTH_MAX, or do not pair. Linear: innermost pairs go, 32 times."""
+def _holds_too_much(payload: bytes) -> bool:
+    """Whether brackets are more than PAYLOAD_COMPOSITES_MAX pairs, nest deeper than PAYLOAD_DEPTH_MAX, or do not pair.
+
+    Linear: innermost pairs go, 32 times.
+    """
     brackets = _STRINGS.sub(b"", payload).translate(_TO_SQUARE, _NOT_BRACKETS)
+    if len(brackets) > 2 * PAYLOAD_COMPOSITES_MAX:
+        return True
     for _ in range(PAYLOAD_DEPTH_MAX):
         brackets = brackets.replace(b"[]", b"")
     return bool(brackets)
@@ -145,12 +147,8 @@ def _bare_text(payload: bytes) -> Any:
 
 
 def _cbor(payload: bytes) -> Any:
-    global _undefined_type
-    from cbor2 import undefined  # 1 MiB with what reads it, for who is sent CBOR
+    from edgebroker.filters.cbor import read_cbor  # for who is sent CBOR
 
-    from edgebroker.filters.cbor import read_cbor
-
-    _undefined_type = type(undefined)
     try:
         return read_cbor(payload)
     except ValueError:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgebroker.filters import cbor, payloads
+from edgebroker.filters import payloads
 
 from .importing import Importer, importer
 
@@ -24,16 +24,6 @@ def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(payloads, "_fast_loads", None)
     elif payloads._fast_loads is None:
         pytest.skip("orjson is not installed")
-    return str(request.param)
-
-
-@pytest.fixture(params=["cbor2", "plain"])
-def cbor_reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Runs the test once with each way to read CBOR."""
-    if request.param == "plain":
-        monkeypatch.setattr(cbor, "_CBOR2_IS_BOUNDED", False)
-    elif not cbor._CBOR2_IS_BOUNDED:
-        pytest.skip("this release of cbor2 cannot be bounded")
     return str(request.param)
 
 

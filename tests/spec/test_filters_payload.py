@@ -206,7 +206,7 @@ def test_json_and_cbor_give_what_walking_the_tree_gives(tree: Any) -> None:
         return  # a lone surrogate, which no payload can hold
     assert exactly(taken(as_json, *WANTED)) == exactly(expected)
     assert exactly(taken(cbor2.dumps(tree), *WANTED, content_type="application/cbor")) == exactly(expected)
-    assert repr(cbor.read_plainly(cbor2.dumps(tree))) == repr(tree)
+    assert repr(cbor.read_cbor(cbor2.dumps(tree))) == repr(tree)
 
 
 @pytest.mark.clause("F-33", "F-32")
@@ -273,7 +273,7 @@ def test_both_json_libraries_read_the_same_doubles(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.clause("F-26", "F-17", "F-30")
-def test_values_of_a_cbor_map(cbor_reader: str) -> None:
+def test_values_of_a_cbor_map() -> None:
     tag = cbor2.CBORTag
     document = {"n": 1, "f": 1.5, "nan": math.nan, "inf": math.inf, "s": "x", "b": b"x", "t": True, "z": None}
     document |= {
@@ -301,7 +301,7 @@ def test_values_of_a_cbor_map(cbor_reader: str) -> None:
 
 
 @pytest.mark.clause("F-26")
-def test_every_tag_but_bignums_is_composite(cbor_reader: str) -> None:
+def test_every_tag_but_bignums_is_composite() -> None:
     contents = (5, "x", b"\x01\x02", [1, 2], [1, "x"], {"a": 1})
     for number in (*range(300), 1004, 43000, 55799, 2**32):
         if number in (2, 3):
@@ -312,7 +312,7 @@ def test_every_tag_but_bignums_is_composite(cbor_reader: str) -> None:
 
 
 @pytest.mark.clause("F-26", "F-31")
-def test_bignums_have_a_bound(cbor_reader: str) -> None:
+def test_bignums_have_a_bound() -> None:
     assert value(b"\xa1\x61v" + cbor2.dumps(10**2048 - 1), "v") == 10**2048 - 1
     assert value(b"\xa1\x61v" + cbor2.dumps(10**2048), "v") is COMPOSITE
     assert value(b"\xa1\x61v" + cbor2.dumps(-(10**2048)), "v") is COMPOSITE
@@ -328,12 +328,12 @@ def test_bignums_have_a_bound(cbor_reader: str) -> None:
         "a161617f4161ff", "a1f97e0001",
     ],
 )  # fmt: skip
-def test_broken_cbor_has_no_attributes(cbor_reader: str, payload: str) -> None:
+def test_broken_cbor_has_no_attributes(payload: str) -> None:
     assert taken(bytes.fromhex(payload), "a", "value") == {}
 
 
 @pytest.mark.clause("F-29")
-def test_the_content_type_decides(cbor_reader: str) -> None:
+def test_the_content_type_decides() -> None:
     number, text = cbor2.dumps(7), cbor2.dumps("on")
     for media_type in ("application/cbor", "Application/CBOR; x=y", "application/senml+cbor"):
         assert value(number, content_type=media_type) == 7

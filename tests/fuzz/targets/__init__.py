@@ -45,7 +45,7 @@ TARGETS: dict[str, Target] = {
 KINDS: dict[str, tuple[str, ...]] = {
     "MQTT packets": ("packets", "frontend"),
     "WebSocket frames": ("websocket", "websocket-frames"),
-    "CBOR": ("cbor", "cbor-plainly", "bridge-payloads", "bridge-envelopes"),
+    "CBOR": ("cbor", "bridge-payloads", "bridge-envelopes"),
     "filter language": ("filter", "subscription"),
     "settings": ("settings", "mosquitto-conf", "bridge-control"),
     "journal": ("journal", "records"),
