@@ -73,6 +73,13 @@ RECORD_BOMBS = {
     "records of nothing": lambda: within(filled(b"\0\2\x22\x80")),
     "records of other values": lambda: within(filled(b"\0\3\x22\x81\0")),
     "numbers below all": lambda: within(filled(b"\0\4\x25\x82\0\x20")),
+    "heard of classes that do not exist": lambda: within(filled(b"\0\x08\x23\x83\x61a\x40\xa1\0\0")),
+    "headers that are none": lambda: within(filled(b"\0\5\x26\x82\x61a\x40")),
+    "headers of other versions": lambda: within(filled(b"\0\x16\x26\x82\x60\x51" + bytes(17))),
+    "events that are none": lambda: within(filled(b"\0\5\x28\x83\xf4\xf6\x40")),
+    "events of no kind": lambda: within(filled(b"\0\7\x28\x83\xf4\xf6\x42\x81\0")),
+    "interests that are none": lambda: within(filled(b"\0\6\x2a\x83\x60\x81\0\x80")),
+    "interests without a topic": lambda: within(filled(b"\0\7\x2a\x83\x60\x81\x81\0\x80")),
     "classes that do not exist": lambda: within(filled(b"\0\6\x22\x83\x61a\0\0")),
 }
 
@@ -86,5 +93,6 @@ TARGETS = (
         tuple(map(packed, RECORDS)),
         bombs=RECORD_BOMBS,
         steps=applied,
+        bound_ms=20,  # the own disk: an error for each of 4,000 records whose checksums are right, which no damage makes
     ),
 )
