@@ -29,7 +29,7 @@ cdef class Routes:
     cdef public object ask, closed, subscriptions, tree
     cdef public long long epoch
     cdef dict _extractors, _known
-    cdef long long _tree_epoch, _weight
+    cdef long long _at_once, _tree_epoch, _ungathered_ends, _weight
     cdef list _ungathered, _released
     cdef object _births, _timers
     cpdef Route route(self, str topic)

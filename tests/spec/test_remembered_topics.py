@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from itertools import product
+
 from edgebridge.session.access import Access
 from edgebridge.session.acl import Acl, read_rule
 from edgebridge.session.rights import DECISIONS_MAX, Rights
@@ -52,6 +55,27 @@ def test_routes_of_long_topics_do_not_fill_memory() -> None:
     for number in range(ROUTES_MAX):
         routes.route(f"short/{number}")
     assert len(routes) == ROUTES_MAX
+
+
+def test_routes_with_many_ends_do_not_fill_memory() -> None:
+    """What a topic reaches is kept for each: 8 bytes for every subscription, thrice."""
+    node = Node(Ledger())
+    client = ClientId("client")
+    for levels in product("a+", repeat=10):
+        text = "/".join((*levels, "+"))
+        node.handle(Subscribed(client, text, TopicFilter.parse(text), None, 0, False, None), 0)
+    tracemalloc.start()
+    try:
+        for number in range(230):
+            node.routes.route("a/" * 10 + str(number))
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(node.routes) == 230
+    assert taken < 10 * MIB
+    for number in range(230, 300):
+        node.routes.route("a/" * 10 + str(number))
+    assert len(node.routes) < 100
 
 
 def test_subscriptions_of_one_client_do_not_fill_memory() -> None:

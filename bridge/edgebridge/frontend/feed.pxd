@@ -61,3 +61,6 @@ cdef class Feed:
 
 @cython.locals(at=Py_ssize_t, end=Py_ssize_t)
 cdef bytes _payloads(bytes block, Py_ssize_t size, Py_ssize_t payload)
+
+@cython.locals(size=Py_ssize_t, at=Py_ssize_t, shift=cython.uint, octet=cython.uint)
+cdef Py_ssize_t _reading(unsigned int first, bytes chunk, Py_ssize_t body, Py_ssize_t stop, bint is_v5) except -1

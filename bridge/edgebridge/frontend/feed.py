@@ -199,8 +199,10 @@ class Feed:
                 return
             if not connected:
                 connected = connection.state is CONNECTED
-            at = stop
             self._work -= 16
+            if connected:
+                self._work -= _reading(first, chunk, body, stop, connection.is_v5)
+            at = stop
             if connection.is_held:
                 break
         self.packets += packets
@@ -287,6 +289,8 @@ class Feed:
     def _publish_one(self, connection: Connection, plan: Plan, payload: bytes, now: Instant, stop: int) -> int:
         """One QoS 0 message whose readers need a closer look."""
         self._work -= 4
+        if plan.route.extractor is not None:  # 64 patterns take 50 us for 200 characters, 5 ms for 64 KiB
+            self._work -= len(payload) >> 3
         session = connection.session
         assert session is not None
         reason = self._publishing.accept(Publication(session.client_id, plan.topic, payload, 0, False, now), now)
@@ -334,9 +338,9 @@ class Feed:
             copies = self.passage.accept(publication, plan.route, now)
         else:
             copies = plan.route.accept(publication, self._ledger, now)
-        self._work -= (
-            1 + len(copies) if plan.route.extractor is None else 5 + len(copies)
-        )  # 14 us each, with its filter
+        self._work -= 1 + len(copies)
+        if plan.route.extractor is not None:  # 14 us each, with its filter
+            self._work -= 4 + (stop - payload >> 3)
         if copies:
             encoding = None
             if body - at == 2 or octet[body - 1]:  # else the length takes more bytes than it need, which 3.1.1 allows
@@ -346,6 +350,28 @@ class Feed:
             keeping.hold(connection, keeping.awaited)
         connection.send(PUBACK + octet[topic_end : topic_end + 2])
         return True
+
+
+def _reading(first: int, chunk: bytes, body: int, stop: int, is_v5: bool) -> int:
+    """The work of reading a whole packet the long way: a property has 5 bytes at least, and takes 1.7 us.
+
+    128 PUBLISHes of 98 properties in one turn took 22 ms, and their payloads cost nothing.
+    """
+    size = stop - body
+    if first >> 4 == PUBLISH:
+        if not is_v5:
+            return 0
+        at = body + 2 + (chunk[body] << 8 | chunk[body + 1])
+        if first & 0x06:
+            at += 2  # the packet identifier
+        size = shift = 0
+        octet = 0x80
+        while octet & 0x80:
+            octet = chunk[at]
+            at += 1
+            size |= (octet & 0x7F) << shift
+            shift += 7
+    return min(size >> 3, WORK_AT_ONCE)
 
 
 def _may_answer(connection: Connection, first: int) -> bool:

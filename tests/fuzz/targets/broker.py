@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.frontend import Frontend
@@ -139,6 +140,30 @@ def hard_filters(count: int) -> bytes:
     return body
 
 
+def many(body: bytes, first: int = 0x30) -> bytes:
+    """64 KiB of one packet."""
+    return filled(packets.packet(first, body)[1:], bytes((SPOKEN.index(V5), 0)))
+
+
+def many_ends(levels: int, topics: int) -> Iterator[bytes]:
+    """Filters all of which take topics that come behind them, each another."""
+    texts = [b"/".join((*taken, b"+")) for taken in product((b"a", b"+"), repeat=levels)]
+    yield packets.packet(0x82, b"\0\1\0" + b"".join(len(text).to_bytes(2) + text + b"\0" for text in texts))[1:]
+    for number in range(topics):
+        topic = b"a/" * levels + b"%d" % number
+        yield packets.packet(0x30, len(topic).to_bytes(2) + topic + b"\0")[1:]
+
+
+def patterns(payload: bytes, count: int, qos: int = 0) -> Iterator[bytes]:
+    """As many hard patterns as a client may ask for, and *count* messages that all are asked about."""
+    asked = (b"$filter/x LIKE '%%25_a%sb%d%%25'/b" % (b"_a" * 20, number) for number in range(64))
+    filters = b"".join(len(text).to_bytes(2) + text + b"\0" for text in asked)
+    yield bytes((SPOKEN.index(V5), 0)) + packets.packet(0x82, b"\0\1\0" + filters)[1:]
+    for number in range(count):
+        identifier = (number + 1).to_bytes(2) if qos else b""
+        yield packets.packet(0x30 | qos << 1, b"\0\1b" + identifier + b"\0" + payload)[1:]
+
+
 BOMBS = {name: (lambda make=make: after_hello(make())) for name, make in packets.BOMBS.items() if "ACK" not in name} | {
     "SUBSCRIBE with hard filters": lambda: after_hello(
         packets.packet(0x82, filled(b"\0\x17$filter/x LIKE '%a%b'/a\0", b"\0\1\0", size=65_500))
@@ -148,6 +173,13 @@ BOMBS = {name: (lambda make=make: after_hello(make())) for name, make in packets
     "a retained message and many SUBSCRIBEs": lambda: filled(
         b"\x82\7\0\1\0\0\1#\0", bytes((SPOKEN.index(V5), 0)) + b"\x31\5\0\1a\0x"
     ),
+    "PUBLISHes with 98 user properties": lambda: many(b"\0\1a\xea\x03" + b"\x26\0\0\0\0" * 98),
+    "PUBLISHes with 1,798 user properties": lambda: many(b"\0\1a\x9e\x46" + b"\x26\0\0\0\0" * 1_798),
+    "PUBRELs with 98 user properties": lambda: many(b"\0\1\x92\xea\x03" + b"\x26\0\0\0\0" * 98, 0x62),
+    "64 patterns and 64 KiB of text": lambda: b"".join(patterns(b'{"x":"' + b"a" * 62_000 + b'"}', 1)),
+    "64 patterns and 300 texts of 170 letters": lambda: b"".join(patterns(b'{"x":"' + b"a" * 170 + b'"}', 300)),
+    "64 patterns and 290 such texts of QoS 1": lambda: b"".join(patterns(b'{"x":"' + b"a" * 170 + b'"}', 290, 1)),
+    "many topics for 500 filters": lambda: b"".join((bytes((SPOKEN.index(V5), 0)), *many_ends(9, 2_000))),
     "many PINGREQs": lambda: filled(b"\xc0\0", bytes((SPOKEN.index(V5), 0))),
     "many tiny PUBLISHes": lambda: filled(b"\x30\4\0\1a\0", bytes((SPOKEN.index(V5), 0))),
     "many PUBACKs": lambda: filled(b"\x40\2\0\1", bytes((SPOKEN.index(V5), 0))),
