@@ -42,6 +42,8 @@ def union(intervals: Iterable[Interval]) -> Intervals:
 
 def intersection(one: Intervals, other: Intervals) -> Intervals:
     """Every value in both. Time is linear in both lengths."""
+    if one is EVERYTHING or other is EVERYTHING:  # as most patterns do: 10 us less
+        return other if one is EVERYTHING else one
     common: list[_Span] = []
     left, right = [_span(interval) for interval in one], [_span(interval) for interval in other]
     i = j = 0

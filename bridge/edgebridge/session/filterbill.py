@@ -19,7 +19,8 @@ class Weight:
     tests: int
     """Elementary tests of all its alternatives: 10 to 30 ns each where no column of the tree passes over them."""
     patterns: int
-    """`LIKE` patterns that are no plain prefix, each as often as it stands in another test: 1 us each."""
+    """`LIKE` patterns that are no plain prefix, each as often as it stands in another test, and one more for each 128
+    characters: 1 us each for a short text, 0.08 ms for one of 64 KiB."""
     attributes: frozenset[str]
     """The names it asks for: 50 ns each that the payload has, and a route more to make when one is new."""
 
@@ -29,7 +30,7 @@ class Weight:
         tests = patterns = 0
         for test, uses in _uses(content_filter).items():
             tests += uses * (1 + len(test.intervals) // INTERVALS_PER_TEST)
-            patterns += len(test.patterns)
+            patterns += sum(pattern.weight for pattern in test.patterns)
         return cls(tests, patterns, content_filter.attributes)
 
 

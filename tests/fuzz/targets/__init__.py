@@ -46,7 +46,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "MQTT packets": ("packets", "frontend"),
     "WebSocket frames": ("websocket", "websocket-frames"),
     "CBOR": ("cbor", "bridge-payloads", "bridge-envelopes"),
-    "filter language": ("filter", "subscription"),
+    "filter language": ("filter", "like", "subscription"),
     "settings": ("settings", "mosquitto-conf", "bridge-control"),
     "journal": ("journal", "records"),
     ".edl readers": ("delivery-log",),

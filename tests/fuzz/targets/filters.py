@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 from edgebridge.session.carriers import parse_subscription
@@ -9,7 +10,9 @@ from edgebridge.wire.tracecontext import TraceContext
 from edgebroker.errors import FilterInvalid, FilterTooComplex, TopicInvalid
 from edgebroker.event import Value
 from edgebroker.filters import Filter
+from edgebroker.filters.patterns import parts_of
 from edgebroker.limits import FILTER_CONJUNCTIONS_MAX, TOPIC_LEVELS_MAX
+from edgebroker.predicate import Pattern
 from tests.fuzz.frame.target import Target, filled
 
 FILTERS = (
@@ -97,6 +100,30 @@ def read_traceparent(data: bytes) -> None:
     assert found is None or (len(found.trace_id), len(found.parent_id)) == (32, 16)
 
 
+def both_or(count: int, term: Callable[[int, int], bytes]) -> bytes:
+    """*count* ORs of two terms, and all of them ANDed."""
+    return b" AND ".join(b"(%s OR %s)" % (term(0, number), term(1, number)) for number in range(count))
+
+
+def long_pattern(alternative: int, number: int) -> bytes:
+    return (b"%%%d%d" % (alternative, number) + b"%a" * 100)[:120]
+
+
+LIKES = tuple(
+    Pattern(parts_of(pattern, None, 1))
+    for n in range(16)
+    for pattern in (f"%_a{'_a' * 40}b{n}%", f"%a_b{n}%", f"%ab{n}%", f"%{'a' * 50}{n}{'a' * 40}%")
+)
+"""As many patterns as a client may have, of the hardest known."""
+
+
+def like(data: bytes) -> None:
+    """Patterns are asked about a text. What they mean is tested in tests/spec/test_filters_like.py."""
+    text = data.decode("utf-8", "replace")
+    for pattern in LIKES:
+        pattern.accepts(text)
+
+
 SIZE = 2_048
 """Filters beyond it are refused by their size; their bombs have that size, and as many as fit are read one by one."""
 
@@ -121,6 +148,12 @@ ONE_BOMBS = {
     "2 KiB of %a in LIKE": lambda: filled(b"%a", b"name LIKE '", b"b'", size=SIZE),
     "2 KiB of text between % in LIKE": lambda: filled(b"a", b"name LIKE '%", b"%b'", size=SIZE),
     "64 terms of LIKE": lambda: b" AND ".join(b"n%d LIKE '%%%d%%_a%%'" % (n, n) for n in range(64)),
+    "ORs over one attribute, 64 of LIKE": lambda: b" OR ".join(b"x LIKE '%%%02d_%%'" % n for n in range(64)),
+    "ANDs over ORs of long LIKE": lambda: both_or(6, lambda a, n: b"a LIKE '%s%%'" % long_pattern(a, n)),
+    "ANDs over ORs of long LIKE, other attributes": lambda: both_or(
+        6, lambda a, n: b"a%d LIKE '%s%%'" % (n, long_pattern(a, n))
+    ),
+    "ANDs over ORs of LIKE with _": lambda: both_or(6, lambda a, n: b"x LIKE '%%%d%d_'" % (a, n)),
     "ANDs over ORs, 64 conjunctions": lambda: b" AND ".join(b"(a%d=1 OR b%d=2)" % (n, n) for n in range(6)),
     "ANDs over ORs, too many": lambda: b" AND ".join(b"(a%d=1 OR b%d=2)" % (n, n) for n in range(32)),
     "ORs over NOTs over ANDs": lambda: b"NOT (" + b" OR ".join(b"(a%d=1 AND b%d>2)" % (n, n) for n in range(31)) + b")",
@@ -130,6 +163,18 @@ ONE_BOMBS = {
 }
 TARGETS = (
     Target("filter", read, tuple(text.encode() for text in FILTERS), REFUSALS, WORDS, make, bombs=BOMBS | ONE_BOMBS),
+    Target(
+        "like",
+        like,
+        (b"aaab0", b"aab1", "a\u20acb2".encode()),
+        (),
+        (b"a", b"b0", b"b1", "\u20ac".encode()),
+        bombs={
+            "the same letter": lambda: filled(b"a"),
+            "two letters in turn": lambda: filled(b"ab"),
+            "letters of another page": lambda: filled("a\u20ac".encode()),
+        },
+    ),
     Target(
         "subscription",
         read_subscription,
