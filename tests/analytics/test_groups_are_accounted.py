@@ -51,6 +51,7 @@ def test_the_reference_finds_nothing_wrong(folder: Path) -> None:
     assert [(row["state"], row["lost"], row["duplicated"]) for row in found["audit"]] == [("complete", 0, 0)]
 
 
+@pytest.mark.slow
 def test_spark_agrees(spark: Any, folder: Path) -> None:
     computed, expected = figures.compute(spark, folder, lambda line: None), reference.figures(reference.read(folder))
     for table in ("messages", "audit", "flows"):

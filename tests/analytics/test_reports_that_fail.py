@@ -138,6 +138,7 @@ def test_ctrl_c_stays_ours_and_nothing_is_told_that_was_cut_short(monkeypatch: p
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.slow
 def test_workers_import_nothing_from_the_current_folder(log: Path, tmp_path: Path) -> None:
     for name in ("json.py", "socket.py"):
         (tmp_path / name).write_text("raise SystemExit('a module of the current folder was imported')")

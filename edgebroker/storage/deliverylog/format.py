@@ -16,7 +16,7 @@ from edgebroker import __version__
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import LogDamaged
 from edgebroker.limits import KIB, MIB
-from edgebroker.records import ANCHOR, TABLES, TRAFFIC, Table
+from edgebroker.records import ANCHOR, TABLES, TRAFFIC, ColumnType, Table
 
 from . import columns
 from .body import LIST_VALUES, read_body
@@ -37,19 +37,26 @@ MAY_BE_HEAD = re.compile(BLOCK_MARK + rb"(?=.{10}\0\0.{3}\0.{3}\0)", re.DOTALL)
 """Where numbers of rows and bytes are within the bounds, about: to take the head apart at each mark takes 0.7 us."""
 CRC = struct.Struct("<I")
 BLOCK_HEAD_BYTES = BLOCK_HEAD.size + CRC.size
-INDEX_VALUES = 6 + LIST_VALUES + 1  # a block's entry in the footer: a list of six
+INDEX_VALUES = 6 + 6 + LIST_VALUES + 1  # a block's entry in the footer: a list of six wide numbers
+BLOCK_BYTES_MIN = BLOCK_HEAD_BYTES + 8  # zlib makes no less of anything
 LEVEL = 6  # of zlib
 
 HEADER_BYTES_MAX = 64 * KIB  # node name, boot id and a few numbers; 200 bytes are usual
 RAW_BYTES_MAX = 8 * MIB  # a block before compression: a recording of one large message comes near
-UNFOLDED_BYTES_MAX = 3_584 * KIB  # what our writer makes of whatever rows it is given
+UNFOLDED_BYTES_MAX = 2_176 * KIB  # our writer makes 2,100 KiB at most of whatever rows it is given
+TEXT_SPACE_MAX = 2_304 * KIB  # what the texts of a body take, four bytes a character; ours 2.1 MiB
+PLANE_BYTES_MAX = 512 * KIB  # byte strings of a body: 16 columns of 4,096 numbers of 64 bits
 UNFOLDING_MAX = 32  # beyond that a block of a delivery log unfolds to so many times its body at most: usual are 5 to 10
 BODY_BYTES_MAX = RAW_BYTES_MAX + 64 * KIB  # zlib adds 5 bytes per 16 KiB of what it cannot compress
-ROWS_MAX = 8_192  # twice what our writer ever makes; a reader's lists of 16 columns need 5 MiB and 9 ms at most
+ROWS_MAX = 8_192  # twice what our writer ever makes
 BLOCKS_MAX = 16_384  # the footer has one row per block
+# Values in columns that are not constant: ours are ten of numbers and six of texts, with 4,096 rows. With 8,192 rows in
+# all of them, numbers that leave 64 bits took 20 ms.
+NUMBERS_MAX, TEXTS_MAX = 10 * 4_096, 6 * 4_096
 
-VALUES_MAX, VALUES_PER_ROW_MAX = 1_024, 8  # in the CBOR of a body, lists and what is in them; our rows have five texts
-ENTRIES_MAX = 20_480  # for whatever many rows; ours, 4,095 at most, have 20,475 different texts
+VALUES_MAX, VALUES_PER_ROW_MAX = 1_024, 8  # in the CBOR of a body, lists and what is in them; our rows have six texts
+ENTRIES_MAX = 12_288  # for whatever many rows; ours are 2,047 with six texts each, and a run that shares six
+ROWS_OURS = 4_096  # of digests; each row more, which is none of ours, leaves room for two entries less
 
 LOG_TABLES: dict[int, Table] = dict(enumerate(TABLES))
 """The tables of a delivery log. Whoever reads one passes over all others."""
@@ -190,8 +197,12 @@ def decode_body(head: BlockHead, body: bytes, values_max: int = 0) -> dict[Any, 
         return None
     if len(raw) != head.raw_bytes or not inflater.eof or inflater.unused_data:
         return None
+    entries_max = ENTRIES_MAX - 2 * max(0, head.rows - ROWS_OURS)
+    values_max = values_max or VALUES_MAX + min(VALUES_PER_ROW_MAX * head.rows, entries_max)
+    is_recorded = RECORDED <= head.table < FOOTER
+    texts_max, bytes_max = (RAW_BYTES_MAX, RAW_BYTES_MAX) if is_recorded else (TEXT_SPACE_MAX, PLANE_BYTES_MAX)
     try:
-        value = read_body(raw, values_max or VALUES_MAX + min(VALUES_PER_ROW_MAX * head.rows, ENTRIES_MAX))
+        value = read_body(raw, values_max, texts_max, bytes_max)
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
@@ -202,9 +213,16 @@ def decode_rows(table: Table, head: BlockHead, body: dict[Any, Any]) -> dict[str
 
     A column the writer did not know reads as 0 or ""; one that this reader does not know is passed over.
     """
+    # Each is let go when it is decoded, and before all what nobody knows: 2 MiB less where all are at their largest.
+    encoded = {column.name: body[column.name] for column in table.columns if column.name in body}
+    body.clear()
+    spread = [column.type is ColumnType.INT for column in table.columns if columns.is_spread(encoded.get(column.name))]
+    numbers = sum(spread)
+    if numbers * head.rows > NUMBERS_MAX or (len(spread) - numbers) * head.rows > TEXTS_MAX:
+        raise columns.ColumnDamaged(f"{len(spread)} columns are not constant in {head.rows} rows")
     return {
-        column.name: columns.decode(column, body[column.name], head.rows)
-        if column.name in body
+        column.name: columns.decode(column, encoded.pop(column.name), head.rows)
+        if column.name in encoded
         else [columns.default(column)] * head.rows
         for column in table.columns
     }
@@ -235,7 +253,7 @@ def decode_footer(data: bytes) -> Footer | None:
     body = data[offset + BLOCK_HEAD_BYTES : offset + BLOCK_HEAD_BYTES + head.body_bytes]
     if len(body) != head.body_bytes or zlib.crc32(body) != head.body_crc:
         return None
-    value = decode_body(head, body, VALUES_MAX + len(data) // BLOCK_HEAD_BYTES * INDEX_VALUES) or {}
+    value = decode_body(head, body, VALUES_MAX + len(data) // BLOCK_BYTES_MIN * INDEX_VALUES) or {}
     header, index = header_of(value.get("header")), value.get("blocks")
     if header is None or not isinstance(index, list):
         return None

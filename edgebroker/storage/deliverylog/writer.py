@@ -16,8 +16,9 @@ from .making import BlockMaking, ColumnsMaking, make_block, make_columns
 
 # Twice as many rows save 7 % of the bytes and take twice the memory; half as many cost 10 % more bytes.
 BLOCK_ROWS = 2_048
-# Of five texts a row; a run is added in parts of a block's rows, so a block has fewer than twice as many.
-BLOCK_ROWS_MAX = ENTRIES_MAX // 10
+# Of six texts a row. A run, whose rows share them, is added in parts of a block's rows: a block has fewer than twice
+# as many rows, and no more texts.
+BLOCK_ROWS_MAX = ENTRIES_MAX // 6
 DIGESTS_MAX = 4_096  # flows, and as many subscriptions, counted at once: 1.5 MiB; more are written early, in parts
 # Characters of ids, topics and filters that waiting rows may keep alive: with all numbers in full width what is made of
 # them stays below UNFOLDED_BYTES_MAX.

@@ -11,6 +11,7 @@ import cbor2
 from edgebroker.errors import LogDamaged
 from edgebroker.records import DELIVERY, ColumnType, Fate, Trace
 from edgebroker.storage.deliverylog import format as edl
+from edgebroker.storage.deliverylog.body import TEXT_BYTES_MAX
 from edgebroker.storage.deliverylog.reader import Damage, iter_blocks, read_header, read_segment
 from edgebroker.storage.deliverylog.writer import DeliveryLog
 from tests.fuzz.frame.target import BOMB_BYTES, Target, filled
@@ -112,26 +113,64 @@ def bomb_log(content: bytes, rows: int = 1, table: int = 3) -> bytes:
     return edl.encode_header(edl.Header("n", "b")) + edl.frame(table, 0, rows, content, 0, 0)
 
 
-def full_rows(rows: int, texts: int) -> bytes:
-    """The body of a block of deliveries whose numbers are as wide as can be, with so many texts in each dictionary."""
+def full_rows(
+    rows: int, texts: int, base: int = 1, planes: bytes = b"", more: bytes = b"", fits: bool = True, end: str = ""
+) -> bytes:
+    """The body of a block of deliveries with so many texts in each dictionary, and its columns filled while it *fits*.
+
+    planes: those of each number; zeroes if there are none. more: `new_columns`. end: what each text ends with.
+    """
     columns: dict[str, object] = {}
-    for column in DELIVERY.columns:
+    numbers, names = (edl.NUMBERS_MAX // rows, edl.TEXTS_MAX // rows) if fits else (16, 16)
+    for column in sorted(DELIVERY.columns, key=lambda column: not column.delta):
         if column.type is not ColumnType.INT:
-            columns[column.name] = [[str(number) for number in range(texts)], bytes(2 * rows)]
-        elif column.delta:
-            columns[column.name] = [1, 1, bytes(8 * (rows - 1))]
+            columns[column.name] = [
+                [f"{number:03}{end}" for number in range(texts)],
+                bytes(2 * rows) if names > 0 else b"",
+            ]
+            names -= 1
+            continue
+        if column.delta:
+            columns[column.name] = [base, base, (planes or bytes(8 * rows))[: 8 * (rows - 1)]]
         else:
-            columns[column.name] = [1, bytes(8 * rows)]
-    return cbor2.dumps(columns)
+            columns[column.name] = [base, (planes or bytes(8 * rows)) if numbers > 0 else b""]
+        numbers -= 1
+    content = cbor2.dumps(columns)
+    return bytes([content[0] + more.count(b"\x64new")]) + content[1:] + more
 
 
-def with_footer(content: bytes) -> bytes:
-    """A file of any footer and nothing else."""
+def high(rows: int) -> bytes:
+    """Planes of numbers of 64 bits, which leave them when anything is added."""
+    return bytes(7 * rows) + b"\xff" * rows
+
+
+def wide_text(size: int) -> bytes:
+    """A text that takes four bytes for each of its bytes but three, because of its last character."""
+    return b"\x7a" + size.to_bytes(4) + b"a" * (size - 4) + "\N{GRINNING FACE}".encode()
+
+
+def new_columns(*contents: bytes) -> bytes:
+    """Columns that nobody knows."""
+    return b"".join(b"\x64new%d" % number + content for number, content in enumerate(contents))
+
+
+def listed(pieces: int, piece: bytes) -> bytes:
+    """A list of *pieces*."""
+    return b"\x99" + pieces.to_bytes(2) + piece * pieces
+
+
+def with_footer(content: bytes, size: int = 0) -> bytes:
+    """A file of any footer behind bytes that are no block, of about *size* bytes in all."""
     header = edl.encode_header(edl.Header("n", "b"))
+    header += bytes(max(0, size - len(header) - len(zlib.compress(content)) - edl.BLOCK_HEAD_BYTES - edl.TRAILER.size))
     where = len(header).to_bytes(8, "little")
     trailer = edl.TRAILER.pack(len(header), zlib.crc32(where), edl.END_MARK)
     return header + edl.frame(edl.FOOTER, 0, 1, content, 0, 0) + trailer
 
+
+MOST = edl.UNFOLDED_BYTES_MAX - 100
+WIDEST = 2**64 - 1
+TEXTS, TEXTS_LESS = 2_048, 680  # in each dictionary: as many as 4,096 rows may have, and 8,192
 
 LOG_BOMBS = {
     "marks": lambda: filled(edl.BLOCK_MARK, log_file()[:100]),
@@ -152,10 +191,75 @@ LOG_BOMBS = {
     "a map with many names": lambda: bomb_log(b"\xbf" + b"".join(b"\x64%04x\0" % n for n in range(65_000)) + b"\xff"),
     "shared references": lambda: bomb_log(filled(b"\xd8\x1c\x80\xd8\x1d\x00", b"\x9f", b"\xff")),
     "zeroes": lambda: bomb_log(bytes(8 * 2**20)),
-    "an array of 3 MiB": lambda: bomb_log(b"\x9a" + (3 << 20).to_bytes(4) + b"\x01" * (3 << 20)),
-    "zeroes of 3 MiB": lambda: bomb_log(b"\xa1\x61x\x5a" + (3 << 20).to_bytes(4) + bytes(3 << 20)),
-    "wide numbers in 8,192 rows": lambda: bomb_log(full_rows(edl.ROWS_MAX, 1), edl.ROWS_MAX, 0),
-    "texts in 8,192 rows": lambda: bomb_log(full_rows(edl.ROWS_MAX, 4_000), edl.ROWS_MAX, 0),
+    "an array as long as there may be": lambda: bomb_log(b"\x9a" + MOST.to_bytes(4) + b"\x01" * MOST),
+    "zeroes as many as there may be": lambda: bomb_log(b"\xa1\x61x\x5a" + MOST.to_bytes(4) + bytes(MOST)),
+    "wide numbers in 8,192 rows": lambda: bomb_log(full_rows(8_192, 1), 8_192, 0),
+    "more of them than may be": lambda: bomb_log(full_rows(8_192, 600, WIDEST, high(8_192), fits=False), 8_192, 0),
+    "numbers beyond 64 bits in 8,192 rows": lambda: bomb_log(
+        full_rows(8_192, TEXTS_LESS, WIDEST, high(8_192)), 8_192, 0
+    ),
+    "numbers beyond 64 bits in 4,096 rows": lambda: bomb_log(full_rows(4_096, TEXTS, WIDEST, high(4_096)), 4_096, 0),
+    "negative numbers beyond 64 bits": lambda: bomb_log(full_rows(8_192, TEXTS_LESS, -WIDEST, high(8_192)), 8_192, 0),
+    "texts in 8,192 rows": lambda: bomb_log(full_rows(8_192, TEXTS_LESS), 8_192, 0),
+    "a wide text of 3.4 MiB": lambda: bomb_log(b"\xa1\x61x" + wide_text(3_565_158)),
+    "a wide text of 2.1 MiB": lambda: bomb_log(b"\xa1\x61x" + wide_text(MOST)),
+    "a wide key": lambda: bomb_log(b"\xa1" + wide_text(MOST) + b"\0"),
+    "a wide text in the footer": lambda: with_footer(b"\xa1\x61x" + wide_text(MOST)),
+    "wide texts in lists": lambda: bomb_log(b"\xa1\x61x" + listed(5, wide_text(TEXT_BYTES_MAX)) + b""),
+    "wide texts of 65,535 bytes": lambda: bomb_log(b"\xa1\x61x" + listed(33, b"\x79" + wide_text(65_535)[3:])),
+    "wide texts of 255 bytes": lambda: bomb_log(b"\xa1\x61x" + listed(8_000, b"\x78" + wide_text(255)[4:]), 4_096),
+    "wide texts in the footer": lambda: with_footer(b"\xa1\x61x" + listed(20, wide_text(TEXT_BYTES_MAX))),
+    "wide texts, zeroes and numbers": lambda: bomb_log(
+        full_rows(
+            8_192,
+            500,
+            WIDEST,
+            high(8_192),
+            new_columns(listed(4, wide_text(120_000)), b"\x5a" + (100_000).to_bytes(4) + bytes(100_000)),
+        ),
+        8_192,
+        0,
+    ),
+    "wide texts, and zeroes to the brim": lambda: bomb_log(
+        b"\xa3"
+        + new_columns(
+            listed(4, wide_text(100_000)),
+            listed(12_000, b"\x74" + b"a" * 16 + "\N{GRINNING FACE}".encode()),
+            b"\x5a" + (420_000).to_bytes(4) + bytes(420_000),
+        ),
+        4_096,
+    ),
+    "numbers beyond 64 bits, zeroes and wide texts": lambda: bomb_log(
+        full_rows(
+            4_096,
+            TEXTS,
+            WIDEST,
+            high(4_096),
+            new_columns(listed(4, wide_text(120_000)), b"\x5a" + (120_000).to_bytes(4) + bytes(120_000)),
+        ),
+        4_096,
+        0,
+    ),
+    "numbers beyond 64 bits, and wide texts to the brim": lambda: bomb_log(
+        full_rows(4_096, TEXTS, WIDEST, high(4_096), end="\N{GRINNING FACE}" * 34), 4_096, 0
+    ),
+    "a footer of as many numbers as there may be": lambda: with_footer(
+        b"\xa1\x66blocks" + listed(20_000, b"\x01"), BOMB_BYTES
+    ),
+    "texts of 24 letters": lambda: bomb_log(b"\xa1\x61x" + listed(13_200, b"\x78\x18" + b"a" * 24), 4_096),
+    "texts with lengths in eight bytes": lambda: bomb_log(b"\xa1\x61x" + listed(6_600, b"\x7b" + bytes(8)), 4_096),
+    "numbers of eight bytes": lambda: bomb_log(b"\xa1\x61x" + listed(6_600, b"\x1b" + b"\xff" * 8), 4_096),
+    "floats": lambda: bomb_log(b"\xa1\x61x" + listed(6_600, b"\xfb" + b"\x3f" * 8), 4_096),
+    "byte strings of no bytes": lambda: bomb_log(b"\xa1\x61x" + listed(6_600, b"\x5b" + bytes(8)), 4_096),
+    "a map of small texts": lambda: bomb_log(
+        b"\xb9"
+        + (3_300).to_bytes(2)
+        + b"".join(b"\x7b" + (4).to_bytes(8) + b"%04d\x7b" % n + bytes(8) for n in range(3_300)),
+        4_096,
+    ),
+    "a footer of wide numbers": lambda: with_footer(
+        b"\xa1\x66blocks" + listed(1_160, b"\x86" + (b"\x1b" + b"\xff" * 8) * 6), BOMB_BYTES
+    ),
     "lists as many as there may be": lambda: bomb_log(
         cbor2.dumps({"x": [[]] * (edl.ENTRIES_MAX + 1_000)}), edl.ROWS_MAX, 0
     ),
