@@ -75,8 +75,26 @@ def test_a_private_address_is_another_machine_elsewhere(host: str, is_the_same: 
 def test_values_are_written_so_that_toml_reads_them(tmp_path: Path) -> None:
     import tomllib
 
-    for value in ("\U0001f600", "\x7f", 'a"b\\c', ["x", "\U0001f600"]):
+    values: tuple[object, ...] = (
+        "\U0001f600",
+        "\x7f",
+        'a"b\\c',
+        'it\'s "x"',
+        'a"\n',
+        "'",
+        ["x", "\U0001f600", 'a "" b'],
+        [],
+        7,
+        True,
+    )
+    for value in values:
         assert tomllib.loads(f"k = {toml_value(value)}")["k"] == value
+
+
+def test_quotes_in_a_text_are_not_escaped_where_single_quotes_can_hold_them() -> None:
+    assert toml_value(['x/# in 0 "" y/', "a\\b", "plain"]) == """['x/# in 0 "" y/', 'a\\b', "plain"]"""
+    assert toml_value('it\'s "x"') == '"it\'s \\"x\\""'
+    assert toml_value('"\t"') == '"\\"\\t\\""'
 
 
 def test_what_a_remote_says_is_shown_on_one_line_and_moves_no_cursor() -> None:

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgebridge.upstream.ends import Ends
-from edgebridge.upstream.forms import CborAsJson, cbor_of, json_of
+from edgebridge.upstream.envelope import opened, reading, sealed
+from edgebridge.upstream.forms import CborAsJson, Form, cbor_of, json_of
 from edgebridge.upstream.inward import Inward
 from edgebridge.upstream.localend import AT_ONCE
 from edgebridge.upstream.loopguard import LoopGuard
@@ -97,6 +98,29 @@ def test_payloads_become_what_their_rule_says(words: str, payload: bytes, become
 def test_what_would_change_its_meaning_is_unfit(words: str, payload: bytes) -> None:
     with pytest.raises(Unfit):
         rule(words).payload(payload, "")
+
+
+def test_what_is_too_much_is_unfit_and_travels_in_an_envelope_as_text() -> None:
+    much = b"[" + b"[]," * 16_384 + b"[]]"
+    with pytest.raises(Unfit, match="it is broken, too deep, or too much"):
+        rule("convert=cbor").payload(much, "")
+    whole = sealed(Form.JSON, 0, [reading(Form.JSON, 0, "t", much)])
+    assert whole.endswith(b',"text"]]')
+    assert [one.payload for one in opened(whole).readings] == [much]
+
+
+@pytest.mark.parametrize(
+    ("words", "fits", "more"),
+    [
+        ("convert=json", b"\x9f" + b"\xc1\x00" * 3_000 + b"\xff", b"\x9f" + b"\xc1\x00" * 3_001 + b"\xff"),
+        ("select=a", b"\xa1aa\x9f" + b"\xc6\x00" * 2_999 + b"\xff", b"\xa1aa\x9f" + b"\xc6\x00" * 3_000 + b"\xff"),
+        ("convert=cbor", b"[" + b"0," * 5_998 + b"0]", b"[" + b"0," * 6_001 + b"0]"),
+    ],
+)
+def test_values_and_tags_of_cbor_are_counted(words: str, fits: bytes, more: bytes) -> None:
+    rule(words).payload(fits, "")
+    with pytest.raises(Unfit, match="more than 6,000 values"):
+        rule(words).payload(more, "")
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

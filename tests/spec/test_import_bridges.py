@@ -143,3 +143,22 @@ def test_a_name_that_is_none_here_is_changed(importing: Importer) -> None:
     (bridge,) = bridges(translation)
     assert bridge.name == "up-link--"
     assert note(translation, "connection") == "is called up-link-- here"
+
+
+def test_as_many_rules_as_a_bridge_may_have_are_written_so_that_they_are_read(importing: Importer) -> None:
+    topics = [f'topic sensors/{number}/# out 1 "" site/' for number in range(255)]
+    translation = importing("\n".join(["connection a", "address cloud.example", *topics, "topic where in 1"]))
+    assert translation.problems == []
+    (bridge,) = bridges(translation)
+    assert [str(rule) for rule in bridge.topic] == [
+        *(topic.removeprefix("topic ") for topic in topics),
+        '"where" in 1',
+    ]
+    assert "    'sensors/7/# out 1 \"\" site/'," in translation.text
+
+
+def test_each_rule_has_its_line_behind_it(importing: Importer) -> None:
+    translation = importing("connection a\naddress cloud.example\ntopic # both 2 here/ there/")
+    (line,) = [line for line in translation.text.splitlines() if "here/ there/" in line]
+    assert line.startswith('    "# both 2 here/ there/",')
+    assert line.endswith("mosquitto.conf:3: topic # both 2 here/ there/")

@@ -15,19 +15,26 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from itertools import chain, islice
 from typing import Final
 from zlib import crc32
 
+from edgebridge.upstream.effort import CHARS_PER_STEP, RULE, Effort
 from edgebridge.upstream.ruleinvalid import RuleInvalid
 from edgebridge.upstream.shape import BATCH_TOPIC, Shape, read_words
 from edgebroker.dataclasses import dataclass
-from edgebroker.errors import FilterInvalid, FilterTooComplex, TopicInvalid
+from edgebroker.errors import TopicInvalid
+from edgebroker.limits import KIB
 from edgebroker.topics import MULTI_LEVEL, SINGLE_LEVEL, TopicFilter, parse_topic_name
 
 WHERE: Final = "where"
 NOT_RETAINED: Final = "retain=false"
-_CONDITION: Final = re.compile(rf'((?:"[^"]*"|[^"])*?)(?:^|(?<=\s)){WHERE}\s+(.*)', re.DOTALL)
-_WORD: Final = re.compile(r'(?:"[^"]*"|[^\s"]|"(?=[^"]*$))+')
+TEXT_CHARS_MAX: Final = 8 * KIB
+"""Of a rule in one line: a condition has 2 KiB at most, and 128 fields of 40 characters have 5."""
+WORDS_MAX: Final = 16
+"""Five, and each option once."""
+_QUOTED_OR_WHERE: Final = re.compile(rf'"[^"]*(?:"|\Z)|(?:^|(?<=\s)){WHERE}\s+')
+_WORD: Final = re.compile(r'(?:"[^"]*"|[^\s"]++|"(?=[^"]*$))+')
 _OPTION: Final = re.compile(r"[a-z_]+=")
 IDENTIFIER_MAX: Final = 268_435_455  # a variable byte integer (MQTT 5.0 section 3.8.2.1.2)
 
@@ -38,6 +45,9 @@ class Direction(StrEnum):
     OUT = "out"
     IN = "in"
     BOTH = "both"
+
+
+_DIRECTIONS: Final = {str(one): one for one in Direction}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +65,10 @@ class Rule:
     shape: Shape | None = None
     """What becomes of payloads; None: they stay what they are."""
 
-    def check(self) -> None:
-        """Raise RuleInvalid for what cannot be."""
+    def check(self, effort: Effort | None = None) -> None:
+        """Raise RuleInvalid for what cannot be, or takes more than is left of *effort*."""
+        effort = effort or Effort()
+        effort.spend(RULE, self.pattern)
         for prefix in (self.local_prefix, self.remote_prefix):
             if SINGLE_LEVEL in prefix or MULTI_LEVEL in prefix:
                 raise RuleInvalid(f"the prefix {prefix!r} has a wildcard", "put wildcards into the pattern")
@@ -65,7 +77,9 @@ class Rule:
         if not self.pattern and not (self.local_prefix and self.remote_prefix):
             raise RuleInvalid("an empty pattern without prefixes", "name the topic, or both prefixes")
         try:
-            local, remote = TopicFilter.parse(self.local_filter), TopicFilter.parse(self.remote_filter)
+            local = remote = TopicFilter.parse(self.local_filter)
+            if self.local_prefix != self.remote_prefix:
+                remote = TopicFilter.parse(self.remote_filter)
         except TopicInvalid as error:
             raise RuleInvalid(str(error), "write a topic filter like sensors/#") from None
         for found, whose in ((local, "here"), (remote, "there")):
@@ -76,13 +90,9 @@ class Rule:
         if not 0 <= self.qos <= 2:
             raise RuleInvalid(f"QoS {self.qos}", "write 0, 1 or 2")
         if self.where:
-            from edgebroker.filters import Filter  # 1 MiB, for who has conditions
-
-            try:
-                Filter.parse(self.where)
-            except (FilterInvalid, FilterTooComplex) as error:
-                raise RuleInvalid(f"in the condition, {error}", "docs/filters.md has the language") from None
+            effort.condition(self.where, self.pattern)
         if self.shape is not None:
+            effort.fields([*self.shape.select, *chain.from_iterable(self.shape.rename)], self.pattern)
             self._check_shape(self.shape)
 
     def __str__(self) -> str:
@@ -159,33 +169,48 @@ class Rule:
         return self.local_prefix + topic[len(self.remote_prefix) :]
 
 
-def parse_rule(text: str) -> Rule:
-    """Read one line of text. Raises RuleInvalid."""
-    condition = _CONDITION.match(text)
-    before = text if condition is None else condition[1]
-    found: list[str] = _WORD.findall(before)
-    options = [word for word in found[1:] if _OPTION.match(word)]
+def parse_rule(text: str, effort: Effort | None = None) -> Rule:
+    """Read one line of text. Raises RuleInvalid, also if it takes more than is left of *effort*."""
+    effort = effort or Effort()
+    if len(text) > TEXT_CHARS_MAX:
+        why = f"a rule of {len(text):,} characters, which begins with {text[:40]!r}"
+        raise RuleInvalid(why, f"write at most {TEXT_CHARS_MAX:,}")
+    effort.spend(len(text) // CHARS_PER_STEP, text)
+    before, where = _parted(text)
+    found = [word[0] for word in islice(_WORD.finditer(before), WORDS_MAX)]
+    options = [word for word in found[1:] if "=" in word and _OPTION.match(word)]
+    effort.spend(len(options), text)
     words = [word.strip('"') for word in found if word not in options]
     if not 1 <= len(words) <= 5:
         mend = "write PATTERN [out|in|both [QOS [LOCAL-PREFIX [REMOTE-PREFIX]]]] [FIELD=VALUE ...] [where CONDITION]"
-        raise RuleInvalid(f"{text[:80]!r} has {len(words)} words", mend)
+        many = f"{WORDS_MAX} or more" if len(found) == WORDS_MAX else len(words)
+        raise RuleInvalid(f"{text[:80]!r} has {many} words", mend)
     pattern, direction, qos, local_prefix, remote_prefix = [*words, *("out", "1", "", "")[len(words) - 1 :]]
-    if direction not in tuple(Direction):
+    if direction not in _DIRECTIONS:
         raise RuleInvalid(f"{direction!r} is no direction", 'write "out", "in" or "both"')
     if qos not in ("0", "1", "2"):
         raise RuleInvalid(f"{qos!r} is no QoS", "write 0, 1 or 2")
     said = read_words(options)
     is_kept = said.pop("retain", True)
     shape = Shape(**said) if any(said.values()) else None
-    where = "" if condition is None else condition[2].strip()
-    rule = Rule(pattern, Direction(direction), int(qos), local_prefix, remote_prefix, where, is_kept, shape)
-    rule.check()
+    rule = Rule(pattern, _DIRECTIONS[direction], int(qos), local_prefix, remote_prefix, where, is_kept, shape)
+    rule.check(effort)
     return rule
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """What stands before `where`, and the condition behind it."""
+    if WHERE in text:
+        for found in _QUOTED_OR_WHERE.finditer(text):
+            if not found[0].startswith('"'):
+                return text[: found.start()], text[found.end() :].strip()
+    return text, ""
 
 
 def _written(word: str) -> str:
     """A word of a rule: in quotes if it is empty, has blanks, or looks like something else."""
-    return f'"{word}"' if not word or re.search(r"\s", word) or _OPTION.match(word) else word
+    is_plain = word and word != WHERE and not re.search(r"\s", word) and not _OPTION.match(word)
+    return word if is_plain else f'"{word}"'
 
 
 def identifier_of(text: str) -> int:

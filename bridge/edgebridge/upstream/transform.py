@@ -90,7 +90,7 @@ class Transform:
     def _from_json(self, payload: bytes, to: Form) -> bytes:
         tree = json_tree(payload, exact=True)
         if tree is NOTHING:
-            raise ValueError("it is broken, or too deep")
+            raise ValueError("it is broken, too deep, or too much")
         if self._cuts:
             if not isinstance(tree, dict):
                 raise ValueError("no object")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from .conffile import Line
@@ -162,9 +163,9 @@ def settle(bridge: BridgeDraft) -> None:
     if secured is not None:
         keys.setdefault("tls", Entry(True, secured.source))
     if bridge.unretained is not None:
-        for rule in bridge.rules:
-            if rule.keys["direction"] != "in":
-                rule.keys["retain"] = False
+        for draft in bridge.rules:
+            if draft.rule.is_out:
+                draft.rule = replace(draft.rule, retain=False)
 
 
 _STAYS: Final = (Verdict.NEEDLESS, "it is so already")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from edgebridge.upstream.rule import Rule
 from edgebroker.world.settings import KEYS
 from edgebroker.world.valuekinds import Whole
 
@@ -45,9 +46,9 @@ class ListenerDraft:
 
 @dataclass(slots=True)
 class RuleDraft:
-    """A rule of a bridge: its keys, in the order in which they are written, and the line it comes from."""
+    """A rule of a bridge, and the line it comes from."""
 
-    keys: dict[str, Value]
+    rule: Rule
     source: Line
 
 

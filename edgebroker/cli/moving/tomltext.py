@@ -43,11 +43,10 @@ def _bridge(bridge: BridgeDraft) -> Iterator[str]:
         return
     yield "[[bridge]]"
     yield from _table(bridge.keys)
-    for rule in bridge.rules:
-        yield ""
-        yield _assignment("[[bridge.topic]]", rule.source)
-        for key, value in rule.keys.items():
-            yield f"{key} = {toml_value(value)}"
+    yield "topic = ["
+    for draft in bridge.rules:
+        yield _assignment(f"    {toml_value(str(draft.rule))},", draft.source)
+    yield "]"
 
 
 def _assignment(text: str, source: Line | str) -> str:

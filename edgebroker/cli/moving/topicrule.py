@@ -6,13 +6,13 @@ from typing import Final
 from urllib.parse import unquote
 
 from edgebridge.session.carriers import FILTER_PREFIX, parse_subscription
-from edgebridge.upstream.rule import Direction
+from edgebridge.upstream.rule import Direction, parse_rule
 from edgebridge.upstream.rule import Rule as BridgeRule
 from edgebridge.upstream.ruleinvalid import RuleInvalid
 from edgebroker.errors import EdgebrokerError
 
 from .conffile import Line
-from .draft import BridgeDraft, RuleDraft, Value, ValueUnusable
+from .draft import BridgeDraft, RuleDraft, ValueUnusable
 from .findings import Finding, Verdict
 from .rules import text
 
@@ -39,13 +39,13 @@ def topic(bridge: BridgeDraft, line: Line) -> Finding:
             note = "a filter in a topic goes with direction in and without prefixes: write the rule with `where`"
             return Finding(line, Verdict.MISSING, note)
         pattern, where = apart(pattern)
+    rule = BridgeRule(pattern, Direction(direction), int(qos), local, remote, where)
     try:
-        BridgeRule(pattern, Direction(direction), int(qos), local, remote, where).check()
+        rule.check()
+        rule = parse_rule(str(rule))  # as it will be read
     except RuleInvalid as error:
         return Finding(line, Verdict.MISSING, str(error))
-    keys: dict[str, Value] = {"pattern": pattern, "direction": direction, "qos": int(qos)}
-    optional = {"local_prefix": local, "remote_prefix": remote, "where": where}
-    bridge.rules.append(RuleDraft({**keys, **{key: word for key, word in optional.items() if word}}, line))
+    bridge.rules.append(RuleDraft(rule, line))
     return Finding(line, Verdict.TRANSLATED, "", ("bridge.topic",))
 
 

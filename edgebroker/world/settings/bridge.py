@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,10 +11,11 @@ from edgebridge.session.outbox import QueueFull
 from edgebroker import limits
 from edgebroker.dataclasses import dataclass
 from edgebroker.overlay.address import Address
-from edgebroker.world.settings.section import Applied, Conflict, key
+from edgebroker.world.settings.section import Applied, Conflict, Section, key
 from edgebroker.world.valuekinds import Choice, File, Several, Switch, Text, Unusable, Whole, toml_name
 
 if TYPE_CHECKING:
+    from edgebridge.upstream.effort import Effort
     from edgebridge.upstream.rule import Rule
     from edgebridge.upstream.schedule import Span
 
@@ -45,24 +46,21 @@ class AddressKind:
 
 @dataclass(frozen=True, slots=True)
 class RuleKind:
-    """Reads a table with the fields of a rule, or its words in one line of text."""
+    """Reads a table with the fields of a rule, or its words in one line of text. `effort` is that of one file."""
+
+    effort: Effort | None = None
 
     def read(self, value: object, folder: Path) -> Rule:
-        from edgebridge.upstream.rule import Rule, parse_rule  # for who has bridges
+        from edgebridge.upstream.rule import parse_rule  # for who has bridges
         from edgebridge.upstream.ruleinvalid import RuleInvalid
-        from edgebridge.upstream.shape import Shape
 
         try:
             if isinstance(value, str):
-                return parse_rule(value)
+                return parse_rule(value, self.effort)
             if not isinstance(value, dict):
                 raise Unusable(f"has {toml_name(value)} in it", f"write {self}")
-            defaults, shapes = ({one.name: one.default for one in fields(kind)} for kind in (Rule, Shape))
-            del defaults["shape"]
-            given = dict(_given(value, {**defaults, **shapes}))
-            said = {name: given.pop(name) for name in shapes if name in given}
-            rule = Rule(**given, shape=Shape(**said) if any(said.values()) else None)
-            rule.check()
+            rule = _rule_of(value)
+            rule.check(self.effort)
         except RuleInvalid as error:
             raise Unusable(f"has a rule that cannot be used: {error.reason}", error.mend) from error
         return rule
@@ -71,9 +69,29 @@ class RuleKind:
         return 'a table [[bridge.topic]], or text like "sensors/# out 1"'
 
 
+def of_one_file(section: Section) -> Section:
+    """The section as it is read from one file: the rules of all its bridges together may take so much and no more."""
+    from edgebridge.upstream.effort import STEPS_MAX, Effort  # for who has bridges
+
+    topic = key((), Several(RuleKind(Effort(STEPS_MAX)), RULES_MAX), LIVE)
+    return replace(section, keys={**section.keys, "topic": topic})
+
+
 OWN_CLIENT: Final = "give each its own: the remote would take them for one client, and each would throw the other out"
 _IN_A_FILE: Final[dict[str, type]] = {"select": list, "rename": dict}
 """What fields of a rule are in a file that are tuples here."""
+
+
+def _rule_of(table: dict[str, Any]) -> Rule:
+    """As it is, unchecked. Raises Unusable."""
+    from edgebridge.upstream.rule import Rule
+    from edgebridge.upstream.shape import Shape
+
+    defaults, shapes = ({one.name: one.default for one in fields(kind)} for kind in (Rule, Shape))
+    del defaults["shape"]
+    given = dict(_given(table, {**defaults, **shapes}))
+    said = {name: given.pop(name) for name in shapes if name in given}
+    return Rule(**given, shape=Shape(**said) if any(said.values()) else None)
 
 
 def _given(table: dict[str, Any], known: dict[str, Any]) -> Iterator[tuple[str, Any]]:

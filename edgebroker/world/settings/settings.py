@@ -10,7 +10,7 @@ from typing import Any
 from edgebroker.dataclasses import dataclass
 from edgebroker.world.settings.access import AccessSettings
 from edgebroker.world.settings.aside import Aside
-from edgebroker.world.settings.bridge import BridgeSettings
+from edgebroker.world.settings.bridge import BridgeSettings, of_one_file
 from edgebroker.world.settings.data import DataSettings
 from edgebroker.world.settings.http import HttpSettings
 from edgebroker.world.settings.limits import LimitSettings
@@ -76,7 +76,10 @@ class Settings:
         from edgebroker.world.settings.reading import SIGNS_MAX, read
 
         aside: list[Aside] | None = [] if apart else None
-        sections = read(SECTIONS, text, file, folder, aside, None if is_own else SIGNS_MAX, is_own)
+        known = SECTIONS
+        if not is_own and ("bridge" in text or "\\" in text):  # the name may be written with escapes
+            known = {**SECTIONS, "bridge": of_one_file(SECTIONS["bridge"])}
+        sections = read(known, text, file, folder, aside, None if is_own else SIGNS_MAX, is_own)
         parts = {SECTIONS[name].attribute: values for name, values in sections.items()}
         return cls(**parts, aside=tuple(aside or ()))
 

@@ -40,6 +40,11 @@ def shape(data: bytes) -> None:
     assert AS_CBOR.payload(settled, "application/json").payload == again
 
 
+def one_turn(data: bytes) -> None:
+    """Nothing is written anew of CBOR that is cut; JSON is written as CBOR."""
+    (CUT if data[:1] >= b"\x80" else AS_CBOR).payload(data, "")
+
+
 def open_and_seal(data: bytes) -> None:
     """What is taken out can be put in again."""
     wall, messages = opened(data)
@@ -58,8 +63,15 @@ TARGETS = (
         (Unfit,),
         (b"\xbf", b"\xff", b"\x9f", b"\xf7", b"\xf9\x7e\x00", b"\xc2\x41\xff", b'"pos":{', b"1e400", b"\\ud800"),
         make=make_cbor,
-        bombs=CBOR_BOMBS,
-        plain=cut,
+        bombs={
+            **CBOR_BOMBS,
+            **{f"JSON: {name}": bomb for name, bomb in JSON_BOMBS.items()},
+            "tagged maps without a length": lambda: b"\xa1\x64tags\x9f" + b"\xc6\xbf\xff" * 8_180 + b"\xff",
+            "as many tagged maps as are read": lambda: b"\xa1\x64tags\x9f" + b"\xc6\xbf\xff" * 2_999 + b"\xff",
+            "large fractions": lambda: b"[" + b"1e305," * 8_100 + b"0]",
+            "as many fractions as are written": lambda: b"[" + b"0.1," * 5_998 + b"0]",
+        },
+        plain=one_turn,
     ),
     Target(
         "bridge-envelopes",

@@ -9,12 +9,13 @@ from random import Random
 from typing import Any, cast
 from urllib.parse import quote
 
+from edgebridge.upstream.effort import LATELY
 from edgebroker.world.bridging.added import added_text
 from edgebroker.world.bridging.bridging import NameTaken, NoSuchBridge
 from edgebroker.world.bridging.control import control
 from edgebroker.world.http import REQUEST_BYTES_MAX, Answer
 from edgebroker.world.settings import Settings
-from edgebroker.world.settings.bridge import BridgeSettings
+from edgebroker.world.settings.bridge import RULES_MAX, BridgeSettings
 from edgebroker.world.settings.settings import KEYS
 from tests.fuzz.frame.target import Target, filled
 
@@ -34,6 +35,10 @@ retain = false
 """
 ACTS = (b"do=pause&name=x", b"do=resume&name=x", b"do=remove&name=%00", b"do=add&settings=", b"do=", b"")
 RULES = b"do=add&settings=[[bridge]]%0Atopic=["
+HEAD = RULES.replace(b"%0A", b"%0Aname='x'%0Aaddresses=['h:1']%0A")
+ORS = b"+AND+".join(b"(a%d=1+OR+b%d=2)" % (number, number) for number in range(6))
+LIKES = b"+AND+".join(b"(a+LIKE+'%%25%d%%25_a%%25'+OR+b+LIKE+'%%25%d_%%25')" % (n, n) for n in range(5))
+FIELDS = b",".join(b"f%d.x" % number for number in range(25))
 VALUES = ('""', "0", "true", '"x"', '["a out"]', '"\\u0007"', '"\U0001f600"', '["h:1"]', '"../x"', "[{pattern = 'a'}]")
 
 
@@ -55,6 +60,13 @@ class Bridges:
         raise NameTaken(settings.name)
 
 
+class NamesTaken(Bridges):
+    """The same, and nothing is written: a gateway does that in a turn of its own (`Bridging._change`)."""
+
+    async def add(self, settings: BridgeSettings) -> None:
+        raise NameTaken(settings.name)
+
+
 def at_once(answering: Coroutine[None, None, Answer]) -> Answer:
     """What *answering* returns, which waits for nothing: these bridges write no file."""
     try:
@@ -67,9 +79,30 @@ def at_once(answering: Coroutine[None, None, Answer]) -> Answer:
 
 def read_control(data: bytes) -> None:
     """An answer, and no file of elsewhere is read for who shows no token."""
-    answer = at_once(control(cast(Any, Bridges()), "/bridges?" + data.decode("latin-1"), has_token=False))
+    answer = answer_of(Bridges(), data)
     assert answer.status in (HTTPStatus.BAD_REQUEST, HTTPStatus.CONFLICT)
     assert answer.body
+
+
+def read_anew(data: bytes) -> None:
+    """Conditions too, as if none had been read before."""
+    LATELY.clear()
+    answer_of(NamesTaken(), data)
+
+
+def answer_of(bridges: Bridges, data: bytes) -> Answer:
+    return at_once(control(cast(Any, bridges), "/bridges?" + data.decode("latin-1"), has_token=False))
+
+
+def rules(words: bytes) -> bytes:
+    """A bridge with as many rules of *words*, which have one number in them, as go into a request."""
+    found = HEAD
+    for number in range(RULES_MAX):
+        rule = b'"' + words % number + b'",'
+        if len(found) + len(rule) + 1 > REQUEST_BYTES_MAX:
+            break
+        found += rule
+    return found + b"]"
 
 
 def made(chance: Random) -> bytes:
@@ -89,6 +122,7 @@ TARGETS = (
         (*ACTS, b"do=add&settings=" + quote(BRIDGE).encode()),
         words=(b"&", b"=", b"%0A", b"%22", b"%5B%5Bbridge%5D%5D%0A", b"%ED%A0%80", b"%00", b"+", b"#", b"[", b"]"),
         make=made,
+        plain=read_anew,
         bombs={
             "fields": lambda: filled(b"&a=1", size=REQUEST_BYTES_MAX),
             "per cents": lambda: filled(b"%", b"do=add&settings=", size=REQUEST_BYTES_MAX),
@@ -96,6 +130,19 @@ TARGETS = (
             "bridges": lambda: filled(b"[[bridge]]%0A", b"do=add&settings=", size=REQUEST_BYTES_MAX),
             "rules": lambda: filled(b'"a/%23",', RULES, b"]", REQUEST_BYTES_MAX),
             "a long condition": lambda: filled(b"x=1+OR+", RULES + b'"a+where+', b'x=1"]', REQUEST_BYTES_MAX),
+            "rules of one word": lambda: rules(b"a%d"),
+            "short conditions": lambda: rules(b"a+where+b=%d"),
+            "conditions": lambda: rules(b"a+where+temp>%d+AND+site='north'"),
+            "conditions with one OR": lambda: rules(b"a+where+(a=%d+OR+b=2)"),
+            "conditions to multiply out": lambda: rules(b"a+where+c=%d+AND+" + ORS),
+            "equal conditions to multiply out": lambda: rules(b"a%d+where+" + ORS),
+            "patterns to multiply out": lambda: rules(b"a+where+c=%d+AND+" + LIKES.replace(b"%", b"%%")),
+            "conditions that are too complex": lambda: rules(b"a+where+c=%d+AND+" + ORS + b"+AND+(x=1+OR+y=1)"),
+            "selected fields": lambda: rules(b"a%d+select=" + FIELDS),
+            "options of rules": lambda: rules(b"a%d+retain=false+convert=cbor+batch_messages=5+batch_s=1"),
+            "words of a rule": lambda: filled(b"a+", HEAD + b"'", b"']", REQUEST_BYTES_MAX),
+            "options of a rule": lambda: filled(b"a=+", HEAD + b"'a+", b"']", REQUEST_BYTES_MAX),
+            "renamed fields of a rule": lambda: filled(b"a:b,", HEAD + b"'a+rename=", b"a:b']", REQUEST_BYTES_MAX),
             "a long act": lambda: filled(b"x", b"do=", size=REQUEST_BYTES_MAX),
         },  # more does not come through the door, which the target `http` has
     ),
