@@ -16,9 +16,7 @@ FILTER_TERMS_MAX = 64  # one term is one comparison; 64 keep an evaluation below
 FILTER_DEPTH_MAX = 16  # parentheses and NOTs; bounds the parser's recursion
 FILTER_CONJUNCTIONS_MAX = 64  # each is one path of the tree; `AND` over `OR`s multiplies them
 PAYLOAD_DEPTH_MAX = 32  # nesting of JSON or CBOR that filters look into; a deeper payload has no attributes
-PAYLOAD_COMPOSITES_MAX = (
-    16_384  # arrays, maps and tagged values of one payload, 0.2 to 0.5 us each; more: no attributes
-)
+PAYLOAD_COMPOSITES_MAX = 16_384  # arrays, maps, tagged values of a payload, 0.2 us each; with more: no attributes
 PAYLOAD_PARSE_BYTES_MAX = 256 * KIB  # parsing costs about 4 ms per MiB; a larger payload has no attributes
 
 # -- routing ---------------------------------------------------------------------------------------------------
@@ -62,7 +60,7 @@ CONNECTS_PER_ADDRESS_PER_S = 200  # of one address, behind which a whole site ma
 CONNECTS_BURST_S = 10  # so many seconds' worth may come at once: 2,000 devices after a power cut
 ADDRESSES_MAX = 4_096  # whose connections are counted apart; 300 bytes each
 FILTER_TESTS_PER_CLIENT_MAX = 2_000  # elementary tests in all filters of a client: 500 with 4 each; 10 ns at worst
-FILTER_PATTERNS_PER_CLIENT_MAX = 64  # LIKE patterns in them but for plain prefixes; each is tried, at 1 us
+FILTER_PATTERNS_PER_CLIENT_MAX = 64  # LIKE patterns in them but for plain prefixes; each is tried, at 1 us and more
 FILTER_ATTRIBUTES_PER_CLIENT_MAX = 64  # names they ask for: as many as one filter may; a fleet has 10 to 50
 FILTER_CLIENTS_MAX = 8  # clients' worth of these for all clients of a user, or of an address with many behind it
 MEMORY_BYTES_MAX = 256 * MIB  # input, output, queues and retained messages of all clients; half of the smallest node

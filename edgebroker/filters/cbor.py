@@ -2,7 +2,7 @@
 
 cbor2, which the tests hold this against, does not count what is composite, and before 6.2 has no bound of depth either,
 follows tags into patterns, dates and shared references, and lets keys be chosen so that they collide. Compiled, this
-takes less time for a payload of 50 bytes, and the same for one of 700.
+takes less time for a payload of 50 bytes, and a little more for one of 700.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ _UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY, _MAP, _TAG, _SIMPLE = range(8)
 MAP: Final = _MAP
 _SMALL: Final = 24
 """What begins with less is that number."""
+_SHORT_BYTES: Final = 0x40
+_LONG_BYTES: Final = 0x58
+"""The first byte of a byte string of no bytes, and of one whose length is told in other bytes than the first."""
 _SHORT_TEXT: Final = 0x60
 _LONG_TEXT: Final = 0x78
-"""The first byte of a text of no bytes, and of one whose length is told in other bytes than the first."""
+"""The same for texts."""
 _SHORT_ARRAY: Final = 0x80
 _LONG_ARRAY: Final = 0x98
 """The same for arrays."""
@@ -97,6 +100,10 @@ class CborReader:
             if at < end <= len(payload) and first < _LONG_TEXT:
                 self.at = end
                 return payload[at + 1 : end].decode()
+            end = at + 1 + first - _SHORT_BYTES
+            if at < end <= len(payload) and first < _LONG_BYTES:
+                self.at = end
+                return payload[at + 1 : end]
             if _SHORT_ARRAY <= first < _LONG_ARRAY:
                 self.at = at + 1
                 self._compose()

@@ -32,6 +32,7 @@ INTEGER_DIGITS_MAX: Final = 2_048
 EXACT_FLOAT_MAX: Final = 2.0**63
 """A float at least this large may be a whole number that a fast reading has rounded."""
 
+_INFINITE: Final = (float("inf"), float("-inf"))
 _INTEGER_MAX: Final = 10**INTEGER_DIGITS_MAX
 
 _STRINGS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
@@ -40,6 +41,7 @@ _NOT_BRACKETS: Final = bytes(code for code in range(256) if code not in b"[]{}")
 _ESCAPES: Final = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)|.)")
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 _NOT_A_TEXT: Final = ("{", "[", '"')
+_BLANKS: Final = " \t\r\n"
 
 _CBOR_MAP: Final = range(0xA0, 0xC0)
 _BINARY: Final = frozenset((*range(0x20), *range(0x7F, 0xA0), 0xC0, 0xC1, *range(0xF5, 0x100))) - frozenset(b"\t\n\r")
@@ -114,7 +116,7 @@ def _whole(digits: str) -> int | Composite:
 
 def _fraction(digits: str) -> float | Composite:
     number = float(digits)
-    return COMPOSITE if number in (float("inf"), float("-inf")) else number
+    return COMPOSITE if number in _INFINITE else number
 
 
 def _refuse(constant: str) -> object:
@@ -143,7 +145,7 @@ def _bare_text(payload: bytes) -> Any:
         text = payload.decode()
     except UnicodeDecodeError:
         return NOTHING
-    return NOTHING if text.startswith(_NOT_A_TEXT) or _CONTROL.search(text) else text
+    return NOTHING if text.lstrip(_BLANKS).startswith(_NOT_A_TEXT) or _CONTROL.search(text) else text
 
 
 def _cbor(payload: bytes) -> Any:

@@ -9,7 +9,7 @@ from typing import Final
 _NAME: Final = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
 _HEADER: Final = re.compile(rf"\s*\[(\[?)\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*\]")
 _ASSIGNMENT: Final = re.compile(rf"\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*=")
-_QUOTED: Final = re.compile(r"""(?P<long>\"{3}|'{3})|"(?:\\.|[^"\\])*"|'[^']*'|(?P<comment>\#)""")
+_QUOTED: Final = re.compile(r"""(?P<long>\"{3}|'{3})|"[^"\\]*+(?:\\.[^"\\]*+)*+"|'[^']*+'|(?P<comment>\#)""")
 _END: Final = {'"""': re.compile(r'\\.|(?P<end>"{3,5})'), "'''": re.compile(r"(?P<end>'{3,5})")}
 """Of a long string; up to two quotes before the last three belong to it (TOML 1.0, "String")."""
 _POSITION: Final = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")

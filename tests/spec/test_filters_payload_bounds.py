@@ -73,6 +73,16 @@ def test_what_is_composite_is_counted(library: str, pieces: tuple[bytes, bytes, 
     assert value(before + piece * 16_382 + after, "v") is None
 
 
+@pytest.mark.clause("F-28", "F-39")
+@pytest.mark.parametrize(
+    "payload", [b"[]," * 16_384 + b"[]", b"[" * 40 + b"]" * 40, b"[1", b'"'], ids=lambda each: repr(each[:9])
+)
+def test_what_is_no_json_any_more_is_no_text_either(library: str, payload: bytes) -> None:
+    for blanks in (b"", b" ", b"\r\n", b"\t \n"):
+        assert taken(blanks + b"[" + payload + b"]", "value") == {}
+    assert value(b" on") == " on"
+
+
 @pytest.mark.clause("F-39")
 def test_brackets_in_strings_are_not_counted_as_composite(library: str) -> None:
     assert value(b'{"x":"' + b"[{" * 20_000 + b'","v":1}', "v") == 1

@@ -80,8 +80,7 @@ def test_a_session_comes_back_with_its_terms_and_its_will() -> None:
 
 
 def test_what_a_token_allowed_at_most_comes_back() -> None:
-    """Else a session would be given, while its client is away, what its token never allowed."""
-    alice = session(3)
+    alice = session(3)  # else it would be given, while its client is away, what its token never allowed
     rules = ("read sensors/#", "write cmd/%c where temp > 3", "deny sensors/secret", "readwrite +/x", "subscribe a b")
     alice.claims = Acl({}, tuple(map(read_rule, rules)))
     alice.will = Will("status/alice", b"gone")
@@ -90,6 +89,9 @@ def test_what_a_token_allowed_at_most_comes_back() -> None:
     assert kept.will is not None
     alice.claims = Acl({}, ())
     assert replayed(session_record(alice)).sessions[3].claims == ()
+    alice.claims = Acl({}, (read_rule("read #"),) * 65)
+    with pytest.raises(RecordInvalid):  # no token has more than 64
+        replayed(session_record(alice))
 
 
 def test_a_will_that_was_settled_does_not_come_back() -> None:

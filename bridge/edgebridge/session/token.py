@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Final
 
-from edgebridge.session.acl import CLAIMS_MAX, Acl, AclInvalid, Rule, read_rule
+from edgebridge.session.acl import TOKEN_RULES_MAX, Acl, AclInvalid, Rule, read_rule
 from edgebridge.session.lineproblem import LineProblem, clipped
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import EdgebrokerError
@@ -192,8 +192,8 @@ def _time(claims: dict[str, Any], name: str, wrong: str) -> int:
 
 
 def _read_rules(rules: object) -> tuple[Rule, ...]:
-    if not isinstance(rules, list) or len(rules) > CLAIMS_MAX or not all(isinstance(rule, str) for rule in rules):
-        raise TokenInvalid(f"its rules (acl) are no list of at most {CLAIMS_MAX} texts")
+    if not isinstance(rules, list) or len(rules) > TOKEN_RULES_MAX or not all(isinstance(rule, str) for rule in rules):
+        raise TokenInvalid(f"its rules (acl) are no list of at most {TOKEN_RULES_MAX} texts")
     try:
         return tuple(read_rule(rule) for rule in rules)
     except AclInvalid as error:

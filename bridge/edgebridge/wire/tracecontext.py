@@ -39,6 +39,11 @@ class TraceContext(NamedTuple):
 
 def sampled(user: Sequence[tuple[str, str]]) -> Trace | None:
     """The position that user properties name, if there is exactly one context and it asks to be recorded."""
-    values = [value for name, value in user if name == TRACEPARENT]
-    context = TraceContext.parse(values[0]) if len(values) == 1 else None
+    said = None
+    for name, value in user:
+        if name == TRACEPARENT:
+            if said is not None:
+                return None
+            said = value
+    context = TraceContext.parse(said) if said else None
     return Trace(context.trace_id, context.parent_id) if context is not None and context.is_sampled else None

@@ -6,6 +6,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
 
+from edgebridge.upstream.effort import LATELY
 from edgebroker.cli.moving.conffile import ConfUnreadable
 from edgebroker.cli.moving.translation import translate
 from edgebroker.world.settings import Settings, SettingsRefused
@@ -147,7 +148,8 @@ def read_topology(data: bytes) -> None:
 
 
 def load(data: bytes) -> None:
-    """The reading alone."""
+    """The reading alone, by who has read nothing lately."""
+    LATELY.clear()
     Settings.load(held(data))
 
 
@@ -215,6 +217,36 @@ CONF_WORDS = (
 )
 
 
+def ruled(words: str, count: int, per: int = 250) -> bytes:
+    """Bridges with *count* rules of *words*, which have one number in them."""
+    head = "[[bridge]]\nname='x%d'\naddresses=['h:1']\ntopic=["
+    return "".join(
+        head % at + ",".join(f'"{words % n}"' for n in range(at, min(at + per, count))) + "]\n"
+        for at in range(0, count, per)
+    ).encode()
+
+
+ORS = " AND ".join(f"(a{n}=1 OR b{n}=2)" for n in range(6))
+LIKES = " AND ".join(f"(a LIKE '%%{n}%%_a%%' OR b LIKE '%%{n}_%%')" for n in range(5))
+RULED = {
+    "rules that are all different": lambda: ruled("a where temp > %d AND site = 'north'", 125),
+    "more of them, and unknown keys": lambda: ruled("a where temp > %d AND site = 'north'", 122) + alike(5, 860)[11:],
+    "64 bridges with different rules": lambda: ruled("a where temp > %d AND site = 'north'", 122, 2),
+    "rules with one OR": lambda: ruled("a where (a=%d OR b=2)", 86),
+    "rules with a NOT": lambda: ruled("a where NOT (a=%d OR b=2 AND c LIKE 'x%%')", 51),
+    "rules to multiply out": lambda: ruled("a where c=%d AND " + ORS, 250),
+    "equal rules to multiply out": lambda: ruled("a/%d where " + ORS, 256),
+    "patterns to multiply out": lambda: ruled("a where c=%d AND " + LIKES, 230),
+    "rules that are too complex": lambda: ruled("a where c=%d AND " + ORS + " AND (a=1 OR b=2)", 20, 1),
+    "short rules": lambda: ruled("a%d", 390),
+    "short conditions": lambda: ruled("a where b=%d", 215),
+    "rules that select": lambda: ruled("a%d select=" + ",".join(f"f{n}" for n in range(25)), 250),
+    "options of rules": lambda: ruled("a%d retain=false convert=cbor batch_messages=5 batch_s=1", 450),
+    "one long rule": lambda: filled(b"a", b"[[bridge]]\ntopic=['", b"']"),
+    "options of one rule": lambda: filled(b"a= ", b"[[bridge]]\ntopic=['a ", b"']"),
+}
+
+
 def alike(size: int, count: int) -> bytes:
     """Twenty keys that are like one of the section that has most of them, and *count* of *size* characters more."""
     names = (
@@ -251,26 +283,32 @@ TARGETS = (
             "hexadecimal digits": lambda: filled(b"f", b"a = 0x"),
             "quotes": lambda: filled(b'"', b"a = "),
             "escapes": lambda: filled(b"\\u0041", b'a = "', b'"'),
-            "as many escapes as there may be": lambda: b'a = "' + b"\\u0041" * 3_490 + b'"',
+            "as many escapes as there may be": lambda: b'a = "' + b"\\u0041" * 2_300 + b'"',
             "quotes in quotes": lambda: filled(b'""x', b'a = """', b'"""', 56_000),
             "a long string of one character": lambda: filled(b"x", b'a = """', b'"""', 56_000),
             "a long string": lambda: filled(b"x", b'a = """', b'"""'),
-            "a list of as many as there may be": lambda: filled(b"0,", b"a = [", b"0]", 6_204),
-            "as many exponents as there may be": lambda: filled(b"1e3,", b"a = [", b"0]", 11_164),
-            "as many times as there may be": lambda: filled(b"1979-05-27T07:32:00Z,", b"a = [", b"0]", 31_710),
-            "as many tables as there may be": lambda: b"".join(b"[a%d]\n" % number for number in range(1_420)),
-            "as many tables in tables": lambda: b"".join(b"[a.b%d.c]\n" % number for number in range(740)),
+            "a list of as many as there may be": lambda: filled(b"0,", b"a = [", b"0]", 5_440),
+            "as many exponents as there may be": lambda: filled(b"1e3,", b"a = [", b"0]", 9_960),
+            "as many times as there may be": lambda: filled(b"1979-05-27T07:32:00Z,", b"a = [", b"0]", 30_600),
+            "as many tables as there may be": lambda: b"".join(b"[a%d]\n" % number for number in range(1_270)),
+            "as many tables in tables": lambda: b"".join(b"[a.b%d.c]\n" % number for number in range(660)),
             "a list": lambda: filled(b"0,", b"a = [", b"]"),
-            "unknown keys of one section": lambda: alike(5, 1_371),
-            "long unknown keys of one section": lambda: alike(40, 731),
+            "unknown keys of one section": lambda: alike(5, 1_221),
+            "long unknown keys of one section": lambda: alike(40, 701),
             "unknown keys in 40 KiB": lambda: alike(80, 471),
+            "unknown keys and a long text": lambda: alike(5, 1_215) + b'z = "' + b"x" * 50_000 + b'"',
+            "a long text and exponents": lambda: filled(b"1e3,", b'a = "' + b"x" * 50_000 + b'"\nb = [', b"0]", 59_900),
+            "empty texts that no sign divides": lambda: alike(5, 1_221) + b'"" ' * 15_000,
+            "texts that no sign divides": lambda: alike(5, 1_000) + b"z = 1" + b' ""' * 1_900,
+            "escapes behind what looks like a comment": lambda: filled(b"\\t", b'a = """\n#', b'"""'),
             "unknown sections": lambda: b"\n".join(b"[limit%d]\nport=1" % n for n in range(3_600)),
             "a long unknown key": lambda: filled(b"queue_messages_max", b"[limits]\n", b" = 1"),
             "keys that look alike on one line": lambda: filled(b"a ", b"a"),
             "quoted names without an end": lambda: filled(b"'a'.", b""),
             "comments": lambda: filled(b"#\n"),
             "line ends": lambda: filled(b"\r\n"),
-        },
+        }
+        | RULED,
         plain=load,
     ),
     Target(

@@ -93,6 +93,6 @@ TARGETS = (
         tuple(map(packed, RECORDS)),
         bombs=RECORD_BOMBS,
         steps=applied,
-        bound_ms=20,  # the own disk: an error for each of 4,000 records whose checksums are right, which no damage makes
+        bound_ms=20,  # the own disk: an error for each of 4,000 records with right checksums, which no damage makes
     ),
 )

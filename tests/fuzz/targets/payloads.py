@@ -128,10 +128,11 @@ JSON_BOMBS = {
     "brackets that pair": lambda: b"[" * (BOMB_BYTES // 2) + b"]" * (BOMB_BYTES // 2),
     "objects in objects": lambda: filled(b'{"a":'),
     "as deep as is read, side by side": lambda: b"[" + b",".join([b"[" * 30 + b"]" * 30] * (BOMB_BYTES // 62)) + b"]",
+    "zeroes with exponents": lambda: filled(b"0e0,", b"[", b"0e0]"),
     "as deep and as many as are read": lambda: (
         b"[" + b",".join([b"[" * 30 + b"]" * 30] * 546) + filled(b",1", after=b"]", size=BOMB_BYTES - 33_306)
     ),
-    "as many objects as are read": lambda: filled(b'{"":0},', b"[", b'{"":0}]'),
+    "objects": lambda: filled(b'{"":0},', b"[", b'{"":0}]'),
     "as many lists as are read": lambda: filled(b"[0],", b"[", b"[]]", BOMB_BYTES - 8),
     "empty lists": lambda: filled(b"[],", b"[", b"[]]"),
     "empty objects": lambda: filled(b"{},", b"[", b"{}]"),
@@ -188,6 +189,10 @@ CBOR_BOMBS = {
     "a map with many keys": lambda: b"\xbf" + b"".join(b"\x64" + b"%04x" % n + b"\0" for n in range(10_900)) + b"\xff",
     "a map of number keys": lambda: filled(b"\x1b\x1f\xff\xff\xff\xff\xff\xff\xff\x00", b"\xbf", b"\xff"),
     "as deep as is read, side by side": lambda: filled(b"\x81" * 30 + b"\x80", b"\x9f", b"\xff"),
+    "the same, as many as are read": lambda: filled(b"\x81" * 31 + b"\0", b"\x9f", b"\x40" * 49_000 + b"\xff"),
+    "byte strings of nothing": lambda: filled(b"\x40", b"\x9f", b"\xff"),
+    "a byte string in empty chunks": lambda: filled(b"\x40", b"\x5f", b"\xff"),
+    "maps of byte strings, and more of them": lambda: b"\x9f" + b"\xa1\x40\x40" * 16_383 + b"\x40" * 16_300 + b"\xff",
     "as much that is composite as is read": lambda: filled(b"\x81\x81\xa1\x60\xc6\xe1", b"\x9f", b"\xff", 24_000),
     "tagged numbers, as many as are read": lambda: filled(b"\xd9\xd9\xf7\x00", b"\x9f", b"\xff"),
     "small bignums, as many as are read": lambda: filled(b"\xc3\x42\x01\x01", b"\x9f", b"\xff"),

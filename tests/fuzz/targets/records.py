@@ -243,11 +243,19 @@ RECORD_BOMBS = {
         packed(ALICE, *(subscription_record(1, str(n), "", 0, False, False, 0) for n in range(3_200)))
     ),
     "records of one byte": lambda: within(filled(b"\0\1\6")),
+    "retained messages with a property": lambda: within(
+        packed(
+            *(
+                MESSAGE.pack(Kind.RETAINED, 1 | PROPERTIES, 1, 0) + b"\0\0" + write_text(f"{n:x}") + b"\5\x26\0\0\0\0"
+                for n in range(3_000)
+            )
+        )
+    ),
     "rules of a token": lambda: packed(
         SESSION.pack(Kind.SESSION, 1, 0, 2) + b"\0\0\0\0" + (32_000).to_bytes(2) + bytes(64_000)
     ),
-    "rules of tokens": lambda: packed(
-        *(SESSION.pack(Kind.SESSION, n, 0, 2) + b"\0\0\0\0\0\x40" + b"\0\1x" * 64 for n in range(1, 312))
+    "rules of tokens": lambda: within(
+        packed(*(SESSION.pack(Kind.SESSION, n, 0, 2) + b"\0\0\0\0\0\x40" + bytes(128) for n in range(1, 480)))
     ),
 }
 
