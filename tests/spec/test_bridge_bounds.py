@@ -21,6 +21,7 @@ from edgebridge.wire.packets import ConnAck, Publish
 from edgebridge.wire.properties import Property
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.world.bridging.planning import is_global
+from edgebroker.world.settings import Settings
 from edgebroker.world.tomlvalue import toml_value
 
 from .test_bridge_poison import Nothing
@@ -109,3 +110,15 @@ def test_what_a_remote_says_is_shown_on_one_line_and_moves_no_cursor() -> None:
 
 def test_a_password_is_in_no_repr() -> None:
     assert "secret" not in repr(Terms("x", "up", [], password=b"secret"))
+
+
+def test_a_file_has_room_for_as_many_bridges_as_the_documentation_says() -> None:
+    """docs/settings.md: 64 bridges of eight keys with six rules each."""
+    keys = 'addresses = ["broker.example.org:8883"]\nusername = "gateway"\ntls = true\n'
+    keys += "keep_alive_s = 60\nqueue_messages_max = 5000"
+    rules = ",\n".join(f'    "sensors/{number}/# out 1"' for number in range(6))
+    text = "".join(
+        f'[[bridge]]\nname = "plant-{number}"\nclient_id = "gateway-{number}"\n{keys}\ntopic = [\n{rules}\n]\n'
+        for number in range(64)
+    )
+    assert len(Settings.parse(text, "f", Path()).bridges) == 64
