@@ -1,0 +1,1 @@
+"""`LIKE` in texts with C types. A folder of its own, so that a tree that is not compiled never finds another's."""
