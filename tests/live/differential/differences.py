@@ -150,6 +150,7 @@ def _merged(step: Step, holds: Callable[[State, list[str], str], bool]) -> bool:
                 continue  # of QoS 0 one copy does not wait for the window, while ours does
             if not mine and not holds(state, [*copies, message], message):
                 continue
+            state.has_more_copies |= state.holding and len(copies) > len(mine) == 1
             surplus = theirs.count("PUBREL") - ours.count("PUBREL")
             released = sum(qos_of(line) == 2 for line in copies) - sum(qos_of(line) == 2 for line in mine)
             out, put = max(min(released, surplus), 0), max(min(-released, -surplus), 0)
@@ -220,6 +221,20 @@ def an_answer_to_nothing_makes_room(step: Step) -> bool:
         if not state.holding or not state.has_answered_nothing or [line for line in theirs if line in ours] != ours:
             return False
         if not all(line.startswith("PUBLISH ") and qos_of(line) for line in early):
+            return False
+    step.is_last = True
+    return True
+
+
+@rule
+def copies_fill_the_window(step: Step) -> bool:
+    """What a client gets once from us and several times from Mosquitto leaves less room there, and what comes waits."""
+    for name, theirs, ours in step.differing():
+        state = step.model.of(name)
+        late = [line for line in ours if line not in theirs]
+        if not state.has_more_copies or [line for line in ours if line in theirs] != theirs:
+            return False
+        if not all(line.startswith("PUBLISH ") and qos_of(line) for line in late):
             return False
     step.is_last = True
     return True

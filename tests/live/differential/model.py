@@ -41,6 +41,8 @@ class State:
     """For its delay, the connection being over."""
     has_answered_nothing: bool = False
     """It holds, and has acknowledged what it was never sent."""
+    has_more_copies: bool = False
+    """It holds, and has got several of a message from Mosquitto of which it got one from us."""
     debt: int = 0
     """QoS 2 messages that only our client has, less those that only Mosquitto's has, and holds."""
 
@@ -144,7 +146,7 @@ class Model:
                 state.expiry_s = number(connect.properties, Property.SESSION_EXPIRY_INTERVAL) if v5 else int(kept)
                 state.version, state.connected, state.connect = version[1], True, connect
                 state.versions.add(version[1])
-                state.will_waits = state.holding = state.has_answered_nothing = False
+                state.will_waits = state.holding = state.has_answered_nothing = state.has_more_copies = False
                 if connect.will is not None:
                     self.publishers[connect.will.payload.decode()] = connect.client_id
             case PubAck():
