@@ -23,7 +23,7 @@ from edgebroker.filters import Filter
 from edgebroker.topics import TopicFilter
 
 RULES_MAX: Final = 50_000  # about 600 bytes each: 30 MiB
-TOKEN_RULES_MAX: Final = 64
+TOKEN_RULES_MAX: Final = 64  # a client brings them along; so many make a token of about 3,000 bytes
 PROBLEMS_MAX: Final = 20  # told at once; a file of another kind has one in each line
 WHERE: Final = " where "
 ANYBODY: Final = ""

@@ -26,7 +26,7 @@ from edgebroker.dataclasses import dataclass
 from edgebroker.errors import EdgebrokerError
 from edgebroker.instants import CLOCK_IS_SET_AFTER, SECOND
 
-TOKEN_BYTES_MAX: Final = 4_096  # one with 64 rules has about 3,000
+TOKEN_BYTES_MAX: Final = 4_096  # one with TOKEN_RULES_MAX rules has about 3,000
 KEY_BYTES_MIN: Final = 32  # as long as the digest (RFC 7518 section 3.2)
 KEYS_MAX: Final = 100
 CLOCK_IS_SET_AFTER_S: Final = CLOCK_IS_SET_AFTER // SECOND

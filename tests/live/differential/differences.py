@@ -212,15 +212,19 @@ def qos_0_does_not_wait(step: Step) -> bool:
     return False
 
 
+def _has_more_room(lines: list[str], others: list[str]) -> bool:
+    """Whether *lines* are *others* and messages that a window has room for, or has not."""
+    more = [line for line in lines if line not in others]
+    had = [line for line in lines if line in others]
+    return had == others and all(line.startswith("PUBLISH ") and qos_of(line) for line in more)
+
+
 @rule
 def an_answer_to_nothing_makes_room(step: Step) -> bool:
     """PUBACK for an identifier that is not in use lets one more message than the window has on the way."""
     for name, theirs, ours in step.differing():
         state = step.model.of(name)
-        early = [line for line in theirs if line not in ours]
-        if not state.holding or not state.has_answered_nothing or [line for line in theirs if line in ours] != ours:
-            return False
-        if not all(line.startswith("PUBLISH ") and qos_of(line) for line in early):
+        if not (state.holding and state.has_answered_nothing and _has_more_room(theirs, ours)):
             return False
     step.is_last = True
     return True
@@ -230,11 +234,7 @@ def an_answer_to_nothing_makes_room(step: Step) -> bool:
 def copies_fill_the_window(step: Step) -> bool:
     """What a client gets once from us and several times from Mosquitto leaves less room there, and what comes waits."""
     for name, theirs, ours in step.differing():
-        state = step.model.of(name)
-        late = [line for line in ours if line not in theirs]
-        if not state.has_more_copies or [line for line in ours if line in theirs] != theirs:
-            return False
-        if not all(line.startswith("PUBLISH ") and qos_of(line) for line in late):
+        if not (step.model.of(name).has_more_copies and _has_more_room(ours, theirs)):
             return False
     step.is_last = True
     return True
