@@ -35,6 +35,8 @@ def read(value: Any) -> Interest:
     """The interest that *value* says. Raises FrameBroken."""
     if not _is_list(value, 2) or type(value[0]) is not str or type(value[1]) is not list:
         raise FrameBroken("an interest is a topic filter and a list of tests")
+    if not value[1]:
+        return Interest(topic_filter_of(value[0]), ())
     tests = tuple(map(_read_test, value[1]))
     names = [test.attribute for test in tests]
     if names != sorted(set(names)) or len(tests) > FILTER_TERMS_MAX:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from edgebroker.filters import Filter
+from edgebroker.header import Header
+from edgebroker.interest import Interest
 from edgebroker.overlay.classes import Service
 from edgebroker.overlay.link.bodies import alone
 from edgebroker.overlay.link.link import Link
@@ -12,11 +15,14 @@ from edgebroker.overlay.link.records import (
     entry_record,
     handed_record,
     heard_record,
+    held_record,
+    learned_record,
     reserved_record,
     settled_record,
     spent_record,
 )
-from edgebroker.overlay.messages import Relay
+from edgebroker.overlay.messages import Forward, Relay
+from edgebroker.topics import TopicFilter
 from tests.fuzz.frame.target import Target, filled
 
 from .links import HERE, READING
@@ -50,6 +56,19 @@ def applied(data: bytes) -> Iterator[None]:
     yield
 
 
+HOT = Filter.parse("x > 1 AND y LIKE 'a%b_'").predicates[0]
+
+
+def small(number: int) -> Forward:
+    """An event as small as there are."""
+    return Forward(Header(1, number, 0, 0), "a", b"", 0, False, "")
+
+
+def interest(number: int) -> Interest:
+    """One in all events of a topic."""
+    return Interest(TopicFilter.parse(f"{number:x}"), ())
+
+
 RECORDS = (
     entry_record("a", Service.LIVE, 1, None, alone(READING, Service.LIVE)),
     entry_record("a", Service.LIVE, 5, 1 << 50, alone(READING, Service.LIVE)),
@@ -59,6 +78,10 @@ RECORDS = (
     spent_record("a", 20_000, 5),
     reserved_record("a", 1 << 20),
     settled_record("a", Service.LIVE, 1 << 16_000),
+    held_record(small(1), True, 1 << 50),
+    handed_record((1, 1)),
+    learned_record("a", [interest(1), interest(2)], [interest(1)]),
+    learned_record("a", [Interest(TopicFilter.parse("a/#"), HOT)], []),
 )
 
 
@@ -81,6 +104,10 @@ RECORD_BOMBS = {
     "interests that are none": lambda: within(filled(b"\0\6\x2a\x83\x60\x81\0\x80")),
     "interests without a topic": lambda: within(filled(b"\0\7\x2a\x83\x60\x81\x81\0\x80")),
     "classes that do not exist": lambda: within(filled(b"\0\6\x22\x83\x61a\0\0")),
+    "events that wait": lambda: within(packed(*(held_record(small(number), True, None) for number in range(4_000)))),
+    "interests": lambda: within(packed(learned_record("a", map(interest, range(9_000)), ()))),
+    "one interest again and again": lambda: within(packed(learned_record("a", [interest(0)] * 16_000, ()))),
+    "interests one by one": lambda: within(packed(*(learned_record("a", [interest(n)], ()) for n in range(5_000)))),
 }
 
 
@@ -93,6 +120,6 @@ TARGETS = (
         tuple(map(packed, RECORDS)),
         bombs=RECORD_BOMBS,
         steps=applied,
-        bound_ms=20,  # the own disk: an error for each of 4,000 records with right checksums, which no damage makes
+        bound_ms=60,  # the own disk, read before there are clients: 16,000 interests take 2.5 us each
     ),
 )
