@@ -181,6 +181,38 @@ def test_listeners_come_and_go_and_so_do_their_clients(
     assert not (tmp_path / "gate").exists()
 
 
+def test_a_listener_opens_to_the_network_and_closes_again_at_its_port(
+    start_gateway: Callable[..., Any], tmp_path: Path, free_port: int
+) -> None:
+    settings = tmp_path / "gateway.toml"
+
+    def listens(host: str, further: str = "") -> None:
+        where = f'host = "{host}"\nport = {free_port}\nanonymous = true\n'
+        settings.write_text(f"[[listener]]\n[[listener]]\n{where}{further}")
+
+    listens("127.0.0.1")
+    gateway = start_gateway("--config", str(settings))
+    for before, host in (("127.0.0.1", "0.0.0.0"), ("0.0.0.0", "localhost"), ("localhost", "127.0.0.1")):
+        with socket.create_connection(("127.0.0.1", free_port)) as line:
+            enter(line)
+            listens(host, '[[listener]]\nhost = "203.0.113.1"\n')
+            assert gateway.reload()["taken"] is False, "no machine has this address"
+            assert is_alive(line)
+            listens(host)
+            said = gateway.reload()
+            address, was = f"{host}:{free_port}", f"{before}:{free_port}"
+            assert [(one["old"], one["new"]) for one in said["changes"]] == [(None, address), (was, None)]
+            assert {one["outcome"] for one in said["changes"]} == {"applied"}
+            assert line.recv(1_024)[0] == 0xE0, "this listener is closed"
+        with socket.create_connection(("127.0.0.1", free_port)) as line:
+            enter(line)
+        with socket.socket() as another, pytest.raises(OSError, match="in use"):
+            another.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            another.bind(("127.0.0.1", free_port))
+            another.listen()
+    gateway.stop()
+
+
 def test_what_cannot_be_opened_rejects_the_whole_file(
     start_gateway: Callable[..., Any], tmp_path: Path, free_port: int
 ) -> None:

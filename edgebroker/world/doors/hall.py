@@ -32,6 +32,11 @@ class Hall:
         for listening in self.sockets:
             self._serve(listening)
 
+    def share(self, is_shared: bool) -> None:
+        """Whether another socket of ours may listen at the port of these, until they are closed."""
+        for listening in self.sockets:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, is_shared)
+
     def close(self) -> None:
         """Accept nobody any more. Who is in stays."""
         for listening in self.sockets:
@@ -70,8 +75,11 @@ class Hall:
         self._loop.call_later(RETRY_S, self._serve, listening)
 
 
-async def listening_at(host: str, port: int) -> list[socket.socket]:
-    """A listening socket for each address of *host*; empty: of this machine. Raises OSError; then there is none."""
+async def listening_at(host: str, port: int, is_shared: bool = False) -> list[socket.socket]:
+    """A listening socket for each address of *host*; empty: of this machine. Raises OSError; then there is none.
+
+    *is_shared*: there may be a `Hall` at this port that shares it, and is about to be closed.
+    """
     ask, stream, flags = socket.getaddrinfo, socket.SOCK_STREAM, socket.AI_PASSIVE
     try:
         # As bytes: to look at a text for IDNA takes tables of 0.3 MiB.
@@ -87,12 +95,14 @@ async def listening_at(host: str, port: int) -> list[socket.socket]:
                 continue
             opened.append(listening)
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, is_shared)
             if family == socket.AF_INET6:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # for all who are accepted
             listening.setblocking(False)
             listening.bind(address)
             listening.listen(BACKLOG)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, False)
         if not opened:
             raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
     except OSError:

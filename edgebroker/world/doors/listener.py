@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,17 +47,26 @@ class Listener:
         self._inode = 0
         self._is_local = False  # only this machine can reach its addresses
 
-    async def open(self, settings: ListenerSettings, tls: Tls | None) -> None:
-        """Begin to accept. Raises CannotListen."""
+    async def open(self, settings: ListenerSettings, tls: Tls | None, leaving: Sequence[Listener] = ()) -> None:
+        """Begin to accept. Raises CannotListen.
+
+        Those of *leaving* have the same port, go on until they are closed, and are no hindrance.
+        """
         if settings.path is not None:
             listening = bound(settings.path, int(settings.path_mode, 8), BACKLOG)
             self._inode = settings.path.lstat().st_ino
             sockets = [listening]
         else:
+            halls = [each._hall for each in leaving if each._hall is not None]
+            for hall in halls:
+                hall.share(True)
             try:
-                sockets = await listening_at(settings.host, settings.port)
+                sockets = await listening_at(settings.host, settings.port, bool(halls))
             except (OSError, UnicodeError) as error:
                 raise CannotListen(no_listener(settings.address, error, "--port or listener.port")) from error
+            finally:
+                for hall in halls:
+                    hall.share(False)
             names = [one.getsockname() for one in sockets]  # several, where a name has several addresses
             self.host, self.port = names[0][:2]
             self._is_local = all(ipaddress.ip_address(name[0].partition("%")[0]).is_loopback for name in names)

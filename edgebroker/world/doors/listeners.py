@@ -42,13 +42,14 @@ class Listeners:
         loaded = load_all(wanted)
         identities = ListenerSettings.identities
         known = dict(zip(identities([listener.settings for listener in self._open]), self._open, strict=True))
+        leaving = [one for identity, one in known.items() if identity not in identities(wanted) and one.port]
         new: list[Listener] = []
         then: list[tuple[Listener, ListenerSettings, Tls | None]] = []
         try:
             for identity, one, tls in zip(identities(wanted), wanted, loaded, strict=True):
                 listener = known.pop(identity, None)
                 if listener is None:
-                    listener = await self._opened(one, tls)
+                    listener = await self._opened(one, tls, [each for each in leaving if each.port == one.port])
                     new.append(listener)
                 then.append((listener, one, tls))
         except BaseException:
@@ -109,10 +110,10 @@ class Listeners:
         for line in expiries(settings, loaded):
             self._log.tell(Level.WARNING, "certificate", line)
 
-    async def _opened(self, settings: ListenerSettings, tls: Tls | None) -> Listener:
+    async def _opened(self, settings: ListenerSettings, tls: Tls | None, leaving: Sequence[Listener] = ()) -> Listener:
         self._last_number += 1
         listener = Listener(self._reactor, self._last_number, self.refusals)
-        await listener.open(settings, tls)
+        await listener.open(settings, tls, leaving)
         return listener
 
 
