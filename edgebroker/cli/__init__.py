@@ -100,6 +100,10 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except EdgebrokerError as error:
             raise Refused(str(error)) from error
+        except OSError as error:  # of a file that no command has words for: one above it may be closed to us
+            if error.filename is None:
+                raise
+            raise Refused(f"{error.filename}: {error.strerror}") from error
 
 
 def build() -> str:

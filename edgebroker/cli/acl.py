@@ -12,6 +12,7 @@ from edgebridge.session.acl import ANYBODY, Acl, AclInvalid
 from edgebridge.session.carriers import parse_subscription
 from edgebridge.session.rights import Decision
 from edgebridge.session.rulebook import RuleBook
+from edgebroker.cli.word import Word
 from edgebroker.publication import Publication
 from edgebroker.topics import parse_topic_name
 from edgebroker.world.privatefile import read_private
@@ -19,7 +20,7 @@ from edgebroker.world.privatefile import read_private
 
 @click.command("acl")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.argument("access", required=False, type=click.Choice(["read", "write", "subscribe"]))
+@click.argument("access", required=False, type=Word(["read", "write", "subscribe"]))
 @click.argument("topic", required=False)
 @click.option("--user", default=ANYBODY, help="Who; without it, somebody who proved to be nobody in particular.")
 @click.option("--client", default="client", show_default=True, help="The client identifier.")

@@ -51,7 +51,7 @@ def list_(http: HttpAddress | None, config: Path | None, token_file: Path | None
     sys.exit(0 if all(row["state"] in WELL for row in found["bridges"]) and not aside else 1)
 
 
-@command.command("status")
+@command.command("status", short_help="Show all there is to know of one bridge.")
 @click.argument("name")
 @gateway_options
 def status(name: str, http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
@@ -75,7 +75,7 @@ def status(name: str, http: HttpAddress | None, config: Path | None, token_file:
     sys.exit(0 if row["state"] in WELL and not aside else 1)
 
 
-@command.command("costs")
+@command.command("costs", short_help="Show who spends the bytes of a bridge.")
 @click.argument("name")
 @click.option("--depth", type=click.IntRange(1, 4), default=2, show_default=True, help="Levels of topics told apart.")
 @click.option("--limit", type=click.IntRange(1), default=LIMIT, show_default=True, help="Prefixes in the table.")

@@ -43,7 +43,7 @@ def client(names: tuple[str, ...], directory: Path, days: int) -> None:
     _issue(names, directory, "clients", Authority.client, days)
 
 
-@command.command()
+@command.command(short_help="A certificate for each gateway NAME of a federation.")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @_directory
 @_days
@@ -55,7 +55,7 @@ def gateway(names: tuple[str, ...], directory: Path, days: int) -> None:
     _issue(names, directory, "gateways", Authority.gateway, days)
 
 
-@command.command()
+@command.command(short_help="A new certificate for the gateway itself.")
 @click.option("--host", "hosts", multiple=True, help="A name or address of this gateway; may be repeated.")
 @_directory
 @_days
@@ -78,7 +78,7 @@ def server(hosts: tuple[str, ...], directory: Path, days: int) -> None:
     click.echo("a running gateway shows it after SIGHUP: systemctl reload edgebroker")
 
 
-@command.command()
+@command.command(short_help="Let the certificates of the clients NAME hold no longer.")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option("--gateway", "is_gateway", is_flag=True, help="Each NAME is a gateway of a federation, not a client.")
 @_directory

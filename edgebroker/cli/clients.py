@@ -28,7 +28,7 @@ def command() -> None:
     """Look at the clients of a running gateway, disconnect them, and end their sessions."""
 
 
-@command.command("list")
+@command.command("list", short_help="List clients, connected or with a session that waits.")
 @click.argument("pattern", default="*", metavar="[PATTERN]")
 @click.option("--state", type=click.Choice(["connected", "away", "slow"]), help="Only those; slow: reads too slowly.")
 @click.option(
@@ -51,7 +51,7 @@ def list_(
     Exit code 0 if there are any, 1 if not, 2 if the gateway does not answer.
     """
     found = _found(inquiree(http, config, token_file), pattern, state or "", sort, limit)
-    click.echo(json.dumps(found) if as_json else "\n".join(_listed(found)))
+    click.echo(json.dumps(found) if as_json else "\n".join(_listed(found, pattern, state)))
     sys.exit(0 if found["clients"] else 1)
 
 
@@ -66,7 +66,7 @@ def _found(whom: Inquiree, pattern: str, state: str, sort: str, limit: int) -> d
     return found
 
 
-@command.command("show")
+@command.command("show", short_help="Show all there is to know of one client.")
 @click.argument("name")
 @click.option("--limit", type=click.IntRange(0, 1_000), default=20, show_default=True, help="Lines of each kind.")
 @gateway_options
@@ -82,7 +82,7 @@ def show(
     click.echo(json.dumps(found) if as_json else "\n".join(_described(found)))
 
 
-@command.command("readers")
+@command.command("readers", short_help="Show who would get a message of TOPIC now.")
 @click.argument("topic")
 @click.option("--payload", metavar="TEXT", help="What the message says: decides where content filters or rules ask.")
 @click.option("--qos", type=click.IntRange(0, 2), default=1, show_default=True, help="Of the message.")
@@ -130,7 +130,7 @@ def disconnect(
     sys.exit(orders.exit_code or (0 if all_were_here else 1))
 
 
-@command.command("end")
+@command.command("end", short_help="End the sessions of clients, and their connections.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @gateway_options
 def end(
@@ -148,7 +148,7 @@ def end(
     sys.exit(orders.exit_code)
 
 
-@command.command("block")
+@command.command("block", short_help="Keep clients out for a while, and disconnect them.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--for", "duration", type=DurationType(), default="1h", show_default=True, help="90s, 15m, 12h, 30d.")
 @click.option("--why", default="", metavar="TEXT", help="What `blocked` and the operator's log say of it.")
@@ -244,7 +244,7 @@ def _state(row: dict[str, Any]) -> str:
     return f"{'slow, ' if row['paused'] else ''}MQTT {row['version']}"
 
 
-def _listed(found: dict[str, Any]) -> Iterator[str]:
+def _listed(found: dict[str, Any], pattern: str, state: str | None) -> Iterator[str]:
     """For people: a line for each client."""
     rows, matched = found["clients"], found["matched"]
     if rows:
@@ -252,7 +252,15 @@ def _listed(found: dict[str, Any]) -> Iterator[str]:
     if matched > len(rows):
         yield f"{matched - len(rows):,} more; see --limit"
     if not rows:
-        yield f"no client of {found['sessions']:,} is so"
+        yield _none(found["sessions"], pattern, state)
+
+
+def _none(clients: int, pattern: str, state: str | None) -> str:
+    """Why the list is empty."""
+    if not clients:
+        return "there are no clients"
+    wanted = [f"matches {pattern!r}"] * (pattern != "*") + [f"is {state}"] * (state is not None)
+    return f"none of {clients:,} clients {' and '.join(wanted)}"
 
 
 def _cells(row: dict[str, Any]) -> Sequence[str]:

@@ -42,7 +42,8 @@ def look(folder: Path, make_apply: Callable[[], Apply]) -> tuple[JournalFiles, F
     *make_apply* is called for each look.
     """
     if not folder.is_dir():
-        refuse(f"{folder}: there is no such folder")
+        is_file = folder.exists()
+        refuse(f"{folder}: {'is a file; name the folder that it lies in' if is_file else 'there is no such folder'}")
     files = JournalFiles(folder)
     if not files.names() and (folder / JOURNAL).is_dir():
         files = JournalFiles(folder / JOURNAL)
@@ -161,7 +162,7 @@ def lines(report: dict[str, Any]) -> list[str]:
 # -- show ---------------------------------------------------------------------------------------------------------
 
 
-@command.command()
+@command.command(short_help="Print the records that recovery would read.")
 @folder_argument
 @click.option("--from", "first", type=click.IntRange(1), default=1, metavar="LSN", help="Begin with this record.")
 @click.option("--kind", metavar="NAME|NUMBER", help="Only records of this kind.")

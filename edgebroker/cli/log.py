@@ -17,6 +17,7 @@ from typing import Any, TextIO
 import click
 
 from edgebroker.cli import Refused
+from edgebroker.cli.existing import Existing
 from edgebroker.cli.plain import plain
 from edgebroker.errors import LogDamaged
 from edgebroker.records import DELIVERY, TABLES, TRAFFIC, Cause, Fate
@@ -30,7 +31,7 @@ FILE_BYTES_MAX = 256 * 1024 * 1024  # a segment has 4 MiB; a larger file would b
 SQL_TYPES = {"int": int, "text": str}
 TRACE_ID = re.compile(r"(?:[0-9a-f]{2}-)?([0-9a-f]{32})(?:-[0-9a-f]{16}-.*)?")
 
-paths_argument = click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+paths_argument = click.argument("paths", nargs=-1, required=True, type=Existing())
 table_option = click.option(
     "--table", type=click.Choice(TABLE_NAMES), default="delivery", show_default=True, help="Which records."
 )
@@ -211,7 +212,7 @@ def trace_id_of(_context: click.Context, _parameter: click.Parameter, text: str 
     return found[1]
 
 
-@command.command()
+@command.command(short_help="Print records, one per line.")
 @paths_argument
 @click.option(
     "--table",
@@ -239,7 +240,7 @@ def cat(paths: tuple[Path, ...], table: str, trace_id: str | None, as_json: bool
     reading.exit()
 
 
-@command.command()
+@command.command(short_help="Sum up what the logs say.")
 @paths_argument
 @json_flag
 def stat(paths: tuple[Path, ...], as_json: bool) -> None:
@@ -291,7 +292,7 @@ def stat(paths: tuple[Path, ...], as_json: bool) -> None:
     reading.exit()
 
 
-@command.command()
+@command.command(short_help="Hand records to other programs.")
 @paths_argument
 @click.option("--csv", "csv_file", type=click.Path(dir_okay=False), help="Write CSV of one table; - is stdout.")
 @click.option(

@@ -19,6 +19,7 @@ from edgebridge.wire.properties import Properties, Property
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.cli.client import Client, ConnectionLost, Refused, connect
 from edgebroker.cli.connection import EXIT_REFUSED, Peer, peer_of, peer_options, run, say
+from edgebroker.cli.existing import Existing
 from edgebroker.errors import TopicInvalid
 from edgebroker.limits import PACKET_BYTES_MAX
 from edgebroker.topics import parse_topic_name
@@ -28,7 +29,7 @@ from edgebroker.topics import parse_topic_name
 @peer_options
 @click.option("-t", "--topic", required=True, help="The topic to publish to.")
 @click.option("-m", "--message", help="The payload, as text.")
-@click.option("-f", "--file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A file as payload.")
+@click.option("-f", "--file", type=Existing(dir_okay=False), help="A file as payload.")
 @click.option("-l", "--stdin-lines", is_flag=True, help="One message per line of standard input.")
 @click.option("-s", "--stdin-file", is_flag=True, help="All of standard input as one message.")
 @click.option("-n", "--null-message", is_flag=True, help="An empty payload; with -r it deletes the retained message.")

@@ -24,7 +24,7 @@ def command() -> None:
     """Look at the retained messages of a running gateway, and clear them."""
 
 
-@command.command("list")
+@command.command("list", short_help="List the retained messages of this gateway.")
 @click.argument("topic_filter", default="#", metavar="[TOPIC_FILTER]")
 @click.option("--sort", type=click.Choice(["topic", "bytes", "age"]), default="topic", show_default=True)
 @click.option("--limit", type=click.IntRange(0, 1_000), default=LIMIT, show_default=True, help="Messages in the list.")

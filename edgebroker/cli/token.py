@@ -21,7 +21,7 @@ def command() -> None:
     """The group; see its commands."""
 
 
-@command.command("key")
+@command.command("key", short_help="Add a new key called KEY_ID to FILE.")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.argument("key_id")
 def make_key(file: Path, key_id: str) -> None:
@@ -57,7 +57,7 @@ def make(file: Path, user: str, duration: int, key_id: str | None, rules: tuple[
     click.echo(keys.make(Token(user, until, key_id=key_id), list(rules) if rules else None))
 
 
-@command.command("check")
+@command.command("check", short_help="Does TOKEN hold, for the keys of FILE?")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.argument("token", required=False)
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object.")

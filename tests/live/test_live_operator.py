@@ -37,6 +37,9 @@ def test_clients_and_retained_messages(start_gateway: Callable[..., Any], tmp_pa
         writer.publish(topic, b"12345678", 1, retain=True)
     code, told = said("client", "list", "rea*", "--state", "away")
     assert (code, "reader  away" in told, "writer" in told) == (0, True, False), told
+    assert said("client", "list", "no*") == (1, "none of 2 clients matches 'no*'\n")
+    assert said("client", "list", "--state", "slow") == (1, "none of 2 clients is slow\n")
+    assert said("client", "list", "wri*", "--state", "away")[1] == "none of 2 clients matches 'wri*' and is away\n"
     code, told = said("client", "show", "reader")
     assert code == 0
     assert "reader is away for" in told
@@ -58,7 +61,7 @@ def test_clients_and_retained_messages(start_gateway: Callable[..., Any], tmp_pa
     gateway.process.wait()
     gateway = start_gateway(*options)
     assert said("retained", "list", "t/#")[1].startswith("0 of ")
-    assert said("client", "list") == (1, "no client of 0 is so\n")
+    assert said("client", "list") == (1, "there are no clients\n")
     gateway.stop()
 
 

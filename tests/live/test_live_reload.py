@@ -206,10 +206,8 @@ def test_a_listener_opens_to_the_network_and_closes_again_at_its_port(
             assert line.recv(1_024)[0] == 0xE0, "this listener is closed"
         with socket.create_connection(("127.0.0.1", free_port)) as line:
             enter(line)
-        with socket.socket() as another, pytest.raises(OSError, match="in use"):
-            another.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            another.bind(("127.0.0.1", free_port))
-            another.listen()
+        with pytest.raises(OSError, match="in use"):
+            socket.create_server(("127.0.0.1", free_port))
     gateway.stop()
 
 

@@ -17,6 +17,7 @@ FILES = (
     *sorted((ROOT / "edgebroker").rglob("*.py")),
 )
 NAMED = re.compile(r"(?:`|^\$ )edgebroker ([a-z][^`|>&\n]*)", re.MULTILINE)
+COLUMNS = 78  # of help at a terminal of 80
 TOLD = re.compile(r"Level\.(?:ERROR|WARNING|INFO), \"([a-z-]+)\"")
 
 
@@ -57,3 +58,26 @@ def test_every_code_that_an_operator_may_be_told_stands_in_the_documentation() -
     page = (ROOT / "docs" / "operations.md").read_text()
     assert len(codes) > 15
     assert not sorted(code for code in codes if f"`{code}`" not in page)
+
+
+def groups(command: click.Command, name: str) -> Iterator[tuple[str, click.Group]]:
+    """*command* and all below it that have commands themselves."""
+    if isinstance(command, click.Group):
+        yield name, command
+        context = click.Context(command)
+        for below in command.list_commands(context):
+            found = command.get_command(context, below)
+            assert found is not None
+            yield from groups(found, f"{name} {below}")
+
+
+def test_no_description_of_a_command_is_cut() -> None:
+    found = dict(groups(main, "edgebroker"))
+    assert {"edgebroker", "edgebroker journal", "edgebroker bench"} <= set(found)
+    for name, group in found.items():
+        help_ = group.get_help(click.Context(group, info_name=name, terminal_width=COLUMNS))
+        commands = help_.partition("\nCommands:\n")[2].splitlines()
+        assert len(commands) >= len(group.list_commands(click.Context(group))), name
+        assert not [line for line in commands if line.endswith("...") or len(line) > COLUMNS], name
+        if group is not main:  # which has a list of its own, with lines that go on
+            assert len(commands) == len(group.list_commands(click.Context(group))), name

@@ -113,7 +113,9 @@ def test_a_journal_in_use_is_read_too(tmp_path: Path) -> None:
 def test_where_there_is_no_journal(tmp_path: Path, verb: str) -> None:
     missing = run(verb, tmp_path / "missing")
     assert (missing.exit_code, missing.stderr) == (2, f"{tmp_path / 'missing'}: there is no such folder\n")
-    (tmp_path / "notes.txt").write_text("hello", encoding="utf-8")
+    notes = tmp_path / "notes.txt"
+    notes.write_text("hello", encoding="utf-8")
+    assert run(verb, notes).stderr == f"{notes}: is a file; name the folder that it lies in\n"
     (tmp_path / "empty.ebj").write_bytes(bytes(8_192))
     empty = run(verb, tmp_path)
     assert (empty.exit_code, "there is no journal" in empty.stderr) == (2, True)

@@ -71,6 +71,49 @@ def test_two_listeners_need_two_names_and_two_addresses() -> None:
     assert len(parse("[[listener]]\nport = 0\n[[listener]]\nport = 0\n").listeners) == 2, "the system finds two ports"
 
 
+@pytest.mark.parametrize(
+    ("host", "other", "is_refused"),
+    [
+        ("127.0.0.1", "127.0.0.1", True),
+        ("127.0.0.1", "0.0.0.0", True),
+        ("::", "fe80::1", True),
+        ("localhost", "127.0.0.1", True),
+        ("Pump-3.example", "pump-3.example", True),
+        ("127.0.0.1", "127.0.0.2", False),
+        ("::", "0.0.0.0", False),
+        ("pump-3.example", "127.0.0.1", False),
+    ],
+)
+def test_two_cannot_have_one_port(host: str, other: str, is_refused: bool) -> None:
+    listener, there = f'[[listener]]\nhost = "{host}"\nport = 7\n', f"[{other}]" if ":" in other else other
+    also = f"is 7, and so is listener.port at {f'[{host}]' if ':' in host else host}:7; choose another"
+    cases = {
+        f'[[listener]]\nhost = "{other}"\nport = 7\n': (
+            f"f.toml:6: listener.port: {there}:7 is taken by a listener above; choose another"
+        ),
+        f'[overlay]\ntopology = "t"\nport = 7\nhost = "{other}"\n': f"f.toml:6: overlay.port: {also}",
+        f'[http]\nhost = "{other}"\nport = 7\n': f"f.toml:6: http.port: {also}",
+    }
+    for text, line in cases.items():
+        if is_refused:
+            assert refusal(listener + text) == [line]
+        else:
+            parse(listener + text)
+        parse(listener + text.replace("port = 7", "port = 8"))
+
+
+def test_questions_need_a_port_of_their_own() -> None:
+    taken = "http.port: is 1883, and so is listener.port at 127.0.0.1:1883; choose another"
+    assert refusal("[http]\nport = 1883\n") == [f"f.toml:2: {taken}"], "where no listener is named, too"
+    overlay = '[overlay]\ntopology = "t"\nhost = "0.0.0.0"\nport = 8\n[http]\nport = 8\n'
+    assert refusal(overlay) == ["f.toml:6: http.port: is 8, and so is overlay.port at 0.0.0.0:8; choose another"]
+    parse("[listener]\nport = 0\n[http]\nport = 0\n")
+    parse('[listener]\npath = "s"\n[http]\nport = 1883\n')
+    with pytest.raises(SettingsRefused) as refused:
+        Settings().overridden(http=("localhost", 1883))
+    assert str(refused.value) == f"command line: {taken}"
+
+
 def test_a_port_on_the_command_line_does_not_go_with_a_unix_socket() -> None:
     with pytest.raises(SettingsRefused) as refused:
         parse('[listener]\npath = "s"\n').overridden(port=1883)

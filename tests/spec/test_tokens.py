@@ -131,4 +131,5 @@ def test_the_commands(tmp_path: Path) -> None:
     assert (wrong.exit_code, wrong.output[:14]) == (1, "does not hold:")
     assert run("make", file, "pump-3", "--for", "x").exit_code == 2
     assert run("make", file, "pump-3", "--key", "other").exit_code == 2
-    assert run("make", file, "pump-3", "--allow", "reed a b").exit_code == 2
+    misspelt = run("make", file, "pump-3", "--allow", "wirte a/#")
+    assert (misspelt.exit_code, "did you mean 'write'?" in misspelt.stderr) == (2, True)

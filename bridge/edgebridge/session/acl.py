@@ -20,6 +20,7 @@ from edgebridge.session.lineproblem import LineProblem, clipped
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import EdgebrokerError, FilterInvalid, FilterTooComplex, TopicInvalid
 from edgebroker.filters import Filter
+from edgebroker.likeness import most_alike
 from edgebroker.topics import TopicFilter
 
 RULES_MAX: Final = 50_000  # about 600 bytes each: 30 MiB
@@ -154,8 +155,9 @@ def _read_rule(text: str, line: int) -> Rule:
     elif not rest or rest.startswith(WHERE.lstrip()):
         access, rest = AccessKind.READ | AccessKind.WRITE, text
     else:
-        known = ", ".join(WORDS)
-        raise _Wrong(f"{clipped(word, 30)} is no kind of access", f"there are {known}; a topic with blanks needs one")
+        nearest = most_alike(word, WORDS)
+        mend = f"did you mean '{nearest}'? A" if nearest else f"there are {', '.join(WORDS)}; a"
+        raise _Wrong(f"{clipped(word, 30)} is no kind of access", f"{mend} topic with blanks needs one")
     topic, separator, condition = rest.partition(WHERE)
     where = None
     if separator:

@@ -197,7 +197,9 @@ def _read_rules(rules: object) -> tuple[Rule, ...]:
     try:
         return tuple(read_rule(rule) for rule in rules)
     except AclInvalid as error:
-        raise TokenInvalid(f"a rule of it (acl) cannot be read: {error.problems[0].reason}") from None
+        wrong = error.problems[0]
+        why = f"{wrong.reason}; {wrong.mend}" if wrong.mend else wrong.reason
+        raise TokenInvalid(f"a rule of it (acl) cannot be read: {why}") from None
 
 
 def _spelled(value: dict[str, Any]) -> bytes:

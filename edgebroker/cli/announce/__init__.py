@@ -12,6 +12,7 @@ import click
 from edgebroker.cli import Refused
 from edgebroker.cli.client import connect
 from edgebroker.cli.connection import Peer, peer_of, peer_options, run
+from edgebroker.cli.existing import Existing
 
 from .entities import announcements
 
@@ -19,7 +20,7 @@ FILE_BYTES_MAX = 1 << 20
 
 
 @click.command("announce", short_help="Announce devices to Home Assistant.")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=Existing(dir_okay=False))
 @peer_options
 @click.option("--prefix", default="homeassistant", show_default=True, help="Where Home Assistant listens.")
 @click.option("--withdraw", is_flag=True, help="Take the announcements of the file away again.")

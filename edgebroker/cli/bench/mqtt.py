@@ -26,7 +26,7 @@ from .workloads import NAMES, WORKLOADS
 RUN_FAILED = 1  # exit code: a run lost messages or a broker stopped
 
 
-@click.command(name="mqtt")
+@click.command(name="mqtt", short_help="Measure the broker, alternating with another one.")
 @click.option(
     "--against",
     type=click.Choice(["mosquitto", "relay", "none"]),

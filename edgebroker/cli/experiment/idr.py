@@ -19,7 +19,7 @@ STATIC_COLOUR = "#c2410c"
 DYNAMIC_COLOUR = "#28549a"
 
 
-@click.command(name="idr")
+@click.command(name="idr", short_help="Static and dynamic routing while publishers burst.")
 @click.option(
     "--seeds", type=click.IntRange(1, 100), default=SEEDS, show_default=True, help="Runs of the burst: seeds 1 to N."
 )

@@ -16,7 +16,7 @@ CLUSTERED_COLOUR = "#28549a"
 CONTROL_COLOUR = "#c2410c"
 
 
-@click.command(name="scot")
+@click.command(name="scot", short_help="What routing state costs, with clusters and without.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Chooses brokers and symbols.")
 @click.option(
     "--scale",

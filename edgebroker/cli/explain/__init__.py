@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from edgebroker.cli import Refused
+from edgebroker.cli.existing import Existing
 from edgebroker.cli.explain.caret import pointed
 from edgebroker.cli.explain.comparison import compare
 from edgebroker.cli.explain.inquiry import check
@@ -53,7 +54,7 @@ LABEL: Final = 16
 @click.option("--covers", "other", metavar="EXPR2", help="Also say if EXPR accepts all that EXPR2 does, or why not.")
 @click.option(
     "--subscriptions",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=Existing(dir_okay=False),
     metavar="S.jsonl",
     help='Explain among these: one {"id": 7, "client": "anna", "topic": "t/#", "where": "a = 2", "link": 3} a line; '
     'only "id" and "topic" must be there.',

@@ -64,7 +64,7 @@ def check(file: Path, old: Path | None, as_json: bool) -> None:
     sys.exit(0 if is_live else 1)
 
 
-@command.command("show")
+@command.command("show", short_help="Draw the topology in FILE.")
 @file_argument
 @click.option("--gateway", "name", metavar="NAME", help="Only this one: what it holds, and its connections.")
 @click.option("--svg", type=click.Path(path_type=Path, dir_okay=False), help="Write a drawing to this file too.")
@@ -80,7 +80,7 @@ def show(file: Path, name: str | None, svg: Path | None) -> None:
             raise Refused(f"{svg}: cannot be written: {error.strerror}") from error
 
 
-@command.command("plan")
+@command.command("plan", short_help="Print a good topology file.")
 @click.option("--sites", required=True, metavar="N or NAMES", help="How many sites, or their names: north,south.")
 @click.option("--gateways", required=True, metavar="N,N,...", help="How many gateways each site has; or one for all.")
 @click.option("--name", "federation", default="federation", show_default=True, help="What the federation is called.")

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from edgebroker.cli import Refused
+from edgebroker.cli.existing import Existing
 from edgebroker.cli.why.account import WRITTEN, as_object, lines
 from edgebroker.cli.why.trail import Logs
 from edgebroker.cli.why.wanted import Wanted
@@ -24,7 +25,7 @@ from edgebroker.world.settings import Settings
     "--log",
     "folders",
     multiple=True,
-    type=click.Path(exists=True, path_type=Path),
+    type=Existing(),
     metavar="DIR",
     help="A delivery log; may be repeated, or hold those of several gateways in folders.",
 )

@@ -11,6 +11,7 @@ from edgebridge.session.durability import Durability
 from edgebroker.dataclasses import dataclass
 from edgebroker.hostport import hostport
 from edgebroker.world.settings.durability import DurabilityKind
+from edgebroker.world.settings.ports import overlap
 from edgebroker.world.settings.section import Applied, Conflict, key
 from edgebroker.world.valuekinds import Choice, File, Network, Several, Switch, Text, Whole
 
@@ -62,6 +63,12 @@ class ListenerSettings:
     def label(self) -> str:
         """What people call it."""
         return self.name or self.address
+
+    def excludes(self, other: ListenerSettings) -> bool:
+        """Whether only one of the two can be opened."""
+        if self.path is not None or other.path is not None:
+            return self.path == other.path
+        return 0 < self.port == other.port and overlap(self.host, other.host)
 
     @property
     def is_tls(self) -> bool:
@@ -123,12 +130,10 @@ class ListenerSettings:
     def clashes(listeners: Sequence[ListenerSettings]) -> Iterator[tuple[int, Conflict]]:
         """What two listeners cannot have both: (index of the second, what)."""
         names: set[str] = set()
-        addresses: set[str] = set()
         for index, one in enumerate(listeners):
             if one.name is not None and one.name in names:
                 yield index, ("name", f"is {one.name!r} a second time", "give every listener a name of its own")
-            if one.address in addresses and (one.path is not None or one.port):
+            if any(map(one.excludes, listeners[:index])):
                 name = "port" if one.path is None else "path"
                 yield index, (name, f"{one.address} is taken by a listener above", "choose another")
             names.add(one.name or "")
-            addresses.add(one.address)

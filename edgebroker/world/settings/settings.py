@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edgebroker.dataclasses import dataclass
+from edgebroker.hostport import hostport
 from edgebroker.world.settings.access import AccessSettings
 from edgebroker.world.settings.aside import Aside
 from edgebroker.world.settings.bridge import BridgeSettings, of_one_file
@@ -20,6 +21,7 @@ from edgebroker.world.settings.mqtt import MqttSettings
 from edgebroker.world.settings.node import NodeSettings
 from edgebroker.world.settings.notices import NoticeSettings
 from edgebroker.world.settings.overlay import OverlaySettings
+from edgebroker.world.settings.ports import overlap
 from edgebroker.world.settings.problems import Problem, SettingsRefused
 from edgebroker.world.settings.quota import QuotaSettings
 from edgebroker.world.settings.redirect import RedirectSettings
@@ -81,7 +83,12 @@ class Settings:
             known = {**SECTIONS, "bridge": of_one_file(SECTIONS["bridge"])}
         sections = read(known, text, file, folder, aside, None if is_own else SIGNS_MAX, is_own)
         parts = {SECTIONS[name].attribute: values for name, values in sections.items()}
-        return cls(**parts, aside=tuple(aside or ()))
+        settings = cls(**parts, aside=tuple(aside or ()))
+        if taken := list(settings._taken_ports()):
+            from edgebroker.world.tomllines import KeyLines
+
+            raise SettingsRefused([Problem(file, KeyLines(text).line(name, "port"), *said) for name, *said in taken])
+        return settings
 
     def overridden(
         self,
@@ -126,6 +133,7 @@ class Settings:
             else:
                 settings = settings._with(section, key, checked)
                 problems += settings._conflicts(section, key)
+        problems = problems or [Problem(COMMAND_LINE, 0, *said) for _, *said in settings._taken_ports()]
         if problems:
             raise SettingsRefused(problems)
         return settings
@@ -144,6 +152,22 @@ class Settings:
         first = values[0] if section.is_list else values
         for key, reason, mend in section.conflicts(first, section.changed_keys(first) | {changed}):
             yield Problem(COMMAND_LINE, 0, f"{section.name}.{key}", reason, mend)
+
+    def _taken_ports(self) -> Iterator[tuple[str, str, str, str]]:
+        """(section, its key, reason, mend) of each port that a section above has already.
+
+        Where peers are awaited if `overlay.host` is not set, only the topology knows.
+        """
+        taken = [("listener.port", one.host, one.port) for one in self.listeners if one.path is None]
+        for section, one in (("overlay", self.overlay), ("http", self.http)):
+            key, host, port = f"{section}.port", one.host, one.port
+            if host is None or not port:
+                continue
+            for name, other, same in taken:
+                if same == port and overlap(host, other):
+                    yield section, key, f"is {port}, and so is {name} at {hostport(other, same)}", "choose another"
+                    break
+            taken.append((key, host, port))
 
     def _with(self, section: Section, key: str, value: object) -> Settings:
         attribute = section.attribute

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from edgebroker.cli import Refused
+from edgebroker.cli.existing import Existing
 
 from ...pythonchild import python
 from ..mqtt import pinned, stopped_by_sigterm
@@ -24,7 +25,7 @@ SECONDS = 1.2
 QUICK_S, QUICK_SCALE, QUICK_PROBES = 0.3, 0.05, 2
 
 
-@click.command(name="abuse")
+@click.command(name="abuse", short_help="Attack a gateway while well-behaved clients use it.")
 @click.option("--only", multiple=True, type=click.Choice(list(ATTACKS)), help="Only this attack; may be repeated.")
 @click.option("--rounds", type=click.IntRange(1, 99), default=2, show_default=True)
 @click.option(
@@ -43,7 +44,7 @@ QUICK_S, QUICK_SCALE, QUICK_PROBES = 0.3, 0.05, 2
 @click.option(
     "--cap-mib", type=click.IntRange(16, 1 << 20), default=256, show_default=True, help="Memory to stay below."
 )
-@click.option("--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Settings of the gateway.")
+@click.option("--config", type=Existing(dir_okay=False), help="Settings of the gateway.")
 @click.option("--quick", is_flag=True, help="One short round of small attacks: shows that it works, measures nothing.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def command(

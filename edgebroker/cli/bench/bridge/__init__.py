@@ -20,7 +20,7 @@ from .workloads import ABSENT, BACKLOG, NAMES, WORKLOADS
 QUICK_MESSAGES = 2_000
 
 
-@click.command(name="bridge")
+@click.command(name="bridge", short_help="Measure our bridge, alternating with Mosquitto's.")
 @click.option(
     "--against",
     type=click.Choice(["mosquitto", "none"]),

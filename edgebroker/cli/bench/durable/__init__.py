@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from edgebroker.cli import Refused
+from edgebroker.cli.existing import Existing
 
 from .. import report as machine_report
 from ..mqtt import pinned, stopped_by_sigterm
@@ -24,7 +25,7 @@ PEERS = ("mosquitto", "sqlite")
 QUICK_S = 0.3
 
 
-@click.command(name="durable")
+@click.command(name="durable", short_help="Measure what a promise costs at QoS 1.")
 @click.option("--against", multiple=True, type=click.Choice([*PEERS, "none"]), help="Only this peer; may be repeated.")
 @click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="Of each load.")
 @click.option(
@@ -35,7 +36,7 @@ QUICK_S = 0.3
 @click.option(
     "--dir",
     "folder",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    type=Existing(file_okay=False),
     default=tempfile.gettempdir(),
     show_default=True,
     help="Where to keep the data: on the disk to be measured.",

@@ -25,7 +25,7 @@ ONE_ADDRESS = "[quota]\nfilter_clients_max = 100_000\n"
 """All clients come from here; nobody says who he is, so they would have the bounds of an address together."""
 
 
-@click.command(name="filters")
+@click.command(name="filters", short_help="Measure subscribing by content, next to by topic.")
 @click.option("--subscriptions", type=click.IntRange(1, 100_000), default=10_000, show_default=True)
 @click.option("--rate", type=click.IntRange(1, 100_000), default=1_000, show_default=True, help="Messages per second.")
 @click.option("--seconds", type=click.FloatRange(0.1, 600), default=10.0, show_default=True, help="Length of a run.")

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from edgebroker.cli import Refused
+from edgebroker.cli.existing import Existing
 from edgebroker.limits import LINKS_MAX
 from edgebroker.matching import reference
 from edgebroker.matching.pst import Pst
@@ -26,7 +27,7 @@ from .rounds import play
 
 DISAGREEMENT = 1  # exit code: `decide` and `match` contradict each other
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FILE = Existing(dir_okay=False)
 
 
 @click.command(name="match")

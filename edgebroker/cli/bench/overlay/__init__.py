@@ -19,7 +19,7 @@ from .trial import measure
 from .workloads import KILLED, NAMES, WORKLOADS
 
 
-@click.command(name="overlay")
+@click.command(name="overlay", short_help="Measure the link between two gateways.")
 @click.option(
     "--against",
     type=click.Choice(["mosquitto", "none"]),
