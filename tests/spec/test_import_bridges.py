@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from edgebroker.cli.moving.translation import Translation
+from edgebroker.cli.bridge import command
+from edgebroker.cli.moving.translation import Translation, translate
 from edgebroker.world.settings import Settings
 from edgebroker.world.settings.bridge import BridgeSettings
 
@@ -143,6 +145,46 @@ def test_a_name_that_is_none_here_is_changed(importing: Importer) -> None:
     (bridge,) = bridges(translation)
     assert bridge.name == "up-link--"
     assert note(translation, "connection") == "is called up-link-- here"
+
+
+def test_two_names_that_would_be_one_here_stay_two(importing: Importer) -> None:
+    each = "connection up{}link\naddress cloud.example\ntopic # out 1\n"
+    translation = importing(each.format(" ") + each.format("/") + each.format("-"))
+    assert [bridge.name for bridge in bridges(translation)] == ["up-link", "up-link-2", "up-link-3"]
+    assert [finding.note for finding in translation.findings if finding.line.name == "connection"] == [
+        "is called up-link here",
+        "is called up-link-2 here",
+        "is called up-link-3 here",
+    ]
+
+
+def test_a_second_bridge_of_one_name_is_said_at_its_line(tmp_path: Path) -> None:
+    """Mosquitto refuses it too."""
+    config = tmp_path / "mosquitto.conf"
+    config.write_text(
+        "connection a\naddress cloud.example\ntopic # out 1\nconnection a\naddress other.example\ntopic # in 1"
+    )
+    translation = translate(config)
+    (found,) = [finding for finding in translation.findings if finding.verdict.name == "UNKNOWN"]
+    assert found.line.number == 4
+    assert found.note == f"{config}:1 has a bridge a already: give each a name of its own"
+    assert "cloud.example:1883" in translation.text, "what follows changes nothing of the first"
+
+
+@pytest.mark.parametrize("word", ["h:99999", "h:0", "h:x", "a,b", "good h:99999"])
+def test_an_address_that_is_none_is_said_at_its_line(tmp_path: Path, word: str) -> None:
+    (tmp_path / "mosquitto.conf").write_text(f"connection a\naddress {word}\ntopic # out 1")
+    translation = translate(tmp_path / "mosquitto.conf")
+    assert verdicts(translation)["address"] == "UNKNOWN"
+    bad = word.split()[-1]
+    assert note(translation, "address") == f"{bad} is no HOST or HOST:PORT, with a port from 1 to 65,535"
+    assert not translation.is_complete
+
+
+def test_the_note_about_notifications_names_a_command_that_shows_all_bridges(importing: Importer) -> None:
+    translation = importing("connection a\naddress cloud.example\ntopic # out 1\nnotifications true")
+    (name,) = re.findall(r"`edgebroker bridge ([^`]*)`", note(translation, "notifications"))
+    assert [one.name for one in command.commands[name].params if one.required] == [], "it is complete as it stands"
 
 
 def test_as_many_rules_as_a_bridge_may_have_are_written_so_that_they_are_read(importing: Importer) -> None:

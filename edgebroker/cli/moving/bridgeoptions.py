@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain, count
 from typing import Final
+
+from edgebroker.overlay.address import Address
 
 from .conffile import Line
 from .draft import BridgeDraft, Context, Draft, Entry, Value, ValueUnusable, within
@@ -26,12 +29,25 @@ OfBridge = Callable[[BridgeDraft, Line], Finding]
 def connection(draft: Draft, context: Context, line: Line) -> Finding:
     """A bridge begins."""
     given = text(line)
-    name = re.sub(r"[^A-Za-z0-9._-]", "-", given).lstrip("._-")[:NAME_MAX] or f"bridge-{line.number}"
+    first = draft.connections.get(given)
+    name = _own_name(draft, given, line) if first is None else first.keys["name"].value
     context.bridge = BridgeDraft(line, {"name": Entry(name, line)})
     draft.bridges.append(context.bridge)
+    if first is not None:  # Mosquitto refuses it; what follows changes nothing of the first
+        raise ValueUnusable(f"{first.line.place} has a bridge {given} already: give each a name of its own")
+    draft.connections[given] = context.bridge
     if name == given:
         return Finding(line, Verdict.TRANSLATED, "", (f"{SECTION}.name",))
     return Finding(line, Verdict.DIFFERS, f"is called {name} here", (f"{SECTION}.name",))
+
+
+def _own_name(draft: Draft, given: str, line: Line) -> str:
+    """What we can call it, and call no other bridge."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", given).lstrip("._-")[:NAME_MAX] or f"bridge-{line.number}"
+    numbered = (f"{name[: NAME_MAX - 8]}-{number}" for number in count(len(draft.bridges) + 1))
+    own = next(one for one in chain([name], numbered) if one not in draft.bridge_names)
+    draft.bridge_names.add(own)
+    return own
 
 
 def of_bridge(rule: OfBridge) -> Rule:
@@ -86,21 +102,23 @@ def safeguard(instead: str) -> Rule:
     def rule(bridge: BridgeDraft, line: Line) -> Finding:
         if text(line) == "false":
             return Finding(line, Verdict.NEEDLESS, "it is so already")
-        pause(bridge, line)
+        bridge.guards.append(line)
         return Finding(line, Verdict.MISSING, f"{instead}; the bridge is paused until it is safe again")
 
     return of_bridge(rule)
 
 
-def pause(bridge: BridgeDraft, line: Line) -> None:
-    """Let the bridge wait for somebody to look at *line*."""
-    bridge.keys.setdefault("paused", Entry(True, f"because of {line.place}: {line}"))
-
-
 def addresses(line: Line) -> list[str]:
     """`host[:port]`, several with spaces between."""
-    found = text(line).split()
-    return [one if one.rpartition(":")[2].isdigit() else f"{one}:{PORT}" for one in found]
+    found = []
+    for word in text(line).split():
+        written = word if word.rpartition(":")[2].isdigit() else f"{word}:{PORT}"
+        try:
+            Address.parse(written)
+        except ValueError:
+            raise ValueUnusable(f"{word} is no HOST or HOST:PORT, with a port from 1 to 65,535") from None
+        found.append(written)
+    return found
 
 
 def password(bridge: BridgeDraft, line: Line) -> Finding:
@@ -108,7 +126,7 @@ def password(bridge: BridgeDraft, line: Line) -> Finding:
     text(line)
     name = f"bridge-{bridge.keys['name'].value}.password"
     bridge.keys["password_file"] = Entry(name, line)
-    pause(bridge, line)
+    bridge.guards.append(line)
     note = f"passwords are not copied: write it to {name} beside the settings, then take out paused"
     return Finding(line, Verdict.MISSING, note, (f"{SECTION}.password_file",))
 
@@ -154,6 +172,9 @@ def start(bridge: BridgeDraft, line: Line) -> Finding:
 def settle(bridge: BridgeDraft) -> None:
     """What Mosquitto does where a line is not there, and what depends on several lines."""
     keys = bridge.keys
+    if bridge.guards:
+        line = bridge.guards[0]
+        keys.setdefault("paused", Entry(True, f"because of {line.place}: {line}"))
     keys.setdefault("version", Entry("3.1.1", "Mosquitto's default; ours is 5"))
     if keys["version"].value != "3.1.1":
         keys.pop("try_private", None)  # version 5 tells a remote what it must know without it
@@ -169,7 +190,7 @@ def settle(bridge: BridgeDraft) -> None:
 
 
 _STAYS: Final = (Verdict.NEEDLESS, "it is so already")
-_QUIET: Final = "`edgebroker bridge status` shows bridges here; the remote is told at notification_topic"
+_QUIET: Final = "`edgebroker bridge list` shows bridges here; the remote is told at notification_topic"
 
 OPTIONS: Final[dict[str, Rule]] = {
     "connection": connection,

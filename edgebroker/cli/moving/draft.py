@@ -61,6 +61,8 @@ class BridgeDraft:
     rules: list[RuleDraft] = field(default_factory=list)
     unretained: Line | None = None
     """The line that forbids the remote to retain what goes out."""
+    guards: list[Line] = field(default_factory=list)
+    """Lines that kept a stranger out or a secret in, and that have no equivalent here."""
 
 
 class Draft:
@@ -73,17 +75,37 @@ class Draft:
         self.default_listener = ListenerDraft(None)
         self.listeners: list[ListenerDraft] = []
         self.bridges: list[BridgeDraft] = []
+        self.connections: dict[str, BridgeDraft] = {}
+        """The first bridge of each name, as Mosquitto calls it."""
+        self.bridge_names: set[str] = set()
+        """As we call them."""
         self.is_per_listener = False
         self.allow_anonymous: Line | None = None
         self.store: dict[str, Line] = {}
         """Options about persistence by name, looked at together when all are read."""
+        self.sizes: dict[str, Line] = {}
+        """Those about the size of packets, likewise."""
         self.guards: list[Line] = []
         """Lines that kept somebody out and that have no equivalent here."""
+        self.overridden: dict[Line, Line] = {}
+        """Line -> the later one that holds in its place."""
 
     def put(self, section: str, key: str, value: Value, source: Line | str) -> str:
         """Set a key of a section; its name. The last line wins, as in Mosquitto."""
         self.sections.setdefault(section, {})[key] = Entry(value, source)
         return f"{section}.{key}"
+
+    def forget(self, overridden: dict[Line, Line]) -> None:
+        """Take back what *overridden* lines have done, where the later one does something else or nothing at all."""
+        self.overridden = overridden
+        self.guards = [line for line in self.guards if line not in overridden]
+        for bridge in self.bridges:
+            bridge.guards = [line for line in bridge.guards if line not in overridden]
+            if bridge.unretained in overridden:
+                bridge.unretained = None
+        for keys in (*self.sections.values(), *(bridge.keys for bridge in self.bridges)):
+            for key in [key for key, entry in keys.items() if entry.source in overridden]:
+                del keys[key]
 
     def path(self, line: Line) -> str:
         """The path that a line names, from the root. Raises ValueUnusable."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from edgebroker import limits
@@ -17,35 +18,41 @@ _HEAD_BYTES_MAX: Final = limits.TOPIC_BYTES_MAX + 16
 """What a PUBLISH has besides its payload, without properties: so no message that Mosquitto takes is refused."""
 
 
-def packet_size(draft: Draft, context: Context, line: Line) -> Finding:
-    """`max_packet_size`: the whole packet, as with us. `message_size_limit` may have said something smaller."""
-    given = whole(line)
-    if not given:
-        return Finding(line, Verdict.DIFFERS, f"nothing is without limit here: {limits.PACKET_BYTES_MAX:,} bytes")
-    written = within("limits", "packet_bytes_max", given)
-    earlier = draft.value("limits", "packet_bytes_max")
-    if earlier is not None and earlier < written:
-        return Finding(line, Verdict.NEEDLESS, f"message_size_limit bounds packets to {earlier:,} bytes already")
-    name = draft.put("limits", "packet_bytes_max", written, line)
-    if written != given:
+def size(draft: Draft, context: Context, line: Line) -> None:
+    """Look at it when all are read."""
+    whole(line)
+    draft.sizes[line.name] = line
+
+
+def packet_sizes(draft: Draft) -> Iterator[Finding]:
+    """`max_packet_size`, the whole packet, as with us, and `message_size_limit`, the payload: the smaller one holds."""
+    bounds: dict[Line, int] = {}
+    for line in draft.sizes.values():
+        if not whole(line):
+            note = f"nothing is without limit here: {limits.PACKET_BYTES_MAX:,} bytes"
+            yield Finding(line, Verdict.DIFFERS, note)
+            continue
+        head = _HEAD_BYTES_MAX if line.name == "message_size_limit" else 0
+        bounds[line] = within("limits", "packet_bytes_max", whole(line) + head)
+    least = min(bounds, key=bounds.__getitem__, default=None)
+    for line, written in bounds.items():
+        if line is least:
+            yield _packet_size(line, written, draft.put("limits", "packet_bytes_max", written, line))
+        elif least is not None:
+            note = f"{least.name} bounds packets to {bounds[least]:,} bytes already"
+            yield Finding(line, Verdict.NEEDLESS, note)
+
+
+def _packet_size(line: Line, written: int, name: str) -> Finding:
+    if line.name == "message_size_limit":
+        note = (
+            f"bounds the packet ({written:,} bytes: payload, topic, head), not the payload alone; "
+            "who sends a larger one is disconnected, Mosquitto drops the message"
+        )
+        return Finding(line, Verdict.DIFFERS, note, (name,))
+    if written != whole(line):
         return Finding(line, Verdict.DIFFERS, f"the nearest that is taken here: {written:,}", (name,))
     return Finding(line, Verdict.TRANSLATED, "", (name,))
-
-
-def message_size(draft: Draft, context: Context, line: Line) -> Finding:
-    """`message_size_limit`: the payload. We bound the packet, and say so to version 5 clients."""
-    given = whole(line)
-    if not given:
-        return Finding(line, Verdict.DIFFERS, f"nothing is without limit here: {limits.PACKET_BYTES_MAX:,} bytes")
-    written = within("limits", "packet_bytes_max", given + _HEAD_BYTES_MAX)
-    earlier = draft.value("limits", "packet_bytes_max")
-    if earlier is not None and earlier < written:
-        return Finding(line, Verdict.NEEDLESS, f"max_packet_size bounds packets to {earlier:,} bytes already")
-    note = (
-        f"bounds the packet ({written:,} bytes: payload, topic, head), not the payload alone; "
-        "who sends a larger one is disconnected, Mosquitto drops the message"
-    )
-    return Finding(line, Verdict.DIFFERS, note, (draft.put("limits", "packet_bytes_max", written, line),))
 
 
 def session_expiry(draft: Draft, context: Context, line: Line) -> Finding:
@@ -86,8 +93,8 @@ OPTIONS: Final[dict[str, Rule]] = {
     "max_queued_bytes": bound("limits", "queue_bytes_max", unlimited=1_024 * limits.MIB),
     "max_inflight_messages": bound("limits", "inflight_max", unlimited=65_535),
     "max_inflight_bytes": inflight_bytes,
-    "max_packet_size": packet_size,
-    "message_size_limit": message_size,
+    "max_packet_size": size,
+    "message_size_limit": size,
     "persistent_client_expiration": session_expiry,
     "retain_available": retain_available,
     "retain_expiry_interval": needless("expired retained messages are forgotten every minute"),

@@ -55,23 +55,25 @@ def listener(draft: Draft, context: Context, line: Line) -> None:
     context.listener = opened
 
 
-def default_port(draft: Draft, context: Context, line: Line) -> Finding:
+def default_port(draft: Draft, context: Context, line: Line) -> None:
     """`port`, of old: the default listener's."""
-    draft.default_listener.port = whole(line)
-    return _of_default(draft, line)
+    port = whole(line, 1)
+    if port > 65_535:
+        raise ValueUnusable("port takes a number from 1 to 65,535")
+    draft.default_listener.port = port
+    _of_default(draft, line)
 
 
-def bind_address(draft: Draft, context: Context, line: Line) -> Finding:
+def bind_address(draft: Draft, context: Context, line: Line) -> None:
     """`bind_address`, of old: the default listener's."""
     draft.default_listener.host = text(line)
-    return _of_default(draft, line)
+    _of_default(draft, line)
 
 
-def _of_default(draft: Draft, line: Line) -> Finding:
+def _of_default(draft: Draft, line: Line) -> None:
     """Mosquitto opens it wherever in the file the line stands, behind a `listener` too (tried with 2.0.11)."""
-    draft.default_listener.line = draft.default_listener.line or line
+    draft.default_listener.lines[line.name] = line
     draft.default_listener.is_used = True
-    return Finding(line, Verdict.TRANSLATED, "the default listener", ("listener.host", "listener.port"))
 
 
 def kept(check: Callable[[Draft, Line], object]) -> Rule:
@@ -92,6 +94,7 @@ _A_TEXT = kept(lambda draft, line: text(line))
 def socket_domain(draft: Draft, context: Context, line: Line) -> Finding:
     """Which versions of IP."""
     context.listener.domain = one_of(line, "ipv4", "ipv6")
+    context.listener.lines[line.name] = line
     return Finding(line, Verdict.TRANSLATED, "", ("listener.host",))
 
 
@@ -124,20 +127,29 @@ class Settling:
     def _place(self) -> Iterator[Finding]:
         """Host and port, or the path of a socket."""
         one = self._one
-        source = one.line or "Mosquitto's default listener"
+        opened = one.line or one.lines.get("port")
         if one.path:
             assert one.line is not None
-            yield Finding(one.line, Verdict.TRANSLATED, "", (self._set("path", one.path, source),))
+            yield Finding(one.line, Verdict.TRANSLATED, "", (self._set("path", one.path, one.line),))
             return
-        host = one.host or EVERYWHERE[one.domain]
-        keys = (self._set("host", host, source), self._set("port", one.port, source))
-        if one.line is None or one.line.name != "listener":
+        bound = one.lines.get("bind_address")
+        by_default = "Mosquitto's default listener"
+        if one.host:
+            host = self._set("host", one.host, bound or one.line or by_default)
+        else:
+            unnamed = f"every interface: {opened.place}: {opened} names no address" if opened else by_default
+            host = self._set("host", EVERYWHERE[one.domain], one.lines.get("socket_domain") or unnamed)
+        port = self._set("port", one.port, opened or by_default)
+        if bound is not None:
+            yield Finding(bound, Verdict.TRANSLATED, "the default listener", (host,))
+        if opened is None:
             return
+        named = "" if opened is one.line else "the default listener"
         if one.host or one.domain:
-            yield Finding(one.line, Verdict.TRANSLATED, "", keys)
+            yield Finding(opened, Verdict.TRANSLATED, named, (port,) if bound or not one.host else (host, port))
         else:
             note = 'every interface, by IPv4; for IPv6 too write another [[listener]] with host = "::"'
-            yield Finding(one.line, Verdict.DIFFERS, note, keys)
+            yield Finding(opened, Verdict.DIFFERS, "; ".join(filter(None, (named, note))), (host, port))
 
     def _terms(self) -> Iterator[Finding]:
         lines = self._one.lines

@@ -6,12 +6,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from edgebroker.cli.inquiry import USUAL_PORT
 from edgebroker.world.tomlvalue import toml_value
 
 from .conffile import Line
 from .draft import BridgeDraft, Draft, Entry
 
 _COLUMN: Final = 40
+_DOOR: Final = f"""
+# `edgebroker status`, `top`, `reload`, `client`, `bridge` and `retained` ask a gateway at this port. Mosquitto has none
+# like it, and a gateway does not start where another program has it: take the # away if it is free.
+# [http]
+# port = {USUAL_PORT}"""
+_TOKEN: Final = """\
+# token_file = "http-token"               # for what changes something: openssl rand -hex 24 > http-token"""
 
 
 def toml_text(draft: Draft, source: Path) -> str:
@@ -27,6 +35,7 @@ def toml_text(draft: Draft, source: Path) -> str:
             lines += ["", f"[{section}]", *_table(keys)]
     for bridge in draft.bridges:
         lines += ["", *_bridge(bridge)]
+    lines += [_DOOR, *([_TOKEN] if draft.sections.get("access") else ())]
     return "\n".join(lines) + "\n"
 
 

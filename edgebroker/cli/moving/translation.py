@@ -12,8 +12,10 @@ from .bridgeoptions import settle
 from .conffile import ConfUnreadable, Line, included_files, read_lines
 from .draft import Context, Draft, Entry, ListenerDraft, ValueUnusable
 from .findings import Finding, Verdict
+from .limitoptions import packet_sizes
 from .listeneroptions import Settling, opens_default
 from .options import HINTS_MAX, INCLUDE, nearest, rule_of
+from .overriding import Overriding
 from .securityoptions import anonymous, for_all
 from .storeoptions import persistence
 from .tomltext import toml_text
@@ -24,8 +26,9 @@ UNSAID: Final = {
     "max_packet_size": "a packet has at most 16 MiB, 256 in Mosquitto: limits.packet_bytes_max",
     "persistent_client_expiration": "a session ends after 30 days, never in Mosquitto: limits.session_expiry_s_max",
     "memory_limit": "clients fill 256 MiB at most, any memory there is in Mosquitto: quota.memory_bytes_max",
+    "[http]": "edgebroker status, reload and the like are answered at no port: take the # from the last lines written",
 }
-"""Option -> how our default differs, to be said where the configuration leaves the option out."""
+"""Option -> how our default differs, to be said where the configuration leaves the option out. [http] is ours alone."""
 
 
 @dataclass(slots=True)
@@ -45,8 +48,10 @@ class Translation:
 
 def translate(path: Path) -> Translation:
     """Translate the configuration in *path*, with what it includes. Raises ConfUnreadable."""
-    draft = Draft(path.parent)
-    findings = _settled(draft, _taken(draft, path, is_main=True))
+    draft, overriding = Draft(path.parent), Overriding()
+    taken = _taken(draft, overriding, path, is_main=True)
+    draft.forget(overriding.overridden())
+    findings = _settled(draft, taken)
     text = toml_text(draft, path)
     said = {finding.line.name for finding in findings}
     unsaid = {name: note for name, note in UNSAID.items() if name not in said}
@@ -58,14 +63,14 @@ def translate(path: Path) -> Translation:
     return translation
 
 
-def _taken(draft: Draft, path: Path, is_main: bool) -> list[tuple[Line, Finding | None]]:
+def _taken(draft: Draft, overriding: Overriding, path: Path, is_main: bool) -> list[tuple[Line, Finding | None]]:
     """The lines of one file in turn, each with its finding, or None if that is seen at the end."""
     taken: list[tuple[Line, Finding | None]] = []
     context = Context(draft.default_listener)
     unknown = 0
     for line in read_lines(path):
         if line.name == INCLUDE and is_main:
-            taken += _included(draft, line)
+            taken += _included(draft, overriding, line)
             continue
         if opens_default(line):
             context.listener.is_used = True
@@ -73,13 +78,15 @@ def _taken(draft: Draft, path: Path, is_main: bool) -> list[tuple[Line, Finding 
             rule = rule_of(line.name)
             if rule is None:
                 unknown += 1
-            taken.append((line, _unknown(line, unknown <= HINTS_MAX) if rule is None else rule(draft, context, line)))
+            found = _unknown(line, unknown <= HINTS_MAX) if rule is None else rule(draft, context, line)
         except ValueUnusable as error:
-            taken.append((line, Finding(line, Verdict.UNKNOWN, str(error))))
+            found = Finding(line, Verdict.UNKNOWN, str(error))
+        overriding.take(draft, context, line, found)
+        taken.append((line, found))
     return taken
 
 
-def _included(draft: Draft, line: Line) -> list[tuple[Line, Finding | None]]:
+def _included(draft: Draft, overriding: Overriding, line: Line) -> list[tuple[Line, Finding | None]]:
     """`include_dir`: only from the main file, as in Mosquitto."""
     folder = Path(draft.path(line))
     try:
@@ -90,7 +97,7 @@ def _included(draft: Draft, line: Line) -> list[tuple[Line, Finding | None]]:
         (line, Finding(line, Verdict.TRANSLATED, ", ".join(file.name for file in files) or "holds no file *.conf"))
     ]
     for file in files:
-        taken += _taken(draft, file, is_main=False)
+        taken += _taken(draft, overriding, file, is_main=False)
     return taken
 
 
@@ -110,15 +117,20 @@ def _settled(draft: Draft, taken: list[tuple[Line, Finding | None]]) -> list[Fin
         late = {line: Finding(line, Verdict.NEEDLESS, unopened) for line in draft.default_listener.lines.values()}
     for one in used:
         late |= {finding.line: finding for finding in Settling(draft, one).findings()}
-    late |= {finding.line: finding for finding in (*anonymous(draft), *persistence(draft))}
+    late |= {finding.line: finding for finding in (*anonymous(draft), *persistence(draft), *packet_sizes(draft))}
+    overridden = {
+        line: Finding(line, Verdict.NEEDLESS, f"overridden by {by.place}: {by}")
+        for line, by in draft.overridden.items()
+    }
     for bridge in draft.bridges:
         settle(bridge)
     if draft.guards:
         for one in draft.used_listeners():
             _keep_to_this_machine(one, draft.guards[0])
+    its_own = "every listener has a line of its own"
     return [
-        for_all(draft, finding or late.get(line) or Finding(line, Verdict.NEEDLESS, "overridden below"))
-        for line, finding in taken
+        for_all(draft, overridden.get(line) or found or late.get(line) or Finding(line, Verdict.NEEDLESS, its_own))
+        for line, found in taken
     ]
 
 
