@@ -17,6 +17,7 @@ cdef class Route:
     cdef object _guard
     cdef bint _denies
     cdef public long long counted
+    cdef long long _identified
     cpdef count(self, long long publications)
     @cython.locals(copies=tuple, without=list, has_no_local=bint, copy=Copy)
     cpdef tuple accept(self, Publication publication, Ledger ledger, now, long long leaving=*)
@@ -27,7 +28,7 @@ cdef class Route:
 
 cdef class Routes:
     cdef public object ask, closed, subscriptions, tree
-    cdef public long long epoch
+    cdef public long long epoch, work
     cdef dict _extractors, _known
     cdef long long _at_once, _tree_epoch, _ungathered_ends, _weight
     cdef list _ungathered, _released

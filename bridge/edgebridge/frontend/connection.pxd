@@ -12,7 +12,7 @@ cdef class Gate:
 cdef class Connection:
     cdef public dict aliases
     cdef public object meter, certificate, entrance
-    cdef public bint closing, is_dirty, is_held, is_resumed, is_v5, paused, has_problem_information
+    cdef public bint closing, is_dirty, is_held, is_resting, is_resumed, is_v5, paused, has_problem_information
     cdef public bytes last_words
     cdef public object out_aliases
     cdef public object dialect, errand, farewell, heard, keep_alive, number, peer, state, transport, verdict

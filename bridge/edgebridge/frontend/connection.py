@@ -59,6 +59,7 @@ class Connection:
         "heard",
         "is_dirty",
         "is_held",
+        "is_resting",
         "is_resumed",
         "is_v5",
         "keep_alive",
@@ -117,6 +118,8 @@ class Connection:
         """Counts what the client publishes; None: it may publish as fast as it likes."""
         self.is_held = False
         """Whole packets wait in `pending` too: nothing is taken from it, and a world had better not read on."""
+        self.is_resting = False
+        """It got much of what waits for it at once: the rest comes in another turn."""
         self.errand: Any = None
         """A packet that is done in several turns (`errands`): those behind it wait."""
         self.errand_bytes = 0

@@ -17,6 +17,9 @@ cdef class Delivery:
     cdef Keeping _keeping
     cdef list _kept
     cdef bint _is_promised
+    cdef readonly long long work
+    cdef long long _heavy
+    cdef public object rest
     cdef public object is_state
     @cython.locals(copy=Copy)
     cpdef deliver(self, Publication publication, tuple copies, now, Encoding encoding=*)
@@ -33,6 +36,8 @@ cdef class Delivery:
         connection=Connection, entry=Entry, publication=Publication, outbox=Outbox, age_us="long long", aged=int
     )
     cpdef release(self, Session session, now)
+    @cython.locals(heavy=Py_ssize_t)
+    cdef _weigh(self, Entry entry)
     cdef bint _has_room(self, Session session, Connection connection) except -1
     @cython.locals(packet_id=int, packet=bytes)
     cdef bint _transmit(

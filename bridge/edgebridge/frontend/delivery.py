@@ -8,6 +8,7 @@ from typing import Final
 from edgebridge.frontend.answers import UNKNOWN, answer
 from edgebridge.frontend.connection import Connection, Run
 from edgebridge.frontend.encoding import Encoding
+from edgebridge.frontend.errands import WORK_AT_ONCE
 from edgebridge.frontend.keeping import Keeping
 from edgebridge.session.inflight import Entry, entry_of
 from edgebridge.session.outbox import QueueFull
@@ -33,6 +34,13 @@ class Delivery:
         self._keeping = keeping
         self._kept: list[tuple[Session, Entry]] = []  # copies of the publication that is being delivered
         self._is_promised = False  # to the publisher of what is being delivered, by another gateway
+        self._heavy = 0  # of `work`, what properties took since `release` was called
+        self.work = 0
+        """What sending what waited took so far, in units of about a microsecond: 1 a message, an eighth of the length
+        of its properties, and 1 for four subscription identifiers.
+        """
+        self.rest: Callable[[Connection, Instant], None] = lambda connection, now: None
+        """Called when a connection has got so much at once that the rest waits for another turn (`is_resting`)."""
         self.is_state: Callable[[Publication], bool] = lambda publication: False
         """Whether a publication is what is retained of its topic."""
 
@@ -111,6 +119,7 @@ class Delivery:
                 session.replays.sent(publication)
             connection.out_messages += 1
             if self._ledger.log is not None:
+                at, size = publication.accepted_at, len(publication.payload)
                 connection.out_runs.append(
                     (
                         publication.publisher,
@@ -118,8 +127,8 @@ class Delivery:
                         1,
                         publication.topic,
                         copy.label,
-                        publication.accepted_at,
-                        len(publication.payload),
+                        at,
+                        size,
                         publication.trace,
                     )
                 )
@@ -168,8 +177,9 @@ class Delivery:
     def release(self, session: Session, now: Instant) -> None:
         """Send what waits in the queue as far as window and out-buffer have room."""
         connection: Connection | None = session.connection
-        if connection is None:
+        if connection is None or connection.is_resting:
             return
+        self._heavy = 0
         if session.inflight.unsent:
             self._send_again(session, connection, now)
         outbox = session.outbox
@@ -178,6 +188,7 @@ class Delivery:
             outbox
             and self._has_room(session, connection)
             and session.inflight.held_bytes < outbox.bytes_max
+            and self._heavy < WORK_AT_ONCE
             and aged < LOOKS_AT_ONCE  # of more, `Ageing` takes care
         ):
             entry = outbox.take()
@@ -193,11 +204,20 @@ class Delivery:
                 self._keeping.settled(session, entry, now)
             else:
                 self._transmit_queued(session, connection, entry, now)
+        if self._heavy >= WORK_AT_ONCE and not connection.closing:
+            connection.is_resting = True
+            self.rest(connection, now)
 
     def _has_room(self, session: Session, connection: Connection) -> bool:
         return (
             session.inflight.has_room() and connection.out_bytes < connection.out_bytes_max and not connection.closing
         )
+
+    def _weigh(self, entry: Entry) -> None:
+        """It waited, and is encoded on its own: 1,798 properties take 0.7 ms."""
+        heavy = (entry.publication.properties_bytes >> 3) + (len(entry.identifiers) >> 2)
+        self._heavy += heavy
+        self.work += 1 + heavy
 
     def _transmit_queued(self, session: Session, connection: Connection, entry: Entry, now: Instant) -> None:
         awaited = 0
@@ -205,6 +225,7 @@ class Delivery:
             awaited = self._keeping.next_record()
         elif entry.publication.qos == 2:  # it may have come just now, and must be taken before anybody has it
             awaited = self._keeping.awaited
+        self._weigh(entry)
         if self._transmit(session, connection, entry, Encoding(entry.publication), awaited, now):
             if entry.number:
                 self._keeping.sent(session, entry, now)
@@ -250,8 +271,10 @@ class Delivery:
     def _send_again(self, session: Session, connection: Connection, now: Instant) -> None:
         """What was on its way when the last connection ended, as far as window and out-buffer have room."""
         inflight = session.inflight
-        while inflight.unsent and (inflight.unsent[0].released or self._has_room(session, connection)):
-            entry = inflight.unsent.popleft()
+        while self._heavy < WORK_AT_ONCE and (entry := inflight.first_unsent()) is not None:
+            if not (entry.released or self._has_room(session, connection)):
+                break
+            inflight.unsent.pop(entry.packet_id)
             if entry.released:
                 connection.send(encode_packet(PubRel(entry.packet_id), connection.dialect))
                 continue
@@ -260,6 +283,7 @@ class Delivery:
                 self._drop(entry.publication, session, entry.text, entry.qos, Cause.NOT_ALLOWED, now)
                 self._keeping.settled(session, entry, now)
                 continue
+            self._weigh(entry)
             packet = Encoding(entry.publication).packet(
                 connection.is_v5, entry.qos, entry.packet_id, now, entry.retain, True, entry.identifiers
             )
@@ -310,39 +334,6 @@ class Delivery:
         self._ledger.delivered += messages
         if runs:
             self._note_runs(connection, runs, Fate.DELIVERED, Cause.NONE, now)
-
-    def overflowed(
-        self,
-        connection: Connection,
-        publisher: str,
-        first: int,
-        count: int,
-        topic: str,
-        text: str,
-        payload_bytes: int,
-        now: Instant,
-    ) -> None:
-        """A run of QoS 0 messages found the out-buffer full (P6: a reader that does not read loses QoS 0) or closed."""
-        cause = Cause.OFFLINE if connection.closing else Cause.OUT_BUFFER_FULL
-        session = connection.session
-        self._ledger.count_dropped("" if session is None else session.client_id, cause, count)
-        if session is not None:
-            session.outbox.count_dropped(cause, count)
-        if self._ledger.log is not None and connection.session is not None:
-            self._ledger.log.fate(
-                now,
-                publisher,
-                connection.session.client_id,
-                first,
-                count,
-                topic,
-                text,
-                0,
-                Fate.DROPPED,
-                cause,
-                0,
-                payload_bytes,
-            )
 
     def lost(self, connection: Connection, now: Instant) -> None:
         """The connection ended before its out-buffer was written."""

@@ -26,6 +26,7 @@ cdef class Feed:
     cdef Ledger _ledger
     cdef public Py_ssize_t connect_bytes_max
     cdef Py_ssize_t _packet_bytes_max, _work
+    cdef long long _charged
     cdef Runs _runs
     cdef public object passage
     cdef public long long packets
@@ -43,6 +44,8 @@ cdef class Feed:
     cdef Py_ssize_t _publish_run(
         self, Connection connection, bytes chunk, Py_ssize_t at, Py_ssize_t body, Py_ssize_t stop, Py_ssize_t end, now
     ) except -1
+    @cython.locals(spent="long long")
+    cdef _charge(self)
     cdef object _take_long(
         self, Connection connection, unsigned int first, bytes chunk, Py_ssize_t body, Py_ssize_t stop, now
     )

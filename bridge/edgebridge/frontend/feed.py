@@ -55,6 +55,7 @@ class Feed:
     """What the hot path needs of the front end. *on_frame* gets every packet that takes the long way."""
 
     __slots__ = (
+        "_charged",
         "_delivery",
         "_keeping",
         "_ledger",
@@ -97,6 +98,7 @@ class Feed:
         self._turns = turns
         self._on_frame = on_frame
         self._work = 0
+        self._charged = 0
         self.packets = 0
         """Whole packets taken."""
         self._runs = runs
@@ -106,6 +108,7 @@ class Feed:
     def take(self, connection: Connection, chunk: bytes, now: Instant) -> None:
         """Take *chunk*, the next bytes from *connection*, however they were cut. Raises ProtocolError."""
         self._work = WORK_AT_ONCE
+        self._charged = self._plans.routes.work + self._delivery.work
         if connection.errand is not None and not connection.is_held:
             self._work = go_on(connection, self._work, now)
             if connection.closing:
@@ -176,11 +179,13 @@ class Feed:
                     if done:
                         packets += (done - at) // (stop - at)
                         at = done
+                        self._charge()
                         continue
                 elif first == 0x32:
                     if self._publish_acknowledged(connection, chunk, at, body, stop, now):
                         packets += 1
                         at = stop
+                        self._charge()
                         continue
                 elif first == 0x40 and length == 2:
                     packet_id = chunk[body] << 8 | chunk[body + 1]
@@ -189,9 +194,11 @@ class Feed:
                         self._delivery.acknowledged(session, packet_id, now)
                         packets += 1
                         at = stop
+                        self._charge()
                         continue
             packets += 1
             self._take_long(connection, first, chunk, body, stop, now)
+            self._charge()
             if connection.errand is not None:
                 self._work = go_on(connection, self._work, now)
             if connection.closing:
@@ -217,6 +224,12 @@ class Feed:
             rest = chunk[at:] if at else chunk
             connection.pending.append(rest)
             connection.pending_bytes = end - at
+
+    def _charge(self) -> None:
+        """Take off this turn's work what routing and delivery took since the last call."""
+        spent = self._plans.routes.work + self._delivery.work
+        self._work -= spent - self._charged
+        self._charged = spent
 
     def _take_long(self, connection: Connection, first: int, chunk: bytes, body: int, stop: int, now: Instant) -> None:
         """A packet that takes the long way. Raises ProtocolError."""
@@ -251,7 +264,7 @@ class Feed:
         plan = plans.known.get(octets)
         if plan is None:
             plan = plans.plan(octets)
-            self._work -= 16 + (len(octets) >> 4) + len(plan.route.resolution.ends)
+            self._work -= 4 + (len(plan.route.copies) >> 2)
         session = connection.session
         assert session is not None
         if session.rights is not None and not session.rights.writes(plan.topic):
@@ -289,8 +302,6 @@ class Feed:
     def _publish_one(self, connection: Connection, plan: Plan, payload: bytes, now: Instant, stop: int) -> int:
         """One QoS 0 message whose readers need a closer look."""
         self._work -= 4
-        if plan.route.extractor is not None:  # 64 patterns take 50 us for 200 characters, 5 ms for 64 KiB
-            self._work -= len(payload) >> 3
         session = connection.session
         assert session is not None
         reason = self._publishing.accept(Publication(session.client_id, plan.topic, payload, 0, False, now), now)
@@ -317,7 +328,7 @@ class Feed:
         plan = plans.known.get(octets)
         if plan is None:
             plan = plans.plan(octets)
-            self._work -= 16 + (len(octets) >> 4) + len(plan.route.resolution.ends)
+            self._work -= 4 + (len(plan.route.copies) >> 2)
         keeping = self._keeping
         if (plan.takes_long and not plan.is_joined) or keeping.is_refusing or keeping.is_full:
             return False
@@ -338,9 +349,6 @@ class Feed:
             copies = self.passage.accept(publication, plan.route, now)
         else:
             copies = plan.route.accept(publication, self._ledger, now)
-        self._work -= 1 + len(copies)
-        if plan.route.extractor is not None:  # 14 us each, with its filter
-            self._work -= 4 + (stop - payload >> 3)
         if copies:
             encoding = None
             if body - at == 2 or octet[body - 1]:  # else the length takes more bytes than it need, which 3.1.1 allows

@@ -117,7 +117,7 @@ class Frontend:
         sharing = Sharing(node, self.delivery)
         replaying = Replaying(node, self.delivery, self.retained)
         self.subscribing = Subscribing(node, self.delivery, keeping, sharing, replaying, FilterQuota(quota))
-        self.turns = Turns(node.timers, replaying, self.publishing, self.feed, lambda: self.input.packets)
+        self.turns = Turns(node, self.delivery, replaying, self.publishing, self.feed, lambda: self.input.packets)
         self.quota = quota
         self.admission = Admission(quota)
         self.authenticating = Authenticating(node.timers, access, secret)
@@ -144,7 +144,7 @@ class Frontend:
         self.restoring = Restoring(
             node, keeping, self.connecting, entitling, self.subscribing, self.retained, terms.durability
         )
-        self.runs = Runs(self.delivery, node.ledger)
+        self.runs = Runs(node.ledger)
         self.input = Feed(
             self.plans,
             self.publishing,

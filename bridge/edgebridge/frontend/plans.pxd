@@ -11,7 +11,7 @@ cdef class Plan:
 
 
 cdef class Plans:
-    cdef Routes _routes
+    cdef readonly Routes routes
     cdef long long _epoch
     cdef public bint is_joined
     cdef public dict known

@@ -43,10 +43,10 @@ class Plan:
 class Plans:
     """The plans of the topics seen lately, by the topic's bytes as they come off the wire."""
 
-    __slots__ = ("_epoch", "_routes", "is_joined", "known")
+    __slots__ = ("_epoch", "is_joined", "known", "routes")
 
     def __init__(self, routes: Routes) -> None:
-        self._routes = routes
+        self.routes = routes
         self._epoch = -1
         self.is_joined = False
         """There are other gateways, who may want any publication."""
@@ -54,13 +54,13 @@ class Plans:
 
     def forget(self) -> None:
         """A reader came or went: what was planned for it does not hold any more."""
-        self.known = self._routes.emptied(self.known)
+        self.known = self.routes.emptied(self.known)
 
     def refresh(self) -> None:
         """Forget everything if routes have changed since. To be called before looking into `known`."""
-        if self._epoch != self._routes.epoch:
-            self._epoch = self._routes.epoch
-            self.known = self._routes.emptied(self.known)
+        if self._epoch != self.routes.epoch:
+            self._epoch = self.routes.epoch
+            self.known = self.routes.emptied(self.known)
 
     def plan(self, octets: bytes) -> Plan:
         """The plan of the topic written as *octets*. Raises MalformedPacket, TopicNameInvalid."""
@@ -68,7 +68,7 @@ class Plans:
         plan = self.known.get(octets)
         if plan is None:
             topic = _topic_of(octets)
-            route = self._routes.route(topic)
+            route = self.routes.route(topic)
             self.refresh()  # a full route cache starts anew, and so do we: there are never more plans than routes
             plan = self.known[octets] = Plan(topic, route, self.is_joined)
         return plan

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Final
 
 from edgebridge.frontend.delivery import Delivery
+from edgebridge.frontend.errands import WORK_AT_ONCE
 from edgebridge.session.carriers import SubscriptionRequest
 from edgebridge.session.retained import Retained
 from edgebridge.session.session import Session
@@ -26,7 +27,11 @@ from edgebroker.publication import Publication
 from edgebroker.records import Cause
 
 REPLAY_AT_ONCE: Final = 200
-"""Messages looked at in one turn: 2 ms at 10 us for each that is sent."""
+"""Messages looked at in one turn: 2 ms at 10 us for each that is sent. Fewer if that is more than WORK_AT_ONCE."""
+SENT: Final = 8
+"""What one that is sent takes, and an eighth of the length of its properties. 200 of 1,798 properties took 43 ms."""
+FILTERED: Final = 16
+"""What one takes that a filter looks into, and a quarter of its length: 60 patterns take 0.2 ms for 300 characters."""
 WAITING_AT_ONCE: Final = 1_000
 """Messages that wait already and are looked at in one turn: 2 ms."""
 
@@ -259,17 +264,23 @@ class Replaying:
             return True
         if replay.matches is None:
             replay.matches = self._retained.walk(replay.request.topic_filter)
+        work = WORK_AT_ONCE
         for _ in range(REPLAY_AT_ONCE):
-            if not self.has_room(session):
+            if work <= 0 or not self.has_room(session):
                 return False
             kept = next(replay.matches, _END)
             self.looked += 1
             if kept is _END:
                 return True
-            if kept is None or kept.has_expired(now) or not replay.wants(kept):
+            if kept is None or kept.has_expired(now):
+                continue
+            if replay.request.filter is not None:
+                work -= FILTERED + (len(kept.payload) >> 2)
+            if not replay.wants(kept):
                 continue
             if replay.given is None and self.is_elsewhere is not None and self.is_elsewhere(kept.topic):
                 continue
+            work -= SENT + (kept.properties_bytes >> 3)
             self._send(kept, replay, now)
         return False
 

@@ -2,7 +2,6 @@
 cimport cython
 
 from edgebridge.frontend.connection cimport Connection
-from edgebridge.frontend.delivery cimport Delivery
 from edgebridge.frontend.plans cimport Plan
 from edgebridge.session.session cimport Session
 from edgebridge.wire.head cimport publish_head
@@ -11,7 +10,6 @@ from edgebroker.node.routes cimport Route
 
 
 cdef class Runs:
-    cdef Delivery _delivery
     cdef Ledger _ledger
     cdef public long long bundled
     @cython.locals(

@@ -6,20 +6,19 @@ A *run* is a row of PUBLISH packets with the same first bytes up to the topic's 
 from __future__ import annotations
 
 from edgebridge.frontend.connection import Connection
-from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.plans import Plan
 from edgebridge.wire.head import publish_head
 from edgebroker.instants import Instant
 from edgebroker.node.ledger import Ledger
+from edgebroker.records import Cause, Fate
 
 
 class Runs:
     """The delivery of runs."""
 
-    __slots__ = ("_delivery", "_ledger", "bundled")
+    __slots__ = ("_ledger", "bundled")
 
-    def __init__(self, delivery: Delivery, ledger: Ledger) -> None:
-        self._delivery = delivery
+    def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self.bundled = 0
         """Packets that lie in one buffer with the one before them."""
@@ -114,8 +113,29 @@ class Runs:
             if fitting:
                 reader.out_runs.append((publisher, first, fitting, topic, text, now, payload_bytes, None))
         if fitting < count:
-            self._delivery.overflowed(
-                reader, publisher, first + fitting, count - fitting, topic, text, payload_bytes, now
+            self._lose(reader, publisher, first + fitting, count - fitting, topic, text, payload_bytes, now)
+
+    def _lose(
+        self,
+        reader: Connection,
+        publisher: str,
+        first: int,
+        count: int,
+        topic: str,
+        text: str,
+        payload_bytes: int,
+        now: Instant,
+    ) -> None:
+        """A run of QoS 0 messages found the out-buffer full (P6: a reader that does not read loses QoS 0) or closed."""
+        cause = Cause.OFFLINE if reader.closing else Cause.OUT_BUFFER_FULL
+        session = reader.session
+        self._ledger.count_dropped("" if session is None else session.client_id, cause, count)
+        if session is not None:
+            session.outbox.count_dropped(cause, count)
+        log = self._ledger.log
+        if log is not None and session is not None:
+            log.fate(
+                now, publisher, session.client_id, first, count, topic, text, 0, Fate.DROPPED, cause, 0, payload_bytes
             )
 
     def _note(

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from typing import Final
 
 from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.publishing import Publishing
 from edgebridge.frontend.replaying import Replaying
 from edgebridge.session.lifecycle import State
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import Duration, Instant
-from edgebroker.node.timers import Timers
+from edgebroker.node.node import Node
 
 TURN: Final = ("turn",)
 QUIET: Final[Duration] = 1_000
@@ -51,19 +52,22 @@ class Turns:
 
     def __init__(
         self,
-        timers: Timers,
+        node: Node,
+        delivery: Delivery,
         replaying: Replaying,
         publishing: Publishing,
         feed: Callable[[Connection, bytes, Instant], None],
         taken: Callable[[], int],
     ) -> None:
         """*taken* says how many packets were taken from all clients so far."""
+        self._delivery = delivery
+        delivery.rest = self.add
         self._taken = taken
         self._seen = 0
         """How many those were when somebody went on last, or waited for the others."""
         self._rested: Instant = 0
         """From then on nobody waits for the others any more."""
-        self._timers = timers
+        self._timers = node.timers
         self._replaying = replaying
         self._publishing = publishing
         self._feed = feed
@@ -127,6 +131,9 @@ class Turns:
         if connection.closing:
             return
         session = connection.session
+        if session is not None and connection.is_resting:
+            connection.is_resting = False
+            self._delivery.release(session, now)
         if session is not None and session.replays and connection.errand is None:  # the answer comes first
             self._replaying.go_on(session, now)
         self._read_on(connection, now)

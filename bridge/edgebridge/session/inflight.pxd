@@ -23,6 +23,7 @@ cdef class Inflight:
     cdef dict _entries
     cdef public object unsent
     cpdef bint has_room(self) except -1
+    cpdef Entry first_unsent(self)
     @cython.locals(packet_id=int)
     cpdef int add(self, Entry entry) except -1
     @cython.locals(entry=Entry, key=object)

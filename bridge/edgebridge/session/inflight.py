@@ -6,7 +6,7 @@ and its packet identifier over reconnects; so the order of PUBLISH packets survi
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterator
 
 from edgebroker.publication import Publication
@@ -61,7 +61,8 @@ class Inflight:
         self.last_id = 0
         self.held_bytes = 0
         """What all entries hold. Who reads and never acknowledges gets nothing new once it is as much as a queue."""
-        self.unsent: deque[Entry] = deque()
+        self.unsent: OrderedDict[int, Entry] = OrderedDict()
+        """By packet identifier, in their old order."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -75,7 +76,11 @@ class Inflight:
 
     def restart(self) -> None:
         """The connection is new: everything must be sent again, in its old order."""
-        self.unsent = deque(self._entries.values())
+        self.unsent = OrderedDict((entry.packet_id, entry) for entry in self._entries.values())
+
+    def first_unsent(self) -> Entry | None:
+        """What is to be sent again next; None: everything was."""
+        return next(iter(self.unsent.values()), None)
 
     def add(self, entry: Entry) -> int:
         """Give *entry* a packet identifier and return it. The window must have room, so a free one exists."""
@@ -119,5 +124,4 @@ class Inflight:
 
     def _is_sent(self, entry: Entry) -> None:
         """An acknowledgement came. If it was for the transmission before the reconnect, no other is needed."""
-        if entry in self.unsent:
-            self.unsent.remove(entry)
+        self.unsent.pop(entry.packet_id, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from edgebridge.wire.fields import overrun, read_text
+from edgebridge.session.recordtext import read_text
 
 BYTES_MAX: Final = 128
 """Longer texts are made anew each time..."""
@@ -26,7 +26,7 @@ class KnownTexts:
         """The text at *at*, as `read_text` reads it, and with its errors."""
         start = at + 2
         if start > len(record):
-            raise overrun()
+            raise ValueError("a text ends beyond its record")
         end = start + (record[at] << 8 | record[at + 1])
         key = record[at:end]  # its first bytes say how long it is: none that is cut short is known
         found = self._known.get(key)

@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 from edgebridge.session.knowntexts import BYTES_MAX, TEXTS_MAX
 from edgebridge.session.records import IDENTIFIED, LABELLED, ONE_COPY, SENT_AS
-from edgebridge.wire.fields import read_text
+from edgebridge.session.recordtext import read_text
 
 Label: TypeAlias = tuple[int | None, str]
 """With so much of the topic it begins (None: with all of it), and so it ends."""

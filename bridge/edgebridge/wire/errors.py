@@ -21,11 +21,15 @@ class ProtocolError(EdgebrokerError):
     reason: ClassVar[ReasonCode] = ReasonCode.PROTOCOL_ERROR
 
     def __init__(self, what: str, *, v311: str = "", v5: str = "") -> None:
-        cited = ", ".join(f"{version}: {clause}" for version, clause in (("3.1.1", v311), ("5", v5)) if clause)
-        super().__init__(f"{what} [{cited}]" if cited else what)
         self.what = what
         self.v311 = v311
         self.v5 = v5
+
+    def __str__(self) -> str:
+        cited = ", ".join(
+            f"{version}: {clause}" for version, clause in (("3.1.1", self.v311), ("5", self.v5)) if clause
+        )
+        return f"{self.what} [{cited}]" if cited else self.what
 
 
 class MalformedPacket(ProtocolError):

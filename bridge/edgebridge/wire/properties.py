@@ -189,7 +189,11 @@ def read_properties(body: bytes, at: int, carrier: Carrier) -> tuple[Properties,
     Raises MalformedPacket for a property that *carrier* cannot have or that is cut short, ProtocolViolation (or what
     the table says) for one that is repeated or out of range.
     """
-    length, at = fields.read_variable(body, at)
+    if at < len(body) and body[at] < 0x80:  # nearly all
+        length = body[at]
+        at += 1
+    else:
+        length, at = fields.read_variable(body, at)
     if not length:
         return {}, at
     end = at + length

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import product
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count, product
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.frontend import Frontend
@@ -17,7 +17,7 @@ from edgebroker.instants import MILLISECOND, SECOND
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
 from edgebroker.records import Cause
-from tests.fuzz.frame.target import Target, filled
+from tests.fuzz.frame.target import BOMB_BYTES, Target, filled
 
 from . import packets
 
@@ -142,26 +142,67 @@ def hard_filters(count: int) -> bytes:
 
 def many(body: bytes, first: int = 0x30) -> bytes:
     """64 KiB of one packet."""
-    return filled(packets.packet(first, body)[1:], bytes((SPOKEN.index(V5), 0)))
+    return filled(packets.packet(first, body)[1:], spoken())
+
+
+def asked(texts: Iterable[bytes], properties: bytes = b"\0") -> bytes:
+    """A SUBSCRIBE to all of them."""
+    options = b"".join(len(text).to_bytes(2) + text + b"\0" for text in texts)
+    return packets.packet(0x82, b"\0\1" + properties + options)[1:]
+
+
+def said(topic: bytes, payload: bytes = b"", first: int = 0x30, properties: bytes = b"\0", number: int = 1) -> bytes:
+    """A PUBLISH; *number* is its packet identifier, if it has one."""
+    identifier = number.to_bytes(2) if first & 6 else b""
+    return packets.packet(first, len(topic).to_bytes(2) + topic + identifier + properties + payload)[1:]
+
+
+def spoken(*said: bytes) -> bytes:
+    """What somebody says in version 5."""
+    return bytes((SPOKEN.index(V5), 0)) + b"".join(said)
+
+
+def met(before: bytes, make: Callable[[int], bytes]) -> bytes:
+    """64 KiB: *before*, and as many as there is room for of what *make* makes of a number."""
+    data = spoken(before)
+    for number in count():
+        more = make(number)
+        if len(data) + len(more) > BOMB_BYTES:
+            return data
+        data += more
+    raise AssertionError
+
+
+def overlapping(levels: int) -> list[bytes]:
+    """Filters all of which take topics of `a` and one level more."""
+    return [b"/".join((*taken, b"+")) for taken in product((b"a", b"+"), repeat=levels)]
+
+
+def identified() -> bytes:
+    """SUBSCRIBEs to 900 filters that take the same topics, each with an identifier."""
+    return b"".join(
+        asked([text], b"\3\x0b" + bytes((number % 128 | 128, number // 128 + 1)))
+        for number, text in enumerate(overlapping(10)[:900])
+    )
+
+
+def hard(number: int, topic: bytes = b"b") -> bytes:
+    """A filter with a pattern, as hard as a client may ask for."""
+    return b"$filter/x LIKE '%%25_a%sb%d%%25'/%s" % (b"_a" * 20, number, topic)
 
 
 def many_ends(levels: int, topics: int) -> Iterator[bytes]:
     """Filters all of which take topics that come behind them, each another."""
-    texts = [b"/".join((*taken, b"+")) for taken in product((b"a", b"+"), repeat=levels)]
-    yield packets.packet(0x82, b"\0\1\0" + b"".join(len(text).to_bytes(2) + text + b"\0" for text in texts))[1:]
+    yield asked(overlapping(levels))
     for number in range(topics):
-        topic = b"a/" * levels + b"%d" % number
-        yield packets.packet(0x30, len(topic).to_bytes(2) + topic + b"\0")[1:]
+        yield said(b"a/" * levels + b"%d" % number)
 
 
-def patterns(payload: bytes, count: int, qos: int = 0) -> Iterator[bytes]:
-    """As many hard patterns as a client may ask for, and *count* messages that all are asked about."""
-    asked = (b"$filter/x LIKE '%%25_a%sb%d%%25'/b" % (b"_a" * 20, number) for number in range(64))
-    filters = b"".join(len(text).to_bytes(2) + text + b"\0" for text in asked)
-    yield bytes((SPOKEN.index(V5), 0)) + packets.packet(0x82, b"\0\1\0" + filters)[1:]
-    for number in range(count):
-        identifier = (number + 1).to_bytes(2) if qos else b""
-        yield packets.packet(0x30 | qos << 1, b"\0\1b" + identifier + b"\0" + payload)[1:]
+def patterns(payload: bytes, messages: int, qos: int = 0) -> Iterator[bytes]:
+    """As many hard patterns as a client may ask for, and messages that all are asked about."""
+    yield spoken(asked(map(hard, range(64))))
+    for number in range(messages):
+        yield said(b"b", payload, 0x30 | qos << 1, number=number + 1)
 
 
 BOMBS = {name: (lambda make=make: after_hello(make())) for name, make in packets.BOMBS.items() if "ACK" not in name} | {
@@ -170,21 +211,53 @@ BOMBS = {name: (lambda make=make: after_hello(make())) for name, make in packets
     ),
     "SUBSCRIBE with 20 filters of 64 conjunctions": lambda: after_hello(packets.packet(0x82, hard_filters(20))),
     "SUBSCRIBE with 100 such filters": lambda: after_hello(packets.packet(0x82, hard_filters(100))),
-    "a retained message and many SUBSCRIBEs": lambda: filled(
-        b"\x82\7\0\1\0\0\1#\0", bytes((SPOKEN.index(V5), 0)) + b"\x31\5\0\1a\0x"
-    ),
+    "a retained message and many SUBSCRIBEs": lambda: filled(b"\x82\7\0\1\0\0\1#\0", spoken() + b"\x31\5\0\1a\0x"),
     "PUBLISHes with 98 user properties": lambda: many(b"\0\1a\xea\x03" + b"\x26\0\0\0\0" * 98),
     "PUBLISHes with 1,798 user properties": lambda: many(b"\0\1a\x9e\x46" + b"\x26\0\0\0\0" * 1_798),
     "PUBRELs with 98 user properties": lambda: many(b"\0\1\x92\xea\x03" + b"\x26\0\0\0\0" * 98, 0x62),
     "64 patterns and 64 KiB of text": lambda: b"".join(patterns(b'{"x":"' + b"a" * 62_000 + b'"}', 1)),
     "64 patterns and 300 texts of 170 letters": lambda: b"".join(patterns(b'{"x":"' + b"a" * 170 + b'"}', 300)),
     "64 patterns and 290 such texts of QoS 1": lambda: b"".join(patterns(b'{"x":"' + b"a" * 170 + b'"}', 290, 1)),
-    "many topics for 500 filters": lambda: b"".join((bytes((SPOKEN.index(V5), 0)), *many_ends(9, 2_000))),
-    "many PINGREQs": lambda: filled(b"\xc0\0", bytes((SPOKEN.index(V5), 0))),
-    "many tiny PUBLISHes": lambda: filled(b"\x30\4\0\1a\0", bytes((SPOKEN.index(V5), 0))),
-    "many PUBACKs": lambda: filled(b"\x40\2\0\1", bytes((SPOKEN.index(V5), 0))),
-    "many QoS 2 PUBLISHes": lambda: filled(b"\x34\6\0\1a\0\1\0", bytes((SPOKEN.index(V5), 0))),
-    "many QoS 1 PUBLISHes for a filter": lambda: filled(b'\x32\x0d\0\1a\0\1\0{"x":2}', bytes((SPOKEN.index(V5), 0))),
+    "64 patterns and as many texts of four letters": lambda: met(
+        asked(map(hard, range(64))), lambda number: said(b"b", b'{"x":"aaaa"}')
+    ),
+    "64 patterns and as many of QoS 1": lambda: met(
+        asked(map(hard, range(64))), lambda number: said(b"b", b'{"x":"aaaa"}', 0x32, number=number + 1)
+    ),
+    "64 patterns and texts of 300 with a property": lambda: met(
+        asked(map(hard, range(64))),
+        lambda number: said(b"b", b'{"x":"' + b"a" * 300 + b'"}', 0x32, b"\2\1\0", number + 1),
+    ),
+    "64 patterns behind 180 retained texts": lambda: spoken(
+        *(said(b"b/%d" % number, b'{"x":"' + b"a" * 300 + b'"}', 0x31) for number in range(180)),
+        asked(hard(number, b"b/#") for number in range(64)),
+    ),
+    "2,000 groups and 100 messages": lambda: spoken(
+        asked(b"$share/%x/a" % number for number in range(2_000)), said(b"a") * 100
+    ),
+    "900 filters with identifiers and 200 messages": lambda: spoken(identified(), said(b"a/" * 10 + b"x") * 200),
+    "900 filters with identifiers and 200 retained": lambda: spoken(
+        identified(), said(b"a/" * 10 + b"x", first=0x31) * 200
+    ),
+    "1,500 content filters that all match": lambda: spoken(
+        asked(b"$filter/x<>-%d/a" % number for number in range(1_500)), said(b"a", b'{"x":9}') * 200
+    ),
+    "100 content filters that all match": lambda: met(
+        asked(b"$filter/x>-%d/a" % number for number in range(100)), lambda number: said(b"a", b'{"x":9}')
+    ),
+    "new topics for 1,024 filters, retained": lambda: met(
+        asked(overlapping(10)), lambda number: said(b"a/" * 10 + b"%d" % number, first=0x31)
+    ),
+    "new topics for 1,024 filters, with a property": lambda: met(
+        asked(overlapping(10)), lambda number: said(b"a/" * 10 + b"%d" % number, properties=b"\2\1\0")
+    ),
+    "new topics for 64 filters": lambda: met(asked(overlapping(6)), lambda number: said(b"a/" * 6 + b"%d" % number)),
+    "many topics for 500 filters": lambda: spoken(*many_ends(9, 2_000)),
+    "many PINGREQs": lambda: filled(b"\xc0\0", spoken()),
+    "many tiny PUBLISHes": lambda: filled(b"\x30\4\0\1a\0", spoken()),
+    "many PUBACKs": lambda: filled(b"\x40\2\0\1", spoken()),
+    "many QoS 2 PUBLISHes": lambda: filled(b"\x34\6\0\1a\0\1\0", spoken()),
+    "many QoS 1 PUBLISHes for a filter": lambda: filled(b'\x32\x0d\0\1a\0\1\0{"x":2}', spoken()),
 }
 
 TARGETS = (Target("frontend", read, tuple(seeds()), (), packets.WORDS, bombs=BOMBS, steps=steps),)

@@ -166,6 +166,12 @@ def shuffled(chance: Random) -> bytes:
     return packed(*(chance.choice(HISTORY) for _ in range(chance.randrange(1, 20))))
 
 
+def kept(properties: bytes) -> bytes:
+    """Retained messages with these, each of another topic."""
+    head = MESSAGE.pack(Kind.RETAINED, 1 | PROPERTIES, 1, 0) + b"\0\0"
+    return within(packed(*(head + write_text(f"{number:x}") + properties for number in range(3_000))))
+
+
 RECORD_BOMBS = {
     "a message with many copies": lambda: packed(
         ALICE,
@@ -243,14 +249,11 @@ RECORD_BOMBS = {
         packed(ALICE, *(subscription_record(1, str(n), "", 0, False, False, 0) for n in range(3_200)))
     ),
     "records of one byte": lambda: within(filled(b"\0\1\6")),
-    "retained messages with a property": lambda: within(
-        packed(
-            *(
-                MESSAGE.pack(Kind.RETAINED, 1 | PROPERTIES, 1, 0) + b"\0\0" + write_text(f"{n:x}") + b"\5\x26\0\0\0\0"
-                for n in range(3_000)
-            )
-        )
-    ),
+    "retained messages with a property": lambda: kept(b"\5\x26\0\0\0\0"),
+    "retained messages with a property and an identifier": lambda: kept(b"\7\x26\0\0\0\0\x0b\1"),
+    "retained messages of no known format": lambda: kept(b"\2\1\2"),
+    "topics that are no text": lambda: within(filled(b"\0\4\x0e\0\1\xff")),
+    "topic filters that are no text": lambda: within(packed(ALICE) + filled(b"\0\x08\5\0\0\0\1\0\1\xff")),
     "rules of a token": lambda: packed(
         SESSION.pack(Kind.SESSION, 1, 0, 2) + b"\0\0\0\0" + (32_000).to_bytes(2) + bytes(64_000)
     ),
