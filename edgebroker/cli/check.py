@@ -43,7 +43,7 @@ class Check(click.Command):
 @click.command("check", cls=Check)
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object.")
-@click.option("--quiet", "-q", is_flag=True, help="Of a FILE that is in order, show nothing.")
+@click.option("--quiet", "-q", is_flag=True, help="Of a FILE show only what is not in order.")
 @click.option("--http", type=HttpAddressType(), help="Check the gateway that answers there, for Nagios and its kin.")
 @token_file_option
 @click.option("--warn-lag-ms", type=_bound, default=100.0, show_default=True, help="How late the loop may be (99 %).")
@@ -129,6 +129,9 @@ def _check_file(file: Path, as_json: bool, quiet: bool) -> None:
         for note in notes:
             click.echo(note)
         click.echo(effective(settings))
+    else:
+        for note in notes:
+            click.echo(note, err=True)
 
 
 def _check_bridges(settings: Settings, tell: Callable[[str], None]) -> None:

@@ -109,3 +109,12 @@ def test_a_file_that_is_no_text(folder: Path) -> None:
     (folder / "rules").write_bytes(b"user anna\n\xff\n")
     with pytest.raises(SettingsRefused, match="2: is not UTF-8"):
         load_access(Settings.load(folder / "gateway.toml").access, lambda line: None)
+
+
+def test_lines_that_are_passed_over_are_shown_even_if_nothing_else_is(folder: Path) -> None:
+    with (folder / "users").open("a") as file:
+        file.write("nocolon\n")
+    found = check(folder, "--quiet")
+    assert found.exit_code == 0
+    assert "there is no ':'" in found.stderr
+    assert found.output == found.stderr, "and nothing besides"

@@ -155,6 +155,9 @@ def test_a_disk_that_refused_room_is_asked_again() -> None:
     assert asked.purpose is Purpose.ROOM
     journal.failed(asked, "No space left on device", now)
     assert journal.is_full
+    assert journal.trouble.startswith(
+        "no more room can be made on the disk (No space left on device); the journal has "
+    )
     journal.room.disk_bytes = 1 << 40
     journal.append(b"the clock", now)
     work()

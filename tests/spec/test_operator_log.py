@@ -258,7 +258,7 @@ def test_refusals_are_warnings_and_name_who_was_refused() -> None:
     assert office.lines() == [
         "info connected: connected client=first peer=10.0.0.9:4711",
         "warning refused: too many sessions client=second peer=10.0.0.9:4711 reason=quota_exceeded",
-        "warning refused: the first packet is CONNECT [3.1.1: MQTT-3.1.0-1, 5: MQTT-3.1.0-1] "
+        "warning refused: the first packet is not CONNECT [3.1.1: MQTT-3.1.0-1, 5: MQTT-3.1.0-1] "
         "peer=10.0.0.9:1 reason=protocol_error",
         "warning refused: too many connections peer=10.0.0.9:2 reason=server_busy",
     ]
@@ -268,10 +268,10 @@ def test_refusals_are_warnings_and_name_who_was_refused() -> None:
 def test_what_a_client_may_not_say_or_ask_is_told(qos: int) -> None:
     """3.1.1 has no words for it: for its clients this is all that anybody hears."""
     office = Office()
-    rules = "topic readwrite ok/#\n"
+    rules = "topic readwrite ok/#\ntopic write small where $size < 5\n"
     office.frontend.replace_access(Access(rules=RuleBook(Acl.parse(rules))), 0)
     client = office.come("c", "ok/#", "other/#", "$filter/a%3E/ok/#")
-    for number, topic in enumerate(("ok/1", "other/1", "$SYS/x"), 1):
+    for number, topic in enumerate(("ok/1", "other/1", "$SYS/x", "small"), 1):
         office.say(client, Publish(topic, b"payload", qos, packet_id=number * qos))
     told = [line.removesuffix(" client=c peer=10.0.0.9:4711 reason=not_authorized") for line in office.lines()]
     assert told[1] == "warning not-subscribed: other/#: nothing of this may be read"
@@ -279,7 +279,8 @@ def test_what_a_client_may_not_say_or_ask_is_told(qos: int) -> None:
     assert told[2].endswith(" reason=topic_filter_invalid")
     assert told[3:] == [
         "warning not-published: other/1: you may not publish under this topic",
-        "warning not-published: $SYS/x: you may not publish under this topic",
+        "warning not-published: $SYS/x: topics that begin with $ are the broker's own",
+        "warning not-published: small: you may publish under this topic, but not this: the rule has a condition",
     ]
 
 
@@ -291,7 +292,7 @@ def test_who_says_forbidden_things_without_end_leaves_room_for_others() -> None:
     office.leave(office.come("other"))
     told = office.lines()
     assert office.frontend.publishing.refused == 2 * NOTES_MAX
-    assert any(line.startswith("warning not-published: $SYS/x: you may not") for line in told), "without rules, too"
+    assert any(line.startswith("warning not-published: $SYS/x: topics that") for line in told), "without rules, too"
     assert any("client=other" in line for line in told)
     assert not any("missed" in line for line in told)
 

@@ -20,6 +20,7 @@ from edgebridge.frontend.publishing import Publishing
 from edgebridge.frontend.refusal import DiskRefuses, QueueRefuses
 from edgebridge.frontend.room import has_room
 from edgebridge.frontend.runs import Runs
+from edgebridge.frontend.stranger import TLS, not_connect
 from edgebridge.frontend.turns import Turns
 from edgebridge.session.lifecycle import CONNECTED, State
 from edgebridge.wire.errors import MalformedPacket, PacketTooLarge, ProtocolViolation
@@ -139,8 +140,8 @@ class Feed:
         while at < end and self._work > 0:
             # -- the fixed header: first byte, remaining length (MQTT 5.0 section 2.1)
             first = chunk[at]
-            if not connected and first >> 4 != CONNECT and not _may_answer(connection, first):
-                raise ProtocolViolation("the first packet is CONNECT", v311="MQTT-3.1.0-1", v5="MQTT-3.1.0-1")
+            if not connected and (first >> 4 != CONNECT or first == TLS) and not _may_answer(connection, first):
+                raise not_connect(first)
             body = at + 1
             if body >= end:
                 break

@@ -68,7 +68,10 @@ WHY: Final[dict[ReasonCode, str]] = {
     ReasonCode.QUOTA_EXCEEDED: "there is no room for another retained message",
     ReasonCode.PAYLOAD_FORMAT_INVALID: "the payload is said to be UTF-8, and is not",
 }
-"""What a publisher reads in the answer to a message that is not taken."""
+"""What a publisher reads in the answer to a message that is not taken..."""
+RESERVED: Final = "topics that begin with $ are the broker's own"
+OF_OTHER_CONTENT: Final = "you may publish under this topic, but not this: the rule has a condition"
+"""...and where that is not all."""
 
 
 SHOWN: Final = 100
@@ -174,6 +177,12 @@ class Publishing:
     def not_taken(self, connection: Connection, topic: str, reason: ReasonCode) -> str:
         """Let an operator know that a message of *connection* is not taken; why, in words."""
         why = WHY.get(reason, "")
+        session = connection.session
+        if reason == ReasonCode.NOT_AUTHORIZED:
+            if topic.startswith(SYSTEM_PREFIX):
+                why = RESERVED
+            elif session is not None and session.rights is not None and session.rights.write(topic).conditions:
+                why = OF_OTHER_CONTENT
         self.notes.add_often(NOT_PUBLISHED, connection, reason, f"{topic[:SHOWN]}: {why}")
         return why
 

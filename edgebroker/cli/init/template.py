@@ -62,6 +62,7 @@ sample_qos0 = 100                  # of QoS 0, one message in 100 has rows; the 
 
 [http]
 port = 9883                        # status, top, check, /metrics and /health, for this machine alone
+# token_file = "http-token"        # `reload`, `client` and `bridge` want one: openssl rand -hex 24 > http-token
 """
 
 UNIT = """\

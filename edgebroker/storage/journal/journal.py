@@ -185,7 +185,7 @@ class Journal:
             if work.purpose is Purpose.ROOM:
                 self.segments.room_made()
                 self.warning = ""
-                self.room.is_used_up = False
+                self.room.refused = ""
             else:
                 self.segments.tidied()
             self._aside_at = now + ROOM_PACE_US
@@ -197,7 +197,7 @@ class Journal:
         self.failures += 1
         if work.purpose is Purpose.ROOM:
             self.segments.room_failed()
-            self.room.is_used_up = True
+            self.room.refused = reason
             self._judge()
             self.warning = f"no room can be made for the next segment: {reason}"
             self._aside_at = now + ROOM_RETRY_US
@@ -333,7 +333,7 @@ class Journal:
                 self.replay_from = self._begun_replay_from
                 self._is_stated = self._is_stated and self._state_first != self.replay_from
                 self._worth.stated(self.segments.bytes, now)
-                self.room.is_used_up = False
+                self.room.refused = ""
         self._offset += self._frame_bytes
         assert self._segment is not None
         self.room.written(self._frame_bytes, self._segment, self._offset)

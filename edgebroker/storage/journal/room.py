@@ -38,8 +38,8 @@ class Room:
         self.uncounted = 0
         """What was written since the owner last said what a snapshot would take: that may be in it too."""
         self._state_bytes = 0
-        self.is_used_up = False
-        """The disk refused to make room, whatever it says that it has."""
+        self.refused = ""
+        """Why the disk refused to make room, whatever it says that it has; empty: it did not."""
         self._segments = segments
         self._rest: int | None = None
         self._segment_bytes = options.segment_bytes
@@ -66,14 +66,14 @@ class Room:
     def wants_another(self) -> bool:
         """Whether the next segment should be made; where that failed, it shows when there is room again."""
         if not self._segments.free:
-            return self.is_half_used or self.is_used_up
+            return self.is_half_used or bool(self.refused)
         is_low = self.disk_bytes is not None and self.disk_bytes < LOW_BYTES
-        return (is_low or self.is_used_up) and len(self._segments.free) == 1 and self._rest is not None
+        return (is_low or bool(self.refused)) and len(self._segments.free) == 1 and self._rest is not None
 
     def left(self, waiting_bytes: int) -> int:
         """What records may still take beyond *waiting_bytes*, which wait already."""
         own = self._segments.spare_bytes + (self._rest or 0) - waiting_bytes
-        if self.is_used_up:
+        if self.refused:
             return own
         return own + (PLENTY if self.disk_bytes is None else self.disk_bytes)
 
@@ -95,7 +95,10 @@ class Room:
         left = self.left(waiting_bytes)
         if self._rest is None or left >= self._needed(SHORT_SEGMENTS):
             return ""
-        return f"there is room for {max(left, 0)} bytes on the disk; they are kept for what was promised"
+        kept = f"{max(left, 0)} bytes, which are kept for what was promised"
+        if self.refused:
+            return f"no more room can be made on the disk ({self.refused}); the journal has {kept}"
+        return f"there is room on the disk for {kept}"
 
     def is_last(self, waiting_bytes: int) -> bool:
         """Whether it is high time for a snapshot."""
