@@ -230,7 +230,7 @@ class Routes:
         self.work = 0
         """What routing took so far, in units of about a microsecond: of a publication 1 and each copy of it 1, of four
         subscription identifiers 1, of a group 1, and one more for eight members; if its content matters CONTENT, an
-        eighth of its length, and 1 for two subscriptions that it meets. A new topic takes 16, a 16th of its length, and
+        eighth of its length, and 1 for two subscriptions that it meets. A new topic takes 8, a 16th of its length, and
         1 for each topic filter that matches it.
         """
         self.closed: ClosedMinute | None = None
@@ -258,7 +258,7 @@ class Routes:
                 self.forget()
             route = self._known[topic] = Route(topic, self)
             ends = len(route.resolution.ends)
-            self.work += 16 + (len(topic) >> 4) + ends
+            self.work += 8 + (len(topic) >> 4) + ends
             self._weight += weight(topic) + ends // ENDS_PER_WEIGHT
         return route
 

@@ -15,7 +15,7 @@ from edgebroker.instants import Instant
 
 WORK_AT_ONCE: Final = 2_048
 """What one connection gets done in one turn, in units of about a microsecond: a packet of the long way counts 16 and an
-eighth of its properties, a plan for a topic 4 and 1 for four readers, what is routed as `Routes.work` says, what waited
+eighth of its properties, a plan for a topic 8 and 1 for four readers, what is routed as `Routes.work` says, what waited
 and is sent as `Delivery.work` says; what a filter counts stands in `subscribing`. Who takes more than there is waits
 longer."""
 

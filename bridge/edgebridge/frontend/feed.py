@@ -265,7 +265,7 @@ class Feed:
         plan = plans.known.get(octets)
         if plan is None:
             plan = plans.plan(octets)
-            self._work -= 4 + (len(plan.route.copies) >> 2)
+            self._work -= 8 + (len(plan.route.copies) >> 2)
         session = connection.session
         assert session is not None
         if session.rights is not None and not session.rights.writes(plan.topic):
@@ -329,7 +329,7 @@ class Feed:
         plan = plans.known.get(octets)
         if plan is None:
             plan = plans.plan(octets)
-            self._work -= 4 + (len(plan.route.copies) >> 2)
+            self._work -= 8 + (len(plan.route.copies) >> 2)
         keeping = self._keeping
         if (plan.takes_long and not plan.is_joined) or keeping.is_refusing or keeping.is_full:
             return False
