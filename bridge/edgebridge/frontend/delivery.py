@@ -119,7 +119,6 @@ class Delivery:
                 session.replays.sent(publication)
             connection.out_messages += 1
             if self._ledger.log is not None:
-                at, size = publication.accepted_at, len(publication.payload)
                 connection.out_runs.append(
                     (
                         publication.publisher,
@@ -127,8 +126,8 @@ class Delivery:
                         1,
                         publication.topic,
                         copy.label,
-                        at,
-                        size,
+                        publication.accepted_at,
+                        len(publication.payload),
                         publication.trace,
                     )
                 )
