@@ -61,6 +61,11 @@ def prefix_of(parts: tuple[str | int, ...]) -> str:
     return parts[0] if parts and isinstance(parts[0], str) else ""
 
 
+def is_plain(parts: tuple[str | int, ...]) -> bool:
+    """Whether texts that are like the pattern are one text, or all that begin with it: no `%` but the last, no `_`."""
+    return parts in ((), (prefix_of(parts),), (prefix_of(parts), ANY_RUN), (ANY_RUN,))
+
+
 def successor(prefix: str) -> str | None:
     """The smallest string that is greater than every string that begins with *prefix*; None if there is none.
 

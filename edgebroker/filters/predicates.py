@@ -2,7 +2,8 @@
 against it.
 
 A comparison is unknown if the attribute is NULL, composite, or of another kind (number, string, boolean) than the
-literal. NOT leaves unknown unknown; AND is false if any operand is false; OR is true if any operand is true. Only a
+literal. So is `LIKE` for a text of more than LIKE_CHARS_MAX characters, unless the pattern is a plain prefix or has no
+wildcard. NOT leaves unknown unknown; AND is false if any operand is false; OR is true if any operand is true. Only a
 filter that is true delivers.
 """
 
@@ -11,7 +12,9 @@ from __future__ import annotations
 from typing import assert_never
 
 from edgebroker.event import Attributes, Composite, Value
+from edgebroker.filters.patterns import is_plain
 from edgebroker.filters.syntax import And, Between, Comparison, Like, Membership, Node, Not, Operator, Or, Presence
+from edgebroker.limits import LIKE_CHARS_MAX
 from edgebroker.predicate import Bound, Pattern, kind_of
 
 
@@ -40,7 +43,9 @@ def evaluate(node: Node, attributes: Attributes) -> bool | None:
             return (_compare(value, Operator.GE, low) and _compare(value, Operator.LE, high)) is not negated
         case Like(attribute, parts, negated):
             value = attributes.get(attribute)
-            return Pattern(parts, negated).accepts(value) if isinstance(value, str) else None
+            if not isinstance(value, str) or (len(value) > LIKE_CHARS_MAX and not is_plain(parts)):
+                return None
+            return Pattern(parts, negated).accepts(value)
         case _:
             assert_never(node)
 

@@ -59,6 +59,16 @@ class Pst:
         """Matching steps so far: forks and buckets visited by searches."""
         return int(self.leaves.steps)
 
+    @property
+    def pattern_work(self) -> int:
+        """What `LIKE` patterns took so far in searches, in units of about a microsecond."""
+        return int(self.leaves.pattern_work)
+
+    @property
+    def too_long(self) -> int:
+        """Texts in events that were too long for the patterns of a test, once for each test that asked."""
+        return int(self.leaves.too_long)
+
     def insert(self, number: int, topic_filter: TopicFilter, predicates: Sequence[Predicate], link: int = 0) -> End:
         """Add subscription *number*, to be reached over *link*, for events that some predicate accepts.
 

@@ -21,13 +21,20 @@ cdef class Route:
     cpdef count(self, long long publications)
     @cython.locals(copies=tuple, without=list, has_no_local=bint, copy=Copy)
     cpdef tuple accept(self, Publication publication, Ledger ledger, now, long long leaving=*)
-    @cython.locals(numbers=list, accepting=list, by_number=dict, subscription=Subscription, copies=dict)
     cpdef tuple copies_for(self, Publication publication)
+    @cython.locals(numbers=list, accepting=list, all_accepting=list, by_number=dict, subscription=Subscription, copies=dict)
+    cdef tuple _wanted_by(self, Publication publication)
     cpdef gather(self)
 
 
 cdef class Routes:
     cdef public object ask, closed, subscriptions, tree
+    cdef public Publication asked
+    cdef public Route asked_route
+    cdef public tuple answer
+    cdef public list accepting
+    @cython.locals(subscription=Subscription)
+    cdef count_accepting(self)
     cdef public long long epoch, work
     cdef dict _extractors, _known
     cdef long long _at_once, _tree_epoch, _ungathered_ends, _weight

@@ -32,7 +32,7 @@ UNGATHERED_ENDS_MAX = 50_000
 ENDS_PER_WEIGHT = 8
 """So many subscriptions under a topic take the memory of another topic: 2,000 of them kept 47 KiB for each."""
 CONTENT = 4
-"""What it takes to look into a publication, 14 us; 64 patterns take 50 us for 200 characters, 5 ms for 64 KiB."""
+"""What it takes to look into a publication, 14 us; patterns are counted as `ElementaryTest.pattern_work` says."""
 EXTRACTORS_MAX = 64
 """Extractors that topics share: to make one takes 0.3 us for each attribute."""
 RELEASED_AT_ONCE = 1_000
@@ -118,6 +118,7 @@ class Route:
         has_no_local = self.has_no_local
         if self.extractor is not None:
             copies = self.copies_for(publication)
+            self._routes.count_accepting()
             if copies is not self.copies:
                 has_no_local = True in [copy.has_no_local for copy in copies]
         nobody = self.nobody
@@ -144,14 +145,25 @@ class Route:
         return copies
 
     def copies_for(self, publication: Publication) -> tuple[Copy, ...]:
-        """One copy for each receiver that wants *publication*. Reads the payload only if a filter asks for it.
+        """One copy for each receiver that wants *publication*. Reads the payload at most once, if a filter asks.
 
         Groups are only noted; `accept` chooses their members.
         """
         if self.extractor is None:
             return self.copies
-        if self._sharing:
-            self._sharing.clear()
+        routes = self._routes
+        if routes.asked is not publication or routes.asked_route is not self:
+            routes.answer = self._wanted_by(publication)
+            routes.asked = publication
+            routes.asked_route = self
+        return routes.answer
+
+    def _wanted_by(self, publication: Publication) -> tuple[Copy, ...]:
+        """As `copies_for`, where content matters."""
+        assert self.extractor is not None
+        all_accepting = self._routes.accepting
+        all_accepting.clear()
+        self._sharing.clear()
         attributes = self.extractor.extract(
             publication.payload,
             topic=publication.topic,
@@ -161,7 +173,12 @@ class Route:
             user=publication.user,
             content_type=publication.content_type,
         )
-        numbers = self._tree.match(self.resolution, attributes) if self.resolution.contents else []
+        numbers: list[int] = []
+        if self.resolution.contents:
+            tree = self._tree
+            before = tree.pattern_work
+            numbers = tree.match(self.resolution, attributes)
+            self._routes.work += tree.pattern_work - before
         self._routes.work += CONTENT + (len(publication.payload) >> 3) + (len(numbers) >> 1)
         guard = self._guard
         if guard is not None:
@@ -170,14 +187,11 @@ class Route:
             return self.copies if guard is None else guard.let_pass(self.copies, publication)
         numbers.sort()
         by_number = self._by_number
-        closed = self._routes.closed
         accepting: list[Subscription] = []
         for number in numbers:
             subscription = by_number[number]
             if not subscription.subscriber.is_gone:
-                if closed is not None:
-                    closed.hold(subscription)
-                subscription.matched += 1
+                all_accepting.append(subscription)
                 if subscription.group is None:
                     accepting.append(subscription)
                 else:
@@ -230,9 +244,15 @@ class Routes:
         self.work = 0
         """What routing took so far, in units of about a microsecond: of a publication 1 and each copy of it 1, of four
         subscription identifiers 1, of a group 1, and one more for eight members; if its content matters CONTENT, an
-        eighth of its length, and 1 for two subscriptions that it meets. A new topic takes 8, a 16th of its length, and
-        1 for each topic filter that matches it.
+        eighth of its length, 1 for two subscriptions that it meets, and what patterns took. A new topic takes 8, a 16th
+        of its length, and 1 for each topic filter that matches it.
         """
+        self.asked: Publication | None = None
+        """What `copies_for` was last asked about, of `asked_route`, until it is accepted or a subscription changes."""
+        self.asked_route: Route | None = None
+        self.answer: tuple[Copy, ...] = ()
+        self.accepting: list[Subscription] = []
+        """The subscriptions whose content filter accepts it, members of groups included."""
         self.closed: ClosedMinute | None = None
         """The minute whose counts must be kept apart from those that come now, if there is one."""
         self.ask: Asked | None = None
@@ -261,6 +281,15 @@ class Routes:
             self.work += 8 + (len(topic) >> 4) + ends
             self._weight += weight(topic) + ends // ENDS_PER_WEIGHT
         return route
+
+    def count_accepting(self) -> None:
+        """What `copies_for` was asked about is accepted: the content filters that accept it count it."""
+        self.asked = None
+        closed = self.closed
+        for subscription in self.accepting:
+            if closed is not None:
+                closed.hold(subscription)
+            subscription.matched += 1
 
     def extractor(self, wanted: frozenset[str]) -> Extractor:
         """What takes the attributes *wanted* out of publications; topics that want the same share it."""
@@ -308,11 +337,13 @@ class Routes:
 
     def follow(self) -> None:
         """Start anew if the tree is in another epoch. Must be done *after* a subscription came or went."""
+        self.asked = None
         if self.tree.epoch != self._tree_epoch:
             self.forget()
 
     def forget(self) -> None:
         """Start anew."""
+        self.asked = None
         self._tree_epoch = self.tree.epoch
         self.epoch += 1
         self._at_once = max(1, RELEASED_AT_ONCE * len(self._known) // max(1, self._weight))

@@ -130,6 +130,8 @@ def _clients(page: Exposition, insight: Insight, census: Census) -> None:
     for cause, count in sorted(frontend.subscribing.refused.items()):
         page.sample("_total", count, cause=cause)
     page.gauge("edgebroker_clients_verified_now", "Clients whose proof is being checked.", len(frontend.authenticating))
+    meaning = "Texts of more than 4,096 characters, of which no pattern of LIKE is sure; once for each test that asked."
+    page.counter("edgebroker_texts_too_long_for_like", meaning, frontend.node.routes.tree.too_long)
     turns, memory = frontend.turns, frontend.memory
     page.counter("edgebroker_input_cut_short", "Inputs that were too much for one turn and went on.", turns.cut_short)
     page.counter("edgebroker_input_slowed", "Pauses of clients that published too fast.", turns.slowed)

@@ -283,6 +283,7 @@ def status(insight: Insight, census: Census) -> dict[str, Any]:
         "sessions": {"connected": census.connected, "away": census.sessions - census.connected},
         "subscriptions": len(frontend.node.subscriptions),
         "subscriptions_refused": dict(sorted(frontend.subscribing.refused.items())),
+        "texts_too_long_for_like": frontend.node.routes.tree.too_long,
         "retained": {"messages": len(frontend.retained), "bytes": frontend.retained.held_bytes},
         "queue": {
             "messages": census.queue_messages,

@@ -34,7 +34,7 @@ from edgebroker.filters.syntax import (
     Presence,
     joined,
 )
-from edgebroker.limits import FILTER_CONJUNCTIONS_MAX
+from edgebroker.limits import FILTER_CONJUNCTIONS_MAX, LIKE_CHARS_MAX
 from edgebroker.predicate import ANY_ONE, ANY_RUN, Bound, Interval, Kind, Pattern, Predicate
 
 # -- the second evaluator: Kleene's logic on the numbers 0 (false), 1 (unknown), 2 (true) --------------------------
@@ -221,6 +221,29 @@ def test_patterns_agree_with_regular_expressions(parts: list[str | int], texts: 
         like = expression.fullmatch(text) is not None
         assert Pattern(tuple(parts)).accepts(text) is like
         assert Pattern(tuple(parts), negated=True).accepts(text) is not like
+
+
+@pytest.mark.clause("F-5")
+@pytest.mark.parametrize("pattern", ["%b%", "_%", "a%b", "%a"])
+@pytest.mark.parametrize(
+    "text", ["a" * LIKE_CHARS_MAX, "a" * (LIKE_CHARS_MAX + 1), "\N{SNOWMAN}" * (LIKE_CHARS_MAX + 1)]
+)
+def test_of_a_text_that_is_too_long_no_pattern_is_sure(pattern: str, text: str) -> None:
+    event = {"s": text}
+    is_sure = len(text) <= LIKE_CHARS_MAX
+    like, unlike = Filter.parse(f"s LIKE '{pattern}'"), Filter.parse(f"s NOT LIKE '{pattern}'")
+    assert (evaluate(parse(f"s LIKE '{pattern}'"), event) is None) is not is_sure
+    assert (evaluate(parse(f"NOT s LIKE '{pattern}'"), event) is None) is not is_sure
+    assert like.accepts(event) + unlike.accepts(event) == is_sure
+    assert Filter.parse(f"s LIKE '{pattern}' OR s IS NOT NULL").accepts(event)
+
+
+@pytest.mark.clause("F-5")
+def test_of_its_beginning_and_its_order_they_are() -> None:
+    event = {"s": "a" * 10 * LIKE_CHARS_MAX}
+    for text in ("s LIKE 'aa%'", "s LIKE '%'", "s NOT LIKE 'b%'", "s NOT LIKE 'a'", "s > 'a'", "s <> 'a'"):
+        assert evaluate(parse(text), event) is True
+        assert Filter.parse(text).accepts(event)
 
 
 # -- examples -------------------------------------------------------------------------------------------------------

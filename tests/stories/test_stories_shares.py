@@ -9,6 +9,8 @@ import pytest
 
 from edgebridge.frontend.errands import WORK_AT_ONCE
 from edgebridge.frontend.quota import Quota
+from edgebridge.frontend.terms import Terms
+from edgebridge.session.outbox import QueueFull
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import (
@@ -107,3 +109,33 @@ def test_long_properties_of_what_waited_have_several_turns(play_v5: Any, is_agai
         a.send(PubAck(packet.packet_id))
     settle(play)
     assert frontend.ledger.queued == 0
+
+
+def test_messages_that_many_patterns_are_asked_about_have_several_turns(play: Any) -> None:
+    """500 patterns take about 2 ms for a text of 4,000 characters; of a longer one none is asked."""
+    play(COME, quota=Quota(filter_patterns_max=1_000))
+    texts = [f"$filter/x%20LIKE%20'%25_{number}%25'/t" for number in range(500)]
+    play.client("b").send(Subscribe(1, [SubscriptionOption(text, 0) for text in texts]))
+    settle(play)
+    frontend, now = play.broker.frontend, play.broker.simulation.now
+    one = play.client("a").line.connection
+    said = (Publish("t", b'{"x": "%s"}' % (b"a" * chars), 0) for chars in [5_000] * 3 + [4_000] * 10)
+    before = frontend.ledger.published
+    frontend.feed(one, b"".join(encode_packet(packet, play.dialect) for packet in said), now)
+    assert one.is_held
+    assert 3 < frontend.ledger.published - before <= 5
+    assert frontend.node.routes.tree.too_long == 3 * 500
+    settle(play)
+    assert frontend.ledger.published - before == 13
+
+
+def test_a_content_filter_counts_a_message_once(play: Any) -> None:
+    """Where full queues refuse publishers, its readers are asked for before it is accepted."""
+    play(COME.replace("CONNECT ", "CONNECT clean=0 ", 1), terms=Terms(queue_full=QueueFull.REFUSE))
+    play("""
+    a > SUBSCRIBE $filter/value%3E1/t qos=1    a < SUBACK granted=1
+    b > PUBLISH t qos=1 "2"    b < PUBACK    a < PUBLISH t qos=1 "2"
+    b > PUBLISH t qos=1 "1"    b < PUBACK
+    """)
+    (asked,) = play.broker.frontend.node.subscriptions.by_number.values()
+    assert asked.matched == 1

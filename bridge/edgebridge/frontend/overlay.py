@@ -269,7 +269,9 @@ class Overlay:
         if publication.topic.startswith(AT_HOME):
             return route.accept(publication, ledger, now)
         old = self.remembering.stamp(publication.topic) if publication.retain else None
+        before = self.peers.interests.tree.pattern_work
         effects = self.peers.published(publication, now, properties_of(publication), not publication.qos, old)
+        self._node.routes.work += self.peers.interests.tree.pattern_work - before
         for effect in effects:
             if isinstance(effect, Stamped):
                 self.remembering.stamped(effect.header, publication, now)

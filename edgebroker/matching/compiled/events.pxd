@@ -33,6 +33,7 @@ cdef class Event:
     cdef uint32_t* verdict_stamps
     cdef uint8_t* verdicts
     cdef uint32_t verdicts_room
+    cdef long long pattern_work, too_long
 
     cdef int look_at(self, object attributes) except -1
     cdef int fill(self, uint32_t attribute) except -1

@@ -173,6 +173,7 @@ cdef class Event:
     cdef int other_passes(self, uint32_t test, Value* value) except -1:
         """Whether the rare test with number *test* accepts. Found once per event."""
         cdef uint32_t room
+        cdef long long work
         if test >= self.verdicts_room:
             room = len(self.others) + 16
             stamps = <uint32_t*>PyMem_Realloc(self.verdict_stamps, room * sizeof(uint32_t))
@@ -186,9 +187,13 @@ cdef class Event:
             memset(&stamps[self.verdicts_room], 0, (room - self.verdicts_room) * sizeof(uint32_t))
             self.verdicts_room = room
         if self.verdict_stamps[test] != self.now:
-            self.verdicts[test] = bool(
-                self.others[test].accepts(None if value.object == NULL else <object>value.object)
-            )
+            asked = self.others[test]
+            found = None if value.object == NULL else <object>value.object
+            if value.kind == IS_STRING and asked.patterns:
+                work = asked.pattern_work(found)
+                self.pattern_work += work
+                self.too_long += not work
+            self.verdicts[test] = bool(asked.accepts(found))
             self.verdict_stamps[test] = self.now
         return self.verdicts[test]
 

@@ -334,6 +334,18 @@ cdef class Leaves:
         self.homes[number] = NULL
         self.homes_free.append(number)
 
+    # -- what searches took ---------------------------------------------------------------------------------------
+
+    @property
+    def pattern_work(self):
+        """What patterns took so far, as `ElementaryTest.pattern_work` counts it."""
+        return self.event.pattern_work
+
+    @property
+    def too_long(self):
+        """Texts that were too long for the patterns of a test, once for each test."""
+        return self.event.too_long
+
     # -- size -----------------------------------------------------------------------------------------------------
 
     def bytes(self):

@@ -19,6 +19,10 @@ class Leaves:
         self.strings: Interned[str] = Interned()
         self.steps = 0
         """Matching steps so far: forks and buckets visited."""
+        self.pattern_work = 0
+        """What patterns took so far, as `ElementaryTest.pattern_work` counts it."""
+        self.too_long = 0
+        """Texts that were too long for the patterns of a test, once for each test."""
         self.predicates: list[Predicate | None] = []
         self.members: list[dict[int, int]] = []  # subscription number -> link
         self.homes: list[Node | None] = []

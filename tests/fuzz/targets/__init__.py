@@ -50,7 +50,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "settings": ("settings", "mosquitto-conf", "bridge-control"),
     "journal": ("journal", "records"),
     ".edl readers": ("delivery-log",),
-    "links": ("link", "link-hello", "link-frames", "link-deflated", "link-records"),
+    "links": ("link", "link-hello", "link-frames", "link-deflated", "link-records", "link-records-whole"),
 }
 """What strangers reach, or what must be right after a crash: those targets share the time that a kind gets."""
 LESS = {"links": 6.0}

@@ -216,6 +216,8 @@ BOMBS = {name: (lambda make=make: after_hello(make())) for name, make in packets
     "PUBLISHes with 1,798 user properties": lambda: many(b"\0\1a\x9e\x46" + b"\x26\0\0\0\0" * 1_798),
     "PUBRELs with 98 user properties": lambda: many(b"\0\1\x92\xea\x03" + b"\x26\0\0\0\0" * 98, 0x62),
     "64 patterns and 64 KiB of text": lambda: b"".join(patterns(b'{"x":"' + b"a" * 62_000 + b'"}', 1)),
+    "64 patterns and texts of 4,096 letters": lambda: b"".join(patterns(b'{"x":"' + b"a" * 4_096 + b'"}', 15)),
+    "64 patterns and such texts of QoS 1": lambda: b"".join(patterns(b'{"x":"' + b"a" * 4_096 + b'"}', 15, 1)),
     "64 patterns and 300 texts of 170 letters": lambda: b"".join(patterns(b'{"x":"' + b"a" * 170 + b'"}', 300)),
     "64 patterns and 290 such texts of QoS 1": lambda: b"".join(patterns(b'{"x":"' + b"a" * 170 + b'"}', 290, 1)),
     "64 patterns and as many texts of four letters": lambda: met(

@@ -85,7 +85,7 @@ RECORDS = (
 )
 
 
-RECORD_BOMBS = {
+BROKEN = {
     "entries": lambda: packed(
         *(entry_record("a", Service.LIVE, number, None, RECORDS[0][-60:]) for number in range(1, 600))
     ),
@@ -104,6 +104,8 @@ RECORD_BOMBS = {
     "interests that are none": lambda: within(filled(b"\0\6\x2a\x83\x60\x81\0\x80")),
     "interests without a topic": lambda: within(filled(b"\0\7\x2a\x83\x60\x81\x81\0\x80")),
     "classes that do not exist": lambda: within(filled(b"\0\6\x22\x83\x61a\0\0")),
+}
+WHOLE = {
     "events that wait": lambda: within(packed(*(held_record(small(number), True, None) for number in range(4_000)))),
     "interests": lambda: within(packed(learned_record("a", map(interest, range(9_000)), ()))),
     "one interest again and again": lambda: within(packed(learned_record("a", [interest(0)] * 16_000, ()))),
@@ -118,8 +120,18 @@ TARGETS = (
         (packed(*RECORDS), *map(packed, RECORDS)),
         (),
         tuple(map(packed, RECORDS)),
-        bombs=RECORD_BOMBS,
+        bombs=BROKEN,
         steps=applied,
-        bound_ms=60,  # the own disk, read before there are clients: 16,000 interests take 2.5 us each
+        bound_ms=20,  # the own disk, read before there are clients
+    ),
+    Target(
+        "link-records-whole",
+        read_links,
+        (packed(*RECORDS),),
+        (),
+        tuple(map(packed, RECORDS)),
+        bombs=WHOLE,
+        steps=applied,
+        bound_ms=60,  # 16,000 interests take 2.5 us each
     ),
 )
