@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from edgebridge.frontend.encoding import Encoding
 from edgebridge.frontend.outaliases import OutAliases
 from edgebroker.limits import OUT_ALIASES_MAX
 from edgebroker.publication import Publication
@@ -102,6 +103,6 @@ def test_what_an_alias_saves() -> None:
     aliases = OutAliases(1)
     sizes = []
     for _ in range(2):
-        sizes.append(len(aliases.encode(publication, 1, 7, 0, False, ())))
+        sizes.append(len(aliases.encode(publication, Encoding(publication), 1, 7, 0, False, ())))
         aliases.sent(publication.topic)
     assert sizes == [55, 26]

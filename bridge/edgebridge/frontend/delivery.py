@@ -106,7 +106,7 @@ class Delivery:
         if aliases is None:
             packet = encoding.packet(connection.is_v5, 0, 0, now, retain, False, identifiers)
         else:
-            packet = aliases.encode(publication, 0, 0, now, retain, identifiers)
+            packet = aliases.encode(publication, encoding, 0, 0, now, retain, identifiers)
         if not connection.fits(packet):
             self._drop(publication, session, copy.label, 0, Cause.PACKET_TOO_LARGE, now)
         elif not connection.takes(len(packet)):
@@ -242,7 +242,8 @@ class Delivery:
                 connection.is_v5, entry.qos, packet_id, now, entry.retain, False, entry.identifiers
             )
         else:
-            packet = aliases.encode(entry.publication, entry.qos, packet_id, now, entry.retain, entry.identifiers)
+            publication, retain = entry.publication, entry.retain
+            packet = aliases.encode(publication, encoding, entry.qos, packet_id, now, retain, entry.identifiers)
         if not connection.fits(packet):
             session.inflight.settle(packet_id, entry.qos)
             self._drop(entry.publication, session, entry.text, entry.qos, Cause.PACKET_TOO_LARGE, now)

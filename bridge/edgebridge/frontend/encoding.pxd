@@ -7,12 +7,14 @@ from edgebroker.publication cimport Publication
 
 cdef class Encoding:
     cdef Publication _publication
-    cdef bytes _topic, _head, _tail
+    cdef bytes _said, _topic, _head, _tail
     cdef int _qos
     cdef bint _is_v5, _retain
     cpdef bytes packet(self, bint is_v5, int qos, int packet_id, now, bint retain, bint dup, tuple identifiers)
     @cython.locals(properties=bytes, payload=bytes)
     cdef _build(self, bint is_v5, int qos, bint retain, bint dup, tuple identifiers, now)
+    @cython.locals(said=bytes)
+    cpdef bytes properties(self, tuple identifiers, now, int alias=*)
 
 
 cdef list OCTETS

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from edgebridge.frontend.encoding import properties_for
+from edgebridge.frontend.encoding import Encoding
 from edgebridge.wire.head import publish_head
-from edgebridge.wire.properties import Property, encode_properties
 from edgebroker.instants import Instant
 from edgebroker.publication import Publication
 
@@ -35,22 +34,20 @@ class OutAliases:
     def encode(
         self,
         publication: Publication,
+        encoding: Encoding,
         qos: int,
         packet_id: int,
         now: Instant,
         retain: bool,
         identifiers: tuple[int, ...],
     ) -> bytes:
-        """The packet for this client; say `sent` if it is sent."""
+        """The packet for this client; say `sent` if it is sent. *encoding*: that of *publication*."""
         topic = publication.topic
         alias = self._known.get(topic, 0)
         octets = b"" if alias else topic.encode()
         if not alias and self._has_room(topic):
             alias = len(self._known) + 1
-        properties = properties_for(publication, identifiers, now)
-        if alias:
-            properties[Property.TOPIC_ALIAS] = alias
-        encoded = encode_properties(properties)
+        encoded = encoding.properties(identifiers, now, alias)
         payload = publication.payload
         head = publish_head(octets, qos, retain, False, encoded, len(payload), True)
         return head + (packet_id.to_bytes(2, "big") if qos else b"") + encoded + payload

@@ -248,13 +248,19 @@ def encode_properties(properties: Properties) -> bytes:
     """*properties* with their length in front, in the order of the dictionary; one zero byte if there are none."""
     if not properties:
         return b"\0"
+    encoded = write_properties(properties)
+    return fields.write_variable(len(encoded)) + encoded
+
+
+def write_properties(properties: Properties) -> bytes:
+    """The same without their length: those of several may stand one behind the other."""
     out = bytearray()
     for key, value in properties.items():
         rule = _RULE_OF[key]
         for one in value if isinstance(value, list) else (value,):
             out.append(key)
             out += rule.kind.write(one)
-    return fields.write_variable(len(out)) + bytes(out)
+    return bytes(out)
 
 
 def number(properties: Properties, key: Property, default: int = 0) -> int:
