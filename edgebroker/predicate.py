@@ -65,8 +65,8 @@ class Pattern:
     parts: tuple[str | int, ...]
     negated: bool = False
     weight: int = field(init=False, repr=False, compare=False)
-    """What it is to ask it, in patterns of less than 128 characters, `_` or, four each, `%`: one takes about 1 us, and
-    1 to 2 for each KiB of text."""
+    """What it takes to ask it, in patterns of less than 128 characters, of which `%` counts four: 1 us, and 1 to 2 more
+    for each KiB of text."""
     _like: Callable[[str], bool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -218,7 +218,7 @@ class ElementaryTest:
     """The values one predicate accepts for one attribute.
 
     `intervals` are sorted, disjoint and not empty for NUMBER, STRING and BOOLEAN, and `()` for NULL and NOT_NULL.
-    `patterns` must all hold in addition (STRING only), of which no text of more than LIKE_CHARS_MAX characters is sure.
+    `patterns` must all hold in addition (STRING only); for a text of more than LIKE_CHARS_MAX characters none does.
     """
 
     attribute: str
