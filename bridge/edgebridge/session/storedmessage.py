@@ -21,7 +21,7 @@ from edgebridge.session.records import (
     RETAIN,
 )
 from edgebridge.wire.errors import ProtocolError
-from edgebridge.wire.properties import Carrier, Property, read_properties, text, user_properties
+from edgebridge.wire.properties import Carrier, Properties, Property, read_properties, text, user_properties
 from edgebridge.wire.tracecontext import sampled
 from edgebroker.instants import NEVER
 from edgebroker.publication import Publication, plain
@@ -180,26 +180,17 @@ def publication_of(
     """The publication whose publisher, topic, properties and payload stand at *at*, the last things in *record*."""
     publisher = texts.read(record, at)
     topic = texts.read(record, texts.end)
-    at = texts.end
-    if not flags & PROPERTIES:
-        made = plain(publisher, topic, record[at:], flags & QOS, accepted_at)
-    else:
-        start = at
+    at = start = texts.end
+    properties: Properties = {}
+    if flags & PROPERTIES:
         properties, at = read_properties(record, at, Carrier.PUBLISH)
-        user = user_properties(properties)
-        made = Publication(
-            publisher,
-            topic,
-            record[at:],
-            flags & QOS,
-            False,
-            accepted_at,
-            properties=properties or None,
-            user=user,
-            content_type=text(properties, Property.CONTENT_TYPE) or None,
-            properties_bytes=at - start,
-            trace=sampled(user),
-        )
+    made = plain(publisher, topic, record[at:], flags & QOS, accepted_at)
+    if properties:
+        made.properties = properties
+        made.properties_bytes = at - start
+        made.user = user_properties(properties)
+        made.content_type = text(properties, Property.CONTENT_TYPE) or None
+        made.trace = sampled(made.user)
     made.retain = flags & RETAIN != 0
     made.expires_at = expires_at or None
     made.stored = number
