@@ -8,7 +8,7 @@ from typing import Final
 from edgebridge.frontend.answers import UNKNOWN, answer
 from edgebridge.frontend.connection import Connection, Run
 from edgebridge.frontend.encoding import Encoding
-from edgebridge.frontend.errands import WORK_AT_ONCE
+from edgebridge.frontend.errands import PROPERTIES_SHIFT, WORK_AT_ONCE
 from edgebridge.frontend.keeping import Keeping
 from edgebridge.session.inflight import Entry, entry_of
 from edgebridge.session.outbox import QueueFull
@@ -36,8 +36,8 @@ class Delivery:
         self._is_promised = False  # to the publisher of what is being delivered, by another gateway
         self._heavy = 0  # of `work`, what properties took since `release` was called
         self.work = 0
-        """What sending what waited took so far, in units of about a microsecond: 1 a message, an eighth of the length
-        of its properties, and 1 for four subscription identifiers.
+        """What sending what waited took so far, in units of about a microsecond: 1 a message, what its properties
+        count, and 1 for four subscription identifiers.
         """
         self.rest: Callable[[Connection, Instant], None] = lambda connection, now: None
         """Called when a connection has got so much at once that the rest waits for another turn (`is_resting`)."""
@@ -214,7 +214,7 @@ class Delivery:
 
     def _weigh(self, entry: Entry) -> None:
         """It waited, and is encoded on its own: 1,798 properties take 0.7 ms."""
-        heavy = (entry.publication.properties_bytes >> 3) + (len(entry.identifiers) >> 2)
+        heavy = (entry.publication.properties_bytes >> PROPERTIES_SHIFT) + (len(entry.identifiers) >> 2)
         self._heavy += heavy
         self.work += 1 + heavy
 

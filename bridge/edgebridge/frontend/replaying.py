@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final
 
 from edgebridge.frontend.delivery import Delivery
-from edgebridge.frontend.errands import WORK_AT_ONCE
+from edgebridge.frontend.errands import PROPERTIES_SHIFT, WORK_AT_ONCE
 from edgebridge.session.carriers import SubscriptionRequest
 from edgebridge.session.retained import Retained
 from edgebridge.session.session import Session
@@ -280,7 +280,7 @@ class Replaying:
                 continue
             if replay.given is None and self.is_elsewhere is not None and self.is_elsewhere(kept.topic):
                 continue
-            work -= SENT + (kept.properties_bytes >> 3)
+            work -= SENT + (kept.properties_bytes >> PROPERTIES_SHIFT)
             self._send(kept, replay, now)
         return False
 
