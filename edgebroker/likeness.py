@@ -15,17 +15,20 @@ def most_alike(name: str, names: Iterable[str]) -> str | None:
     """The one of *names* that is most like *name*; None if none is like it.
 
     What `difflib.get_close_matches` finds first. That compares with all names whose letters are about the same, 25 us
-    for each; here those whose letters are most alike come first, and whoever cannot be better any more is left out.
+    for each; here those that have most letters in common come first, and whoever cannot be better any more is left out.
     """
     from difflib import SequenceMatcher  # 0.2 MiB that only a slip costs
 
-    matcher = SequenceMatcher()
-    matcher.set_seq2(name[:CHARS_COMPARED])
+    name = name[:CHARS_COMPARED]
+    letters = [(letter, name.count(letter)) for letter in set(name)]
     candidates = []
     for each in names:
-        matcher.set_seq1(each)
-        if matcher.real_quick_ratio() >= ALIKE and (at_most := matcher.quick_ratio()) >= ALIKE:
+        common = sum([min(count, each.count(letter)) for letter, count in letters])
+        at_most = 2 * common / (len(name) + len(each) or 1)  # `quick_ratio`, in a tenth of its time
+        if at_most >= ALIKE:
             candidates.append((at_most, each))
+    matcher = SequenceMatcher()
+    matcher.set_seq2(name)
     found = (ALIKE, "")
     for at_most, each in sorted(candidates, reverse=True):
         if at_most < found[0]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from edgebroker.dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which takes 0.3 us more: a file of another kind has thousands
 class LineProblem:
     """`line` counts from 1; `mend` says how to put it right, or is empty."""
 

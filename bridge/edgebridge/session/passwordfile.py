@@ -63,9 +63,10 @@ class PasswordFile:
         twice: set[str] = set()
         lines = tuple(text.removeprefix("\ufeff").split("\n"))
         for number, line in enumerate(lines, 1):
-            if not line.strip() or line.lstrip().startswith("#"):
+            bare = line.strip()
+            if not bare or bare[0] == "#":
                 continue
-            if ":" not in line and len(line) <= LINE_CHARACTERS_MAX:  # a file of another kind has nothing else
+            if ":" not in bare and len(line) <= LINE_CHARACTERS_MAX:  # a file of another kind has nothing else
                 problems.append(LineProblem(number, NO_COLON, MEND))
                 continue
             try:

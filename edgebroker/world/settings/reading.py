@@ -16,7 +16,7 @@ from edgebroker.world.tomllines import KeyLines, line_of_error
 from edgebroker.world.valuekinds import Unusable
 
 FILE_BYTES_MAX = 1 * limits.MIB  # ours has about 1 KiB; a larger file is something else, given by mistake
-PROBLEMS_MAX = 20  # told at once; a file of another kind has one in each line, and a hint for each takes its time
+PROBLEMS_MAX = 10  # told at once; a file of another kind has one in each line, and a hint for each takes 0.1 ms
 SIGNS_MAX = 2_800  # of a gateway's settings, 2 us each; a bridge has 30 to 40, a rule of it 2 or 3
 SIGNS = "\n=,.[{"  # every line, key, value and part of a name has one; what is in a comment or in quotes is none
 ESCAPE = "\\"  # in double quotes takes as long as a sign
