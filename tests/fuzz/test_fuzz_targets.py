@@ -16,11 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.fuzz.frame import bounds
 from tests.fuzz.frame.bounds import cost_of, costs_of
 from tests.fuzz.frame.budget import per_kind, spent
 from tests.fuzz.frame.finding import LOOK_S, TooSlow, finding_of, shrunk
 from tests.fuzz.frame.run import Report, cost_us, run, steps_us
 from tests.fuzz.frame.target import Target
+from tests.fuzz.frame.yardstick import PC_US
 from tests.fuzz.targets import KINDS, TARGETS, kind_of, share_of
 
 SECONDS = 5.0
@@ -65,7 +67,7 @@ def test_no_input_of_64_kib_costs_much(name: str) -> None:
     for cost in costs_of(target, repetitions=1):  # it is tried again if it is too much
         print(cost)
         assert cost.mib <= target.bound_mib, cost
-        assert not cost.is_over, cost
+        assert not cost.has_too_many_lines, cost
         for _ in range(CALM):
             if cost.ms <= GENEROUS * target.bound_ms:
                 break
@@ -161,8 +163,20 @@ def test_lines_are_counted_of_the_longest_step() -> None:
     stepping = Target("stepping", len, (b"x",), bombs=bombs, steps=steps, bound_ms=0.1)
     few, many = (cost_of(stepping, bomb, 1) for bomb in bombs)
     assert 4_000 <= few.lines == cost_of(stepping, "few", 1).lines <= 4_010
-    assert not few.is_over
+    assert not few.has_too_many_lines
+    assert many.has_too_many_lines
     assert many.is_over
+
+
+@pytest.mark.parametrize("slow", [1.0, 2.5])
+def test_a_slow_machine_has_the_figures_of_a_pc(slow: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the yardstick takes longer, so does everything else."""
+    monkeypatch.setattr(bounds, "laid_us", lambda: PC_US * slow)
+    monkeypatch.setattr(bounds, "steps_us", lambda *_: [4_000 * slow, 6_000 * slow])
+    cost = cost_of(Target("two steps", len, (b"x",), bombs={"one": lambda: b"x"}), "one")
+    assert (cost.ms, cost.all_ms, cost.is_over) == (pytest.approx(6), pytest.approx(10), False)
+    monkeypatch.setattr(bounds, "laid_us", lambda: PC_US * slow / 2)
+    assert cost_of(cost.target, "one").is_over
 
 
 def test_a_budget_ends_whatever_its_processes_do(seed: int) -> None:

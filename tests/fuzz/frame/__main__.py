@@ -36,9 +36,7 @@ def main() -> int:
     targets = [TARGETS[name] for name in given.targets or TARGETS]
     if given.bounds:
         Collector().settle()  # as a gateway does: nothing that was there before is looked at again
-        for cost in (cost for target in targets for cost in costs_of(target)):
-            print(cost, flush=True)
-        return 0
+        return _measure(targets)
     if given.repeat is not None:
         if len(given.targets) != 1:
             parser.error("--repeat takes one target")
@@ -58,6 +56,21 @@ def main() -> int:
             findings += 1
             print(shrunk(report.finding), file=sys.stderr, flush=True)
     return findings > 0
+
+
+def _measure(targets: list[Target]) -> bool:
+    """Whether an input costs more than it may. The hardest of each target stands at the end."""
+    hardest, over = [], 0
+    for target in targets:
+        costs = []
+        for cost in costs_of(target):
+            print(cost, flush=True)
+            costs.append(cost)
+        over += sum(cost.is_over for cost in costs)
+        hardest.append(max(costs, key=lambda cost: cost.ms))
+    print(f"\nthe hardest of each target; {over} inputs are over their bounds")
+    print(*hardest, sep="\n", flush=True)
+    return over > 0
 
 
 def _spend(targets: list[Target], given: argparse.Namespace) -> int:
