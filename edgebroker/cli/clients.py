@@ -14,6 +14,7 @@ from edgebroker.cli.durations import DurationType
 from edgebroker.cli.figures import aligned, count, fitted, octets, span
 from edgebroker.cli.httpaddress import HttpAddress
 from edgebroker.cli.inquiry import Inquiree, OrderRefused, ask, gateway_options, inquiree, order
+from edgebroker.cli.word import Word
 
 LIMIT: Final = 100
 PAGE: Final = 1_000  # rows in one answer
@@ -30,10 +31,8 @@ def command() -> None:
 
 @command.command("list", short_help="List clients, connected or with a session that waits.")
 @click.argument("pattern", default="*", metavar="[PATTERN]")
-@click.option("--state", type=click.Choice(["connected", "away", "slow"]), help="Only those; slow: reads too slowly.")
-@click.option(
-    "--sort", type=click.Choice(SORTS), default="client", show_default=True, help="The most first, or by name."
-)
+@click.option("--state", type=Word(["connected", "away", "slow"]), help="Only those; slow: reads too slowly.")
+@click.option("--sort", type=Word(SORTS), default="client", show_default=True, help="The most first, or by name.")
 @click.option("--limit", type=click.IntRange(1), default=LIMIT, show_default=True, help="Clients in the list.")
 @gateway_options
 def list_(

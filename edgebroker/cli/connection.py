@@ -18,6 +18,7 @@ from edgebridge.wire.packets import Connect
 from edgebridge.wire.properties import Properties, Property
 from edgebroker.cli.unreachable import Unreachable
 from edgebroker.cli.way import Way, words
+from edgebroker.cli.word import Word
 from edgebroker.errors import EdgebrokerError
 
 DEFAULT_HOST: Final = "127.0.0.1"
@@ -81,7 +82,7 @@ def peer_options(command: _Command) -> _Command:
                 "--protocol-version",
                 default="5",
                 show_default=True,
-                type=click.Choice(list(_DIALECTS)),
+                type=Word(list(_DIALECTS)),
                 help="The version of MQTT to speak.",
             ),
             click.option(

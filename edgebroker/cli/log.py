@@ -19,6 +19,7 @@ import click
 from edgebroker.cli import Refused
 from edgebroker.cli.existing import Existing
 from edgebroker.cli.plain import plain
+from edgebroker.cli.word import Word
 from edgebroker.errors import LogDamaged
 from edgebroker.records import DELIVERY, TABLES, TRAFFIC, Cause, Fate
 from edgebroker.storage.deliverylog.columns import default
@@ -33,7 +34,7 @@ TRACE_ID = re.compile(r"(?:[0-9a-f]{2}-)?([0-9a-f]{32})(?:-[0-9a-f]{16}-.*)?")
 
 paths_argument = click.argument("paths", nargs=-1, required=True, type=Existing())
 table_option = click.option(
-    "--table", type=click.Choice(TABLE_NAMES), default="delivery", show_default=True, help="Which records."
+    "--table", type=Word(TABLE_NAMES), default="delivery", show_default=True, help="Which records."
 )
 json_flag = click.option("--json", "as_json", is_flag=True, help="For programs: JSON.")
 
@@ -216,7 +217,7 @@ def trace_id_of(_context: click.Context, _parameter: click.Parameter, text: str 
 @paths_argument
 @click.option(
     "--table",
-    type=click.Choice([*TABLE_NAMES, TRAFFIC.name]),
+    type=Word([*TABLE_NAMES, TRAFFIC.name]),
     default=DELIVERY.name,
     show_default=True,
     help="Which records; a recording has traffic.",

@@ -15,11 +15,13 @@ import click
 from edgebridge.session.passwordfile import (
     PasswordFile,
     PasswordInvalid,
+    User,
     check_password,
     check_user_name,
     make_user,
 )
 from edgebridge.session.passwordhash import SALT_BYTES, Pbkdf2
+from edgebroker.cli.word import Word
 from edgebroker.world.privatefile import is_open_to_others, read_private, replace_private
 
 
@@ -32,11 +34,14 @@ from edgebroker.world.privatefile import is_open_to_others, read_private, replac
 @click.option("--delete", "-D", is_flag=True, help="Delete the user.")
 @click.option("-c", "--create", is_flag=True, help="Make FILE, and do nothing if it is there already.")
 @click.option("-b", "batch", is_flag=True, help="As mosquitto_passwd's: PASSWORD is on the command line.")
+@click.option(
+    "-U", "--update", is_flag=True, help="As mosquitto_passwd's: FILE has passwords in plain text; hash each of them."
+)
 @click.option("--check", is_flag=True, help="Change nothing: is this the password? Without USER: is the file in order?")
 @click.option(
     "--hash",
     "kind",
-    type=click.Choice(["scrypt", "pbkdf2"]),
+    type=Word(["scrypt", "pbkdf2"]),
     default="scrypt",
     show_default=True,
     help="How it is stored; pbkdf2 is the one that Mosquitto reads too.",
@@ -54,12 +59,13 @@ def command(
     delete: bool,
     create: bool,
     batch: bool,
+    update: bool,
     check: bool,
     kind: str,
     scram: bool,
     as_json: bool,
 ) -> None:
-    """Add USER to the password FILE, change the password, or delete or check it.
+    """Add USER to the password FILE, change the password, or delete or check it. With -U, hash what is plain text.
 
     The password is asked for twice at a terminal. FILE is made if it is not there, and replaced as a whole: a broker
     never reads half of it. A running gateway reads it again on SIGHUP.
@@ -70,14 +76,22 @@ def command(
         raise click.UsageError("one of PASSWORD, --password-file and --stdin")
     if delete and (check or scram):
         raise click.UsageError("--delete goes alone")
+    if update and (user is not None or delete or check or create):
+        raise click.UsageError("--update takes FILE, and --hash or --scram")
     if batch and password is None:
         raise click.UsageError("-b wants FILE USER PASSWORD")
     if create and file.exists():
         raise click.UsageError(f"{file} is there already, and -c would empty it: leave -c out, and the user is added")
-    users = PasswordFile.parse(read_private(file)) if file.exists() or check or delete else PasswordFile()
+    users = PasswordFile.parse(read_private(file)) if file.exists() or check or delete or update else PasswordFile()
+    if update:
+        users = users.hashed(lambda name, plain: _made(name, plain, kind, scram))
+        replace_private(file, str(users))
     for problem in users.problems:
         if not as_json:
             click.echo(f"{file}: {problem}", err=True)
+    if update:
+        click.echo(f"{file}: {len(users.users)} users")
+        return
     if user is None:
         if not check:
             raise click.UsageError("Missing argument 'USER'.")
@@ -102,15 +116,20 @@ def command(
         _known(users, user)
         _say(as_json, ok=users.accepts(user, check_password(password)), user=user)
         return
-    check_user_name(user)
-    made = make_user(
-        user, password, secrets.token_bytes(SALT_BYTES), secrets.token_bytes(SALT_BYTES) if scram else None
-    )
-    if kind == "pbkdf2":
-        made = replace(made, hash=Pbkdf2.make(check_password(password), secrets.token_bytes(SALT_BYTES)))
+    made = _made(user, password, kind, scram)
     if is_open_to_others(file):
         click.echo(f"{file} was readable by everybody; now it is not", err=True)
     replace_private(file, str(users.with_user(made)))
+
+
+def _made(name: str, password: str, kind: str, scram: bool) -> User:
+    """A user whose password is stored as *kind* says. Raises PasswordInvalid."""
+    check_user_name(name)
+    salt, scram_salt = secrets.token_bytes(SALT_BYTES), secrets.token_bytes(SALT_BYTES) if scram else None
+    made = make_user(name, password, salt, scram_salt)
+    if kind == "pbkdf2":
+        made = replace(made, hash=Pbkdf2.make(check_password(password), secrets.token_bytes(SALT_BYTES)))
+    return made
 
 
 def _known(users: PasswordFile, user: str) -> None:

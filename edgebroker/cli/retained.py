@@ -14,6 +14,7 @@ from edgebroker.cli import Refused
 from edgebroker.cli.figures import aligned, count, fitted, octets, span
 from edgebroker.cli.httpaddress import HttpAddress
 from edgebroker.cli.inquiry import ask, gateway_options, inquiree, order
+from edgebroker.cli.word import Word
 
 LIMIT: Final = 20
 TOPIC_COLUMNS: Final = 60
@@ -26,7 +27,7 @@ def command() -> None:
 
 @command.command("list", short_help="List the retained messages of this gateway.")
 @click.argument("topic_filter", default="#", metavar="[TOPIC_FILTER]")
-@click.option("--sort", type=click.Choice(["topic", "bytes", "age"]), default="topic", show_default=True)
+@click.option("--sort", type=Word(["topic", "bytes", "age"]), default="topic", show_default=True)
 @click.option("--limit", type=click.IntRange(0, 1_000), default=LIMIT, show_default=True, help="Messages in the list.")
 @gateway_options
 def list_(

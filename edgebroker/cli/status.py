@@ -12,6 +12,7 @@ import click
 from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
 from edgebroker.cli.inquiry import ask, inquiree, token_file_option
 from edgebroker.cli.overview import SORTS, overview, table
+from edgebroker.cli.word import Word
 
 ROWS = 10
 WIDTH_MAX = 120
@@ -21,7 +22,7 @@ WIDTH_MAX = 120
 @click.option("--http", type=HttpAddressType(), help="Where the gateway is asked.  [default: 127.0.0.1:9883]")
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Or: the gateway's settings.")
 @token_file_option
-@click.option("--sort", type=click.Choice(list(SORTS)), default="queue", show_default=True, help="Clients by this.")
+@click.option("--sort", type=Word(list(SORTS)), default="queue", show_default=True, help="Clients by this.")
 @click.option("--json", "as_json", is_flag=True, help="For programs: the answer of /status as it is.")
 def command(http: HttpAddress | None, config: Path | None, token_file: Path | None, sort: str, as_json: bool) -> None:
     """Show how a running gateway is: totals since its start, and the clients that stand out.

@@ -15,6 +15,7 @@ import click
 from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
 from edgebroker.cli.inquiry import NoAnswer, ask, inquiree, token_file_option
 from edgebroker.cli.overview import SORTS, Status, overview, table
+from edgebroker.cli.word import Word
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # the other screen without a cursor, and back
 HOME, END_OF_LINE, END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
@@ -25,7 +26,7 @@ ROWS_MAX = 100
 @click.option("--http", type=HttpAddressType(), help="Where the gateway is asked.  [default: 127.0.0.1:9883]")
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Or: the gateway's settings.")
 @token_file_option
-@click.option("--sort", type=click.Choice(list(SORTS)), default="queue", show_default=True, help="Clients by this.")
+@click.option("--sort", type=Word(list(SORTS)), default="queue", show_default=True, help="Clients by this.")
 @click.option("--interval", type=click.FloatRange(0.1, 3_600), default=2.0, show_default=True, help="Seconds between.")
 @click.option("--count", type=click.IntRange(1), help="End after so many pictures.")
 @click.option("--once", is_flag=True, help="Two looks one interval apart, so that there are rates; one picture.")

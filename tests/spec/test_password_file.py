@@ -245,6 +245,31 @@ def test_a_password_on_the_command_line_is_warned_of(tmp_path: Path) -> None:
     assert "is seen by every user of this machine" in answer.output
 
 
+def test_passwords_in_plain_text_are_hashed(tmp_path: Path) -> None:
+    """As `mosquitto_passwd -U` does, without the blanks around them. Hashes and comments stay, also broken ones."""
+    file = tmp_path / "passwords"
+    kept = str(make_user("old", "known", b"s" * 12))
+    file.write_text(f"# anna:no\nanna: secret one \n\n{kept}\neve:$7$101$oops$x\nbob:a:b\n")
+    answer = run(file, "-U", "--scram")
+    assert (answer.exit_code, "line 5" in answer.output, "3 users" in answer.output) == (0, True, True)
+    lines = file.read_text().split("\n")
+    assert (lines[0], lines[3], lines[4]) == ("# anna:no", kept, "eve:$7$101$oops$x")
+    for name, password in (("anna", "secret one"), ("old", "known"), ("bob", "a:b")):
+        assert run(file, name, "--check", "--stdin", given=password).exit_code == 0, name
+    assert PasswordFile.parse(file.read_text()).users["anna"].scram is not None
+    assert run(file, "-U").exit_code == 0
+    assert file.read_text().split("\n") == lines
+
+
+def test_a_password_that_cannot_be_hashed_leaves_the_file_alone(tmp_path: Path) -> None:
+    file = tmp_path / "passwords"
+    file.write_text("anna:secret\nbob: \n")
+    answer = run(file, "--update")
+    assert (answer.exit_code, answer.output) == (2, "Error: line 2: the password is empty\n")
+    assert file.read_text() == "anna:secret\nbob: \n"
+    assert "--update takes FILE" in run(file, "anna", "-U").output
+
+
 def test_a_file_with_bad_lines_is_mended(tmp_path: Path) -> None:
     file = tmp_path / "passwords"
     file.write_text(f"anna:plain\nbob:{WEAK}\n")

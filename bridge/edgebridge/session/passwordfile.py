@@ -10,7 +10,7 @@ opens the door to nobody.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Final
 
@@ -118,6 +118,22 @@ class PasswordFile:
             lines += [str(user), ""]
         for place in reversed(places[1:]):
             del lines[place]
+        return PasswordFile.parse("\n".join(lines))
+
+    def hashed(self, make: Callable[[str, str], User]) -> PasswordFile:
+        """The file with a hash by *make* (name, password) in the place of each password that is plain text.
+
+        What begins with '$' is a hash, or was meant to be one. Raises PasswordInvalid with the line's number.
+        """
+        lines = list(self.lines)
+        for place, line in enumerate(lines):
+            name, colon, password = map(str.strip, line.partition(":"))
+            if not colon or name.startswith("#") or password.startswith("$"):
+                continue
+            try:
+                lines[place] = str(make(name, password))
+            except PasswordInvalid as error:
+                raise PasswordInvalid(f"line {place + 1}: {error}") from None
         return PasswordFile.parse("\n".join(lines))
 
     def without_user(self, name: str) -> PasswordFile:

@@ -15,6 +15,7 @@ from types import FrameType
 import click
 
 from edgebroker.cli import Refused
+from edgebroker.cli.word import Word
 
 from . import report, rounds
 from .strangers import among_strangers
@@ -29,14 +30,14 @@ RUN_FAILED = 1  # exit code: a run lost messages or a broker stopped
 @click.command(name="mqtt", short_help="Measure the broker, alternating with another one.")
 @click.option(
     "--against",
-    type=click.Choice(["mosquitto", "relay", "none"]),
+    type=Word(["mosquitto", "relay", "none"]),
     default="mosquitto",
     show_default=True,
     help="The peer. `relay` copies bytes without looking at them: the ceiling.",
 )
 @click.option(
     "--subject",
-    type=click.Choice(sorted(SUBJECTS)),
+    type=Word(sorted(SUBJECTS)),
     default="edgebroker",
     show_default=True,
     help="Measured as ours. `mosquitto` against mosquitto shows the noise of the machine.",
@@ -45,7 +46,7 @@ RUN_FAILED = 1  # exit code: a run lost messages or a broker stopped
 @click.option("--tls", is_flag=True, help="Over TLS 1.3, both brokers with a P-256 certificate.")
 @click.option("--warnings", is_flag=True, help="Both refuse 20 clients a second, and write that into their logs.")
 @click.option("--spin-us", type=click.IntRange(0, 10_000), help="Ours has this `node.spin_us` in all workloads.")
-@click.option("--only", multiple=True, type=click.Choice(NAMES), help="Only this workload; may be repeated.")
+@click.option("--only", multiple=True, type=Word(NAMES), help="Only this workload; may be repeated.")
 @click.option("--rounds", "round_count", type=click.IntRange(1, 99), default=3, show_default=True)
 @click.option("--seconds", type=click.FloatRange(0.1, 60), default=2.0, show_default=True, help="Length of a run.")
 @click.option("--quick", is_flag=True, help="One round of very short runs: shows that it works, measures nothing.")

@@ -17,6 +17,7 @@ from edgebroker.cli.topology.account import figures, sentences
 from edgebroker.cli.topology.drawing import drawing, place
 from edgebroker.cli.topology.picture import picture
 from edgebroker.cli.topology.tomltext import toml_text
+from edgebroker.cli.word import Word
 from edgebroker.overlay.difference import Change, difference
 from edgebroker.overlay.plan import plan
 from edgebroker.overlay.topology import Topology
@@ -84,9 +85,7 @@ def show(file: Path, name: str | None, svg: Path | None) -> None:
 @click.option("--sites", required=True, metavar="N or NAMES", help="How many sites, or their names: north,south.")
 @click.option("--gateways", required=True, metavar="N,N,...", help="How many gateways each site has; or one for all.")
 @click.option("--name", "federation", default="federation", show_default=True, help="What the federation is called.")
-@click.option(
-    "--uplink", type=click.Choice(list(UPLINKS)), default="wan", show_default=True, help="The class of all uplinks."
-)
+@click.option("--uplink", type=Word(list(UPLINKS)), default="wan", show_default=True, help="The class of all uplinks.")
 @click.option(
     "--port",
     type=click.IntRange(1, 65_535),

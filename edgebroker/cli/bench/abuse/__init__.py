@@ -9,6 +9,7 @@ import click
 
 from edgebroker.cli import Refused
 from edgebroker.cli.existing import Existing
+from edgebroker.cli.word import Word
 
 from ...pythonchild import python
 from ..mqtt import pinned, stopped_by_sigterm
@@ -26,7 +27,7 @@ QUICK_S, QUICK_SCALE, QUICK_PROBES = 0.3, 0.05, 2
 
 
 @click.command(name="abuse", short_help="Attack a gateway while well-behaved clients use it.")
-@click.option("--only", multiple=True, type=click.Choice(list(ATTACKS)), help="Only this attack; may be repeated.")
+@click.option("--only", multiple=True, type=Word(list(ATTACKS)), help="Only this attack; may be repeated.")
 @click.option("--rounds", type=click.IntRange(1, 99), default=2, show_default=True)
 @click.option(
     "--seconds",

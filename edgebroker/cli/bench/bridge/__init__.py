@@ -8,6 +8,7 @@ from dataclasses import replace
 import click
 
 from edgebroker.cli import Refused
+from edgebroker.cli.word import Word
 
 from .. import report, rounds
 from ..mqtt import RUN_FAILED, pinned, stopped_by_sigterm
@@ -23,12 +24,12 @@ QUICK_MESSAGES = 2_000
 @click.command(name="bridge", short_help="Measure our bridge, alternating with Mosquitto's.")
 @click.option(
     "--against",
-    type=click.Choice(["mosquitto", "none"]),
+    type=Word(["mosquitto", "none"]),
     default="mosquitto",
     show_default=True,
     help="The peer: Mosquitto's own bridge.",
 )
-@click.option("--only", multiple=True, type=click.Choice(NAMES), help="Only this workload; may be repeated.")
+@click.option("--only", multiple=True, type=Word(NAMES), help="Only this workload; may be repeated.")
 @click.option("--rounds", "round_count", type=click.IntRange(1, 99), default=3, show_default=True)
 @click.option("--seconds", type=click.FloatRange(0.1, 60), default=2.0, show_default=True, help="Length of a run.")
 @click.option(

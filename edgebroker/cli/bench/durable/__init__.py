@@ -11,6 +11,7 @@ import click
 
 from edgebroker.cli import Refused
 from edgebroker.cli.existing import Existing
+from edgebroker.cli.word import Word
 
 from .. import report as machine_report
 from ..mqtt import pinned, stopped_by_sigterm
@@ -26,7 +27,7 @@ QUICK_S = 0.3
 
 
 @click.command(name="durable", short_help="Measure what a promise costs at QoS 1.")
-@click.option("--against", multiple=True, type=click.Choice([*PEERS, "none"]), help="Only this peer; may be repeated.")
+@click.option("--against", multiple=True, type=Word([*PEERS, "none"]), help="Only this peer; may be repeated.")
 @click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="Of each load.")
 @click.option(
     "--payload", "payload_bytes", type=click.IntRange(8, 65_536), default=64, show_default=True, help="Bytes."
