@@ -17,7 +17,6 @@ from edgebridge.session.passwordfile import (
     PasswordInvalid,
     User,
     check_password,
-    check_user_name,
     make_user,
 )
 from edgebridge.session.passwordhash import SALT_BYTES, Pbkdf2
@@ -76,7 +75,7 @@ def command(
         raise click.UsageError("one of PASSWORD, --password-file and --stdin")
     if delete and (check or scram):
         raise click.UsageError("--delete goes alone")
-    if update and (user is not None or delete or check or create):
+    if update and (user is not None or password_file or from_stdin or delete or check or create):
         raise click.UsageError("--update takes FILE, and --hash or --scram")
     if batch and password is None:
         raise click.UsageError("-b wants FILE USER PASSWORD")
@@ -85,12 +84,12 @@ def command(
     users = PasswordFile.parse(read_private(file)) if file.exists() or check or delete or update else PasswordFile()
     if update:
         users = users.hashed(lambda name, plain: _made(name, plain, kind, scram))
-        replace_private(file, str(users))
+        _replace(file, users)
     for problem in users.problems:
         if not as_json:
             click.echo(f"{file}: {problem}", err=True)
     if update:
-        click.echo(f"{file}: {len(users.users)} users")
+        click.echo(f"{len(users.users)} users")
         return
     if user is None:
         if not check:
@@ -99,7 +98,7 @@ def command(
         return
     if delete:
         _known(users, user)
-        replace_private(file, str(users.without_user(user)))
+        _replace(file, users.without_user(user))
         return
     if password is not None:
         click.echo("warning: a password on the command line is seen by every user of this machine", err=True)
@@ -116,20 +115,22 @@ def command(
         _known(users, user)
         _say(as_json, ok=users.accepts(user, check_password(password)), user=user)
         return
-    made = _made(user, password, kind, scram)
-    if is_open_to_others(file):
-        click.echo(f"{file} was readable by everybody; now it is not", err=True)
-    replace_private(file, str(users.with_user(made)))
+    _replace(file, users.with_user(_made(user, password, kind, scram)))
 
 
 def _made(name: str, password: str, kind: str, scram: bool) -> User:
     """A user whose password is stored as *kind* says. Raises PasswordInvalid."""
-    check_user_name(name)
     salt, scram_salt = secrets.token_bytes(SALT_BYTES), secrets.token_bytes(SALT_BYTES) if scram else None
     made = make_user(name, password, salt, scram_salt)
     if kind == "pbkdf2":
         made = replace(made, hash=Pbkdf2.make(check_password(password), secrets.token_bytes(SALT_BYTES)))
     return made
+
+
+def _replace(file: Path, users: PasswordFile) -> None:
+    if is_open_to_others(file):
+        click.echo(f"{file} was readable by everybody; now it is not", err=True)
+    replace_private(file, str(users))
 
 
 def _known(users: PasswordFile, user: str) -> None:
