@@ -8,7 +8,7 @@ from functools import cached_property
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import FilterTooComplex
 from edgebroker.event import Attributes
-from edgebroker.filters.conjunctions import normalised
+from edgebroker.filters.conjunctions import normalised, work_of
 from edgebroker.filters.language import parse
 from edgebroker.filters.predicates import evaluate
 from edgebroker.filters.spelling import canonical
@@ -48,6 +48,11 @@ class Filter:
         tree = parse(text)
         predicates, work = normalised(tree)
         return cls(text, tree, predicates, work + len(text))
+
+    @classmethod
+    def work_of(cls, text: str) -> int:
+        """The `work` of the filter *text*, normalised only where it is not known without. Raises as `parse` does."""
+        return work_of(parse(text)) + len(text)
 
     def conjoined(self, other: Filter) -> Filter:
         """The filter that is true where both are. Raises FilterTooComplex: together they are beyond a bound."""

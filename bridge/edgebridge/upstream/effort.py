@@ -71,7 +71,7 @@ class Effort:
         from edgebroker.filters import Filter  # 1 MiB, for who has conditions
 
         try:
-            work = Filter.parse(where).work
+            work = Filter.work_of(where)
         except (FilterInvalid, FilterTooComplex) as error:
             if isinstance(error, FilterTooComplex):
                 self._steps += TOO_COMPLEX
