@@ -5,5 +5,5 @@ cimport cython
 cdef class KnownTexts:
     cdef public Py_ssize_t end
     cdef dict _known
-    @cython.locals(start=Py_ssize_t, end=Py_ssize_t, key=bytes)
+    @cython.locals(start=Py_ssize_t, end=Py_ssize_t, key=bytes, octet="const unsigned char*")
     cpdef str read(self, bytes record, Py_ssize_t at)

@@ -27,8 +27,11 @@ class KnownTexts:
         start = at + 2
         if start > len(record):
             raise ValueError("a text ends beyond its record")
-        end = start + (record[at] << 8 | record[at + 1])
-        key = record[at:end]  # its first bytes say how long it is: none that is cut short is known
+        octet = record  # compiled it is a pointer: a slice is one allocation, and no slice object
+        end = start + (octet[at] << 8 | octet[at + 1])
+        if end > len(record):
+            raise ValueError("a text ends beyond its record")
+        key = octet[at:end]  # its first bytes say how long it is
         found = self._known.get(key)
         if found is None:
             found, end = read_text(record, at)

@@ -11,7 +11,7 @@ cdef class SaidCopy:
     cdef public tuple label, identifiers
     cdef public Py_ssize_t end
     cdef dict _labels
-    @cython.locals(flags=int)
+    @cython.locals(flags=int, high=cython.uint, octet="const unsigned char*")
     cpdef read(self, bytes record, Py_ssize_t at)
-    @cython.locals(end=Py_ssize_t, start=Py_ssize_t, key=bytes, label=tuple)
+    @cython.locals(end=Py_ssize_t, start=Py_ssize_t, key=bytes, label=tuple, octet="const unsigned char*")
     cpdef _read_more(self, bytes record, Py_ssize_t at, int flags)

@@ -33,7 +33,14 @@ class SaidCopy:
 
     def read(self, record: bytes, at: int) -> None:
         """Be the copy at *at*. Raises one of `storedmessage.MISREAD`."""
-        self.session, self.copy, flags = ONE_COPY.unpack_from(record, at)
+        if at + HEAD_BYTES > len(record):
+            raise ValueError("a copy ends beyond its record")
+        octet = record  # compiled it is a pointer: numbers and slices of it need no objects in between
+        high = octet[at]
+        self.session = high << 24 | octet[at + 1] << 16 | octet[at + 2] << 8 | octet[at + 3]
+        high = octet[at + 4]
+        self.copy = high << 24 | octet[at + 5] << 16 | octet[at + 6] << 8 | octet[at + 7]
+        flags = octet[at + 8]
         self.flags = flags
         self.packet_id = 0
         self.label = TOPIC
@@ -48,7 +55,10 @@ class SaidCopy:
             at += 2
         if flags & LABELLED:
             end = at + 4 + (record[at + 2] << 8 | record[at + 3])
-            key = record[at:end]  # says itself how long it is: none that is cut short is known
+            if end > len(record):
+                raise ValueError("a label ends beyond its record")
+            octet = record
+            key = octet[at:end]  # says itself how long it is
             label = self._labels.get(key)
             if label is None:
                 label = record[at] << 8 | record[at + 1], read_text(record, at + 2)[0]

@@ -15,7 +15,7 @@ cdef class StoredMessage:
     cdef Py_ssize_t _at
     cdef int _flags
     cdef unsigned long long _accepted_at, _expires_at
-    @cython.locals(publisher=str)
+    @cython.locals(publisher=str, octet="const unsigned char*")
     cpdef say(self, bytes record, Py_ssize_t at, int flags, accepted_at, expires_at, KnownTexts texts)
     cpdef spoil(self)
     cpdef bint can_be_read(self, KnownTexts texts) except -1

@@ -77,7 +77,8 @@ class StoredMessage:
         except MISREAD:
             self.spoil()
         else:
-            self._publisher, self._said = publisher, record[texts.end :]
+            octet = record  # compiled it is a pointer: a slice is one allocation, and no slice object
+            self._publisher, self._said = publisher, octet[texts.end : len(record)]
 
     def spoil(self) -> None:
         """The record is not understood: there is no publication, unless one was said before."""

@@ -8,6 +8,7 @@ from edgebridge.session.storedmessage cimport StoredMessage
 
 cdef int IS_MESSAGE, IS_SETTLED, UNUSUAL, _NUMBERED, _QOS, _RETAIN, _RELEASED
 cdef long long _MISSED_MAX
+cdef Py_ssize_t HEAD_BYTES
 
 
 cdef class StoredCopy:
@@ -40,7 +41,7 @@ cdef class StoredTraffic:
     cpdef Py_ssize_t apply_row(self, long long first, list records, Py_ssize_t at) except -1
     @cython.locals(
         flags=int, at=Py_ssize_t, copies=Py_ssize_t, number=cython.longlong, key=object, message=StoredMessage,
-        is_again=bint, moved=StoredCopy,
+        is_again=bint, moved=StoredCopy, octet="const unsigned char*", since=cython.ulonglong, index=Py_ssize_t,
     )
     cpdef _message(self, bytes record)
     @cython.locals(

@@ -30,6 +30,7 @@ from edgebridge.session.records import (
 from edgebridge.session.saidcopy import Label, SaidCopy
 from edgebridge.session.storedmessage import MISREAD, StoredMessage, read_head
 
+HEAD_BYTES = MESSAGE.size
 AGAIN: Final = 1 << 62
 """More than any number of a record."""
 MISSED_MAX: Final = 4_096
@@ -182,8 +183,14 @@ class StoredTraffic:
         if flags & UNUSUAL:
             at, flags, number, accepted_at, copies, expires_at, cause, instead_of = read_head(record, self.lsn)
         else:
-            _, flags, accepted_at, copies = MESSAGE.unpack_from(record)
-            at, number = 12, self.lsn
+            if len(record) < HEAD_BYTES:
+                raise ValueError("a message ends within its head")
+            octet = record  # compiled it is a pointer
+            since = octet[2]
+            for index in range(3, 10):
+                since = since << 8 | octet[index]
+            accepted_at, copies = since, octet[10] << 8 | octet[11]
+            at, number = HEAD_BYTES, self.lsn
             if flags & _NUMBERED:
                 (number,) = NUMBER.unpack_from(record, at)
                 at = 20

@@ -2,9 +2,12 @@
 cimport cython
 
 cdef int LEADS, DEAD
+cdef Py_ssize_t RECORD_BYTES
 
 
-@cython.locals(size=Py_ssize_t, behind=Py_ssize_t, last=Py_ssize_t, record=bytes, seeds=dict)
+@cython.locals(
+    size=Py_ssize_t, behind=Py_ssize_t, high=cython.uint, record=bytes, seeds=dict, octet="const unsigned char*",
+)
 cpdef tuple read_records(
     bytes data, Py_ssize_t at, Py_ssize_t end, unsigned long long lsn, unsigned long long limit, salt, list records
 )

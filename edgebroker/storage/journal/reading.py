@@ -21,21 +21,23 @@ def read_records(
 
     Returns the LSN and the offset of the first that is not, or *limit* and the end.
     """
-    unpack, crc32 = RECORD.unpack_from, zlib.crc32
+    crc32 = zlib.crc32
     seeds: dict[int, int] = {}  # a length is checksummed before its record, and most records have the same
-    last = end - RECORD_BYTES
-    while lsn < limit and at <= last:
-        crc, size = unpack(data, at)
-        behind = at + 8 + size
-        if behind > end or not size:
+    octet = data  # compiled it is a pointer: a slice is one allocation, and no slice object
+    end = min(end, len(data))
+    while lsn < limit:
+        behind = _behind(data, at, end)
+        if not behind:
             break
-        record = data[at + 8 : behind]
+        size = behind - at - RECORD_BYTES
+        record = octet[at + RECORD_BYTES : behind]
         seed = seeds.get(size)
         if seed is None:
             if len(seeds) >= SEEDS_MAX:
                 seeds.clear()
             seed = seeds[size] = crc32(LENGTH.pack(size), salt)
-        if crc32(record, seed) != crc:
+        high = octet[at + 3]
+        if crc32(record, seed) != (octet[at] | octet[at + 1] << 8 | octet[at + 2] << 16 | high << 24):
             break
         records.append(record)
         lsn += 1
