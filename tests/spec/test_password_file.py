@@ -119,6 +119,17 @@ def test_a_bad_line_is_a_problem_and_opens_to_nobody(line: str, reason: str) -> 
     assert list(users.users) == ["bob"]
 
 
+def test_the_same_problem_of_lines_in_a_row_is_told_once() -> None:
+    """A file of another kind has it in thousands of lines, and a reload tells all that is wrong."""
+    users = PasswordFile.parse("x\ny\n\n# z\nz\na:$9$x\n" + "b\n" * 1_000)
+    assert [str(problem).partition(": ")[0] for problem in users.problems] == [
+        "lines 1 to 2",
+        "line 5",
+        "line 6",
+        "lines 7 to 1006",
+    ]
+
+
 def test_a_user_twice_is_none() -> None:
     users = PasswordFile.parse(f"anna:{WEAK}\nbob:{WEAK}\nanna:{WEAK}\n")
     assert list(users.users) == ["bob"]

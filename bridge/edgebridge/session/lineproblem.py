@@ -5,16 +5,27 @@ from __future__ import annotations
 from edgebroker.dataclasses import dataclass
 
 
-@dataclass(slots=True)  # not frozen, which takes 0.3 us more: a file of another kind has thousands
+@dataclass(slots=True)  # not frozen: it grows
 class LineProblem:
-    """`line` counts from 1; `mend` says how to put it right, or is empty."""
+    """`line` counts from 1; `mend` says how to put it right, or is empty. `last`: all lines up to there have it."""
 
     line: int
     reason: str
     mend: str = ""
+    last: int = 0
 
     def __str__(self) -> str:
-        return f"line {self.line}: {self.reason}" + (f"; {self.mend}" if self.mend else "")
+        where = f"lines {self.line} to {self.last}" if self.last else f"line {self.line}"
+        return f"{where}: {self.reason}" + (f"; {self.mend}" if self.mend else "")
+
+
+def add_problem(problems: list[LineProblem], line: int, reason: str, mend: str = "") -> None:
+    """One more of *problems*, at *line*. What lines in a row have is told once: other files have thousands."""
+    before = problems[-1] if problems else None
+    if before is not None and before.reason == reason and (before.last or before.line) == line - 1:
+        before.last = line
+    else:
+        problems.append(LineProblem(line, reason, mend))
 
 
 def clipped(text: str, characters: int = 60) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Final
 
-from edgebridge.session.lineproblem import LineProblem, clipped
+from edgebridge.session.lineproblem import LineProblem, add_problem, clipped
 from edgebridge.session.passwordhash import HashInvalid, PasswordHash, Scrypt, read_password_hash
 from edgebridge.session.scramsecret import ScramSecret, SecretInvalid
 from edgebroker.dataclasses import dataclass
@@ -67,24 +67,19 @@ class PasswordFile:
             if not bare or bare[0] == "#":
                 continue
             if ":" not in bare and len(line) <= LINE_CHARACTERS_MAX:  # a file of another kind has nothing else
-                problems.append(LineProblem(number, NO_COLON, MEND))
+                add_problem(problems, number, NO_COLON, MEND)
                 continue
             try:
                 user = _read_line(line, number)
             except (HashInvalid, SecretInvalid, PasswordInvalid) as error:
-                problems.append(LineProblem(number, str(error), MEND))
+                add_problem(problems, number, str(error), MEND)
                 continue
             if user.name in users:
                 twice.add(user.name)
-                problems.append(
-                    LineProblem(
-                        number,
-                        f"the user {clipped(user.name)} stands in line {users[user.name].line} too",
-                        "neither line holds: delete one",
-                    )
-                )
+                why = f"the user {clipped(user.name)} stands in line {users[user.name].line} too"
+                add_problem(problems, number, why, "neither line holds: delete one")
             elif len(users) >= USERS_MAX:
-                problems.append(LineProblem(number, f"more than {USERS_MAX:,} users"))
+                add_problem(problems, number, f"more than {USERS_MAX:,} users")
                 break
             else:
                 users[user.name] = user

@@ -21,7 +21,7 @@ from dataclasses import field
 from typing import Any, Final
 
 from edgebridge.session.acl import TOKEN_RULES_MAX, Acl, AclInvalid, Rule, read_rule
-from edgebridge.session.lineproblem import LineProblem, clipped
+from edgebridge.session.lineproblem import LineProblem, add_problem, clipped
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import EdgebrokerError
 from edgebroker.instants import CLOCK_IS_SET_AFTER, SECOND
@@ -83,13 +83,13 @@ class TokenKeys:
             try:
                 name, key = _read_key(bare)
             except TokenInvalid as error:
-                problems.append(LineProblem(number, str(error), "edgebroker token key makes a line"))
+                add_problem(problems, number, str(error), "edgebroker token key makes a line")
                 continue
             if name in keys:
                 twice.add(name)
-                problems.append(LineProblem(number, f"the key {name} stands twice", "neither holds: delete one"))
+                add_problem(problems, number, f"the key {name} stands twice", "neither holds: delete one")
             elif len(keys) >= KEYS_MAX:
-                problems.append(LineProblem(number, f"more than {KEYS_MAX} keys"))
+                add_problem(problems, number, f"more than {KEYS_MAX} keys")
                 break
             keys.setdefault(name, key)
         return cls({name: key for name, key in keys.items() if name not in twice}, tuple(problems))
