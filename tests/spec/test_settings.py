@@ -21,7 +21,7 @@ from edgebroker.cli.check import command as check
 from edgebroker.cli.check import effective
 from edgebroker.world.gateway import Gateway
 from edgebroker.world.settings import KEYS, SECTIONS, Settings, SettingsRefused, default_of
-from edgebroker.world.settings.reading import PROBLEMS_MAX, _with_single_quotes
+from edgebroker.world.settings.reading import _with_single_quotes
 from edgebroker.world.tomllines import KeyLines
 from edgebroker.world.valuekinds import Choice, File, Kind, Several, Switch, Unusable, Whole
 
@@ -383,7 +383,7 @@ def meaning(text: str) -> dict[str, object] | None:
     ],
 )
 def test_no_more_problems_are_told_than_anybody_reads(text: str) -> None:
-    assert len(refusal(text)) == PROBLEMS_MAX
+    assert len(refusal(text)) == 10
 
 
 def test_what_becomes_of_messages_when_a_queue_is_full_is_what_the_file_says() -> None:

@@ -30,6 +30,8 @@ class Cost:
     bomb: str
     size: int
     ms: float
+    here_ms: float
+    """The longest step as it was measured on this machine: the least of several."""
     steps: int
     all_ms: float
     mib: float
@@ -49,7 +51,7 @@ class Cost:
     def __str__(self) -> str:
         over = "  over" if self.is_over else ""
         steps = f"  {self.steps} steps, {self.all_ms:,.0f} ms" if self.steps > 1 else ""
-        cost = f"{self.ms:>8.2f} ms {self.mib:>6.2f} MiB {self.lines:>9,} lines{over}{steps}"
+        cost = f"{self.ms:>8.2f} ms {self.here_ms:>7.2f} here {self.mib:>6.2f} MiB {self.lines:>9,} lines{over}{steps}"
         return f"{self.target.name:<18} {self.bomb:<44} {self.size:>7,} {cost}"
 
 
@@ -70,4 +72,5 @@ def cost_of(target: Target, bomb: str, repetitions: int = REPETITIONS) -> Cost:
         laid.append(laid_us())
     on_pc = PC_US / fmean(laid) / 1_000
     steps_ms = [fmean(step) * on_pc for step in zip(*runs, strict=False)]
-    return Cost(target, bomb, len(data), max(steps_ms), len(steps_ms), sum(steps_ms), peak, lines)
+    here_ms = max(min(step) for step in zip(*runs, strict=False)) / 1_000
+    return Cost(target, bomb, len(data), max(steps_ms), here_ms, len(steps_ms), sum(steps_ms), peak, lines)

@@ -11,8 +11,8 @@ from statistics import fmean
 
 ROUNDS = 500
 PC_US = 40.0
-"""A yardstick on the machine whose figures docs/fuzzing.md has had: where this took 57 us at best, the hardest inputs
-of seven kinds took 1.36 to 1.56 times those. Others at hand took 48 us at best, and 105 beside a busy neighbour."""
+"""Chosen, not measured: where this took 57 us at best, the hardest inputs of seven kinds took 1.36 to 1.56 times what
+docs/fuzzing.md had recorded of another machine. The quickest measured is 48 us, and 105 beside a neighbour."""
 LAID = 8
 """Yardsticks at a time: half a millisecond."""
 
