@@ -17,7 +17,7 @@ FILTER_DEPTH_MAX = 16  # parentheses and NOTs; bounds the parser's recursion
 FILTER_CONJUNCTIONS_MAX = 64  # each is one path of the tree; `AND` over `OR`s multiplies them
 LIKE_CHARS_MAX = 4_096  # of a text that patterns are asked about; 512 of them take 4 ms, as many of 64 KiB took 32
 PAYLOAD_DEPTH_MAX = 32  # nesting of JSON or CBOR that filters look into; a deeper payload has no attributes
-PAYLOAD_COMPOSITES_MAX = 16_384  # arrays, maps, tagged values of a payload, 0.2 us each; with more: no attributes
+PAYLOAD_COMPOSITES_MAX = 8_192  # arrays, maps, tagged values of a payload, 0.2 us each; with more: no attributes
 PAYLOAD_PARSE_BYTES_MAX = 256 * KIB  # parsing costs about 4 ms per MiB; a larger payload has no attributes
 
 # -- routing ---------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@ cimport cython
 
 cdef int _UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY, _MAP, _TAG, _SIMPLE
 cdef int _SHORT_BYTES, _LONG_BYTES
-cdef int _SMALL, _SHORT_TEXT, _LONG_TEXT, _SHORT_ARRAY, _LONG_ARRAY, _EMPTY_MAP, _INDEFINITE, _BREAK, _DEPTH_MAX
+cdef int _SMALL, _SHORT_TEXT, _LONG_TEXT, _SHORT_ARRAY, _LONG_ARRAY, _EMPTY_MAP, _LONG_MAP, _INDEFINITE, _BREAK, _DEPTH_MAX
 cdef int _COMPOSITES_MAX, _HALF
 
 
@@ -19,6 +19,8 @@ cdef class CborReader:
     cdef int _compose(self) except -1
     @cython.locals(items=list, _=Py_ssize_t, number=Py_ssize_t)
     cdef list _array(self, object size, int depth)
+    cdef object _map(self, object size, int depth)
+    @cython.locals(members=dict, _=Py_ssize_t)
     cpdef object map(self, object size, int depth)
     @cython.locals(at=Py_ssize_t, end=Py_ssize_t)
     cdef bytes _take(self, object size)

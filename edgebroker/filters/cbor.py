@@ -29,6 +29,7 @@ _SHORT_ARRAY: Final = 0x80
 _LONG_ARRAY: Final = 0x98
 """The same for arrays."""
 _EMPTY_MAP: Final = 0xA0
+_LONG_MAP: Final = 0xB8
 _INDEFINITE: Final = 31
 _BREAK: Final = 0xFF
 _DEPTH_MAX: Final = PAYLOAD_DEPTH_MAX
@@ -108,14 +109,14 @@ class CborReader:
                 self.at = at + 1
                 self._compose()
                 return self._array(first - _SHORT_ARRAY, depth) if first > _SHORT_ARRAY else []
-            if first == _EMPTY_MAP:
+            if _EMPTY_MAP <= first < _LONG_MAP:
                 self.at = at + 1
                 self._compose()
-                return {}
+                return self._map(first - _EMPTY_MAP, depth) if first > _EMPTY_MAP else {}
+            if first >> 5 == _SIMPLE:
+                self.at = at + 1
+                return self.simple(first & 31)
         major, size = self.head()
-        if major == _SIMPLE:
-            assert size is not None
-            return self.simple(size)
         if major in (_BYTES, _TEXT):
             return self._string(major, size)
         if major in (_ARRAY, _MAP, _TAG):
@@ -124,11 +125,11 @@ class CborReader:
             return [] if major == _ARRAY else {}  # nothing to go down to: cbor2 counts no depth here
         if major == _ARRAY:
             return self._array(size, depth)
-        if size is None or major in (_MAP, _TAG):
+        if major == _MAP:
+            return self._map(size, depth)
+        if size is None or major == _TAG:
             if depth == _DEPTH_MAX:
                 raise CborBroken("too deep")
-            if major == _MAP:
-                return self.map(size, depth + 1)
             return self.tagged(size, self.item(depth + 1))
         return size if major == _UNSIGNED else -1 - size
 
@@ -157,9 +158,24 @@ class CborReader:
             items.append(self.item(depth))
         return items
 
+    def _map(self, size: int | None, depth: int) -> dict[Any, Any]:
+        if depth == _DEPTH_MAX:
+            raise CborBroken("too deep")
+        return self.map(size, depth + 1)
+
     def map(self, size: int | None, depth: int) -> dict[Any, Any]:
         """Read the members of a map, which lie *depth* deep."""
-        return {self.key(depth): self.item(depth) for _ in self.count(size)}
+        members: dict[Any, Any] = {}
+        if size is None:
+            while not self.at_break():
+                key = self.key(depth)
+                members[key] = self.item(depth)
+            return members
+        self.promised(size)
+        for _ in range(size):
+            key = self.key(depth)
+            members[key] = self.item(depth)
+        return members
 
     def _take(self, size: int) -> bytes:
         if size > len(self.payload) - self.at:
@@ -220,6 +236,8 @@ class CborReader:
             self.at += 1
             if first >> 5 != major or first & 31 == _INDEFINITE:
                 raise CborBroken("a string of other things than strings")
+            if not first & 31:
+                continue  # 64 KiB of empty ones took 6 ms
             octets = self._take(self._argument(first & 31))
             chunks.append(octets.decode() if major == _TEXT else octets)
         return "".join(chunks) if major == _TEXT else b"".join(chunks)  # type: ignore[arg-type]

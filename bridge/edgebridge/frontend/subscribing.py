@@ -46,7 +46,7 @@ ENTRY_BYTES: Final = 256  # what an entry of a packet takes until all are done, 
 
 # Work in units of `errands.WORK_AT_ONCE`, about a microsecond. Of text each counts a quarter of its characters too.
 READ_WORK: Final = 2  # to read an entry of the packet, which is done when its errand begins
-ENTRY_WORK: Final = 16  # a subscription that comes or goes
+ENTRY_WORK: Final = 24  # a subscription that comes or goes
 TEST_WORK: Final = 4  # an elementary test that is put into the matching tree, or taken out
 REPLAY_WORK: Final = 8  # to begin with retained messages
 LOOK_WORK: Final = 8  # to look at a retained message, and to send it

@@ -1,6 +1,8 @@
 # C types for knowntexts.py; the meaning is there.
 cimport cython
 
+from edgebridge.session.recordtext cimport read_text
+
 
 cdef class KnownTexts:
     cdef public Py_ssize_t end

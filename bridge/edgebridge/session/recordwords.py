@@ -22,7 +22,8 @@ from edgebridge.session.records import (
     Kind,
 )
 from edgebridge.session.saidcopy import SaidCopy
-from edgebridge.session.storedmessage import MISREAD, publication_of, read_head
+from edgebridge.session.saidhead import SaidHead
+from edgebridge.session.storedmessage import MISREAD, publication_of
 from edgebridge.wire.fields import read_text
 
 
@@ -41,7 +42,8 @@ def describe(record: bytes, lsn: int = 0) -> dict[str, Any]:
 
 
 def _describe_message(record: bytes, lsn: int) -> dict[str, Any]:
-    head = read_head(record, lsn)
+    head = SaidHead()
+    head.read(record, lsn)
     at = head.at
     one, to = SaidCopy(), []
     for _ in range(head.copies):

@@ -1,6 +1,8 @@
 # C types for saidcopy.py; the meaning is there.
 cimport cython
 
+from edgebridge.session.recordtext cimport read_text
+
 cdef int HAS_MORE
 cdef Py_ssize_t HEAD_BYTES
 

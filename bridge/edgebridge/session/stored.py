@@ -26,7 +26,7 @@ from edgebridge.session.records import (
     Kind,
 )
 from edgebridge.session.recordtext import read_text
-from edgebridge.session.storedmessage import MISREAD, publication_of, read_head, shift
+from edgebridge.session.storedmessage import MISREAD, shift
 from edgebridge.session.storedtraffic import KINDS, StoredCopy, StoredTraffic
 from edgebridge.wire.fields import VARIABLE_MAX, read_binary, read_u16
 from edgebridge.wire.packets import Will
@@ -158,11 +158,12 @@ class Stored:
 
     def _take_in(self, lsn: int, record: bytes) -> None:
         self._traffic.lsn = lsn
-        if not record or len(record) < _SHORTEST.get(record[0], 0):
+        apply = self._apply.get(record[0]) if record else None
+        if apply is None or len(record) < _SHORTEST.get(record[0], 0):
             self.invalid += 1
             return
         try:
-            self._apply[record[0]](record)
+            apply(record)
         except MISREAD:
             self.invalid += 1
 
@@ -312,11 +313,7 @@ class Stored:
     # -- the rest -----------------------------------------------------------------------------------------------
 
     def _retained(self, record: bytes) -> None:
-        head, traffic = read_head(record, 0), self._traffic
-        at = head.accepted_at
-        if at > traffic.clock:
-            traffic.clock = at
-        publication = publication_of(record, head.at, head.flags, at, head.expires_at, 0, traffic.texts)
+        publication = self._traffic.retained(record)
         self.retained[publication.topic] = publication
 
     def _cleared(self, record: bytes) -> None:

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 from struct import error as StructError
-from typing import Final, NamedTuple
+from typing import Final
 
 from edgebridge.session.knowntexts import KnownTexts
-from edgebridge.session.records import (
-    CAUSE,
-    CAUSED,
-    EXPIRES,
-    INSTANT,
-    INSTEAD,
-    MESSAGE,
-    NUMBER,
-    NUMBERED,
-    PLACE,
-    PROPERTIES,
-    QOS,
-    RETAIN,
-)
+from edgebridge.session.records import PROPERTIES, QOS, RETAIN
 from edgebridge.wire.errors import ProtocolError
-from edgebridge.wire.properties import Carrier, Properties, Property, read_properties, text, user_properties
+from edgebridge.wire.properties import Carrier, Properties, Property, read_properties
 from edgebridge.wire.tracecontext import sampled
 from edgebroker.instants import NEVER
 from edgebroker.publication import Publication, plain
 
 MISREAD: Final = (KeyError, IndexError, ValueError, OverflowError, StructError, ProtocolError)
 """What reading bytes that are no record raises. OverflowError is of compiled code: instants there have 63 bits."""
+# A third of the time that their places in the enumeration take
+_USER_PROPERTY: Final = Property.USER_PROPERTY
+_CONTENT_TYPE: Final = Property.CONTENT_TYPE
 
 
 class StoredMessage:
@@ -135,46 +125,6 @@ def shift(publication: Publication, by: int) -> None:
         publication.expires_at += by
 
 
-class Head(NamedTuple):
-    """What MESSAGE and RETAINED say before their copies."""
-
-    at: int
-    """Where the copies begin."""
-    flags: int
-    number: int
-    accepted_at: int
-    copies: int
-    expires_at: int = 0
-    """0: never."""
-    cause: tuple[int, int] | None = None
-    """Session and packet identifier of a QoS 2 publisher; with 0 as identifier it is the session's will."""
-    instead_of: tuple[int, int] | None = None
-    """Session and copy of which the one copy takes the place."""
-
-
-def read_head(record: bytes, lsn: int) -> Head:
-    """What stands before the copies of a MESSAGE or RETAINED, which is the record *lsn*. Raises one of MISREAD."""
-    _, flags, accepted_at, copies = MESSAGE.unpack_from(record)
-    at = MESSAGE.size
-    if not flags & (NUMBERED | EXPIRES | CAUSED | INSTEAD):  # most
-        return Head(at, flags, lsn, accepted_at, copies)
-    number, expires_at = lsn, 0
-    cause = instead_of = None
-    if flags & NUMBERED:
-        (number,) = NUMBER.unpack_from(record, at)
-        at += NUMBER.size
-    if flags & EXPIRES:
-        (expires_at,) = INSTANT.unpack_from(record, at)
-        at += INSTANT.size
-    if flags & CAUSED:
-        cause = CAUSE.unpack_from(record, at)
-        at += CAUSE.size
-    if flags & INSTEAD:
-        instead_of = PLACE.unpack_from(record, at)
-        at += PLACE.size
-    return Head(at, flags, number, accepted_at, copies, expires_at, cause, instead_of)
-
-
 def publication_of(
     record: bytes, at: int, flags: int, accepted_at: int, expires_at: int, number: int, texts: KnownTexts
 ) -> Publication:
@@ -189,9 +139,11 @@ def publication_of(
     if properties:
         made.properties = properties
         made.properties_bytes = at - start
-        made.user = user_properties(properties)
-        made.content_type = text(properties, Property.CONTENT_TYPE) or None
-        made.trace = sampled(made.user)
+        user: list[tuple[str, str]] | None = properties.get(_USER_PROPERTY)  # type: ignore[assignment]
+        if user is not None:
+            made.user = user
+            made.trace = sampled(user)
+        made.content_type = properties.get(_CONTENT_TYPE) or None  # type: ignore[assignment]
     made.retain = flags & RETAIN != 0
     made.expires_at = expires_at or None
     made.stored = number

@@ -4,11 +4,12 @@ cimport cython
 from edgebridge.session.heldnumbers cimport HeldNumbers
 from edgebridge.session.knowntexts cimport KnownTexts
 from edgebridge.session.saidcopy cimport SaidCopy
-from edgebridge.session.storedmessage cimport StoredMessage
+from edgebridge.session.saidhead cimport SaidHead
+from edgebridge.session.storedmessage cimport StoredMessage, publication_of
+from edgebroker.publication cimport Publication
 
-cdef int IS_MESSAGE, IS_SETTLED, UNUSUAL, _NUMBERED, _QOS, _RETAIN, _RELEASED
+cdef int IS_MESSAGE, IS_SETTLED, _QOS, _RETAIN, _RELEASED
 cdef long long _MISSED_MAX
-cdef Py_ssize_t HEAD_BYTES
 
 
 cdef class StoredCopy:
@@ -28,6 +29,7 @@ cdef class StoredTraffic:
     cdef dict _numbers
     cdef public dict messages
     cdef public KnownTexts texts
+    cdef SaidHead _head
     cdef SaidCopy _said
     cdef dict _copies, _received, _sent_early, _apply
     cdef object _will_published
@@ -40,10 +42,12 @@ cdef class StoredTraffic:
     @cython.locals(index=Py_ssize_t, record=bytes, kind=int)
     cpdef Py_ssize_t apply_row(self, long long first, list records, Py_ssize_t at) except -1
     @cython.locals(
-        flags=int, at=Py_ssize_t, copies=Py_ssize_t, number=cython.longlong, key=object, message=StoredMessage,
-        is_again=bint, moved=StoredCopy, octet="const unsigned char*", since=cython.ulonglong, index=Py_ssize_t,
+        head=SaidHead, at=Py_ssize_t, copies=Py_ssize_t, number=cython.ulonglong, key=object, message=StoredMessage,
+        is_again=bint, moved=StoredCopy,
     )
     cpdef _message(self, bytes record)
+    @cython.locals(head=SaidHead)
+    cpdef Publication retained(self, bytes record)
     @cython.locals(
         said=SaidCopy, flags=int, end=Py_ssize_t, copies=dict, held=StoredCopy, sent=cython.longlong, made=StoredCopy,
     )

@@ -75,7 +75,8 @@ def cbor_of(tree: Any) -> bytes:
 
 def _write(item: Any, pieces: list[bytes]) -> None:
     kind = type(item)
-    if len(pieces) > VALUES_MAX:
+    more = len(item) if kind is list or kind is dict else 0  # as many follow, at least
+    if len(pieces) + more > VALUES_MAX:
         raise ValueError(f"more than {VALUES_MAX:,} values")
     if kind is str:
         pieces.append(cbor_text(item))

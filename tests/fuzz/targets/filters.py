@@ -57,6 +57,11 @@ def read(data: bytes) -> None:
         assert is_true == any(met)
 
 
+def read_once(data: bytes) -> None:
+    """What a gateway does with a filter that it hands on to others."""
+    assert Filter.parse(data.decode("utf-8", "surrogateescape")).canonical
+
+
 def make(chance: Random) -> bytes:
     """A filter, more often right than not."""
 
@@ -162,7 +167,16 @@ ONE_BOMBS = {
     "a long unknown word": lambda: filled(b"a", b"x ", size=SIZE),
 }
 TARGETS = (
-    Target("filter", read, tuple(text.encode() for text in FILTERS), REFUSALS, WORDS, make, bombs=BOMBS | ONE_BOMBS),
+    Target(
+        "filter",
+        read,
+        tuple(text.encode() for text in FILTERS),
+        REFUSALS,
+        WORDS,
+        make,
+        bombs=BOMBS | ONE_BOMBS,
+        plain=read_once,
+    ),
     Target(
         "like",
         like,
