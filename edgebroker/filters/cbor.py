@@ -28,8 +28,9 @@ _LONG_TEXT: Final = 0x78
 _SHORT_ARRAY: Final = 0x80
 _LONG_ARRAY: Final = 0x98
 """The same for arrays."""
-_EMPTY_MAP: Final = 0xA0
+_SHORT_MAP: Final = 0xA0
 _LONG_MAP: Final = 0xB8
+"""The same for maps."""
 _INDEFINITE: Final = 31
 _BREAK: Final = 0xFF
 _DEPTH_MAX: Final = PAYLOAD_DEPTH_MAX
@@ -109,10 +110,10 @@ class CborReader:
                 self.at = at + 1
                 self._compose()
                 return self._array(first - _SHORT_ARRAY, depth) if first > _SHORT_ARRAY else []
-            if _EMPTY_MAP <= first < _LONG_MAP:
+            if _SHORT_MAP <= first < _LONG_MAP:
                 self.at = at + 1
                 self._compose()
-                return self._map(first - _EMPTY_MAP, depth) if first > _EMPTY_MAP else {}
+                return self._map(first - _SHORT_MAP, depth) if first > _SHORT_MAP else {}
             if first >> 5 == _SIMPLE:
                 self.at = at + 1
                 return self.simple(first & 31)

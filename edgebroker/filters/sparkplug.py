@@ -24,7 +24,7 @@ METRICS_MAX: Final = 20_000  # their metrics in all, 250 bytes each: 5 MiB. Then
 NAME_CHARACTERS_MAX: Final = 256  # of a metric; of a node and its device together
 STRANGERS_MAX: Final = 100  # nodes to be asked for another birth at one time
 FIELDS_MAX: Final = 8_192
-"""Of one payload: a birth of a thousand metrics has 6,000. A field takes 0.5 to 1 us to read."""
+"""Of one payload: a birth of a thousand metrics has 6,000. A field takes 0.3 us to read, in plain Python 0.5 to 1."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types (protobuf encoding, "Message structure")
 _METRICS: Final = 2  # the one field of a payload that is read
@@ -274,7 +274,7 @@ def _fields(payload: bytes, at: int, end: int) -> Iterator[Field]:
     while at < end:
         tag = payload[at]
         at += 1
-        if tag >= 0x80:  # most numbers take one byte, and a call three times as long as reading it
+        if tag >= 0x80:  # most numbers take one byte, and no call
             tag, at = _varint(payload, at - 1, end)
         wire = tag & 7
         if wire in (_VARINT, _BYTES):
@@ -300,7 +300,7 @@ def _fields(payload: bytes, at: int, end: int) -> Iterator[Field]:
 
 
 def _varint(payload: bytes, at: int, end: int) -> tuple[int, int]:
-    """A number of at most 64 bits, and where it ends."""
+    """A number of at most 64 bits, and where it ends. Compiled, its type has so many and the mask does nothing."""
     whole = shift = 0
     while at < end and shift < 70:
         octet = payload[at]

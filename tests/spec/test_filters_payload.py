@@ -272,6 +272,23 @@ def test_both_json_libraries_read_the_same_doubles(monkeypatch: pytest.MonkeyPat
 # -- CBOR ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.clause("F-26")
+@pytest.mark.parametrize(
+    ("chunks", "expected"),
+    [
+        (b"", ""),
+        (b"\x60", ""),
+        (b"\x60\x61a\x60\x62bc\x60", "abc"),
+        (b"\x78\x00\x79\x00\x01a", "a"),
+        (b"\x40", None),  # a chunk of bytes
+        (b"\x7f\xff", None),  # chunks in a chunk
+        (b"\x7e", None),
+    ],
+)
+def test_a_text_in_chunks_is_whole(chunks: bytes, expected: str | None) -> None:
+    assert value(b"\xa1\x61v\x7f" + chunks + b"\xff", "v") == expected
+
+
 @pytest.mark.clause("F-26", "F-17", "F-30")
 def test_values_of_a_cbor_map() -> None:
     tag = cbor2.CBORTag

@@ -14,8 +14,8 @@ from edgebroker.instants import NEVER
 from edgebroker.publication import Publication, plain
 
 MISREAD: Final = (KeyError, IndexError, ValueError, OverflowError, StructError, ProtocolError)
-"""What reading bytes that are no record raises. OverflowError is of compiled code: instants there have 63 bits."""
-# A third of the time that their places in the enumeration take
+"""What reading bytes that are no record raises. OverflowError is of compiled code: numbers there have 63 bits."""
+# Looked up once, as docs/decisions.md says
 _USER_PROPERTY: Final = Property.USER_PROPERTY
 _CONTENT_TYPE: Final = Property.CONTENT_TYPE
 

@@ -40,8 +40,14 @@ KINDS: Final = frozenset(
     map(int, (Kind.MESSAGE, Kind.COPY, Kind.SENT, Kind.RELEASED, Kind.SETTLED, Kind.RECEIVED, Kind.FORGOTTEN))
 )
 """Those that are about copies."""
-_SHORTEST: Final[dict[int, int]] = {Kind.COPY: COPY_OF.size, Kind.SENT: SENT.size, Kind.RELEASED: COPY.size}
-"""Bytes of a record at least, as in `Stored`: to find out by an error takes 1 us more."""
+SHORTEST: Final[dict[int, int]] = {
+    Kind.COPY: COPY_OF.size,
+    Kind.SENT: SENT.size,
+    Kind.RELEASED: COPY.size,
+    Kind.RECEIVED: PACKET.size,
+    Kind.FORGOTTEN: PACKET.size,
+}
+"""Bytes of a record of these kinds at least: to find out by an error takes 1 us more."""
 
 
 class StoredCopy:
@@ -162,7 +168,7 @@ class StoredTraffic:
                 elif kind == IS_SETTLED:
                     self._settled(record)
                 elif kind in KINDS:
-                    if len(record) < _SHORTEST.get(kind, 0):
+                    if len(record) < SHORTEST.get(kind, 0):
                         self.misread += 1
                     else:
                         self._apply[kind](record)

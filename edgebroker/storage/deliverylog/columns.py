@@ -9,20 +9,12 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, repeat
 from operator import add, and_, sub
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgebroker.records import Column, ColumnType
-
-_sums: Callable[[int, bytes, int], list[int]] | None
-_running: Callable[[int, int, bytes, int], list[int]] | None
-try:
-    from edgebroker.storage.deliverylog.planes.numbers import running as _running  # a fifth of the time
-    from edgebroker.storage.deliverylog.planes.numbers import sums as _sums
-except ImportError:  # nothing is compiled
-    _sums = _running = None
 
 MASK = 2**64 - 1
 HALF = 2**63
@@ -70,6 +62,12 @@ def width_of(planes: bytes, count: int) -> int:
     return width
 
 
+def check_whole(planes: bytes, count: int) -> None:
+    """Raise ColumnDamaged unless *planes* are those of *count* numbers, or none: who reads them relies on it."""
+    if planes:
+        width_of(planes, count)
+
+
 def items_of(planes: bytes, width: int, count: int, size: int) -> bytearray:
     """The numbers in *planes* side by side, *size* bytes each."""
     raw = bytearray(count * size)
@@ -78,28 +76,29 @@ def items_of(planes: bytes, width: int, count: int, size: int) -> bytearray:
     return raw
 
 
-def sums(base: int, planes: bytes, count: int) -> list[int]:
-    """*base* and each of the *count* distances in *planes*, as signed numbers of 64 bits. Raises ColumnDamaged."""
+def sums_plainly(base: int, planes: bytes, count: int) -> list[int]:
+    """*base* and each of the *count* distances in *planes*, as signed numbers of 64 bits."""
     if not planes:
         return [signed(base)] * count
     width = width_of(planes, count)
-    if _sums is not None:
-        return _sums(base, planes, count)
     if base < -HALF or base + (1 << 8 * width) > HALF:
         return lane_sums(base, items_of(planes, width, count, 8), count)
     distances = unpack(planes, count)
     return list(distances) if base == 0 else list(map(add, distances, repeat(base)))
 
 
-def running(first: int, base: int, planes: bytes, count: int) -> list[int]:
-    """*first*, and after it *count* numbers, each *base* and the next distance more than the one before.
+def running_plainly(first: int, base: int, planes: bytes, count: int) -> list[int]:
+    """*first*, and after it *count* numbers, each *base* and the next distance more than the one before; the same."""
+    return wrapped(list(accumulate(sums_plainly(base, planes, count), initial=signed(first))))
 
-    All as signed numbers of 64 bits. Raises ColumnDamaged.
-    """
-    if _running is None or not planes:
-        return wrapped(list(accumulate(sums(base, planes, count), initial=signed(first))))
-    width_of(planes, count)
-    return _running(first, base, planes, count)
+
+if TYPE_CHECKING:
+    sums, running = sums_plainly, running_plainly
+else:
+    try:
+        from edgebroker.storage.deliverylog.planes.numbers import running, sums  # compiled: in a fifth of the time
+    except ImportError:
+        sums, running = sums_plainly, running_plainly
 
 
 def lane_sums(base: int, raw: bytearray, count: int) -> list[int]:
@@ -154,8 +153,10 @@ def decode(column: Column, encoded: object, count: int) -> list[Any]:
         case [list() as contents, bytes() as planes] if column.type is ColumnType.BYTES:
             return entries_of(contents, bytes, unpack(planes, count))
         case [int() as first, int() as base, bytes() as planes] if column.type is ColumnType.INT:
+            check_whole(planes, count - 1)
             return running(first, base, planes, count - 1)
         case [int() as base, bytes() as planes] if column.type is ColumnType.INT:
+            check_whole(planes, count)
             return sums(base, planes, count)
         case _:
             raise ColumnDamaged(f"column {column.name} is no {column.type.value} column")

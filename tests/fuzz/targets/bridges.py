@@ -55,7 +55,6 @@ def open_and_seal(data: bytes) -> None:
 
 SEEDS = tuple(transform("convert=cbor").payload(payload, "").payload for payload in (b'{"a":[1,"x"]}', b"[2.5,null]"))
 TARGETS = (
-    # Nothing is compiled here.
     Target(
         "bridge-payloads",
         shape,

@@ -233,6 +233,7 @@ RECORD_BOMBS = {
     "links of one byte": lambda: within(filled(b"\0\1\x22")),
     "unknown records": lambda: within(filled(b"\0\1\xff")),
     "records of nothing": lambda: within(filled(b"\0\0")),
+    "packets of one byte": lambda: within(filled(b"\0\1\x0b")),
     "copies of no message": lambda: within(filled(b"\0\1\7")),
     "other sessions in turn": lambda: within(
         packed(

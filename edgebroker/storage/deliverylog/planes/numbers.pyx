@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False
 """Numbers out of planes, with C types; the twin in plain Python is in `edgebroker.storage.deliverylog.columns`.
 
-There are *count* distances in *planes*, which are not empty; the caller has seen to it that they are whole. All numbers
-are those of 64 bits, whatever is added.
+There are *count* distances in *planes*, or none, which means zeroes: the caller has seen to that, and nothing is checked
+here. All numbers are those of 64 bits, whatever is added.
 """
 
 from libc.stdint cimport int64_t, uint64_t
@@ -12,6 +12,8 @@ cdef uint64_t MASK = 0xFFFF_FFFF_FFFF_FFFF
 
 def sums(base, bytes planes, Py_ssize_t count):
     """*base* and each distance, as signed numbers."""
+    if not planes:  # most columns of most blocks
+        return [<int64_t>(<uint64_t>(base & MASK))] * count
     cdef uint64_t start = base & MASK
     cdef Py_ssize_t number, size = len(planes)
     cdef const unsigned char* octets = planes
@@ -31,7 +33,9 @@ def running(first, base, bytes planes, Py_ssize_t count):
     return found
 
 
-cdef inline uint64_t _distance(const unsigned char* octets, Py_ssize_t number, Py_ssize_t count, Py_ssize_t size) noexcept:
+cdef inline uint64_t _distance(
+    const unsigned char* octets, Py_ssize_t number, Py_ssize_t count, Py_ssize_t size
+) noexcept:
     """That of *number*: its lowest byte stands in the first plane of *count* bytes, the next one in the second."""
     cdef uint64_t distance = 0
     cdef int shift = 0
