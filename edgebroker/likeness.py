@@ -21,7 +21,7 @@ def most_alike(name: str, names: Iterable[str]) -> str | None:
 
     name = name[:CHARS_COMPARED]
     letters = [(letter, name.count(letter)) for letter in set(name)]
-    once = [letter for letter, count in letters if count == 1]  # most, and to find one takes a third of counting it
+    once = [letter for letter, count in letters if count == 1]  # most, and to find one takes a tenth of counting it
     more = [(letter, count) for letter, count in letters if count > 1]
     candidates = []
     for each in names:

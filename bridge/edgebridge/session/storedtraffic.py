@@ -222,7 +222,7 @@ class StoredTraffic:
                     self._will_published(session)
 
     def retained(self, record: bytes) -> Publication:
-        """The publication that RETAINED says. Raises one of MISREAD."""
+        """The publication that RETAINED says, with the texts that messages share. Raises one of MISREAD."""
         head = self._head
         head.read(record, 0)
         if head.accepted_at > self.clock:
