@@ -60,7 +60,7 @@ STANDARD = sys.stdlib_module_names | {"_sha2"}  # which is in it from Python 3.1
 REQUIRED = frozenset({"cbor2", "click", "h11", "wsproto"})
 COMPILING = frozenset({"cpython", "cython", "libc"})
 """What only compiling needs."""
-OPTIONAL = frozenset({"orjson", "rich", "sqlite_utils", "psutil", "paho", "aiomqtt"})
+OPTIONAL = frozenset({"orjson", "tomli", "rich", "sqlite_utils", "psutil", "paho", "aiomqtt"})
 
 LINES_MAX = 400
 LONG_FILES: dict[str, str] = {}

@@ -1,11 +1,13 @@
-"""Settings from TOML text: strict, and with every problem at its line."""
+"""Settings from TOML text: strict, and with every problem at its line.
+
+tomli reads it where it is installed: the standard library's tomllib, compiled, in two fifths of the time.
+"""
 
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgebroker import limits
 from edgebroker.likeness import most_alike
@@ -14,6 +16,14 @@ from edgebroker.world.settings.problems import Problem, SettingsRefused
 from edgebroker.world.settings.section import Section, Sections, read_value, sections_with
 from edgebroker.world.tomllines import KeyLines, line_of_error
 from edgebroker.world.valuekinds import Unusable
+
+if TYPE_CHECKING:
+    import tomllib as toml
+else:
+    try:
+        import tomli as toml
+    except ImportError:
+        import tomllib as toml
 
 FILE_BYTES_MAX = 1 * limits.MIB  # ours has about 1 KiB; a larger file is something else, given by mistake
 PROBLEMS_MAX = 10  # told at once; a file of another kind has one in each line, and a hint for each takes 0.1 ms
@@ -90,8 +100,8 @@ def read(
         mend += f"{CHARACTERS_PER_SIGN} characters but those of comments and texts"
         raise SettingsRefused([Problem(file, 0, "", why, mend)])
     try:
-        content = tomllib.loads(_with_single_quotes(text))
-    except tomllib.TOMLDecodeError as error:
+        content = toml.loads(_with_single_quotes(text))
+    except toml.TOMLDecodeError as error:
         raise SettingsRefused([_not_toml(known, str(error), text, file)]) from error
     except ValueError as error:  # of `int`, which reads 4,300 digits at most
         raise SettingsRefused([Problem(file, 0, "", "a number has thousands of digits")]) from error

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import tomllib
 from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import patch
 
 from edgebridge.upstream.effort import LATELY
 from edgebroker.cli.moving.conffile import ConfUnreadable
 from edgebroker.cli.moving.translation import translate
-from edgebroker.world.settings import Settings, SettingsRefused
+from edgebroker.world.settings import Problem, Settings, SettingsRefused, reading
 from edgebroker.world.settings.settings import KEYS
 from edgebroker.world.topology import load_topology
 from edgebroker.world.topology.sections import SECTIONS
@@ -124,14 +126,25 @@ def check_told(refused: SettingsRefused, lines: int) -> None:
 
 
 def read_settings(data: bytes) -> None:
-    """Settings, or problems that say where and why."""
+    """Settings, or problems that say where and why, whether or not tomli is installed."""
     try:
         settings = Settings.load(held(data))
     except SettingsRefused as refused:
         check_told(refused, len(data.decode("utf-8", "replace").splitlines()) + 1)
+        check_plainly(data, refused.problems)
         raise
-    assert Settings.load(held(data)) == settings
+    check_plainly(data, settings)
     settings.values()
+
+
+def check_plainly(data: bytes, read: Settings | list[Problem]) -> None:
+    """Without tomli, *data* has the same settings or problems."""
+    with patch.object(reading, "toml", tomllib):
+        try:
+            plainly: Settings | list[Problem] = Settings.load(held(data))
+        except SettingsRefused as refused:
+            plainly = refused.problems
+    assert plainly == read
 
 
 def read_topology(data: bytes) -> None:
