@@ -26,7 +26,8 @@ FOLDERS = CONFIGURATION["setuptools"]["packages"]["find"]["where"]
 # Bounds and wraparound checks are turned off module by module, in the sources that have earned it.
 # Annotations stay documentation: a C type is said in the .pxd, where it cannot change what the .py means.
 DIRECTIVES = {"language_level": 3, "annotation_typing": False}
-COMPILE_ARGUMENTS = [] if sys.platform == "win32" else ["-O3", "-g0"]
+# -O3 took a third longer to compile, 8 % more room, and nothing that was measured was quicker by it.
+COMPILE_ARGUMENTS = [] if sys.platform == "win32" else ["-O2", "-g0"]
 
 
 def extension(path: str) -> Extension:
