@@ -20,7 +20,7 @@ from edgebroker import limits
 from edgebroker.cli.check import command as check
 from edgebroker.cli.check import effective
 from edgebroker.world.gateway import Gateway
-from edgebroker.world.settings import KEYS, SECTIONS, Settings, SettingsRefused, default_of, reading
+from edgebroker.world.settings import KEYS, SECTIONS, Settings, SettingsRefused, default_of
 from edgebroker.world.settings.reading import _with_single_quotes
 from edgebroker.world.tomllines import KeyLines
 from edgebroker.world.valuekinds import Choice, File, Kind, Several, Switch, Unusable, Whole
@@ -54,41 +54,6 @@ def test_values_are_read() -> None:
 
 def test_dotted_keys_and_inline_tables_are_the_same_file() -> None:
     assert parse("listener.port = 7") == parse("listener = { port = 7 }") == parse("[listener]\nport = 7")
-
-
-ODD_TOML = (
-    '[listener]\nport = 1_884 # "0\n[node]\nname = "g\\u0041"',
-    "[node]\nname = " + '"""\ng\\\n  h"""',
-    "[log]\ndir = 'a' 'b'",
-    "[log]\ndir = 'a'\ndir = 'b'",
-    "listener = { port = 1,\n host = '::' }",
-    "listener = { port = 1, }",
-    '[node]\nname = "\\e"',
-    "[limits]\nqueue_messages_max = 1e3",
-    "[limits]\nqueue_messages_max = " + "9" * 900,
-    "[http]\nport = 07",
-    "[[listener]]\n[listener]\n",
-    "[node]\nname = 1979-05-27T07:32Z",
-    "[a]\nb = 1\n[a.b]\n",
-    "[log]\r\ndir = '\r'",
-)
-
-
-@pytest.mark.parametrize("text", ODD_TOML)
-def test_tomli_and_the_standard_library_read_the_same(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which of them there is differs between gateways, and one settings file may be for all."""
-    tomli = pytest.importorskip("tomli", reason="tomli is not installed")
-    monkeypatch.setattr(reading, "toml", tomli)
-    quickly = read_or_refused(text)
-    monkeypatch.setattr(reading, "toml", tomllib)
-    assert quickly == read_or_refused(text)
-
-
-def read_or_refused(text: str) -> Settings | str:
-    try:
-        return parse(text)
-    except SettingsRefused as refused:
-        return str(refused)
 
 
 def test_settings_are_frozen() -> None:
