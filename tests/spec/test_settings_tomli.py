@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -35,6 +37,16 @@ def test_tomli_and_the_standard_library_read_the_same(text: str, monkeypatch: py
     quickly = read_or_refused(text)
     monkeypatch.setattr(reading, "toml", tomllib)
     assert quickly == read_or_refused(text)
+
+
+@pytest.mark.parametrize(("version", "is_taken"), [("2.3.2", True), ("2.4.0", False), ("2.10.1", False), (None, False)])
+def test_tomli_is_taken_unless_it_takes_toml_1_1(
+    version: str | None, is_taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tomli = ModuleType("tomli")
+    monkeypatch.setattr(tomli, "__version__", version, raising=False)
+    monkeypatch.setitem(sys.modules, "tomli", tomli if version else None)
+    assert reading._reader_of_toml() is (tomli if is_taken else tomllib)
 
 
 def read_or_refused(text: str) -> Settings | str:

@@ -6,8 +6,10 @@ tomli reads it where it is installed: the standard library's tomllib, compiled, 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 from edgebroker import limits
 from edgebroker.likeness import most_alike
@@ -16,14 +18,6 @@ from edgebroker.world.settings.problems import Problem, SettingsRefused
 from edgebroker.world.settings.section import Section, Sections, read_value, sections_with
 from edgebroker.world.tomllines import KeyLines, line_of_error
 from edgebroker.world.valuekinds import Unusable
-
-if TYPE_CHECKING:
-    import tomllib as toml
-else:
-    try:
-        import tomli as toml
-    except ImportError:
-        import tomllib as toml
 
 FILE_BYTES_MAX = 1 * limits.MIB  # ours has about 1 KiB; a larger file is something else, given by mistake
 PROBLEMS_MAX = 10  # told at once; a file of another kind has one in each line, and a hint for each takes 0.1 ms
@@ -47,6 +41,21 @@ _FREE = re.compile(rf"{_COMMENT_OR_LITERAL}|{_PLAIN}|({_ESCAPED})")
 _DOUBLE = re.compile(_ESCAPED)
 _OPENINGS = re.compile(r"(?:[\[{][^\[\]{}]{0,8}+)++")  # a whole row: to begin anew at each of 99 takes 25 times as long
 _LONG_NUMBER = re.compile(rf"[0-9](?<![\w\"'].)[\w.]{{{DIGITS_MAX}}}")  # a digit first: others are skipped quickly
+
+
+def _reader_of_toml() -> ModuleType:
+    """tomli, but none from 2.4 on: it takes TOML 1.1, and not every gateway has it."""
+    with suppress(ImportError):
+        import tomli
+
+        if tuple(map(int, tomli.__version__.split(".")[:2])) < (2, 4):
+            return tomli
+    import tomllib
+
+    return tomllib
+
+
+toml = _reader_of_toml()
 
 
 def text_of(path: Path) -> str:
