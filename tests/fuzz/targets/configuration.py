@@ -133,6 +133,7 @@ def read_settings(data: bytes) -> None:
         check_told(refused, len(data.decode("utf-8", "replace").splitlines()) + 1)
         check_plainly(data, refused.problems)
         raise
+    assert Settings.load(held(data)) == settings
     check_plainly(data, settings)
     settings.values()
 
