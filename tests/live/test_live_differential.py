@@ -103,6 +103,10 @@ def close_for_nothing(lines: list[str]) -> list[str] | None:
     return None if CLOSED in lines else [*lines, CLOSED]
 
 
+def raise_the_qos(lines: list[str]) -> list[str] | None:
+    return _with(lines, r"(PUBLISH .*)qos=1", r"\1qos=2")
+
+
 def _without(lines: list[str], beginning: str) -> list[str] | None:
     left = list(lines)
     for line in lines:
@@ -127,6 +131,7 @@ FAULTS: tuple[Fault, ...] = (
     alter_the_payload,
     lose_a_property,
     close_for_nothing,
+    raise_the_qos,
 )
 
 
@@ -159,6 +164,46 @@ def test_what_a_broken_broker_does_is_not_explained(
             planted += 1
             break
     assert planted > 3, "the fault has no place to show"
+
+
+def test_what_is_sent_again_comes_first(players: tuple[Player, Player]) -> None:
+    """Where Mosquitto sends it once, at the QoS of the first subscription, it cannot say so."""
+    lines = [
+        "b > CONNECT id=b v=3.1.1 clean=0 keep-alive=300",
+        "c > CONNECT id=c v=3.1.1 clean=0 keep-alive=65535 will=a/ will-payload=w2 will-qos=1",
+        "c holds",
+        "c > SUBSCRIBE +/+ qos=0",
+        "c > SUBSCRIBE # qos=1",
+        'b > PUBLISH a/ qos=2 "6"',
+        "c drops",
+        "c > CONNECT id=c v=3.1.1 clean=0 keep-alive=65535",
+    ]
+    theirs, ours = (player.play(lines) for player in players)
+    found = compare(lines, theirs, ours)
+    assert not found.unexplained
+    assert "one_subscription_decides" in found.uses
+    [answer, again, new] = ours[-1]["c"]
+    assert " dup=1" in again
+    ours[-1]["c"] = [answer, new, again]
+    assert compare(lines, theirs, ours).unexplained.startswith("line 8:")
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ("t qos=1 t qos=2 handling=2", 'PUBLISH t qos=2 retain=1 "1"'),
+        ("t qos=2 handling=1 t qos=0 handling=1", 'PUBLISH t retain=1 "1"'),
+    ],
+)
+def test_the_same_filter_twice_counts_as_the_last(players: tuple[Player, Player], entries: str, expected: str) -> None:
+    lines = ["b > CONNECT id=b v=5 clean=1", 'b > PUBLISH t qos=2 retain=1 "1"', f"b > SUBSCRIBE {entries}"]
+    theirs, ours = (player.play(lines) for player in players)
+    found = compare(lines, theirs, ours)
+    assert not found.unexplained
+    assert found.uses["the_same_filter_twice"] == 1
+    assert expected in ours[-1]["b"]
+    ours[-1]["b"] = [line.replace(expected, 'PUBLISH t qos=1 retain=1 "1"') for line in ours[-1]["b"]]
+    assert compare(lines, theirs, ours).unexplained.startswith("line 3:")
 
 
 # -- the page ------------------------------------------------------------------------------------------------------

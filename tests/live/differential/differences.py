@@ -188,16 +188,21 @@ def the_same_filter_twice(step: Step) -> bool:
     wanted = read_packet(step.line.partition(" > ")[2])
     assert isinstance(wanted, Subscribe)
     texts = [one.topic_filter for one in wanted.subscriptions]
-    twice = [TopicFilter.parse(text) for text in texts if texts.count(text) > 1]
+    stays = {one.topic_filter: one.qos for one in wanted.subscriptions if texts.count(one.topic_filter) > 1}
     theirs, ours = step.theirs.get(step.actor, []), step.ours.get(step.actor, [])
     for line in theirs:
-        if line.startswith("PUBLISH ") and retain_of(line) and any(one.matches(topic_of(line)) for one in twice):
-            there = [one for one in theirs if message_of(one) == message_of(line)]
-            here = [one for one in ours if message_of(one) == message_of(line)]
-            if 0 < len(here) <= len(there) and here != there and {*map(qos_of, here)} <= {0, 1, *map(qos_of, there)}:
-                surplus = theirs.count("PUBREL") - ours.count("PUBREL")
-                fewer = sum(qos_of(one) == 2 for one in there) - sum(qos_of(one) == 2 for one in here)
-                return step.rewrite(step.actor, there + ["PUBREL"] * min(fewer, surplus), here)
+        if not line.startswith("PUBLISH ") or not retain_of(line):
+            continue
+        granted = [qos for text, qos in stays.items() if TopicFilter.parse(text).matches(topic_of(line))]
+        there = [one for one in theirs if message_of(one) == message_of(line)]
+        here = [one for one in ours if message_of(one) == message_of(line)]
+        if not granted or not 0 < len(here) <= len(there) or here == there:
+            continue
+        if {*map(qos_of, here)} <= {*range(max(granted) + 1), *map(qos_of, there)}:
+            surplus = theirs.count("PUBREL") - ours.count("PUBREL")
+            fewer = sum(qos_of(one) == 2 for one in there) - sum(qos_of(one) == 2 for one in here)
+            out, put = max(min(fewer, surplus), 0), max(min(-fewer, -surplus), 0)
+            return step.rewrite(step.actor, there + ["PUBREL"] * out, here + ["PUBREL"] * put)
     return False
 
 

@@ -12,7 +12,7 @@ from edgebridge.wire.reasons import FAILURE
 from edgebroker.simworld.notation import read_packet
 from edgebroker.topics import TopicFilter
 
-from .lines import message_of
+from .lines import message_of, payload_of, qos_of
 from .player import CLOSED, Received
 
 GOOD_BYE: Final = ("> DISCONNECT session=", "> DISCONNECT reason=0x00 session=")
@@ -81,15 +81,25 @@ class Model:
         """Payloads of wills that we have published and Mosquitto has not, and the rule that says why."""
         self.publishers: dict[str, str] = {}
         """Payload, which no other message has, and the client identifier it came from."""
+        self.published_at: dict[str, int] = {}
+        """Payload, and the QoS it was published at."""
 
     def of(self, name: str) -> State:
         """The state of the client called *name*."""
         return self.states.setdefault(self.identifiers.get(name, name), State())
 
+    def may_be(self, message: str) -> bool:
+        """Whether a PUBLISH has a QoS that it can have: at most that of whoever published it."""
+        return qos_of(message) <= self.published_at.get(payload_of(message), 2)
+
     def foresee(self, line: str) -> None:
-        """Take in what *line* is about to do to wills."""
+        """Take in what *line* is about to do to wills, and at which QoS it publishes."""
         for action in line.split(" ; "):
             name, what = action.split(" ", 1)
+            if found := re.match(r'> PUBLISH .*?qos=(\d).* "(\w+)"$', what):
+                self.published_at[found[2]] = int(found[1])
+            if found := re.match(r"> CONNECT .*will-payload=(\w+) .*?will-qos=(\d)", what):
+                self.published_at[found[1]] = int(found[2])
             if found := re.match(r"> CONNECT id=(\w+) .*clean=(\d)", what):
                 state = self.states.get(found[1], State())
                 if state.connected:

@@ -35,9 +35,15 @@ class Step:
                 yield name, self.theirs.get(name, []), self.ours.get(name, [])
 
     def rewrite(self, client: str, out: list[str], put: list[str]) -> bool:
-        """Take the lines *out* of what Mosquitto's *client* received, once each, and *put* others in their place."""
+        """Take the lines *out* of what Mosquitto's *client* received, once each, and *put* others in their place.
+
+        With nothing to take out they come last, but what is sent again comes before what is sent for the first time.
+        """
         received = list(self.theirs.get(client, []))
         at = len(received)
+        if not out and put and " dup=1" in put[0]:
+            new = [n for n, line in enumerate(received) if line.startswith("PUBLISH ") and " dup=1" not in line]
+            at = min(new, default=at)
         for line in out:
             if line not in received:
                 return False
@@ -65,7 +71,10 @@ def rule(recognise: Rule) -> Rule:
 
 
 def explain(step: Step) -> Iterator[str]:
-    """The names of the rules that hold, until nothing is left to explain."""
+    """The names of the rules that hold, until nothing is left to explain. None explains what may never be."""
+    received = [line for lines in step.ours.values() for line in lines if line.startswith("PUBLISH ")]
+    if not all(map(step.model.may_be, received)):
+        return
     for recognise in RULES:
         for _ in range(USES_MAX):
             if step.theirs == step.ours or step.is_last or not recognise(step):
