@@ -31,16 +31,19 @@ class Worker(Protocol):
     def outstanding(self) -> int:
         """Copies that were given to it and have not reached it, as far as is known."""
 
+    def has_room(self, size: int) -> bool:
+        """Whether a copy that holds *size* bytes may wait for it."""
+
 
 class Group:
     """The subscriptions that share under one name, in the order in which they came."""
 
-    __slots__ = ("_by_number", "_groups", "_next", "members", "name")
+    __slots__ = ("_by_client", "_groups", "_next", "members", "name")
 
     def __init__(self, name: str, groups: Groups) -> None:
         self.name = name
         self.members: list[Subscription] = []
-        self._by_number: dict[int, Subscription] = {}
+        self._by_client: dict[ClientId, Subscription] = {}  # the last of each
         self._groups = groups
         self._next = 0  # where the next round begins
 
@@ -48,27 +51,33 @@ class Group:
         """Who gets *publication*; None if every member is gone for good, or none may read it."""
         if not self._groups.is_sticky:
             return self.fairest(publication, may_read)
-        flows = self._groups.flows
-        flow = hash((self.name, publication.publisher, publication.topic))
-        member = self._by_number.get(flows.get(flow, 0))
-        if (
-            member is None
-            or member.subscriber.is_gone
-            or not member.receiver.is_present
-            or (may_read is not None and not may_read(member, publication))
-        ):
+        member = self._follow(publication, may_read)
+        if member is None:
             member = self.fairest(publication, may_read)
             if member is not None:
+                flows, flow = self._groups.flows, self._flow(publication)
                 if len(flows) >= STICKY_FLOWS_MAX and flow not in flows:
                     del flows[next(iter(flows))]
-                flows[flow] = member.number
+                flows[flow] = member.client
         return member
 
     def fairest(self, publication: Publication, may_read: MayRead | None = None) -> Subscription | None:
         """The member that is there and has the fewest copies outstanding, in turn where several have.
 
-        If nobody is there, who is away and will get what is kept for it, by the same rule.
+        If nobody is there, who is away and will get what is kept for it, by the same rule. Who has no room for it comes
+        behind all who have.
         """
+        at = self._fairest(publication, may_read, False)
+        if at >= 0 and publication.qos and not _has_room(self.members[at], publication):
+            other = self._fairest(publication, may_read, True)
+            at = at if other < 0 else other
+        if at < 0:
+            return None
+        self._next = (at + 1) % len(self.members)
+        return self.members[at]
+
+    def _fairest(self, publication: Publication, may_read: MayRead | None, needs_room: bool) -> int:
+        """Where in `members` it is; -1 if there is none."""
         members = self.members
         count = len(members)
         best = -1
@@ -80,6 +89,8 @@ class Group:
                 continue
             if may_read is not None and not may_read(member, publication):
                 continue
+            if needs_room and not _has_room(member, publication):
+                continue
             worker: Worker = member.receiver
             outstanding = worker.outstanding
             rank = (0 if worker.is_present else 1 if member.qos else 2, outstanding)
@@ -87,15 +98,34 @@ class Group:
                 best, best_rank = at, rank
                 if rank == (0, 0):  # nobody can be fairer
                     break
-        if best < 0:
-            return None
-        self._next = (best + 1) % count
-        return members[best]
+        return best
 
-    def has_member_for(self, publication: Publication, may_read: MayRead | None, must_be_present: bool) -> bool:
-        """Whether `choose` would find somebody, and if it *must_be_present*, somebody who is."""
+    def has_room(self, publication: Publication, may_read: MayRead | None = None) -> bool:
+        """Whether whom `choose` would find has room for *publication*."""
+        member = self._follow(publication, may_read) if self._groups.is_sticky else None
+        if member is not None:
+            return _has_room(member, publication)
         return any(
-            (member.receiver.is_present or not must_be_present) and (may_read is None or may_read(member, publication))
+            _has_room(member, publication) and (may_read is None or may_read(member, publication))
+            for member in self.members
+            if not member.subscriber.is_gone
+        )
+
+    def _flow(self, publication: Publication) -> int:
+        return hash((self.name, publication.publisher, publication.topic))
+
+    def _follow(self, publication: Publication, may_read: MayRead | None) -> Subscription | None:
+        """The member that has the publication's flow, if it is there and may read it."""
+        client = self._groups.flows.get(self._flow(publication))
+        member = None if client is None else self._by_client.get(client)
+        if member is None or member.subscriber.is_gone or not member.receiver.is_present:
+            return None
+        return member if may_read is None or may_read(member, publication) else None
+
+    def has_member_for(self, publication: Publication, may_read: MayRead | None) -> bool:
+        """Whether `choose` would find somebody."""
+        return any(
+            may_read is None or may_read(member, publication)
             for member in self.members
             if not member.subscriber.is_gone
         )
@@ -103,13 +133,15 @@ class Group:
     def add(self, member: Subscription) -> None:
         """Let *member* be the last in turn."""
         self.members.append(member)
-        self._by_number[member.number] = member
+        self._by_client[member.client] = member
 
     def remove(self, member: Subscription) -> None:
         """Forget *member*; whose turn it is does not change."""
         at = self.members.index(member)
         del self.members[at]
-        del self._by_number[member.number]
+        if self._by_client[member.client] is member:
+            del self._by_client[member.client]
+            self._by_client.update((one.client, one) for one in self.members if one.client == member.client)
         if at < self._next:
             self._next -= 1
 
@@ -120,8 +152,8 @@ class Groups:
     def __init__(self) -> None:
         self.is_sticky = False
         """Whether what one publisher says under one topic stays with one member as long as that one is there."""
-        self.flows: dict[int, int] = {}
-        """Hash of (group, publisher, topic) -> the number of the member it stays with, who may have left.
+        self.flows: dict[int, ClientId] = {}
+        """Hash of (group, publisher, topic) -> the client whose member it stays with, which may have left.
 
         Of the hash alone, because a topic may have 64 KiB; two flows with the same have the same member, no more.
         """
@@ -164,3 +196,11 @@ class Groups:
         own.remove(subscription)
         if not own:
             del self._by_client[subscription.client]
+
+
+def _has_room(member: Subscription, publication: Publication) -> bool:
+    """At QoS 0 nothing waits, and who is away gets nothing."""
+    worker: Worker = member.receiver
+    if not member.qos or not publication.qos:
+        return worker.is_present
+    return worker.has_room(publication.held_bytes())

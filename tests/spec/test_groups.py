@@ -26,6 +26,10 @@ class Hand:
     name: str
     is_present: bool = True
     outstanding: int = 0
+    room: int = 1_000
+
+    def has_room(self, size: int) -> bool:
+        return size <= self.room
 
 
 def join(node: Node, hand: Hand, where: str | None = None, qos: int = 1, group: str = "g") -> None:
@@ -80,6 +84,21 @@ def test_of_the_absent_those_that_keep_messages_come_first(node: Node) -> None:
     for hand, qos in ((Hand("a", is_present=False), 0), (Hand("b", is_present=False, outstanding=9), 1)):
         join(node, hand, qos=qos)
     assert [chosen(node), chosen(node)] == ["b", "b"]
+
+
+def test_who_has_no_room_comes_behind_all_who_have(node: Node, hands: list[Hand]) -> None:
+    """Also behind who is away. If nobody has, it is as ever; and at QoS 0 nobody needs any."""
+    hands[0].room = hands[1].room = 0
+    assert [chosen(node), chosen(node)] == ["c", "c"]
+    hands[2].is_present = False
+    assert chosen(node) == "c"
+    hands[2].room = 0
+    assert [chosen(node), chosen(node)] == ["a", "b"]
+    hands[2].is_present = True
+    group = node.groups.find("g None")
+    assert group is not None
+    assert not group.has_room(Publication("p", "t/1", b"x", 1, False, 0))
+    assert group.has_room(Publication("p", "t/1", b"x", 0, False, 0))
 
 
 def test_turns_go_on_when_members_come_and_go(node: Node, hands: list[Hand]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edgebridge.session.retained import Retained
+from edgebroker.instants import SECOND
 from edgebroker.publication import Publication
 from edgebroker.topics import TopicFilter
 
@@ -21,6 +22,16 @@ def test_what_has_expired_gives_its_room_back_though_nobody_asks() -> None:
     store.purge(10)
     assert len(store) == store.expired == 1
     assert store.keep(retained("c"))
+
+
+def test_what_has_expired_gives_its_room_to_what_comes() -> None:
+    store = Retained(messages_max=2, bytes_max=1_000_000)
+    for topic, expires_at in (("a", 10), ("b", SECOND + 10)):
+        assert store.keep(retained(topic, expires_at=expires_at))
+    assert not store.keep(Publication("publisher", "c", b"1", 0, True, 9))
+    assert store.keep(Publication("publisher", "c", b"1", 0, True, SECOND + 9))
+    assert sorted(store.topics()) == ["b", "c"]
+    assert not store.keep(Publication("publisher", "d", b"1", 0, True, SECOND + 10)), "it was looked a moment ago"
 
 
 def test_a_message_that_replaces_one_that_expires_stays() -> None:

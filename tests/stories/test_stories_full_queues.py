@@ -144,3 +144,71 @@ def test_all_queues_together_are_bounded(play: Any) -> None:
         Terms(queued_messages_max=3),
     )
     assert play.dropped(Cause.QUEUE_FULL) == 1
+
+
+@pytest.mark.parametrize("policy", [QueueFull.DROP_NEWEST, QueueFull.DROP_OLDEST, QueueFull.KEEP_LAST])
+@pytest.mark.mqtt(v5="MQTT-3.3.2-5")
+def test_what_has_expired_has_no_place_any_more(keep_v5: Any, play_v5: Any, policy: QueueFull) -> None:
+    """Nor in what all queues may hold together, nor after a crash."""
+    keep_v5(
+        """
+    alice > CONNECT clean=0 session=3600    alice < CONNACK present=0
+    alice > SUBSCRIBE t/# qos=1             alice < SUBACK granted=1
+    carol > CONNECT clean=0 session=3600    carol < CONNACK present=0
+    carol > SUBSCRIBE u qos=1               carol < SUBACK granted=1
+    alice cut    carol cut
+    bob > CONNECT                           bob < CONNACK
+    bob > PUBLISH t/1 qos=1 expiry=1 "one"  bob < PUBACK
+    bob > PUBLISH t/2 qos=1 expiry=3 "two"  bob < PUBACK
+    wait 2s
+    bob > PUBLISH t/3 qos=1 "three"         bob < PUBACK
+    broker crashes                          bob < CLOSED
+    wait 2s
+    bob > CONNECT                           bob < CONNACK
+    bob > PUBLISH u qos=1 "four"            bob < PUBACK
+    carol > CONNECT clean=0 session=3600    carol < CONNACK present=1    carol < PUBLISH u qos=1 "four"
+    alice > CONNECT clean=0 session=3600    alice < CONNACK present=1    alice < PUBLISH t/3 qos=1 "three"
+    """,
+        Terms(queue_messages_max=2, queued_messages_max=2, queue_full=policy),
+    )
+    assert play_v5.dropped(Cause.QUEUE_FULL) == 0
+
+
+@pytest.mark.mqtt(v5="MQTT-3.3.2-5")
+def test_nobody_is_refused_for_what_has_expired(keep_v5: Any) -> None:
+    keep_v5(
+        """
+    alice > CONNECT clean=0 session=3600    alice < CONNACK present=0
+    alice > SUBSCRIBE t/# qos=1             alice < SUBACK granted=1
+    alice cut
+    bob > CONNECT                           bob < CONNACK
+    bob > PUBLISH t/1 qos=1 expiry=1 "one"  bob < PUBACK
+    bob > PUBLISH t/2 qos=1 "two"           bob < PUBACK reason=0x97
+    wait 2s
+    bob > PUBLISH t/3 qos=1 "three"         bob < PUBACK
+    """,
+        Terms(queue_messages_max=1, queue_full=QueueFull.REFUSE),
+    )
+
+
+@pytest.mark.parametrize("policy", [QueueFull.DROP_OLDEST, QueueFull.KEEP_LAST, QueueFull.DOWN_SAMPLE])
+def test_nothing_makes_room_for_what_cannot_wait_anyway(play: Any, policy: QueueFull) -> None:
+    """It is larger than the queue, or others have taken all there is."""
+    play(
+        f"""
+    alice > CONNECT clean=0 session=3600    alice < CONNACK present=0
+    carol > CONNECT clean=0 session=3600    carol < CONNACK present=0
+    alice > SUBSCRIBE t qos=1               alice < SUBACK granted=1
+    carol > SUBSCRIBE u qos=1               carol < SUBACK granted=1
+    alice cut    carol cut
+    bob > CONNECT                           bob < CONNACK
+    bob > PUBLISH t qos=1 "one"             bob < PUBACK
+    bob > PUBLISH t qos=1 "{"x" * 64}"     bob < PUBACK
+    bob > PUBLISH u qos=1 "{"x" * 60}"     bob < PUBACK
+    bob > PUBLISH t qos=1 "{"y" * 60}"     bob < PUBACK
+    alice > CONNECT clean=0 session=3600    alice < CONNACK present=1    alice < PUBLISH t qos=1 "one"
+    """,
+        Terms(queue_bytes_max=64, queued_bytes_max=70, queue_full=policy),
+    )
+    assert play.dropped(Cause.QUEUE_FULL) == 2
+    assert play.dropped(Cause.SUPERSEDED) == 0

@@ -10,6 +10,7 @@ from edgebridge.frontend.encoding import Encoding
 from edgebridge.frontend.outaliases import OutAliases
 from edgebroker.limits import OUT_ALIASES_MAX
 from edgebroker.publication import Publication
+from edgebroker.records import Cause
 
 PAIR = """
     bob   > CONNECT                        bob   < CONNACK
@@ -89,6 +90,22 @@ def test_an_alias_that_was_not_sent_is_not_known(play_v5: Any) -> None:
     bob   > PUBLISH sensors/a qos=1 "{40 * "x"}"   bob < PUBACK
     bob   > PUBLISH sensors/a qos=1 "1"   alice < PUBLISH sensors/a qos=1 alias=1 "1"   bob < PUBACK
     """)
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.mqtt(v5="MQTT-3.1.2-25")
+def test_what_fits_only_without_an_alias_comes_without_one(play_v5: Any, qos: int) -> None:
+    """A topic, and three bytes for its alias: too much for a client that takes no more than the topic."""
+    topic = "sensors/a/temperature"
+    play_v5(f"""
+    bob   > CONNECT                                bob   < CONNACK
+    alice > CONNECT alias-max=9 bytes-max={4 + len(topic) + 2 + 2 * qos}   alice < CONNACK
+    alice > SUBSCRIBE sensors/# qos=1              alice < SUBACK granted=1
+    """)
+    for payload in "12":
+        ends = "    bob < PUBACK" * qos
+        play_v5(f'bob > PUBLISH {topic} qos={qos} "{payload}"    alice < PUBLISH {topic} qos={qos} "{payload}"{ends}')
+    assert play_v5.dropped(Cause.PACKET_TOO_LARGE) == 0
 
 
 def test_we_set_so_many_whatever_the_client_takes(play_v5: Any) -> None:

@@ -47,3 +47,23 @@ def test_what_is_retained_and_was_on_its_way_goes_on(play: Any, texts: list[str]
     assert len(topics) == kept
     session = broker.frontend.connecting.sessions["alice"]
     assert not any(map(is_owed, session.asked.values())), "it would come again after the next crash"
+
+
+@pytest.mark.parametrize("handling", [0, 1, 2])
+@pytest.mark.mqtt(v5="MQTT-3.8.4-4")
+def test_what_is_retained_and_on_its_way_goes_on_for_a_subscription_that_replaces_another(
+    play_v5: Any, handling: int
+) -> None:
+    """Whatever that one wants of what is retained itself."""
+    kept = 1_200
+    play_v5("alice > CONNECT    alice < CONNACK    bob > CONNECT    bob < CONNACK")
+    simulation, bob, alice = play_v5.broker.simulation, play_v5.client("bob"), play_v5.client("alice")
+    for number in range(kept):
+        bob.send(Publish(f"k/{number}", b"x", 0, True))
+    simulation.run_until(simulation.now + SECOND)
+    alice.send(Subscribe(1, [SubscriptionOption("k/#", 0)]))
+    alice.send(Subscribe(2, [SubscriptionOption("k/#", 0, retain_handling=handling)]))
+    simulation.run_until(simulation.now + 10 * SECOND)
+    topics = [packet.topic for packet in alice.take() if isinstance(packet, Publish)]
+    assert len(set(topics)) == kept
+    assert len(topics) == kept or not handling

@@ -97,6 +97,22 @@ def test_a_client_that_exceeds_our_receive_maximum_is_closed(play_v5: Any) -> No
     """)
 
 
+def test_what_a_client_may_send_begins_anew_with_each_connection(play_v5: Any) -> None:
+    """Section 4.9: what the last one left unreleased does not count."""
+    again = "bob > CONNECT clean=0 session=60    bob < CONNACK receive-max=2 present="
+    play_v5(f"{again}0", Terms(receive_maximum=2))
+    play_v5(f"""
+    bob > PUBLISH t qos=2    bob < PUBREC
+    bob > PUBLISH t qos=2    bob < PUBREC
+    bob cut
+    {again}1
+    bob > PUBLISH t qos=2 id=11    bob < PUBREC id=11
+    bob > PUBREL id=1              bob < PUBCOMP id=1
+    bob > PUBLISH t qos=2 id=1     bob < PUBREC id=1
+    bob > PUBLISH t qos=2 id=12    bob < DISCONNECT reason=0x93    bob < CLOSED
+    """)
+
+
 # -- packet size -------------------------------------------------------------------------------------------------
 
 

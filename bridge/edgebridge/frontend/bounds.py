@@ -45,9 +45,9 @@ def bound(frontend: Frontend, session: Session, bounds: Bounds, now: Instant) ->
     if policy is QueueFull.REFUSE:
         frontend.ask_for_room()
     if bounds.age_us:
-        if frontend.ageing is None:
-            frontend.ageing = Ageing(frontend.node.timers, frontend.connecting.sessions, frontend.delivery)
-        frontend.ageing.watch(session, now)
+        ageing = Ageing(frontend.node.timers, frontend.delivery)
+        frontend.of_session["age"] = ageing.fire
+        ageing.watch(session, now)
 
 
 def described(session: Session | None, now: Instant) -> dict[str, Any]:

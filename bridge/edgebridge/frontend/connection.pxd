@@ -20,6 +20,7 @@ cdef class Connection:
     cdef public Py_ssize_t out_bytes, out_bytes_max, out_messages, packet_bytes_max, pending_bytes, pending_wanted
     cdef public Py_ssize_t errand_bytes
     cdef public Session session
+    cdef public set carried
     cpdef list take_out(self)
     cpdef tuple take_written(self)
     cpdef send(self, bytes packet)

@@ -38,6 +38,10 @@ class Gate:
         self.runs = runs
 
 
+NOTHING_CARRIED: set[int] = set()
+"""One for all, and always empty."""
+
+
 class Connection:
     """The out-buffer is `out`: packets in order, written by the world once per turn. `out_bytes` bounds it.
 
@@ -46,6 +50,7 @@ class Connection:
 
     __slots__ = (
         "aliases",
+        "carried",
         "certificate",
         "closing",
         "dialect",
@@ -94,6 +99,10 @@ class Connection:
         """What the client proved to be, before its CONNECT is read."""
         self.state = State.AWAITING_CONNECT
         self.session: Session | None = None
+        self.carried = NOTHING_CARRIED
+        """Identifiers of QoS 2 messages that earlier connections left unreleased: this one's quota begins anew (section
+        4.9).
+        """
         self.verdict = ANYBODY
         """Who the client is, from CONNACK on."""
         self.dialect: Dialect = V311

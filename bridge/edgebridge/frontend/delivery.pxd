@@ -19,7 +19,7 @@ cdef class Delivery:
     cdef bint _is_promised
     cdef readonly long long work
     cdef long long _heavy
-    cdef public object rest
+    cdef public object rest, expires
     cdef public object is_state
     @cython.locals(copy=Copy)
     cpdef deliver(self, Publication publication, tuple copies, now, Encoding encoding=*)

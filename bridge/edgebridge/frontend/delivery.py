@@ -43,6 +43,8 @@ class Delivery:
         """Called when a connection has got so much at once that the rest waits for another turn (`is_resting`)."""
         self.is_state: Callable[[Publication], bool] = lambda publication: False
         """Whether a publication is what is retained of its topic."""
+        self.expires: Callable[[Session, Instant, Instant], None] = lambda session, at, now: None
+        """Called when a message waits in a session that expires then."""
 
     def deliver(
         self, publication: Publication, copies: tuple[Copy, ...], now: Instant, encoding: Encoding | None = None
@@ -107,6 +109,8 @@ class Delivery:
             packet = encoding.packet(connection.is_v5, 0, 0, now, retain, False, identifiers)
         else:
             packet = aliases.encode(publication, encoding, 0, 0, now, retain, identifiers)
+            if not connection.fits(packet):  # an alias takes three bytes more when the client is told of it
+                packet, aliases = encoding.packet(True, 0, 0, now, retain, False, identifiers), None
         if not connection.fits(packet):
             self._drop(publication, session, copy.label, 0, Cause.PACKET_TOO_LARGE, now)
         elif not connection.takes(len(packet)):
@@ -158,6 +162,8 @@ class Delivery:
             self.give_up(session, oldest, outbox.cause, now)
         may_exceed = session.connection is not None or outbox.policy is QueueFull.REFUSE  # who is away may stay away
         if outbox.offer(entry, self._is_promised and may_exceed):
+            if entry.publication.expires_at is not None:
+                self.expires(session, entry.publication.expires_at, now)
             return True
         self._drop(entry.publication, session, entry.text, entry.qos, Cause.QUEUE_FULL, now)
         return False
@@ -244,6 +250,9 @@ class Delivery:
         else:
             publication, retain = entry.publication, entry.retain
             packet = aliases.encode(publication, encoding, entry.qos, packet_id, now, retain, entry.identifiers)
+            if not connection.fits(packet):
+                packet = encoding.packet(True, entry.qos, packet_id, now, retain, False, entry.identifiers)
+                aliases = None
         if not connection.fits(packet):
             session.inflight.settle(packet_id, entry.qos)
             self._drop(entry.publication, session, entry.text, entry.qos, Cause.PACKET_TOO_LARGE, now)
@@ -262,8 +271,10 @@ class Delivery:
         messages are sent again all the same: the first transmission may have arrived, and QoS 2 must be finished.
         """
         session.inflight.restart()
+        connection: Connection = session.connection
+        if session.received:
+            connection.carried = session.received.copy()
         if session.number and session.waits:  # what is sent again may have got its identifier a moment ago
-            connection: Connection = session.connection
             self._keeping.hold(connection, self._keeping.next_record() - 1)
         session.outbox.resumed()
         self.release(session, now)
@@ -371,7 +382,7 @@ class Delivery:
         else:
             self._ledger.matched += 1
             self._keeping.moving(session, entry)
-            self.deliver(publication, (copy,), now)
+            self.deliver_promised(publication, (copy,), now)
             self._keeping.moved(session, entry, now)
             self._drop(publication, session, entry.text, entry.qos, Cause.HANDED_OVER, now)
 

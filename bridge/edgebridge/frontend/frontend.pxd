@@ -12,7 +12,8 @@ from edgebroker.node.ledger cimport Ledger
 
 
 cdef class Frontend:
-    cdef public object ageing, terms
+    cdef public object terms
+    cdef public dict of_session
     cdef dict _on
     cdef long long _buffers_sent
     cdef public object admission, authenticating, connecting, exchanging, expelling, memory, node, notes, publishing

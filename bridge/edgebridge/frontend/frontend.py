@@ -14,6 +14,7 @@ from edgebridge.frontend.entitling import Entitling
 from edgebridge.frontend.entrance import LOCAL, Entrance
 from edgebridge.frontend.exchanging import Exchanging
 from edgebridge.frontend.expelling import Expelling
+from edgebridge.frontend.expiring import Expiring
 from edgebridge.frontend.feed import Feed
 from edgebridge.frontend.filterquota import FilterQuota
 from edgebridge.frontend.keeping import Keeping
@@ -62,8 +63,8 @@ from edgebroker.storage.journal.journal import Journal
 from edgebroker.storage.journal.work import Work
 
 if TYPE_CHECKING:
-    from edgebridge.frontend.ageing import Ageing
     from edgebridge.frontend.overlay import Overlay
+    from edgebridge.session.session import Session
 
 FEATURE_TOPIC: Final = "$SYS/broker/features/filter"
 """Retained: content filters are understood (docs/filters.md, P-6)."""
@@ -102,15 +103,11 @@ class Frontend:
         self.keeping = keeping = Keeping(node.timers, journal)
         self.delivery = Delivery(node.ledger, keeping)
         self.delivery.is_state = self.retained.holds
+        expiring = Expiring(node.timers, node.ledger, keeping)
+        self.delivery.expires = expiring.watch
         asks_for_room = terms.queue_full is QueueFull.REFUSE
         self.publishing = Publishing(
-            node,
-            self.delivery,
-            keeping,
-            self.retained,
-            terms.receive_maximum,
-            terms.topic_alias_maximum,
-            asks_for_room,
+            node, self.delivery, keeping, self.retained, terms.receive_maximum, terms.topic_alias_maximum, asks_for_room
         )
         self.publishing.checks_format = terms.payload_format_checked
         node.groups.is_sticky = terms.sharing == "sticky"
@@ -164,8 +161,13 @@ class Frontend:
         self.rebirths = Rebirths(node, self.publishing, terms.sparkplug_rebirth_s)
         self.overlay: Overlay | None = None
         """Its part in a federation (`joining`); None if it stands alone."""
-        self.ageing: Ageing | None = None
-        """Drops what waits for too long; None if everything may wait."""
+        self.of_session: dict[str, Callable[[Session, Instant], None]] = {
+            "will": self.connecting.publish_late_will,
+            "session": self.connecting.expire_session,
+            "share": sharing.left,
+            "expire": expiring.fire,
+        }
+        """What is due for sessions, by the name of the timer; `Ageing` where messages may wait only so long."""
         self._buffers_sent = 0
         self.accepted = 0
         """Transports so far; also the number of the last connection."""
@@ -294,12 +296,9 @@ class Frontend:
                     self.turns.next(now)
                 case ("pause", int(number)) if number in self.connections:
                     self.turns.resume(self.connections[number], now)
-                case ("will", str(client)) if ClientId(client) in self.connecting.sessions:
-                    self.connecting.publish_late_will(self.connecting.sessions[ClientId(client)], now)
-                case ("session", str(client)) if ClientId(client) in self.connecting.sessions:
-                    self.connecting.expire_session(self.connecting.sessions[ClientId(client)], now)
-                case ("age", str(client)) if self.ageing is not None:
-                    self.ageing.fire(ClientId(client), now)
+                case (str(what), str(client)) if what in self.of_session:
+                    if (session := self.connecting.sessions.get(ClientId(client))) is not None:
+                        self.of_session[what](session, now)
                 case ("commit",):
                     self.keeping.wake()
                 case ("overlay",) if self.overlay is not None:

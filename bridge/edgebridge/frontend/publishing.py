@@ -141,7 +141,7 @@ class Publishing:
                     self._keeping.hold(connection, self._keeping.awaited)
                 connection.send(encode_packet(PubRec(publish.packet_id), connection.dialect))
                 return
-            if len(session.received) >= self._receive_maximum:
+            if len(session.received) - len(connection.carried) >= self._receive_maximum:
                 raise ReceiveMaximumExceeded(f"more than {self._receive_maximum} unfinished QoS 2 messages")
         publication = self._publication(session.client_id, topic, publish, now)
         keeping = self._keeping
@@ -210,6 +210,7 @@ class Publishing:
         assert session is not None
         known = pubrel.packet_id in session.received
         session.received.discard(pubrel.packet_id)
+        connection.carried.discard(pubrel.packet_id)
         if known and session.number:
             self._keeping.forgotten(session, pubrel.packet_id, now)
             if session.waits:

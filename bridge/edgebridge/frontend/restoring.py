@@ -141,6 +141,8 @@ class Restoring:
                 self.complaints.append(f"{kept.client_id[:80]}: {asked.text[:80]}: {error}")
         take_back(kept.copies, session, self._keeping.clock, take_up)
         timers = self._node.timers
+        if session.outbox.expiring:
+            timers.set(("expire", session.client_id), now + 1)
         timers.set(("session", session.client_id), gone_at + kept.expiry_s * SECOND)
         if session.will is not None:
             delay_s = number(session.will.properties, Property.WILL_DELAY_INTERVAL, 0)

@@ -10,8 +10,8 @@ from edgebroker.publication import Publication
 
 
 def has_room(publication: Publication, route: Route) -> bool:
-    """Whether no queue refuses *publication*, which is not accepted yet: every copy can be sent or queued, and in each
-    group some member can have it, who then has least to do as well.
+    """Whether no queue refuses *publication*, which is not accepted yet: every copy can be sent or queued, and so can
+    that of whom each group would choose.
     """
     if not publication.qos:
         return True
@@ -20,11 +20,11 @@ def has_room(publication: Publication, route: Route) -> bool:
         session: Session = copy.receiver
         if copy.qos and session.outbox.refuses(size):
             return False
-    return all(_has_room_in(group, size) for group in route.wanting())
+    return all(group.has_room(publication, route.may_read) or not _refuses(group, size) for group in route.wanting())
 
 
-def _has_room_in(group: Group, size: int) -> bool:
-    return any(not member.qos or not member.receiver.outbox.refuses(size) for member in group.members)
+def _refuses(group: Group, size: int) -> bool:
+    return any(member.qos and member.receiver.outbox.refuses(size) for member in group.members)
 
 
 def would_have_room(publication: Publication, route: Route) -> bool:

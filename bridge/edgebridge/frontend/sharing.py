@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.session.carriers import SHARE_PREFIX
 from edgebridge.session.inflight import Entry
 from edgebridge.session.session import Session
-from edgebroker.instants import Instant
+from edgebroker.instants import MILLISECOND, Instant
 from edgebroker.names import ClientId
 from edgebroker.node.groups import Group
 from edgebroker.node.node import Node
+from edgebroker.node.subscriptions import Subscription
+
+AT_ONCE: Final = 200
+"""Messages handed over in one turn: 2 ms at 10 us for each."""
+PACE: Final = 200 * MILLISECOND
+"""What members that are there had no room for is offered to them again so often: five full queues a second."""
 
 
 class Sharing:
@@ -35,40 +43,77 @@ class Sharing:
             self.left(other, now)
 
     def left(self, session: Session, now: Instant) -> None:
-        """A client is away and its session waits: what was never sent goes to members that are there."""
-        heirs = {name for name in session.outbox.groups if self._is_anybody_present(name)}
-        if heirs:  # else nobody looks at what waits, which may be much
-            for entry in session.outbox.pick(lambda entry: entry.text in heirs and self._has_heir(entry, True)):
-                self._hand_over(session, entry, now)
+        """A client is away and its session waits: what was never sent goes to members that are there and have room.
+
+        The rest stays, and is offered again by and by (the timer "share"): it is safe where it is.
+        """
+        if session.is_present:
+            return
+        heirs = {name for name in session.outbox.groups if self._has_heirs(name)}
+        if not heirs:  # nobody looks at what waits, which may be much
+            return
+        handed: set[int] = set()
+        for entry in list(session.outbox):
+            if entry.text not in heirs:
+                continue
+            if len(handed) == AT_ONCE:
+                self._node.timers.set(("share", session.client_id), now + 1)
+                break
+            heir = self._heir(entry)
+            if heir is not None:
+                handed.add(id(entry))
+                self._delivery.hand_over(session, entry, heir.alone(), now)
+            elif not self._has_heirs(entry.text, with_room=True):
+                heirs.discard(entry.text)
+                self._node.timers.set(("share", session.client_id), now + PACE)
+                if not heirs:
+                    break
+        if handed:
+            session.outbox.pick(lambda entry: id(entry) in handed)
 
     def ended(self, session: Session, now: Instant) -> None:
         """A session is over, and its subscriptions are: what others may finish goes to them, there or not."""
         if not len(self._node.groups):
             return
-        for entry in [entry for entry in session.inflight if entry.qos == 1 and self._has_heir(entry)]:
+        for entry in [entry for entry in session.inflight if entry.qos == 1 and self._may_be_finished(entry)]:
             session.inflight.settle(entry.packet_id, 1)
             self._hand_over(session, entry, now)
         if session.outbox.groups:
-            for entry in session.outbox.pick(self._has_heir):
+            for entry in session.outbox.pick(self._may_be_finished):
                 self._hand_over(session, entry, now)
 
-    def _is_anybody_present(self, name: str) -> bool:
+    def _has_heirs(self, name: str, with_room: bool = False) -> bool:
+        """Whether members of the group are there, and have room for a message."""
         group = self._node.groups.find(name)
-        return group is not None and any(member.receiver.is_present for member in group.members)
+        return group is not None and any(
+            member.receiver.is_present and (not with_room or member.receiver.has_room(0)) for member in group.members
+        )
+
+    def _heir(self, entry: Entry) -> Subscription | None:
+        """Who is there and has room for *entry*, and is chosen."""
+        member = self._chosen(entry)
+        if member is None or not member.receiver.is_present:
+            return None
+        is_free = not member.qos or member.receiver.has_room(entry.publication.held_bytes())
+        return member if is_free else None
+
+    def _chosen(self, entry: Entry) -> Subscription | None:
+        group, publication = self._group(entry), entry.publication
+        if group is None:
+            return None
+        return group.choose(publication, self._node.routes.route(publication.topic).may_read)
 
     def _group(self, entry: Entry) -> Group | None:
         """Copies of groups bear the group's name."""
         return self._node.groups.find(entry.text) if entry.text.startswith(SHARE_PREFIX) else None
 
-    def _has_heir(self, entry: Entry, must_be_present: bool = False) -> bool:
+    def _may_be_finished(self, entry: Entry) -> bool:
         group, publication = self._group(entry), entry.publication
         if group is None:
             return False
-        return group.has_member_for(publication, self._node.routes.route(publication.topic).may_read, must_be_present)
+        return group.has_member_for(publication, self._node.routes.route(publication.topic).may_read)
 
     def _hand_over(self, session: Session, entry: Entry, now: Instant) -> None:
-        group, publication = self._group(entry), entry.publication
-        assert group is not None
-        member = group.choose(publication, self._node.routes.route(publication.topic).may_read)
+        member = self._chosen(entry)
         assert member is not None
         self._delivery.hand_over(session, entry, member.alone(), now)

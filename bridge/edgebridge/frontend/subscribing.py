@@ -155,7 +155,7 @@ class Subscribing:
                     if request.text in skips_own:
                         self.replaying.owe(granted.subscription, request, skips_own[request.text])
                         recalls[request.text] = granted.subscription, request
-                    elif option.retain_handling < _SEND_NEVER:  # again, while retained messages are on their way
+                    else:  # again, perhaps while retained messages are on their way: they stay owed (section 3.8.4)
                         self.replaying.take_over(granted.subscription)
             work = answer.work
         if why:

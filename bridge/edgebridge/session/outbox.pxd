@@ -9,7 +9,7 @@ cdef class Allowance:
 
 
 cdef class Outbox:
-    cdef public long long age_us, bytes_max, messages_max, dropped
+    cdef public long long age_us, bytes_max, dropped, expiring, looks_at, messages_max
     cdef public object cause, policy
     cdef public bint is_live_first
     cdef object _entries
@@ -19,6 +19,8 @@ cdef class Outbox:
     cpdef count_dropped(self, cause, long long count)
     @cython.locals(allowance=Allowance)
     cpdef bint has_room(self, Py_ssize_t size) except -1
+    @cython.locals(allowance=Allowance)
+    cpdef bint could_hold(self, Py_ssize_t size) except -1
     cpdef bint refuses(self, Py_ssize_t size) except -1
     cpdef Entry superseded_by(self, Entry entry)
     cpdef Entry make_room(self, Entry entry)

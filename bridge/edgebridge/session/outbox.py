@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from enum import StrEnum
+from itertools import islice
+from operator import is_
 
 from edgebridge.session.carriers import SHARE_PREFIX
 from edgebridge.session.inflight import Entry
@@ -52,8 +54,10 @@ class Outbox:
         "cause",
         "dropped",
         "dropped_by",
+        "expiring",
         "groups",
         "is_live_first",
+        "looks_at",
         "messages_max",
         "policy",
     )
@@ -78,6 +82,10 @@ class Outbox:
         """How long a message may wait (`Spool`); 0: as long as the session lasts."""
         self.is_live_first = False
         """Whether what comes while the reader is there goes before what waited for it (`Spool`)."""
+        self.expiring = 0
+        """How many of the messages in it will expire."""
+        self.looks_at: Instant = 0
+        """When somebody looks for those that have; 0: nobody does."""
         self._entries: deque[Entry] = deque()
         self._messages = 0
         self._bytes = 0
@@ -112,12 +120,23 @@ class Outbox:
             and allowance.bytes + size <= allowance.bytes_max
         )
 
+    def could_hold(self, size: int) -> bool:
+        """Whether a message that holds *size* bytes would fit if nothing waited here."""
+        allowance = self._allowance
+        return (
+            size <= self.bytes_max
+            and allowance.messages - self._messages < allowance.messages_max
+            and allowance.bytes - self._bytes + size <= allowance.bytes_max
+        )
+
     def refuses(self, size: int) -> bool:
         """Whether who publishes a message that holds *size* bytes is to be told that there is no room."""
         return self.policy is QueueFull.REFUSE and not self.has_room(size)
 
     def superseded_by(self, entry: Entry) -> Entry | None:
-        """Take out and return the message that need not wait any more, because *entry* has the same topic."""
+        """Take out and return the message that need not wait any more, because *entry* has the same topic. None if none
+        does, or *entry* cannot wait itself.
+        """
         return None
 
     def make_room(self, entry: Entry) -> Entry | None:
@@ -125,7 +144,7 @@ class Outbox:
         if self.policy is not QueueFull.DROP_OLDEST or not self._messages:
             return None
         size = entry.publication.held_bytes()
-        if self.has_room(size) or size > self.bytes_max:
+        if self.has_room(size) or not self.could_hold(size):
             return None
         self.dropped += 1
         return self.take()
@@ -156,6 +175,7 @@ class Outbox:
         """Let what waits in *old*, of the same allowance, wait here, whatever the bounds. Nothing waits here yet."""
         self._fill(list(old))
         self._messages, self._bytes, self.groups = old._messages, old._bytes, old.groups
+        self.expiring, self.looks_at = old.expiring, old.looks_at
 
     def _fill(self, entries: list[Entry]) -> None:
         self._entries.extend(entries)
@@ -165,6 +185,7 @@ class Outbox:
         self._bytes += size
         self._allowance.messages += 1
         self._allowance.bytes += size
+        self.expiring += entry.publication.expires_at is not None
         if entry.text.startswith(SHARE_PREFIX):
             self.groups[entry.text] = self.groups.get(entry.text, 0) + 1
 
@@ -177,6 +198,19 @@ class Outbox:
             for entry in picked:
                 self._left(entry)
         return picked
+
+    def take_expired(self, now: Instant, most: int) -> list[Entry]:
+        """Take out and return what has expired, oldest first, and no more than *most* of it."""
+        taken = list(islice((entry for entry in self._entries if entry.publication.has_expired(now)), most))
+        if all(map(is_, taken, self._entries)):  # all of it waits at the head, as it mostly does
+            return [self.take() for _ in taken]
+        out = set(map(id, taken))
+        return self.pick(lambda entry: id(entry) in out)
+
+    def next_expiry(self) -> Instant | None:
+        """When the next message expires; None if none of them ever will."""
+        instants = (entry.publication.expires_at for entry in self)
+        return min((at for at in instants if at is not None), default=None)
 
     def take(self) -> Entry:
         """Take out and return what is sent next, which is the oldest. Raises IndexError if there is none."""
@@ -202,6 +236,7 @@ class Outbox:
         self._bytes -= size
         self._allowance.messages -= 1
         self._allowance.bytes -= size
+        self.expiring -= entry.publication.expires_at is not None
         if entry.text in self.groups:
             self.groups[entry.text] -= 1
             if not self.groups[entry.text]:

@@ -105,3 +105,7 @@ class Session:
         """Messages that are for the client and have not reached it: unacknowledged, queued, or unwritten at QoS 0."""
         open_ = len(self.inflight) + len(self.outbox)
         return open_ if self.connection is None else open_ + int(self.connection.out_messages)
+
+    def has_room(self, size: int) -> bool:
+        """Whether a message that holds *size* bytes may wait in the queue."""
+        return self.outbox.has_room(size)

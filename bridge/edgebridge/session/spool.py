@@ -7,7 +7,7 @@ live, or the backlog. There is one only, unless live messages go first. Each mes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Final
 
 from edgebridge.session.inflight import Entry
@@ -122,6 +122,11 @@ class Spool(Outbox):
         """Take out the entries that are *wanted*, oldest first."""
         return [self._let_go(place) for place in [place for place in self._places() if wanted(self._at[place])]]
 
+    def take_expired(self, now: Instant, most: int) -> list[Entry]:
+        """Take out and return what has expired, oldest first, and no more than *most* of it."""
+        over = (place for place in self._places() if self._at[place].publication.has_expired(now))
+        return [self._let_go(place) for place in list(islice(over, most))]
+
     def resumed(self) -> None:
         """The reader is back: what waits now is its backlog."""
         if self.is_live_first:
@@ -135,14 +140,16 @@ class Spool(Outbox):
     # -- no room ----------------------------------------------------------------------------------------------------
 
     def superseded_by(self, entry: Entry) -> Entry | None:
-        """Take out and return the message that need not wait any more, because *entry* has the same topic."""
+        """Take out and return the message that need not wait any more, because *entry* has the same topic. None if none
+        does, or *entry* cannot wait itself.
+        """
         before = None if self._last is None else self._last.get(entry.publication.topic)
-        return None if before is None else self._let_go(before)
+        return self._let_go(before) if before is not None and self.could_hold(entry.publication.held_bytes()) else None
 
     def make_room(self, entry: Entry) -> Entry | None:
         """Take out and return the message that goes next for *entry*. None if none must, or none may."""
         size = entry.publication.held_bytes()
-        if size > self.bytes_max:
+        if not self.could_hold(size):
             return None
         if self._thinning is not None:
             going = self._thin(self._thinning, entry, size)
