@@ -7,10 +7,10 @@ import faulthandler
 import json
 import os
 import signal
-import sys
 from collections.abc import Awaitable, Callable
 
 from edgebroker.cli.httpaddress import HttpAddress
+from edgebroker.cli.voice import Voice
 from edgebroker.errors import SettingsInvalid
 from edgebroker.world.collector import Collector
 from edgebroker.world.gateway import Gateway
@@ -35,11 +35,13 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
     outlet = Outlet()
     form = as_json_lines if settings.notices.format == "json" else as_journal if is_journal() else as_text
     log = OperatorLog(outlet.write, Level[settings.notices.level.upper()], form)
+    voice = Voice(log)
     hung_up, loop = asyncio.Event(), asyncio.get_running_loop()
     # Before the journal is read, which may take minutes: SIGHUP ends who does not listen; for systemd that is clean.
     loop.add_signal_handler(signal.SIGHUP, hung_up.set)
     gateway = Gateway(settings, tell=log.line, notices=log)
     gateway.pulse.each_beat(outlet.flush)
+    gateway.pulse.each_beat(voice.flush)
     systemd = Systemd()
     if systemd.is_there:
         gateway.pulse.each_beat(systemd.alive)
@@ -58,18 +60,18 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
             said["overlay"] = gateway.peering.described()
         if gateway.http_address is not None:
             said["http"] = HttpAddress(*gateway.http_address)._asdict()
-        _say(json.dumps(said))
+        voice.say(json.dumps(said))
     else:
         for listener in listeners:
-            _say(f"edgebroker listens on {listener}")
+            voice.say(f"edgebroker listens on {listener}")
         if gateway.peering is not None:
-            _say(f"gateway {gateway.peering}")
+            voice.say(f"gateway {gateway.peering}")
         if gateway.http_address is not None:
-            _say(f"metrics, health and status: http://{HttpAddress(*gateway.http_address)}")
+            voice.say(f"metrics, health and status: http://{HttpAddress(*gateway.http_address)}")
         if hint := next((listener.hint for listener in listeners if listener.hint), ""):
-            _say(f"try: mosquitto_sub {hint} -t '$filter/temp%3E30/sensors/#' -v")
+            voice.say(f"try: mosquitto_sub {hint} -t '$filter/temp%3E30/sensors/#' -v")
         if gateway.store is not None:
-            _say(f"sessions that are to last, and what they were promised, are kept in {gateway.store.folder}")
+            voice.say(f"sessions that are to last, and what they were promised, are kept in {gateway.store.folder}")
     status = f"listens on {', '.join(map(str, listeners))}"
     systemd.ready(status)
 
@@ -80,7 +82,7 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
             systemd.reloading()
             taken = False
             try:
-                outcome = await _reload(gateway, read, as_json)
+                outcome = await _reload(gateway, read, voice.say, as_json)
                 taken = outcome is not None and not outcome.problems and not outcome.rejected
                 return outcome
             finally:
@@ -93,16 +95,18 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
     systemd.stopping()
     reloading.cancel()
     await gateway.stop()
-    await outlet.drain()
     accounts = gateway.accounts()
     for name in STOPPING:  # all is done: another signal shall not spoil the exit code while the interpreter ends
         loop.remove_signal_handler(name)
         signal.signal(name, signal.SIG_IGN)
     if as_json:
-        _say(json.dumps({"event": "stopped", **accounts}))
+        voice.say(json.dumps({"event": "stopped", **accounts}))
     else:
         counted = [f"{name} {count}" for name, count in accounts.items() if count]
-        _say(f"stopped: {', '.join(counted) or 'nothing was published'}")
+        voice.say(f"stopped: {', '.join(counted) or 'nothing was published'}")
+    await voice.drain()
+    log.finish()
+    await outlet.drain()
 
 
 async def _whenever(told: asyncio.Event, work: Callable[[], Awaitable[object]]) -> None:
@@ -113,8 +117,10 @@ async def _whenever(told: asyncio.Event, work: Callable[[], Awaitable[object]]) 
         await work()
 
 
-async def _reload(gateway: Gateway, read: Callable[[], Settings], as_json: bool) -> Outcome | None:
-    """Read the settings again, and say what became of it. None if that is our fault, which is told."""
+async def _reload(
+    gateway: Gateway, read: Callable[[], Settings], say: Callable[[str], None], as_json: bool
+) -> Outcome | None:
+    """Read the settings again, and *say* what became of it. None if that is our fault, which is told."""
     try:
         outcome = await gateway.reload(await asyncio.to_thread(read))  # the clients have their turns meanwhile
     except SettingsInvalid as error:
@@ -124,17 +130,9 @@ async def _reload(gateway: Gateway, read: Callable[[], Settings], as_json: bool)
         asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
         return None
     if as_json:
-        _say(json.dumps(outcome.as_json()))
+        say(json.dumps(outcome.as_json()))
     else:
         prefix = "<4>" if (outcome.problems or outcome.rejected) and is_journal(1) else ""  # a warning for journald
         for line in outcome.lines():
-            _say(prefix + line)
+            say(prefix + line)
     return outcome
-
-
-def _say(line: str) -> None:
-    """Print *line*. Whoever read us may have gone (`edgebroker run | head -1`); that is no reason to stop serving."""
-    try:
-        print(line, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""Lines out to standard error without ever waiting: a full pipe, a stopped terminal, a busy journald hold nobody up."""
+"""Lines out without ever waiting: a full pipe, a stopped terminal, a busy journald hold nobody up."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import socket
 import stat
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 HELD_BYTES_MAX: Final = 256 * 1024
@@ -27,8 +28,10 @@ class Outlet:
     can be had, at most PIPE_BUF bytes are written when `poll` says so. A file always takes everything.
     """
 
-    def __init__(self, descriptor: int = 2) -> None:
+    def __init__(self, descriptor: int = 2, losing: Callable[[bytes, OSError | None], None] | None = None) -> None:
+        """*losing* hears of each line that is lost, and what the system said; None if nobody reads, or not in time."""
         self.lost = 0
+        self._losing = losing
         self._lock = threading.RLock()  # segments of the delivery log are finished in another thread, and may complain
         self._held: deque[bytes] = deque()
         self._held_bytes = 0
@@ -57,7 +60,7 @@ class Outlet:
         """Let *line*, with its line feed, follow what was written before."""
         with self._lock:
             if self._held_bytes + len(line) > HELD_BYTES_MAX:
-                self.lost += 1
+                self._lose(line, None)
                 return
             self._held.append(line)
             self._held_bytes += len(line)
@@ -84,10 +87,10 @@ class Outlet:
                 sent = self._send(line)
             except (BlockingIOError, InterruptedError):
                 return
-            except OSError:  # the reader has gone; that is no reason to stop serving
-                self.lost += len(self._held)
-                self._held.clear()
-                self._held_bytes = 0
+            except OSError as error:  # the reader has gone, or the disk is full; that is no reason to stop serving
+                lost, self._held, self._held_bytes = self._held, deque(), 0
+                for line in lost:
+                    self._lose(line, None if isinstance(error, ConnectionError) else error)
                 return
             if not sent:
                 return
@@ -96,6 +99,11 @@ class Outlet:
                 self._held.popleft()
             else:
                 self._held[0] = line[sent:]
+
+    def _lose(self, line: bytes, error: OSError | None) -> None:
+        self.lost += 1
+        if self._losing is not None:
+            self._losing(line, error)
 
     def _send(self, line: bytes) -> int:
         if self._socket is not None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import select
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -262,3 +265,62 @@ def test_clients_that_do_not_read_do_not_hold_up_the_end(start_gateway: Callable
     accounts = gateway.stop()
     assert accounts["copies"] == 64
     assert accounts["dropped"]
+
+
+# -- standard output that takes nothing ------------------------------------------------------------------------
+
+
+def heard(process: subprocess.Popen[bytes], many: int) -> list[str]:
+    """So many lines of its standard error."""
+    assert process.stderr is not None
+    lines = []
+    for _ in range(many):
+        assert select.select([process.stderr], [], [], PATIENCE_S)[0], lines
+        lines.append(process.stderr.readline().decode().partition(" ")[2])
+    return lines
+
+
+def test_it_starts_reloads_and_stops_on_a_full_disk_and_the_log_says_what_was_to_be_said(free_port: int) -> None:
+    full = "warning unsaid: standard output cannot be written (No space left on device): "
+    with open("/dev/full", "wb", buffering=0) as output:
+        command = [*RUN, "--port", str(free_port), "--memory"]
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.PIPE, bufsize=0)
+    try:
+        first, second = heard(process, 2)
+        assert first.startswith(f"{full}edgebroker listens on 127.0.0.1:{free_port}")
+        assert second.startswith(f"{full}try: ")
+        for _ in range(2):
+            process.send_signal(signal.SIGHUP)
+            assert heard(process, 1)[0].startswith(full), "it hears a second one too"
+        Peer(free_port, "a")
+        process.terminate()
+        assert heard(process, 1)[0].startswith(f"{full}stopped: ")
+        assert process.wait(PATIENCE_S) == 0
+        assert heard(process, 1) == [""]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_it_serves_and_stops_although_a_full_pipe_takes_nothing(free_port: int) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, bytes(4_096))
+    os.set_blocking(writing, True)
+    command = [*RUN, "--port", str(free_port), "--memory", "--log-level", "info"]
+    process = subprocess.Popen(command, stdout=writing, stderr=subprocess.PIPE, bufsize=0)
+    try:
+        os.close(writing)
+        for _ in range(300):
+            with contextlib.suppress(ConnectionRefusedError):
+                Peer(free_port, "a")
+                break
+            time.sleep(0.1)
+        process.terminate()
+        assert process.wait(PATIENCE_S) == 0
+    finally:
+        os.close(reading)
+        process.kill()
+        process.communicate()

@@ -108,3 +108,32 @@ def test_journald_is_known_by_what_systemd_says_of_it(pipe: tuple[int, int], mon
     assert is_journal(writing)
     monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino + 1}")
     assert not is_journal(writing), "standard error was sent elsewhere since"
+
+
+def test_each_line_that_is_lost_is_handed_back_with_the_reason(pipe: tuple[int, int]) -> None:
+    """A full disk is worth a word elsewhere; that nobody reads is not."""
+    lost: list[tuple[bytes, str | None]] = []
+
+    def losing(line: bytes, error: OSError | None) -> None:
+        lost.append((line, error and error.strerror))
+
+    with open("/dev/full", "wb", buffering=0) as full:
+        outlet = Outlet(full.fileno(), losing)
+        outlet.write(b"a\n")
+        outlet.write(b"b\n")
+    reading, writing = pipe
+    outlet = Outlet(writing, losing)
+    outlet.write(bytes(HELD_BYTES_MAX))
+    outlet.write(bytes(8_192) + b"c\n")
+    outlet.write(b"d\n")
+    os.close(reading)
+    outlet.flush()
+    full_disk = "No space left on device"
+    assert [lost[0], lost[1], *((line[-2:], why) for line, why in lost[2:])] == [
+        (b"a\n", full_disk),
+        (b"b\n", full_disk),
+        (b"c\n", None),
+        (b"\0\0", None),
+        (b"d\n", None),
+    ]
+    assert outlet.held_bytes == 0
