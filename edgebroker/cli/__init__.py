@@ -17,6 +17,7 @@ import click
 
 import edgebroker
 from edgebroker.cli.complaint import complain
+from edgebroker.cli.output import FULL, Unwritable, finish
 from edgebroker.errors import EdgebrokerError
 
 COMMANDS = {
@@ -94,6 +95,21 @@ class Commands(click.Group):
             hint = f"Did you mean '{nearest[0]}'?" if nearest else f"There are: {', '.join(COMMANDS)}."
             ctx.fail(f"No such command '{args[0]}'. {hint}")
         return super().resolve_command(ctx, args)
+
+    def main(self, *args: Any, **more: Any) -> Any:
+        """As click's, but output that cannot be written, click's own too, is one line and exit code 2."""
+        try:
+            try:
+                return super().main(*args, **more)
+            finally:
+                finish()
+        except Unwritable as unwritable:
+            complain(f"Error: {unwritable}")
+        except OSError as error:  # nothing waits to be printed: Python was told to keep nothing back, or it is a file
+            if error.errno not in FULL:
+                raise
+            complain(f"Error: what was to be written is lost: {error.strerror}")
+        sys.exit(Refused.exit_code)
 
     def invoke(self, ctx: click.Context) -> object:
         try:

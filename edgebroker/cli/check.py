@@ -10,9 +10,11 @@ from typing import NoReturn
 
 import click
 
+from edgebroker.cli.complaint import complain
 from edgebroker.cli.fileproblems import refuse
 from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
 from edgebroker.cli.inquiry import BadAnswer, Inquiree, NoAnswer, ask, inquiree, token_file_option
+from edgebroker.cli.output import Unwritable, say
 from edgebroker.cli.verdictline import State, Thresholds, judge, line
 from edgebroker.errors import EdgebrokerError, StoreUnusable
 from edgebroker.world.accessfiles import load_access
@@ -84,7 +86,11 @@ def command(
 
 
 def _answer(state: State, said: str, as_json: bool) -> NoReturn:
-    click.echo(json.dumps({"state": state.name, "line": said}) if as_json else said)
+    try:
+        say(json.dumps({"state": state.name, "line": said}) if as_json else said)
+    except Unwritable as unwritable:  # 2, as elsewhere, would be the gateway's trouble
+        complain(f"Error: {unwritable}")
+        sys.exit(State.UNKNOWN)
     sys.exit(state)
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import click
+
+from edgebroker.cli.output import give_up
 
 
 def complain(text: str) -> None:
@@ -14,5 +17,10 @@ def complain(text: str) -> None:
         from edgebroker.world.outlet import is_journal  # asyncio, 3 MiB, for services alone
 
         prefix = "<3>" if is_journal() else ""
-    for line in text.splitlines():
-        click.echo(prefix + line, err=True)
+    try:
+        for line in text.splitlines():
+            click.echo(prefix + line, err=True)
+    except BrokenPipeError:
+        raise
+    except OSError:  # the disk that is full may be the one of standard error: the exit code still tells
+        give_up(sys.stderr)

@@ -7,6 +7,7 @@ import os
 import pwd
 import re
 import secrets
+import shlex
 import shutil
 import socket
 import sys
@@ -20,6 +21,7 @@ from edgebridge.session.passwordhash import SALT_BYTES
 from edgebroker.cli import Refused
 from edgebroker.cli.init.authority import CERTIFICATE_DAYS, Authority
 from edgebroker.cli.init.template import FOLDERS, settings_file, unit_file
+from edgebroker.cli.output import Unwritable, say
 from edgebroker.world.privatefile import replace_private
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -69,11 +71,15 @@ def command(directory: Path, hosts: tuple[str, ...], node: str | None, user: str
                 os.rename(Path(scratch, name), directory / name)
     except OSError as error:
         raise Refused(f"cannot write into {directory}: {error.strerror}") from error
-    if as_json:
-        made = {"directory": str(directory), "files": wanted, "hosts": named, "user": user, "password": password}
-        click.echo(json.dumps(made))
-    else:
-        click.echo(report(directory, named, user, password, client))
+    made = {"directory": str(directory), "files": wanted, "hosts": named, "user": user, "password": password}
+    try:
+        say(json.dumps(made) if as_json else report(directory, named, user, password, client))
+    except (Unwritable, BrokenPipeError) as error:
+        why = error if isinstance(error, Unwritable) else "nobody reads standard output"
+        mend = f"edgebroker passwd {shlex.join([str(directory / 'users'), user])}"
+        raise Refused(
+            f"all is made in {directory}, but the password of {user} is not shown: {why}; give another one: {mend}"
+        ) from error
 
 
 def make(folder: Path, final: Path, node: str, hosts: list[str], user: str, password: str, client: str) -> None:
