@@ -135,6 +135,13 @@ def test_that_a_file_of_one_listener_holds_for_all_is_said(importing: Importer, 
         "auth_plugin /usr/lib/own.so",
         "clientid_prefixes secure-",
         "use_username_as_clientid true",
+        "bind_interface lo",
+        "mount_point site/",
+        "protocol http_api",
+        "protocol mqttsn",
+        "protocol gopher",
+        "enable_proxy_protocol 1",
+        "proxy_protocol_v2_require_tls true",
     ],
 )
 def test_what_kept_somebody_out_and_is_not_here_keeps_it_on_this_machine(importing: Importer, line: str) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 from .conffile import Line
 from .draft import Context, Draft, Entry, ListenerDraft, Value, ValueUnusable
 from .findings import Finding, Verdict
-from .rules import Rule, missing, needless, one_of, text, truth, whole
+from .rules import Rule, guard, missing, needless, one_of, switch, text, truth, whole
 
 EVERYWHERE: Final = {"": "0.0.0.0", "ipv4": "0.0.0.0", "ipv6": "::"}
 NOBODY_ASKED: Final = "without require_certificate nobody is asked for a certificate"
@@ -165,7 +165,7 @@ class Settling:
                     line, Verdict.TRANSLATED if asked else Verdict.DIFFERS, "" if asked else strangers, (key, path)
                 )
             else:
-                yield Finding(line, Verdict.MISSING, f"MQTT and WebSocket are spoken, not {line.value}")
+                yield self._guard("protocol", f"MQTT and WebSocket are spoken, not {line.value}: take the listener out")
         if (line := lines.get("max_connections")) is not None:
             if line.value == "-1":
                 yield Finding(line, Verdict.DIFFERS, "limits.connections_max bounds all listeners together")
@@ -187,7 +187,7 @@ class Settling:
         if line.value == "false":
             yield Finding(line, Verdict.NEEDLESS, "it is so already")
         elif line.value == "1":
-            yield Finding(line, Verdict.MISSING, "version 1 is not understood: let the proxy send version 2")
+            yield self._guard(line.name, "version 1 is not understood: let the proxy send version 2")
         else:
             note = "the header is believed from this machine alone, unless listener.proxy_sources names others"
             yield Finding(line, Verdict.DIFFERS, note, (self._set("proxy_protocol", True, line),))
@@ -260,7 +260,7 @@ OPTIONS: Final[dict[str, Rule]] = {
     "crlfile": _A_PATH,
     "keyfile": _A_PATH,
     "max_connections": kept(lambda draft, line: whole(line, -1)),
-    "protocol": kept(lambda draft, line: one_of(line, "mqtt", "mqttsn", "websockets", "http_api")),
+    "protocol": _A_TEXT,  # also one that Mosquitto does not know: it opens no door
     "psk_hint": _A_TEXT,
     "require_certificate": _A_TRUTH,
     "tls_version": kept(lambda draft, line: one_of(line, *_TLS_VERSIONS)),
@@ -269,10 +269,11 @@ OPTIONS: Final[dict[str, Rule]] = {
     "websockets_origin": _A_TEXT,
     "accept_protocol_versions": missing("MQTT 3.1, 3.1.1 and 5 are spoken on every listener"),
     "enable_proxy_protocol": kept(lambda draft, line: one_of(line, "1", "2", "true", "false")),
-    "proxy_protocol_v2_require_tls": missing(
-        "whether the proxy was spoken to by TLS is not looked at: let the proxy do"
+    "proxy_protocol_v2_require_tls": switch(
+        on=guard("whether the proxy was spoken to by TLS is not looked at: let the proxy do"),
+        off=needless("it is so already"),
     ),
-    "bind_interface": missing("write the address of the interface as listener.host"),
+    "bind_interface": guard("write the address of the interface as listener.host"),
     "capath": missing("put the certificates of the folder into one file, and name that as listener.tls_client_ca"),
     "ciphers": needless("what Python's ssl module chooses for a server: no weak ciphers"),
     "ciphers_tls1.3": needless("what Python's ssl module chooses for a server: no weak ciphers"),
@@ -282,7 +283,7 @@ OPTIONS: Final[dict[str, Rule]] = {
     "max_qos": missing("every QoS is taken on every listener"),
     "max_topic_alias": needless("32 aliases are granted to each client"),
     "max_topic_alias_broker": needless("topic aliases are not used towards clients"),
-    "mount_point": missing("a listener does not move topics: let clients use the prefix themselves"),
+    "mount_point": guard("a listener does not move topics: let clients use the prefix themselves"),
     "tls_engine": missing("keys are read from files"),
     "tls_engine_kpass_sha1": missing("keys are read from files"),
     "tls_keyform": missing("keys are read from files, in PEM"),
