@@ -14,6 +14,15 @@ from .importing import Importer, note, settings, verdicts
 TLS = "listener 8883\nallow_anonymous true\ncertfile c.pem\nkeyfile /k.pem\n"
 
 
+@pytest.mark.parametrize("number", [0, -1])
+def test_a_listener_without_a_limit_has_that_of_all(importing: Importer, number: int) -> None:
+    """Mosquitto lets everybody in with either."""
+    translation = importing(f"listener 1884\nmax_connections {number}\n")
+    assert "connections_max" not in settings(translation)["listener"][0]
+    assert verdicts(translation)["max_connections"] == "DIFFERS"
+    assert note(translation, "max_connections").startswith("nothing is without limit here: ")
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

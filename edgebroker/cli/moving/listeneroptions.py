@@ -167,10 +167,11 @@ class Settling:
             else:
                 yield self._guard("protocol", f"MQTT and WebSocket are spoken, not {line.value}: take the listener out")
         if (line := lines.get("max_connections")) is not None:
-            if line.value == "-1":
-                yield Finding(line, Verdict.DIFFERS, "limits.connections_max bounds all listeners together")
+            if whole(line, -1) <= 0:  # 0 keeps nobody out either (tried with 2.0.11)
+                note = "nothing is without limit here: limits.connections_max bounds all listeners together"
+                yield Finding(line, Verdict.DIFFERS, note)
             else:
-                key = self._set("connections_max", max(whole(line), 1), line)
+                key = self._set("connections_max", whole(line), line)
                 yield Finding(line, Verdict.TRANSLATED, "", (key,))
         if (line := lines.get("websockets_origin")) is not None:
             if "protocol" in self._one.keys:
