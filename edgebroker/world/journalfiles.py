@@ -14,6 +14,7 @@ import errno
 import fcntl
 import mmap
 import os
+import stat
 import sys
 import time
 from contextlib import suppress
@@ -209,7 +210,7 @@ class JournalFiles:
                 self.sync_us.add((time.perf_counter_ns() - began) // 1_000)
             case Create(name):
                 self._forget(name)
-                os.close(os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+                _create(self.path / name)
             case Fill(name, offset, size):
                 for at in range(offset, offset + size, len(ZEROS)):
                     self._write(name, at, ZEROS[: offset + size - at])
@@ -278,6 +279,14 @@ class JournalFiles:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _create(path: Path) -> None:
+    """Make the file, empty. Raises OSError, also where no regular file has its name: to open a FIFO never ends."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise OSError(errno.EEXIST, f"{path} is no regular file; take it away")
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
 
 
 def _is_named(descriptor: int, path: Path) -> bool:

@@ -79,7 +79,10 @@ class Written:
 def read_wear(folder: Path) -> Written:
     """What the file in *folder* says; nothing if there is none or it makes no sense."""
     with suppress(OSError, ValueError, TypeError, KeyError):
-        said = json.loads((folder / WEAR).read_bytes()[:4_096])
+        path = folder / WEAR
+        if not path.is_file():  # who reads a FIFO waits for ever
+            return Written()
+        said = json.loads(path.read_bytes()[:4_096])
         days = tuple(int(day) for day in said["days"])
         return Written(
             int(said["bytes"]),
