@@ -27,11 +27,21 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 def serve(settings: Settings, read: Callable[[], Settings], as_json: bool) -> None:
     """Run a gateway until it is told to stop. *read* reads its settings again."""
+    _hold_standard_descriptors()
     run(_serve(settings, read, as_json))
 
 
+def _hold_standard_descriptors() -> None:
+    """The number of one that is closed (`2>&-`) would be given to a file or a client, who then gets what we say."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+
+
 async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool) -> None:
-    faulthandler.enable()  # a watchdog ends a loop that hangs with SIGABRT: the journal shows where it hung
+    faulthandler.enable(2)  # a watchdog ends a loop that hangs with SIGABRT: the journal shows where it hung
     outlet = Outlet()
     form = as_json_lines if settings.notices.format == "json" else as_journal if is_journal() else as_text
     log = OperatorLog(outlet.write, Level[settings.notices.level.upper()], form)

@@ -280,6 +280,15 @@ def heard(process: subprocess.Popen[bytes], many: int) -> list[str]:
     return lines
 
 
+def come(port: int) -> Peer:
+    """A client, as soon as a gateway listens that does not say so."""
+    for _ in range(int(PATIENCE_S / 0.1)):
+        with contextlib.suppress(ConnectionRefusedError):
+            return Peer(port, "a")
+        time.sleep(0.1)
+    raise AssertionError("nobody listens")
+
+
 def test_it_starts_reloads_and_stops_on_a_full_disk_and_the_log_says_what_was_to_be_said(free_port: int) -> None:
     full = "warning unsaid: standard output cannot be written (No space left on device): "
     with open("/dev/full", "wb", buffering=0) as output:
@@ -313,14 +322,32 @@ def test_it_serves_and_stops_although_a_full_pipe_takes_nothing(free_port: int) 
     process = subprocess.Popen(command, stdout=writing, stderr=subprocess.PIPE, bufsize=0)
     try:
         os.close(writing)
-        for _ in range(300):
-            with contextlib.suppress(ConnectionRefusedError):
-                Peer(free_port, "a")
-                break
-            time.sleep(0.1)
+        come(free_port)
         process.terminate()
         assert process.wait(PATIENCE_S) == 0
     finally:
         os.close(reading)
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&- >&- 2>&-"])
+def test_it_starts_reloads_and_stops_where_its_own_descriptors_are_closed(
+    free_port: int, closed: str, tmp_path: Path
+) -> None:
+    command = [*RUN, "--port", str(free_port), "--data", str(tmp_path), "--log-level", "info"]
+    process = subprocess.Popen(["sh", "-c", f'exec "$@" {closed}', "sh", *command], stderr=subprocess.PIPE)
+    try:
+        peer = come(free_port)
+        process.send_signal(signal.SIGHUP)
+        peer.subscribe("a")
+        peer.say(Publish("a", b"x", 0))
+        heard_back = peer.hear()
+        assert isinstance(heard_back, Publish), "and nothing that was said to the operator"
+        opened = [os.readlink(f"/proc/{process.pid}/fd/{descriptor}") for descriptor in range(3)]
+        assert opened.count(os.devnull) >= closed.count("&"), opened
+        process.terminate()
+        assert process.wait(PATIENCE_S) == 0
+    finally:
         process.kill()
         process.communicate()
