@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -74,3 +75,23 @@ def test_a_password_that_is_shown_once_and_was_not_can_be_had_anew(tmp_path: Pat
     command = [sys.executable, "-m", "edgebroker", *words, "--stdin"]
     mended = subprocess.run(command, input="secret\n", text=True, env=ENVIRONMENT, capture_output=True, check=False)
     assert mended.returncode == 0, mended.stderr
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed; it makes the certificates")
+@pytest.mark.parametrize("free_kib", [0, 4, 8, 24])
+def test_what_init_cannot_finish_is_not_begun(tmp_path: Path, free_kib: int) -> None:
+    """Of a disk that is full openssl says nothing, or something else."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)]
+    if os.geteuid() or not shutil.which("mount") or subprocess.run(mount, check=False).returncode:
+        pytest.skip("to make a small disk takes root, and may be forbidden to it")
+    try:
+        (tmp_path / "fill").write_bytes(bytes((64 - free_kib) * 1_024))
+        command = [sys.executable, "-m", "edgebroker", "init", str(tmp_path / "new" / "gateway")]
+        done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+        assert (done.returncode, done.stdout) == (2, "")
+        (said,) = done.stderr.splitlines()
+        assert said.endswith(": No space left on device"), said
+        assert str(tmp_path / "new" / "gateway") in said
+        assert [path.name for path in tmp_path.iterdir()] == ["fill"]
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)

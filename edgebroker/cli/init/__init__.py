@@ -12,6 +12,7 @@ import shutil
 import socket
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -60,6 +61,8 @@ def command(directory: Path, hosts: tuple[str, ...], node: str | None, user: str
     if taken := [name for name in wanted if os.path.lexists(directory / name)]:
         raise Refused(f"{directory} has {', '.join(taken)} already; nothing is overwritten: name another directory")
     password = secrets.token_urlsafe(PASSWORD_BYTES)
+    folders = [directory / name for name in ("clients", *FOLDERS)] + [directory, *directory.parents]
+    absent = [folder for folder in folders if not os.path.lexists(folder)]
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".init-", dir=directory) as scratch:
@@ -69,7 +72,10 @@ def command(directory: Path, hosts: tuple[str, ...], node: str | None, user: str
                 (directory / name).mkdir(mode=0o700, exist_ok=True)
             for name in wanted:
                 os.rename(Path(scratch, name), directory / name)
-    except OSError as error:
+    except BaseException as error:
+        take_back([directory / name for name in wanted], absent)
+        if not isinstance(error, OSError):
+            raise
         raise Refused(f"cannot write into {directory}: {error.strerror}") from error
     made = {"directory": str(directory), "files": wanted, "hosts": named, "user": user, "password": password}
     try:
@@ -95,6 +101,16 @@ def make(folder: Path, final: Path, node: str, hosts: list[str], user: str, pass
     program = [os.path.abspath(found)] if found else [sys.executable, "-P", "-m", "edgebroker"]
     unit = unit_file(program, str(final), pwd.getpwuid(os.getuid()).pw_name)
     (folder / "edgebroker.service").write_text(unit, encoding="utf-8")
+
+
+def take_back(files: list[Path], folders: list[Path]) -> None:
+    """Leave nothing behind, as far as the disk lets us: of the *folders* those that are empty then."""
+    for path in files:
+        with suppress(OSError):
+            path.unlink()
+    for path in folders:
+        with suppress(OSError):
+            path.rmdir()
 
 
 def own_names() -> list[str]:

@@ -12,6 +12,7 @@ import secrets
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +57,7 @@ crlnumber = {number}
 default_md = sha256
 default_crl_days = {days}
 """
+PROBE_BYTES = 4_096
 NEW_KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-sha256"]
 """P-256: a handshake costs 0.1 ms where RSA with 2,048 bits costs 1 ms, and every device knows it."""
 
@@ -88,6 +90,7 @@ class Authority:
             _openssl(
                 ["req", "-x509", "-config", str(request), "-extensions", "authority", *NEW_KEY],
                 ["-days", str(AUTHORITY_DAYS), "-keyout", str(pair.key), "-out", str(pair.certificate)],
+                making=[pair.key, pair.certificate],
             )
         pair.key.chmod(0o600)
         return cls(pair)
@@ -132,12 +135,14 @@ class Authority:
             _openssl(
                 ["req", "-new", "-config", str(request), *NEW_KEY],
                 ["-keyout", str(pair.key), "-out", str(unsigned)],
+                making=[pair.key, unsigned],
             )
             _openssl(
                 ["x509", "-req", "-in", str(unsigned), "-sha256", "-days", str(days)],
                 ["-CA", str(self.pair.certificate), "-CAkey", str(self.pair.key)],
                 ["-set_serial", str(secrets.randbits(127) | 1 << 126)],  # RFC 5280 section 4.1.2.2: at most 20 octets
                 ["-extfile", str(request), "-extensions", kind, "-out", str(pair.certificate)],
+                making=[pair.certificate],
             )
         pair.key.chmod(0o600)
         return pair
@@ -150,12 +155,23 @@ def _alternative(host: str) -> str:
         return f"DNS:{host}"
 
 
-def _openssl(*arguments: list[str]) -> None:
+def _is_whole(pem: Path) -> bool:
+    return pem.is_file() and pem.read_bytes().endswith(b"-----\n")
+
+
+def _openssl(*arguments: list[str], making: Sequence[Path] = ()) -> None:
+    """Raises CannotMake; OSError if the files *making* cannot be written."""
     program = shutil.which("openssl")
     if program is None:
         raise CannotMake("openssl is not installed, and it makes the certificates; on Debian: apt install openssl")
     command = [program, *(argument for part in arguments for argument in part)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-    if ended.returncode:
+    if ended.returncode or not all(map(_is_whole, making)):
+        try:
+            for path in making:
+                path.write_bytes(bytes(PROBE_BYTES))  # of a full disk openssl says nothing, or something else
+        finally:
+            for path in making:
+                path.unlink(missing_ok=True)
         said = ended.stderr.strip().splitlines() or ["nothing"]
         raise CannotMake(f"openssl {command[1]} failed and said: {said[-1]}")
