@@ -9,29 +9,36 @@ from edgebridge.session.access import Access, CertificateUser
 from edgebridge.session.acl import Acl, AclInvalid
 from edgebridge.session.lineproblem import LineProblem
 from edgebridge.session.rulebook import RuleBook
-from edgebroker.world.privatefile import FileRefused, is_open_to_others, read_private
+from edgebroker.world.privatefile import is_open_to_others, read_named
 from edgebroker.world.settings.access import AccessSettings
-from edgebroker.world.settings.problems import Problem, SettingsRefused
+from edgebroker.world.settings.problems import Collecting, Problem, SettingsRefused
 
 
 def load_access(settings: AccessSettings, tell: Callable[[str], None]) -> Access:
-    """What the files of *settings* say now. Raises SettingsRefused if one cannot be read or rules are not in order.
+    """What the files of *settings* say now. Raises SettingsRefused with all that cannot be read, and all rules
+    that are not in order.
 
     A bad line of the passwords or of the keys is told and lets nobody in; the rest of the file holds.
     """
     passwords = tokens = rules = None
+    problems: list[Problem] = []
     if settings.password_file is not None:
         from edgebridge.session.passwordfile import PasswordFile  # 1 MiB of hashes, as those of tokens
 
-        passwords = PasswordFile.parse(_text(settings.password_file, "password_file"))
-        _tell_trouble(settings.password_file, passwords.problems, tell)
+        with Collecting(problems):
+            passwords = PasswordFile.parse(read_named(settings.password_file, "access.password_file"))
+            _tell_trouble(settings.password_file, passwords.problems, tell)
     if settings.token_keys is not None:
         from edgebridge.session.token import TokenKeys
 
-        tokens = TokenKeys.parse(_text(settings.token_keys, "token_keys"))
-        _tell_trouble(settings.token_keys, tokens.problems, tell)
+        with Collecting(problems):
+            tokens = TokenKeys.parse(read_named(settings.token_keys, "access.token_keys"))
+            _tell_trouble(settings.token_keys, tokens.problems, tell)
     if settings.acl_file is not None:
-        rules = RuleBook(_rules(settings.acl_file))
+        with Collecting(problems):
+            rules = RuleBook(_rules(settings.acl_file))
+    if problems:
+        raise SettingsRefused(problems)
     return Access(passwords, CertificateUser(settings.certificate_user), rules, tokens)
 
 
@@ -56,17 +63,9 @@ def _rules_by_user(rules: RuleBook) -> dict[str, list[str]]:
     return {"": _as_written(acl.patterns)} | {f"user {name}": _as_written(own) for name, own in acl.users.items()}
 
 
-def _text(file: Path, key: str) -> str:
-    try:
-        return read_private(file)
-    except FileRefused as error:
-        reason = str(error).removeprefix(f"{file}:").strip()
-        raise SettingsRefused([Problem(str(file), 0, f"access.{key}", reason)]) from error
-
-
 def _rules(file: Path) -> Acl:
     try:
-        return Acl.parse(_text(file, "acl_file"))
+        return Acl.parse(read_named(file, "access.acl_file"))
     except AclInvalid as invalid:
         problems = [Problem(str(file), one.line, "access.acl_file", one.reason, one.mend) for one in invalid.problems]
         raise SettingsRefused(problems) from invalid

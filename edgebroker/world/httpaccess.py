@@ -14,13 +14,15 @@ from typing import Final
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.digests import compare_digest, sha256
-from edgebroker.world.privatefile import FileRefused, is_open_to_others, read_private
+from edgebroker.world.privatefile import is_open_to_others, read_named
 from edgebroker.world.settings.http import HttpSettings
 from edgebroker.world.settings.problems import Problem, SettingsRefused
 
 TOKEN_CHARS_MIN: Final = 16
 """A door that anybody may try as often as they like wants more than a word: 16 letters by chance are 95 bits."""
 HEALTH: Final = "/health"
+PROBLEMS_MAX: Final = 10
+"""Told at once; a file of another kind has one in each line."""
 CHALLENGE: Final = ("WWW-Authenticate", 'Bearer realm="edgebroker", Basic realm="edgebroker"')
 """A header of 401 (RFC 9110 section 11.6.1)."""
 
@@ -65,20 +67,20 @@ def load_http_access(settings: HttpSettings, tell: Callable[[str], None]) -> Htt
 
 def tokens_of(file: Path) -> list[str]:
     """The tokens in *file*, at least one. Raises SettingsRefused."""
-    try:
-        lines = read_private(file).split("\n")
-    except FileRefused as error:
-        reason = str(error).removeprefix(f"{file}:").strip()
-        raise SettingsRefused([Problem(str(file), 0, "http.token_file", reason)]) from error
     tokens: list[str] = []
-    for number, line in enumerate(lines, 1):
+    problems: list[Problem] = []
+    for number, line in enumerate(read_named(file, "http.token_file").split("\n"), 1):
         token = line.strip()
         if not token or token.startswith("#"):
             continue
         if len(token) < TOKEN_CHARS_MIN or not (token.isascii() and token.isprintable()) or " " in token:
             reason = f"a token has at least {TOKEN_CHARS_MIN} ASCII characters without blanks"
-            raise SettingsRefused([Problem(str(file), number, "http.token_file", reason, "openssl rand -hex 24")])
+            problems.append(Problem(str(file), number, "http.token_file", reason, "openssl rand -hex 24"))
+            if len(problems) >= PROBLEMS_MAX:
+                break
         tokens.append(token)
+    if problems:
+        raise SettingsRefused(problems)
     if not tokens:
         raise SettingsRefused([Problem(str(file), 0, "http.token_file", "has no token", "openssl rand -hex 24")])
     return tokens

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from edgebroker.errors import SettingsInvalid
+from edgebroker.world.settings.problems import Problem, SettingsRefused
 
 PRIVATE: Final = 0o600
 BYTES_MAX: Final = 64 << 20  # 100,000 users take 30 MiB
@@ -18,20 +20,44 @@ class FileRefused(SettingsInvalid):
     """A file that cannot be read or written; the message names it."""
 
 
+class FileUnreadable(FileRefused):
+    """A file that cannot be read; `problem` says why, and how to mend it."""
+
+    def __init__(self, path: Path, line: int, reason: str, mend: str) -> None:
+        super().__init__(f"{path}:{line}: {reason}" if line else f"{path}: {reason}")
+        self.problem = Problem(str(path), line, "", reason, mend)
+
+
 def read_private(path: Path) -> str:
-    """The text of *path*. Raises FileRefused if it is missing, too large or no UTF-8."""
+    """The text of *path*. Raises FileUnreadable if it is missing, too large or no UTF-8."""
     try:
         with path.open("rb") as file:
             data = file.read(BYTES_MAX + 1)
     except OSError as error:
-        raise FileRefused(f"{path}: cannot be read: {error.strerror}") from error
+        raise FileUnreadable(path, 0, f"cannot be read: {error.strerror}", mend_of(error)) from error
     if len(data) > BYTES_MAX:
-        raise FileRefused(f"{path}: has more than {BYTES_MAX:,} bytes")
+        raise FileUnreadable(path, 0, f"has more than {BYTES_MAX:,} bytes", "it is perhaps another file")
     try:
         return data.decode()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise FileRefused(f"{path}:{line}: is not UTF-8") from error
+        raise FileUnreadable(path, line, "is not UTF-8", "save it as UTF-8 text") from error
+
+
+def read_named(path: Path, key: str, mend: str = "") -> str:
+    """The text of a file that settings name as *key*. Raises SettingsRefused."""
+    try:
+        return read_private(path)
+    except FileUnreadable as error:
+        problem = error.problem
+        raise SettingsRefused([replace(problem, key=key, mend=mend or problem.mend)]) from error
+
+
+def mend_of(error: OSError) -> str:
+    """What to do about a file that cannot be opened."""
+    if isinstance(error, PermissionError):
+        return "let the user read it as whom the gateway runs"
+    return "name a file that is there"
 
 
 def is_open_to_others(path: Path) -> bool:

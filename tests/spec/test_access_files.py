@@ -107,7 +107,7 @@ def test_rules_that_are_wrong(folder: Path) -> None:
 
 def test_a_file_that_is_no_text(folder: Path) -> None:
     (folder / "rules").write_bytes(b"user anna\n\xff\n")
-    with pytest.raises(SettingsRefused, match="2: is not UTF-8"):
+    with pytest.raises(SettingsRefused, match=r"rules:2: access\.acl_file: is not UTF-8"):
         load_access(Settings.load(folder / "gateway.toml").access, lambda line: None)
 
 
@@ -118,3 +118,16 @@ def test_lines_that_are_passed_over_are_shown_even_if_nothing_else_is(folder: Pa
     assert found.exit_code == 0
     assert "there is no ':'" in found.stderr
     assert found.output == found.stderr, "and nothing besides"
+
+
+def test_all_files_are_read_whatever_is_wrong_with_one(folder: Path) -> None:
+    (folder / "users").unlink()
+    (folder / "keys").write_bytes(b"\n\xff")
+    (folder / "rules").write_text("topik a\n")
+    with pytest.raises(SettingsRefused) as caught:
+        load_access(Settings.load(folder / "gateway.toml").access, lambda line: None)
+    assert [(Path(one.file).name, one.line, one.key) for one in caught.value.problems] == [
+        ("users", 0, "access.password_file"),
+        ("keys", 2, "access.token_keys"),
+        ("rules", 1, "access.acl_file"),
+    ]

@@ -18,6 +18,7 @@ from edgebroker.world.bridging.road import Road, password_of, road_of
 from edgebroker.world.settings import Problem, Settings, SettingsRefused
 from edgebroker.world.settings.aside import Aside
 from edgebroker.world.settings.bridge import OWN_CLIENT, BridgeSettings
+from edgebroker.world.settings.problems import Collecting
 
 
 class Plan(NamedTuple):
@@ -110,8 +111,16 @@ class Planning:
         return Plans(usable, tuple(aside))
 
     def plan(self, settings: BridgeSettings) -> Plan:
-        """All that a bridge needs, with what its files say. Raises SettingsRefused."""
-        return Plan(settings, self._terms(settings), road_of(settings))
+        """All that a bridge needs, with what its files say. Raises SettingsRefused with all that is wrong with them."""
+        terms, road = None, None
+        problems: list[Problem] = []
+        with Collecting(problems):
+            terms = self._terms(settings)
+        with Collecting(problems):
+            road = road_of(settings)
+        if terms is None or road is None:
+            raise SettingsRefused(problems)
+        return Plan(settings, terms, road)
 
     def _terms(self, settings: BridgeSettings) -> Terms:
         rules: Sequence[Rule] = settings.topic

@@ -10,9 +10,9 @@ from edgebroker.dataclasses import dataclass
 from edgebroker.overlay.address import Address
 from edgebroker.world.bridging.line import Host, Line
 from edgebroker.world.peering.dialler import NoAnswer, dial, reason_of
-from edgebroker.world.privatefile import FileRefused, read_private
+from edgebroker.world.privatefile import read_named
 from edgebroker.world.settings.bridge import BridgeSettings
-from edgebroker.world.settings.problems import Problem, SettingsRefused
+from edgebroker.world.settings.problems import Collecting, Problem, SettingsRefused
 
 if TYPE_CHECKING:
     import ssl
@@ -73,12 +73,8 @@ def password_of(settings: BridgeSettings) -> bytes | None:
     file = settings.password_file
     if file is None:
         return None
-    try:
-        return read_private(file).partition("\n")[0].rstrip("\r").encode()
-    except FileRefused as error:
-        reason = str(error).removeprefix(f"{file}: ")
-        mend = "its first line is to be the password"
-        raise SettingsRefused([Problem(str(file), 0, "bridge.password_file", reason, mend)]) from error
+    text = read_named(file, "bridge.password_file", "its first line is to be the password")
+    return text.partition("\n")[0].rstrip("\r").encode()
 
 
 def _context(settings: BridgeSettings) -> ssl.SSLContext | None:
@@ -88,21 +84,42 @@ def _context(settings: BridgeSettings) -> ssl.SSLContext | None:
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    problems: list[Problem] = []
     if settings.tls_ca is None:
         context.load_default_certs()
     else:
-        try:
-            context.load_verify_locations(settings.tls_ca)
-        except (OSError, ssl.SSLError) as error:
-            raise _unusable(settings.tls_ca, "tls_ca", error, "it must hold certificates in PEM") from error
-    if settings.tls_certificate is not None:
-        try:
-            context.load_cert_chain(settings.tls_certificate, settings.tls_key, password=lambda: "")
-        except (OSError, ssl.SSLError) as error:
-            mend = "name a certificate and its private key, in PEM and without password"
-            raise _unusable(settings.tls_certificate, "tls_certificate", error, mend) from error
+        with Collecting(problems):
+            _trust(context, settings.tls_ca)
+    if settings.tls_certificate is not None and settings.tls_key is not None:
+        with Collecting(problems):
+            _show(context, settings.tls_certificate, settings.tls_key)
+    if problems:
+        raise SettingsRefused(problems)
     return context
 
 
-def _unusable(path: Path, key: str, error: Exception, mend: str) -> SettingsRefused:
-    return SettingsRefused([Problem(str(path), 0, f"bridge.{key}", f"cannot be used: {reason_of(error)}", mend)])
+def _trust(context: ssl.SSLContext, path: Path) -> None:
+    try:
+        context.load_verify_locations(path)
+    except OSError as error:  # as those of OpenSSL are
+        raise SettingsRefused([_unusable(path, "tls_ca", error, "it must hold certificates in PEM")]) from error
+
+
+def _show(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    mend = "name a certificate and its private key, in PEM and without password"
+    problems: list[Problem] = []
+    for name, path in (("tls_certificate", certificate), ("tls_key", key)):
+        try:
+            path.open("rb").close()  # OpenSSL does not say which of the two is missing
+        except OSError as error:
+            problems.append(_unusable(path, name, error, mend))
+    if problems:
+        raise SettingsRefused(problems)
+    try:
+        context.load_cert_chain(certificate, key, password=lambda: "")
+    except OSError as error:
+        raise SettingsRefused([_unusable(certificate, "tls_certificate", error, mend)]) from error
+
+
+def _unusable(path: Path, key: str, error: OSError, mend: str) -> Problem:
+    return Problem(str(path), 0, f"bridge.{key}", f"cannot be used: {reason_of(error)}", mend)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -133,21 +134,25 @@ def _close(listeners: Sequence[Listener]) -> None:
 
 def load_all(settings: Sequence[ListenerSettings]) -> list[Tls | None]:
     """The TLS of every listener. Raises SettingsRefused with all that is wrong with their files."""
-    if not any(one.is_tls for one in settings):
-        return [None] * len(settings)
-    from edgebroker.world.doors.contexts import CertificateUnusable, load
-
     problems: list[Problem] = []
     loaded: list[Tls | None] = []
     for one in settings:
         try:
-            loaded.append(load(one) if one.is_tls else None)
-        except CertificateUnusable as error:
-            key, reason, mend = error.args
-            problems.append(Problem(f"listener {one.label}", 0, f"listener.{key}", reason, mend))
+            loaded.append(load_one(one))
+        except SettingsRefused as refused:
+            problems += [replace(problem, file=f"listener {one.label}") for problem in refused.problems]
     if problems:
         raise SettingsRefused(problems)
     return loaded
+
+
+def load_one(settings: ListenerSettings) -> Tls | None:
+    """The TLS of a listener. Raises SettingsRefused with all that is wrong with its files."""
+    if not settings.is_tls:
+        return None
+    from edgebroker.world.doors.contexts import load  # OpenSSL: 4 MiB that only TLS costs
+
+    return load(settings)
 
 
 def expiries(

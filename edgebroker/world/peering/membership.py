@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgebridge.frontend.frontend import Frontend
@@ -19,6 +20,7 @@ from edgebroker.overlay.mistake import TopologyInvalid
 from edgebroker.overlay.topology import Topology
 from edgebroker.world.settings import Problem, Settings, SettingsRefused
 from edgebroker.world.settings.overlay import DYNAMIC, OverlaySettings
+from edgebroker.world.settings.problems import Collecting
 from edgebroker.world.topology import load_topology
 
 if TYPE_CHECKING:
@@ -52,9 +54,23 @@ class Membership:
 
 
 def load_membership(settings: Settings) -> Membership:
-    """Read the files of *settings*, which name a topology. Raises SettingsRefused."""
+    """Read the files of *settings*, which name a topology. Raises SettingsRefused with all that is wrong with them."""
     path, name = settings.overlay.topology, settings.node.name
     assert path is not None
+    topology, proofs = None, None
+    problems: list[Problem] = []
+    with Collecting(problems):
+        topology = _topology(path, name)
+    with Collecting(problems):
+        proofs = _proofs(settings.overlay)
+    if topology is None or problems:
+        raise SettingsRefused(problems)
+    ways = replace(USUAL, is_dynamic=settings.overlay.routing == DYNAMIC, lease_s=settings.overlay.lease_s)
+    return Membership(topology, name, proofs, ways)
+
+
+def _topology(path: Path, name: str) -> Topology:
+    """That of the file, which has a gateway of this name. Raises SettingsRefused."""
     topology = load_topology(path)
     try:
         topology.gateway(name)
@@ -62,8 +78,7 @@ def load_membership(settings: Settings) -> Membership:
         found = invalid.mistakes[0]
         problem = Problem(str(path), 0, "gateway", found.reason, f"{found.mend}; --name or node.name says who this is")
         raise SettingsRefused([problem]) from invalid
-    ways = replace(USUAL, is_dynamic=settings.overlay.routing == DYNAMIC, lease_s=settings.overlay.lease_s)
-    return Membership(topology, name, _proofs(settings.overlay), ways)
+    return topology
 
 
 def _proofs(settings: OverlaySettings) -> Proofs | None:

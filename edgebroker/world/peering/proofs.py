@@ -6,7 +6,7 @@ import ssl
 from dataclasses import replace
 
 from edgebroker.dataclasses import dataclass
-from edgebroker.world.doors.contexts import CertificateUnusable, load, revoke
+from edgebroker.world.doors.contexts import load, revoke
 from edgebroker.world.doors.x509 import Validity
 from edgebroker.world.settings.listener import ListenerSettings
 from edgebroker.world.settings.overlay import OverlaySettings
@@ -47,10 +47,8 @@ def load_proofs(settings: OverlaySettings) -> Proofs:
     )
     try:
         tls = load(asked)
-    except CertificateUnusable as unusable:
-        name, reason, mend = unusable.args
-        name, mend = name.replace("_client", ""), mend.replace("tls_client_ca", "tls_ca")
-        raise SettingsRefused([Problem("overlay", 0, f"overlay.{name}", reason, mend)]) from unusable
+    except SettingsRefused as refused:
+        raise SettingsRefused([_of_overlay(problem) for problem in refused.problems]) from refused
     tls.context.num_tickets = 0  # who came before and is revoked now would come in with one, its certificate not asked
     dialling = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     dialling.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -61,3 +59,8 @@ def load_proofs(settings: OverlaySettings) -> Proofs:
     if settings.tls_crl is not None:
         revoke(dialling, settings.tls_crl)
     return Proofs(tls.context, dialling, tls.validity, tls.revoked)
+
+
+def _of_overlay(problem: Problem) -> Problem:
+    key = problem.key.replace("listener.", "overlay.").replace("_client", "")
+    return replace(problem, key=key, mend=problem.mend.replace("tls_client_ca", "tls_ca"))

@@ -27,3 +27,19 @@ class SettingsRefused(SettingsInvalid):
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
         self.problems = problems
+
+
+class Collecting:
+    """What is refused inside is added to `problems`, and what stands behind is looked at all the same."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = problems
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, SettingsRefused):
+            self.problems += error.problems
+            return True
+        return False
