@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -16,13 +16,11 @@ from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
 from edgebroker.cli.inquiry import BadAnswer, Inquiree, NoAnswer, ask, inquiree, token_file_option
 from edgebroker.cli.output import Unwritable, say
 from edgebroker.cli.verdictline import State, Thresholds, judge, line
-from edgebroker.errors import EdgebrokerError, StoreUnusable
-from edgebroker.world.accessfiles import load_access
-from edgebroker.world.doors.listeners import expiries, load_all
-from edgebroker.world.httpaccess import load_http_access
-from edgebroker.world.oldbridges import has_bridges
+from edgebroker.errors import EdgebrokerError
+from edgebroker.world.doors.listeners import expiries
+from edgebroker.world.namedfiles import NamedFiles
 from edgebroker.world.settings import Settings, SettingsRefused, default_of
-from edgebroker.world.store import data_folder
+from edgebroker.world.settings.reading import text_of
 
 PROBING = ("--http", "--warn-", "--crit-")
 """How words begin by which a running gateway is meant."""
@@ -107,59 +105,30 @@ def _ask(asked: Inquiree, thresholds: Thresholds) -> tuple[State, str]:
 
 def _check_file(file: Path, as_json: bool, quiet: bool) -> None:
     try:
-        settings = Settings.load(file)
-        loaded = load_all(settings.listeners)
-        notes: list[str] = []
-        load_access(settings.access, notes.append)
-        load_http_access(settings.http, notes.append)
-        if settings.overlay.topology is not None:
-            from edgebroker.world.peering.membership import load_membership  # who has peers pays for the overlay
-
-            load_membership(settings)
-        _check_bridges(settings, notes.append)
+        text = text_of(file)
+        settings = Settings.parse(text, str(file), file.parent)
+        named = NamedFiles(settings, text, str(file))
     except SettingsRefused as refused:
         refuse(file, refused, as_json)
     if as_json:
         certificates = [
             {"listener": one.label, "file": str(one.tls_certificate), "expires": tls.validity.end.isoformat()}
-            for one, tls in zip(settings.listeners, loaded, strict=True)
+            for one, tls in zip(settings.listeners, named.certificates, strict=True)
             if tls is not None
         ]
         told = {"ok": True, "file": str(file), "settings": settings.values(), "certificates": certificates}
-        told["notes"] = notes
+        told["notes"] = named.notes
         click.echo(json.dumps(told))
     elif not quiet:
         click.echo(f"{file}: OK")
-        for expiry in expiries(settings.listeners, loaded, with_all=True):
+        for expiry in expiries(settings.listeners, named.certificates, with_all=True):
             click.echo(f"{file}: {expiry}")
-        for note in notes:
+        for note in named.notes:
             click.echo(note)
         click.echo(effective(settings))
     else:
-        for note in notes:
+        for note in named.notes:
             click.echo(note, err=True)
-
-
-def _check_bridges(settings: Settings, tell: Callable[[str], None]) -> None:
-    """Those of the settings, and those that were added while the gateway ran. Raises SettingsRefused."""
-    folder = None
-    try:
-        folder = data_folder(settings)
-        if not has_bridges(settings, folder):
-            return
-    except OSError as error:  # it may be for the service's user alone
-        tell(f"bridges that were added are not checked: {folder} cannot be looked at: {error.strerror}")
-        folder = None
-    except StoreUnusable:  # nor does a gateway find any there
-        pass
-    from edgebroker.world.bridging.added import load_added
-    from edgebroker.world.bridging.kept import paused_in
-    from edgebroker.world.bridging.planning import Planning
-
-    plans, paused = Planning(settings, identity="").plans(settings, load_added(folder)), paused_in(folder)
-    plans.part({}, lambda one: one.paused or one.name in paused)
-    if plans.aside:
-        raise SettingsRefused([problem for one in plans.aside for problem in one.problems])
 
 
 def effective(settings: Settings) -> str:

@@ -87,8 +87,9 @@ def test_a_file_that_is_missing(folder: Path, name: str) -> None:
     (folder / name).unlink()
     answer = check(folder)
     assert answer.exit_code == 2
-    assert f"{folder / name}: access." in answer.output
-    assert "cannot be read: No such file or directory" in answer.output
+    line, key = {"users": (2, "password_file"), "keys": (3, "token_keys"), "rules": (4, "acl_file")}[name]
+    why = f"{folder / name}: cannot be read: No such file or directory; name a file that is there"
+    assert answer.output == f"{folder / 'gateway.toml'}:{line}: access.{key}: {why}\n"
 
 
 def test_rules_that_are_wrong(folder: Path) -> None:
@@ -102,7 +103,10 @@ def test_rules_that_are_wrong(folder: Path) -> None:
     ]
     answer = check(folder, "--json")
     assert answer.exit_code == 2
-    assert [problem["line"] for problem in json.loads(answer.output)["problems"]] == [2, 3]
+    problems = json.loads(answer.output)["problems"]
+    assert [problem["line"] for problem in problems] == [4, 4]
+    places = [f"{folder / 'rules'}:{line}: " for line in (2, 3)]
+    assert [problem["reason"].startswith(place) for problem, place in zip(problems, places, strict=True)] == [True] * 2
 
 
 def test_a_file_that_is_no_text(folder: Path) -> None:
