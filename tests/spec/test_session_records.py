@@ -325,6 +325,7 @@ def test_describing_names_what_a_record_names() -> None:
         "client": "alice",
         "expiry_s": 3_600,
         "has_will": False,
+        "is_batched": True,
     }
     described = describe(message_record(sent, CLOCK, [(alice, entry(sent, 1, packet_id=8))]))
     assert described["topic"] == "t/1"

@@ -138,9 +138,7 @@ class Frontend:
         self.publishing.is_memory_full = self.memory.is_full
         self.exchanging = Exchanging(self.connecting, self.authenticating, secret)
         self.notes = self.publishing.notes = self.subscribing.notes = self.connecting.notes
-        self.restoring = Restoring(
-            node, keeping, self.connecting, entitling, self.subscribing, self.retained, terms.durability
-        )
+        self.restoring = Restoring(node, keeping, self.connecting, entitling, self.subscribing, self.retained)
         self.runs = Runs(node.ledger)
         self.input = Feed(
             self.plans,

@@ -69,10 +69,7 @@ class Restoring:
         entitling: Entitling,
         subscribing: Subscribing,
         retained: Retained,
-        durability: Durability,
     ) -> None:
-        """*durability*: of sessions that are taken back, until their clients come again."""
-        self._durability = durability
         self._node = node
         self._keeping = keeping
         self._connecting = connecting
@@ -129,7 +126,7 @@ class Restoring:
         session = self._connecting.begin_session(ClientId(kept.client_id))
         session.number, session.user = kept.number, kept.user
         session.expiry_s, session.gone_at = kept.expiry_s, gone_at
-        session.waits, session.patience_us = self._durability.waits, self._durability.patience_us
+        session.waits, session.patience_us = kept.durability.waits, kept.durability.patience_us
         session.claims = None if kept.claims is None else Acl({}, tuple(self._rules(kept)))
         self._entitling.entitle(session)
         session.will = kept.will

@@ -19,7 +19,7 @@ from edgebridge.session.inflight import Entry
 from edgebridge.wire.fields import write_binary, write_text
 from edgebridge.wire.packets import Will
 from edgebridge.wire.properties import encode_properties
-from edgebroker.instants import Instant
+from edgebroker.instants import MILLISECOND, Instant
 from edgebroker.publication import Publication
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class Kind(IntEnum):
 SESSION: Final = Struct(">BIIB")  # kind, session, expiry s, flags
 GONE: Final = Struct(">BIIBQ")  # kind, session, expiry s, flags, stored clock
 ONE: Final = Struct(">BI")  # kind, session
+BATCH: Final = Struct(">I")  # of SESSION: milliseconds
 PACKET: Final = Struct(">BIH")  # kind, session, packet identifier
 COPY: Final = Struct(">BII")  # kind, session, copy
 SENT: Final = Struct(">BIIH")  # kind, session, copy, packet identifier
@@ -89,6 +90,7 @@ KNOWN_CHARS_MAX: Final = 128  # longer texts are written anew each time: 512 of 
 WILL: Final = 0x01  # flag of SESSION: a will follows; of GONE: it still waits
 CLAIMS: Final = 0x02  # flag of SESSION: rules of a token follow, which narrow what the client may do
 AWAY: Final = 0x04  # flag of SESSION: said again while its client is away; since when, GONE says
+BATCHED: Final = 0x08  # flag of SESSION: answers do not wait for the disk, records wait for others; how long follows
 QOS: Final = 0x03  # flags of messages, copies and subscription options
 RETAIN: Final = 0x04
 NUMBERED: Final = 0x08  # flags of messages: a number follows; without it, that of the record
@@ -108,12 +110,18 @@ ROW_MAX: Final = 0xFF  # so that nobody must look for 65,535 copies because of t
 
 
 def session_record(session: Session, is_away: bool = False) -> bytes:
-    """SESSION: the terms of *session*, its will if it has one, and what its token allows at most if that says so."""
+    """SESSION: the terms of *session*, its will if it has one, and what its token allows at most if that says so.
+
+    What it was promised (`session.durability`) is one of the terms: it holds after a restart too, until its client
+    comes again. Where nothing is said it is `sync`: who was promised less has more then, in journals from before.
+    """
     will, claims = session.will, session.claims
     flags = (WILL if will else 0) | (CLAIMS if claims is not None else 0) | (AWAY if is_away else 0)
+    flags |= 0 if session.waits else BATCHED
     head = SESSION.pack(Kind.SESSION, session.number, session.expiry_s, flags)
     head += write_text(session.client_id) + write_text(session.user)
-    return head + (_will(will) if will else b"") + _claims(claims)
+    batch = b"" if session.waits else BATCH.pack(session.patience_us // MILLISECOND)
+    return head + (_will(will) if will else b"") + _claims(claims) + batch
 
 
 def gone_record(session: Session, at: Instant) -> bytes:

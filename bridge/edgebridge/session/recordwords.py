@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from edgebridge.session.knowntexts import KnownTexts
 from edgebridge.session.records import (
+    BATCHED,
     CLOCK,
     COPY,
     COPY_OF,
@@ -79,6 +80,7 @@ def _describe_session(record: bytes) -> dict[str, Any]:
         "client": read_text(record, SESSION.size)[0],
         "expiry_s": expiry_s,
         "has_will": flags & WILL != 0,
+        "is_batched": flags & BATCHED != 0,
     }
 
 

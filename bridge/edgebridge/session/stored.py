@@ -7,10 +7,13 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from edgebridge.session.acl import TOKEN_RULES_MAX
+from edgebridge.session.durability import SYNC, Durability, batched
 from edgebridge.session.grouped import Grouped
 from edgebridge.session.records import (
     AS_PUBLISHED,
     AWAY,
+    BATCH,
+    BATCHED,
     CLAIMS,
     CLOCK,
     GONE,
@@ -83,6 +86,8 @@ class StoredSession:
     expiry_s: int = 0
     gone_at: int = 0
     will: Will | None = None
+    durability: Durability = SYNC
+    """What its client was promised."""
     subscriptions: dict[str, StoredSubscription] = field(default_factory=dict)
     received: set[int] = field(default_factory=set)
     copies: dict[int, StoredCopy] = field(default_factory=dict)
@@ -252,6 +257,7 @@ class Stored:
                 rule, at = read_text(record, at)
                 rules.append(rule)
             claims = tuple(rules)
+        durability = batched(BATCH.unpack_from(record, at)[0]) if flags & BATCHED else SYNC
         session = self.sessions.get(number)
         if session is None or session.client_id != client_id:
             # Of damage the end of an earlier session may be lost: the later one took its place.
@@ -261,7 +267,7 @@ class Stored:
             self._number_of[client_id] = number
             self._traffic.begin(number, session.copies, session.received)
             self.last_session = max(self.last_session, number)
-        session.claims = claims
+        session.claims, session.durability = claims, durability
         session.user, session.expiry_s, session.will = user, expiry_s, will
         if not flags & AWAY:
             session.gone_at = 0
