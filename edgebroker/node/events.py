@@ -33,6 +33,8 @@ class Subscribed:
     """Whether copies keep the publication's retain flag."""
     group: str = ""
     """The group it shares with, whose other members ask for the same topics and content; "" is none."""
+    was_granted: bool = False
+    """It was, before a restart: what a client may have at most does not take it back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ class Node:
     def _subscribe(self, wanted: Subscribed, now: Instant) -> list[Effect]:
         subscriptions = self.subscriptions
         own = subscriptions.of(wanted.client)
-        if wanted.text not in own:
+        if wanted.text not in own and not wanted.was_granted:
             most = self.subscriptions_per_client_max
             if len(own) >= most:
                 return [Refused(wanted.text, f"a client has at most {most} subscriptions")]

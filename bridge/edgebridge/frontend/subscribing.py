@@ -255,18 +255,22 @@ class Subscribing:
         return _Answer(option.qos, work, "", effect, request, may_get)
 
     def restore(self, session: Session, stored: StoredSubscription, now: Instant) -> None:
-        """Take back a subscription from the journal. Raises what a SUBSCRIBE would be refused for."""
+        """Take back a subscription from the journal: what was granted stays granted, whatever quotas hold by now.
+
+        Raises what a SUBSCRIBE would be refused for that nobody can read any more.
+        """
         option = SubscriptionOption(stored.text, stored.qos, stored.no_local, stored.as_published)
         wheres = [stored.where] if stored.where else []
         request = _request(option, wheres)
-        for effect in self._node.handle(_wanted(session, option, request, stored.identifier), now):
-            if isinstance(effect, Granted):
-                session.subscribed += effect.is_new
-                weight = None if request.filter is None else Weight.of(request.filter)
-                self.filters.charge(session, request.text, weight)
-                session.asked[stored.text] = _record(session, option, wheres, stored.identifier, stored.is_owed)
-                if stored.is_owed:
-                    self.replaying.owe(effect.subscription, request, option.no_local)
+        wanted = replace(_wanted(session, option, request, stored.identifier), was_granted=True)
+        [effect] = self._node.handle(wanted, now)
+        assert isinstance(effect, Granted)
+        session.subscribed += effect.is_new
+        weight = None if request.filter is None else Weight.of(request.filter)
+        self.filters.charge(session, request.text, weight)
+        session.asked[stored.text] = _record(session, option, wheres, stored.identifier, stored.is_owed)
+        if stored.is_owed:
+            self.replaying.owe(effect.subscription, request, option.no_local)
 
     def _keep(
         self,
