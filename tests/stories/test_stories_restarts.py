@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from edgebridge.frontend.terms import Terms
-from edgebridge.session.durability import batched
+from edgebridge.session.durability import MEMORY, batched
 from edgebroker.node.node import Node
 
 
@@ -61,3 +61,45 @@ def test_subscriptions_survive_a_quota_that_grants_fewer(
         play(f'alice > PUBLISH {text} "x"         alice < PUBLISH {text} "x"')
         play(f"alice > SUBSCRIBE {text} qos=1     alice < SUBACK granted=1")
     play("alice > SUBSCRIBE another qos=1    alice < SUBACK granted=0x97")
+
+
+@pytest.mark.parametrize("session", ["clean=1", "clean=0 session=3600"])
+@pytest.mark.parametrize("publish", ["qos=1", "qos=1 id=9 dup=1", "qos=2"])
+def test_what_a_publisher_was_promised_holds_where_readers_were_promised_less(
+    play_v5: Any, session: str, publish: str
+) -> None:
+    """Its acknowledgement waits for the disk, though for nothing that the reader is told."""
+    play_v5(
+        f"""
+    alice > CONNECT clean=0 session=3600
+    alice < CONNACK present=0 user.filter=1 user.durability=batched:90
+    alice > SUBSCRIBE t/# qos=2          alice < SUBACK granted=2
+    alice cut
+    wait 1s
+    bob > CONNECT {session}
+    bob < CONNACK present=0 user.filter=1 user.durability=sync
+    bob > PUBLISH t/1 {publish} "one"    bob < {"PUBREC" if "qos=2" in publish else "PUBACK"}
+    broker crashes                       bob < CLOSED
+    alice > CONNECT clean=0 session=3600
+    alice < CONNACK present=1
+    alice < PUBLISH t/1 {publish[:5]} "one"
+    """,
+        Terms(durability_by_client=(("alice", batched(90)),)),
+        is_stored=True,
+    )
+
+
+def test_nobody_waits_where_all_were_promised_less(play_v5: Any) -> None:
+    play_v5(
+        """
+    alice > CONNECT clean=0 session=3600    alice < CONNACK
+    alice > SUBSCRIBE t/# qos=1             alice < SUBACK granted=1
+    bob > CONNECT                           bob < CONNACK
+    bob > PUBLISH t/1 qos=1 "one"           bob < PUBACK    alice < PUBLISH t/1 qos=1 "one"
+    carol > CONNECT                         carol < CONNACK
+    """,
+        Terms(durability=batched(90), durability_by_client=(("carol", MEMORY),)),
+        is_stored=True,
+    )
+    play_v5("""carol > PUBLISH t/1 qos=1 "two"    carol < PUBACK    alice < PUBLISH t/1 qos=1 "two" """)
+    assert play_v5.broker.frontend.keeping.synced == 0

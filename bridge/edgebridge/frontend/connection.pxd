@@ -22,6 +22,7 @@ cdef class Connection:
     cdef public Session session
     cdef public set carried
     cpdef list take_out(self)
+    cpdef bint open_gates(self, long long synced) except -1
     cpdef tuple take_written(self)
     cpdef send(self, bytes packet)
     cpdef close(self)

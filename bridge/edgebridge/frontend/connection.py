@@ -196,6 +196,14 @@ class Connection:
             out.append(self.last_words)
         return out
 
+    def open_gates(self, synced: int) -> bool:
+        """The disk has all records up to *synced*: what waits for these may be written. Whether there was any."""
+        gates = self.gates
+        count = len(gates)
+        while gates and gates[0].lsn <= synced:
+            del gates[0]
+        return len(gates) != count
+
     def take_written(self) -> tuple[int, list[Run]]:
         """The QoS 0 messages that stand before the first gate, and their runs: they are accounted for."""
         if not self.gates:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from edgebridge.frontend.adoption import adopt
 from edgebridge.frontend.connection import Connection, Gate
 from edgebridge.frontend.together import Groups
 from edgebridge.session.durability import SYNC, Durability
@@ -43,10 +44,6 @@ KEPT_BYTES_MAX: Final = JOURNAL_RECORD_BYTES_MAX - 2 * MIB
 """The largest message that is kept: its record says its copies too, 11 bytes for each of 20,000 sessions and more."""
 
 
-def nothing() -> None:
-    """What is done where there is no disk."""
-
-
 class Keeping:
     """The front end's side of the journal. Without one, nothing is kept and nobody waits."""
 
@@ -61,11 +58,12 @@ class Keeping:
         """The disk takes nothing: what would have to be kept is refused (0x97), never taken as if it were."""
         self.is_full = False
         """What waits for kept sessions fills its part of memory: who is behind gets no more (`memory`)."""
-        self.wake: Callable[[], None] = nothing
+        self.wake: Callable[[], None] = lambda: None
         """Called when there is work for the disk; a world sets it."""
         self.waiting: list[Connection] = []
         """Connections that became dirty because the disk caught up, or failed."""
         self.last_session = 0
+        self._promised: dict[str, Durability] = {}  # client -> what holds for what it publishes, if anything is kept
         self._timers = timers
         self._taken = 0  # the last record that is on its way to the disk
         self._held: list[Connection] = []
@@ -99,6 +97,8 @@ class Keeping:
 
     def begin(self, session: Session, durability: Durability, now: Instant) -> None:
         """A session begins; it is kept if its terms say so."""
+        if self.journal is not None:
+            self._promised[session.client_id] = durability
         if self.keeps(durability, session.expiry_s):
             self.last_session += 1
             session.number = self.last_session
@@ -109,27 +109,17 @@ class Keeping:
     def go_on(self, session: Session, durability: Durability, now: Instant) -> None:
         """The client of a session is back, on new terms, which hold from now on: also whether it is kept."""
         if not session.number:
-            self._adopt(session, durability, now)
-        elif self.keeps(durability, session.expiry_s):
+            self.begin(session, durability, now)
+            if session.number:
+                adopt(self, session, now)
+            return
+        self._promised[session.client_id] = durability
+        if self.keeps(durability, session.expiry_s):
             session.waits = durability.waits
             session.patience_us = durability.patience_us
             self._tell(session, session_record(session), session.waits, now)
         else:  # from now on it is not to survive, or lives no longer than its connection
-            self.end(session, now)
-
-    def _adopt(self, session: Session, durability: Durability, now: Instant) -> None:
-        """A session that was not kept is from now on, if its terms say so, with all that it holds."""
-        self.begin(session, durability, now)
-        if not session.number:
-            return
-        for text, record in session.asked.items():
-            self.subscribed(session, text, ONE.pack(Kind.SUBSCRIBED, session.number) + record[ONE.size :], now)
-        for packet_id in session.received:
-            self._tell(session, PACKET.pack(Kind.RECEIVED, session.number, packet_id), session.waits, now)
-        for entry in [*session.inflight, *session.outbox]:
-            session.last_copy += 1
-            entry.number = session.last_copy
-            self.published(entry.publication, [(session, entry)], now)
+            self._end(session, now)
 
     def gone(self, session: Session, now: Instant) -> None:
         """The client of a kept session left; or the will that waited is settled."""
@@ -137,7 +127,11 @@ class Keeping:
             self._tell(session, gone_record(session, session.gone_at + self.clock), False, now)
 
     def end(self, session: Session, now: Instant) -> None:
-        """A session is no more, or is not kept any longer."""
+        """A session is no more."""
+        self._promised.pop(session.client_id, None)
+        self._end(session, now)
+
+    def _end(self, session: Session, now: Instant) -> None:
         if session.number:
             self._tell(session, ONE.pack(Kind.ENDED, session.number), session.waits, now)
             session.number = 0
@@ -217,6 +211,8 @@ class Keeping:
         for session, _ in copies:
             waits = waits or session.waits
             patience_us = min(patience_us, session.patience_us)
+        if not waits and (promised := self._promised.get(publication.publisher)) is not None:
+            waits, patience_us = promised.waits, min(patience_us, promised.patience_us)  # its publisher is answered too
         cause = None if sender is None else (sender.number, self._sender_packet_id)
         record = message_record(publication, self.clock, copies, cause, place)
         if len(record) > JOURNAL_RECORD_BYTES_MAX:
@@ -343,13 +339,9 @@ class Keeping:
         self.synced = self._groups.whole(self.journal.promised)
         held, self._held = self._held, []
         for connection in held:
-            gates = connection.gates
-            count = len(gates)
-            while gates and gates[0].lsn <= self.synced:
-                del gates[0]
-            if len(gates) != count:
+            if connection.open_gates(self.synced):
                 self.waiting.append(connection)
-            if gates:
+            if connection.gates:
                 self._held.append(connection)
         self._plan()
 
