@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Connect
@@ -45,3 +47,41 @@ def test_who_gets_nothing_waits_for_nothing(play_v5: Any) -> None:
     bob > PUBLISH t/2 "short"                            alice < PUBLISH t/2 "short"
     """)
     assert play_v5.broker.simulation.now - before < SECOND
+
+
+@pytest.mark.parametrize("clean", [1, 0])
+def test_an_end_that_was_told_stays_one(play_v5: Any, clean: int) -> None:
+    """CONNACK says that nothing is kept any more: a crash brings nothing back [MQTT-3.1.2-4]."""
+    play_v5(
+        f"""
+    alice > CONNECT clean=0 session=3600    alice < CONNACK
+    alice > SUBSCRIBE t qos=2               alice < SUBACK granted=2
+    alice cut
+    alice > CONNECT clean={clean}           alice < CONNACK present={1 - clean}
+    broker crashes                          alice < CLOSED
+    alice > CONNECT clean=0                 alice < CONNACK present=0
+    """,
+        is_stored=True,
+    )
+
+
+def test_an_end_is_told_when_it_is_on_the_disk(play_v5: Any) -> None:
+    """Also to who asks a second time: the session is gone from memory by then, and not from the disk."""
+    play_v5(
+        """
+    alice > CONNECT clean=0 session=3600    alice < CONNACK
+    alice > SUBSCRIBE t qos=1               alice < SUBACK granted=1
+    alice cut
+    """,
+        is_stored=True,
+    )
+    disk = play_v5.broker.store.disk
+    disk.sync_fails = 1.0
+    refused = """alice > CONNECT clean=1    alice < DISCONNECT reason=0x97 why~"takes nothing"    alice < CLOSED"""
+    play_v5(refused)
+    play_v5(refused)
+    play_v5("bob > CONNECT clean=1      bob < CONNACK present=0")
+    disk.sync_fails = 0.0
+    play_v5("alice > CONNECT clean=1    alice < CONNACK present=0")
+    play_v5("broker crashes             alice < CLOSED    bob < CLOSED")
+    play_v5("alice > CONNECT clean=0    alice < CONNACK present=0")

@@ -195,8 +195,7 @@ class Connecting:
             session.will = None  # nobody was told that it is kept
             connection.close()
             return
-        if session.number and session.waits:
-            self._keeping.hold(connection, self._keeping.awaited)
+        self._keeping.hold(connection, self._keeping.told(session))
         connection.send(packet)
         self.notes.add(CONNECTED, connection, 0, "", now=now)
         self._delivery.resume(session, now)

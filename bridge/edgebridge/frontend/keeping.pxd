@@ -8,7 +8,7 @@ cdef class Keeping:
     cdef public list waiting
     cdef object _timers, _sender
     cdef list _held, _settled
-    cdef dict _promised
+    cdef dict _promised, _ending
     cdef long long _taken
     cdef int _sender_packet_id
     cdef bint _gathers

@@ -64,6 +64,7 @@ class Keeping:
         """Connections that became dirty because the disk caught up, or failed."""
         self.last_session = 0
         self._promised: dict[str, Durability] = {}  # client -> what holds for what it publishes, if anything is kept
+        self._ending: dict[str, int] = {}  # client -> the record that ends its session, until it is on disk
         self._timers = timers
         self._taken = 0  # the last record that is on its way to the disk
         self._held: list[Connection] = []
@@ -135,6 +136,12 @@ class Keeping:
         if session.number:
             self._tell(session, ONE.pack(Kind.ENDED, session.number), session.waits, now)
             session.number = 0
+            if session.waits:
+                self._ending[session.client_id] = self.awaited
+
+    def told(self, session: Session) -> int:
+        """The record for which CONNACK waits: a session begins or goes on, or the one before it is really gone."""
+        return self.awaited if session.number and session.waits else self._ending.get(session.client_id, 0)
 
     def subscribed(self, session: Session, text: str, record: bytes, now: Instant) -> None:
         """A session that may be kept asks for *text*; *record* says all of it."""
@@ -337,6 +344,7 @@ class Keeping:
         self.journal.done(work, now)
         self.is_refusing = self.journal.is_refusing
         self.synced = self._groups.whole(self.journal.promised)
+        self._ending = {client: lsn for client, lsn in self._ending.items() if lsn > self.synced}
         held, self._held = self._held, []
         for connection in held:
             if connection.open_gates(self.synced):
