@@ -327,9 +327,8 @@ def test_describing_names_what_a_record_names() -> None:
         "has_will": False,
         "is_batched": True,
     }
-    described = describe(message_record(sent, CLOCK, [(alice, entry(sent, 1, packet_id=8))]))
-    assert described["topic"] == "t/1"
-    assert described["copies"] == [{"session": 3, "copy": 1, "qos": 1, "packet_id": 8}]
+    said = describe(message_record(sent, CLOCK, [(alice, entry(sent, 1, packet_id=8))]))
+    assert (said["topic"], said["copies"]) == ("t/1", [{"session": 3, "copy": 1, "qos": 1, "packet_id": 8}])
     assert describe(b"\xff\x00") == {"kind": "unknown", "hex": "ff00"}
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from edgebridge.frontend.keeping import Keeping
+from edgebridge.session.durability import Durability
 from edgebridge.session.records import ONE, PACKET, Kind
 from edgebridge.session.session import Session
 from edgebroker.instants import Instant
 
-if TYPE_CHECKING:
-    from edgebridge.frontend.keeping import Keeping
+
+def go_on(keeping: Keeping, session: Session, durability: Durability, now: Instant) -> None:
+    """The client of a session is back, on new terms, which hold from now on: also whether it is kept."""
+    if session.number:
+        keeping.go_on(session, durability, now)
+        return
+    keeping.begin(session, durability, now)
+    if session.number:
+        _adopt(keeping, session, now)
 
 
-def adopt(keeping: Keeping, session: Session, now: Instant) -> None:
+def _adopt(keeping: Keeping, session: Session, now: Instant) -> None:
     """Say what *session* asked for, took and has to get. That it begins was said."""
     for text, record in session.asked.items():
         keeping.subscribed(session, text, ONE.pack(Kind.SUBSCRIBED, session.number) + record[ONE.size :], now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from edgebridge.frontend.adoption import go_on
 from edgebridge.frontend.attendance import Attendance
 from edgebridge.frontend.authenticating import Authenticating
 from edgebridge.frontend.ban import Ban
@@ -167,7 +168,7 @@ class Connecting:
         if known is None:
             self._keeping.begin(session, durability, now)
         else:
-            self._keeping.go_on(session, durability, now)
+            go_on(self._keeping, session, durability, now)
         if connection.is_v5:
             is_kept = self._keeping.journal is not None and (session.number or not session.expiry_s)
             promised = durability if is_kept else MEMORY

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from edgebridge.frontend.adoption import adopt
 from edgebridge.frontend.connection import Connection, Gate
 from edgebridge.frontend.together import Groups
 from edgebridge.session.durability import SYNC, Durability
@@ -108,12 +107,7 @@ class Keeping:
             self._tell(session, session_record(session), session.waits, now)
 
     def go_on(self, session: Session, durability: Durability, now: Instant) -> None:
-        """The client of a session is back, on new terms, which hold from now on: also whether it is kept."""
-        if not session.number:
-            self.begin(session, durability, now)
-            if session.number:
-                adopt(self, session, now)
-            return
+        """The client of a kept session is back, on new terms, which hold from now on: also whether it is kept."""
         self._promised[session.client_id] = durability
         if self.keeps(durability, session.expiry_s):
             session.waits = durability.waits

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from edgebridge.frontend.adoption import go_on
 from edgebridge.frontend.connecting import Connecting
 from edgebridge.frontend.entitling import Entitling
 from edgebridge.frontend.keeping import Keeping
@@ -185,7 +186,7 @@ class Restoring:
         keeping = self._keeping
         keeping.begin_together()
         session.number = session.last_copy = 0
-        keeping.go_on(session, Durability(keeps=True, waits=session.waits, patience_us=session.patience_us), now)
+        go_on(keeping, session, Durability(keeps=True, waits=session.waits, patience_us=session.patience_us), now)
         if session.connection is None:
             keeping.gone(session, now)
         keeping.end_together(now)
