@@ -10,15 +10,19 @@ is called at every reload, for the files that settings name may have changed whe
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import field, replace
-from typing import Any
+from typing import Any, Final
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import EdgebrokerError
 from edgebroker.world.settings import SECTIONS, Problem, Settings, SettingsRefused
 from edgebroker.world.settings.aside import Aside
 from edgebroker.world.settings.section import Applied, Section, plain
+from edgebroker.world.store import data_folder
+
+WITHOUT_JOURNAL: Final = frozenset({"listener.durability"})
+"""Keys that are applied at once, but need a restart where nothing is kept: a journal begins with a run."""
 
 
 def nothing() -> None:
@@ -97,6 +101,7 @@ class Reloading:
     def __init__(self, settings: Settings, preparers: Mapping[str, Preparer]) -> None:
         self.settings = settings
         self._preparers = preparers
+        self._late = WITHOUT_JOURNAL if data_folder(settings) is None else frozenset[str]()
 
     @property
     def sections(self) -> frozenset[str]:
@@ -117,7 +122,7 @@ class Reloading:
             if isinstance(error, EdgebrokerError):
                 return rejected(error)
             raise
-        changes = list(differences(self.settings, settings))
+        changes = list(differences(self.settings, settings, self._late))
         notes = [note for one in prepared for note in one.commit()]
         self.settings = self._merged(settings)
         return Outcome(changes, notes=notes, rejected=settings.aside)
@@ -127,8 +132,11 @@ class Reloading:
         parts: dict[str, Any] = {}
         for section in SECTIONS.values():
             old, new = getattr(self.settings, section.attribute), getattr(settings, section.attribute)
-            if not section.is_list:
-                kept = {name: getattr(old, name) for name in section.keys if not _is_live(section, name)}
+            if section.is_list:
+                late, pairs = _late_keys(section, self._late), _paired(section, old, new)
+                new = tuple(replace(one, **{name: getattr(was, name, None) for name in late}) for one, was in pairs)
+            else:
+                kept = {name: getattr(old, name) for name in section.keys if not _is_live(section, name, self._late)}
                 new = replace(new, **kept)
             parts[section.attribute] = new
         return Settings(**parts, aside=settings.aside)
@@ -141,34 +149,46 @@ def rejected(error: EdgebrokerError) -> Outcome:
     return Outcome(problems=[Problem("", 0, "", line) for line in str(error).splitlines()])
 
 
-def differences(old: Settings, new: Settings) -> Iterator[Change]:
-    """Every key that changed, in the order of the settings. Sections of a list are the same if their address is."""
+def differences(old: Settings, new: Settings, late: Set[str] = frozenset()) -> Iterator[Change]:
+    """Every key that changed, in the order of the settings. Sections of a list are the same if their address is.
+
+    *late*: keys that need a restart here, and not elsewhere.
+    """
     for section in SECTIONS.values():
         before, after = getattr(old, section.attribute), getattr(new, section.attribute)
         if not section.is_list:
-            yield from _changed_keys(section, section.name, before, after)
+            yield from _changed_keys(section, section.name, before, after, late)
             continue
-        known = dict(zip(section.made.identities(before), before, strict=True))
-        for identity, one in zip(section.made.identities(after), after, strict=True):
-            was = known.pop(identity, None)
+        for one, was in _paired(section, before, after):
             if was is None:
                 yield Change(section.name, None, one.label, Applied.LIVE)
-            else:
-                yield from _changed_keys(section, f"{section.name} {one.label}", was, one)
-        for gone in known.values():
-            yield Change(section.name, gone.label, None, Applied.LIVE)
+                was = replace(one, **dict.fromkeys(_late_keys(section, late)))
+            yield from _changed_keys(section, f"{section.name} {one.label}", was, one, late)
+        for gone, still in _paired(section, after, before):
+            if still is None:
+                yield Change(section.name, gone.label, None, Applied.LIVE)
 
 
-def _changed_keys(section: Section, name: str, before: object, after: object) -> Iterator[Change]:
+def _paired(section: Section, before: Sequence[Any], after: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Each of *after*, with what it is in *before*; None: it is not there."""
+    identities = section.made.identities
+    known = dict(zip(identities(before), before, strict=True))
+    return [(one, known.get(identity)) for identity, one in zip(identities(after), after, strict=True)]
+
+
+def _late_keys(section: Section, late: Set[str]) -> list[str]:
+    return [name for name in section.keys if f"{section.name}.{name}" in late]
+
+
+def _changed_keys(section: Section, name: str, before: object, after: object, late: Set[str]) -> Iterator[Change]:
     for key in section.keys:
         old, new = plain(getattr(before, key)), plain(getattr(after, key))
         if old != new:
-            applied = Applied.LIVE if _is_live(section, key) else Applied.RESTART
-            yield Change(f"{name}.{key}", old, new, applied)
+            yield Change(f"{name}.{key}", old, new, Applied.LIVE if _is_live(section, key, late) else Applied.RESTART)
 
 
-def _is_live(section: Section, key: str) -> bool:
-    return section.keys[key].metadata["applied"] is Applied.LIVE
+def _is_live(section: Section, key: str, late: Set[str]) -> bool:
+    return section.keys[key].metadata["applied"] is Applied.LIVE and f"{section.name}.{key}" not in late
 
 
 def _shown(value: object) -> str:

@@ -107,6 +107,26 @@ def test_what_needs_a_restart_is_said_until_it_was_restarted() -> None:
     assert back[0] == "reload: 5 applied", "and the limit is what it was all the time"
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_gateway_without_journal_keeps_nothing_before_a_restart(is_kept: bool) -> None:
+    """So it does not say that a listener's `durability` is applied."""
+    data = f'[data]\ndurability = "{"sync" if is_kept else "memory"}"\n'
+    before = parse(f"{data}[[listener]]\nport = 7\n")
+    after = parse(
+        f'{data}[[listener]]\nport = 7\ndurability = "sync"\n[[listener]]\nport = 8\ndurability = "batched:20"\n'
+    )
+    reloading = Reloading(before, {})
+    known, new = "listener 127.0.0.1:7.durability", "listener 127.0.0.1:8.durability"
+    said = {change.key: change.applied for change in reload(reloading, after).changes}
+    again = [change.key for change in reload(reloading, after).changes]
+    if is_kept:
+        assert (said, again) == ({known: Applied.LIVE, "listener": Applied.LIVE}, [])
+    else:
+        assert said == {known: Applied.RESTART, "listener": Applied.LIVE, new: Applied.RESTART}
+        assert again == [known, new]
+        assert [change.key for change in reload(reloading, before).changes] == ["listener"], "which is gone"
+
+
 def test_every_key_that_is_applied_at_once_has_somebody_to_apply_it() -> None:
     async def sections() -> frozenset[str]:
         gateway = Gateway(parse("[listener]\nport = 0\n"), print)
