@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from edgebridge.frontend.connection import UNREAD_ANSWERS
 from edgebridge.frontend.terms import Terms
 from edgebroker.records import Cause
+from edgebroker.simworld.weather import whole
 
 PAIR = """
     alice > CONNECT    alice < CONNACK
@@ -298,3 +300,25 @@ def test_a_client_that_asks_and_never_reads_is_cut_off(play: Any) -> None:
         play(f"mute > {pings}")
         assert connection.out_bytes < 4_000_000
     assert not play.broker.frontend.connections
+    assert [note.text for note in play.broker.frontend.notes.take()[0]][-1] == UNREAD_ANSWERS
+
+
+@pytest.mark.parametrize("weather", [whole], indirect=True)  # megabytes byte by byte take 20 s
+@pytest.mark.parametrize("qos", [0, 1])
+def test_who_reads_slowly_is_not_to_blame_for_a_large_message(play: Any, qos: int) -> None:
+    """It pings in time, and answers wait behind what is larger than all that may. Who lets too many wait has to go."""
+    play(PAIR, Terms(out_bytes_max=1_000))
+    large = "x" * 1_200_000
+    play(f"alice > SUBSCRIBE t qos={qos}    alice < SUBACK granted={qos}    alice stalls")
+    connection = next(iter(play.broker.frontend.connections.values()))
+    for _ in range(2):
+        play(f'bob > PUBLISH t qos={qos} "{large}"' + "    bob < PUBACK" * qos)
+    assert connection.out_bytes > 1_200_000
+    for _ in range(3):
+        play("alice > PINGREQ")
+    play("alice reads" + f'    alice < PUBLISH t qos={qos} "{large}"' * 2 + "    alice < PINGRESP" * 3)
+    play("alice stalls" + f'    bob > PUBLISH t "{large}"' * 2)
+    held = connection.out_bytes
+    while not connection.closing:
+        play("alice > 0x" + "c000" * 4_000)
+        assert connection.out_bytes < held + 1_100_000

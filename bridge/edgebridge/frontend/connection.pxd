@@ -1,7 +1,7 @@
 # C types for connection.py; the meaning is there.
 from edgebridge.session.session cimport Session
 
-cdef Py_ssize_t CONTROL_BYTES
+cdef Py_ssize_t CONTROL_BYTES, OWED_BYTES_MAX
 
 
 cdef class Gate:
@@ -18,7 +18,7 @@ cdef class Connection:
     cdef public object dialect, errand, farewell, heard, keep_alive, number, peer, state, transport, verdict
     cdef public list dirty, gates, out, out_runs, pending
     cdef public Py_ssize_t out_bytes, out_bytes_max, out_messages, packet_bytes_max, pending_bytes, pending_wanted
-    cdef public Py_ssize_t errand_bytes
+    cdef public Py_ssize_t errand_bytes, owed_bytes
     cdef public Session session
     cdef public set carried
     cpdef list take_out(self)

@@ -10,12 +10,17 @@ from edgebridge.session.lifecycle import State
 from edgebridge.session.session import Session
 from edgebridge.session.verdict import ANYBODY
 from edgebridge.wire.dialect import V311, Dialect
+from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import Instant
 from edgebroker.records import Trace
 from edgebroker.tokenbucket import Meter
 
 CONTROL_BYTES = 64
 """What a small packet costs on top while it waits (a bytes object, a list slot): so PINGRESPs are bounded too."""
+OWED_BYTES_MAX = 1 << 20
+"""Answers that may wait behind a full out-buffer, and as much again as that holds..."""
+UNREAD_ANSWERS = "the client asks and does not read the answers"
+"""...and why a client is cut off that lets more wait."""
 
 Run: TypeAlias = tuple[str, int, int, str, str, Instant, int, Trace | None]
 """QoS 0 messages in an out-buffer that share everything: publisher, number of the first, how many, topic, subscription,
@@ -77,6 +82,7 @@ class Connection:
         "out_bytes_max",
         "out_messages",
         "out_runs",
+        "owed_bytes",
         "packet_bytes_max",
         "paused",
         "peer",
@@ -137,6 +143,8 @@ class Connection:
         self.out: list[bytes] = []
         self.out_bytes = 0
         self.out_bytes_max = out_bytes_max
+        self.owed_bytes = 0
+        """Of these, what was added since the out-buffer is full: answers."""
         self.out_messages = 0
         self.out_runs: list[Run] = []
         """(publisher, first number, count, topic, subscription, accepted at, payload bytes) of QoS 0 in `out`."""
@@ -159,13 +167,19 @@ class Connection:
     def send(self, packet: bytes) -> None:
         """Append *packet* to the out-buffer. A client that asks but never reads answers is cut off.
 
-        What waits counts, not *packet* itself: a client is not to blame for the size of a message.
+        A full out-buffer lets no message in, and the last one may have been of any size: a client is not to blame for
+        that. So only what comes after it counts. That is what the client made us owe.
         """
         if self.closing:
             return
-        if self.out_bytes > 2 * self.out_bytes_max + (1 << 20):
-            self.close()
-            return
+        if self.out_bytes > self.out_bytes_max:
+            self.owed_bytes += len(packet) + CONTROL_BYTES
+            if self.owed_bytes > self.out_bytes_max + OWED_BYTES_MAX:
+                self.farewell = self.farewell or (ReasonCode.QUOTA_EXCEEDED, UNREAD_ANSWERS)
+                self.close()
+                return
+        else:
+            self.owed_bytes = 0
         self.out.append(packet)
         self.out_bytes += len(packet) + CONTROL_BYTES
         if not self.is_dirty:
@@ -183,11 +197,12 @@ class Connection:
         """What may be written now, and is no longer in the out-buffer: all before the first gate."""
         if not self.gates:
             out, self.out = self.out, []
-            self.out_bytes = 0
+            self.out_bytes = self.owed_bytes = 0
             return out
         gate = self.gates[0]
         out, self.out = self.out[: gate.packets], self.out[gate.packets :]
         self.out_bytes -= gate.bytes
+        self.owed_bytes = min(self.owed_bytes, self.out_bytes)
         packets, octets = gate.packets, gate.bytes
         for one in self.gates:
             one.packets -= packets
