@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from edgebridge.frontend.terms import Terms
+from edgebridge.session.durability import batched
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
-from edgebridge.wire.packets import Connect
-from edgebroker.instants import SECOND
+from edgebridge.wire.packets import Connect, Publish
+from edgebroker.instants import MILLISECOND, SECOND
 
 
 def test_nobody_waits_for_a_record_that_is_not_written(play_v5: Any) -> None:
@@ -85,3 +87,35 @@ def test_an_end_is_told_when_it_is_on_the_disk(play_v5: Any) -> None:
     play_v5("alice > CONNECT clean=1    alice < CONNACK present=0")
     play_v5("broker crashes             alice < CLOSED    bob < CLOSED")
     play_v5("alice > CONNECT clean=0    alice < CONNACK present=0")
+
+
+def test_batched_answers_run_no_further_ahead_of_a_slow_disk(play_v5: Any) -> None:
+    """What waits is late, and later than it may be: who says more has to wait until it is on the disk."""
+    play_v5(
+        """
+    alice > CONNECT clean=0 session=3600    alice < CONNACK
+    alice > SUBSCRIBE t qos=1               alice < SUBACK granted=1
+    alice cut
+    bob > CONNECT                           bob < CONNACK
+    wait 1s
+    """,
+        Terms(durability=batched(90)),
+        is_stored=True,
+    )
+    frontend, began = play_v5.broker.frontend, play_v5.broker.simulation.now
+    keeping, bob = frontend.keeping, play_v5.client("bob").line.connection
+
+    def is_answered(milliseconds: int) -> bool:
+        frontend.feed(bob, encode_packet(Publish("t", b"x", 1, packet_id=1), V5), began + milliseconds * MILLISECOND)
+        return not bob.count_waiting()
+
+    assert is_answered(0)
+    first = keeping.take(began + 90 * MILLISECOND)
+    assert is_answered(100), "its record waits until 190 ms"
+    assert is_answered(280)
+    assert not is_answered(281)
+    keeping.done(first, began + 6 * SECOND)
+    assert bob.count_waiting()
+    keeping.done(keeping.take(began + 6 * SECOND), began + 12 * SECOND)
+    assert not bob.count_waiting()
+    assert is_answered(12_000)

@@ -214,6 +214,7 @@ class Keeping:
             patience_us = min(patience_us, session.patience_us)
         if not waits and (promised := self._promised.get(publication.publisher)) is not None:
             waits, patience_us = promised.waits, min(patience_us, promised.patience_us)  # its publisher is answered too
+        waits = waits or now - patience_us > journal.by  # the disk is slower than that: no further ahead of it
         cause = None if sender is None else (sender.number, self._sender_packet_id)
         record = message_record(publication, self.clock, copies, cause, place)
         if len(record) > JOURNAL_RECORD_BYTES_MAX:

@@ -87,7 +87,7 @@ class Journal:
         self._batch_bytes = options.batch_bytes
         self._waiting: list[bytes] = []
         self.waiting_bytes = 0  # on the disk, without what frames them
-        self._by: Instant = NEVER  # when the waiting ones want to go to the disk
+        self.by: Instant = NEVER  # when the waiting ones want to go to the disk
         self._flying: list[bytes] = []
         self._work: Work | None = None
         self._segment: Segment | None = None  # the one being written; None: the next batch begins one
@@ -120,7 +120,7 @@ class Journal:
         self.replay_from = found.replay_from
         self._waiting = list(found.unproven)
         self.waiting_bytes = sum(map(len, self._waiting)) + RECORD_BYTES * len(self._waiting)
-        self._by = 0 if self._waiting else NEVER
+        self.by = 0 if self._waiting else NEVER
 
     # -- records --------------------------------------------------------------------------------------------------
 
@@ -135,13 +135,13 @@ class Journal:
             raise ValueError(f"a record of {size} bytes; records have 1 to {JOURNAL_RECORD_BYTES_MAX}")
         if by is None:
             by = now + self.options.commit_us
-        if by < self._by:
-            self._by = by
+        if by < self.by:
+            self.by = by
         waiting = self._waiting
         waiting.append(record)
         self.waiting_bytes += size + RECORD_BYTES
-        if (self.waiting_bytes >= self._batch_bytes or len(waiting) >= self._batch_records) and now < self._by:
-            self._by = now
+        if (self.waiting_bytes >= self._batch_bytes or len(waiting) >= self._batch_records) and now < self.by:
+            self.by = now
         self.lsn += 1
         return self.lsn
 
@@ -156,7 +156,7 @@ class Journal:
         """When to call `take`; None while a work is under way or there is nothing to do. It may have passed."""
         if self._work is not None or self.is_closed:
             return None
-        when = min(self._by, self._aside_at) if self._has_aside else self._by
+        when = min(self.by, self._aside_at) if self._has_aside else self.by
         if self._is_broken and when < self._retry_at:
             when = self._retry_at
         return None if when >= NEVER else when
@@ -274,7 +274,7 @@ class Journal:
     def _rotate_if_synced(self, now: Instant) -> None:
         if self._is_stated and self.synced >= self._state_last:
             self._rotates = True
-            self._by = min(self._by, now)
+            self.by = min(self.by, now)
 
     # -- batches --------------------------------------------------------------------------------------------------
 
@@ -316,7 +316,7 @@ class Journal:
         self.waiting_bytes -= taken_bytes
         self._taken_bytes += taken_bytes
         if not self._waiting:
-            self._by = NEVER
+            self.by = NEVER
         return records
 
     def _next_replay_from(self) -> int:
@@ -368,7 +368,7 @@ class Journal:
         self.waiting_bytes += size
         self._taken_bytes -= size
         self._flying = []
-        self._by = now
+        self.by = now
         self._is_broken = self.is_refusing = True
         self.trouble = reason
         self._retry_at = now + self._pause
@@ -380,7 +380,7 @@ class Journal:
         self._work = None
 
     def _go_on_closing(self, now: Instant) -> None:
-        self._by = now
+        self.by = now
         is_idle = not self._waiting and self._work is None and not self._rotates and not self._is_broken
         self.is_closed = is_idle and (self._is_marking or self._segment is None)
 

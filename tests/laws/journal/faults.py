@@ -42,7 +42,7 @@ def names_a_snapshot_that_is_not_synced(patch: pytest.MonkeyPatch) -> None:
     def rotate(self: Any, now: int) -> None:
         if self._is_stated:
             self._rotates = True
-            self._by = min(self._by, now)
+            self.by = min(self.by, now)
 
     patch.setattr(Journal, "_rotate_if_synced", rotate)
     patch.setattr(Journal, "_next_replay_from", lambda self: self._state_first if self._is_stated else self.replay_from)
