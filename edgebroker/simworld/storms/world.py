@@ -9,12 +9,14 @@ from typing import Final, NamedTuple
 from edgebridge.frontend.terms import Terms
 from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
 from edgebroker.node.ways import Ways
+from edgebroker.simworld.disk import Disk
 from edgebroker.simworld.gateways import Gateways, SimulatedGateway
 from edgebroker.simworld.participant import Said
 from edgebroker.simworld.roads import Road, Surface
 from edgebroker.simworld.simulation import Action, Simulation
 from edgebroker.simworld.store import SimulatedStore
-from edgebroker.storage.journal.recovery import recover
+from edgebroker.storage.journal.recovery import Replay, recover
+from edgebroker.storage.journal.survey import Survey
 
 from .device import Acting, Device
 from .shape import Shape
@@ -164,7 +166,7 @@ class World:
             return
         before: list[tuple[int, bytes]] = []
         recover(disk, lambda lsn, record: before.append((lsn, record)))
-        written = set(before)
+        written = _on(disk)
         after: list[tuple[int, bytes]] = []
         for number in reversed(range(PLACES)):
             spot = (place + number * APART) % 1
@@ -288,3 +290,16 @@ class World:
 
 def _surface(road: Road, surface: Surface) -> None:
     road.surface = surface
+
+
+def _on(disk: Disk) -> set[tuple[int, bytes]]:
+    """All records in the files of a journal, also those that it needs no more: where the header is damaged that
+    says so, recovery begins with them.
+    """
+    written: set[tuple[int, bytes]] = set()
+    survey = Survey(disk)
+    if survey.segments:
+        replay = Replay(disk, survey, lambda lsn, records: written.update(enumerate(records, lsn)))
+        replay.found.replay_from = min(header.first_lsn for _, header in survey.segments)
+        replay.run()
+    return written
