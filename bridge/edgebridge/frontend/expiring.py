@@ -14,6 +14,9 @@ from edgebroker.node.timers import Timers
 PACE: Final = 100 * MILLISECOND
 """A queue is looked at ten times a second at most, and for 1 us of each message in it: what expires is late by that."""
 
+FAR: Final = 1 << 62
+"""A damaged journal may say any instant of 64 bits; what stands in the queue is one with a sign."""
+
 
 class Expiring:
     """Takes what has expired out of the queues it waits in [MQTT-3.3.2-5]. One timer for a session with such messages.
@@ -48,5 +51,6 @@ class Expiring:
             self._look(session, max(due, now + PACE, now + len(outbox)))
 
     def _look(self, session: Session, at: Instant) -> None:
+        at = min(at, FAR)
         session.outbox.looks_at = at
         self._timers.set(("expire", session.client_id), at)
