@@ -63,11 +63,12 @@ class Retained:
             self.clear(topic)
             return True
         size, now = publication.held_bytes(), publication.accepted_at
-        if not self.has_room(topic, size) and self._expiring and now - self._purged_at >= PURGE_US:
-            self.purge(now)
         messages, octets = self._with(topic, size)
         if messages > self.messages_max or octets > self.bytes_max:
-            return False
+            if not self._expiring or now - self._purged_at < PURGE_US:
+                return False
+            self.purge(now)
+            return self.keep(publication)
         node = self._root
         for level in topic.split("/"):
             node = node.setdefault("/" + level, {})
