@@ -152,6 +152,7 @@ def test_an_included_file_begins_with_the_default_listener(importing: Importer, 
         ("retain_available false", "retained_messages_max", 0, "DIFFERS"),
         ("global_max_connections 7", "connections_max", 7, "TRANSLATED"),
         ("global_max_connections 0", "connections_max", 1_000_000, "DIFFERS"),
+        ("global_max_connections -1", "connections_max", 1_000_000, "DIFFERS"),
     ],
 )
 def test_limits(importing: Importer, line: str, key: str, value: int, verdict: str) -> None:

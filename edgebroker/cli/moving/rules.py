@@ -47,11 +47,13 @@ def switch(on: Rule, off: Rule) -> Rule:
     return rule
 
 
-def bound(section: str, key: str, unlimited: int | None = None, note: str = "") -> Rule:
-    """A number that is a key of ours. Zero means without limit in Mosquitto: then the largest we take is written."""
+def bound(section: str, key: str, unlimited: int | None = None, note: str = "", least: int = 0) -> Rule:
+    """A number that is a key of ours. Zero, and *least* if it is -1, means without limit in Mosquitto: then the largest
+    we take is written.
+    """
 
     def rule(draft: Draft, context: Context, line: Line) -> Finding:
-        given = whole(line)
+        given = max(whole(line, least), 0)
         wanted = given if given or unlimited is None else unlimited
         written = within(section, key, wanted)
         name = draft.put(section, key, written, line)
