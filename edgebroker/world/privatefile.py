@@ -28,20 +28,33 @@ class FileUnreadable(FileRefused):
         self.problem = Problem(str(path), line, "", reason, mend)
 
 
-def read_private(path: Path) -> str:
-    """The text of *path*. Raises FileUnreadable if it is missing, too large or no UTF-8."""
+def bytes_of(path: Path) -> bytes:
+    """What a file holds. Raises FileUnreadable if it is missing, too large or a pipe."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_at_once) as file:
+            if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+                raise FileUnreadable(path, 0, "is a pipe", "name a file: it is read again at every reload")
             data = file.read(BYTES_MAX + 1)
     except OSError as error:
         raise FileUnreadable(path, 0, f"cannot be read: {error.strerror}", mend_of(error)) from error
     if len(data) > BYTES_MAX:
         raise FileUnreadable(path, 0, f"has more than {BYTES_MAX:,} bytes", "it is perhaps another file")
+    return data
+
+
+def read_private(path: Path) -> str:
+    """The text of *path*. Raises FileUnreadable, also if it is no UTF-8."""
+    data = bytes_of(path)
     try:
         return data.decode()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise FileUnreadable(path, line, "is not UTF-8", "save it as UTF-8 text") from error
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open, and do not wait until somebody writes to a pipe: a gateway would stand still for as long."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_named(path: Path, key: str, mend: str = "") -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,11 @@ def test_a_damaged_list_is_set_aside_and_told(tmp_path: Path, text: str) -> None
     [line] = take_back(file, {}, 0, 0)
     assert "so nobody is" in line
     assert (tmp_path / "blocked.json.damaged").read_text() == text
+
+
+def test_nobody_waits_for_who_would_write_to_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / BLOCKED)
+    assert ["is a pipe" in line for line in take_back(tmp_path / BLOCKED, {}, 0, 0)] == [True]
 
 
 def test_what_cannot_be_written_holds_and_is_told(tmp_path: Path) -> None:

@@ -251,7 +251,7 @@ def test_one_whose_password_is_lost_begins_when_it_is_found(tmp_path: Path) -> N
             "data",
             "",
             2,
-            "gateway.toml:8: bridge.tls_ca: {}/lost: cannot be used",
+            "gateway.toml:8: bridge.tls_ca: {}/lost: cannot be read",
         ),
         ("", "x" * 300, "", 0, "are not checked: "),
     ],

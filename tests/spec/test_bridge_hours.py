@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from pathlib import Path
 
@@ -91,6 +92,8 @@ def test_what_was_spent_is_read_again_and_nonsense_is_not(tmp_path: Path) -> Non
         assert Till(tmp_path, NOTICES).spent("a") == Spent()
         assert b"it is set aside as bridges-spent.json.damaged" in LINES[0]
         assert (tmp_path / "bridges-spent.json.damaged").read_text() == nonsense
+    os.mkfifo(tmp_path / "bridges-spent.json")
+    assert Till(tmp_path, NOTICES).spent("a") == Spent(), "and nobody waits for who would write to a pipe"
 
 
 YESTERDAY, TODAY, TOMORROW, ONCE = 99, 100, 101, 3

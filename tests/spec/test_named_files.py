@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,33 @@ TOPOLOGY = (
     '[federation]\nname = "f"\n[factor]\ntree = "a"\n[[site]]\nname = "s"\n[[gateway]]\nname = "{}"\nsite = "s"\n'
 )
 TOKEN = "sixteen-letters-and-more\n"
+ALL_NAMED = (
+    f"[listener]\n{TLS.format('door')}{CLIENTS}{BRIDGE.format('a')}"
+    f'password_file = "secret"\ntls_ca = "roots"\n{TLS.format("own")}'
+    '[access]\nacl_file = "rules"\npassword_file = "users"\ntoken_keys = "keys"\n'
+    '[http]\nport = 0\ntoken_file = "tokens"\n'
+    f'[overlay]\ntopology = "plant"\n{TLS.format("peer")}tls_ca = "peers"\ntls_crl = "gone"\n'
+)
+"""Settings with every key that names a file."""
+ALL_PLACES = [
+    ("g.toml", 2, "listener.tls_certificate", "door.crt"),
+    ("g.toml", 3, "listener.tls_key", "door.key"),
+    ("g.toml", 5, "listener.tls_client_ca", "ca"),
+    ("g.toml", 6, "listener.tls_client_crl", "crl"),
+    ("g.toml", 11, "bridge.password_file", "secret"),
+    ("g.toml", 12, "bridge.tls_ca", "roots"),
+    ("g.toml", 13, "bridge.tls_certificate", "own.crt"),
+    ("g.toml", 14, "bridge.tls_key", "own.key"),
+    ("g.toml", 16, "access.acl_file", "rules"),
+    ("g.toml", 17, "access.password_file", "users"),
+    ("g.toml", 18, "access.token_keys", "keys"),
+    ("g.toml", 21, "http.token_file", "tokens"),
+    ("g.toml", 23, "overlay.topology", "plant"),
+    ("g.toml", 24, "overlay.tls_certificate", "peer.crt"),
+    ("g.toml", 25, "overlay.tls_key", "peer.key"),
+    ("g.toml", 26, "overlay.tls_ca", "peers"),
+    ("g.toml", 27, "overlay.tls_crl", "gone"),
+]
 
 
 @pytest.fixture
@@ -43,32 +71,18 @@ def places(found: list[dict[str, Any]]) -> list[tuple[str, int, str, str]]:
 
 
 def test_files_that_are_missing_are_told_all_at_once(folder: Path) -> None:
-    text = f"[listener]\n{TLS.format('door')}{CLIENTS}"
-    text += BRIDGE.format("a") + 'password_file = "secret"\ntls_ca = "roots"\n' + TLS.format("own")
-    text += '[access]\nacl_file = "rules"\npassword_file = "users"\ntoken_keys = "keys"\n'
-    text += '[http]\nport = 0\ntoken_file = "tokens"\n'
-    text += f'[overlay]\ntopology = "plant"\n{TLS.format("peer")}tls_ca = "peers"\ntls_crl = "gone"\n'
-    found = problems(folder, text)
-    assert places(found) == [
-        ("g.toml", 2, "listener.tls_certificate", "door.crt"),
-        ("g.toml", 3, "listener.tls_key", "door.key"),
-        ("g.toml", 5, "listener.tls_client_ca", "ca"),
-        ("g.toml", 6, "listener.tls_client_crl", "crl"),
-        ("g.toml", 11, "bridge.password_file", "secret"),
-        ("g.toml", 12, "bridge.tls_ca", "roots"),
-        ("g.toml", 13, "bridge.tls_certificate", "own.crt"),
-        ("g.toml", 14, "bridge.tls_key", "own.key"),
-        ("g.toml", 16, "access.acl_file", "rules"),
-        ("g.toml", 17, "access.password_file", "users"),
-        ("g.toml", 18, "access.token_keys", "keys"),
-        ("g.toml", 21, "http.token_file", "tokens"),
-        ("g.toml", 23, "overlay.topology", "plant"),
-        ("g.toml", 24, "overlay.tls_certificate", "peer.crt"),
-        ("g.toml", 25, "overlay.tls_key", "peer.key"),
-        ("g.toml", 26, "overlay.tls_ca", "peers"),
-        ("g.toml", 27, "overlay.tls_crl", "gone"),
-    ]
+    found = problems(folder, ALL_NAMED)
+    assert places(found) == ALL_PLACES
     assert all("No such file or directory" in one["reason"] and one["mend"] for one in found)
+
+
+def test_a_pipe_is_refused_and_nobody_waits_for_who_would_write_to_it(folder: Path) -> None:
+    for _, _, key, name in ALL_PLACES:
+        if key != "overlay.topology":  # may be a pipe, as settings may: `check` is given them by a shell
+            os.mkfifo(folder / name)
+    found = problems(folder, ALL_NAMED)
+    assert all(one["reason"].endswith("is a pipe") for one in found if one["key"] != "overlay.topology")
+    assert places(found) == ALL_PLACES
 
 
 def test_what_is_wrong_inside_a_file_has_its_line_there_too(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -10,7 +11,7 @@ from edgebroker.dataclasses import dataclass
 from edgebroker.overlay.address import Address
 from edgebroker.world.bridging.line import Host, Line
 from edgebroker.world.peering.dialler import NoAnswer, dial, reason_of
-from edgebroker.world.privatefile import read_named
+from edgebroker.world.privatefile import FileUnreadable, bytes_of, read_named
 from edgebroker.world.settings.bridge import BridgeSettings
 from edgebroker.world.settings.problems import Collecting, Problem, SettingsRefused
 
@@ -99,26 +100,32 @@ def _context(settings: BridgeSettings) -> ssl.SSLContext | None:
 
 
 def _trust(context: ssl.SSLContext, path: Path) -> None:
+    mend = "it must hold certificates in PEM"
+    if unread := _unreadable(path, "tls_ca", mend):
+        raise SettingsRefused(unread)
     try:
         context.load_verify_locations(path)
     except OSError as error:  # as those of OpenSSL are
-        raise SettingsRefused([_unusable(path, "tls_ca", error, "it must hold certificates in PEM")]) from error
+        raise SettingsRefused([_unusable(path, "tls_ca", error, mend)]) from error
 
 
 def _show(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
     mend = "name a certificate and its private key, in PEM and without password"
-    problems: list[Problem] = []
-    for name, path in (("tls_certificate", certificate), ("tls_key", key)):
-        try:
-            path.open("rb").close()  # OpenSSL does not say which of the two is missing
-        except OSError as error:
-            problems.append(_unusable(path, name, error, mend))
-    if problems:
-        raise SettingsRefused(problems)
+    # OpenSSL does not say which of the two is missing.
+    if unread := _unreadable(certificate, "tls_certificate", mend) + _unreadable(key, "tls_key", mend):
+        raise SettingsRefused(unread)
     try:
         context.load_cert_chain(certificate, key, password=lambda: "")
     except OSError as error:
         raise SettingsRefused([_unusable(certificate, "tls_certificate", error, mend)]) from error
+
+
+def _unreadable(path: Path, key: str, mend: str) -> list[Problem]:
+    try:
+        bytes_of(path)
+    except FileUnreadable as error:
+        return [replace(error.problem, key=f"bridge.{key}", mend=mend)]
+    return []
 
 
 def _unusable(path: Path, key: str, error: OSError, mend: str) -> Problem:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from edgebridge.upstream.purse import Moment, Spent
 from edgebroker.world.damaged import set_aside
 from edgebroker.world.operatorlog import Level, OperatorLog
-from edgebroker.world.privatefile import FileRefused, replace_private
+from edgebroker.world.privatefile import FileRefused, bytes_of, replace_private
 
 SPENT: Final = "bridges-spent.json"
 MINUTE_S: Final = 60
@@ -43,7 +43,7 @@ class Till:
         if self._file is not None and self._file.exists():
             try:
                 self._known = _read(self._file)
-            except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+            except (FileRefused, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
                 text = f"what bridges spent today, in {self._file}, cannot be read: {error!r}; {set_aside(self._file)}"
                 notices.tell(Level.WARNING, "bridges-forgotten", text)
         self._writing: asyncio.Task[None] | None = None
@@ -82,5 +82,5 @@ class Till:
 
 def _read(file: Path) -> dict[str, Spent]:
     """What is there. Raises all kinds of errors if it makes no sense."""
-    said: dict[str, Any] = json.loads(file.read_bytes())
+    said: dict[str, Any] = json.loads(bytes_of(file))
     return {name: Spent(*(int(one[field]) for field in Spent._fields)) for name, one in said.items()}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.world.doors.x509 import Malformed, Validity, validity_of
-from edgebroker.world.privatefile import mend_of
+from edgebroker.world.privatefile import FileUnreadable, bytes_of
 from edgebroker.world.settings.listener import ListenerSettings
 from edgebroker.world.settings.problems import Collecting, Problem, SettingsRefused
 
@@ -110,9 +110,9 @@ def _certificate(path: Path) -> tuple[Validity, bytes]:
 
 def _must_be_readable(key: str, path: Path) -> str:
     try:
-        return path.read_text(encoding="ascii", errors="replace")
-    except OSError as error:
-        raise _unusable(key, f"{path} cannot be read: {error.strerror}", mend_of(error)) from error
+        return bytes_of(path).decode("ascii", errors="replace")
+    except FileUnreadable as error:
+        raise _unusable(key, f"{path} {error.problem.reason}", error.problem.mend) from error
 
 
 def _unusable(key: str, reason: str, mend: str) -> SettingsRefused:
