@@ -6,6 +6,7 @@ import shutil
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,41 @@ def test_a_client_whose_certificate_is_revoked_has_to_go_and_others_come_again(
             [problem] = gateway.reload()["problems"]
             assert problem["key"] == "listener.tls_client_crl"
             assert why in problem["reason"]
+    gateway.stop()
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed; it makes the certificates")
+def test_a_certificate_that_is_revoked_in_the_middle_of_its_handshake_lets_nobody_in(
+    start_gateway: Callable[..., Any], tmp_path: Path
+) -> None:
+    authority = Authority.make(tmp_path, "Test")
+    authority.server(tmp_path, ["localhost"])
+    pair = authority.client(tmp_path, "pump-3")
+    authority.revoke(tmp_path, [])
+    settings = tmp_path / "gateway.toml"
+    settings.write_text(
+        '[[listener]]\n[[listener]]\nport = 0\ntls_certificate = "server.crt"\ntls_key = "server.key"\n'
+        'tls_client = "required"\ntls_client_ca = "ca.crt"\ntls_client_crl = "ca.crl"\n'
+    )
+    gateway = start_gateway("--config", str(settings))
+    context = ssl.create_default_context(cafile=str(authority.pair.certificate))
+    context.load_cert_chain(pair.certificate, pair.key)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    half = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    address = "127.0.0.1", gateway.listening["listeners"][1]["port"]
+    with socket.create_connection(address, PATIENCE_S) as line:
+        with pytest.raises(ssl.SSLWantReadError):
+            half.do_handshake()
+        line.sendall(outgoing.read())
+        incoming.write(line.recv(65_536))  # the server's half: what comes next has our certificate in it
+        half.do_handshake()
+        authority.revoke(tmp_path, [pair.certificate])
+        [note] = gateway.reload()["notes"]
+        assert note.endswith(": 1 clients were sent away")
+        half.write(CONNECT + b"0001")
+        with suppress(ConnectionError):  # it is closed, or was reset
+            line.sendall(outgoing.read())
+            assert line.recv(65_536) == b""
     gateway.stop()
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from edgebridge.frontend.connection import Connection
+from edgebridge.session.lifecycle import State
 from edgebridge.session.verdict import Proof
 from edgebroker.world.doors.listener import Listener
 from edgebroker.world.doors.refusals import Refusals
@@ -79,7 +80,7 @@ class Listeners:
                 yield from self._send_away(listener, "clients without user name come in here no more", _is_stranger)
             if tls is not None and had is not None and tls.revoked not in (b"", had.revoked):
                 why = "other certificates are revoked: show yours again"
-                yield from self._send_away(listener, why, _is_certified)
+                yield from self._send_away(listener, why, _may_be_certified)
         self._open = [listener for listener, _, _ in then]
 
     def _send_away(self, listener: Listener, why: str, whom: Callable[[Connection], bool] = bool) -> Iterator[str]:
@@ -123,8 +124,9 @@ def _is_stranger(connection: Connection) -> bool:
     return connection.verdict.proof is Proof.NOTHING
 
 
-def _is_certified(connection: Connection) -> bool:
-    return connection.certificate is not None
+def _may_be_certified(connection: Connection) -> bool:
+    """Whether it has shown a certificate, or may do so yet: a handshake ends with the list with which it began."""
+    return connection.certificate is not None or connection.state is State.AWAITING_CONNECT
 
 
 def _close(listeners: Sequence[Listener]) -> None:
