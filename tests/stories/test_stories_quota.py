@@ -8,7 +8,6 @@ import pytest
 
 from edgebridge.frontend.errands import WORK_AT_ONCE
 from edgebridge.frontend.quota import Quota
-from edgebridge.frontend.quotachange import change_quota
 from edgebridge.frontend.replaying import REPLAY_AT_ONCE
 from edgebridge.frontend.terms import Terms
 from edgebridge.frontend.turns import QUIET, REST
@@ -352,42 +351,3 @@ def test_it_is_measured_as_bytes_come(play: Any, monkeypatch: pytest.MonkeyPatch
         play(f'a > PUBLISH k retain=1 "{"x" * 500}"')
     assert 1_100 < memory.held < 1_600
     assert memory.unmeasured < memory.due < 2_000
-
-
-# -- another quota ---------------------------------------------------------------------------------------------
-
-
-def test_another_quota_holds_at_once(play: Any) -> None:
-    """For who is connected too; what was granted stays granted."""
-    play(COME + "    a > SUBSCRIBE $filter/a%3E1/t b    a < SUBACK granted=0,0")
-    frontend = play.broker.frontend
-    now = play.broker.simulation.now
-    quota = Quota(
-        connect_bytes_max=100,
-        connects_per_s=1,
-        connects_per_address_per_s=1,
-        publish_bytes_per_s=1_000,
-        filter_tests_max=1,
-        subscriptions_max=2,
-        memory_bytes_max=50_000,
-    )
-    change_quota(frontend, quota, now)
-    assert frontend.memory.bytes_max == 50_000
-    play("a > SUBSCRIBE $filter/b%3E1/t    a < SUBACK granted=0x97    a > SUBSCRIBE c    a < SUBACK granted=0x97")
-    play(f'b opens    b > CONNECT will=t will-payload="{"x" * 200}"    b < CLOSED')
-    play(f'a > PUBLISH b "{"x" * 900}"    a < PUBLISH b "{"x" * 900}"')
-    frontend.feed(
-        play.client("a").line.connection, encode_packet(PingReq(), play.dialect) * 900, play.broker.simulation.now
-    )
-    assert play.client("a").line.connection.is_held
-    assert frontend.turns.slowed == 1
-    play.broker.simulation.run_until(play.broker.simulation.now + 10 * SECOND)
-    assert not play.client("a").line.connection.is_held
-    assert len(play.client("a").take()) == 900
-    change_quota(frontend, Quota(), now)
-    assert play.client("a").line.connection.meter is None
-    play("a > SUBSCRIBE $filter/b%3E1/t    a < SUBACK granted=0    a > SUBSCRIBE c    a < SUBACK granted=0")
-    change_quota(frontend, quota, play.broker.simulation.now)
-    fresh = [frontend.opened("192.0.2.1:1", play.broker.simulation.now).closing for _ in range(12)]
-    assert fresh == [False] * 10 + [True] * 2
-    assert frontend.admission.turned_away == 2

@@ -23,3 +23,4 @@ def change_quota(frontend: Frontend, quota: Quota, now: Instant) -> None:
     frontend.memory.check(now)
     for connection in frontend.connections.values():
         connection.meter = quota.meter(now)
+    frontend.turns.end_pauses(now)  # of hours, perhaps: they were made of the rate of before

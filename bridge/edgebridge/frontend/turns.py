@@ -107,6 +107,11 @@ class Turns:
         self._paused.add(connection.number)
         self._timers.set(("pause", connection.number), until)
 
+    def end_pauses(self, now: Instant) -> None:
+        """Nobody has to wait any more for having published too fast."""
+        for number in self._paused:
+            self._timers.set(("pause", number), now)
+
     def resume(self, connection: Connection, now: Instant) -> None:
         """The pause is over."""
         self._paused.discard(connection.number)
