@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,33 @@ def test_who_is_not_believed_is_cut_off(said: bytes, more: str, cause: Turned, w
         assert not scene.frontend.connections
 
     play(story, more)
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_header_that_comes_when_its_listener_is_no_more_what_it_was_lets_nobody_in(is_closed: bool) -> None:
+    """What stands behind it was made when the proxy dialled: the terms of then, and the list of the revoked."""
+
+    async def story(scene: Scene) -> None:
+        said = header() + CONNECT
+        reader, writer = await scene.dial(said[:9])
+        other, also = await scene.dial(said)  # when it is answered, the first is waited for
+        assert await other.readexactly(4) == CONNACK
+        scene.listener.change(scene.settings, None)
+        writer.write(said[9:12])
+        if is_closed:
+            scene.listener.close()
+        else:
+            scene.listener.change(replace(scene.settings, anonymous=False), None)
+        writer.write(said[12:])
+        with suppress(ConnectionError):
+            assert await reader.read(1) == b""
+        assert scene.refusals.counts == {Turned.PROXY_HEADER: 1}
+        assert b"other terms hold at this listener" in scene.told[-1]
+        assert len(scene.frontend.connections) == 1
+        for one in (writer, also):
+            one.close()
+
+    play(story)
 
 
 def test_who_is_cut_off_over_ipv6_is_told_with_an_address_that_can_be_read() -> None:

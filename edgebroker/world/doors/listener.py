@@ -174,8 +174,13 @@ class Listener:
         if settings.proxy_protocol:
             from edgebroker.world.doors.proxy import ProxyLayer
 
-            top = ProxyLayer(top, settings, self.label, self._refusals)
+            tls = self.tls
+            top = ProxyLayer(top, settings, self.label, self._refusals, lambda: self._is_as_it_was(settings, tls))
         return top
+
+    def _is_as_it_was(self, settings: ListenerSettings, tls: Tls | None) -> bool:
+        """Whether it is open, on the same terms: who is behind a proxy is here only when the header has come."""
+        return self.is_open and self.settings == settings and self.tls is tls
 
     def _lets_strangers_in(self) -> bool:
         """Whether who names no user may come in: if nobody says, from this machine alone.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+from collections.abc import Callable
 from typing import Any
 
 from edgebridge.frontend.entrance import Certificate
@@ -18,12 +19,21 @@ from edgebroker.world.stream import Transport
 
 
 class ProxyLayer(Layer):
-    """Lets nobody up before it knows for whom the proxy speaks. *label* is the listener's, for people."""
+    """Lets nobody up before it knows for whom the proxy speaks, or if the terms are others by then."""
 
-    __slots__ = ("_alarm", "_head", "_header", "_is_over", "_label", "_refusals", "_settings")
+    __slots__ = ("_alarm", "_head", "_header", "_holds", "_is_over", "_label", "_refusals", "_settings")
 
-    def __init__(self, above: Door | Layer, settings: ListenerSettings, label: str, refusals: Refusals) -> None:
+    def __init__(
+        self,
+        above: Door | Layer,
+        settings: ListenerSettings,
+        label: str,
+        refusals: Refusals,
+        holds: Callable[[], bool],
+    ) -> None:
+        """*label* is the listener's, for people.  holds: whether what is above is still what the listener wants."""
         super().__init__(above)
+        self._holds = holds
         self._settings = settings
         self._label = label
         self._refusals = refusals
@@ -53,7 +63,10 @@ class ProxyLayer(Layer):
         except HeaderError as error:
             self._refuse(Turned.PROXY_HEADER, str(error))
             return
-        if self._header is not None:
+        if self._header is not None and not self._holds():
+            self._header = None
+            self._refuse(Turned.PROXY_HEADER, "it came late, and other terms hold at this listener now")
+        elif self._header is not None:
             rest, self._head = self._head[self._header.size :], b""
             self._introduce(self._header)
             if rest:
