@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from edgebridge.frontend.entrance import Entrance
 from edgebridge.frontend.redirect import Redirect
 from edgebridge.frontend.terms import Terms
+from edgebridge.session.verdict import Verdict
 from edgebridge.wire.packets import Disconnect, PubAck
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import SECOND
@@ -293,3 +295,14 @@ def test_who_is_here_is_sent_too(play_v5: Any) -> None:
     """)
     assert frontend.send_elsewhere(None) == 0
     play_v5("alice > CONNECT    alice < CONNACK")
+
+
+def test_a_part_of_the_gateway_itself_goes_nowhere_else(play_v5: Any) -> None:
+    """What waits for the remote of a bridge is here, wherever clients are sent."""
+    play_v5("alice > CONNECT    alice < CONNACK")
+    play_v5.broker.entrance = Entrance("bridge cloud", -1, verdict=Verdict())
+    play_v5('cloud > CONNECT id="$bridge/cloud"    cloud < CONNACK')
+    assert play_v5.broker.frontend.send_elsewhere(AWAY) == 1
+    play_v5("""
+    cloud > PINGREQ    alice < DISCONNECT reason=0x9C server=b.example    alice < CLOSED    cloud < PINGRESP
+    """)

@@ -335,11 +335,11 @@ class Frontend:
             self.expelling.dismiss(connection, ReasonCode.QUOTA_EXCEEDED, f"the disk takes nothing: {reason}")
 
     def send_elsewhere(self, redirect: Redirect | None) -> int:
-        """Send everybody to another server, who is here and who comes; None: nobody any more. Returns how many went."""
+        """Send all clients elsewhere, who are here and who come; None: nobody any more. Returns how many went."""
         self.connecting.redirect = redirect
         if redirect is None:
             return 0
-        gone = [session.connection for session in self.connecting.sessions.values() if session.is_present]
+        gone = [one for one in self.connections.values() if one.is_open and one.entrance.verdict is None]
         for connection in gone:
             self.connecting.dismiss(connection, redirect.reason, redirect.why, redirect.reference)
         return len(gone)
