@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from edgebridge.session.passwordfile import PasswordFile, PasswordInvalid, check_user_name, make_user
+from edgebridge.session.passwordfile import PasswordFile, PasswordInvalid, User, check_user_name, make_user
 from edgebridge.session.passwordhash import HashInvalid, Pbkdf2, SaltedSha512, Scrypt, read_password_hash
 from edgebridge.session.scramsecret import ScramSecret, SecretInvalid, saslprep
 from edgebroker.cli import main
@@ -155,20 +155,33 @@ class Counted:
 
 
 def test_a_wrong_name_costs_what_a_wrong_password_costs() -> None:
-    """Every question is answered after the costliest check there is, whoever is named."""
-    slow, quick = Counted(50_000), Counted(2)
-    users: Any = {"slow": _user("slow", slow), "quick": _user("quick", quick)}
-    file = PasswordFile(users, decoy=slow)  # type: ignore[arg-type]
+    """Every question is answered after one check of each cost that there is, whoever is named."""
+    slow, middle, quick = kinds = Counted(58_000), Counted(41_000), Counted(2)
+    users: Any = {"slow": _user("slow", slow), "middle": _user("middle", middle), "quick": _user("quick", quick)}
+    file = PasswordFile(users, decoys=kinds)  # type: ignore[arg-type]
     for name, password, right in (
         ("slow", b"right", True),
         ("slow", b"wrong", False),
+        ("middle", b"right", True),
+        ("middle", b"wrong", False),
         ("quick", b"right", True),
         ("quick", b"wrong", False),
         ("nobody", b"right", False),
     ):
-        before = slow.asked
+        before = [one.asked for one in kinds]
         assert file.accepts(name, password) is right
-        assert slow.asked - before == 1, name
+        assert [one.asked for one in kinds] == [asked + 1 for asked in before], name
+
+
+def test_the_decoys_are_of_each_cost_and_the_costliest_is_the_first() -> None:
+    users = [User(name, SaltedSha512(b"s", bytes(64))) for name in ("old", "older")]
+    iterations = {"a": 100_000, "b": 101, "c": 100_000}
+    users += [User(name, Pbkdf2(count, b"s", bytes(64))) for name, count in iterations.items()]
+    users += [User("d", Scrypt(14, 8, 1, b"s", bytes(32)))]
+    file = PasswordFile.parse("\n".join(map(str, users)))
+    assert file.decoys == tuple(file.users[name].hash for name in ("a", "d", "b", "old"))
+    assert file.decoy == file.users["a"].hash
+    assert PasswordFile().decoy is None
 
 
 def _user(name: str, kept: Any) -> Any:

@@ -22,6 +22,7 @@ from edgebroker.errors import EdgebrokerError
 
 LINE_CHARACTERS_MAX: Final = 4_096  # the longest that we write has about 260, with a short name
 USERS_MAX: Final = 100_000  # about 500 bytes each in memory: 50 MiB
+DECOYS_MAX: Final = 4  # costs of hashes told apart: a file has one or two, and each is paid at every check
 PASSWORD_BYTES_MAX: Final = 65_535  # the length field of an MQTT password has two bytes
 
 NO_COLON: Final = "there is no ':' after a user name"
@@ -52,8 +53,8 @@ class PasswordFile:
     users: Mapping[str, User] = field(default_factory=dict)
     problems: tuple[LineProblem, ...] = ()
     lines: tuple[str, ...] = ()
-    decoy: PasswordHash | None = None
-    """Checked where there is no user, so that it takes as long: the costliest hash of the file."""
+    decoys: tuple[PasswordHash, ...] = ()
+    """A hash of each cost in the file, the costliest first: all are checked, whoever is named, to take as long."""
 
     @classmethod
     def parse(cls, text: str) -> PasswordFile:
@@ -85,19 +86,25 @@ class PasswordFile:
                 users[user.name] = user
         for name in twice:
             del users[name]
-        decoy = max((user.hash for user in users.values()), key=lambda kept: kept.cost, default=None)
-        return cls(users, tuple(problems), lines, decoy)
+        by_cost = {user.hash.cost: user.hash for user in reversed(users.values())}  # of several, the first
+        decoys = tuple(by_cost[cost] for cost in sorted(by_cost, reverse=True)[:DECOYS_MAX])
+        return cls(users, tuple(problems), lines, decoys)
+
+    @property
+    def decoy(self) -> PasswordHash | None:
+        """The costliest hash of the file; None if there is none."""
+        return self.decoys[0] if self.decoys else None
 
     def accepts(self, name: str, password: bytes) -> bool:
         """Whether *password* is that of *name*. Slow, and as slow if there is no such user or its hash is a quick one.
 
-        Otherwise the time of an answer would tell which names exist.
+        Otherwise the time of an answer would tell which names exist: each is that of one hash of every cost.
         """
         user = self.users.get(name)
-        decoy = self.decoy
         is_right = user is not None and user.hash.accepts(password)
-        if decoy is not None and (user is None or user.hash.cost < decoy.cost):
-            decoy.accepts(password)
+        for decoy in self.decoys:
+            if user is None or user.hash.cost != decoy.cost:
+                decoy.accepts(password)
         return is_right
 
     def with_user(self, user: User) -> PasswordFile:
