@@ -184,7 +184,7 @@ class Visit(asyncio.Protocol):
         if isinstance(answer.body, bytes):
             self._say(answer)
         else:
-            await self._stream(answer, answer.body)
+            await self._stream(request, answer, answer.body)
 
     def _control(self, request: h11.Request) -> Pages | None:
         is_post = request.method == b"POST"
@@ -194,12 +194,15 @@ class Visit(asyncio.Protocol):
         access = self._server.access
         return access is None or access.admits(_target_of(request), _header(request, b"authorization"))
 
-    async def _stream(self, answer: Answer, parts: AsyncGenerator[bytes, None]) -> None:
+    async def _stream(self, request: h11.Request, answer: Answer, parts: AsyncGenerator[bytes, None]) -> None:
         # From here on the reader may say nothing but good-bye; only by reading do we hear that.
         self._transport.resume_reading()
         self._begin(answer, [])
         async with aclosing(parts):
             while not self._is_head and (part := await anext(parts, None)) is not None:
+                if not self._is_admitted(request):  # its token was taken away meanwhile
+                    self.end()
+                    return
                 self._send(h11.Data(data=part))
                 self._within(self._server.answer_s)
                 await self._may_write.wait()

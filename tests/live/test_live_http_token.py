@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import socket
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from http.client import HTTPConnection, IncompleteRead
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +75,35 @@ def test_only_who_has_the_token_is_answered(start_gateway: Callable[..., Any], t
     settings.write_text("[http]\nport = 0\n")
     assert gateway.reload()["taken"]
     assert browser.get("/status")[0] == 200
+    gateway.stop()
+
+
+def test_a_trace_ends_with_its_token(start_gateway: Callable[..., Any], tmp_path: Path) -> None:
+    """What clients say is shown to nobody whose token a reload took away, however long he wanted to watch."""
+    settings, tokens = tmp_path / "gateway.toml", tmp_path / "http-token"
+    tokens.write_text(f"{OLD}\n{NEW}\n")
+    tokens.chmod(0o600)
+    settings.write_text('[listener]\nport = 0\n[http]\nport = 0\ntoken_file = "http-token"\n')
+    gateway = start_gateway("--config", str(settings))
+    address = HttpAddress(**gateway.listening["http"])
+    with ExitStack() as stack:
+        watching = {}
+        for token in (OLD, NEW):
+            connection = HTTPConnection(address.host, address.port, timeout=30)
+            stack.callback(connection.close)
+            connection.request("GET", "/trace?seconds=20", headers=bearer(token))
+            watching[token] = connection.getresponse()
+
+        assert [shown.readline() for shown in watching.values()] == [b"\n", b"\n"]  # they watch
+        tokens.write_text(f"{NEW}\n")
+        assert gateway.reload()["taken"]
+        with socket.create_connection(("127.0.0.1", gateway.port)) as line:
+            line.sendall(bytes.fromhex("100d 00044d515454 04 02 0000 0001 61"))
+            assert line.recv(4) == b"\x20\2\0\0"
+        while b'"CONNECT"' not in watching[NEW].readline():
+            pass
+        with suppress(ConnectionError, IncompleteRead):
+            assert b'"CONNECT"' not in watching[OLD].read()
     gateway.stop()
 
 
