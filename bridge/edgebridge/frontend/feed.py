@@ -258,7 +258,7 @@ class Feed:
         if payload > stop:
             return 0
         octets = octet[body + 2 : topic_end]
-        if not octets:
+        if not octets or (body - at > 2 and not octet[body - 1]):  # a length that others may not take [MQTT-1.5.5-1]
             return 0
         plans = self._plans
         plans.refresh()
