@@ -10,12 +10,13 @@ from edgebridge.wire.dialect import V5, Dialect
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.framing import Framer
 from edgebridge.wire.packets import Connect, Disconnect, Packet
+from edgebridge.wire.properties import Property, number
 from edgebroker.limits import MIB
 from edgebroker.simworld.network import Line, SimulatedBroker
 from edgebroker.simworld.weather import FAIR, Weather
 
 PACKET_BYTES_MAX: Final = 256 * MIB
-"""A client takes whatever the standard allows; a smaller maximum is announced, and its being kept is what we test."""
+"""A client takes whatever the standard allows, unless its CONNECT announces a smaller maximum."""
 
 
 class Ended:
@@ -29,7 +30,8 @@ ENDED: Final = Ended()
 
 
 class Client:
-    """One client and its line. What arrives is decoded at once (a broker's malformed packet raises) and kept.
+    """One client and its line. What arrives is decoded at once and kept. What is malformed raises, and so does what is
+    larger than the client said it takes [MQTT-3.1.2-24].
 
     With *on_packet*, packets are handed to it instead of being kept.
     """
@@ -73,6 +75,7 @@ class Client:
             if not self.is_connected:
                 self.open()
             self.dialect = packet.dialect
+            self._framer = Framer(number(packet.properties, Property.MAXIMUM_PACKET_SIZE) or PACKET_BYTES_MAX)
         self._has_left = isinstance(packet, Disconnect)
         self.write(encode_packet(packet, self.dialect))
 

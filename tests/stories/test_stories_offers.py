@@ -306,3 +306,18 @@ def test_a_part_of_the_gateway_itself_goes_nowhere_else(play_v5: Any) -> None:
     play_v5("""
     cloud > PINGREQ    alice < DISCONNECT reason=0x9C server=b.example    alice < CLOSED    cloud < PINGRESP
     """)
+
+
+@pytest.mark.mqtt(v5=("MQTT-3.1.2-24", "MQTT-3.14.2-3"))
+def test_who_is_sent_elsewhere_hears_as_much_as_it_takes(play_v5: Any) -> None:
+    """First the words are left out, then where to go."""
+    play_v5("""
+    carl > CONNECT bytes-max=60    carl < CONNACK
+    dora > CONNECT bytes-max=20    dora < CONNACK
+    """)
+    assert play_v5.broker.frontend.send_elsewhere(MOVED) == 2
+    play_v5("""
+    erik > CONNECT    erik < CONNACK reason=0x9D    erik < CLOSED
+                      carl < DISCONNECT reason=0x9D server="b.example:1884 c.example"    carl < CLOSED
+                      dora < DISCONNECT reason=0x9D                                      dora < CLOSED
+    """)

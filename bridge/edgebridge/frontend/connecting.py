@@ -314,13 +314,13 @@ class Connecting:
             return
         connection.farewell = (reason, why)
         if connection.is_v5:
-            elsewhere: Properties = {Property.SERVER_REFERENCE: reference} if reference else {}
-            packet = encode_packet(Disconnect(reason, elsewhere), connection.dialect)
+            words: Properties = {Property.SERVER_REFERENCE: reference} if reference else {}
             if why:
-                elsewhere[Property.REASON_STRING] = why
-                explained = encode_packet(Disconnect(reason, elsewhere), connection.dialect)
-                if connection.fits(explained):  # [MQTT-3.14.2-3]; REQUEST_PROBLEM_INFORMATION is not about DISCONNECT
-                    packet = explained
+                words[Property.REASON_STRING] = why
+            packet = encode_packet(Disconnect(reason, words), connection.dialect)
+            while not connection.fits(packet) and words:  # [MQTT-3.1.2-24], [MQTT-3.14.2-3]
+                words.popitem()  # REQUEST_PROBLEM_INFORMATION is not about DISCONNECT
+                packet = encode_packet(Disconnect(reason, words), connection.dialect)
             if connection.gates:  # what waits for the disk is not written any more
                 connection.last_words = packet
             else:
