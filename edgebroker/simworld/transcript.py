@@ -148,9 +148,9 @@ class Expected:
 
 @dataclass(slots=True)
 class Step:
-    """Actions, and all that must have been received before the next one."""
+    """An action, and all that must have been received before the next one."""
 
-    actions: list[str] = field(default_factory=list)
+    action: str
     expected: list[Expected] = field(default_factory=list)
 
 
@@ -165,10 +165,8 @@ def parse(script: str) -> list[Step]:
             if not steps:
                 raise NotationInvalid(f"nobody has done anything before {entry!r}")
             steps[-1].expected.append(Expected.parse(match["name"], match["what"].strip()))
-        elif steps and not steps[-1].expected:
-            steps[-1].actions.append(re.sub(r"^([\w-]+)\s+", r"\1 ", entry))
         else:
-            steps.append(Step([re.sub(r"^([\w-]+)\s+", r"\1 ", entry)]))
+            steps.append(Step(re.sub(r"^([\w-]+)\s+", r"\1 ", entry)))
     return steps
 
 
@@ -194,13 +192,10 @@ class Player:
         written: list[str] = []
         happened: list[str] = []
         for step in parse(script):
-            received: dict[str, list[Packet | Ended]] = {}
-            for action in step.actions:
-                written.append(action)
-                happened.append(action)
-                self._act(action)
-                for name, client in self.clients.items():
-                    received.setdefault(name, []).extend(self._take(name, client))
+            written.append(step.action)
+            happened.append(step.action)
+            self._act(step.action)
+            received = {name: self._take(name, client) for name, client in self.clients.items()}
             expected = [one for one in step.expected if self._can_be_said(one)]
             written += [one.line for one in expected]
             happened += self._account(expected, received)

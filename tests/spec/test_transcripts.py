@@ -73,7 +73,7 @@ def test_columns_and_lines_are_the_same() -> None:
     columns = parse("a > CONNECT   a < CONNACK   b > CONNECT\n-- a comment\n\n   b < CONNACK   wait 3s")
     lines = parse("a   > CONNECT\na < CONNACK\nb > CONNECT\nb < CONNACK\nwait 3s")
     assert columns == lines
-    assert [step.actions for step in lines] == [["a > CONNECT"], ["b > CONNECT"], ["wait 3s"]]
+    assert [step.action for step in lines] == ["a > CONNECT", "b > CONNECT", "wait 3s"]
 
 
 @pytest.mark.parametrize("script", ["alice CONNECT", "alice < CONNACK", "wait long", "alice jumps"])
@@ -100,6 +100,8 @@ def player() -> Player:
         ('alice > PUBLISH t/1 "x"    alice < PUBLISH t/1', '+alice < PUBLISH t/1 "x"'),
         ("alice > PUBLISH t/1    alice < PUBLISH t/1    alice < PUBLISH t/1", "-alice < PUBLISH t/1"),
         ("alice > PUBLISH t/1 user.a=b    alice < PUBLISH t/1", "+alice < PUBLISH t/1 user.a=b"),
+        ("alice > PUBLISH t/1    wait 9s    wait 1s    alice < PUBLISH t/1", "+alice < PUBLISH t/1"),
+        ("alice > PUBLISH t/1    bob opens    alice < PUBLISH t/1", "+alice < PUBLISH t/1"),
         ("alice > PUBLISH u    alice < CLOSED", "-alice < CLOSED"),
         ("alice > PINGREQ id=1", "no 'id'"),
         ("alice > SUBSCRIBE +#    alice < SUBACK", "+alice < SUBACK id=2 granted=0x8F"),

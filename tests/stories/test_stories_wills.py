@@ -111,6 +111,23 @@ def test_a_client_that_comes_back_in_time_takes_its_will_back(play_v5: Any) -> N
     """)
 
 
+@pytest.mark.mqtt(v5=("MQTT-3.1.2-8", "MQTT-3.1.3-9"))
+def test_the_delay_of_a_will_that_was_taken_back_does_not_count_for_the_next(play_v5: Any) -> None:
+    """Or a client would be said to be gone while it is there, or too early."""
+    play_v5(READER)
+    play_v5("""
+    bob > CONNECT clean=0 session=60 will=w/bob will-payload="first" will-delay=10   bob < CONNACK
+    bob cut
+    wait 6s
+    bob > CONNECT clean=0 session=60 will=w/bob will-payload="second" will-delay=10  bob < CONNACK present=1
+    wait 6s
+    bob cut
+    wait 9s
+    wait 2s    alice < PUBLISH w/bob "second"
+    wait 1h
+    """)
+
+
 @pytest.mark.mqtt(v5="MQTT-3.1.2-8")
 def test_a_delayed_will_goes_out_when_the_session_ends(play_v5: Any) -> None:
     play_v5(READER)
@@ -155,8 +172,8 @@ def test_a_will_expires_and_passes_content_filters(play_v5: Any) -> None:
     alice > SUBSCRIBE w/# user.$where="code = 7"  alice < SUBACK granted=0
     bob   > CONNECT will=w/bob will-payload='{"code":7}' will-expiry=30   bob < CONNACK
     carl  > CONNECT will=w/carl will-payload='{"code":8}'                 carl < CONNACK
-    bob cut
-    carl cut                                      alice < PUBLISH w/bob expiry=30 '{"code":7}'
+    bob cut                                       alice < PUBLISH w/bob expiry=30 '{"code":7}'
+    carl cut
     """)
 
 
