@@ -93,6 +93,22 @@ def test_what_was_not_acknowledged_is_sent_again_with_dup(play: Any) -> None:
     assert play.broker.ledger.delivered == 3
 
 
+@pytest.mark.mqtt(v5=("MQTT-3.3.4-3", "MQTT-3.3.4-4", "MQTT-4.4.0-1"))
+def test_what_is_sent_again_has_its_properties_too(play_v5: Any) -> None:
+    """Those of the publisher, and the identifiers of the subscriptions for which it was sent first."""
+    play_v5(BOB)
+    play_v5(f"""
+    alice > {KEPT}                       alice < CONNACK present=0
+    alice > SUBSCRIBE t/# qos=1 sub=7    alice < SUBACK granted=1
+    alice > SUBSCRIBE t/+ qos=1 sub=300  alice < SUBACK granted=1
+    bob   > PUBLISH t/1 qos=1 user.a=b   bob   < PUBACK    alice < PUBLISH t/1 qos=1 user.a=b sub=7,300
+    alice > UNSUBSCRIBE t/+              alice < UNSUBACK
+    alice cut
+    alice > {KEPT}                       alice < CONNACK present=1
+                                         alice < PUBLISH t/1 qos=1 dup=1 user.a=b sub=7,300
+    """)
+
+
 @pytest.mark.mqtt(v311=("MQTT-4.3.3-2", "MQTT-4.1.0-1"), v5=("MQTT-4.3.3-10", "MQTT-3.1.2-23"))
 def test_a_publishers_qos_2_survives_its_reconnect(play: Any) -> None:
     """P3, [MQTT-4.3.3-10]."""
