@@ -99,6 +99,19 @@ def test_a_client_that_exceeds_our_receive_maximum_is_closed(play_v5: Any) -> No
     """)
 
 
+def test_a_client_that_cannot_be_told_is_held_to_it_at_qos_2(play_v311: Any) -> None:
+    """The identifiers of what it does not release are remembered, so there is a bound."""
+    play_v311("bob > CONNECT    bob < CONNACK", Terms(receive_maximum=2))
+    play_v311("""
+    bob > PUBLISH t qos=2    bob < PUBREC
+    bob > PUBLISH t qos=2    bob < PUBREC
+    bob > PUBLISH t qos=1    bob < PUBACK
+    bob > PUBREL             bob < PUBCOMP
+    bob > PUBLISH t qos=2    bob < PUBREC
+    bob > PUBLISH t qos=2    bob < CLOSED
+    """)
+
+
 def test_what_a_client_may_send_begins_anew_with_each_connection(play_v5: Any) -> None:
     """Section 4.9: what the last one left unreleased does not count."""
     again = "bob > CONNECT clean=0 session=60    bob < CONNACK receive-max=2 present="
