@@ -67,14 +67,27 @@ class Group:
         If nobody is there, who is away and will get what is kept for it, by the same rule. Who has no room for it comes
         behind all who have.
         """
-        at = self._fairest(publication, may_read, False)
-        if at >= 0 and publication.qos and not _has_room(self.members[at], publication):
-            other = self._fairest(publication, may_read, True)
-            at = at if other < 0 else other
+        at = self._at_turn(publication, may_read)
         if at < 0:
             return None
         self._next = (at + 1) % len(self.members)
         return self.members[at]
+
+    def would_choose(self, publication: Publication, may_read: MayRead | None = None) -> Subscription | None:
+        """Whom `choose` would find now. Nobody's turn is over because of that."""
+        member = self._follow(publication, may_read) if self._groups.is_sticky else None
+        if member is not None:
+            return member
+        at = self._at_turn(publication, may_read)
+        return None if at < 0 else self.members[at]
+
+    def _at_turn(self, publication: Publication, may_read: MayRead | None) -> int:
+        """Where in `members` the `fairest` is; -1 if there is none."""
+        at = self._fairest(publication, may_read, False)
+        if at >= 0 and publication.qos and not _has_room(self.members[at], publication):
+            other = self._fairest(publication, may_read, True)
+            at = at if other < 0 else other
+        return at
 
     def _fairest(self, publication: Publication, may_read: MayRead | None, needs_room: bool) -> int:
         """Where in `members` it is; -1 if there is none."""

@@ -146,6 +146,52 @@ def test_all_queues_together_are_bounded(play: Any) -> None:
     assert play.dropped(Cause.QUEUE_FULL) == 1
 
 
+@pytest.mark.parametrize("bound", [{"queued_messages_max": 3}, {"queued_bytes_max": 18}])
+def test_there_is_room_for_all_copies_of_a_message_or_its_publisher_is_refused(
+    keep_v5: Any, play_v5: Any, bound: dict[str, int]
+) -> None:
+    """Each of two queues has room for one more, and both together do not: nothing that was taken may be dropped."""
+    keep_v5(
+        """
+    alice > CONNECT clean=0 session=3600    alice < CONNACK present=0
+    alice > SUBSCRIBE t/# qos=1             alice < SUBACK granted=1
+    carol > CONNECT clean=0 session=3600    carol < CONNACK present=0
+    carol > SUBSCRIBE t/# qos=1             carol < SUBACK granted=1
+    alice cut    carol cut
+    bob > CONNECT                           bob < CONNACK
+    bob > PUBLISH t/1 qos=1 "one"           bob < PUBACK
+    bob > PUBLISH t/2 qos=1 "two"           bob < PUBACK reason=0x97
+    carol > CONNECT clean=0 session=3600    carol < CONNACK present=1
+    carol < PUBLISH t/1 qos=1 "one"         carol > PUBACK
+    bob > PUBLISH t/3 qos=1 "three"         bob < PUBACK
+    carol < PUBLISH t/3 qos=1 "three"
+    """,
+        Terms(queue_full=QueueFull.REFUSE, **bound),
+    )
+    assert play_v5.broker.ledger.dropped == {}
+
+
+@pytest.mark.parametrize("sharing", ["fair", "sticky"])
+def test_there_is_room_for_every_copy_that_one_client_gets(keep_v5: Any, play_v5: Any, sharing: str) -> None:
+    """Of its own subscription and of its groups'; what a group has for another member needs no room here."""
+    keep_v5(
+        """
+    alice > CONNECT clean=0 session=3600    alice < CONNACK present=0
+    alice > SUBSCRIBE t qos=1               alice < SUBACK granted=1
+    alice > SUBSCRIBE $share/g/t qos=1      alice < SUBACK granted=1
+    alice cut
+    bob > CONNECT                           bob < CONNACK
+    bob > PUBLISH t qos=1 "one"             bob < PUBACK
+    bob > PUBLISH t qos=1 "two"             bob < PUBACK reason=0x97
+    carol > CONNECT clean=0 session=3600    carol < CONNACK present=0
+    carol > SUBSCRIBE $share/g/t qos=1      carol < SUBACK granted=1    carol < PUBLISH t qos=1 "one"
+    bob > PUBLISH t qos=1 "three"           bob < PUBACK                carol < PUBLISH t qos=1 "three"
+    """,
+        Terms(queue_messages_max=3, queue_full=QueueFull.REFUSE, sharing=sharing),
+    )
+    assert play_v5.dropped(Cause.QUEUE_FULL) == 0
+
+
 @pytest.mark.parametrize("policy", [QueueFull.DROP_NEWEST, QueueFull.DROP_OLDEST, QueueFull.KEEP_LAST])
 @pytest.mark.mqtt(v5="MQTT-3.3.2-5")
 def test_what_has_expired_has_no_place_any_more(keep_v5: Any, play_v5: Any, policy: QueueFull) -> None:

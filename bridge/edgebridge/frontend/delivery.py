@@ -138,14 +138,8 @@ class Delivery:
 
     def _send_or_queue(self, session: Session, entry: Entry, encoding: Encoding, now: Instant) -> bool:
         """Whether *entry* is on its way; else it was dropped."""
-        connection: Connection | None = session.connection
-        if (
-            connection is not None
-            and not session.outbox
-            and not session.inflight.unsent
-            and self._has_room(session, connection)
-            and session.inflight.held_bytes < session.outbox.bytes_max
-        ):
+        if session.takes_at_once:
+            connection: Connection = session.connection
             # A crash must not forget the identifier that the client knows: its MESSAGE is the next record.
             is_awaited = self._keeping.is_taking or (entry.number and entry.qos == 2 and session.waits)
             awaited = self._keeping.next_record() if is_awaited else 0

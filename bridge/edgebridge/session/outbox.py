@@ -120,6 +120,16 @@ class Outbox:
             and allowance.bytes + size <= allowance.bytes_max
         )
 
+    def has_room_for(self, size: int, copies: int, copies_of_all: int) -> bool:
+        """As `has_room`, for so many *copies* of a message while so many are to wait in all queues together."""
+        allowance = self._allowance
+        return (
+            self._messages + copies <= self.messages_max
+            and self._bytes + copies * size <= self.bytes_max
+            and allowance.messages + copies_of_all <= allowance.messages_max
+            and allowance.bytes + copies_of_all * size <= allowance.bytes_max
+        )
+
     def could_hold(self, size: int) -> bool:
         """Whether a message that holds *size* bytes would fit if nothing waited here."""
         allowance = self._allowance

@@ -101,6 +101,20 @@ class Session:
         return not self.is_present or len(self.outbox) > 0 or self.inflight.held_bytes > BEHIND_BYTES
 
     @property
+    def takes_at_once(self) -> bool:
+        """Whether what comes next is sent, and waits for nobody."""
+        connection, inflight = self.connection, self.inflight
+        return (
+            connection is not None
+            and not self.outbox
+            and not inflight.unsent
+            and inflight.has_room()
+            and connection.out_bytes < connection.out_bytes_max
+            and not connection.closing
+            and inflight.held_bytes < self.outbox.bytes_max
+        )
+
+    @property
     def outstanding(self) -> int:
         """Messages that are for the client and have not reached it: unacknowledged, queued, or unwritten at QoS 0."""
         open_ = len(self.inflight) + len(self.outbox)
