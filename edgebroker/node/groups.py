@@ -32,7 +32,7 @@ class Worker(Protocol):
         """Copies that were given to it and have not reached it, as far as is known."""
 
     def has_room(self, size: int) -> bool:
-        """Whether a copy that holds *size* bytes may wait for it."""
+        """Whether a copy that holds *size* bytes is on its way at once, or may wait for it."""
 
 
 class Group:

@@ -171,6 +171,28 @@ def test_there_is_room_for_all_copies_of_a_message_or_its_publisher_is_refused(
     assert play_v5.broker.ledger.dropped == {}
 
 
+def test_who_reads_at_once_needs_no_room(keep_v5: Any, play_v5: Any) -> None:
+    """Those that are away fill all queues together, and the others go on as if they had never been there."""
+    keep_v5(
+        """
+    alice > CONNECT clean=0 session=3600    alice < CONNACK present=0
+    alice > SUBSCRIBE t qos=1               alice < SUBACK granted=1
+    alice cut
+    carol > CONNECT clean=0 session=3600    carol < CONNACK present=0
+    carol > SUBSCRIBE u qos=1               carol < SUBACK granted=1
+    carol > SUBSCRIBE $share/g/v qos=1      carol < SUBACK granted=1
+    bob > CONNECT                           bob < CONNACK
+    bob > PUBLISH t qos=1 "one"             bob < PUBACK
+    bob > PUBLISH t qos=1 "two"             bob < PUBACK reason=0x97
+    bob > PUBLISH u qos=1 "three"           bob < PUBACK    carol < PUBLISH u qos=1 "three"    carol > PUBACK
+    bob > PUBLISH v qos=1 "four"            bob < PUBACK    carol < PUBLISH v qos=1 "four"
+    bob > PUBLISH u qos=1 "five"            bob < PUBACK reason=0x97
+    """,
+        Terms(queued_messages_max=1, inflight_max=1, queue_full=QueueFull.REFUSE),
+    )
+    assert play_v5.broker.ledger.dropped == {}
+
+
 @pytest.mark.parametrize("sharing", ["fair", "sticky"])
 def test_there_is_room_for_every_copy_that_one_client_gets(keep_v5: Any, play_v5: Any, sharing: str) -> None:
     """Of its own subscription and of its groups'; what a group has for another member needs no room here."""

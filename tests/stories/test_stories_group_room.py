@@ -50,6 +50,22 @@ def test_what_waits_for_the_absent_goes_over_as_far_as_there_is_room(
     keep('alice > PUBACK    alice < PUBLISH t/5 qos=1 "5"    alice > PUBACK')
 
 
+@pytest.mark.parametrize("policy", list(QueueFull))
+def test_who_reads_at_once_gets_what_waits_although_all_queues_together_are_full(play: Any, policy: QueueFull) -> None:
+    """It fills them itself: nobody would ever make room."""
+    play(TEAM.replace("/g/t ", "/g/t/# "), Terms(queued_messages_max=3, inflight_max=2, queue_full=policy))
+    play("alice cut    carl cut")
+    for number in range(3):
+        play(f'bob > PUBLISH t/{number} qos=1 "{number}"    bob < PUBACK')
+    play(f"""
+    alice > {KEPT}    alice < CONNACK present=1
+    alice < PUBLISH t/0 qos=1 "0"    alice < PUBLISH t/2 qos=1 "2"
+    alice > PUBACK    alice > PUBACK    wait 1s
+    alice < PUBLISH t/1 qos=1 "1"    alice > PUBACK
+    """)
+    assert play.dropped(Cause.QUEUE_FULL) == 0
+
+
 def test_who_has_room_comes_before_who_is_there(play: Any) -> None:
     """A full queue drops what a member that is away could have kept."""
     play(TEAM, Terms(queue_messages_max=2, inflight_max=1))

@@ -20,7 +20,7 @@ def has_room(publication: Publication, route: Route) -> bool:
     copies = route.copies_for(publication)
     for copy in copies:
         session: Session = copy.receiver
-        if copy.qos and session.outbox.refuses(size):
+        if copy.qos and session.refuses(size):
             return False
     if not all(group.has_room(publication, route.may_read) or not _refuses(group, size) for group in route.wanting()):
         return False
@@ -51,7 +51,7 @@ def _fit_together(size: int, readers: list[Session]) -> bool:
 
 
 def _refuses(group: Group, size: int) -> bool:
-    return any(member.qos and member.receiver.outbox.refuses(size) for member in group.members)
+    return any(member.qos and member.receiver.refuses(size) for member in group.members)
 
 
 def would_have_room(publication: Publication, route: Route) -> bool:

@@ -121,5 +121,9 @@ class Session:
         return open_ if self.connection is None else open_ + int(self.connection.out_messages)
 
     def has_room(self, size: int) -> bool:
-        """Whether a message that holds *size* bytes may wait in the queue."""
-        return self.outbox.has_room(size)
+        """Whether a message that holds *size* bytes need not wait, or may wait in the queue."""
+        return self.takes_at_once or self.outbox.has_room(size)
+
+    def refuses(self, size: int) -> bool:
+        """Whether who publishes a message that holds *size* bytes is to be told that there is no room."""
+        return self.outbox.refuses(size) and not self.takes_at_once
