@@ -66,6 +66,25 @@ def test_who_reads_at_once_gets_what_waits_although_all_queues_together_are_full
     assert play.dropped(Cause.QUEUE_FULL) == 0
 
 
+@pytest.mark.parametrize("is_crashed", [False, True])
+@pytest.mark.parametrize("end", ["", "alice > CONNECT clean=1    alice < CONNACK    alice cut"], ids=["waits", "ends"])
+def test_what_is_handed_over_does_not_take_the_place_of_what_is_later(keep: Any, is_crashed: bool, end: str) -> None:
+    """Only the last of each topic is to wait, and that is not the one that came to the heir last."""
+    keep(TEAM.replace("/g/t ", "/g/t/# "), Terms(inflight_max=1, queue_full=QueueFull.KEEP_LAST))
+    keep(f"""
+    carl > SUBSCRIBE x qos=1    carl < SUBACK granted=1
+    alice cut    carl cut
+    bob > PUBLISH x qos=1 "x"      bob < PUBACK
+    bob > PUBLISH t/1 qos=1 "old"  bob < PUBACK
+    bob > PUBLISH x qos=1 "y"      bob < PUBACK
+    bob > PUBLISH t/1 qos=1 "new"  bob < PUBACK
+    {"broker crashes    bob < CLOSED" if is_crashed else ""}
+    {end}
+    carl > {KEPT}    carl < CONNACK present=1    carl < PUBLISH x qos=1 "y"
+    wait 1s    carl > PUBACK    carl < PUBLISH t/1 qos=1 "new"    carl > PUBACK
+    """)
+
+
 def test_who_has_room_comes_before_who_is_there(play: Any) -> None:
     """A full queue drops what a member that is away could have kept."""
     play(TEAM, Terms(queue_messages_max=2, inflight_max=1))

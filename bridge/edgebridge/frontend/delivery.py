@@ -373,6 +373,8 @@ class Delivery:
         if publication.has_expired(now):
             self._ledger.expire(now, publication, session.client_id, entry.text, entry.qos)
             self._keeping.settled(session, entry, now)
+        elif copy.qos and copy.receiver.outbox.holds_later(publication):
+            self.give_up(session, entry, Cause.SUPERSEDED, now)
         else:
             self._ledger.matched += 1
             self._keeping.moving(session, entry)

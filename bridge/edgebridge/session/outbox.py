@@ -11,6 +11,7 @@ from operator import is_
 from edgebridge.session.carriers import SHARE_PREFIX
 from edgebridge.session.inflight import Entry
 from edgebroker.instants import Instant
+from edgebroker.publication import Publication
 from edgebroker.records import Cause
 
 
@@ -148,6 +149,10 @@ class Outbox:
         does, or *entry* cannot wait itself.
         """
         return None
+
+    def holds_later(self, publication: Publication) -> bool:
+        """Whether a later message of its topic waits, and only the last one is to (`Spool`)."""
+        return False
 
     def make_room(self, entry: Entry) -> Entry | None:
         """Take out and return the message that goes next for *entry*. None if none must, or none may."""

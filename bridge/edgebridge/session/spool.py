@@ -146,6 +146,11 @@ class Spool(Outbox):
         before = None if self._last is None else self._last.get(entry.publication.topic)
         return self._let_go(before) if before is not None and self.could_hold(entry.publication.held_bytes()) else None
 
+    def holds_later(self, publication: Publication) -> bool:
+        """Whether a later message of its topic waits, and only the last one is to."""
+        last = None if self._last is None else self._last.get(publication.topic)
+        return last is not None and _age(self._at[last].publication) > _age(publication)
+
     def make_room(self, entry: Entry) -> Entry | None:
         """Take out and return the message that goes next for *entry*. None if none must, or none may."""
         size = entry.publication.held_bytes()
@@ -260,3 +265,8 @@ class Spool(Outbox):
             self._at[place] = None
             self._free.append(place)
         return entry
+
+
+def _age(publication: Publication) -> tuple[int, int, int]:
+    """Grows from message to message, also of those that came in one piece."""
+    return publication.accepted_at, publication.stored, publication.number
