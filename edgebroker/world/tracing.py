@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.wire.decode import decode_packet
-from edgebridge.wire.errors import ProtocolError
+from edgebridge.wire.errors import PacketTooLarge, ProtocolError
 from edgebridge.wire.framing import Framer
 from edgebridge.wire.packets import Connect, Packet, Publish
 from edgebridge.wire.properties import Property, number
@@ -32,6 +32,7 @@ PACKETS_PER_S: Final = 5_000
 core. Of more, only the number is told."""
 PACKET_BYTES_MAX: Final = 1 * MIB
 """A larger packet ends the watching of its connection: to keep it a second time would cost as much memory again."""
+TOO_LARGE: Final = f"a packet of more than {PACKET_BYTES_MAX // MIB} MiB; no more of the connection is shown this way"
 
 
 class TooManyTaps(Exception):
@@ -48,6 +49,10 @@ class Tracing:
         self._overhearing: Overhearing | None = None
         self._framers: dict[tuple[int, str], Framer | None] = {}
         self._heard: dict[int, Connection] = {}
+        self._names: dict[int, str] = {}
+        """What connections without a session called themselves in CONNECT: it may be refused, and that is told too."""
+        self._aliases: dict[int, dict[int, str]] = {}
+        """Connection -> alias -> the topic that its client gave it, as far as was read: the front end is ahead."""
         self._second = 0
         self._looked_at = 0
 
@@ -73,8 +78,8 @@ class Tracing:
             self._reactor.tracing = None
             assert self._overhearing is not None
             self._ledger.log = self._overhearing.log
-            self._framers.clear()
-            self._heard.clear()
+            for known in (self._framers, self._heard, self._names, self._aliases):
+                known.clear()
 
     # -- packets ----------------------------------------------------------------------------------------------
 
@@ -83,6 +88,7 @@ class Tracing:
         key = (connection.number, "in")
         if not self._is_watched(connection):
             self._framers.pop(key, None)
+            self._aliases.pop(connection.number, None)
             return
         if key not in self._framers:
             self._frame(key, b"".join(connection.pending))  # it may end inside a packet
@@ -105,6 +111,8 @@ class Tracing:
         self._read_heard()
         for way in ("in", "out"):
             self._framers.pop((connection.number, way), None)
+        self._names.pop(connection.number, None)
+        self._aliases.pop(connection.number, None)
 
     def _is_watched(self, connection: Connection) -> bool:
         """Whether some tap wants this client, or it is not known yet who it is."""
@@ -126,7 +134,7 @@ class Tracing:
     def _read(self, connection: Connection, key: tuple[int, str]) -> None:
         framer = self._framers.get(key)
         session = connection.session
-        client = "" if session is None else session.client_id
+        client = self._names.get(connection.number, "") if session is None else session.client_id
         while framer is not None:
             try:
                 frame = framer.next_frame()
@@ -137,11 +145,14 @@ class Tracing:
                 packet = decode_packet(*frame, connection.dialect)
             except ProtocolError as error:
                 self._framers[key] = None  # from here on it cannot be cut into packets
-                self._show(connection, key[1], client, {"packet": "?", "error": str(error)[:200]}, None)
+                # The limit is that of watching: the gateway may well take such a packet.
+                why = TOO_LARGE if isinstance(error, PacketTooLarge) else str(error)[:200]
+                self._show(connection, key[1], client, {"packet": "?", "error": why}, None)
                 return
             topic = self._topic(connection, key[1], packet)
-            shown = packet.client_id if isinstance(packet, Connect) and not client else client
-            self._show(connection, key[1], shown, words(packet), topic)
+            if isinstance(packet, Connect) and not client:
+                client = self._names[connection.number] = packet.client_id
+            self._show(connection, key[1], client, words(packet), topic)
 
     def _show(self, connection: Connection, way: str, client: str, said: Line, topic: str | None) -> None:
         line = {**_begin(way), "client": client, "peer": connection.peer, **said}
@@ -155,11 +166,13 @@ class Tracing:
         """The topic of a PUBLISH, whoever set the alias that stands for it; None of another packet."""
         if not isinstance(packet, Publish):
             return None
-        if packet.topic:
-            return packet.topic
         alias = number(packet.properties, Property.TOPIC_ALIAS, 0)
+        if packet.topic:
+            if alias and way == "in":
+                self._aliases.setdefault(connection.number, {})[alias] = packet.topic
+            return packet.topic
         if way == "in":
-            return connection.aliases.get(alias, "")
+            return self._aliases.get(connection.number, {}).get(alias) or connection.aliases.get(alias, "")
         return "" if connection.out_aliases is None else connection.out_aliases.topic(alias)
 
     # -- fates ------------------------------------------------------------------------------------------------

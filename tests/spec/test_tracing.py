@@ -17,9 +17,21 @@ from edgebridge.session.outbox import Outbox
 from edgebridge.session.session import Session
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
-from edgebridge.wire.packets import Auth, Connect, Disconnect, PingReq, Publish, SubAck, Subscribe, Unsubscribe, Will
+from edgebridge.wire.packets import (
+    Auth,
+    ConnAck,
+    Connect,
+    Disconnect,
+    PingReq,
+    Publish,
+    SubAck,
+    Subscribe,
+    Unsubscribe,
+    Will,
+)
 from edgebridge.wire.packets import SubscriptionOption as Option
 from edgebridge.wire.properties import Property
+from edgebridge.wire.reasons import ReasonCode
 from edgebridge.wire.tracecontext import TraceContext, sampled
 from edgebroker.cli.trace import shown
 from edgebroker.names import ClientId
@@ -29,7 +41,7 @@ from edgebroker.storage.deliverylog.writer import DeliveryLog
 from edgebroker.topics import TopicFilter
 from edgebroker.world.packetwords import words
 from edgebroker.world.tap import IDS_MAX, LINES_MAX, Tap
-from edgebroker.world.tracing import PACKETS_PER_S, TAPS_MAX, TooManyTaps, Tracing
+from edgebroker.world.tracing import PACKET_BYTES_MAX, PACKETS_PER_S, TAPS_MAX, TOO_LARGE, TooManyTaps, Tracing
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
@@ -245,6 +257,58 @@ def test_a_topic_is_known_whoever_set_the_alias_that_stands_for_it() -> None:
         ("out", "long/topic/out"),
         ("out", "long/topic/out"),
     ], "what cannot be cut into packets ends the watching of this connection, and no more"
+
+
+def test_an_alias_that_is_given_anew_stood_for_the_topic_of_before() -> None:
+    tracing = Tracing(Plain(), Ledger())  # type: ignore[arg-type]
+    tap = Tap(None, TopicFilter.parse("#"))
+    tracing.open(tap)
+    connection = Connection(1, "peer", [], 1_000, 0)
+    connection.dialect = V5
+    said = [Publish(topic, b"x", properties={Property.TOPIC_ALIAS: 1}) for topic in ("first", "", "second", "")]
+
+    async def story() -> None:
+        tracing.heard(connection, b"".join(encode_packet(one, V5) for one in said))
+        connection.aliases[1] = "second"  # the front end has read all of it before a line is shown
+        await asyncio.sleep(0)
+
+    asyncio.run(story())
+    assert [line["topic"] for line in tap.take()] == ["first", "first", "second", "second"]
+
+
+def test_a_packet_that_is_too_large_to_watch_is_no_offence() -> None:
+    tracing = Tracing(Plain(), Ledger())  # type: ignore[arg-type]
+    tap = Tap(None, None)
+    tracing.open(tap)
+    connection = Connection(1, "peer", [], 1_000, 0)
+    connection.dialect = V5
+    tracing.said(connection, encode_packet(Publish("a", bytes(PACKET_BYTES_MAX)), V5))
+    tracing.said(connection, encode_packet(Publish("a", b"x"), V5))
+    [line] = tap.take()
+    assert (line["packet"], line["error"]) == ("?", TOO_LARGE)
+    assert "MQTT" not in line["error"], "no clause is broken: the gateway takes and sends larger ones"
+
+
+def test_whose_connect_is_refused_is_told_so_by_name() -> None:
+    tracing = Tracing(Plain(), Ledger())  # type: ignore[arg-type]
+    tap, other = Tap("pump-*", None), Tap("x", None)
+    tracing.open(tap)
+    tracing.open(other)
+    connection = Connection(1, "peer", [], 1_000, 0)
+    connection.dialect = V5
+
+    async def story() -> None:
+        tracing.heard(connection, encode_packet(Connect("pump-3", dialect=V5), V5))
+        tracing.said(connection, encode_packet(ConnAck(reason=ReasonCode.BAD_USER_NAME_OR_PASSWORD), V5))
+        tracing.gone(connection)
+
+    asyncio.run(story())
+    lines = [(line["way"], line["client"], line["packet"], line.get("reason")) for line in tap.take()]
+    assert lines == [
+        ("in", "pump-3", "CONNECT", None),
+        ("out", "pump-3", "CONNACK", "bad_user_name_or_password"),
+    ]
+    assert other.take() == []
 
 
 def test_who_is_not_watched_is_not_even_cut_into_packets() -> None:
