@@ -82,8 +82,7 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
             voice.say(f"try: mosquitto_sub {hint} -t '$filter/temp%3E30/sensors/#' -v")
         if gateway.store is not None:
             voice.say(f"sessions that are to last, and what they were promised, are kept in {gateway.store.folder}")
-    status = f"listens on {', '.join(map(str, listeners))}"
-    systemd.ready(status)
+    systemd.ready(_status(gateway))
 
     one_at_a_time = asyncio.Lock()
 
@@ -96,7 +95,7 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
                 taken = outcome is not None and not outcome.problems and not outcome.rejected
                 return outcome
             finally:
-                systemd.ready(status if taken else f"the last reload was rejected; {status}")
+                systemd.ready(f"{'' if taken else 'the last reload was rejected; '}{_status(gateway)}")
 
     if gateway.http_address is not None:
         gateway.insight.reread = reload_and_say
@@ -117,6 +116,11 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
     await voice.drain()
     log.finish()
     await outlet.drain()
+
+
+def _status(gateway: Gateway) -> str:
+    """What `systemctl status` shows: a reload may have opened other listeners."""
+    return f"listens on {', '.join(map(str, gateway.insight.listeners))}"
 
 
 async def _whenever(told: asyncio.Event, work: Callable[[], Awaitable[object]]) -> None:

@@ -65,6 +65,27 @@ def test_a_reload_is_announced_and_its_end_too(
         assert ("the last reload was rejected" in until(hearing, "READY=1")) == ("nonsense" in text)
 
 
+def test_the_status_tells_where_it_listens_after_a_reload(
+    hearing: socket.socket, start_gateway: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text("[[listener]]\nport = 0\n")
+    gateway = start_gateway("--config", str(file))
+    until(hearing, "READY=1")
+    path = tmp_path / "second.sock"
+    file.write_text(f"[[listener]]\nport = 0\n[[listener]]\npath = '{path}'\n")
+    gateway.process.send_signal(signal.SIGHUP)
+    assert str(path) in until(hearing, "READY=1")
+    file.write_text("[nonsense]\n")
+    gateway.process.send_signal(signal.SIGHUP)
+    said = until(hearing, "READY=1")
+    assert "the last reload was rejected; listens on" in said
+    assert str(path) in said
+    file.write_text("[[listener]]\nport = 0\n")
+    gateway.process.send_signal(signal.SIGHUP)
+    assert str(path) not in until(hearing, "READY=1"), "that one is closed"
+
+
 def test_a_loop_that_hangs_gives_no_sign_of_life(hearing: socket.socket, start_gateway: Callable[..., Any]) -> None:
     gateway = start_gateway()
     until(hearing, "WATCHDOG=1")
