@@ -33,7 +33,10 @@ class Check(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         is_probe, as_json = any(word.startswith(PROBING) for word in args), "--json" in args
         try:
-            return super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, args)
+            if is_probe and not ctx.params["http"] and not ctx.params["file"]:
+                raise click.UsageError("name the running gateway with --http")
+            return rest
         except click.UsageError as error:
             if is_probe:
                 _answer(State.UNKNOWN, line(State.UNKNOWN, error.format_message()), as_json)

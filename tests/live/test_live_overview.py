@@ -163,6 +163,7 @@ def test_check_wants_something_to_check() -> None:
         ("x.toml --http 1", "either FILE or --http"),
         ("--http not:an:address", "Invalid value for '--http'"),
         ("--http 1 --wrong", "No such option '--wrong'"),
+        ("--crit-queue 100", "name the running gateway with --http"),
         ("--warn-queue many", "Invalid value for '--warn-queue'"),
         ("--http 1 --token-file /nowhere/token", "/nowhere/token: http.token_file: cannot be read"),
     ],
