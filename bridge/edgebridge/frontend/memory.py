@@ -1,7 +1,8 @@
 """What all clients together hold, and what happens when it is too much: the largest holder goes first.
 
 Measured whenever so much was read, or so many messages more wait, that the rest of what is allowed could have been used
-up by an eighth: while there is plenty that is hardly ever, and never is anything added up per message. Packets that
+up by an eighth: while there is plenty that is hardly ever, and never is anything added up per message. And while it is
+much, once a minute, for it may have become less: an operator is told that it is tight, or is no more. Packets that
 several clients wait for count for each of them, though memory has them once: a bound that errs on the safe side.
 """
 
@@ -16,7 +17,7 @@ from edgebridge.frontend.keeping import Keeping
 from edgebridge.session.retained import Retained
 from edgebridge.session.session import Session
 from edgebridge.wire.reasons import ReasonCode
-from edgebroker.instants import MILLISECOND, Instant
+from edgebroker.instants import MILLISECOND, MINUTE, Instant
 from edgebroker.limits import MIB
 
 STEP_BYTES = 1 * MIB
@@ -24,6 +25,8 @@ STEP_BYTES = 1 * MIB
 MESSAGE_BYTES = 300
 """What a message that waits or is retained takes besides its payload, topic and properties: objects, places in tables.
 900,000 with 64 bytes of payload in the queues of 900 sessions took 366 bytes each."""
+MUCH_SHARE = 0.125
+"""Of what is allowed: what is measured again every MINUTE."""
 CHECKED_EVERY = 100 * MILLISECOND
 """While it is tight, and clients knock."""
 KEPT_SHARE = 0.75
@@ -79,9 +82,10 @@ class Memory:
 
     def look(self, now: Instant) -> None:
         """Measure if so many more messages wait that it may be too much: small ones weigh more than what was read of
-        them. To be called now and then, and after a journal was read back.
+        them; or if it was much a minute ago. To be called now and then, and after a journal was read back.
         """
-        if (self._connecting.queued.messages - self._waiting) * MESSAGE_BYTES >= self.due:
+        was_much = self.held > self.bytes_max * MUCH_SHARE and now - self._checked_at >= MINUTE
+        if was_much or (self._connecting.queued.messages - self._waiting) * MESSAGE_BYTES >= self.due:
             self.check(now)
 
     def check(self, now: Instant) -> None:
