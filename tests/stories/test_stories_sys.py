@@ -152,7 +152,7 @@ def test_drops_are_told_by_cause(play: Any) -> None:
     assert play.dropped(Cause.OFFLINE) == 1
     assert value(play, "fates/dropped/offline") == "1"
     assert value(play, "publish/messages/dropped") == "1"
-    assert value(play, "subscriptions/count") == "2"
+    assert value(play, "subscriptions/count") == "1"
     assert value(play, "shared_subscriptions/count") == "1"
     assert value(play, "clients/disconnected") == "1"
     assert value(play, "clients/maximum") == "1"

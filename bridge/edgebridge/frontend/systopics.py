@@ -142,6 +142,7 @@ class SysTopics:
         node, connecting, retained = self._node, self._connecting, self._retained
         stored = len(retained) + connecting.queued.messages
         away = len(connecting.sessions) - connecting.attendance.now
+        shared = node.groups.count_members()
         return {
             "clients/total": len(connecting.sessions),
             "clients/connected": connecting.attendance.now,
@@ -149,8 +150,8 @@ class SysTopics:
             "clients/disconnected": away,
             "clients/inactive": away,
             "clients/maximum": connecting.attendance.most,
-            "subscriptions/count": len(node.subscriptions),
-            "shared_subscriptions/count": node.groups.count_members(),
+            "subscriptions/count": len(node.subscriptions) - shared,  # as Mosquitto counts them
+            "shared_subscriptions/count": shared,
             "retained messages/count": len(retained),
             "messages/stored": stored,
             "store/messages/count": stored,
