@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from edgebroker.cli.figures import count, fitted, octets, span
+from edgebroker.cli.figures import count, octets, shortened, span
 
 HEADING: Final = ("PREFIX", "OUT", "IN", "MESSAGES", "SHARE", "SINCE START", "SHARE")
 LIMIT: Final = 20
@@ -35,7 +35,7 @@ def tabulated(found: dict[str, Any], limit: int = LIMIT) -> Iterator[str]:
 def _cells(name: str, row: dict[str, Any], line: dict[str, Any]) -> Sequence[str]:
     today, total = row["today"], row["total"]
     return (
-        fitted(name, min(len(name), PREFIX_COLUMNS)),
+        shortened(name, PREFIX_COLUMNS),
         octets(_bytes(today, "out")),
         octets(_bytes(today, "in")),
         count(today["out"]["messages"] + today["in"]["messages"]) if name != ELSE else "",

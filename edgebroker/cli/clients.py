@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from edgebroker.cli.durations import DurationType
-from edgebroker.cli.figures import aligned, count, fitted, octets, span
+from edgebroker.cli.figures import aligned, count, fitted, octets, shortened, span
 from edgebroker.cli.httpaddress import HttpAddress
 from edgebroker.cli.inquiry import Inquiree, OrderRefused, ask, gateway_options, inquiree, order
 from edgebroker.cli.word import Word
@@ -234,7 +234,7 @@ def _forgotten(found: dict[str, Any]) -> str:
 
 
 def _name(text: str) -> str:
-    return fitted(text, min(len(text), NAME_COLUMNS))
+    return shortened(text, NAME_COLUMNS)
 
 
 def _state(row: dict[str, Any]) -> str:
@@ -279,7 +279,7 @@ def _cells(row: dict[str, Any]) -> Sequence[str]:
 
 def _described(row: dict[str, Any]) -> Iterator[str]:
     """For people: everything about one client."""
-    name = fitted(row["client"], len(row["client"]))
+    name = shortened(row["client"])
     if row["connected"]:
         yield f"{name} is connected: {_state(row)} from {row['peer']}, by {row['listener']}"
         alive = f"keep alive {row['keep_alive_s']:.0f} s" if row["keep_alive_s"] else "no keep alive"
@@ -323,11 +323,11 @@ def _read(found: dict[str, Any]) -> Iterator[str]:
     if (rest := found["concerned"] - len(rows)) > 0:
         yield f"{rest:,} more; see --limit"
     if not found["concerned"]:
-        yield f"nobody here asks for {fitted(found['topic'], len(found['topic']))}"
+        yield f"nobody here asks for {shortened(found['topic'])}"
 
 
 def _label(one: dict[str, Any]) -> str:
-    return fitted(one["label"], len(one["label"]))
+    return shortened(one["label"])
 
 
 def _subscription(one: dict[str, Any]) -> str:

@@ -59,6 +59,12 @@ def fitted(text: str, width: int) -> str:
     return text + " " * (width - columns(text))
 
 
+def shortened(text: str, width: int | None = None) -> str:
+    """*text* as `fitted` shows it, in as many columns as it takes, of *width* at most."""
+    taken = columns(text)
+    return fitted(text, taken if width is None else min(taken, width))
+
+
 def columns(text: str) -> int:
     """How wide a terminal shows *text*: letters of East Asia take two columns, combining marks none."""
     return sum(

@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from edgebroker.cli import Refused
-from edgebroker.cli.figures import aligned, count, fitted, octets, span
+from edgebroker.cli.figures import aligned, count, octets, shortened, span
 from edgebroker.cli.httpaddress import HttpAddress
 from edgebroker.cli.inquiry import ask, gateway_options, inquiree, order
 from edgebroker.cli.word import Word
@@ -89,12 +89,12 @@ def _listed(found: dict[str, Any]) -> Iterator[str]:
         topic = one["topic"]
         rows.append(
             (
-                fitted(topic, min(len(topic), TOPIC_COLUMNS)),
+                shortened(topic, TOPIC_COLUMNS),
                 octets(one["bytes"]),
                 span(one["age_s"]),
                 "-" if ends is None else span(ends),
                 str(one["qos"]),
-                fitted(one["publisher"], min(len(one["publisher"]), 40)),
+                shortened(one["publisher"], 40),
             )
         )
     if found["messages"]:

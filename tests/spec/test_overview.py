@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgebroker.cli.figures import columns, count, fitted, octets, span
+from edgebroker.cli.clients import _cells
+from edgebroker.cli.figures import columns, count, fitted, octets, shortened, span
 from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
 from edgebroker.cli.overview import SORTS, overview, table
 from edgebroker.cli.top import picture
@@ -98,6 +99,14 @@ def test_any_name_fits_its_column_and_does_nothing_to_the_terminal(name: str, wi
 
 
 # -- the picture ------------------------------------------------------------------------------------------------
+
+
+def test_a_name_of_wide_letters_is_shown_whole() -> None:
+    row = {"client": "ポンプ", "connected": False, "peer": None, "silent_s": None, "dropped": {}}
+    cells = _cells({**row, "subscriptions": 0, "queue": 0, "bytes": 0, "inflight": 0})
+    assert cells[0] == "ポンプ"
+    assert shortened("e\u0301") == "e\u0301"
+    assert (shortened("ポンプ", 5), shortened("a\nb")) == ("ポン…", "a·b")
 
 
 def test_why_clients_were_refused_is_shown() -> None:
