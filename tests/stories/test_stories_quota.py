@@ -16,7 +16,7 @@ from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Connect, PingReq, PubAck, Publish, Subscribe, SubscriptionOption, Unsubscribe
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.filters import Filter
-from edgebroker.instants import MINUTE, SECOND
+from edgebroker.instants import SECOND
 from edgebroker.publication import Publication
 from edgebroker.records import Cause
 
@@ -351,17 +351,3 @@ def test_it_is_measured_as_bytes_come(play: Any, monkeypatch: pytest.MonkeyPatch
         play(f'a > PUBLISH k retain=1 "{"x" * 500}"')
     assert 1_100 < memory.held < 1_600
     assert memory.unmeasured < memory.due < 2_000
-
-
-def test_what_is_held_no_more_is_told_no_more(play: Any) -> None:
-    play(COME, quota=Quota(memory_bytes_max=100_000))
-    frontend, now = play.broker.frontend, play.broker.simulation.now
-    memory = frontend.memory
-    frontend.retained.keep(Publication("p", "k", bytes(85_000), 0, True, 0))
-    memory.check(now)
-    assert memory.held > 85_000
-    frontend.retained.clear("k")
-    memory.look(now + MINUTE - 1)
-    assert memory.held > 85_000, "to measure costs something"
-    memory.look(now + MINUTE)
-    assert memory.held < 10_000
