@@ -234,3 +234,16 @@ def test_what_succeeds_another_queue_goes_on_as_if_all_had_come_one_after_the_ot
                 == (allowance.messages, allowance.bytes)
                 == (len(moved), moved.held_bytes)
             )
+
+
+def test_what_is_handed_over_late_is_not_taken_for_the_last_of_its_topic() -> None:
+    """The older message comes second: it is the one that may go, and the last one is not."""
+    spool = outbox_for(4, ROOM, QueueFull.DOWN_SAMPLE, Allowance(1_000, ROOM))
+    assert isinstance(spool, Spool)
+    for number in (5, 2, 3):
+        offer(spool, number)
+    for number in range(6, 30):
+        offer(spool, number, f"{number % 3}")
+        assert 5 in numbers(spool)
+        assert len(spool) <= 4
+    assert 2 not in numbers(spool)

@@ -96,7 +96,8 @@ class Spool(Outbox):
         if self._last is not None:
             self._last[entry.publication.topic] = place
         if self._thinning is not None:
-            self._thinning.came(place, entry.publication.topic)
+            newest = self._thinning.newest(entry.publication.topic)
+            self._thinning.came(place, entry.publication.topic, self._is_later(newest, entry.publication))
 
     def _fill(self, entries: list[Entry]) -> None:
         # All at once: one after the other is four times as long, and nothing else happens meanwhile.
@@ -149,7 +150,11 @@ class Spool(Outbox):
     def holds_later(self, publication: Publication) -> bool:
         """Whether a later message of its topic waits, and only the last one is to."""
         last = None if self._last is None else self._last.get(publication.topic)
-        return last is not None and _age(self._at[last].publication) > _age(publication)
+        return self._is_later(last, publication)
+
+    def _is_later(self, place: int | None, publication: Publication) -> bool:
+        """Whether what waits at *place* came after *publication*, which is handed over then."""
+        return place is not None and _age(self._at[place].publication) > _age(publication)
 
     def make_room(self, entry: Entry) -> Entry | None:
         """Take out and return the message that goes next for *entry*. None if none must, or none may."""

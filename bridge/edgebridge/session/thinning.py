@@ -36,8 +36,11 @@ class Thinning:
         self._links = Links(ENDS)
         self._spared: set[str] = set()  # topics of which the next that it looks at stays
 
-    def came(self, place: int, topic: str) -> None:
-        """A message waits, as the last of its topic."""
+    def came(self, place: int, topic: str, is_older: bool = False) -> None:
+        """A message waits, as the last of its topic; or *is_older* than that one, and superseded already."""
+        if is_older:
+            self._links.append(FRESH, place)
+            return
         before = self._newest.get(topic)
         if before is not None:
             self._links.append(FRESH, before)
