@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edgebroker.codepoints import has_disallowed
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import TopicInvalid
 from edgebroker.limits import TOPIC_BYTES_MAX, TOPIC_LEVELS_MAX
@@ -13,12 +14,15 @@ USUAL_CHARS = 256
 """Topics of real hierarchies have 20 to 80; an attacker's has up to TOPIC_BYTES_MAX."""
 
 
-def parse_topic_name(text: str) -> str:
-    """*text* itself if it is a topic name: not empty, no wildcard, no U+0000, within the limits.
+def parse_topic_name(text: str, allows_all: bool = False) -> str:
+    """*text* itself if it is a topic name: not empty, no wildcard, no U+0000, within the limits, and no code point that
+    its readers may refuse, unless that *allows_all*.
 
     Raises TopicInvalid.
     """
     _check_text(text, "topic")
+    if not allows_all and has_disallowed(text):
+        raise TopicInvalid(f"a topic to publish to has no control characters or non-characters: {text[:80]!a}")
     if SINGLE_LEVEL in text or MULTI_LEVEL in text:
         raise TopicInvalid(f"a topic to publish to has no wildcards: {text[:80]!r}")
     return text

@@ -19,7 +19,7 @@ from edgebridge.wire.dialect import V5, V311, Dialect
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.framing import Framer
 from edgebridge.wire.packets import ConnAck, Packet, PubAck, PubComp, Publish, PubRec, PubRel
-from edgebridge.wire.properties import Property
+from edgebridge.wire.properties import Properties, Property
 from edgebridge.wire.reasons import ReasonCode
 
 SIZE = 300
@@ -127,6 +127,7 @@ POISON = {
     "too large with its prefix": (b"t" * 100, SIZE - 110, "too_large", 0x83),
     "a wildcard": (b"a/+", 0, "invalid", 0x80),
     "no text": (b"a/\xff", 0, "invalid", 0x80),
+    "a control character": (b"a/\r", 0, "invalid", 0x80),
 }
 
 
@@ -155,6 +156,14 @@ def test_at_qos_2_the_handshake_is_finished_too() -> None:
     splice.heard(bad(V311, b"t", bytes(5_000), 2), 1)
     splice.heard(encode_packet(PubRel(7), V311), 1)
     assert read(splice.take_remote(1), V311) == [PubRec(7), PubComp(7)]
+
+
+def test_control_characters_in_a_property_are_not_handed_on() -> None:
+    splice = opened(V5)
+    foul: Properties = {Property.USER_PROPERTY: [("a", "1"), ("b", "2\n")]}
+    splice.heard(encode_packet(Publish("t", b"", 1, packet_id=1, properties=foul), V5), 1)
+    assert (read(splice.take_local(), V5), read(splice.take_remote(1), V5)) == ([], [PubAck(1, 0x80)])
+    assert splice.into.described()["dropped"] == {"invalid": 1}
 
 
 @pytest.mark.parametrize("reason", [NeverFits.reason, ReasonCode.NOT_AUTHORIZED])

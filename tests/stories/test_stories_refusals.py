@@ -40,6 +40,12 @@ OFFENCES = {
     "PINGREQ with a body": ("c00100", "", 0x81),
     "a property PUBLISH cannot have": ("0000", "30060001740211" + "00", 0x81),
     "a property twice": ("0000", "30080001740401000101", 0x82),
+    "a topic with U+0001": ("3003000101", "300400010100", 0x90),
+    "a topic with U+FFFE": ("30050003efbfbe", "30060003efbfbe00", 0x90),
+    "a topic with U+0085 at QoS 1": ("32060002c2850001", "32070002c285000100", 0x90),
+    "a user property with a line feed": ("0000", "300b000174072600010a000161", 0x81),
+    "a content type with U+007F": ("0000", "3008000174040300017f", 0x81),
+    "a response topic with U+FDD0": ("0000", "300a00017406080003efb790", 0x81),
     "a subscription identifier from a client": ("0000", "3006000174020b01", 0x82),
 }
 
@@ -128,6 +134,21 @@ def test_a_connect_that_cannot_be_read_is_refused(play: Any, v311: str, v5: str,
     else:
         play(f"mallory > 0x{v311}    mallory < CLOSED")
     play(UNHARMED)
+
+
+def test_a_will_with_control_characters_is_refused(play: Any) -> None:
+    """Whoever would read it may close its connection over them."""
+    refused = "mallory < CONNACK reason=0x90" if play.dialect.has_reasons else ""
+    play(rf"""
+    mallory opens
+    mallory > CONNECT will="w/\u0001" will-payload="gone"    {refused}    mallory < CLOSED
+    """)
+    if play.dialect.has_properties:
+        play(r"""
+        mallory opens
+        mallory > CONNECT will=w will-payload="gone" will-type="a\u007f"
+        mallory < CONNACK reason=0x81    mallory < CLOSED
+        """)
 
 
 @pytest.mark.parametrize(

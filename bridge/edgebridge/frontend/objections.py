@@ -5,10 +5,12 @@ from __future__ import annotations
 from edgebridge.frontend.entrance import RESERVED, Entrance
 from edgebridge.frontend.keeping import Keeping
 from edgebridge.frontend.publishing import Publishing
+from edgebridge.frontend.refusal import DISALLOWED
 from edgebridge.frontend.terms import Terms
 from edgebridge.session.durability import Durability
 from edgebridge.session.session import Session
 from edgebridge.wire.packets import Connect
+from edgebridge.wire.properties import has_disallowed_text
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.errors import TopicInvalid
 from edgebroker.topics import parse_topic_name
@@ -34,6 +36,8 @@ def objection(
             return ReasonCode.TOPIC_NAME_INVALID, f"will: {error}"
         if connect.will.retain and not terms.retained_messages_max and connect.dialect.has_properties:
             return ReasonCode.RETAIN_NOT_SUPPORTED, "will: no messages are retained here"  # [MQTT-3.2.2-13]
+        if has_disallowed_text(connect.will.properties):
+            return ReasonCode.MALFORMED_PACKET, f"will: {DISALLOWED}"
         if not publishing.has_right_format(connect.will.payload, connect.will.properties):
             return ReasonCode.PAYLOAD_FORMAT_INVALID, "will: its payload is said to be UTF-8, and is not"
     return None

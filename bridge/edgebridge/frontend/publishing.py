@@ -12,6 +12,10 @@ from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.keeping import KEPT_BYTES_MAX, Keeping
 from edgebridge.frontend.notes import NOT_PUBLISHED, TRACED, Notes
 from edgebridge.frontend.refusal import (
+    DISALLOWED,
+    OF_OTHER_CONTENT,
+    RESERVED,
+    WHY,
     DiskRefuses,
     MemoryRefuses,
     NeverFits,
@@ -24,9 +28,24 @@ from edgebridge.frontend.room import has_room, would_have_room
 from edgebridge.session.retained import Retained
 from edgebridge.session.session import Session
 from edgebridge.wire.encode import encode_packet
-from edgebridge.wire.errors import ProtocolViolation, TopicAliasInvalid, TopicNameInvalid
+from edgebridge.wire.errors import (
+    MalformedPacket,
+    ProtocolViolation,
+    ReceiveMaximumExceeded,
+    RetainNotSupported,
+    TopicAliasInvalid,
+    TopicNameInvalid,
+)
 from edgebridge.wire.packets import PubAck, PubComp, Publish, PubRec, PubRel, Will
-from edgebridge.wire.properties import Properties, Property, encode_properties, number, text, user_properties
+from edgebridge.wire.properties import (
+    Properties,
+    Property,
+    encode_properties,
+    has_disallowed_text,
+    number,
+    text,
+    user_properties,
+)
 from edgebridge.wire.reasons import ReasonCode
 from edgebridge.wire.tracecontext import sampled
 from edgebroker.errors import TopicInvalid
@@ -57,33 +76,10 @@ BRIDGE_STATE: Final = "$SYS/broker/connection/{}/state"
 """Where Mosquitto's bridges say whether they are connected, each under its own client identifier (`notifications`)."""
 
 
-class ReceiveMaximumExceeded(ProtocolViolation):
-    """A client has more unfinished QoS 1 and 2 messages than we announced [MQTT-3.3.4-7]."""
-
-    reason = ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
-
-
-WHY: Final[dict[ReasonCode, str]] = {
-    ReasonCode.NOT_AUTHORIZED: "you may not publish under this topic",
-    ReasonCode.QUOTA_EXCEEDED: "there is no room for another retained message",
-    ReasonCode.PAYLOAD_FORMAT_INVALID: "the payload is said to be UTF-8, and is not",
-}
-"""What a publisher reads in the answer to a message that is not taken..."""
-RESERVED: Final = "topics that begin with $ are the broker's own"
-OF_OTHER_CONTENT: Final = "you may publish under this topic, but not this: the rule has a condition"
-"""...and where that is not all."""
-
-
 SHOWN: Final = 100
 """Characters of a topic that the operator's log shows of a message that is not taken."""
 PUBACK: Final = 0x40
 """Its first byte."""
-
-
-class RetainNotSupported(ProtocolViolation):
-    """A message to be retained, where CONNACK said that none is [MQTT-3.2.2-14]."""
-
-    reason = ReasonCode.RETAIN_NOT_SUPPORTED
 
 
 class Publishing:
@@ -133,6 +129,8 @@ class Publishing:
         topic = self._topic(connection, publish)
         if Property.SUBSCRIPTION_IDENTIFIER in publish.properties:
             raise ProtocolViolation("a client's PUBLISH has no subscription identifier", v5="MQTT-3.3.4-6")
+        if publish.properties and has_disallowed_text(publish.properties):
+            raise MalformedPacket(DISALLOWED, v5="section 1.5.4")
         if publish.retain and connection.is_v5 and not self._retained.messages_max:
             raise RetainNotSupported("no messages are retained here", v5="MQTT-3.2.2-14")
         if publish.qos == 2:

@@ -38,6 +38,20 @@ class Refusal(StrEnum):
     """QoS 0: it had arrived, and was not read yet when its connection ended."""
 
 
+WHY: Final[dict[ReasonCode, str]] = {
+    ReasonCode.NOT_AUTHORIZED: "you may not publish under this topic",
+    ReasonCode.QUOTA_EXCEEDED: "there is no room for another retained message",
+    ReasonCode.PAYLOAD_FORMAT_INVALID: "the payload is said to be UTF-8, and is not",
+}
+"""What a publisher reads in the answer to a message that is not taken..."""
+RESERVED: Final = "topics that begin with $ are the broker's own"
+OF_OTHER_CONTENT: Final = "you may publish under this topic, but not this: the rule has a condition"
+"""...and where that is not all."""
+
+
+DISALLOWED: Final = "the text of a property has control characters or non-characters"
+
+
 class DiskRefuses(ProtocolError):
     """A message would have to be on disk before it is acknowledged, and the disk takes nothing (P1)."""
 

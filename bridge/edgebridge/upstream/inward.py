@@ -22,8 +22,9 @@ from edgebridge.upstream.terms import U16_MAX, Memory, Terms
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet, encode_properties
 from edgebridge.wire.packets import Ack, PubAck, PubComp, Publish, PubRec, PubRel
-from edgebridge.wire.properties import Property, subscription_identifiers, text
+from edgebridge.wire.properties import Property, has_disallowed_text, subscription_identifiers, text
 from edgebridge.wire.reasons import FAILURE, ReasonCode
+from edgebroker.codepoints import has_disallowed
 from edgebroker.errors import TopicInvalid
 from edgebroker.instants import Instant
 from edgebroker.limits import MIB
@@ -170,6 +171,9 @@ class Inward:
         publish.properties.pop(Property.TOPIC_ALIAS, None)
         if not publish.topic:
             self._finish(publish, Cause.INVALID, "a topic alias, and none was announced")
+            return
+        if has_disallowed(publish.topic) or has_disallowed_text(publish.properties):
+            self._finish(publish, Cause.INVALID, f"control characters or non-characters, under {publish.topic!a}")
             return
         candidates = self._rules.inward(publish.topic)
         heard = next(

@@ -68,6 +68,18 @@ class TopicAliasInvalid(ProtocolError):
     reason = ReasonCode.TOPIC_ALIAS_INVALID
 
 
+class ReceiveMaximumExceeded(ProtocolViolation):
+    """A client has more unfinished QoS 1 and 2 messages than we announced [MQTT-3.3.4-7]."""
+
+    reason = ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
+
+
+class RetainNotSupported(ProtocolViolation):
+    """A message to be retained, where CONNACK said that none is [MQTT-3.2.2-14]."""
+
+    reason = ReasonCode.RETAIN_NOT_SUPPORTED
+
+
 class PacketTooLarge(ProtocolError):
     """A packet longer than its receiver takes."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 from edgebridge.wire import fields
@@ -17,6 +18,7 @@ from edgebridge.wire.errors import (
     TopicNameInvalid,
 )
 from edgebridge.wire.fields import U16_MAX, U32_MAX, VARIABLE_MAX, read_pair, read_variable
+from edgebroker.codepoints import has_disallowed
 from edgebroker.dataclasses import dataclass
 
 
@@ -282,6 +284,13 @@ def text(properties: Properties, key: Property, default: str = "") -> str:
 def user_properties(properties: Properties) -> list[tuple[str, str]]:
     """The user properties in order; empty if there are none. Not a copy."""
     return properties.get(Property.USER_PROPERTY, [])  # type: ignore[return-value]
+
+
+def has_disallowed_text(properties: Properties) -> bool:
+    """Whether there is a code point in the texts of a message that its readers may refuse (`has_disallowed`)."""
+    pairs = chain.from_iterable(user_properties(properties))
+    texts = text(properties, Property.CONTENT_TYPE), text(properties, Property.RESPONSE_TOPIC)
+    return has_disallowed("".join((*texts, *pairs)))
 
 
 def subscription_identifiers(properties: Properties) -> list[int]:

@@ -348,7 +348,7 @@ def _frozen(values: list[Any]) -> tuple[Any, ...]:
 
 def _topic_of(text: str) -> str:
     try:
-        return parse_topic_name(text)
+        return parse_topic_name(text, allows_all=True)  # a link that ends over one would end over it again
     except TopicInvalid as error:
         raise FrameBroken(str(error)) from None
 
