@@ -86,6 +86,7 @@ def test_what_is_made_holds() -> None:
         (forged(HEADER, {**CLAIMS, "aud": "another"}), NOW, "it is meant for others (aud)"),
         (forged(HEADER, {**CLAIMS, "acl": "read #"}), NOW, "its rules (acl) are no list of at most 64 texts"),
         (forged(HEADER, {**CLAIMS, "acl": ["read #"] * 65}), NOW, "its rules (acl) are no list of at most 64 texts"),
+        (forged(HEADER, {**CLAIMS, "acl": ["read \ud800"]}), NOW, "a rule of it (acl) has half a surrogate pair"),
         (forged(HEADER, {**CLAIMS, "acl": ["reed # a"]}), NOW, "a rule of it (acl) cannot be read: 'reed' is no kind"),
     ],
 )

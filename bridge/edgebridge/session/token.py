@@ -198,6 +198,10 @@ def _read_rules(rules: object) -> tuple[Rule, ...]:
     if not isinstance(rules, list) or len(rules) > TOKEN_RULES_MAX or not all(isinstance(rule, str) for rule in rules):
         raise TokenInvalid(f"its rules (acl) are no list of at most {TOKEN_RULES_MAX} texts")
     try:
+        "".join(rules).encode()  # they go to disk with the session
+    except UnicodeEncodeError:
+        raise TokenInvalid("a rule of it (acl) has half a surrogate pair") from None
+    try:
         return tuple(read_rule(rule) for rule in rules)
     except AclInvalid as error:
         wrong = error.problems[0]
