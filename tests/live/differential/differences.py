@@ -8,6 +8,7 @@ differs when every rule has had its turn is unexplained.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 
 from edgebridge.wire.packets import Subscribe
@@ -251,11 +252,11 @@ def another_topic_first(step: Step) -> bool:
     if " > SUBSCRIBE" not in step.line or not step.model.of(step.actor).holding:
         return False
     for name, theirs, ours in step.differing():
-        there = [line for line in theirs if line not in ours]
-        here = [line for line in ours if line not in theirs]
+        there = list((Counter(theirs) - Counter(ours)).elements())
+        here = list((Counter(ours) - Counter(theirs)).elements())
         if name != step.actor or not all(qos_of(line) and retain_of(line) for line in there + here):
             return False
-        if len(there) != len(here) or {topic_of(line) for line in there} & {topic_of(line) for line in here}:
+        if not len(there) == len(here) > 0 or {topic_of(line) for line in there} & {topic_of(line) for line in here}:
             return False
     step.is_last = True
     return True
