@@ -247,3 +247,34 @@ def test_what_is_handed_over_late_is_not_taken_for_the_last_of_its_topic() -> No
         assert 5 in numbers(spool)
         assert len(spool) <= 4
     assert 2 not in numbers(spool)
+
+
+def test_of_a_burst_of_one_instant_the_last_stays_as_of_any_other() -> None:
+    """What is queued is stored behind that, and so are its predecessors of the same instant by then."""
+    left = []
+    for is_burst in (True, False):
+        spool = outbox_for(4, ROOM, QueueFull.DOWN_SAMPLE, Allowance(1_000, ROOM))
+        assert isinstance(spool, Spool)
+        for number in range(12):
+            one = entry(number)
+            if is_burst:
+                one.publication.accepted_at = 7
+                one.publication.number = number
+            while spool.make_room(one) is not None:
+                pass
+            assert spool.offer(one)
+            one.publication.stored = 100 + number
+        left.append(numbers(spool))
+    assert left[0] == left[1]
+    assert left[0][-1] == 11
+
+
+def test_nothing_that_is_handed_over_makes_the_last_of_its_topic_go() -> None:
+    """Where all that waits is the last of its topic, it has no room itself."""
+    spool = outbox_for(4, ROOM, QueueFull.DOWN_SAMPLE, Allowance(1_000, ROOM))
+    assert isinstance(spool, Spool)
+    for number, topic in ((5, "t"), (6, "a"), (7, "b"), (8, "c")):
+        offer(spool, number, topic)
+    assert spool.make_room(entry(2)) is None
+    assert not spool.offer(entry(2))
+    assert numbers(spool) == [5, 6, 7, 8]

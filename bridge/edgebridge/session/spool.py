@@ -20,6 +20,7 @@ from edgebroker.records import Cause
 
 BACKLOG_EVERY: Final = 8
 """Of so many messages one is of the backlog while both wait: what is live is late by an eighth at most."""
+_NOT_YET: Final = 1 << 63  # more than the number of any record
 STATES: Final = 0
 """The chain of what waits for too long and is what is retained of its topic: older than all that stands in lanes."""
 BACKLOG: Final = 1
@@ -190,6 +191,8 @@ class Spool(Outbox):
                     return self._let_go(going)
                 looks -= 1
         going = thinning.newest(entry.publication.topic)  # all that waits is the last of its topic
+        if self._is_later(going, entry.publication):
+            return None
         if going is not None:
             return self._let_go(going)
         self.cause = Cause.QUEUE_FULL
@@ -273,5 +276,5 @@ class Spool(Outbox):
 
 
 def _age(publication: Publication) -> tuple[int, int, int]:
-    """Grows from message to message, also of those that came in one piece."""
-    return publication.accepted_at, publication.stored, publication.number
+    """Grows from message to message, also of those that came in one piece: of these the last is not stored yet."""
+    return publication.accepted_at, publication.stored or _NOT_YET, publication.number
