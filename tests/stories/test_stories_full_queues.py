@@ -193,6 +193,27 @@ def test_who_reads_at_once_needs_no_room(keep_v5: Any, play_v5: Any) -> None:
     assert play_v5.broker.ledger.dropped == {}
 
 
+@pytest.mark.parametrize(
+    "bound", [{"queue_bytes_max": 10}, {"queue_messages_max": 1}, {"queued_messages_max": 1}, {"queued_bytes_max": 10}]
+)
+def test_what_never_has_room_for_all_its_copies_is_refused_for_good(keep_v5: Any, bound: dict[str, int]) -> None:
+    """Else its publisher would say it again and again, and nothing else."""
+    keep_v5(
+        """
+    alice > CONNECT clean=0 session=3600    alice < CONNACK present=0
+    alice > SUBSCRIBE $share/g/t qos=1      alice < SUBACK granted=1
+    alice > SUBSCRIBE $share/h/t qos=1      alice < SUBACK granted=1
+    alice > SUBSCRIBE $share/g/u qos=1      alice < SUBACK granted=1
+    alice cut
+    bob > CONNECT                           bob < CONNACK
+    bob > PUBLISH t qos=1 "sizes"           bob < PUBACK reason=0x83
+    bob > PUBLISH u qos=1 "sizes"           bob < PUBACK
+    bob > PUBLISH u qos=1 "sizes"           bob < PUBACK reason=0x97
+    """,
+        Terms(queue_full=QueueFull.REFUSE, **bound),
+    )
+
+
 @pytest.mark.parametrize("sharing", ["fair", "sticky"])
 def test_there_is_room_for_every_copy_that_one_client_gets(keep_v5: Any, play_v5: Any, sharing: str) -> None:
     """Of its own subscription and of its groups'; what a group has for another member needs no room here."""

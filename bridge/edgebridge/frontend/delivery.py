@@ -138,7 +138,7 @@ class Delivery:
 
     def _send_or_queue(self, session: Session, entry: Entry, encoding: Encoding, now: Instant) -> bool:
         """Whether *entry* is on its way; else it was dropped."""
-        if session.takes_at_once:
+        if session.takes_at_once():
             connection: Connection = session.connection
             # A crash must not forget the identifier that the client knows: its MESSAGE is the next record.
             is_awaited = self._keeping.is_taking or (entry.number and entry.qos == 2 and session.waits)

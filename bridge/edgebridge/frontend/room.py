@@ -22,8 +22,11 @@ def has_room(publication: Publication, route: Route) -> bool:
         session: Session = copy.receiver
         if copy.qos and session.refuses(size):
             return False
-    if not all(group.has_room(publication, route.may_read) or not _refuses(group, size) for group in route.wanting()):
+    groups = route.wanting()
+    if not all(group.has_room(publication, route.may_read) or not _refuses(group, size) for group in groups):
         return False
+    if not groups and (not copies or copies[0].receiver.outbox.has_room_for(size, 0, len(copies))):
+        return True  # no session has two, and each was asked
     return _fit_together(size, _readers(publication, copies, route))
 
 
@@ -36,18 +39,20 @@ def _readers(publication: Publication, copies: tuple[Copy, ...], route: Route) -
 
 def _fit_together(size: int, readers: list[Session]) -> bool:
     """Whether the queues that refuse have room when each reader's copy has come, and none leaves meanwhile."""
-    if len(readers) < 2:
-        return True
-    waiting: dict[Session, int] = {}
-    for session in readers:
-        is_sent = session not in waiting and session.takes_at_once
-        waiting[session] = waiting.get(session, 0) + (not is_sent)
+    waiting = _waiting(readers)
     in_all = sum(waiting.values())
     return all(
         session.outbox.policy is not QueueFull.REFUSE or session.outbox.has_room_for(size, copies, in_all)
         for session, copies in waiting.items()
-        if copies
     )
+
+
+def _waiting(readers: list[Session]) -> dict[Session, int]:
+    """How many copies would wait for whom. Of several for one reader only the first is on its way for certain."""
+    waiting: dict[Session, int] = {}
+    for session in readers:
+        waiting[session] = waiting.get(session, 0) + (session in waiting or not session.takes_at_once())
+    return {session: copies for session, copies in waiting.items() if copies}
 
 
 def _refuses(group: Group, size: int) -> bool:
@@ -59,9 +64,14 @@ def would_have_room(publication: Publication, route: Route) -> bool:
     size = publication.held_bytes()
     if any(copy.qos and _is_too_small(copy.receiver, size) for copy in route.copies_for(publication)):
         return False
+    for group in route.wanting():
+        if all(member.qos and _is_too_small(member.receiver, size) for member in group.members):
+            return False
+    waiting = _waiting(_readers(publication, route.copies_for(publication), route))
+    in_all = sum(waiting.values())
     return all(
-        any(not member.qos or not _is_too_small(member.receiver, size) for member in group.members)
-        for group in route.wanting()
+        session.outbox.policy is not QueueFull.REFUSE or session.outbox.could_hold_copies(size, copies, in_all)
+        for session, copies in waiting.items()
     )
 
 

@@ -131,6 +131,15 @@ class Outbox:
             and allowance.bytes + copies_of_all * size <= allowance.bytes_max
         )
 
+    def could_hold_copies(self, size: int, copies: int, copies_of_all: int) -> bool:
+        """As `has_room_for`, if nothing waited anywhere. Of a single copy its own queue is not asked again."""
+        allowance = self._allowance
+        return (
+            (copies < 2 or (copies <= self.messages_max and copies * size <= self.bytes_max))
+            and copies_of_all <= allowance.messages_max
+            and copies_of_all * size <= allowance.bytes_max
+        )
+
     def could_hold(self, size: int) -> bool:
         """Whether a message that holds *size* bytes would fit if nothing waited here."""
         allowance = self._allowance

@@ -100,7 +100,6 @@ class Session:
         """Whether what comes next would wait here: the client is away, or does not take what it has got."""
         return not self.is_present or len(self.outbox) > 0 or self.inflight.held_bytes > BEHIND_BYTES
 
-    @property
     def takes_at_once(self) -> bool:
         """Whether what comes next is sent, and waits for nobody."""
         connection, inflight = self.connection, self.inflight
@@ -122,8 +121,8 @@ class Session:
 
     def has_room(self, size: int) -> bool:
         """Whether a message that holds *size* bytes need not wait, or may wait in the queue."""
-        return self.takes_at_once or self.outbox.has_room(size)
+        return self.outbox.has_room(size) or self.takes_at_once()
 
     def refuses(self, size: int) -> bool:
         """Whether who publishes a message that holds *size* bytes is to be told that there is no room."""
-        return self.outbox.refuses(size) and not self.takes_at_once
+        return self.outbox.refuses(size) and not self.takes_at_once()
