@@ -18,4 +18,4 @@ def has_disallowed(text: str) -> bool:
     Who receives one may take the packet for malformed and close the connection. Mosquitto and its clients do so, and
     what a session sends again closes the next one too: such a message would keep all behind it from them.
     """
-    return not (text.isascii() and text.isprintable()) and _DISALLOWED.search(text) is not None
+    return not text.isprintable() and _DISALLOWED.search(text) is not None

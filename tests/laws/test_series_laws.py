@@ -10,9 +10,10 @@ from edgebridge.frontend.passage import Passage
 from edgebridge.wire.dialect import V5, V311
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Connect, PubAck, Publish, Subscribe, SubscriptionOption
+from edgebroker.header import Header
 from edgebroker.instants import MILLISECOND
 from edgebroker.overlay.factor import Factor
-from edgebroker.overlay.messages import Series
+from edgebroker.overlay.messages import Forward, Series
 from edgebroker.overlay.scot import Scot
 from edgebroker.overlay.topology import Topology
 from edgebroker.simworld.client import Client
@@ -171,3 +172,12 @@ def test_series_are_not_doubled_nor_turned_around_where_links_break(seed: int, c
                 assert last.get((topic, publisher), b"") < mark, (repeat(seed + number), name, topic)
                 last[topic, publisher] = mark
     assert crossed
+
+
+def test_a_series_of_a_topic_that_no_client_here_may_write_goes_the_long_way() -> None:
+    """A gateway of an older version lets its clients write it; an error would give up all that came with it."""
+    gateway = World(1, is_cut=False).gateways["a.0"]
+    passage = gateway.overlay.passage
+    assert passage is not None
+    first = Forward(Header("a.1", 1, 0, 2), "t/\x01", b"ab", 0, False, "p")
+    assert passage.came("a.1", Series(first, 2), 0) is False

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.plans import Plans
 from edgebridge.frontend.runs import Runs
+from edgebroker.codepoints import has_disallowed
 from edgebroker.instants import Instant
 from edgebroker.node.node import Node
 from edgebroker.node.peereffects import Send
@@ -107,6 +108,8 @@ class Passage:
 
     def _came_together(self, peer: str, series: Series, now: Instant) -> bool:
         first = series.first
+        if has_disallowed(first.topic):  # of an older version; here no client may say it, and no plan is made for it
+            return False
         plan = self._plans.plan(first.topic.encode())
         if not plan.is_quick:
             return False

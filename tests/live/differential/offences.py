@@ -87,7 +87,7 @@ OFFENCES: Final = (
     Offence("5", "300400010000", "a topic with U+0000"),
     Offence("5", "300400010100", "a topic with U+0001", "0x81", "0x90"),
     Offence("5", "30060003efbfbe00", "a topic with U+FFFE", "0x81", "0x90"),
-    Offence("5", "300b000174072600010a000161", "a user property with a line feed"),
+    Offence("5", "300b000174072600010a000161", "a user property with a line feed", "silence", "0x81"),
     Offence("5", "2003000000", "CONNACK", "silence", "0x82"),
     Offence("5", "d000", "PINGRESP", "taken", "0x82"),
     Offence("5", "b00400010000", "UNSUBACK", "taken", "0x82"),
