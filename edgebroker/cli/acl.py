@@ -36,7 +36,7 @@ def command(
     if access and topic is None:
         raise click.UsageError("Missing argument 'TOPIC'.")
     try:
-        acl = Acl.parse(read_private(file))
+        acl = Acl.parse(read_private(file, may_wait=True))
     except AclInvalid as invalid:
         if as_json:
             click.echo(json.dumps({"ok": False, "problems": list(map(str, invalid.problems))}))

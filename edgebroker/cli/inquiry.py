@@ -72,7 +72,7 @@ def inquiree(given: HttpAddress | None, config: Path | None, token_file: Path | 
     """
     settings = None if config is None else Settings.load(config, apart=True).http
     token_file = token_file or (None if settings is None else settings.token_file)
-    token = "" if token_file is None else tokens_of(token_file)[0]
+    token = "" if token_file is None else tokens_of(token_file, may_wait=True)[0]
     if given is not None:
         return Inquiree(given, token)
     if settings is None:

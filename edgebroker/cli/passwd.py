@@ -81,7 +81,11 @@ def command(
         raise click.UsageError("-b wants FILE USER PASSWORD")
     if create and file.exists():
         raise click.UsageError(f"{file} is there already, and -c would empty it: leave -c out, and the user is added")
-    users = PasswordFile.parse(read_private(file)) if file.exists() or check or delete or update else PasswordFile()
+    users = (
+        PasswordFile.parse(read_private(file, may_wait=True))
+        if file.exists() or check or delete or update
+        else PasswordFile()
+    )
     if update:
         users = users.hashed(lambda name, plain: _made(name, plain, kind, scram))
         _replace(file, users)

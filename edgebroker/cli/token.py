@@ -29,7 +29,7 @@ def make_key(file: Path, key_id: str) -> None:
 
     Whoever can read the file can make tokens: it is readable by its owner alone.
     """
-    text = read_private(file) if file.exists() else ""
+    text = read_private(file, may_wait=True) if file.exists() else ""
     if key_id in TokenKeys.parse(text).keys:
         raise Refused(
             f"{file}: the key {key_id} is there already: give the new one another name, and delete the old later"
@@ -82,7 +82,7 @@ def check(file: Path, token: str | None, as_json: bool) -> None:
 
 
 def _keys(file: Path) -> TokenKeys:
-    keys = TokenKeys.parse(read_private(file))
+    keys = TokenKeys.parse(read_private(file, may_wait=True))
     for problem in keys.problems:
         click.echo(f"{file}: {problem}", err=True)
     return keys

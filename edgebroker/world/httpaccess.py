@@ -65,11 +65,11 @@ def load_http_access(settings: HttpSettings, tell: Callable[[str], None]) -> Htt
     return HttpAccess(digests, frozenset({HEALTH} if settings.health_open else ()))
 
 
-def tokens_of(file: Path) -> list[str]:
+def tokens_of(file: Path, may_wait: bool = False) -> list[str]:
     """The tokens in *file*, at least one. Raises SettingsRefused."""
     tokens: list[str] = []
     problems: list[Problem] = []
-    for number, line in enumerate(read_named(file, "http.token_file").split("\n"), 1):
+    for number, line in enumerate(read_named(file, "http.token_file", may_wait=may_wait).split("\n"), 1):
         token = line.strip()
         if not token or token.startswith("#"):
             continue

@@ -28,11 +28,11 @@ class FileUnreadable(FileRefused):
         self.problem = Problem(str(path), line, "", reason, mend)
 
 
-def bytes_of(path: Path) -> bytes:
-    """What a file holds. Raises FileUnreadable if it is missing, too large or a pipe."""
+def bytes_of(path: Path, may_wait: bool = False) -> bytes:
+    """What a file holds. Raises FileUnreadable if it is missing, too large or, unless it *may_wait* for one, a pipe."""
     try:
-        with open(path, "rb", opener=_at_once) as file:
-            if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+        with open(path, "rb", opener=None if may_wait else _at_once) as file:
+            if not may_wait and stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
                 raise FileUnreadable(path, 0, "is a pipe", "name a file: it is read again at every reload")
             data = file.read(BYTES_MAX + 1)
     except OSError as error:
@@ -42,9 +42,9 @@ def bytes_of(path: Path) -> bytes:
     return data
 
 
-def read_private(path: Path) -> str:
-    """The text of *path*. Raises FileUnreadable, also if it is no UTF-8."""
-    data = bytes_of(path)
+def read_private(path: Path, may_wait: bool = False) -> str:
+    """The text of *path*. Raises FileUnreadable as `bytes_of`, and if it is no UTF-8."""
+    data = bytes_of(path, may_wait)
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -57,10 +57,10 @@ def _at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def read_named(path: Path, key: str, mend: str = "") -> str:
+def read_named(path: Path, key: str, mend: str = "", may_wait: bool = False) -> str:
     """The text of a file that settings name as *key*. Raises SettingsRefused."""
     try:
-        return read_private(path)
+        return read_private(path, may_wait)
     except FileUnreadable as error:
         problem = error.problem
         raise SettingsRefused([replace(problem, key=key, mend=mend or problem.mend)]) from error
