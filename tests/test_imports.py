@@ -55,16 +55,14 @@ import edgebroker.cli.run
 from edgebroker.world.tlslater import import_asyncio
 import_asyncio()
 from edgebroker.cli.serving import serve
-from edgebroker.world.gateway import Gateway
 from edgebroker.world.settings import Settings
+from edgebroker.world.systemd import Systemd
 
-start = Gateway.start
-async def started(gateway):
-    await start(gateway)
+def ready(systemd, status):
     print(*sys.modules)
     raise KeyboardInterrupt
 
-Gateway.start = started
+Systemd.ready = ready
 with contextlib.suppress(KeyboardInterrupt):
     serve(Settings.parse(sys.argv[2], "settings", Path(sys.argv[1])), Settings.defaults, False)
 """
@@ -107,6 +105,13 @@ def test_a_gateway_loads_nothing_heavy() -> None:
     loaded = set(json.loads(python(LOADED, "edgebroker.cli", "edgebroker.cli.run", "edgebroker.cli.serving")))
     assert "edgebroker" in loaded
     assert not loaded & HEAVY
+
+
+def test_what_is_served_by_default_has_loaded_no_more_by_then(tmp_path: Path) -> None:
+    """Also what is told when all is ready: to people, and to systemd."""
+    loaded = set(python(SERVED, str(tmp_path), '[listener]\nport = 0\n[data]\ndir = "data"\n').split())
+    assert "edgebroker.world.gateway" in loaded
+    assert loaded & ASKED_FOR == {"edgebroker.world.settings.reading"}, "a text was read"
 
 
 def test_an_idle_gateway_has_loaded_nothing_that_only_some_settings_ask_for(tmp_path: Path) -> None:

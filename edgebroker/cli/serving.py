@@ -13,6 +13,7 @@ from edgebroker.cli.httpaddress import HttpAddress
 from edgebroker.cli.voice import Voice
 from edgebroker.errors import SettingsInvalid
 from edgebroker.world.collector import Collector
+from edgebroker.world.doors.listeners import Listeners
 from edgebroker.world.gateway import Gateway
 from edgebroker.world.loop import run
 from edgebroker.world.operatorlog import Level, OperatorLog, as_journal, as_text
@@ -82,7 +83,7 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
             voice.say(f"try: mosquitto_sub {hint} -t '$filter/temp%3E30/sensors/#' -v")
         if gateway.store is not None:
             voice.say(f"sessions that are to last, and what they were promised, are kept in {gateway.store.folder}")
-    systemd.ready(_status(gateway))
+    systemd.ready(_status(listeners))
 
     one_at_a_time = asyncio.Lock()
 
@@ -95,7 +96,7 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
                 taken = outcome is not None and not outcome.problems and not outcome.rejected
                 return outcome
             finally:
-                systemd.ready(f"{'' if taken else 'the last reload was rejected; '}{_status(gateway)}")
+                systemd.ready(f"{'' if taken else 'the last reload was rejected; '}{_status(listeners)}")
 
     if gateway.http_address is not None:
         gateway.insight.reread = reload_and_say
@@ -118,9 +119,9 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
     await outlet.drain()
 
 
-def _status(gateway: Gateway) -> str:
+def _status(listeners: Listeners) -> str:
     """What `systemctl status` shows: a reload may have opened other listeners."""
-    return f"listens on {', '.join(map(str, gateway.insight.listeners))}"
+    return f"listens on {', '.join(map(str, listeners))}"
 
 
 async def _whenever(told: asyncio.Event, work: Callable[[], Awaitable[object]]) -> None:

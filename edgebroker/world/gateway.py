@@ -23,7 +23,6 @@ from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
 from edgebroker.records import Cause
 from edgebroker.world.accessfiles import load_access, what_differs
-from edgebroker.world.doors.listener import Listener
 from edgebroker.world.doors.listeners import Listeners
 from edgebroker.world.identity import identity_of
 from edgebroker.world.oldbridges import end_old_bridges, has_bridges
@@ -120,8 +119,8 @@ class Gateway:
         self.http_address: tuple[str, int] | None = None
         self._writing: asyncio.Task[None] | None = None
 
-    async def start(self) -> list[Listener]:
-        """Begin to listen; the listeners. Raises CannotListen, SettingsInvalid."""
+    async def start(self) -> Listeners:
+        """Begin to listen; the listeners, also those of later. Raises CannotListen, SettingsInvalid."""
         node = self._settings.node
         reactor = self._reactor = Reactor(self.frontend, node.spin_us, node.gather_us, node.awake_percent)
         if self.store is not None:
@@ -165,7 +164,7 @@ class Gateway:
         if self._log_dir is not None:
             self._log_dir.start()
             self._writing = asyncio.create_task(self._write_log())
-        return list(self._listeners)
+        return self._listeners
 
     @cached_property
     def insight(self) -> Insight:
