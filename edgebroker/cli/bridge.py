@@ -122,7 +122,7 @@ def setting(value: str) -> str:
     key, equals, text = value.partition("=")
     if not equals:
         raise click.UsageError(f"--set {value!r} is not KEY=VALUE")
-    is_toml = text in ("true", "false") or text.isdigit() or text[:1] in ("[", '"')
+    is_toml = text in ("true", "false") or (text.isascii() and text.isdigit()) or text[:1] in ("[", '"')
     return f"{key} = {text if is_toml else toml_value(text)}"
 
 

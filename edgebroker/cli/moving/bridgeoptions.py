@@ -13,7 +13,7 @@ from edgebroker.overlay.address import Address
 from .conffile import Line
 from .draft import BridgeDraft, Context, Draft, Entry, Value, ValueUnusable, within
 from .findings import Finding, Verdict
-from .rules import Rule, one_of, text, truth, whole
+from .rules import Rule, is_number, one_of, text, truth, whole
 from .topicrule import topic
 
 SECTION: Final = "bridge"
@@ -112,7 +112,7 @@ def addresses(line: Line) -> list[str]:
     """`host[:port]`, several with spaces between."""
     found = []
     for word in text(line).split():
-        written = word if word.rpartition(":")[2].isdigit() else f"{word}:{PORT}"
+        written = word if is_number(word.rpartition(":")[2]) else f"{word}:{PORT}"
         try:
             Address.parse(written)
         except ValueError:
@@ -143,7 +143,7 @@ def version(bridge: BridgeDraft, line: Line) -> Finding:
 def restart_timeout(bridge: BridgeDraft, line: Line) -> Finding:
     """One number, or base and cap."""
     found = text(line).split()
-    if not 1 <= len(found) <= 2 or not all(word.isdigit() for word in found):
+    if not 1 <= len(found) <= 2 or not all(map(is_number, found)):
         raise ValueUnusable("restart_timeout takes a number of seconds, or two")
     bridge.keys["retry_s_max"] = Entry(within(SECTION, "retry_s_max", int(found[-1])), line)
     note = "pauses begin at a second, and grow by chance up to this"

@@ -11,7 +11,7 @@ from typing import Final
 from .conffile import Line
 from .draft import Context, Draft, Entry, ListenerDraft, Value, ValueUnusable
 from .findings import Finding, Verdict
-from .rules import Rule, guard, missing, needless, one_of, switch, text, truth, whole
+from .rules import Rule, guard, is_number, missing, needless, one_of, switch, text, truth, whole
 
 EVERYWHERE: Final = {"": "0.0.0.0", "ipv4": "0.0.0.0", "ipv6": "::"}
 NOBODY_ASKED: Final = "without require_certificate nobody is asked for a certificate"
@@ -44,7 +44,7 @@ def opens_default(line: Line) -> bool:
 def listener(draft: Draft, context: Context, line: Line) -> None:
     """`listener port [address | path]`: another one begins."""
     words = text(line).split()
-    if not words[0].isdigit() or not 0 <= int(words[0]) <= 65_535 or len(words) > 2:
+    if not is_number(words[0]) or int(words[0]) > 65_535 or len(words) > 2:
         raise ValueUnusable("listener takes a port, and an address or the path of a Unix socket")
     opened = ListenerDraft(line, int(words[0]), is_used=True)
     if len(words) == 2 and opened.port == 0 and "/" in words[1]:

@@ -16,6 +16,7 @@ Rule = Callable[[Draft, Context, Line], Finding | None]
 Raises ValueUnusable."""
 
 DAY_S: Final = 86_400
+DIGITS_MAX: Final = 9
 
 
 def needless(why: str) -> Rule:
@@ -75,6 +76,11 @@ def whole(line: Line, least: int = 0) -> int:
     if number < least:
         raise ValueUnusable(f"{line.name} takes a number from {least} on")
     return number
+
+
+def is_number(word: str) -> bool:
+    """Whether it is written in the digits of ASCII alone, as few as make sense."""
+    return word.isascii() and word.isdigit() and len(word) <= DIGITS_MAX
 
 
 def truth(line: Line) -> bool:
