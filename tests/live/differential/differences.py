@@ -151,7 +151,6 @@ def _merged(step: Step, holds: Callable[[State, list[str], str], bool]) -> bool:
                 continue  # of QoS 0 one copy does not wait for the window, while ours does
             if not mine and not holds(state, [*copies, message], message):
                 continue
-            state.has_more_copies |= state.holding and len(copies) > len(mine) == 1
             surplus = theirs.count("PUBREL") - ours.count("PUBREL")
             released = sum(qos_of(line) == 2 for line in copies) - sum(qos_of(line) == 2 for line in mine)
             out, put = max(min(released, surplus), 0), max(min(-released, -surplus), 0)
@@ -172,13 +171,19 @@ def own_retained_messages(step: Step) -> bool:
         return False
     filters = [TopicFilter.parse(one.topic_filter) for one in options if one.no_local]
     identifier = step.model.identifiers.get(step.actor)
-    for line in step.theirs.get(step.actor, []):
-        if line.startswith("PUBLISH ") and step.theirs[step.actor].count(line) > step.ours[step.actor].count(line):
+    theirs, ours = step.theirs.get(step.actor, []), step.ours.get(step.actor, [])
+    for line in theirs:
+        is_more = theirs.count(line) > ours.count(line) and _copies(line, theirs) > _copies(line, ours)
+        if line.startswith("PUBLISH ") and is_more:
             is_own = step.model.publishers.get(payload_of(line)) == identifier and is_again == (" dup=1" in line)
             if is_own and retain_of(line) and any(one.matches(topic_of(line)) for one in filters):
                 is_released = qos_of(line) == 2 and not is_again and not step.model.of(step.actor).holding
                 return step.rewrite(step.actor, [line, *["PUBREL"] * is_released], [])
     return False
+
+
+def _copies(line: str, lines: list[str]) -> int:
+    return sum(one.startswith("PUBLISH ") and message_of(one) == message_of(line) for one in lines)
 
 
 @rule
@@ -237,10 +242,12 @@ def an_answer_to_nothing_makes_room(step: Step) -> bool:
 
 
 @rule
-def copies_fill_the_window(step: Step) -> bool:
-    """What a client gets once from us and several times from Mosquitto leaves less room there, and what comes waits."""
+def what_fills_the_window(step: Step) -> bool:
+    """What only one of the two clients has leaves less room there, and as many that come wait."""
     for name, theirs, ours in step.differing():
-        if not (step.model.of(name).has_more_copies and _has_more_room(ours, theirs)):
+        state = step.model.of(name)
+        fuller, other = (theirs, ours) if state.surplus > 0 else (ours, theirs)
+        if not (state.holding and len(other) - len(fuller) <= abs(state.surplus) and _has_more_room(other, fuller)):
             return False
     step.is_last = True
     return True

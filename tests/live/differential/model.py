@@ -41,8 +41,8 @@ class State:
     """For its delay, the connection being over."""
     has_answered_nothing: bool = False
     """It holds, and has acknowledged what it was never sent."""
-    has_more_copies: bool = False
-    """It holds, and has got several of a message from Mosquitto of which it got one from us."""
+    surplus: int = 0
+    """Messages that fill a window which only Mosquitto's client has, less those that only ours has, and holds."""
     debt: int = 0
     """QoS 2 messages that only our client has, less those that only Mosquitto's has, and holds."""
 
@@ -137,7 +137,7 @@ class Model:
     def _note(self, name: str, what: str, received: Received) -> None:
         state = self.of(name)
         if what in ("holds", "answers"):
-            state.holding = what == "holds"
+            state.holding, state.surplus = what == "holds", 0
         elif what == "drops" or what.startswith("> DISCONNECT"):
             self._end(name)
         elif what.startswith("> ") and not what.startswith("> 0x"):
@@ -156,7 +156,8 @@ class Model:
                 state.expiry_s = number(connect.properties, Property.SESSION_EXPIRY_INTERVAL) if v5 else int(kept)
                 state.version, state.connected, state.connect = version[1], True, connect
                 state.versions.add(version[1])
-                state.will_waits = state.holding = state.has_answered_nothing = state.has_more_copies = False
+                state.will_waits = state.holding = state.has_answered_nothing = False
+                state.surplus = 0
                 if connect.will is not None:
                     self.publishers[connect.will.payload.decode()] = connect.client_id
             case PubAck():

@@ -52,12 +52,18 @@ class Step:
         received = in_order([*received[:at], *put, *received[at:]])
         state = self.model.of(client)
         if state.holding:
+            state.surplus += sum(map(_fills, out)) - sum(map(_fills, put))
             state.debt += sum(qos_of(line) == 2 for line in put) - sum(qos_of(line) == 2 for line in out)
         if received:
             self.theirs[client] = received
         else:
             self.theirs.pop(client, None)
         return True
+
+
+def _fills(line: str) -> bool:
+    """Whether it is a message that takes a place in its reader's window."""
+    return line.startswith("PUBLISH ") and qos_of(line) > 0
 
 
 Rule = Callable[[Step], bool]
