@@ -31,7 +31,7 @@ COMPILE_ARGUMENTS = [] if sys.platform == "win32" else ["-O2", "-g0"]
 
 
 def extension(path: str) -> Extension:
-    """bridge/edgebridge/frontend/feed.py -> the extension module edgebridge.frontend.feed; a .pyx likewise."""
+    """bridge/edgebridge/wire/head.py -> the extension module edgebridge.wire.head; a .pyx likewise."""
     if not (ROOT / path).is_file():
         sys.exit(f"pyproject.toml lists {path} as compiled, but there is no such file")
     parts = Path(path).with_suffix("").parts

@@ -34,7 +34,7 @@ def host_of(hosted_number: int) -> int:
 
 
 @dataclass(slots=True)
-class Header:
+class EventHeader:
     """What is known of an event besides topic and payload. Times are of the publisher's gateway.
 
     Nobody changes one. It is not frozen because one is made for each event that crosses a link, and that takes four
@@ -97,7 +97,7 @@ class Header:
             raise HeaderInvalid(f"a field of {self} is out of range: {error}") from None
 
     @classmethod
-    def unpack(cls, data: bytes) -> Header:
+    def unpack(cls, data: bytes) -> EventHeader:
         """Read what `pack` wrote. Raises HeaderInvalid: too short or too long."""
         if len(data) != LAYOUT.size:
             raise HeaderInvalid(f"a header has {LAYOUT.size} bytes, not {len(data)}")

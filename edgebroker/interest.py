@@ -6,8 +6,7 @@ from dataclasses import field
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.digests import blake2b
-from edgebroker.event import Attributes
-from edgebroker.predicate import Predicate
+from edgebroker.predicate import Attributes, Predicate
 from edgebroker.topics import TopicFilter
 
 

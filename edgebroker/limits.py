@@ -35,10 +35,12 @@ ADVERTISED_LEVELS = 2  # of a topic: `site/line/#`; a level more would advertise
 ADVERTISEMENTS_PER_CLIENT_MAX = 64  # a client with more is advertised with `#`; each is told m-1 gateways
 WAITING_EVENTS_MAX = 1_000  # of one advertisement, for a second at most, until all clusters have said who wants them
 COVERING_MAX = 8  # interests by which a cluster says what it wants of a publisher; each is tested for each event
-CROWDED_INTERESTS_MAX = 256  # of a neighbour for whom too much waits, told to everybody: 10 KB, 5 s at 2,000 B/s
+BACKPRESSURE_INTERESTS_MAX = 256  # of a neighbour for whom too much waits, told to everybody: 10 KB, 5 s at 2,000 B/s
 HELD_EVENTS_MAX = 1_000  # sorted back into order, of all publishers; more are handed on as they come
-RECALLS_MAX = 1_024  # questions for retained messages under way through a gateway; 200 bytes each
-RECALLED_TOPICS_MAX = 16_384  # answers to local ones that are remembered, so that no older one comes after them; 3 MB
+RETAINED_QUERIES_MAX = 1_024  # questions for retained messages under way through a gateway; 200 bytes each
+RETAINED_REPLY_TOPICS_MAX = (
+    16_384  # answers to local ones that are remembered, so that no older one comes after them; 3 MB
+)
 WAITING_BYTES_MAX = 4 << 20  # of all events that wait for clusters to say who wants them; beyond it they go at once
 
 # -- per client ------------------------------------------------------------------------------------------------

@@ -1,27 +1,49 @@
-"""Predicates: what a content filter becomes once it is normalised (link-matching section 1).
+"""Predicates: the normal form of a content filter, and the attribute values of an event with which it is compared
+(link-matching section 1). An attribute that is absent is NULL.
 
 A *predicate* is a conjunction of *elementary tests*, at most one per attribute, sorted by attribute. A filter is a
-disjunction of predicates. Negation is gone: every test states the values it accepts. This works because a comparison
-with NULL or with a value of another type is unknown, and unknown never delivers: `NOT a > 3` accepts exactly the
-*numbers* that are at most 3. So is whether a text of more than LIKE_CHARS_MAX characters is like a pattern: every
-message is held against every pattern, whoever asked, and one message cannot be done in turns.
+disjunction of predicates. Negation is gone: every test states the values it accepts. This works because a
+comparison with NULL or with a value of another type is unknown, and unknown never delivers: `NOT a > 3` accepts
+exactly the *numbers* that are at most 3. So is whether a text of more than LIKE_CHARS_MAX characters is like a
+pattern: every message is held against every pattern, whoever asked, and one message cannot be done in turns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from edgebroker.dataclasses import dataclass
-from edgebroker.event import Composite, Value
 from edgebroker.limits import LIKE_CHARS_MAX
+
+
+class Composite:
+    """The value of an attribute that is present but cannot be compared: an object, an array, bytes, NaN.
+
+    `x IS NOT NULL` holds for it; every comparison with it is unknown.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "COMPOSITE"
+
+
+COMPOSITE: Final = Composite()
+
+Value: TypeAlias = bool | int | float | str | Composite | None
+"""A value a filter can meet. None is NULL: the attribute is absent or null."""
+
+Attributes: TypeAlias = Mapping[str, Value]
+"""Canonical attribute name -> value. A name that is missing is NULL."""
+
 
 Bound: TypeAlias = bool | int | float | str
 
 
-class Kind(IntEnum):
+class ValueType(IntEnum):
     """Which values an elementary test can accept."""
 
     NULL = 0
@@ -222,7 +244,7 @@ class ElementaryTest:
     """
 
     attribute: str
-    kind: Kind
+    kind: ValueType
     intervals: tuple[Interval, ...] = ()
     patterns: tuple[Pattern, ...] = ()
 
@@ -250,11 +272,11 @@ class ElementaryTest:
 
     def _accepts_by_presence(self, value: Value) -> bool:
         """The same for a value whose type is not one of those that the test compares with."""
-        if self.kind is Kind.NULL:
+        if self.kind is ValueType.NULL:
             return value is None
         if value is None:
             return False
-        if self.kind is Kind.NOT_NULL:
+        if self.kind is ValueType.NOT_NULL:
             return True
         if isinstance(value, Composite) or type(value) in _KINDS or kind_of(value) is not self.kind:
             return False
@@ -265,11 +287,11 @@ Predicate: TypeAlias = tuple[ElementaryTest, ...]
 """A conjunction, sorted by attribute, each attribute at most once. `()` accepts every event."""
 
 
-def kind_of(value: bool | int | float | str) -> Kind:
+def kind_of(value: bool | int | float | str) -> ValueType:
     """The kind of a comparable value."""
     if isinstance(value, bool):
-        return Kind.BOOLEAN
-    return Kind.STRING if isinstance(value, str) else Kind.NUMBER
+        return ValueType.BOOLEAN
+    return ValueType.STRING if isinstance(value, str) else ValueType.NUMBER
 
 
 def _plain(value: bool | int | float | str) -> Bound:
@@ -277,5 +299,5 @@ def _plain(value: bool | int | float | str) -> Bound:
     return str(value) if isinstance(value, str) else float(value) if isinstance(value, float) else int(value)
 
 
-_KINDS: Final = {float: Kind.NUMBER, int: Kind.NUMBER, str: Kind.STRING, bool: Kind.BOOLEAN}
+_KINDS: Final = {float: ValueType.NUMBER, int: ValueType.NUMBER, str: ValueType.STRING, bool: ValueType.BOOLEAN}
 """The kind of a value by its type, for the types that payloads are read into."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from edgebroker.instants import Instant
-from edgebroker.records import Trace
+from edgebroker.log_schema import TraceParent
 
 
 class Publication:
@@ -50,7 +50,7 @@ class Publication:
         user: Sequence[tuple[str, str]] = (),
         content_type: str | None = None,
         properties_bytes: int = 0,
-        trace: Trace | None = None,
+        trace: TraceParent | None = None,
     ) -> None:
         self.publisher = publisher
         self.topic = topic

@@ -1,11 +1,31 @@
-"""Topic names and topic filters (MQTT 5.0 section 4.7). A value that exists is valid; nobody checks it again."""
+"""Topic names and topic filters (MQTT 5.0 section 4.7), and the code points that no MQTT text should hold (section
+1.5.4). A value that exists is valid; nobody checks it again.
+"""
 
 from __future__ import annotations
 
-from edgebroker.codepoints import has_disallowed
+from itertools import chain
+from typing import Final
+
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import TopicInvalid
 from edgebroker.limits import TOPIC_BYTES_MAX, TOPIC_LEVELS_MAX
+
+_CONTROLS: Final = chain(range(0x01, 0x20), range(0x7F, 0xA0))
+_NON_CHARACTERS: Final = chain(
+    range(0xFDD0, 0xFDF0), (plane << 16 | low for plane in range(17) for low in (0xFFFE, 0xFFFF))
+)
+_DISALLOWED: Final = frozenset(map(chr, chain(_CONTROLS, _NON_CHARACTERS)))
+
+
+def has_disallowed(text: str) -> bool:
+    """Whether a control character or a non-character is in *text*.
+
+    Who receives one may take the packet for malformed and close the connection. Mosquitto and its clients do so, and
+    what a session sends again closes the next one too: such a message would keep all behind it from them.
+    """
+    return not (text.isprintable() or _DISALLOWED.isdisjoint(text))  # none of them is printable
+
 
 SEPARATOR = "/"
 SINGLE_LEVEL = "+"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from edgebroker.cli.freeports import free_ports
+from edgelab.processes import free_ports
 
 STATE = tempfile.mkdtemp(prefix="edgebroker-state-")
 """Where gateways of tests keep things that are not told otherwise: never in the folders of who runs the tests."""

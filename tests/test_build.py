@@ -58,5 +58,5 @@ def test_the_pure_run_has_all_tests_that_a_kernel_takes_part_in(root: Path) -> N
         "spec/test_matching_steps.py",  # through a command that is imported when it is called
     ):
         assert has_kernel(root / "tests" / name), name
-    for name in ("spec/test_doors_frames.py", "fuzz/test_fuzz_doors.py"):
+    for name in ("spec/test_trits.py", "spec/test_scram.py"):
         assert not has_kernel(root / "tests" / name), name

@@ -33,7 +33,7 @@ from pathlib import Path
 
 import pytest
 
-from edgebroker.records import Fate
+from edgebroker.log_schema import Fate
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -17,8 +17,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("edgebroker", "bridge", "firmware-sim", "analytics")
-FOLDERS = ("", "bridge/", "firmware-sim/", "analytics/")
-PACKAGES = ("edgebroker", "edgebridge", "edgedevices", "edgeanalytics")
+FOLDERS = ("", "bridge/", "firmware-sim/", "firmware-sim/", "analytics/")
+PACKAGES = ("edgebroker", "edgebridge", "edgedevices", "edgelab", "edgeanalytics")
 
 FLOORS = {
     "edgebroker": 0,  # the modules directly in it
@@ -30,21 +30,26 @@ FLOORS = {
     "edgebroker.storage": 2,
     "edgebridge.session": 2,
     "edgebroker.node": 3,
+    "edgebroker.federation": 3,
     "edgebridge.frontend": 3,
-    "edgebridge.upstream": 3,
-    "edgebroker.world": 4,
-    "edgebroker.simworld": 4,
+    "edgebridge.bridge": 3,
+    "edgebroker.runtime": 4,
+    "edgelab.simworld": 4,
     "edgebroker.api": 5,
     "edgebroker.cli": 5,
     "edgebroker.__main__": 5,
     "edgedevices": 5,
+    "edgelab": 5,
     "edgeanalytics": 5,
 }
 STANDS_ON = {
     ("edgebridge.frontend", "edgebroker.node"),  # the front end turns sessions into clients of the node
+    ("edgebridge.frontend", "edgebroker.federation"),  # ... and into a part of a federation
+    ("edgebroker.federation", "edgebroker.node"),  # deadlines are named as the node's are
+    ("edgelab", "edgebroker.cli"),  # its commands look like all others
     ("edgebroker.__main__", "edgebroker.cli"),  # `python -m edgebroker` is the command line
 }
-ANALYTICS_READ = ("edgebroker.records", "edgebroker.errors", "edgebroker.storage.deliverylog")
+ANALYTICS_READ = ("edgebroker.log_schema", "edgebroker.errors", "edgebroker.storage.deliverylog")
 
 WORLDLY_FLOOR = 4
 WORLDLY = frozenset(
@@ -62,9 +67,9 @@ COMPILING = frozenset({"cpython", "cython", "libc"})
 """What only compiling needs."""
 OPTIONAL = frozenset({"orjson", "tomli", "rich", "sqlite_utils", "psutil", "paho", "aiomqtt"})
 
-LINES_MAX = 400
+LINES_MAX = 700
 LONG_FILES: dict[str, str] = {}
-"""Path -> the reason why this file may be longer than 400 lines."""
+"""Path -> the reason why this file may be longer than 700 lines."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +249,7 @@ def test_every_module_imports_its_own_folder_and_lower_floors_only() -> None:
     assert not found, "\n".join(["", *found])
 
 
-def test_files_stay_under_400_lines() -> None:
+def test_files_stay_under_700_lines() -> None:
     files = [
         path
         for name in (*SOURCES, "tests", "tools")
@@ -261,7 +266,10 @@ BREACHES = {
     "sideways": ({"edgebroker/matching/a.py": "from edgebroker.filters import b"}, "edgebroker.filters (floor 1)"),
     "strangers of two packages": ({"bridge/edgebridge/wire/a.py": "import edgebroker.filters.b"}, "(floor 1)"),
     "the node knows the front end": ({"edgebroker/node/a.py": "import edgebridge.frontend.b"}, "edgebridge.frontend"),
-    "one world knows the other": ({"edgebroker/simworld/a.py": "import edgebroker.world.b"}, "edgebroker.world"),
+    "one world knows the other": (
+        {"firmware-sim/edgelab/simworld/a.py": "import edgebroker.runtime.b"},
+        "edgebroker.runtime",
+    ),
     "relative": ({"edgebroker/filters/a.py": "from ..node import b", "edgebroker/node/b.py": ""}, "edgebroker.node"),
     "in a function": ({"edgebroker/a.py": "def f():\n    import edgebroker.node.b"}, "edgebroker/a.py:2"),
     "for types": ({"edgebroker/a.py": "if TYPE_CHECKING:\n    from edgebroker.cli import b"}, "edgebroker.cli"),
@@ -274,7 +282,7 @@ BREACHES = {
     "opening a file": ({"edgebroker/storage/a.py": "x = open('f')"}, "open() in the core"),
     "a folder without a floor": ({"edgeelsewhere/a.py": "import edgebroker.limits"}, "has no floor"),
     "numpy": ({"edgebroker/cli/a.py": "def f():\n    import numpy as np"}, "the broker imports numpy"),
-    "Spark": ({"edgebroker/world/a.py": "from pyspark.sql import Row"}, "the broker imports pyspark"),
+    "Spark": ({"edgebroker/runtime/a.py": "from pyspark.sql import Row"}, "the broker imports pyspark"),
     "rich at the top": ({"edgebroker/cli/a.py": "import rich.table"}, "rich is optional"),
     "the analytics know the node": ({"analytics/edgeanalytics/a.py": "import edgebroker.node.b"}, "analytics import"),
     "a name that begins alike": ({"analytics/edgeanalytics/a.py": "import edgebroker.records2"}, "analytics import"),
@@ -299,7 +307,7 @@ def test_the_checker_accepts_what_the_rule_allows() -> None:
         "edgebroker/node/__init__.py": "from .node import Node",
         "edgebroker/node/node.py": "from edgebroker.matching.pst import Pst\nfrom ..limits import X",
         "bridge/edgebridge/frontend/a.py": "import edgebroker.node\nfrom edgebridge.wire import b",
-        "edgebroker/world/a.py": "import asyncio\ntry:\n    import orjson\nexcept ImportError:\n    orjson = None",
+        "edgebroker/runtime/a.py": "import asyncio\ntry:\n    import orjson\nexcept ImportError:\n    orjson = None",
         "edgebroker/cli/__init__.py": "import click\nimportlib.import_module(name)",
         "edgebroker/cli/log.py": "def f():\n    import rich.table",
         "edgebroker/__main__.py": "from edgebroker.cli import main",

@@ -24,7 +24,7 @@ master_option = click.option(
 )
 
 
-class Commands(click.Group):
+class ReportCommands(click.Group):
     """A package that is not installed is one clear line, whichever command needs it."""
 
     def invoke(self, ctx: click.Context) -> object:
@@ -35,7 +35,7 @@ class Commands(click.Group):
             return None
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=ReportCommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="edgeanalytics")
 def main() -> None:
     """What became of every message: reports about the delivery logs that `edgebroker run --log-dir` writes."""

@@ -13,8 +13,8 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from edgebroker.errors import EdgebrokerError, LogDamaged
-from edgebroker.records import ColumnType, Table
-from edgebroker.storage.deliverylog.reader import Damage, is_final, iter_blocks, read_header
+from edgebroker.log_schema import ColumnType, Table
+from edgebroker.storage.deliverylog.reader import LogCorruption, is_final, iter_blocks, read_header
 
 from .schemas import DAMAGE, ORIGIN, READ, SEGMENT, union
 
@@ -143,12 +143,12 @@ def parts(file: str, read: bytes | str) -> Iterator[Part]:
             raise LogDamaged(read)
         header, damage = read_header(data)
     except LogDamaged as reason:
-        header, damage = None, [Damage(-1, 0, str(reason))]
+        header, damage = None, [LogCorruption(-1, 0, str(reason))]
     origin = ("", "", file, 0) if header is None else (header.node, header.boot, file, header.sample_qos0)
     growing = file.endswith(".part")
     records, sequences = 0, []
     for item in iter_blocks(data, growing=growing) if header is not None else ():
-        if isinstance(item, Damage):
+        if isinstance(item, LogCorruption):
             damage.append(item)
             continue
         sequences.append(item.head.sequence)

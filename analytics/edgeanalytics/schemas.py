@@ -1,10 +1,10 @@
-"""Spark's view of `edgebroker.records`: derived, so that there is no second list of columns."""
+"""Spark's view of `edgebroker.log_schema`: derived, so that there is no second list of columns."""
 
 from __future__ import annotations
 
 from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType
 
-from edgebroker.records import TABLES, Column, ColumnType, Table
+from edgebroker.log_schema import TABLES, Column, ColumnType, Table
 
 SEGMENT = Table(
     "segment",

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from edgebroker.records import Cause, Fate
+from edgebroker.log_schema import Cause, Fate
 
 from .figures import Figures
 from .measures.latency import PERCENTILES

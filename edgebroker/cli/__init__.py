@@ -16,8 +16,7 @@ from typing import IO, Any
 import click
 
 import edgebroker
-from edgebroker.cli.complaint import complain
-from edgebroker.cli.output import FULL, Unwritable, finish
+from edgebroker.cli.output import FULL, Unwritable, complain, finish
 from edgebroker.errors import EdgebrokerError
 
 COMMANDS = {
@@ -50,9 +49,16 @@ COMMANDS = {
     "experiment": "Repeat published experiments.",
     "demo": "Gateways, devices, subscribers and audits, in one go.",
 }
-"""Name -> one line for --help. Each is `command` in the module of that name in this folder, or in the one below."""
-MODULES = {"import": "moving", "client": "clients"}
-"""Command -> module, where it cannot have the command's name: `client` is what `pub` and `sub` are made of."""
+"""Name -> one line for --help. Each is `command` in the module of that name in this folder, or in that of MODULES."""
+MODULES = {
+    "import": "edgebroker.cli.mosquitto_import",
+    "client": "edgebroker.cli.clients",  # `pub` and `sub` are made of `mqtt_client`
+    "bench": "edgelab.bench",
+    "simulate": "edgelab.simulate",
+    "experiment": "edgelab.experiment",
+    "demo": "edgelab.demo",
+}
+"""Command -> module, where that is not the one of its name in this folder."""
 
 
 class Refused(click.ClickException):
@@ -75,7 +81,7 @@ class Commands(click.Group):
             return None
         gc.disable()  # nothing of what is imported is garbage
         try:
-            command = import_module(f"{__name__}.{MODULES.get(cmd_name, cmd_name)}").command
+            command = import_module(MODULES.get(cmd_name, f"{__name__}.{cmd_name}")).command
         finally:
             gc.enable()
         assert isinstance(command, click.Command)

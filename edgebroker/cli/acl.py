@@ -8,21 +8,21 @@ from pathlib import Path
 
 import click
 
-from edgebridge.session.acl import ANYBODY, Acl, AclInvalid
-from edgebridge.session.carriers import parse_subscription
-from edgebridge.session.rights import Decision
-from edgebridge.session.rulebook import RuleBook
-from edgebroker.cli.word import Word
+from edgebridge.session.acl import ANONYMOUS_USER, Acl, AclInvalid
+from edgebridge.session.acl_rights import AclRights
+from edgebridge.session.authorization import AccessDecision
+from edgebridge.session.subscription_text import parse_subscription
+from edgebroker.cli.parameters import WordChoice
 from edgebroker.publication import Publication
+from edgebroker.runtime.private_files import read_private
 from edgebroker.topics import parse_topic_name
-from edgebroker.world.privatefile import read_private
 
 
 @click.command("acl")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.argument("access", required=False, type=Word(["read", "write", "subscribe"]))
+@click.argument("access", required=False, type=WordChoice(["read", "write", "subscribe"]))
 @click.argument("topic", required=False)
-@click.option("--user", default=ANYBODY, help="Who; without it, somebody who proved to be nobody in particular.")
+@click.option("--user", default=ANONYMOUS_USER, help="Who; without it, somebody who proved to be nobody in particular.")
 @click.option("--client", default="client", show_default=True, help="The client identifier.")
 @click.option("--payload", help="What the message says: decides where conditions do.")
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object.")
@@ -50,7 +50,7 @@ def command(
             json.dumps({"ok": True, "rules": rules, "users": users}) if as_json else f"{rules} rules, {users} users"
         )
         return
-    rights = RuleBook(acl).rights(user, client)
+    rights = AclRights(acl).rights(user, client)
     if access == "subscribe":
         is_permitted = rights.subscribe(parse_subscription(topic).topic_filter)
         answer = "yes" if is_permitted else "no"
@@ -65,5 +65,5 @@ def command(
     sys.exit(0 if is_permitted else 1)
 
 
-def _conditions(decision: Decision) -> str:
+def _conditions(decision: AccessDecision) -> str:
     return "if " + " or ".join(one.text for one in decision.conditions)

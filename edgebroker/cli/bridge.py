@@ -1,4 +1,4 @@
-"""`edgebroker bridge`: the bridges of a running gateway to foreign brokers."""
+"""`edgebroker bridge`: the bridges of a running gateway to foreign brokers, and the bytes that each prefix costs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,78 @@ from typing import Any, Final
 import click
 
 from edgebroker.cli import Refused
-from edgebroker.cli.bridgecosts import LIMIT, tabulated
-from edgebroker.cli.figures import count, octets
-from edgebroker.cli.httpaddress import HttpAddress
-from edgebroker.cli.inquiry import Inquiree, ask, gateway_options, inquiree, order
-from edgebroker.world.tomlvalue import toml_value
+from edgebroker.cli.display import count, octets, shortened, span
+from edgebroker.cli.http_address import HttpAddress
+from edgebroker.cli.http_client import GatewayEndpoint, gateway_endpoint, gateway_options, get_json, post_json
+from edgebroker.runtime.settings.toml import toml_value
+
+COST_HEADING: Final = ("PREFIX", "OUT", "IN", "MESSAGES", "SHARE", "SINCE START", "SHARE")
+PREFIXES_SHOWN: Final = 20
+PREFIX_COLUMNS: Final = 48
+ELSE: Final = "answers, pings, greetings"
+
+
+def cost_table(found: dict[str, Any], limit: int = PREFIXES_SHOWN) -> Iterator[str]:
+    """For people: a line for each prefix, the most of today first, and what is left."""
+    line, prefixes = found["line"], found["prefixes"]
+    today, total = (
+        f"{octets(_bytes(line[when], 'out'))} out and {octets(_bytes(line[when], 'in'))} in in {span(found[seconds])}"
+        for when, seconds in (("today", "today_s"), ("total", "since_s"))
+    )
+    yield f"{found['name']}: today {today}; since its start {total}"
+    rows: list[tuple[str, dict[str, Any]]] = [(row["prefix"], row) for row in prefixes[:limit]]
+    if rest := prefixes[limit:]:
+        rows.append((f"{len(rest)} more prefixes", _summed(rest)))
+    rows.append((ELSE, _left(line, _summed(prefixes))))
+    cells = [COST_HEADING, *(_cost_cells(name, row, line) for name, row in rows)]
+    widths = [max(len(one[column]) for one in cells) for column in range(len(COST_HEADING))]
+    for one in cells:
+        first, *others = one
+        yield "  ".join([f"{first:{widths[0]}}", *map(str.rjust, others, widths[1:])]).rstrip()
+
+
+def _cost_cells(name: str, row: dict[str, Any], line: dict[str, Any]) -> Sequence[str]:
+    today, total = row["today"], row["total"]
+    return (
+        shortened(name, PREFIX_COLUMNS),
+        octets(_bytes(today, "out")),
+        octets(_bytes(today, "in")),
+        count(today["out"]["messages"] + today["in"]["messages"]) if name != ELSE else "",
+        _share(today, line["today"]),
+        octets(_bytes(total)),
+        _share(total, line["total"]),
+    )
+
+
+def _bytes(counts: dict[str, Any], *ways: str) -> int:
+    return sum(counts[way]["bytes"] for way in ways or ("out", "in"))
+
+
+def _share(counts: dict[str, Any], of: dict[str, Any]) -> str:
+    whole = _bytes(of)
+    return f"{100 * _bytes(counts) / whole:.1f} %" if whole else "-"
+
+
+def _summed(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        when: {
+            way: {key: sum(row[when][way][key] for row in rows) for key in ("messages", "bytes")}
+            for way in ("out", "in")
+        }
+        for when in ("today", "total")
+    }
+
+
+def _left(line: dict[str, Any], named: dict[str, Any]) -> dict[str, Any]:
+    """What crossed the line beside messages. What is not written yet is counted as a message before it has crossed."""
+    return {
+        when: {
+            way: {"messages": 0, "bytes": max(0, line[when][way]["bytes"] - named[when][way]["bytes"])}
+            for way in ("out", "in")
+        }
+        for when in ("today", "total")
+    }
+
 
 WELL: Final = ("open", "paused", "closed")
 WAITED: Final = (
@@ -45,7 +112,7 @@ def list_(http: HttpAddress | None, config: Path | None, token_file: Path | None
     Exit code 0 if all are connected, or paused or closed on purpose; 1 if one is not, or is set aside; 2 if the gateway
     does not answer.
     """
-    found = ask(inquiree(http, config, token_file), "/bridges")
+    found = get_json(gateway_endpoint(http, config, token_file), "/bridges")
     aside = found.get("set_aside", [])
     click.echo(json.dumps(found) if as_json else "\n".join(listed(found["bridges"], aside)))
     sys.exit(0 if all(row["state"] in WELL for row in found["bridges"]) and not aside else 1)
@@ -59,7 +126,7 @@ def status(name: str, http: HttpAddress | None, config: Path | None, token_file:
 
     Exit code 0 if it is connected, or paused or closed on purpose; 1 if not; 2 if there is none, or no answer.
     """
-    found = ask(inquiree(http, config, token_file), "/bridges")
+    found = get_json(gateway_endpoint(http, config, token_file), "/bridges")
     rows, aside = found["bridges"], [one for one in found.get("set_aside", []) if one["bridge"] == name]
     row = next((row for row in rows if row["name"] == name), None)
     if row is None and aside:
@@ -78,7 +145,9 @@ def status(name: str, http: HttpAddress | None, config: Path | None, token_file:
 @command.command("costs", short_help="Show who spends the bytes of a bridge.")
 @click.argument("name")
 @click.option("--depth", type=click.IntRange(1, 4), default=2, show_default=True, help="Levels of topics told apart.")
-@click.option("--limit", type=click.IntRange(1), default=LIMIT, show_default=True, help="Prefixes in the table.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=PREFIXES_SHOWN, show_default=True, help="Prefixes in the table."
+)
 @gateway_options
 def costs(
     name: str,
@@ -90,8 +159,8 @@ def costs(
     as_json: bool,
 ) -> None:
     """Show who spends the bytes of a bridge: by topic prefix and direction, today and since its start."""
-    found = ask(inquiree(http, config, token_file), "/bridges/costs", name=name, depth=depth)
-    click.echo(json.dumps(found) if as_json else "\n".join(tabulated(found, limit)))
+    found = get_json(gateway_endpoint(http, config, token_file), "/bridges/costs", name=name, depth=depth)
+    click.echo(json.dumps(found) if as_json else "\n".join(cost_table(found, limit)))
 
 
 @command.command("add")
@@ -113,7 +182,7 @@ def add(
     """Add a bridge to ADDRESS, which is HOST:PORT. It is there after a restart too."""
     lines = [f"name = {toml_value(name)}", f"addresses = {toml_value([address])}", f"topic = {toml_value(topics)}"]
     lines += [setting(value) for value in values]
-    whom = inquiree(http, config, token_file)
+    whom = gateway_endpoint(http, config, token_file)
     _done(whom, as_json, f"{name} is added", do="add", settings="[[bridge]]\n" + "\n".join(lines))
 
 
@@ -131,7 +200,7 @@ def setting(value: str) -> str:
 @gateway_options
 def pause(name: str, http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
     """Hang up until it is resumed, over restarts too. What is for the remote waits."""
-    _done(inquiree(http, config, token_file), as_json, f"{name} is paused", do="pause", name=name)
+    _done(gateway_endpoint(http, config, token_file), as_json, f"{name} is paused", do="pause", name=name)
 
 
 @command.command("resume")
@@ -139,7 +208,7 @@ def pause(name: str, http: HttpAddress | None, config: Path | None, token_file: 
 @gateway_options
 def resume(name: str, http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
     """Dial again, and at once, or when its hours begin."""
-    _done(inquiree(http, config, token_file), as_json, f"{name} is dialled", do="resume", name=name)
+    _done(gateway_endpoint(http, config, token_file), as_json, f"{name} is dialled", do="resume", name=name)
 
 
 @command.command("remove")
@@ -147,11 +216,11 @@ def resume(name: str, http: HttpAddress | None, config: Path | None, token_file:
 @gateway_options
 def remove(name: str, http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
     """Remove a bridge that was added. What waits for its remote is dropped."""
-    _done(inquiree(http, config, token_file), as_json, f"{name} is no more", do="remove", name=name)
+    _done(gateway_endpoint(http, config, token_file), as_json, f"{name} is no more", do="remove", name=name)
 
 
-def _done(whom: Inquiree, as_json: bool, said: str, **query: str) -> None:
-    found = order(whom, "/bridges", **query)
+def _done(whom: GatewayEndpoint, as_json: bool, said: str, **query: str) -> None:
+    found = post_json(whom, "/bridges", **query)
     if found.get("state") == "closed" and query["do"] == "resume":
         said = f"{found['name']}: {found['reason']}"
     click.echo(json.dumps(found) if as_json else said)

@@ -12,7 +12,7 @@ import click
 
 from edgebroker.cli import Refused
 from edgebroker.cli.init import HOST, NAME, own_names
-from edgebroker.cli.init.authority import CERTIFICATE_DAYS, Authority, Pair
+from edgebroker.cli.init.authority import CERTIFICATE_DAYS, Authority, KeyPair
 
 _directory = click.option(
     "--dir",
@@ -102,7 +102,7 @@ def revoke(names: tuple[str, ...], is_gateway: bool, directory: Path) -> None:
 
 
 def _issue(
-    names: tuple[str, ...], directory: Path, place: str, make: Callable[[Authority, Path, str, int], Pair], days: int
+    names: tuple[str, ...], directory: Path, place: str, make: Callable[[Authority, Path, str, int], KeyPair], days: int
 ) -> None:
     """Make a certificate for each name in the folder *place*. Raises Refused."""
     for name in names:
@@ -132,7 +132,7 @@ def _replace(made: Path, path: Path) -> None:
 
 def _authority(directory: Path) -> Authority:
     """The authority in *directory*. Raises Refused."""
-    pair = Pair(directory / "ca.crt", directory / "ca.key")
+    pair = KeyPair(directory / "ca.crt", directory / "ca.key")
     for path in (pair.certificate, pair.key):
         if not os.access(path, os.R_OK):
             raise Refused(f"{path} is not there or cannot be read: `edgebroker init` makes it; --dir says where")

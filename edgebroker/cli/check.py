@@ -1,33 +1,136 @@
-"""`edgebroker check`: would a gateway take these settings; or, with --http, is a running gateway well?"""
+"""`edgebroker check`: checks a settings file, or with --http the health of a running gateway.
+
+For monitoring programs of Nagios' kind the answer is one line, performance data and an exit code.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from enum import IntEnum
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
-from edgebroker.cli.complaint import complain
-from edgebroker.cli.fileproblems import refuse
-from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
-from edgebroker.cli.inquiry import BadAnswer, Inquiree, NoAnswer, ask, inquiree, token_file_option
-from edgebroker.cli.output import Unwritable, say
-from edgebroker.cli.verdictline import State, Thresholds, judge, line
+from edgebroker.cli.display import count, span
+from edgebroker.cli.http_address import HttpAddress, HttpAddressType
+from edgebroker.cli.http_client import (
+    GatewayAnswerInvalid,
+    GatewayEndpoint,
+    GatewayNoAnswer,
+    gateway_endpoint,
+    get_json,
+    token_file_option,
+)
+from edgebroker.cli.output import Unwritable, complain, say
 from edgebroker.errors import EdgebrokerError
-from edgebroker.world.doors.listeners import expiries
-from edgebroker.world.namedfiles import NamedFiles
-from edgebroker.world.settings import Settings, SettingsRefused, default_of
-from edgebroker.world.settings.reading import text_of
+from edgebroker.runtime.listeners.listeners import expiries
+from edgebroker.runtime.referenced_files import ReferencedFiles
+from edgebroker.runtime.settings import Settings, SettingsRefused, default_of
+from edgebroker.runtime.settings.reading import read_settings_text
+
+
+def refuse_file(file: Path, refused: SettingsRefused, as_json: bool) -> NoReturn:
+    """Tell all that is wrong with *file*, and end with exit code 2."""
+    if as_json:
+        problems = [asdict(problem) for problem in refused.problems]
+        click.echo(json.dumps({"ok": False, "file": str(file), "problems": problems}))
+    else:
+        complain(str(refused))
+    sys.exit(2)
+
+
+class ProbeState(IntEnum):
+    """The exit codes of a plug-in, in the order of the Monitoring Plugins guidelines."""
+
+    OK = 0
+    WARNING = 1
+    CRITICAL = 2
+    UNKNOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Bounds that may not be passed; None: not judged."""
+
+    warn_lag_ms: float | None = 100.0
+    crit_lag_ms: float | None = 500.0
+    warn_queue: int | None = None
+    crit_queue: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeMeasure:
+    """One figure with its bounds. `unit` is one of the guidelines': none, ms, B, c (a counter)."""
+
+    name: str
+    value: int | float
+    unit: str = ""
+    warn: float | None = None
+    crit: float | None = None
+
+    @property
+    def state(self) -> ProbeState:
+        """How the figure stands to its bounds."""
+        if self.crit is not None and self.value > self.crit:
+            return ProbeState.CRITICAL
+        return ProbeState.WARNING if self.warn is not None and self.value > self.warn else ProbeState.OK
+
+    @property
+    def perfdata(self) -> str:
+        """`name=value[unit];warn;crit;min`."""
+        bounds = ";".join("" if bound is None else f"{bound:g}" for bound in (self.warn, self.crit))
+        return f"{self.name}={self.value}{self.unit};{bounds};0"  # %g would round counters
+
+
+def judge_status(status: Mapping[str, Any], thresholds: Thresholds) -> tuple[ProbeState, str]:
+    """The state, and the line, of a gateway that said *status* of itself."""
+    lag = status["health"]["checks"]["loop_lag"]
+    is_judged = lag.get("is_judged", True)  # one that has just started is late for reasons of its own
+    lags = (thresholds.warn_lag_ms, thresholds.crit_lag_ms) if is_judged else (None, None)
+    copies, sessions = status["copies"], status["sessions"]
+    measures = [
+        ProbeMeasure("loop_lag_p99", lag["p99_ms"], "ms", *lags),
+        ProbeMeasure("queue", status["queue"]["messages"], "", thresholds.warn_queue, thresholds.crit_queue),
+        ProbeMeasure("queue_longest", status["queue"]["longest"]),
+        ProbeMeasure("clients", sessions["connected"]),
+        ProbeMeasure("away", sessions["away"]),
+        ProbeMeasure("published", status["messages"]["published"], "c"),
+        ProbeMeasure("delivered", copies["delivered"], "c"),
+        ProbeMeasure("dropped", sum(copies["dropped"].values()), "c"),
+        ProbeMeasure("memory", status["process"]["resident_bytes"] or 0, "B"),
+    ]
+    reasons = list(status["health"]["reasons"])
+    warnings = status["health"].get("warnings", ())
+    state = (
+        ProbeState.CRITICAL
+        if reasons
+        else max(ProbeState.WARNING if warnings else ProbeState.OK, *(one.state for one in measures))
+    )
+    reasons += warnings
+    for measure in measures:
+        if measure.state:
+            bound = measure.crit if measure.state is ProbeState.CRITICAL else measure.warn
+            reasons.append(f"{measure.name} is {measure.value:g}{measure.unit}, more than {bound:g}")
+    well = f"up {span(status['uptime_s'])}, {count(sessions['connected'])} clients"
+    return state, probe_line(state, f"{status['name']}: {'; '.join(reasons) or well}", measures)
+
+
+def probe_line(state: ProbeState, text: str, measures: list[ProbeMeasure] | None = None) -> str:
+    """One line as the guidelines want it. What stands after `|` is for programs."""
+    said = f"EDGEBROKER {state.name} - {' '.join(text.replace('|', '/').split())}"
+    return f"{said} | {' '.join(measure.perfdata for measure in measures)}" if measures else said
+
 
 PROBING = ("--http", "--warn-", "--crit-")
 """How words begin by which a running gateway is meant."""
 _bound = click.FloatRange(min=0)
 
 
-class Check(click.Command):
+class CheckCommand(click.Command):
     """What is wrong with the words of a probe is its own trouble, not the gateway's: UNKNOWN, in one line."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -39,11 +142,11 @@ class Check(click.Command):
             return rest
         except click.UsageError as error:
             if is_probe:
-                _answer(State.UNKNOWN, line(State.UNKNOWN, error.format_message()), as_json)
+                _answer(ProbeState.UNKNOWN, probe_line(ProbeState.UNKNOWN, error.format_message()), as_json)
             raise
 
 
-@click.command("check", cls=Check)
+@click.command("check", cls=CheckCommand)
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object.")
 @click.option("--quiet", "-q", is_flag=True, help="Of a FILE show only what is not in order.")
@@ -77,42 +180,44 @@ def command(
         try:
             if file is not None:
                 raise click.UsageError("either FILE or --http")
-            state, said = _ask(inquiree(http, None, token_file), thresholds)
+            state, said = _ask(gateway_endpoint(http, None, token_file), thresholds)
         except (click.UsageError, EdgebrokerError) as error:
-            state, said = State.UNKNOWN, line(State.UNKNOWN, str(error))
+            state, said = ProbeState.UNKNOWN, probe_line(ProbeState.UNKNOWN, str(error))
         _answer(state, said, as_json)
     if file is None:
         raise click.UsageError("name the settings FILE, or a running gateway with --http")
     _check_file(file, as_json, quiet)
 
 
-def _answer(state: State, said: str, as_json: bool) -> NoReturn:
+def _answer(state: ProbeState, said: str, as_json: bool) -> NoReturn:
     try:
         say(json.dumps({"state": state.name, "line": said}) if as_json else said)
     except Unwritable as unwritable:  # 2, as elsewhere, would be the gateway's trouble
         complain(f"Error: {unwritable}")
-        sys.exit(State.UNKNOWN)
+        sys.exit(ProbeState.UNKNOWN)
     sys.exit(state)
 
 
-def _ask(asked: Inquiree, thresholds: Thresholds) -> tuple[State, str]:
+def _ask(asked: GatewayEndpoint, thresholds: Thresholds) -> tuple[ProbeState, str]:
     try:
-        return judge(ask(asked, "/status", limit=0), thresholds)
-    except NoAnswer as error:
-        return State.CRITICAL, line(State.CRITICAL, str(error))
-    except BadAnswer as error:
-        return State.UNKNOWN, line(State.UNKNOWN, str(error))
+        return judge_status(get_json(asked, "/status", limit=0), thresholds)
+    except GatewayNoAnswer as error:
+        return ProbeState.CRITICAL, probe_line(ProbeState.CRITICAL, str(error))
+    except GatewayAnswerInvalid as error:
+        return ProbeState.UNKNOWN, probe_line(ProbeState.UNKNOWN, str(error))
     except (KeyError, TypeError) as error:
-        return State.UNKNOWN, line(State.UNKNOWN, f"{asked} is a gateway of another version: {error} is missing")
+        return ProbeState.UNKNOWN, probe_line(
+            ProbeState.UNKNOWN, f"{asked} is a gateway of another version: {error} is missing"
+        )
 
 
 def _check_file(file: Path, as_json: bool, quiet: bool) -> None:
     try:
-        text = text_of(file)
+        text = read_settings_text(file)
         settings = Settings.parse(text, str(file), file.parent)
-        named = NamedFiles(settings, text, str(file))
+        named = ReferencedFiles(settings, text, str(file))
     except SettingsRefused as refused:
-        refuse(file, refused, as_json)
+        refuse_file(file, refused, as_json)
     if as_json:
         certificates = [
             {"listener": one.label, "file": str(one.tls_certificate), "expires": tls.validity.end.isoformat()}

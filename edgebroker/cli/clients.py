@@ -10,11 +10,17 @@ from typing import Any, Final
 
 import click
 
-from edgebroker.cli.durations import DurationType
-from edgebroker.cli.figures import aligned, count, fitted, octets, shortened, span
-from edgebroker.cli.httpaddress import HttpAddress
-from edgebroker.cli.inquiry import Inquiree, OrderRefused, ask, gateway_options, inquiree, order
-from edgebroker.cli.word import Word
+from edgebroker.cli.display import aligned, count, fitted, octets, shortened, span
+from edgebroker.cli.http_address import HttpAddress
+from edgebroker.cli.http_client import (
+    GatewayEndpoint,
+    OrderRefused,
+    gateway_endpoint,
+    gateway_options,
+    get_json,
+    post_json,
+)
+from edgebroker.cli.parameters import DurationType, WordChoice
 
 LIMIT: Final = 100
 PAGE: Final = 1_000  # rows in one answer
@@ -31,8 +37,8 @@ def command() -> None:
 
 @command.command("list", short_help="List clients, connected or with a session that waits.")
 @click.argument("pattern", default="*", metavar="[PATTERN]")
-@click.option("--state", type=Word(["connected", "away", "slow"]), help="Only those; slow: reads too slowly.")
-@click.option("--sort", type=Word(SORTS), default="client", show_default=True, help="The most first, or by name.")
+@click.option("--state", type=WordChoice(["connected", "away", "slow"]), help="Only those; slow: reads too slowly.")
+@click.option("--sort", type=WordChoice(SORTS), default="client", show_default=True, help="The most first, or by name.")
 @click.option("--limit", type=click.IntRange(1), default=LIMIT, show_default=True, help="Clients in the list.")
 @gateway_options
 def list_(
@@ -49,18 +55,20 @@ def list_(
 
     Exit code 0 if there are any, 1 if not, 2 if the gateway does not answer.
     """
-    found = _found(inquiree(http, config, token_file), pattern, state or "", sort, limit)
+    found = _found(gateway_endpoint(http, config, token_file), pattern, state or "", sort, limit)
     click.echo(json.dumps(found) if as_json else "\n".join(_listed(found, pattern, state)))
     sys.exit(0 if found["clients"] else 1)
 
 
-def _found(whom: Inquiree, pattern: str, state: str, sort: str, limit: int) -> dict[str, Any]:
+def _found(whom: GatewayEndpoint, pattern: str, state: str, sort: str, limit: int) -> dict[str, Any]:
     """One answer, or by name as many as it takes."""
     query: dict[str, str | int] = {"client": pattern, "state": state, "sort": sort}
-    found = ask(whom, "/clients", limit=min(limit, PAGE), **query)
+    found = get_json(whom, "/clients", limit=min(limit, PAGE), **query)
     rows = page = found["clients"]
     while sort == "client" and len(page) == PAGE and len(rows) < limit:
-        page = ask(whom, "/clients", limit=min(limit - len(rows), PAGE), after=rows[-1]["client"], **query)["clients"]
+        page = get_json(whom, "/clients", limit=min(limit - len(rows), PAGE), after=rows[-1]["client"], **query)[
+            "clients"
+        ]
         rows += page
     return found
 
@@ -77,7 +85,7 @@ def show(
     Messages are shown without their payloads, those first that were sent and are not acknowledged. Exit code 2 if there
     is no such client.
     """
-    found = ask(inquiree(http, config, token_file), "/client", name=name, limit=limit)
+    found = get_json(gateway_endpoint(http, config, token_file), "/client", name=name, limit=limit)
     click.echo(json.dumps(found) if as_json else "\n".join(_described(found)))
 
 
@@ -104,7 +112,7 @@ def readers(
     query: dict[str, str | int] = {"topic": topic, "qos": qos, "limit": limit}
     if payload is not None:
         query["payload"] = payload
-    found = ask(inquiree(http, config, token_file), "/readers", **query)
+    found = get_json(gateway_endpoint(http, config, token_file), "/readers", **query)
     click.echo(json.dumps(found) if as_json else "\n".join(_read(found)))
     sys.exit(0 if any(not answer.startswith("no") for answer in found["answers"]) else 1)
 
@@ -121,7 +129,7 @@ def disconnect(
     action). Exit code 1 if one was not connected, 2 if there is none of a name; all others are disconnected.
     """
     all_were_here = True
-    orders = Orders(inquiree(http, config, token_file), "disconnect")
+    orders = ClientOrders(gateway_endpoint(http, config, token_file), "disconnect")
     for name, found in orders.each(names):
         all_were_here = all_were_here and found["disconnected"]
         said = "is disconnected" if found["disconnected"] else "was not connected"
@@ -139,7 +147,7 @@ def end(
 
     Their wills go out. Exit code 2 if there is none of a name; all others are ended.
     """
-    orders = Orders(inquiree(http, config, token_file), "end")
+    orders = ClientOrders(gateway_endpoint(http, config, token_file), "end")
     for name, found in orders.each(names):
         click.echo(
             json.dumps(found) if as_json else f"the session of {name} is ended; {found['dropped']} messages dropped"
@@ -166,7 +174,7 @@ def block(
     A client of MQTT 5 is told 0x8A (banned). It holds over restarts, where there is a data folder. Who is to stay away
     for good must lose its user. Exit code 2 if one cannot be; all others are.
     """
-    orders = Orders(inquiree(http, config, token_file), "block")
+    orders = ClientOrders(gateway_endpoint(http, config, token_file), "block")
     for name, found in orders.each(names, seconds=str(duration), why=why):
         gone = "; it is disconnected" if found["disconnected"] else ""
         said = f"{name} is kept out for {span(found['seconds'])}{gone}{_forgotten(found)}"
@@ -181,7 +189,7 @@ def unblock(
     names: Sequence[str], http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool
 ) -> None:
     """Let clients in again. Exit code 2 if one is not blocked; all others are not any more."""
-    orders = Orders(inquiree(http, config, token_file), "unblock")
+    orders = ClientOrders(gateway_endpoint(http, config, token_file), "unblock")
     for name, found in orders.each(names):
         click.echo(json.dumps(found) if as_json else f"{name} may come again{_forgotten(found)}")
     sys.exit(orders.exit_code)
@@ -191,7 +199,7 @@ def unblock(
 @gateway_options
 def blocked(http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
     """List who is kept out, for how long still, since when, and why."""
-    found = ask(inquiree(http, config, token_file), "/blocked")
+    found = get_json(gateway_endpoint(http, config, token_file), "/blocked")
     rows = [
         ("CLIENT", "FOR", "SINCE", "WHY"),
         *(
@@ -207,10 +215,10 @@ def blocked(http: HttpAddress | None, config: Path | None, token_file: Path | No
     click.echo(json.dumps(found) if as_json else "\n".join(aligned(rows)) if found["blocked"] else "nobody is kept out")
 
 
-class Orders:
+class ClientOrders:
     """One order for several clients: what is refused for one of them is no reason to leave the others."""
 
-    def __init__(self, whom: Inquiree, act: str) -> None:
+    def __init__(self, whom: GatewayEndpoint, act: str) -> None:
         self.exit_code = 0
         """2 if one was refused."""
         self._whom = whom
@@ -220,7 +228,7 @@ class Orders:
         """Each name and what was answered; those that are refused are told instead. Raises NoAnswer, BadAnswer."""
         for name in dict.fromkeys(names):
             try:
-                found = order(self._whom, "/clients", do=self._act, name=name, **query)
+                found = post_json(self._whom, "/clients", do=self._act, name=name, **query)
             except OrderRefused as refused:
                 self.exit_code = refused.exit_code
                 refused.show()

@@ -14,10 +14,10 @@ from typing import Any
 import click
 
 from edgebroker.errors import JournalDamaged
-from edgebroker.storage.journal.found import Found
+from edgebroker.runtime.journal.files import JournalFiles
+from edgebroker.runtime.journal.wear import Card, WearTotals, read_wear
 from edgebroker.storage.journal.recovery import Apply, recover
-from edgebroker.world.journalfiles import JournalFiles
-from edgebroker.world.wear import Card, Written, read_wear
+from edgebroker.storage.journal.recovery_report import RecoveryReport
 
 JOURNAL = "journal"
 TRIES = 3  # while a gateway writes, a file may be used again between two looks at it
@@ -31,11 +31,11 @@ def command() -> None:
     """The group; see its commands."""
 
 
-class Enough(Exception):
+class StopRecovery(Exception):
     """Ends a recovery early."""
 
 
-def look(folder: Path, make_apply: Callable[[], Apply]) -> tuple[JournalFiles, Found]:
+def look(folder: Path, make_apply: Callable[[], Apply]) -> tuple[JournalFiles, RecoveryReport]:
     """Recover from *folder* without touching it. Ends the program with 2 if there is no journal.
 
     Damage that is seen while a gateway writes there is believed only if it is still there when looked at again;
@@ -94,7 +94,7 @@ def check(folder: Path, card_gb: float | None, card_cycles: int | None, as_json:
     sys.exit(1 if found.damage else 0)
 
 
-def summary(files: JournalFiles, found: Found, written: Written) -> dict[str, Any]:
+def summary(files: JournalFiles, found: RecoveryReport, written: WearTotals) -> dict[str, Any]:
     """What `check` says."""
     behind = [segment.first_lsn for segment in found.segments[1:]]
     segments = [
@@ -170,7 +170,7 @@ def lines(report: dict[str, Any]) -> list[str]:
 @json_flag
 def show(folder: Path, first: int, kind: str | None, limit: int | None, as_json: bool) -> None:
     """Print the records that recovery would read, one per line: number, kind, and what it says."""
-    words = Words()
+    words = RecordText()
     wanted = None if kind is None else words.kind_number(kind)
     shown = 0
 
@@ -179,7 +179,7 @@ def show(folder: Path, first: int, kind: str | None, limit: int | None, as_json:
         if lsn < first or (wanted is not None and record[0] != wanted):
             return
         if shown == limit:
-            raise Enough
+            raise StopRecovery
         shown += 1
         said = words.of(lsn, record)
         if as_json:
@@ -191,27 +191,29 @@ def show(folder: Path, first: int, kind: str | None, limit: int | None, as_json:
     def once() -> Apply:
         nonlocal shown
         if shown:  # a second look would print everything twice
-            raise Enough
+            raise StopRecovery
         return show_one
 
     try:
         _, found = look(folder, once)
-    except Enough:
+    except StopRecovery:
         return
     for damage in found.damage:
         click.echo(str(damage), err=True)
     sys.exit(1 if found.damage else 0)
 
 
-class Words:
+class RecordText:
     """What records mean, as their owner says it; their number and bytes where it does not."""
 
     def __init__(self) -> None:
-        from edgebridge.session.records import Kind  # the command line alone brings the two together
-        from edgebridge.session.recordwords import describe
+        from edgebridge.session.journal.dump import describe
+        from edgebridge.session.journal.session_records import (
+            SessionRecordKind,
+        )  # the command line alone brings the two together
 
         self._describe = describe
-        self._numbers = {kind.name.lower(): int(kind) for kind in Kind}
+        self._numbers = {kind.name.lower(): int(kind) for kind in SessionRecordKind}
 
     def of(self, lsn: int, record: bytes) -> dict[str, Any]:
         """The record *lsn* in words."""

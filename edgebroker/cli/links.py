@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from edgebroker.cli.figures import count, octets
-from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
-from edgebroker.cli.inquiry import ask, inquiree, token_file_option
+from edgebroker.cli.display import count, octets
+from edgebroker.cli.http_address import HttpAddress, HttpAddressType
+from edgebroker.cli.http_client import gateway_endpoint, get_json, token_file_option
 
 HEADING = ("PEER", "STATE", "LINKS", "ROUND TRIP", "CLOCK", "WAITING", "BYTES", "INDEX", "WANTS", "DROPPED")
 
@@ -30,7 +30,7 @@ def command(http: HttpAddress | None, config: Path | None, token_file: Path | No
 
     Exit code 0 if all are up, 1 if one is not, 2 if the gateway does not answer or has no peers.
     """
-    found = ask(inquiree(http, config, token_file), "/links")
+    found = get_json(gateway_endpoint(http, config, token_file), "/links")
     click.echo(json.dumps(found) if as_json else "\n".join(shown(found)))
     sys.exit(0 if all(row["up"] for row in found["links"]) else 1)
 

@@ -17,24 +17,23 @@ from typing import Any, TextIO
 import click
 
 from edgebroker.cli import Refused
-from edgebroker.cli.existing import Existing
-from edgebroker.cli.plain import plain
-from edgebroker.cli.word import Word
+from edgebroker.cli.display import plain
+from edgebroker.cli.parameters import ExistingPath, WordChoice
 from edgebroker.errors import LogDamaged
-from edgebroker.records import DELIVERY, TABLES, TRAFFIC, Cause, Fate
+from edgebroker.log_schema import DELIVERY, TABLES, TRAFFIC, Cause, Fate
+from edgebroker.runtime.delivery_log import segment_files
 from edgebroker.storage.deliverylog.columns import default
-from edgebroker.storage.deliverylog.format import LOG_TABLES, RECORDING_TABLES, Header
-from edgebroker.storage.deliverylog.reader import Block, Damage, is_final, iter_blocks, read_header
-from edgebroker.world.logdir import segments
+from edgebroker.storage.deliverylog.format import LOG_TABLES, RECORDING_TABLES, LogHeader
+from edgebroker.storage.deliverylog.reader import Block, LogCorruption, is_final, iter_blocks, read_header
 
 TABLE_NAMES = [table.name for table in TABLES]
 FILE_BYTES_MAX = 256 * 1024 * 1024  # a segment has 4 MiB; a larger file would be read into memory whole
 SQL_TYPES = {"int": int, "text": str}
 TRACE_ID = re.compile(r"(?:[0-9a-f]{2}-)?([0-9a-f]{32})(?:-[0-9a-f]{16}-.*)?")
 
-paths_argument = click.argument("paths", nargs=-1, required=True, type=Existing())
+paths_argument = click.argument("paths", nargs=-1, required=True, type=ExistingPath())
 table_option = click.option(
-    "--table", type=Word(TABLE_NAMES), default="delivery", show_default=True, help="Which records."
+    "--table", type=WordChoice(TABLE_NAMES), default="delivery", show_default=True, help="Which records."
 )
 json_flag = click.option("--json", "as_json", is_flag=True, help="For programs: JSON.")
 
@@ -45,7 +44,7 @@ def command() -> None:
 
 
 @dataclass
-class Reading:
+class LogReader:
     """Files being read: their blocks one at a time, and what was found wrong on the way."""
 
     paths: tuple[Path, ...]
@@ -55,7 +54,7 @@ class Reading:
     unreadable: int = 0
     files: int = 0
     bytes: int = 0
-    headers: list[Header] = field(default_factory=list)
+    headers: list[LogHeader] = field(default_factory=list)
     boots_ended: set[str] = field(default_factory=set)
     """The runs whose final segment was among the files."""
     blocks_twice: int = 0
@@ -63,22 +62,22 @@ class Reading:
     _seen: defaultdict[tuple[str, str], set[int]] = field(default_factory=lambda: defaultdict(set))
     """(node, boot) -> the blocks that were read. A copy of a file would count everything in it once more."""
 
-    def blocks(self, tables: Iterable[str]) -> Iterator[tuple[Header, Block]]:
+    def blocks(self, tables: Iterable[str]) -> Iterator[tuple[LogHeader, Block]]:
         """Every intact block of every file, with the columns of *tables*. Trouble goes to stderr as it is met."""
         wanted = set(tables)
-        files = [file for path in self.paths for file in segments(path, self._unlisted)]
+        files = [file for path in self.paths for file in segment_files(path, self._unlisted)]
         if not files:
             raise click.UsageError(f"no .edl file in {', '.join(map(str, self.paths))}")
-        with Progress(len(files)) as progress:
+        with FileProgress(len(files)) as progress:
             for file in files:
                 try:
                     yield from self._blocks_of(file, wanted)
-                except Unreadable as error:
+                except LogUnreadable as error:
                     self.unreadable += 1
                     self._tell(f"{file}: {error}")
                 progress.step(file.name)
 
-    def _blocks_of(self, file: Path, wanted: set[str]) -> Iterator[tuple[Header, Block]]:
+    def _blocks_of(self, file: Path, wanted: set[str]) -> Iterator[tuple[LogHeader, Block]]:
         data, header, damage = opened(file)
         self.files += 1
         self.bytes += len(data)
@@ -90,7 +89,7 @@ class Reading:
             self._report(file, found)
         seen, twice = self._seen[header.node, header.boot], 0
         for item in iter_blocks(data, tables=wanted, growing=growing, known=LOG_TABLES | RECORDING_TABLES):
-            if isinstance(item, Damage):
+            if isinstance(item, LogCorruption):
                 self._report(file, item)
             elif header.boot and item.head.sequence in seen:
                 twice += 1
@@ -106,7 +105,7 @@ class Reading:
         self.unreadable += 1
         self._tell(f"{error.filename}: {error.strerror}")
 
-    def _report(self, file: Path, found: Damage) -> None:
+    def _report(self, file: Path, found: LogCorruption) -> None:
         self.damage += 1
         self._tell(f"{file}: {found}")
 
@@ -119,25 +118,25 @@ class Reading:
         sys.exit(2 if self.unreadable else 1 if self.damage else 0)
 
 
-class Unreadable(Exception):
+class LogUnreadable(Exception):
     """A file cannot be read, or is no delivery log; the text says why."""
 
 
-def opened(file: Path) -> tuple[bytes, Header, list[Damage]]:
+def opened(file: Path) -> tuple[bytes, LogHeader, list[LogCorruption]]:
     """What is in *file*, its header, and what is wrong with that. Raises Unreadable."""
     try:
         size = file.stat().st_size
         if size > FILE_BYTES_MAX:
-            raise Unreadable(f"{size} bytes are too many for a delivery log; the limit is {FILE_BYTES_MAX}")
+            raise LogUnreadable(f"{size} bytes are too many for a delivery log; the limit is {FILE_BYTES_MAX}")
         data = file.read_bytes()
         return data, *read_header(data)
     except OSError as error:
-        raise Unreadable(error.strerror or str(error)) from error
+        raise LogUnreadable(error.strerror or str(error)) from error
     except LogDamaged as error:
-        raise Unreadable(str(error)) from error
+        raise LogUnreadable(str(error)) from error
 
 
-class Progress:
+class FileProgress:
     """One line on stderr that counts files, if a person is watching and there is something to wait for."""
 
     def __init__(self, total: int) -> None:
@@ -151,7 +150,7 @@ class Progress:
         if self.shown:
             click.echo(f"\r\x1b[K{self.done} of {self.total} files ({name})", err=True, nl=False)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> FileProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -193,7 +192,7 @@ def is_said(name: str, value: Any) -> bool:
     return bool(value != "" and (value or name not in ("event_publisher", "event_sequence")))
 
 
-def rows_of(header: Header, block: Block) -> Iterator[dict[str, Any]]:
+def rows_of(header: LogHeader, block: Block) -> Iterator[dict[str, Any]]:
     """The records of *block* as dicts, with where they come from."""
     names = list(block.columns)
     columns = list(block.columns.values())
@@ -217,7 +216,7 @@ def trace_id_of(_context: click.Context, _parameter: click.Parameter, text: str 
 @paths_argument
 @click.option(
     "--table",
-    type=Word([*TABLE_NAMES, TRAFFIC.name]),
+    type=WordChoice([*TABLE_NAMES, TRAFFIC.name]),
     default=DELIVERY.name,
     show_default=True,
     help="Which records; a recording has traffic.",
@@ -228,7 +227,7 @@ def cat(paths: tuple[Path, ...], table: str, trace_id: str | None, as_json: bool
     """Print records, one per line: name=value, or JSON objects with --json."""
     if trace_id is not None and table != DELIVERY.name:
         raise click.UsageError(f"--trace-id is for --table {DELIVERY.name}: records of {table} have no trace")
-    reading = Reading(paths)
+    reading = LogReader(paths)
     for header, block in reading.blocks([table]):
         for row in rows_of(header, block):
             if trace_id is not None and row["trace_id"] != trace_id:
@@ -246,7 +245,7 @@ def cat(paths: tuple[Path, ...], table: str, trace_id: str | None, as_json: bool
 @json_flag
 def stat(paths: tuple[Path, ...], as_json: bool) -> None:
     """Sum up: records per table, messages per fate and cause, bytes per record, time span, damage, runs that ended."""
-    reading = Reading(paths)
+    reading = LogReader(paths)
     records: Counter[str] = Counter()
     fates: Counter[str] = Counter()
     sequences: dict[str, set[int]] = {}
@@ -311,7 +310,7 @@ def export(
     """Hand records to other programs as CSV, JSON lines or an SQLite database."""
     if sum(target is not None for target in (csv_file, json_file, sqlite)) != 1:
         raise click.UsageError("give one of --csv FILE, --json FILE, --sqlite FILE")
-    reading = Reading(paths)
+    reading = LogReader(paths)
     if sqlite is not None:
         import sqlite3
 
@@ -350,7 +349,7 @@ def written_to(name: str) -> Iterator[TextIO]:
         raise Refused(f"cannot write {name}: {error.strerror}") from error
 
 
-def export_sqlite(reading: Reading, path: Path) -> None:
+def export_sqlite(reading: LogReader, path: Path) -> None:
     """Every table into a database table of its name. Fails with a line that says what to install.
 
     Blocks that an export put into it before are left out, so that the same log may be added again and again.

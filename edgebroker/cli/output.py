@@ -1,4 +1,4 @@
-"""Standard output that takes nothing: a full disk, a quota. Who hung up (`| head`) is not meant: click sees to that."""
+"""Output of the commands: standard output that a full disk refuses, and errors on standard error."""
 
 from __future__ import annotations
 
@@ -50,3 +50,19 @@ def give_up(stream: TextIO) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
+
+
+def complain(text: str) -> None:
+    """Write *text*, of one or more lines. Where systemd started us, the journal learns that they are errors."""
+    prefix = ""
+    if "JOURNAL_STREAM" in os.environ:
+        from edgebroker.runtime.nonblocking_writer import is_journal  # asyncio, 3 MiB, for services alone
+
+        prefix = "<3>" if is_journal() else ""
+    try:
+        for line in text.splitlines():
+            click.echo(prefix + line, err=True)
+    except BrokenPipeError:
+        raise
+    except OSError:  # the disk that is full may be the one of standard error: the exit code still tells
+        give_up(sys.stderr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from edgebroker.cli.figures import count, fitted, octets, span
+from edgebroker.cli.display import count, fitted, octets, span
 
 Status = Mapping[str, Any]
 

@@ -20,8 +20,8 @@ from edgebridge.session.passwordfile import (
     make_user,
 )
 from edgebridge.session.passwordhash import SALT_BYTES, Pbkdf2
-from edgebroker.cli.word import Word
-from edgebroker.world.privatefile import is_open_to_others, read_private, replace_private
+from edgebroker.cli.parameters import WordChoice
+from edgebroker.runtime.private_files import is_open_to_others, read_private, replace_private
 
 
 @click.command("passwd")
@@ -40,7 +40,7 @@ from edgebroker.world.privatefile import is_open_to_others, read_private, replac
 @click.option(
     "--hash",
     "kind",
-    type=Word(["scrypt", "pbkdf2"]),
+    type=WordChoice(["scrypt", "pbkdf2"]),
     default="scrypt",
     show_default=True,
     help="How it is stored; pbkdf2 is the one that Mosquitto reads too.",

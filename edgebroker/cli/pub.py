@@ -17,19 +17,19 @@ import click
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.properties import Properties, Property
 from edgebridge.wire.reasons import ReasonCode
-from edgebroker.cli.client import Client, ConnectionLost, Refused, connect
-from edgebroker.cli.connection import EXIT_REFUSED, Peer, peer_of, peer_options, run, say
-from edgebroker.cli.existing import Existing
+from edgebroker.cli.client_options import EXIT_REFUSED, ClientOptions, client_options, client_options_of, run, say
+from edgebroker.cli.mqtt_client import BrokerRefusal, ConnectionLost, MqttClient, connect
+from edgebroker.cli.parameters import ExistingPath
 from edgebroker.errors import TopicInvalid
 from edgebroker.limits import PACKET_BYTES_MAX
 from edgebroker.topics import parse_topic_name
 
 
 @click.command("pub", short_help="Publish messages.")
-@peer_options
+@client_options
 @click.option("-t", "--topic", required=True, help="The topic to publish to.")
 @click.option("-m", "--message", help="The payload, as text.")
-@click.option("-f", "--file", type=Existing(dir_okay=False), help="A file as payload.")
+@click.option("-f", "--file", type=ExistingPath(dir_okay=False), help="A file as payload.")
 @click.option("-l", "--stdin-lines", is_flag=True, help="One message per line of standard input.")
 @click.option("-s", "--stdin-file", is_flag=True, help="All of standard input as one message.")
 @click.option("-n", "--null-message", is_flag=True, help="An empty payload; with -r it deletes the retained message.")
@@ -45,7 +45,7 @@ def command(**options: Any) -> None:
     edgebroker pub -t sensors/a -m '{"temp": 31}'
     edgebroker pub -t sensors/a -q 1 --stdin-lines < readings.jsonl
     """  # noqa: D301 - click reads \b, the character: keep the lines below it as they are
-    peer = peer_of(options)
+    peer = client_options_of(options)
     sources = [options["message"] is not None, options["file"] is not None]
     if sum([*sources, *(options[name] for name in ("stdin_lines", "stdin_file", "null_message"))]) != 1:
         raise click.UsageError("give one of -m TEXT, -f FILE, -s, --stdin-lines, -n")
@@ -61,7 +61,7 @@ def command(**options: Any) -> None:
 
 
 async def _publish(
-    peer: Peer,
+    peer: ClientOptions,
     topic: str,
     message: str | None,
     file: Path | None,
@@ -81,11 +81,11 @@ async def _publish(
 
     lost: list[ConnectionLost] = []
 
-    async def publish_one(client: Client, payload: bytes) -> None:
+    async def publish_one(client: MqttClient, payload: bytes) -> None:
         outcomes["published"] += 1
         try:
             reason = await client.publish(topic, payload, qos, retain, properties)
-        except Refused as error:
+        except BrokerRefusal as error:
             outcomes["failed"] += 1
             say(str(error))
         except ConnectionLost as error:
@@ -95,7 +95,7 @@ async def _publish(
             outcomes["acknowledged"] += qos > 0
             outcomes["nobody_subscribed"] += reason is ReasonCode.NO_MATCHING_SUBSCRIBERS
 
-    async with connect(peer.way, peer.introduction()) as client:
+    async with connect(peer.transport, peer.connect_packet()) as client:
         under_way: set[asyncio.Task[None]] = set()
         async for one in _lines() if stdin_lines else _repeated(payload, count):
             if len(under_way) >= client.window:

@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from edgebroker.cli.httpaddress import HttpAddress
-from edgebroker.cli.inquiry import gateway_options, inquiree, order
-from edgebroker.world.reload import rejected
-from edgebroker.world.settings import Settings, SettingsRefused
+from edgebroker.cli.http_address import HttpAddress
+from edgebroker.cli.http_client import gateway_endpoint, gateway_options, post_json
+from edgebroker.runtime.reload import rejected_outcome
+from edgebroker.runtime.settings import Settings, SettingsRefused
 
 
 @click.command("reload")
@@ -26,9 +26,9 @@ def command(http: HttpAddress | None, config: Path | None, token_file: Path | No
     answer.
     """
     found = _refused(config) if config is not None and config.is_file() else {}
-    found = found or order(inquiree(http, config, token_file), "/reload")
+    found = found or post_json(gateway_endpoint(http, config, token_file), "/reload")
     click.echo(json.dumps(found) if as_json else "\n".join(found["lines"]))
-    sys.exit(0 if found["taken"] and not found["rejected"] else 1)
+    sys.exit(0 if found["taken"] and not found["rejected_outcome"] else 1)
 
 
 def _refused(config: Path) -> dict[str, Any]:
@@ -36,6 +36,6 @@ def _refused(config: Path) -> dict[str, Any]:
     try:
         Settings.load(config, apart=True)
     except SettingsRefused as refused:
-        outcome = rejected(refused)
+        outcome = rejected_outcome(refused)
         return outcome.as_json() | {"lines": list(outcome.lines())}
     return {}

@@ -11,10 +11,10 @@ from typing import Any, Final
 import click
 
 from edgebroker.cli import Refused
-from edgebroker.cli.figures import aligned, count, octets, shortened, span
-from edgebroker.cli.httpaddress import HttpAddress
-from edgebroker.cli.inquiry import ask, gateway_options, inquiree, order
-from edgebroker.cli.word import Word
+from edgebroker.cli.display import aligned, count, octets, shortened, span
+from edgebroker.cli.http_address import HttpAddress
+from edgebroker.cli.http_client import gateway_endpoint, gateway_options, get_json, post_json
+from edgebroker.cli.parameters import WordChoice
 
 LIMIT: Final = 20
 TOPIC_COLUMNS: Final = 60
@@ -27,7 +27,7 @@ def command() -> None:
 
 @command.command("list", short_help="List the retained messages of this gateway.")
 @click.argument("topic_filter", default="#", metavar="[TOPIC_FILTER]")
-@click.option("--sort", type=Word(["topic", "bytes", "age"]), default="topic", show_default=True)
+@click.option("--sort", type=WordChoice(["topic", "bytes", "age"]), default="topic", show_default=True)
 @click.option("--limit", type=click.IntRange(0, 1_000), default=LIMIT, show_default=True, help="Messages in the list.")
 @gateway_options
 def list_(
@@ -44,8 +44,8 @@ def list_(
     Other gateways of a federation retain their own, and a new subscriber gets them too; ask each with --http.
     What begins with $ is listed if the filter says so: '$SYS/#'. Payloads come to who subscribes (`edgebroker sub`).
     """
-    whom = inquiree(http, config, token_file)
-    found = ask(whom, "/retained", topic=topic_filter, sort=sort, limit=limit)
+    whom = gateway_endpoint(http, config, token_file)
+    found = get_json(whom, "/retained", topic=topic_filter, sort=sort, limit=limit)
     click.echo(json.dumps(found) if as_json else "\n".join(_listed(found)))
 
 
@@ -66,16 +66,16 @@ def clear(
     Each is cleared by an empty retained message, as a client would: who subscribed hears it, and so do the gateways of
     the federation. Exit code 1 if there was nothing.
     """
-    whom = inquiree(http, config, token_file)
+    whom = gateway_endpoint(http, config, token_file)
     if not yes and any(level in ("+", "#") for level in topic_filter.split("/")):
-        matched = ask(whom, "/retained", topic=topic_filter, limit=0)["matched"]
+        matched = get_json(whom, "/retained", topic=topic_filter, limit=0)["matched"]
         question = f"{count(matched)} retained messages match {topic_filter}"
         if not sys.stdin.isatty():
             raise Refused(f"{question}; --yes clears them")
         click.confirm(f"{question}: clear them?", abort=True, err=True)
     cleared, is_all = 0, False
     while not is_all:
-        found = order(whom, "/retained", do="clear", topic=topic_filter)
+        found = post_json(whom, "/retained", do="clear", topic=topic_filter)
         cleared, is_all = cleared + found["cleared"], found["is_all"]
     click.echo(json.dumps({"topic": topic_filter, "cleared": cleared}) if as_json else f"{cleared} cleared")
     sys.exit(0 if cleared else 1)

@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 
 from edgebroker.cli import Refused
-from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
-from edgebroker.world.settings import Settings, SettingsRefused
-from edgebroker.world.settings.settings import COMMAND_LINE
-from edgebroker.world.tlslater import import_asyncio
+from edgebroker.cli.http_address import HttpAddress, HttpAddressType
+from edgebroker.runtime.loop.asyncio_without_ssl import import_asyncio
+from edgebroker.runtime.settings import Settings, SettingsRefused
+from edgebroker.runtime.settings.settings import COMMAND_LINE
 
 
 class SettingsWrong(Refused):

@@ -1,4 +1,4 @@
-"""A gateway as a process: what it prints, and the signals that it listens to."""
+"""A gateway as a process: its lines on standard output, and the signals that it handles."""
 
 from __future__ import annotations
 
@@ -9,19 +9,48 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 
-from edgebroker.cli.httpaddress import HttpAddress
-from edgebroker.cli.voice import Voice
+from edgebroker.cli.http_address import HttpAddress
 from edgebroker.errors import SettingsInvalid
-from edgebroker.world.collector import Collector
-from edgebroker.world.doors.listeners import Listeners
-from edgebroker.world.gateway import Gateway
-from edgebroker.world.loop import run
-from edgebroker.world.operatorlog import Level, OperatorLog, as_journal, as_text
-from edgebroker.world.operatorlog import as_json as as_json_lines
-from edgebroker.world.outlet import Outlet, is_journal
-from edgebroker.world.reload import Outcome, rejected
-from edgebroker.world.settings import Settings
-from edgebroker.world.systemd import Systemd
+from edgebroker.runtime.gateway import Gateway
+from edgebroker.runtime.listeners.listeners import Listeners
+from edgebroker.runtime.loop.gc import GarbageCollector
+from edgebroker.runtime.loop.loop import run
+from edgebroker.runtime.nonblocking_writer import NonblockingWriter, is_journal
+from edgebroker.runtime.operator_log import Level, OperatorLog, as_journal, as_text
+from edgebroker.runtime.operator_log import as_json as as_json_lines
+from edgebroker.runtime.reload import ReloadOutcome, rejected_outcome
+from edgebroker.runtime.settings import Settings
+from edgebroker.runtime.systemd import Systemd
+
+
+class StdoutWriter:
+    """Says lines. Whatever becomes of standard output, it neither fails nor waits.
+
+    A disk that is full, or a device that takes nothing, is told in the log, with what was to be said. That nobody reads
+    us (`edgebroker run | head -1`) is somebody's wish, and told to nobody.
+    """
+
+    def __init__(self, log: OperatorLog) -> None:
+        self._log = log
+        self._outlet = NonblockingWriter(1, self._unsaid)
+
+    def say(self, line: str) -> None:
+        """Print *line*, now or as soon as it is taken."""
+        self._outlet.write(line.encode("utf-8", "replace") + b"\n")
+
+    def flush(self) -> None:
+        """Print what waits, as far as it is taken."""
+        self._outlet.flush()
+
+    async def drain(self) -> None:
+        """At the end, give whoever reads us a while to take what waits."""
+        await self._outlet.drain()
+
+    def _unsaid(self, line: bytes, error: OSError | None) -> None:
+        if error is not None:
+            said = line.decode("utf-8", "replace").rstrip("\n")
+            self._log.log(Level.WARNING, "unsaid", f"standard output cannot be written ({error.strerror}): {said}")
+
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 
@@ -43,40 +72,40 @@ def _hold_standard_descriptors() -> None:
 
 async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool) -> None:
     faulthandler.enable(2)  # a watchdog ends a loop that hangs with SIGABRT: the journal shows where it hung
-    outlet = Outlet()
+    outlet = NonblockingWriter()
     form = as_json_lines if settings.notices.format == "json" else as_journal if is_journal() else as_text
     log = OperatorLog(outlet.write, Level[settings.notices.level.upper()], form)
-    voice = Voice(log)
+    voice = StdoutWriter(log)
     hung_up, loop = asyncio.Event(), asyncio.get_running_loop()
     # Before the journal is read, which may take minutes: SIGHUP ends who does not listen; for systemd that is clean.
     loop.add_signal_handler(signal.SIGHUP, hung_up.set)
-    gateway = Gateway(settings, tell=log.line, notices=log)
-    gateway.pulse.each_beat(outlet.flush)
-    gateway.pulse.each_beat(voice.flush)
+    gateway = Gateway(settings, tell=log.log_line, notices=log)
+    gateway.lag_monitor.on_each_beat(outlet.flush)
+    gateway.lag_monitor.on_each_beat(voice.flush)
     systemd = Systemd()
     if systemd.is_there:
-        gateway.pulse.each_beat(systemd.alive)
+        gateway.lag_monitor.on_each_beat(systemd.alive)
     stopping = asyncio.Event()
-    loop.set_exception_handler(lambda _, context: log.unexpected(context))
+    loop.set_exception_handler(lambda _, context: log.log_unexpected(context))
     for name in STOPPING:
         loop.add_signal_handler(name, stopping.set)
     listeners = await gateway.start()
-    Collector().settle()
+    GarbageCollector().install()
     if as_json:
         described = [listener.described() for listener in listeners]
         said = {"event": "listening", **described[0], "pid": os.getpid(), "listeners": described}
         if gateway.store is not None:
             said["data"] = str(gateway.store.folder)
-        if gateway.peering is not None:
-            said["overlay"] = gateway.peering.described()
+        if gateway.peer_manager is not None:
+            said["overlay"] = gateway.peer_manager.described()
         if gateway.http_address is not None:
             said["http"] = HttpAddress(*gateway.http_address)._asdict()
         voice.say(json.dumps(said))
     else:
         for listener in listeners:
             voice.say(f"edgebroker listens on {listener}")
-        if gateway.peering is not None:
-            voice.say(f"gateway {gateway.peering}")
+        if gateway.peer_manager is not None:
+            voice.say(f"gateway {gateway.peer_manager}")
         if gateway.http_address is not None:
             voice.say(f"metrics, health and status: http://{HttpAddress(*gateway.http_address)}")
         if hint := next((listener.hint for listener in listeners if listener.hint), ""):
@@ -87,7 +116,7 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
 
     one_at_a_time = asyncio.Lock()
 
-    async def reload_and_say() -> Outcome | None:
+    async def reload_and_say() -> ReloadOutcome | None:
         async with one_at_a_time:
             systemd.reloading()
             taken = False
@@ -99,7 +128,7 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
                 systemd.ready(f"{'' if taken else 'the last reload was rejected; '}{_status(listeners)}")
 
     if gateway.http_address is not None:
-        gateway.insight.reread = reload_and_say
+        gateway.view.reload = reload_and_say
     reloading = asyncio.create_task(_whenever(hung_up, reload_and_say))
     await stopping.wait()
     systemd.stopping()
@@ -115,7 +144,7 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
         counted = [f"{name} {count}" for name, count in accounts.items() if count]
         voice.say(f"stopped: {', '.join(counted) or 'nothing was published'}")
     await voice.drain()
-    log.finish()
+    log.flush()
     await outlet.drain()
 
 
@@ -134,12 +163,12 @@ async def _whenever(told: asyncio.Event, work: Callable[[], Awaitable[object]]) 
 
 async def _reload(
     gateway: Gateway, read: Callable[[], Settings], say: Callable[[str], None], as_json: bool
-) -> Outcome | None:
+) -> ReloadOutcome | None:
     """Read the settings again, and *say* what became of it. None if that is our fault, which is told."""
     try:
         outcome = await gateway.reload(await asyncio.to_thread(read))  # the clients have their turns meanwhile
     except SettingsInvalid as error:
-        outcome = rejected(error)
+        outcome = rejected_outcome(error)
     except Exception as error:  # the gateway goes on, and so does whoever asks again
         message = "edgebroker: a reload is given up"
         asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})

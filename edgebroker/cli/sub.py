@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import click
 
-from edgebridge.session.carriers import SHARE_PREFIX, WHERE_PROPERTY, filter_topic
+from edgebridge.session.subscription_text import SHARE_PREFIX, WHERE_PROPERTY, encode_subscription
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.packets import Publish, SubAck, SubscriptionOption
 from edgebridge.wire.properties import Properties, Property, user_properties
 from edgebridge.wire.reasons import FAILURE
-from edgebroker.cli.client import Client, connect, explain
-from edgebroker.cli.connection import EXIT_REFUSED, Peer, peer_of, peer_options, run, say
+from edgebroker.cli.client_options import EXIT_REFUSED, ClientOptions, client_options, client_options_of, run, say
+from edgebroker.cli.mqtt_client import MqttClient, connect, reason_text
 from edgebroker.errors import FilterInvalid, FilterTooComplex
 from edgebroker.filters import Filter
 
@@ -27,7 +27,7 @@ ANNOUNCEMENT: Final = "filter"
 
 
 @click.command("sub", short_help="Subscribe and print messages.")
-@peer_options
+@client_options
 @click.option("-t", "--topic", "topics", multiple=True, required=True, help="A topic filter; may be repeated.")
 @click.option("--where", metavar="EXPR", help="Only messages whose content satisfies EXPR, like: temp > 30")
 @click.option(
@@ -47,7 +47,7 @@ def command(**options: Any) -> None:
     \b
     edgebroker sub -t 'sensors/#' -v --where "temp > 30 AND site = 'north'"
     """  # noqa: D301 - click reads \b, the character: keep the lines below it as they are
-    peer = peer_of(options)
+    peer = client_options_of(options)
     if options["keep_session"] and not peer.client_id:
         raise click.UsageError("-c needs -i ID: a session is found again by its client identifier")
     if options["session_expiry"] is not None and not options["keep_session"]:
@@ -56,7 +56,7 @@ def command(**options: Any) -> None:
 
 
 async def _subscribe(
-    peer: Peer,
+    peer: ClientOptions,
     topics: tuple[str, ...],
     where: str | None,
     qos: int,
@@ -70,9 +70,9 @@ async def _subscribe(
     expiry_s = (SESSION_EXPIRY_S if session_expiry is None else session_expiry) if keep_session else 0
     if peer.dialect is not V5:
         expiry_s = 0
-    async with connect(peer.way, peer.introduction(not keep_session, expiry_s)) as client:
+    async with connect(peer.transport, peer.connect_packet(not keep_session, expiry_s)) as client:
         if where is not None and peer.dialect is V5 and not _knows_filters(client):
-            say(f"the broker at {peer.way} knows no content filters: --where would be ignored")
+            say(f"the broker at {peer.transport} knows no content filters: --where would be ignored")
             return EXIT_REFUSED
         properties: Properties = {}
         written = list(topics)
@@ -102,7 +102,7 @@ async def _subscribe(
     return 0
 
 
-def _knows_filters(client: Client) -> bool:
+def _knows_filters(client: MqttClient) -> bool:
     return any(name == ANNOUNCEMENT for name, _ in user_properties(client.connack.properties))
 
 
@@ -110,8 +110,8 @@ def _with_filter(where: str, topic: str) -> str:
     """*topic* with *where* inside, as 3.1.1 carries it; behind the group if the subscription is shared."""
     if topic.startswith(SHARE_PREFIX):
         group, _, inner = topic.removeprefix(SHARE_PREFIX).partition("/")
-        return f"{SHARE_PREFIX}{group}/{filter_topic(where, inner)}"
-    return filter_topic(where, topic)
+        return f"{SHARE_PREFIX}{group}/{encode_subscription(where, inner)}"
+    return encode_subscription(where, topic)
 
 
 def _report_refusals(topics: tuple[str, ...], where: str | None, suback: SubAck) -> bool:
@@ -121,7 +121,7 @@ def _report_refusals(topics: tuple[str, ...], where: str | None, suback: SubAck)
         if reason >= FAILURE:
             found = True
             why = _fault_of(where) if where is not None and not suback.properties else None
-            say(f"the broker refused {topic!r}: {why or explain(reason, suback.properties)}")
+            say(f"the broker refused {topic!r}: {why or reason_text(reason, suback.properties)}")
     return found
 
 

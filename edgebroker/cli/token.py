@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 
-from edgebridge.session.token import KEY_BYTES_MIN, Token, TokenInvalid, TokenKeys, key_line
+from edgebridge.session.token import KEY_BYTES_MIN, JsonWebToken, TokenInvalid, TokenKeys, key_line
 from edgebroker.cli import Refused
-from edgebroker.cli.durations import DurationType
-from edgebroker.world.privatefile import read_private, replace_private
+from edgebroker.cli.parameters import DurationType
+from edgebroker.runtime.private_files import read_private, replace_private
 
 
 @click.group("token", help="Make and check signed tokens, and keys for them.")
@@ -54,7 +54,7 @@ def make(file: Path, user: str, duration: int, key_id: str | None, rules: tuple[
     if key_id is None:
         key_id = list(keys.keys)[-1] if keys.keys else ""
     until = int(time.time()) + duration
-    click.echo(keys.make(Token(user, until, key_id=key_id), list(rules) if rules else None))
+    click.echo(keys.make(JsonWebToken(user, until, key_id=key_id), list(rules) if rules else None))
 
 
 @command.command("check", short_help="Does TOKEN hold, for the keys of FILE?")

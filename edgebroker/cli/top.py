@@ -12,10 +12,10 @@ from pathlib import Path
 
 import click
 
-from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
-from edgebroker.cli.inquiry import NoAnswer, ask, inquiree, token_file_option
+from edgebroker.cli.http_address import HttpAddress, HttpAddressType
+from edgebroker.cli.http_client import GatewayNoAnswer, gateway_endpoint, get_json, token_file_option
 from edgebroker.cli.overview import SORTS, Status, overview, table
-from edgebroker.cli.word import Word
+from edgebroker.cli.parameters import WordChoice
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # the other screen without a cursor, and back
 HOME, END_OF_LINE, END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
@@ -26,7 +26,7 @@ ROWS_MAX = 100
 @click.option("--http", type=HttpAddressType(), help="Where the gateway is asked.  [default: 127.0.0.1:9883]")
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Or: the gateway's settings.")
 @token_file_option
-@click.option("--sort", type=Word(list(SORTS)), default="queue", show_default=True, help="Clients by this.")
+@click.option("--sort", type=WordChoice(list(SORTS)), default="queue", show_default=True, help="Clients by this.")
 @click.option("--interval", type=click.FloatRange(0.1, 3_600), default=2.0, show_default=True, help="Seconds between.")
 @click.option("--count", type=click.IntRange(1), help="End after so many pictures.")
 @click.option("--once", is_flag=True, help="Two looks one interval apart, so that there are rates; one picture.")
@@ -45,19 +45,19 @@ def command(
 
     On a terminal the picture is drawn anew; elsewhere pictures follow each other. Exit code 2 if nobody answers.
     """
-    asked = inquiree(http, config, token_file)
+    asked = gateway_endpoint(http, config, token_file)
     is_screen = sys.stdout.isatty() and not once and not as_json
     drawn, before = 0, None
     if once:
-        before = ask(asked, "/status", sort=sort, limit=0)
+        before = get_json(asked, "/status", sort=sort, limit=0)
         time.sleep(interval)
         count = 1
     with _screen(is_screen):
         while True:
             width, height = shutil.get_terminal_size()
             try:
-                now = ask(asked, "/status", sort=sort, limit=ROWS_MAX)
-            except NoAnswer as gone:
+                now = get_json(asked, "/status", sort=sort, limit=ROWS_MAX)
+            except GatewayNoAnswer as gone:
                 if not is_screen or before is None:
                     raise
                 # It may be starting again; whoever watches wants to see that.

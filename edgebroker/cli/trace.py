@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from edgebroker.cli import Refused
-from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
-from edgebroker.cli.inquiry import asking, inquiree, token_file_option
-from edgebroker.cli.plain import plain
+from edgebroker.cli.display import plain
+from edgebroker.cli.http_address import HttpAddress, HttpAddressType
+from edgebroker.cli.http_client import gateway_endpoint, open_response, token_file_option
 
 PATIENCE_S = 15.0  # an empty line comes every 5 s, however quiet it is
 ARROWS = {"in": "->", "out": "<-", "fate": "=="}
@@ -46,9 +46,9 @@ def command(
     """
     query: dict[str, str | int] = {"seconds": seconds}
     query |= {name: value for name, value in (("client", client), ("topic", topic)) if value is not None}
-    asked = inquiree(http, config, token_file)
+    asked = gateway_endpoint(http, config, token_file)
     try:
-        with asking(asked, "/trace", query, PATIENCE_S) as answer:
+        with open_response(asked, "/trace", query, PATIENCE_S) as answer:
             for line in _lines(answer):
                 click.echo(json.dumps(line) if as_json else shown(line))
     except KeyboardInterrupt:

@@ -18,7 +18,7 @@ from wsproto.events import (
 )
 from wsproto.utilities import ProtocolError
 
-from edgebroker.cli.unreachable import Unreachable
+from edgebroker.cli.unreachable import BrokerNoAnswer
 
 CHUNK_BYTES = 64 * 1024
 
@@ -81,7 +81,9 @@ async def upgraded(
                 body += bytes(event.data)
     writer.close()
     said = f"HTTP {status}: {body[:200].decode(errors='replace').strip()}" if status else "it does not answer"
-    raise Unreachable(f"no WebSocket at {'https' if is_secure else 'http'}://{host}{path}: {said.removesuffix(': ')}")
+    raise BrokerNoAnswer(
+        f"no WebSocket at {'https' if is_secure else 'http'}://{host}{path}: {said.removesuffix(': ')}"
+    )
 
 
 def _events(protocol: WSConnection, chunk: bytes) -> list[Event]:
@@ -89,4 +91,4 @@ def _events(protocol: WSConnection, chunk: bytes) -> list[Event]:
         protocol.receive_data(chunk)
         return list(protocol.events())
     except ProtocolError as error:
-        raise Unreachable(f"that is no WebSocket: {error}") from None
+        raise BrokerNoAnswer(f"that is no WebSocket: {error}") from None

@@ -1,7 +1,6 @@
 """Content filters: the language, its three-valued meaning, its normal form, and the attributes of an event."""
 
 from edgebroker.filters.attributes import Extractor
-from edgebroker.filters.explanation import Explanation, explain
-from edgebroker.filters.filter import Filter
+from edgebroker.filters.filter import Explanation, Filter, explain
 
 __all__ = ["Explanation", "Extractor", "Filter", "explain"]

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from edgebroker.dataclasses import dataclass
-from edgebroker.filters.shelves import Entry, Outline, Shelves
+from edgebroker.filters.covering_index import CoveringEntry, CoveringIndex, EntryOutline
 from edgebroker.interest import Interest
 from edgebroker.predicate import Predicate
 from edgebroker.topics import TopicFilter
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class InterestDelta:
     """What a neighbour must be told now. *announce* before *withdraw*: no event is missed in between."""
 
     announce: tuple[Interest, ...] = ()
@@ -27,7 +27,7 @@ class Change:
         return bool(self.announce or self.withdraw)
 
 
-class Announced:
+class CoveringAnnouncer:
     """What one link or client has been told: the interests of its subscriptions that no other one covers.
 
     A filter is announced predicate by predicate, for these are compared exactly and are what subscriptions share. Of
@@ -43,15 +43,15 @@ class Announced:
     """
 
     def __init__(self) -> None:
-        self._shelves = Shelves()
-        self._entries: dict[Interest, Entry] = {}
-        self._subscriptions: dict[int, tuple[Entry, ...]] = {}
+        self._index = CoveringIndex()
+        self._entries: dict[Interest, CoveringEntry] = {}
+        self._subscriptions: dict[int, tuple[CoveringEntry, ...]] = {}
         self._last_order = 0
 
     @property
     def interests(self) -> tuple[Interest, ...]:
         """All that is announced, the oldest first."""
-        return _ordered(entry for entry in self._entries.values() if entry.above is None)
+        return _ordered(entry for entry in self._entries.values() if entry.covered_by is None)
 
     def __len__(self) -> int:
         """The subscriptions, whatever is announced of them."""
@@ -65,21 +65,21 @@ class Announced:
         for number, entries in self._subscriptions.items():
             yield number, tuple(entry.interest for entry in entries)
 
-    def add(self, number: int, topic_filter: TopicFilter, predicates: Sequence[Predicate]) -> Change:
+    def add(self, number: int, topic_filter: TopicFilter, predicates: Sequence[Predicate]) -> InterestDelta:
         """Take in subscription *number*, whose filter is any of *predicates* (`((),)` without a content filter).
 
         A predicate that accepts nothing is left out. Raises ValueError: the number is taken.
         """
         if number in self._subscriptions:
             raise ValueError(f"subscription {number} is announced already")
-        entries: dict[Entry, None] = {}
-        new: list[Outline] = []
+        entries: dict[CoveringEntry, None] = {}
+        new: list[EntryOutline] = []
         for predicate in predicates:
             interest = Interest(topic_filter, predicate)
             entry = self._entries.get(interest)
             if entry is None:
-                entry = Entry(interest, self._last_order + 1)
-                outline = Outline.of(entry)
+                entry = CoveringEntry(interest, self._last_order + 1)
+                outline = EntryOutline.of(entry)
                 if outline is None:
                     continue
                 self._last_order += 1
@@ -91,10 +91,10 @@ class Announced:
             entry.holders += 1
         return self._placed(new, set())
 
-    def remove(self, number: int) -> Change:
+    def remove(self, number: int) -> InterestDelta:
         """Let subscription *number* go. Raises KeyError: there is none."""
-        withdrawn: set[Entry] = set()
-        orphans: dict[Entry, None] = {}
+        withdrawn: set[CoveringEntry] = set()
+        orphans: dict[CoveringEntry, None] = {}
         gone = []
         for entry in self._subscriptions.pop(number):
             entry.holders -= 1
@@ -102,28 +102,28 @@ class Announced:
                 continue
             gone.append(entry)
             del self._entries[entry.interest]
-            if entry.above is not None:
-                del entry.above.hidden[entry]
+            if entry.covered_by is not None:
+                del entry.covered_by.hidden[entry]
             else:
                 self._take_down(entry)
                 withdrawn.add(entry)
                 orphans |= entry.hidden
         for entry in gone:
             orphans.pop(entry, None)
-        outlines = map(Outline.of, sorted(orphans, key=lambda entry: entry.order))
+        outlines = map(EntryOutline.of, sorted(orphans, key=lambda entry: entry.order))
         return self._placed([outline for outline in outlines if outline is not None], withdrawn)
 
-    def _placed(self, outlines: list[Outline], withdrawn: set[Entry]) -> Change:
+    def _placed(self, outlines: list[EntryOutline], withdrawn: set[CoveringEntry]) -> InterestDelta:
         """Announce or hide each of *outlines*; *withdrawn* are the entries that were taken down already."""
-        announced: dict[Entry, None] = {}
+        announced: dict[CoveringEntry, None] = {}
         for outline in outlines:
             entry = outline.entry
-            above = self._shelves.covering(outline)
+            above = self._index.covering(outline)
             if above is not None:
-                entry.above = above.entry
+                entry.covered_by = above.entry
                 above.entry.hidden[entry] = None
                 continue
-            for covered in self._shelves.covered(outline):
+            for covered in self._index.covered(outline):
                 other = covered.entry
                 self._take_down(other)
                 if other in announced:
@@ -131,20 +131,20 @@ class Announced:
                 else:
                     withdrawn.add(other)
                 for each in (other, *other.hidden):
-                    each.above = entry
+                    each.covered_by = entry
                     entry.hidden[each] = None
                 other.hidden.clear()
-            self._shelves.add(outline)
-            entry.outline, entry.above = outline, None
+            self._index.add(outline)
+            entry.outline, entry.covered_by = outline, None
             announced[entry] = None
-        return Change(_ordered(announced), _ordered(withdrawn))
+        return InterestDelta(_ordered(announced), _ordered(withdrawn))
 
-    def _take_down(self, entry: Entry) -> None:
+    def _take_down(self, entry: CoveringEntry) -> None:
         """Take *entry*, which is announced, from the shelves."""
         assert entry.outline is not None
-        self._shelves.discard(entry.outline)
+        self._index.discard(entry.outline)
         entry.outline = None
 
 
-def _ordered(entries: Iterable[Entry]) -> tuple[Interest, ...]:
+def _ordered(entries: Iterable[CoveringEntry]) -> tuple[Interest, ...]:
     return tuple(entry.interest for entry in sorted(entries, key=lambda entry: entry.order))

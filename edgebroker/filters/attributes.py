@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from edgebroker.event import Value
-from edgebroker.filters.names import AttributeName, Source, Step
+from edgebroker.filters.names import AttributeName, AttributeSource, Step
 from edgebroker.filters.payloads import EXACT_FLOAT_MAX, NOTHING, SPARKPLUG, payload_tree, value_of
+from edgebroker.predicate import Value
 
 if TYPE_CHECKING:
     from edgebroker.filters.sparkplug import Births
@@ -39,16 +39,20 @@ class Extractor:
         self._shallow: dict[Any, str] = {}
         self._deep: dict[Any, list[tuple[str, tuple[Step, ...]]]] = {}
         for name in wanted:
-            if name.source is Source.PAYLOAD:
+            if name.source is AttributeSource.PAYLOAD:
                 key, *rest = name.steps
                 if rest:
                     self._deep.setdefault(key, []).append((name.canonical, tuple(rest)))
                 else:
                     self._shallow[key] = name.canonical
-        self._levels = tuple((name.canonical, int(name.steps[0]) - 1) for name in wanted if name.source is Source.LEVEL)
-        self._user = {name.steps[0]: name.canonical for name in wanted if name.source is Source.USER}
+        self._levels = tuple(
+            (name.canonical, int(name.steps[0]) - 1) for name in wanted if name.source is AttributeSource.LEVEL
+        )
+        self._user = {name.steps[0]: name.canonical for name in wanted if name.source is AttributeSource.USER}
         self._plain = tuple(
-            name.source for name in wanted if name.source not in (Source.PAYLOAD, Source.LEVEL, Source.USER)
+            name.source
+            for name in wanted
+            if name.source not in (AttributeSource.PAYLOAD, AttributeSource.LEVEL, AttributeSource.USER)
         )
         self.reads_payload = bool(self._shallow or self._deep)
 
@@ -66,12 +70,12 @@ class Extractor:
         """The wanted attributes that the publication has and that are not null, by canonical name. Never raises."""
         found: dict[str, Value] = {}
         if self._plain:
-            plain: dict[Source, Value] = {
-                Source.TOPIC: topic,
-                Source.QOS: qos,
-                Source.RETAIN: retain,
-                Source.SIZE: len(payload),
-                Source.CLIENT: client,
+            plain: dict[AttributeSource, Value] = {
+                AttributeSource.TOPIC: topic,
+                AttributeSource.QOS: qos,
+                AttributeSource.RETAIN: retain,
+                AttributeSource.SIZE: len(payload),
+                AttributeSource.CLIENT: client,
             }
             for source in self._plain:
                 found[source.value] = plain[source]

@@ -1,13 +1,18 @@
-"""Boxes: what one predicate accepts, one region per attribute, ready to be compared with others."""
+"""Boxes: the events that one predicate accepts, one region per attribute, ready for comparison with other boxes.
+`LIKE` patterns are compared with each other as sets of states.
+
+A pattern is a row of states; state *n* has seen what its first *n* symbols (characters and `_`) want. States are
+bits of one whole number, and the *other* pattern is read as if it were the text (Shift-And, Baeza-Yates and
+Gonnet): a step costs one pass over the bits, so two patterns of 2 KiB take about 1 ms.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 from edgebroker.dataclasses import dataclass
-from edgebroker.event import Attributes, Value
-from edgebroker.filters.names import AttributeName, Source
+from edgebroker.filters.names import AttributeName, AttributeSource
 from edgebroker.filters.patterns import prefix_of
 from edgebroker.filters.regions import (
     EVERYTHING,
@@ -23,26 +28,110 @@ from edgebroker.filters.regions import (
     union,
     whole,
 )
-from edgebroker.filters.wildcards import Parts, is_like_all, is_like_any
-from edgebroker.predicate import ANY_ONE, ANY_RUN, ElementaryTest, Interval, Kind, Pattern, Predicate
+from edgebroker.predicate import (
+    ANY_ONE,
+    ANY_RUN,
+    Attributes,
+    ElementaryTest,
+    Interval,
+    Pattern,
+    Predicate,
+    Value,
+    ValueType,
+)
 
-_STRING: Final = whole(Kind.STRING)
-_DOMAINS: Final[Mapping[Source, Region]] = {
-    Source.TOPIC: _STRING,
-    Source.LEVEL: union((_STRING, whole(Kind.NULL))),
-    Source.QOS: union(map(point, (0, 1, 2))),
-    Source.RETAIN: whole(Kind.BOOLEAN),
-    Source.SIZE: region_of(ElementaryTest("$size", Kind.NUMBER, (Interval(0, True),))),
-    Source.CLIENT: _STRING,
-    Source.USER: union((_STRING, whole(Kind.NULL))),
+Parts: TypeAlias = tuple[str | int, ...]
+"""As in `edgebroker.predicate.Pattern`."""
+
+
+def is_like_all(wide: Parts, narrow: Parts) -> bool:
+    """Whether every text that is like *narrow* is like *wide*.
+
+    True is certain. So is False as far as we know: a wildcard of *narrow* stands for characters that *wide* does not
+    name, which only wildcards meet, and all patterns of up to four symbols over two letters were compared.
+    """
+    row = _PatternStates(wide)
+    states = 1
+    for symbol in _symbols(narrow):
+        stay = states & row.loops
+        if symbol == ANY_RUN:
+            states = stay
+        else:
+            states = (states & (row.ones if symbol == ANY_ONE else row.fits(symbol))) << 1 | stay
+        if not states:
+            return False
+    return bool(states & row.final)
+
+
+def is_like_any(one: Parts, other: Parts) -> bool:
+    """Whether some text is like both. Exact."""
+    row = _PatternStates(one)
+    states = 1
+    for symbol in _symbols(other):
+        stay = states & row.loops
+        if symbol == ANY_RUN:
+            states = row.every & -(states & -states)  # some text leads from the first state to every later one
+        else:
+            states = (states if symbol == ANY_ONE else states & row.fits(symbol)) << 1 & row.every | stay
+        if not states:
+            return False
+    return bool(states & row.final)
+
+
+class _PatternStates:
+    """A pattern as states: `loops` stay whatever comes, `ones` go on with any one character, `final` has seen all."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.loops = self.ones = 0
+        self._fits: dict[str | int, int] = {}
+        bit = 1
+        for symbol in _symbols(parts):
+            if symbol == ANY_RUN:
+                self.loops |= bit
+                continue
+            if symbol == ANY_ONE:
+                self.ones |= bit
+            else:
+                self._fits[symbol] = self._fits.get(symbol, 0) | bit
+            bit <<= 1
+        self.final = bit
+        self.every = (bit << 1) - 1
+        # `_%` and `%_` are "at least one character": such a state may wait before it goes on as well as afterwards.
+        spread = 0
+        while spread != self.loops:
+            spread = self.loops
+            self.loops |= (spread & self.ones) << 1 | (spread >> 1 & self.ones)
+
+    def fits(self, character: str | int) -> int:
+        """The states that go on with *character*."""
+        return self._fits.get(character, 0) | self.ones
+
+
+def _symbols(parts: Parts) -> Iterator[str | int]:
+    for part in parts:
+        if isinstance(part, str):
+            yield from part
+        else:
+            yield part
+
+
+_STRING: Final = whole(ValueType.STRING)
+_DOMAINS: Final[Mapping[AttributeSource, Region]] = {
+    AttributeSource.TOPIC: _STRING,
+    AttributeSource.LEVEL: union((_STRING, whole(ValueType.NULL))),
+    AttributeSource.QOS: union(map(point, (0, 1, 2))),
+    AttributeSource.RETAIN: whole(ValueType.BOOLEAN),
+    AttributeSource.SIZE: region_of(ElementaryTest("$size", ValueType.NUMBER, (Interval(0, True),))),
+    AttributeSource.CLIENT: _STRING,
+    AttributeSource.USER: union((_STRING, whole(ValueType.NULL))),
 }
 """What an attribute can be, by where it comes from; in the payload it can be anything."""
 
 _IMPOSSIBLE: Final = {
-    Source.TOPIC: frozenset("\0+#"),
-    Source.LEVEL: frozenset("\0+#/"),
-    Source.CLIENT: frozenset("\0"),
-    Source.USER: frozenset("\0"),
+    AttributeSource.TOPIC: frozenset("\0+#"),
+    AttributeSource.LEVEL: frozenset("\0+#/"),
+    AttributeSource.CLIENT: frozenset("\0"),
+    AttributeSource.USER: frozenset("\0"),
 }
 """Characters that a text from there never holds."""
 
@@ -126,19 +215,21 @@ def are_independent(attributes: Iterable[str]) -> bool:
     Not if one lies inside another, and two that speak of the topic are not taken to be.
     """
     names = [AttributeName.parse(attribute) for attribute in set(attributes)]
-    paths = {name.steps for name in names if name.source is Source.PAYLOAD}
+    paths = {name.steps for name in names if name.source is AttributeSource.PAYLOAD}
     nested = any(steps[:length] in paths for steps in paths for length in range(1, len(steps)))
-    return not nested and sum(name.source in (Source.TOPIC, Source.LEVEL) for name in names) < 2
+    return not nested and sum(name.source in (AttributeSource.TOPIC, AttributeSource.LEVEL) for name in names) < 2
 
 
 def is_possible(attribute: str, value: Value) -> bool:
     """Whether *attribute* can have *value*, which is in its domain: no text of MQTT holds U+0000, a size is whole."""
     source = AttributeName.parse(attribute).source
-    if source is Source.SIZE:
+    if source is AttributeSource.SIZE:
         return isinstance(value, int)
-    if source is Source.PAYLOAD or not isinstance(value, str):
+    if source is AttributeSource.PAYLOAD or not isinstance(value, str):
         return True
-    return _IMPOSSIBLE[source].isdisjoint(value) and (value != "" or source in (Source.LEVEL, Source.USER))
+    return _IMPOSSIBLE[source].isdisjoint(value) and (
+        value != "" or source in (AttributeSource.LEVEL, AttributeSource.USER)
+    )
 
 
 def _satisfied(pattern: Pattern, span: Span, known: tuple[Pattern, ...]) -> bool:

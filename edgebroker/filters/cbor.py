@@ -11,8 +11,8 @@ import struct
 from collections.abc import Iterable
 from typing import Any, Final
 
-from edgebroker.event import COMPOSITE
 from edgebroker.limits import PAYLOAD_COMPOSITES_MAX, PAYLOAD_DEPTH_MAX
+from edgebroker.predicate import COMPOSITE
 
 _UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY, _MAP, _TAG, _SIMPLE = range(8)
 """Major types."""

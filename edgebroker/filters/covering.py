@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from edgebroker.event import Value
 from edgebroker.filters.boxes import Box, are_independent, domain_of, example_event, is_possible
 from edgebroker.filters.elementary import either
 from edgebroker.filters.regions import Region, difference, includes, intersection, whole
-from edgebroker.predicate import Kind, Predicate
+from edgebroker.predicate import Predicate, Value, ValueType
 
 STEPS_MAX: Final = 4_096
 """Boxes cut while one filter is taken out of another. A step takes 5 to 10 us, so the slowest answer takes about 40 ms;
@@ -98,7 +97,7 @@ def _event(boxes: Sequence[Box], regions: _Regions, names: set[str]) -> dict[str
     """
     if not are_independent(names):
         return None
-    always = {name: domain_of(name) for name in sorted(names) if not includes(domain_of(name), whole(Kind.NULL))}
+    always = {name: domain_of(name) for name in sorted(names) if not includes(domain_of(name), whole(ValueType.NULL))}
     event = example_event(always | dict(regions), boxes)
     possible = all(is_possible(name, value) for name, value in event.items())
     return event if possible and all(box.accepts(event) for box in boxes) else None

@@ -1,4 +1,6 @@
-"""Content filters: a value that exists has been read, checked and normalised, and nobody does so again."""
+"""Content filters: a Filter that exists has been parsed, checked and normalised. `explain` gives its normal form
+in words.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,13 @@ from functools import cached_property
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import FilterTooComplex
-from edgebroker.event import Attributes
-from edgebroker.filters.conjunctions import normalised, work_of
-from edgebroker.filters.language import parse
-from edgebroker.filters.predicates import evaluate
-from edgebroker.filters.spelling import canonical
-from edgebroker.filters.syntax import And, Membership, Node, joined, terms_of
+from edgebroker.filters.evaluation import evaluate
+from edgebroker.filters.normal_form import normalised, work_of
+from edgebroker.filters.parser import parse
+from edgebroker.filters.spelling import accepted_text, canonical
+from edgebroker.filters.syntax import And, InTest, Node, joined, terms_of
 from edgebroker.limits import FILTER_TERMS_MAX
-from edgebroker.predicate import Predicate
+from edgebroker.predicate import Attributes, ElementaryTest, Predicate, ValueType
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +58,7 @@ class Filter:
     def conjoined(self, other: Filter) -> Filter:
         """The filter that is true where both are. Raises FilterTooComplex: together they are beyond a bound."""
         tree = joined(And, self.tree, other.tree)
-        terms = sum(len(term.values) if isinstance(term, Membership) else 1 for term in terms_of(tree))
+        terms = sum(len(term.values) if isinstance(term, InTest) else 1 for term in terms_of(tree))
         if terms > FILTER_TERMS_MAX:
             raise FilterTooComplex(f"both filters together have {terms} terms; at most {FILTER_TERMS_MAX} are allowed")
         predicates, work = normalised(tree)
@@ -72,3 +73,52 @@ class Filter:
 
     def __hash__(self) -> int:
         return hash(self.canonical)
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedTest:
+    """One elementary test. `index`: "equality", "range" or "presence" are looked up, "pattern" is tried one by one."""
+
+    attribute: str
+    accepts: str
+    index: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`conjunctions`: the filter is true if every test of one of them holds. None: never; an empty one: always."""
+
+    text: str
+    canonical: str
+    attributes: tuple[str, ...]
+    conjunctions: tuple[tuple[ExplainedTest, ...], ...]
+    remark: str
+    """What the reader may have overlooked; "" if there is nothing to say."""
+
+
+def explain(content_filter: Filter) -> Explanation:
+    """All there is to say about *content_filter*."""
+    conjunctions = tuple(
+        tuple(ExplainedTest(test.attribute, accepted_text(test), _index(test)) for test in predicate)
+        for predicate in content_filter.predicates
+    )
+    remark = ""
+    if not conjunctions:
+        remark = "No event can satisfy this filter: it contradicts itself."
+    elif () in conjunctions:
+        remark = "Every event satisfies this filter."
+    return Explanation(
+        content_filter.text,
+        content_filter.canonical,
+        tuple(sorted(content_filter.attributes)),
+        conjunctions,
+        remark,
+    )
+
+
+def _index(test: ElementaryTest) -> str:
+    if test.kind in (ValueType.NULL, ValueType.NOT_NULL):
+        return "presence"
+    if test.patterns:
+        return "pattern"
+    return "equality" if all(interval.is_point for interval in test.intervals) else "range"

@@ -2,7 +2,7 @@
 
 A *payload* name is a path of keys and indices: `temp`, `pos.lat`, `tags[0]`, `"odd key".x`. A *reserved* name begins
 with `$` and speaks of the publication itself. Every name has one canonical spelling, which is the key of
-`edgebroker.event.Attributes`.
+`edgebroker.predicate.Attributes`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Step: TypeAlias = str | int
 """A key of an object, or an index into an array."""
 
 
-class Source(Enum):
+class AttributeSource(Enum):
     """Where the value of an attribute comes from."""
 
     PAYLOAD = "payload"
@@ -45,7 +45,16 @@ class Source(Enum):
     USER = "$user"
 
 
-_PLAIN = {source.value: source for source in (Source.TOPIC, Source.QOS, Source.RETAIN, Source.SIZE, Source.CLIENT)}
+_PLAIN = {
+    source.value: source
+    for source in (
+        AttributeSource.TOPIC,
+        AttributeSource.QOS,
+        AttributeSource.RETAIN,
+        AttributeSource.SIZE,
+        AttributeSource.CLIENT,
+    )
+}
 _KNOWN = (*_PLAIN, "$level1", "$user")
 
 
@@ -54,7 +63,7 @@ class AttributeName:
     """One name. `steps`: the path (PAYLOAD), the level's number from 1 (LEVEL), the key (USER), else nothing."""
 
     canonical: str
-    source: Source
+    source: AttributeSource
     steps: tuple[Step, ...] = ()
 
     @classmethod
@@ -81,7 +90,7 @@ class AttributeName:
     @classmethod
     def payload(cls, *steps: Step) -> AttributeName:
         """The name of what lies at the end of *steps* in the payload; the first step is a key."""
-        return cls(_spelled(steps), Source.PAYLOAD, steps)
+        return cls(_spelled(steps), AttributeSource.PAYLOAD, steps)
 
 
 def quoted(key: str) -> str:
@@ -110,10 +119,10 @@ def _key(key: str, *, may_be_keyword: bool) -> str:
 def _reserved(steps: list[Step], column: int) -> AttributeName:
     word, *rest = steps
     assert isinstance(word, str)  # the pattern lets no index stand first
-    if word == Source.USER.value:
+    if word == AttributeSource.USER.value:
         if len(rest) != 1 or not isinstance(rest[0], str):
             raise FilterInvalid("$user takes exactly one key, the user property's name: $user.key", column)
-        return AttributeName(f"$user.{_key(rest[0], may_be_keyword=True)}", Source.USER, (rest[0],))
+        return AttributeName(f"$user.{_key(rest[0], may_be_keyword=True)}", AttributeSource.USER, (rest[0],))
     level = _LEVEL.fullmatch(word)
     number = int(level[1]) if level else 0
     if word not in _PLAIN and not 1 <= number <= TOPIC_LEVELS_MAX:
@@ -121,7 +130,7 @@ def _reserved(steps: list[Step], column: int) -> AttributeName:
     if rest:
         raise FilterInvalid(f"{word} is a single value; nothing may follow it", column + len(word))
     if level:
-        return AttributeName(word, Source.LEVEL, (number,))
+        return AttributeName(word, AttributeSource.LEVEL, (number,))
     return AttributeName(word, _PLAIN[word])
 
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from edgebroker.event import COMPOSITE, Composite, Value
 from edgebroker.limits import PAYLOAD_COMPOSITES_MAX, PAYLOAD_DEPTH_MAX, PAYLOAD_PARSE_BYTES_MAX
+from edgebroker.predicate import COMPOSITE, Composite, Value
 
 _fast_loads: Callable[[bytes], Any] | None
 try:

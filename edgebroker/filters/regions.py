@@ -12,35 +12,34 @@ import math
 from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
 
-from edgebroker.event import COMPOSITE, Value
 from edgebroker.filters.patterns import successor
-from edgebroker.predicate import Bound, ElementaryTest, Interval, Kind, kind_of
+from edgebroker.predicate import COMPOSITE, Bound, ElementaryTest, Interval, Value, ValueType, kind_of
 
 Cut: TypeAlias = tuple[Any, ...]
 Span: TypeAlias = tuple[Cut, Cut]
 Region: TypeAlias = tuple[Span, ...]
 """Spans in order; none is empty, no two touch. Equal sets are equal regions."""
 
-EVERYTHING: Final[Region] = (((Kind.NULL,), (Kind.BOOLEAN + 1,)),)
+EVERYTHING: Final[Region] = (((ValueType.NULL,), (ValueType.BOOLEAN + 1,)),)
 """All values, and none (NULL)."""
-PRESENT: Final[Region] = (((Kind.NOT_NULL,), (Kind.BOOLEAN + 1,)),)
+PRESENT: Final[Region] = (((ValueType.NOT_NULL,), (ValueType.BOOLEAN + 1,)),)
 """All values. The composite ones stand where the line has the number of NOT_NULL."""
 
-_COMPARABLE: Final[Region] = (((Kind.NUMBER,), (Kind.BOOLEAN + 1,)),)
+_COMPARABLE: Final[Region] = (((ValueType.NUMBER,), (ValueType.BOOLEAN + 1,)),)
 _FLOAT_WHOLE_MIN: Final = 2**53
 """From here on whole numbers, which are exact, lie closer together than doubles."""
 
 
-def whole(kind: Kind) -> Region:
+def whole(kind: ValueType) -> Region:
     """All values of *kind*, NULL, NUMBER, STRING or BOOLEAN."""
     return (((kind,), (kind + 1,)),)
 
 
 def region_of(test: ElementaryTest) -> Region:
     """What the kind and the intervals of *test* accept; its patterns may accept less."""
-    if test.kind is Kind.NULL:
-        return whole(Kind.NULL)
-    if test.kind is Kind.NOT_NULL:
+    if test.kind is ValueType.NULL:
+        return whole(ValueType.NULL)
+    if test.kind is ValueType.NOT_NULL:
         return PRESENT
     return _joined(_span(test.kind, interval) for interval in test.intervals)
 
@@ -52,7 +51,7 @@ def point(value: Bound) -> Region:
 
 def beginning_with(prefix: str) -> Region:
     """The strings that begin with *prefix*."""
-    return _joined((_span(Kind.STRING, Interval(prefix, True, successor(prefix), False)),))
+    return _joined((_span(ValueType.STRING, Interval(prefix, True, successor(prefix), False)),))
 
 
 def union(regions: Iterable[Region]) -> Region:
@@ -98,26 +97,26 @@ def point_of(span: Span) -> tuple[Bound] | None:
     """The one value in *span*, which holds numbers, strings or booleans; None if there are more."""
     low, high = span
     if len(low) > 1:
-        return (low[1],) if high == _above(Kind(low[0]), low[1]) else None
-    if low == (Kind.STRING,):
-        return ("",) if high == (Kind.STRING, "\0") else None
-    return (False,) if low == (Kind.BOOLEAN,) and high == (Kind.BOOLEAN, True) else None
+        return (low[1],) if high == _above(ValueType(low[0]), low[1]) else None
+    if low == (ValueType.STRING,):
+        return ("",) if high == (ValueType.STRING, "\0") else None
+    return (False,) if low == (ValueType.BOOLEAN,) and high == (ValueType.BOOLEAN, True) else None
 
 
 def example_of(region: Region) -> Value:
     """A value in *region*, which is not empty: NULL if it is there, else a short one that can be compared."""
-    if region[0][0] == (Kind.NULL,):
+    if region[0][0] == (ValueType.NULL,):
         return None
     low, high = (intersection(region, _COMPARABLE) or region)[0]
     match low[0]:
-        case Kind.NOT_NULL:
+        case ValueType.NOT_NULL:
             return COMPOSITE
-        case Kind.NUMBER:
+        case ValueType.NUMBER:
             return _number(low, high)
-        case Kind.STRING:
+        case ValueType.STRING:
             text: str = low[1] if len(low) > 1 else ""
             readable = text.removesuffix("\0") + "a" if not text or text.endswith("\0") else text
-            return readable if low <= (Kind.STRING, readable) < high else text
+            return readable if low <= (ValueType.STRING, readable) < high else text
         case _:
             return len(low) > 1
 
@@ -125,29 +124,29 @@ def example_of(region: Region) -> Value:
 def _number(low: Cut, high: Cut) -> int | float:
     """A number from *low* on and below *high*, with few digits."""
     if len(low) == 1:
-        return 0 if high > (Kind.NUMBER, 0) else math.floor(high[1]) - 1
+        return 0 if high > (ValueType.NUMBER, 0) else math.floor(high[1]) - 1
     least: int | float = low[1]
     if isinstance(least, float) and abs(least) < _FLOAT_WHOLE_MIN:
         for digits in range(10):
             rounded = math.ceil(least) if digits == 0 else round(least + 0.5 * 10**-digits, digits)
-            if low <= (Kind.NUMBER, rounded) < high:
+            if low <= (ValueType.NUMBER, rounded) < high:
                 return rounded
     return least
 
 
-def _span(kind: Kind, interval: Interval) -> Span:
+def _span(kind: ValueType, interval: Interval) -> Span:
     low: Cut = (kind,) if interval.low is None else _cut(kind, interval.low, after=not interval.low_closed)
     high: Cut = (kind + 1,) if interval.high is None else _cut(kind, interval.high, after=interval.high_closed)
     return low, high
 
 
-def _cut(kind: Kind, value: Bound, *, after: bool) -> Cut:
+def _cut(kind: ValueType, value: Bound, *, after: bool) -> Cut:
     if after:
         return _above(kind, value)
     return (kind,) if value is False or value == "" else (kind, value)
 
 
-def _above(kind: Kind, value: Bound) -> Cut:
+def _above(kind: ValueType, value: Bound) -> Cut:
     """The cut before the least value that is greater than *value*. Bounds are finite: the language has no infinity."""
     if isinstance(value, bool):
         return (kind + 1,) if value else (kind, True)

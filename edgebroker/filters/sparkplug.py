@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from edgebroker.event import COMPOSITE
 from edgebroker.filters.payloads import NOTHING, SPARKPLUG
 from edgebroker.limits import PAYLOAD_PARSE_BYTES_MAX
+from edgebroker.predicate import COMPOSITE
 
 MESSAGES: Final = frozenset(("NBIRTH", "NDEATH", "DBIRTH", "DDEATH", "NDATA", "DDATA", "NCMD", "DCMD"))
 """Kinds of messages whose payload is protobuf, in the third level of the topic; that of STATE is JSON."""

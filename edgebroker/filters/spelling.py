@@ -9,19 +9,19 @@ from edgebroker.filters.syntax import (
     And,
     Between,
     Comparison,
+    InTest,
     Like,
-    Membership,
     Node,
     Not,
+    NullTest,
     Operator,
     Or,
-    Presence,
     joined,
     positive,
 )
-from edgebroker.predicate import Bound, ElementaryTest, Interval, Kind
+from edgebroker.predicate import Bound, ElementaryTest, Interval, ValueType
 
-_KIND_WORDS: Final = {Kind.NUMBER: "any number", Kind.STRING: "any string", Kind.BOOLEAN: "any boolean"}
+_KIND_WORDS: Final = {ValueType.NUMBER: "any number", ValueType.STRING: "any string", ValueType.BOOLEAN: "any boolean"}
 
 
 def canonical(node: Node) -> str:
@@ -52,8 +52,8 @@ def literal(value: Bound) -> str:
 
 def accepted_text(test: ElementaryTest) -> str:
     """What *test* accepts, in the filter language as far as that can say it."""
-    if test.kind in (Kind.NULL, Kind.NOT_NULL):
-        return f"{test.attribute} IS {'NOT ' if test.kind is Kind.NOT_NULL else ''}NULL"
+    if test.kind in (ValueType.NULL, ValueType.NOT_NULL):
+        return f"{test.attribute} IS {'NOT ' if test.kind is ValueType.NOT_NULL else ''}NULL"
     if test.intervals == (Interval(),):
         texts = [] if test.patterns else [f"{test.attribute} is {_KIND_WORDS[test.kind]}"]
     elif len(test.intervals) > 1 and all(interval.is_point for interval in test.intervals):
@@ -89,13 +89,13 @@ def _text(node: Node) -> str:
             return f"{attribute} = {literal(value is (operator is Operator.EQ))}"
         case Comparison(attribute, operator, value):
             return f"{attribute} {operator} {literal(value)}"
-        case Membership(attribute, values, negated):
+        case InTest(attribute, values, negated):
             return _members_text(attribute, sorted(set(map(literal, values))), negated)
         case Between(attribute, low, high, negated):
             return f"{attribute} {'NOT ' if negated else ''}BETWEEN {literal(low)} AND {literal(high)}"
         case Like(attribute, parts, negated):
             return _like_text(attribute, parts, negated)
-        case Presence(attribute, negated):
+        case NullTest(attribute, negated):
             return f"{attribute} IS {'NOT ' if negated else ''}NULL"
         case _:
             assert_never(node)

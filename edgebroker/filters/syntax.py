@@ -50,7 +50,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class InTest:
     """`attribute [NOT] IN (values)`; the values are of one kind."""
 
     attribute: str
@@ -81,7 +81,7 @@ class Like:
 
 
 @dataclass(frozen=True, slots=True)
-class Presence:
+class NullTest:
     """`attribute IS [NOT] NULL`. Never unknown."""
 
     attribute: str
@@ -121,7 +121,7 @@ class Or:
         return self.operands[0].column
 
 
-Term: TypeAlias = Comparison | Membership | Between | Like | Presence
+Term: TypeAlias = Comparison | InTest | Between | Like | NullTest
 """A leaf: one attribute, tested once."""
 Node: TypeAlias = Term | Not | And | Or
 
@@ -163,7 +163,7 @@ def positive(node: Node, *, negated: bool = False) -> Node:
             return joined(And if negated else Or, *(positive(operand, negated=negated) for operand in operands))
         case Comparison(operator=operator):
             return replace(node, operator=operator.opposite) if negated else node
-        case Membership() | Between() | Like() | Presence():
+        case InTest() | Between() | Like() | NullTest():
             return replace(node, negated=not node.negated) if negated else node
         case _:
             assert_never(node)

@@ -8,8 +8,8 @@ from typing import Final
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import FilterInvalid
-from edgebroker.event import Value
 from edgebroker.filters.names import KEYWORDS, PATH, WORD
+from edgebroker.predicate import Value
 
 
 class TokenKind(Enum):
@@ -27,7 +27,7 @@ _NAME, _KEYWORD, _NUMBER, _STRING, _SYMBOL, _END = TokenKind
 
 
 @dataclass(slots=True)  # not frozen, which takes 0.3 us more for each; only the parser ever holds a token
-class Token:
+class FilterToken:
     """One word. `text` as written (keywords in upper case), `value` of a literal, `column` of its first character.
 
     `text` alone tells keywords and symbols from all else: no name is a keyword, a literal begins with a quote, a digit,
@@ -74,31 +74,33 @@ _INSTEAD: Final = {
 _CURLY_QUOTES: Final = "\u2018\u2019\u201c\u201d\u201e\u201a\u00b4`"
 
 
-def tokens_of(text: str) -> list[Token]:
+def tokens_of(text: str) -> list[FilterToken]:
     """The tokens of *text*; the last one is END. Time grows linearly with the text. Raises FilterInvalid."""
     unsendable = _UNSENDABLE.search(text)
     if unsendable:
         raise FilterInvalid("a lone surrogate is no character", unsendable.start() + 1)
-    tokens: list[Token] = []
+    tokens: list[FilterToken] = []
     column = 1
     # a tuple for each token takes a sixth less than the methods of a match; no group has another one in it
     for blanks, name, number, unit, string, wrong, symbol, unreadable, _ in _TOKEN.findall(text):
         column += len(blanks)
         if name:
             upper = name.upper()
-            tokens.append(Token(_KEYWORD, upper, column) if upper in KEYWORDS else Token(_NAME, name, column))
+            tokens.append(
+                FilterToken(_KEYWORD, upper, column) if upper in KEYWORDS else FilterToken(_NAME, name, column)
+            )
         elif symbol:
-            tokens.append(Token(_SYMBOL, symbol, column))
+            tokens.append(FilterToken(_SYMBOL, symbol, column))
         elif wrong or unit or unreadable:
             found = _TOKEN.match(text, column - 1)
             assert found is not None
             raise FilterInvalid(_refusal(found, text, tokens), found.start(found.lastgroup or 0) + 1)
         elif number:
-            tokens.append(Token(_NUMBER, number, column, _number(number, column)))
+            tokens.append(FilterToken(_NUMBER, number, column, _number(number, column)))
         elif string:
-            tokens.append(Token(_STRING, string, column, string[1:-1].replace("''", "'")))
+            tokens.append(FilterToken(_STRING, string, column, string[1:-1].replace("''", "'")))
         else:
-            tokens.append(Token(_END, "", column))
+            tokens.append(FilterToken(_END, "", column))
             break  # after blanks the empty end would match a second time
         column += len(name or symbol or number or string)
     return tokens
@@ -114,7 +116,7 @@ def _number(word: str, column: int) -> int | float:
     return number
 
 
-def _refusal(found: re.Match[str], text: str, before: list[Token]) -> str:
+def _refusal(found: re.Match[str], text: str, before: list[FilterToken]) -> str:
     """Why *found* is no token."""
     match found.lastgroup:
         case "wrong":
@@ -126,7 +128,7 @@ def _refusal(found: re.Match[str], text: str, before: list[Token]) -> str:
             return _unreadable(text, found.start("unreadable"), before)
 
 
-def _unreadable(text: str, at: int, before: list[Token]) -> str:
+def _unreadable(text: str, at: int, before: list[FilterToken]) -> str:
     """Why no token begins at `text[at]`."""
     character = text[at]
     after_name = bool(before) and before[-1].kind is _NAME and before[-1].column + len(before[-1].text) == at + 1

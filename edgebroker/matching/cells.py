@@ -14,7 +14,7 @@ from itertools import pairwise
 from math import inf, nextafter
 from typing import Final, NamedTuple
 
-from edgebroker.predicate import ElementaryTest, Interval, Kind
+from edgebroker.predicate import ElementaryTest, Interval, ValueType
 
 ABSENT: Final = 0
 """The cell of NULL."""
@@ -106,14 +106,14 @@ class Cells:
 
     def cover(self, test: ElementaryTest, texts: Sequence[str | None], numbers: dict[str, int]) -> Cover:
         """The cells of *test*.  texts, numbers: the strings by number, and back."""
-        if test.kind is Kind.NULL:
+        if test.kind is ValueType.NULL:
             return Cover(1 << ABSENT, True)
-        if test.kind is Kind.NOT_NULL:
+        if test.kind is ValueType.NOT_NULL:
             return Cover((1 << self.count) - 1 & ~(1 << ABSENT), True)
-        if test.kind is Kind.BOOLEAN:
+        if test.kind is ValueType.BOOLEAN:
             accepted = 1 << self.false_cell if test.accepts(False) else 0
             return Cover(accepted | (1 << self.true_cell if test.accepts(True) else 0), self.false_cell != OTHERWISE)
-        if test.kind is Kind.NUMBER:
+        if test.kind is ValueType.NUMBER:
             return self._cover_numbers(test.intervals)
         return self._cover_strings(test, texts, numbers)
 
@@ -191,7 +191,7 @@ def as_float(number: object) -> tuple[float, bool]:
 
 def strings_of(test: ElementaryTest) -> list[str]:
     """The strings in the bounds of *test*, each as often as it stands there."""
-    if test.kind is not Kind.STRING:
+    if test.kind is not ValueType.STRING:
         return []
     return [bound for interval in test.intervals for bound in (interval.low, interval.high) if isinstance(bound, str)]
 

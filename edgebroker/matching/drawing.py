@@ -9,13 +9,13 @@ from itertools import islice
 from typing import Final
 
 from edgebroker.dataclasses import dataclass
-from edgebroker.matching.portrait import CONTENT, Kind, Portrait, Sketch, summary
+from edgebroker.matching.portrait import CONTENT, Portrait, Sketch, SketchKind, summary
 
 BOXES_MAX: Final = 80
 """Nodes up to which a tree is drawn as boxes and edges; more than that fill no screen."""
 
-_FILL: Final = {Kind.LEVEL: "#e4edf8", Kind.FORK: "#fdebcb", Kind.BUCKET: "#dcf1df"}
-_LINE: Final = {Kind.LEVEL: "#5a7ca5", Kind.FORK: "#c4851a", Kind.BUCKET: "#4a8a56"}
+_FILL: Final = {SketchKind.LEVEL: "#e4edf8", SketchKind.FORK: "#fdebcb", SketchKind.BUCKET: "#dcf1df"}
+_LINE: Final = {SketchKind.LEVEL: "#5a7ca5", SketchKind.FORK: "#c4851a", SketchKind.BUCKET: "#4a8a56"}
 _TRIT: Final = {"Y": "#2f8f46", "M": "#f2b01e", "N": "#d4d4d4"}
 _MEANING: Final = {"Y": "yes: certain here", "M": "maybe: search on", "N": "no: nobody here"}
 _STYLE: Final = (
@@ -56,12 +56,12 @@ def svg(portrait: Portrait, title: str = "Parallel search tree") -> str:
 
 
 @dataclass(slots=True)
-class _Placed:
+class _PlacedSketch:
     """A sketch in a drawing. `weight`: leaves, and subscriptions without content filter, here and below."""
 
     sketch: Sketch
     depth: int
-    children: list[_Placed] = field(default_factory=list)
+    children: list[_PlacedSketch] = field(default_factory=list)
     row: float = 0.0
     weight: int = 0
 
@@ -71,13 +71,13 @@ class _Placed:
         return f"{self.sketch.label}  {self.sketch.words}".strip()
 
 
-def _placed(portrait: Portrait) -> list[_Placed]:
+def _place(portrait: Portrait) -> list[_PlacedSketch]:
     """All sketches with their children; the roots. Rows are numbered where paths end."""
-    everything: list[_Placed] = []
-    above: list[_Placed] = []
-    roots: list[_Placed] = []
+    everything: list[_PlacedSketch] = []
+    above: list[_PlacedSketch] = []
+    roots: list[_PlacedSketch] = []
     for depth, sketch in portrait.walk():
-        placed = _Placed(sketch, depth)
+        placed = _PlacedSketch(sketch, depth)
         everything.append(placed)
         del above[depth:]
         (above[-1].children if above else roots).append(placed)
@@ -90,12 +90,12 @@ def _placed(portrait: Portrait) -> list[_Placed]:
             rows -= 1
             placed.row = rows
         plain = len(placed.sketch.end.plain) if placed.sketch.end else 0
-        own = placed.sketch.leaves if placed.sketch.kind is Kind.BUCKET else plain
+        own = placed.sketch.leaves if placed.sketch.kind is SketchKind.BUCKET else plain
         placed.weight = own + sum(child.weight for child in placed.children)
     return roots
 
 
-def _flat(placed: list[_Placed]) -> Iterator[_Placed]:
+def _flat(placed: list[_PlacedSketch]) -> Iterator[_PlacedSketch]:
     for one in placed:
         yield one
         yield from _flat(one.children)
@@ -106,7 +106,7 @@ class _Boxes:
 
     def __init__(self, portrait: Portrait) -> None:
         self._portrait = portrait
-        self._roots = _placed(portrait)
+        self._roots = _place(portrait)
         self._all = list(_flat(self._roots))
         depths = 1 + max((one.depth for one in self._all), default=0)
         self._stubs = [0.0] * depths  # pixels for the labels of the edges to a depth
@@ -136,13 +136,13 @@ class _Boxes:
         trits = min(self._portrait.links, _TRITS_MAX) * (_TRIT_SIDE + 2) if sketch.trits is not None else 0
         return 20 + max(_width(name, bold=True), len(detail) * _SMALL_LETTER, trits)
 
-    def _box_left(self, one: _Placed) -> float:
+    def _box_left(self, one: _PlacedSketch) -> float:
         return self._left[one.depth] + self._stubs[one.depth]
 
-    def _middle(self, one: _Placed) -> float:
+    def _middle(self, one: _PlacedSketch) -> float:
         return _HEAD + one.row * _ROW + _ROW / 2
 
-    def _edges(self, one: _Placed) -> Iterator[str]:
+    def _edges(self, one: _PlacedSketch) -> Iterator[str]:
         start_x, start_y = self._box_left(one) + self._box_width(one.sketch), self._middle(one)
         for child in one.children:
             stub, left, y = self._left[child.depth], self._box_left(child), self._middle(child)
@@ -155,7 +155,7 @@ class _Boxes:
             if label:
                 yield f'<text x="{stub + 4:.1f}" y="{y - 5:.1f}">{escape(label)}</text>'
 
-    def _box(self, one: _Placed) -> Iterator[str]:
+    def _box(self, one: _PlacedSketch) -> Iterator[str]:
         sketch = one.sketch
         name, detail = _texts(sketch)
         left, top = self._box_left(one), self._middle(one) - _BOX / 2
@@ -185,7 +185,7 @@ class _Icicle:
 
     def __init__(self, portrait: Portrait) -> None:
         self._portrait = portrait
-        self._roots = _placed(portrait)
+        self._roots = _place(portrait)
         self._depths = 1 + max((one.depth for one in _flat(self._roots)), default=0)
         self._column = max(_COLUMN_MIN, min(_COLUMN_MAX, _ICICLE_WIDTH // self._depths))
         self._parts: list[str] = []
@@ -195,9 +195,9 @@ class _Icicle:
         self._slices(self._roots, _HEAD, _ICICLE_HEIGHT / max(1, sum(one.weight for one in self._roots)))
         return _document(2 * _MARGIN + self._depths * self._column, _HEAD + _ICICLE_HEIGHT + _MARGIN, self._parts)
 
-    def _slices(self, family: list[_Placed], top: float, scale: float) -> None:
+    def _slices(self, family: list[_PlacedSketch], top: float, scale: float) -> None:
         """Draw *family* and what is below it, from *top* on, with *scale* pixels for each leaf."""
-        thin: list[_Placed] = []
+        thin: list[_PlacedSketch] = []
         for one in family:
             if one.weight * scale < _SLICE_MIN:
                 thin.append(one)
@@ -209,7 +209,7 @@ class _Icicle:
         if thin and weight * scale >= 1:
             self._slice(thin[0], f"{len(thin):,} edges more, {weight:,} leaves", top, weight * scale, faint=True)
 
-    def _slice(self, one: _Placed, words: str, top: float, height: float, faint: bool = False) -> None:
+    def _slice(self, one: _PlacedSketch, words: str, top: float, height: float, faint: bool = False) -> None:
         kind, left = one.sketch.kind, _MARGIN + one.depth * self._column
         self._parts.append(
             f'<g><title>{escape(words)}</title><rect x="{left}" y="{top:.1f}" width="{self._column - 3}" '
@@ -231,14 +231,14 @@ class _Icicle:
 
 def _texts(sketch: Sketch) -> tuple[str, str]:
     """The two lines in a box."""
-    if sketch.kind is Kind.LEVEL:
+    if sketch.kind is SketchKind.LEVEL:
         return sketch.label, sketch.words
     name, _, detail = sketch.words.partition(": ")
     return name, detail
 
 
 def _edge_label(sketch: Sketch) -> str:
-    return "" if sketch.kind is Kind.LEVEL or sketch.label == CONTENT else sketch.label
+    return "" if sketch.kind is SketchKind.LEVEL or sketch.label == CONTENT else sketch.label
 
 
 def _width(text: str, bold: bool = False) -> float:
@@ -250,7 +250,7 @@ def _head(portrait: Portrait, title: str, with_trits: bool = False) -> Iterator[
     yield f'<text class="title" x="{_MARGIN}" y="24">{escape(title)}</text>'
     yield f'<text class="small" x="{_MARGIN}" y="41">{escape("; ".join(summary(portrait.census)))}</text>'
     x = float(_MARGIN)
-    legend = [(_FILL[kind], _LINE[kind], kind.value) for kind in Kind]
+    legend = [(_FILL[kind], _LINE[kind], kind.value) for kind in SketchKind]
     if with_trits:
         legend += [(_TRIT[letter], _TRIT[letter], meaning) for letter, meaning in _MEANING.items()]
     for fill, line, meaning in legend:

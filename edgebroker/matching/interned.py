@@ -12,7 +12,7 @@ UNKNOWN: Final = -1
 """The number of a value that nobody holds."""
 
 
-class Interned(Generic[V]):
+class InternTable(Generic[V]):
     """Values by number and numbers by value, with a count of uses. A number is free again when its last use ends."""
 
     __slots__ = ("_free", "numbers", "uses", "values")

@@ -6,8 +6,8 @@ from enum import Enum
 from typing import Any
 
 from edgebroker.dataclasses import dataclass
-from edgebroker.matching.trace import Trace, label_to
-from edgebroker.matching.trits import TritVector, absorb, refine
+from edgebroker.matching.outcomes import TritVector, absorb, refine
+from edgebroker.matching.trace import SearchTrace, label_to
 
 
 class Why(Enum):
@@ -61,7 +61,7 @@ class LinkEnd:
 class LinkTrace:
     """The search for the links of *mask*, for the event of *trace*."""
 
-    def __init__(self, trace: Trace, mask: int) -> None:
+    def __init__(self, trace: SearchTrace, mask: int) -> None:
         """mask: one bit per link."""
         self.steps: list[LinkStep] = []
         self._trace = trace

@@ -1,11 +1,77 @@
-"""What searches and counts of the tree answer."""
+"""Results of searches in the tree, and trits: the knowledge of a broker about a link before the search ends [LM,
+operators].
+
+YES: a match over this link is certain. NO: none can be reached. MAYBE: search on. A vector of trits is two integers
+with one bit per link; a link with neither bit is NO, so vectors have no length of their own.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
-class Decision(NamedTuple):
+class TritVector(NamedTuple):
+    """One trit per link, link 0 in the lowest bit. No bit is in both fields."""
+
+    yes: int
+    maybe: int
+
+    @property
+    def reach(self) -> int:
+        """The links that are not NO."""
+        return self.yes | self.maybe
+
+
+NOWHERE: Final = TritVector(0, 0)
+"""NO for every link: the identity of `parallel_combine`."""
+
+
+def alternative_combine(a: TritVector, b: TritVector) -> TritVector:
+    """Knowledge about two branches of which an event takes exactly one: what is equal stays, the rest is MAYBE."""
+    yes = a.yes & b.yes
+    return TritVector(yes, (a.reach | b.reach) & ~yes)
+
+
+def parallel_combine(a: TritVector, b: TritVector) -> TritVector:
+    """Knowledge about two branches that are both searched: the more hopeful of the two trits."""
+    yes = a.yes | b.yes
+    return TritVector(yes, (a.maybe | b.maybe) & ~yes)
+
+
+def refine(mask: TritVector, annotation: TritVector) -> TritVector:
+    """*mask* at a node with *annotation*: only a MAYBE can change."""
+    return TritVector(mask.yes | (mask.maybe & annotation.yes), mask.maybe & annotation.maybe)
+
+
+def absorb(mask: TritVector, found: TritVector) -> TritVector:
+    """*mask* after a branch was searched with the result *found*: its YES turns a MAYBE into YES."""
+    return TritVector(mask.yes | (mask.maybe & found.yes), mask.maybe & ~found.yes)
+
+
+def close(mask: TritVector) -> TritVector:
+    """*mask* after the last branch: what nobody has confirmed is NO."""
+    return TritVector(mask.yes, 0)
+
+
+def parse_trits(text: str) -> TritVector:
+    """Read one letter of `YMN` per link, link 0 first. Raises ValueError for any other letter."""
+    yes = maybe = 0
+    for link, letter in enumerate(text):
+        if letter == "Y":
+            yes |= 1 << link
+        elif letter == "M":
+            maybe |= 1 << link
+        elif letter != "N":
+            raise ValueError(f"a trit is Y, M or N: {letter!r}")
+    return TritVector(yes, maybe)
+
+
+def format_trits(trits: TritVector, links: int) -> str:
+    """The first *links* trits as letters, link 0 first."""
+    return "".join("Y" if trits.yes >> link & 1 else "M" if trits.maybe >> link & 1 else "N" for link in range(links))
+
+
+class LinkDecision(NamedTuple):
     """The outcome of link matching for one event."""
 
     yes: int
@@ -14,7 +80,7 @@ class Decision(NamedTuple):
     """The forks and buckets visited."""
 
 
-class Route(NamedTuple):
+class RouteResult(NamedTuple):
     """The local subscriptions and the links that an event goes to."""
 
     numbers: list[int]
@@ -23,7 +89,7 @@ class Route(NamedTuple):
     """The links that need a copy, one bit each."""
 
 
-class Found(NamedTuple):
+class MatchResult(NamedTuple):
     """The outcome of `route` in the content trees of one event."""
 
     numbers: list[int]
@@ -32,7 +98,7 @@ class Found(NamedTuple):
     """The links over which some subscription matches, one bit each."""
 
 
-class Use(NamedTuple):
+class AttributeUse(NamedTuple):
     """How some leaves of a bucket use one attribute, as far as the path to the bucket does not settle it."""
 
     tested: int
@@ -44,7 +110,7 @@ class Use(NamedTuple):
     booleans: bool
 
 
-class Census(NamedTuple):
+class TreeSize(NamedTuple):
     """How large a tree is."""
 
     subscriptions: int

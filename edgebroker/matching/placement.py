@@ -12,7 +12,7 @@ from edgebroker.matching.pst import Pst
 from edgebroker.predicate import ElementaryTest, Predicate
 
 
-class Settled(Enum):
+class SettlementKind(Enum):
     """By what a test is settled for an event that has come to its bucket."""
 
     PATH = "path"
@@ -27,13 +27,13 @@ class Settled(Enum):
     @property
     def is_verified(self) -> bool:
         """Whether the value itself must be looked at."""
-        return self in (Settled.LOOSE, Settled.UNCUT)
+        return self in (SettlementKind.LOOSE, SettlementKind.UNCUT)
 
 
-class Standing(NamedTuple):
+class TestState(NamedTuple):
     """How one test of a leaf stands in the leaf's bucket."""
 
-    settled: Settled
+    settled: SettlementKind
     column: int
     """The column that has its cells, or -1."""
     cells: int
@@ -41,7 +41,7 @@ class Standing(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class PathStep:
     """One edge of a path."""
 
     attribute: str
@@ -60,7 +60,7 @@ class PlacedTest:
     """One test of a predicate, and how it is settled."""
 
     test: ElementaryTest
-    settled: Settled
+    settled: SettlementKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Placement:
 
     predicate: Predicate
     topic_filter: str
-    turns: tuple[Turn, ...]
+    turns: tuple[PathStep, ...]
     """From the root of the topic filter's content tree to the bucket."""
     tests: tuple[PlacedTest, ...]
     members: int
@@ -92,7 +92,7 @@ class Placement:
     @property
     def is_certain(self) -> bool:
         """Whether every event that comes to the bucket satisfies the predicate."""
-        return all(placed.settled is Settled.PATH for placed in self.tests)
+        return all(placed.settled is SettlementKind.PATH for placed in self.tests)
 
     @property
     def has_few_neighbours(self) -> bool:
@@ -110,7 +110,7 @@ def placements(tree: Pst, number: int) -> tuple[Placement, ...]:
     return tuple(_placement(tree, end.text, leaf) for leaf in tree.leaves.leaves_of(number))
 
 
-def standing(bucket: Any, test: ElementaryTest) -> Standing:
+def standing(bucket: Any, test: ElementaryTest) -> TestState:
     """How *test*, of a leaf in *bucket*, stands there."""
     strings = bucket.leaves.strings
     attribute = bucket.leaves.names.numbers[test.attribute]
@@ -120,13 +120,13 @@ def standing(bucket: Any, test: ElementaryTest) -> Standing:
         if cells is not None and cells.attribute == attribute and node.edge != STAR:
             covered = cells.cover(test, strings.values, strings.numbers)
             if covered.exact and covered.cells == node.edge:
-                return Standing(Settled.PATH, -1, 0)
+                return TestState(SettlementKind.PATH, -1, 0)
         node = node.parent
     for column, cells in enumerate(bucket.columns):
         if cells.attribute == attribute:
             covered = cells.cover(test, strings.values, strings.numbers)
-            return Standing(Settled.CELLS if covered.exact else Settled.LOOSE, column, covered.cells)
-    return Standing(Settled.UNCUT, -1, 0)
+            return TestState(SettlementKind.CELLS if covered.exact else SettlementKind.LOOSE, column, covered.cells)
+    return TestState(SettlementKind.UNCUT, -1, 0)
 
 
 def path_to(node: Any) -> list[Any]:
@@ -152,14 +152,14 @@ def _placement(tree: Pst, topic_filter: str, leaf: int) -> Placement:
     )
 
 
-def _turn(leaves: Any, node: Any, predicate: Predicate) -> Turn:
+def _turn(leaves: Any, node: Any, predicate: Predicate) -> PathStep:
     fork = node.parent
     edges = len(fork.children())
     if fork.cells is None:
-        return Turn("", label_of(leaves, None, STAR), "nothing tells the predicates apart", edges, node.count)
+        return PathStep("", label_of(leaves, None, STAR), "nothing tells the predicates apart", edges, node.count)
     name = attribute_of(leaves, fork.cells)
     reason = ""
     if node.edge == STAR:
         tested = {leaves.names.numbers[test.attribute] for test in predicate}
         reason = "accepts most values" if fork.cells.attribute in tested else "not tested"
-    return Turn(name, label_of(leaves, fork.cells, node.edge), reason, edges, node.count)
+    return PathStep(name, label_of(leaves, fork.cells, node.edge), reason, edges, node.count)

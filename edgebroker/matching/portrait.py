@@ -15,9 +15,8 @@ from typing import Any, Final
 from edgebroker.dataclasses import dataclass
 from edgebroker.matching.ends import End
 from edgebroker.matching.labels import attribute_of, label_of, shown
-from edgebroker.matching.outcomes import Census
+from edgebroker.matching.outcomes import TreeSize, TritVector, format_trits, parallel_combine
 from edgebroker.matching.pst import Pst
-from edgebroker.matching.trits import TritVector, format_trits, parallel_combine
 from edgebroker.topics import SEPARATOR
 
 LINES_MAX: Final = 200
@@ -33,7 +32,7 @@ LABEL_MAX: Final = 60
 """Characters of edge and indent beyond which the columns on the right give way."""
 
 
-class Kind(Enum):
+class SketchKind(Enum):
     """What a sketch shows."""
 
     LEVEL = "level"
@@ -46,7 +45,7 @@ class Kind(Enum):
 class Sketch:
     """One node."""
 
-    kind: Kind
+    kind: SketchKind
     label: str
     """The words of the edge that leads here; CONTENT at the root of a content tree."""
     words: str
@@ -72,7 +71,7 @@ class Portrait:
         self._leaves = tree.leaves
 
     @property
-    def census(self) -> Census:
+    def census(self) -> TreeSize:
         """How large the tree is."""
         return self._tree.census()
 
@@ -82,11 +81,11 @@ class Portrait:
 
     def children(self, sketch: Sketch) -> list[Sketch]:
         """What leads away from *sketch*, edges with values before `*`; of levels the content tree first."""
-        if sketch.kind is Kind.LEVEL:
+        if sketch.kind is SketchKind.LEVEL:
             content = sketch.end.content if sketch.end else None
             found = [] if content is None else [self._node(content.root)]
             return found + [self._level(*edge) for edge in self._edges(sketch.node)]
-        if sketch.kind is Kind.FORK:
+        if sketch.kind is SketchKind.FORK:
             return [self._node(node) for node in sketch.node.children()]
         return []
 
@@ -116,8 +115,8 @@ class Portrait:
     def _overview(self, lines_max: int) -> list[tuple[int, Sketch, int]]:
         """Depth, sketch and number of edges not shown, of the nodes nearest to the root, a node before its children."""
         left = lines_max
-        shown_below: dict[int, list[_Place]] = {}
-        top = _Place(None, 0)
+        shown_below: dict[int, list[_OverviewNode]] = {}
+        top = _OverviewNode(None, 0)
         waiting = deque([top])
         while waiting and left > 0:
             place = waiting.popleft()
@@ -125,7 +124,7 @@ class Portrait:
             kept = family[: min(left, max(FAMILY_MIN, left // FAMILY_SHARE))]
             left -= len(kept)
             place.hidden = len(family) - len(kept)
-            below = [_Place(child, 0) for child in kept]
+            below = [_OverviewNode(child, 0) for child in kept]
             shown_below[id(place)] = below
             waiting += below
         for place in waiting:
@@ -161,7 +160,7 @@ class Portrait:
             text += SEPARATOR + level
         hung = self._tree.ends[end] if end >= 0 else None
         count = hung.subscriptions if hung else 0
-        return Sketch(Kind.LEVEL, shown(text) or '""', _end_words(hung), count, 0, _end_trits(hung), node, hung)
+        return Sketch(SketchKind.LEVEL, shown(text) or '""', _end_words(hung), count, 0, _end_trits(hung), node, hung)
 
     def _edges(self, node: int) -> list[tuple[str, int, int]]:
         edges: list[tuple[str, int, int]] = self._tree.topics.children(node) if node >= 0 else []
@@ -173,22 +172,22 @@ class Portrait:
         if isinstance(node, self._tree.kernel.Fork):
             tested = "without test" if node.cells is None else f"on {attribute_of(self._leaves, node.cells)}"
             words = f"fork {tested}: {_counted(count, 'leaf', 'leaves')}, {size:,} bytes"
-            return Sketch(Kind.FORK, label, words, count, size, node.annotation, node, None)
+            return Sketch(SketchKind.FORK, label, words, count, size, node.annotation, node, None)
         columns = [attribute_of(self._leaves, cells) for cells in node.columns]
         by = f"columns {', '.join(columns)}" if columns else "no columns"
         words = f"bucket: {_counted(count, 'leaf', 'leaves')}, {by}, {size:,} bytes"
-        return Sketch(Kind.BUCKET, label, words, count, size, node.annotation, node, None)
+        return Sketch(SketchKind.BUCKET, label, words, count, size, node.annotation, node, None)
 
 
 @dataclass(slots=True)
-class _Place:
+class _OverviewNode:
     """A node of an overview; the root of the topic tree has no sketch."""
 
     sketch: Sketch | None
     hidden: int
 
 
-def summary(census: Census) -> list[str]:
+def summary(census: TreeSize) -> list[str]:
     """The size of a tree in two lines."""
     each = f", {census.bytes / census.subscriptions:,.0f} for each subscription" if census.subscriptions else ""
     return [

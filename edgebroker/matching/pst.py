@@ -12,13 +12,12 @@ from sys import getsizeof
 from types import ModuleType
 from typing import Any
 
-from edgebroker.event import Attributes
 from edgebroker.limits import LINKS_MAX
 from edgebroker.matching.content import Content
 from edgebroker.matching.ends import End, Resolution
 from edgebroker.matching.kernel import kernel as chosen_kernel
-from edgebroker.matching.outcomes import Census, Decision, Route
-from edgebroker.predicate import Predicate
+from edgebroker.matching.outcomes import LinkDecision, RouteResult, TreeSize
+from edgebroker.predicate import Attributes, Predicate
 from edgebroker.topics import TopicFilter
 
 _decision = tuple.__new__
@@ -150,7 +149,7 @@ class Pst:
         found: list[int] = self._match(self.leaves, resolution.contents, attributes)
         return found
 
-    def decide(self, resolution: Resolution, attributes: Attributes, mask: int) -> Decision:
+    def decide(self, resolution: Resolution, attributes: Attributes, mask: int) -> LinkDecision:
         """The links of *mask* (one bit each) over which some subscription matches [LM 2.6]. Errors as for `match`."""
         if resolution.epoch != self.epoch:
             raise ValueError(f"resolved in epoch {resolution.epoch}, the tree is in {self.epoch}")
@@ -158,16 +157,16 @@ class Pst:
         yes = resolution.plain_links & mask
         if yes != mask and resolution.contents:
             yes |= self._decide(self.leaves, resolution.contents, attributes, mask & ~yes)
-        return _decision(Decision, (yes, self.leaves.steps - before))
+        return _decision(LinkDecision, (yes, self.leaves.steps - before))
 
-    def route(self, resolution: Resolution, attributes: Attributes, mask: int, local: int = 0) -> Route:
+    def route(self, resolution: Resolution, attributes: Attributes, mask: int, local: int = 0) -> RouteResult:
         """`match` for the subscriptions over the link *local*, and `decide` for the links of *mask*, in one walk."""
         if resolution.epoch != self.epoch:
             raise ValueError(f"resolved in epoch {resolution.epoch}, the tree is in {self.epoch}")
         yes = resolution.plain_links & mask
         numbers, found = self.kernel.route(self.leaves, resolution.contents, attributes, mask & ~yes, local)
         plain = [number for end in resolution.ends for number, link in end.plain.items() if link == local]
-        return Route(plain + numbers, yes | found)
+        return RouteResult(plain + numbers, yes | found)
 
     @property
     def is_reordering(self) -> bool:
@@ -180,7 +179,7 @@ class Pst:
             self._tend(number, content)
             break
 
-    def census(self) -> Census:
+    def census(self) -> TreeSize:
         """Count everything. Takes time in proportion to the size of the tree."""
         buckets = forks = size = 0
         for end in self.ends:
@@ -198,7 +197,7 @@ class Pst:
                     forks += 1
         nodes = self.topics.nodes + buckets + forks
         size += self.leaves.bytes() + self.topics.bytes() + getsizeof(self.ends) + getsizeof(self._plain)
-        return Census(len(self), len(self.leaves), buckets, nodes, size)
+        return TreeSize(len(self), len(self.leaves), buckets, nodes, size)
 
     def _tend(self, number: int, content: Content) -> None:
         if content.tend():

@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from edgebroker.dataclasses import dataclass
-from edgebroker.event import Attributes, Value
 from edgebroker.matching.ends import End, Resolution
 from edgebroker.matching.growth import STAR
 from edgebroker.matching.labels import attribute_of, label_of
-from edgebroker.matching.placement import Standing, path_to, standing
+from edgebroker.matching.placement import TestState, path_to, standing
 from edgebroker.matching.pst import Pst
 from edgebroker.matching.reference.events import INSIDE, Event
-from edgebroker.predicate import ElementaryTest, Predicate
+from edgebroker.predicate import Attributes, ElementaryTest, Predicate, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PredicateComparison:
     """A predicate that the columns left over and that was compared with the event."""
 
     numbers: tuple[int, ...]
@@ -39,7 +38,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SearchStep:
     """One fork or bucket that the search for all matches visits."""
 
     number: int
@@ -62,7 +61,7 @@ class Step:
     """Of a bucket: how many leaves the columns left over."""
     decided: tuple[int, ...] = ()
     """Of a bucket: the subscriptions that match without a look at their predicates."""
-    compared: tuple[Comparison, ...] = ()
+    compared: tuple[PredicateComparison, ...] = ()
     """Of a bucket: the predicates looked at."""
 
     @property
@@ -71,13 +70,13 @@ class Step:
         return bool(self.edges)
 
     @property
-    def in_vain(self) -> tuple[Comparison, ...]:
+    def in_vain(self) -> tuple[PredicateComparison, ...]:
         """The comparisons that found nothing."""
         return tuple(one for one in self.compared if one.failed is not None)
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class PredicateFate:
     """How the search dealt with one predicate of one subscription."""
 
     predicate: Predicate
@@ -104,14 +103,14 @@ class _Visit(NamedTuple):
     """Whether nothing is settled by the way here: the event's value lies between two floats, inside a cell."""
 
 
-class _Sieved(NamedTuple):
+class _Candidate(NamedTuple):
     """A leaf that the columns of its bucket left over."""
 
     leaf: int
     is_verified: bool
 
 
-class Trace:
+class SearchTrace:
     """The search of *tree* for all subscriptions that match an event."""
 
     def __init__(self, tree: Pst, topic: str, attributes: Attributes) -> None:
@@ -119,7 +118,7 @@ class Trace:
         self.tree = tree
         self.attributes = attributes
         self.resolution: Resolution = tree.resolve(topic)
-        self.steps: list[Step] = []
+        self.steps: list[SearchStep] = []
         self.numbers: dict[int, None] = dict.fromkeys(self.resolution.plain)
         """The subscriptions that match, in the order in which they are found."""
         self._event = Event(tree.leaves, attributes)
@@ -133,7 +132,7 @@ class Trace:
         """The topic filters that match."""
         return self.resolution.ends
 
-    def fates(self, number: int) -> tuple[Fate, ...]:
+    def fates(self, number: int) -> tuple[PredicateFate, ...]:
         """What became of each predicate of subscription *number*, on one of the topic filters that match.
 
         None for a subscription without content filter. Raises KeyError if the topic filter of *number* does not match.
@@ -157,20 +156,20 @@ class Trace:
         """Whether the way to *node*, which the search visits, settles nothing."""
         return self._seen[id(node)].is_doubtful
 
-    def sieve(self, bucket: Any) -> Iterator[_Sieved]:
+    def sieve(self, bucket: Any) -> Iterator[_Candidate]:
         """The leaves that the columns of *bucket* leave over, by position."""
         cells = [self._event.cell(column) for column in bucket.columns]
         settled = INSIDE not in cells and not self.is_doubtful(bucket)
         for leaf in bucket.held():
             stands = [standing(bucket, test) for test in self.tree.leaves.predicate(leaf)]
             if all(_is_left(one, cells) for one in stands):
-                yield _Sieved(leaf, not settled or any(one.settled.is_verified for one in stands))
+                yield _Candidate(leaf, not settled or any(one.settled.is_verified for one in stands))
 
     def failed(self, predicate: Predicate) -> ElementaryTest | None:
         """The first test of *predicate* that the event fails; None if it passes all."""
         return next((test for test in predicate if not test.accepts(self.attributes.get(test.attribute))), None)
 
-    def is_found(self, sieved: _Sieved) -> bool:
+    def is_found(self, sieved: _Candidate) -> bool:
         """Whether a leaf that is left over accepts the event."""
         return not sieved.is_verified or self.failed(self.tree.leaves.predicate(sieved.leaf)) is None
 
@@ -188,10 +187,10 @@ class Trace:
             else:
                 self.steps.append(self._bucket_step(end, node, depth))
 
-    def _fork_step(self, end: End, fork: Any, depth: int) -> Step:
+    def _fork_step(self, end: End, fork: Any, depth: int) -> SearchStep:
         leaves = self.tree.leaves
         name = "" if fork.cells is None else leaves.names.values[fork.cells.attribute]
-        return Step(
+        return SearchStep(
             len(self.steps) + 1,
             depth,
             end.text,
@@ -202,7 +201,7 @@ class Trace:
             tuple(Edge(label_to(leaves, child), self.takes(fork, child)) for child in fork.children()),
         )
 
-    def _bucket_step(self, end: End, bucket: Any, depth: int) -> Step:
+    def _bucket_step(self, end: End, bucket: Any, depth: int) -> SearchStep:
         leaves = self.tree.leaves
         sieved = list(self.sieve(bucket))
         decided: list[int] = []
@@ -211,12 +210,12 @@ class Trace:
             numbers = tuple(leaves.members_of(one.leaf))
             failed = self.failed(leaves.predicate(one.leaf)) if one.is_verified else None
             if one.is_verified:
-                compared.append(Comparison(numbers, failed))
+                compared.append(PredicateComparison(numbers, failed))
             else:
                 decided += numbers
             if failed is None:
                 self.numbers.update(dict.fromkeys(numbers))
-        return Step(
+        return SearchStep(
             len(self.steps) + 1,
             depth,
             end.text,
@@ -228,18 +227,18 @@ class Trace:
             compared=tuple(compared),
         )
 
-    def _fate(self, leaf: int) -> Fate:
+    def _fate(self, leaf: int) -> PredicateFate:
         leaves = self.tree.leaves
         predicate, bucket = leaves.predicate(leaf), leaves.home(leaf)
         for node in path_to(bucket)[1:]:
             if not self.takes(node.parent, node):
-                return Fate(predicate, self._seen[id(node.parent)].step, edge=label_to(leaves, node))
+                return PredicateFate(predicate, self._seen[id(node.parent)].step, edge=label_to(leaves, node))
         step = self._seen[id(bucket)].step
         cells = [self._event.cell(column) for column in bucket.columns]
         for test in predicate:
             if not _is_left(standing(bucket, test), cells):
-                return Fate(predicate, step, column=test.attribute)
-        return Fate(predicate, step, failed=self.failed(predicate))
+                return PredicateFate(predicate, step, column=test.attribute)
+        return PredicateFate(predicate, step, failed=self.failed(predicate))
 
 
 def label_to(leaves: Any, node: Any) -> str:
@@ -247,6 +246,6 @@ def label_to(leaves: Any, node: Any) -> str:
     return "" if node.parent is None else label_of(leaves, node.parent.cells, node.edge)
 
 
-def _is_left(stands: Standing, cells: list[int]) -> bool:
+def _is_left(stands: TestState, cells: list[int]) -> bool:
     """Whether a test that *stands* so is compatible with the *cells* of the event's values, by column."""
     return stands.column < 0 or cells[stands.column] == INSIDE or bool(stands.cells >> cells[stands.column] & 1)

@@ -10,7 +10,7 @@ from edgebroker.node.subscriptions import Copy, Subscription
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
+class SubscriptionGrant:
     """A subscription holds from now on. `is_new` is False if it replaced one with the same text."""
 
     subscription: Subscription
@@ -18,7 +18,7 @@ class Granted:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class SubscriptionRefusal:
     """A subscription is not granted, because a limit of `edgebroker.limits` would be passed."""
 
     text: str
@@ -26,14 +26,14 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class SubscriptionEnd:
     """A subscription holds no longer."""
 
     subscription: Subscription
 
 
 @dataclass(frozen=True, slots=True)
-class Parted:
+class ClientDeparture:
     """Nothing that a client asked for holds any longer."""
 
     client: ClientId
@@ -48,4 +48,4 @@ class Deliver:
     copies: tuple[Copy, ...]
 
 
-Effect: TypeAlias = Granted | Refused | Ended | Parted | Deliver
+Effect: TypeAlias = SubscriptionGrant | SubscriptionRefusal | SubscriptionEnd | ClientDeparture | Deliver

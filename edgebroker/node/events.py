@@ -12,7 +12,7 @@ from edgebroker.topics import TopicFilter
 
 
 @dataclass(frozen=True, slots=True)
-class Subscribed:
+class SubscribeRequest:
     """A client asks for events. The same *text* from the same client replaces what it asked before."""
 
     client: ClientId
@@ -38,7 +38,7 @@ class Subscribed:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsubscribed:
+class UnsubscribeRequest:
     """A client no longer wants what it asked for as *text*."""
 
     client: ClientId
@@ -46,17 +46,17 @@ class Unsubscribed:
 
 
 @dataclass(frozen=True, slots=True)
-class ClientGone:
+class ClientRemoval:
     """A client will not come back: all it asked for ends."""
 
     client: ClientId
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishRequest:
     """A client, or the broker for it (a will), publishes."""
 
     publication: Publication
 
 
-Event: TypeAlias = Subscribed | Unsubscribed | ClientGone | Published
+Event: TypeAlias = SubscribeRequest | UnsubscribeRequest | ClientRemoval | PublishRequest

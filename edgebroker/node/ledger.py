@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from edgebroker.instants import Instant
+from edgebroker.log_schema import Cause, Fate, TraceParent
 from edgebroker.publication import Publication
-from edgebroker.records import Cause, Fate, Trace
 
 if TYPE_CHECKING:
     from edgebroker.storage.deliverylog.writer import DeliveryLog
@@ -50,7 +50,7 @@ class Ledger:
         payload_bytes: int,
         copies: int,
         nobody: Cause = Cause.NO_SUBSCRIBER,
-        trace: Trace | None = None,
+        trace: TraceParent | None = None,
     ) -> int:
         """Number a run of messages of which *copies* each are made; *nobody* says why if none. The first number."""
         first = self.published + 1

@@ -8,14 +8,21 @@ from edgebroker.instants import Instant
 from edgebroker.limits import SUBSCRIPTIONS_PER_CLIENT_MAX, TOPIC_BYTES_MAX
 from edgebroker.matching.pst import Pst
 from edgebroker.names import ClientId
-from edgebroker.node.closedminute import ClosedMinute
-from edgebroker.node.effects import Deliver, Effect, Ended, Granted, Parted, Refused
-from edgebroker.node.events import ClientGone, Event, Published, Subscribed, Unsubscribed
-from edgebroker.node.groups import Groups
+from edgebroker.node.effects import (
+    ClientDeparture,
+    Deliver,
+    Effect,
+    SubscriptionEnd,
+    SubscriptionGrant,
+    SubscriptionRefusal,
+)
+from edgebroker.node.events import ClientRemoval, Event, PublishRequest, SubscribeRequest, UnsubscribeRequest
 from edgebroker.node.ledger import Ledger
+from edgebroker.node.minute_counts import MinuteCounts
 from edgebroker.node.routes import Routes
+from edgebroker.node.shared_groups import SharedGroups
 from edgebroker.node.subscriptions import Subscription, Subscriptions
-from edgebroker.node.timers import TIDY, Timers
+from edgebroker.node.timers import TIDY, TimerQueue
 from edgebroker.predicate import Predicate
 from edgebroker.topics import USUAL_CHARS, TopicFilter
 
@@ -27,7 +34,7 @@ COUNTS_AT_ONCE: Final = 64
 """Subscriptions whose counts are written between two turns: 0.1 ms, up to 1 ms with a step of the log."""
 
 
-class Follower(Protocol):
+class SubscriptionListener(Protocol):
     """Who is told which subscriptions there are."""
 
     def subscribed(
@@ -44,24 +51,24 @@ class Node:
 
     def __init__(self, ledger: Ledger, subscriptions_per_client_max: int = SUBSCRIPTIONS_PER_CLIENT_MAX) -> None:
         self.ledger = ledger
-        self.timers = Timers()
+        self.timers = TimerQueue()
         self.tree = Pst()
         self.subscriptions = Subscriptions()
-        self.groups = Groups()
+        self.groups = SharedGroups()
         self.routes = Routes(self.tree, self.subscriptions, self.timers)
         self.subscriptions_per_client_max = subscriptions_per_client_max
-        self.follower: Follower | None = None
+        self.subscription_listener: SubscriptionListener | None = None
 
     def handle(self, event: Event, now: Instant) -> list[Effect]:
         """What *event* leads to, in the order in which it must be done."""
         match event:
-            case Published(publication):
+            case PublishRequest(publication):
                 return [Deliver(self.routes.route(publication.topic).accept(publication, self.ledger, now))]
-            case Subscribed():
+            case SubscribeRequest():
                 return self._subscribe(event, now)
-            case Unsubscribed(client, text):
+            case UnsubscribeRequest(client, text):
                 return self._unsubscribe(client, text, now)
-            case ClientGone(client):
+            case ClientRemoval(client):
                 return self._part(client, now)
             case _:
                 assert_never(event)
@@ -87,7 +94,7 @@ class Node:
         if self.routes.closed is not None:  # there was no time for the minute before: now it must be
             self.routes.closed.write_all()
         self.routes.gather()
-        self.routes.closed = ClosedMinute(now, log, self.subscriptions.by_number.values())
+        self.routes.closed = MinuteCounts(now, log, self.subscriptions.by_number.values())
         self.timers.set(TIDY, now + 1)
 
     def close_books(self, now: Instant) -> None:
@@ -97,16 +104,18 @@ class Node:
             self.routes.closed.write_all()
             self.routes.closed = None
 
-    def _subscribe(self, wanted: Subscribed, now: Instant) -> list[Effect]:
+    def _subscribe(self, wanted: SubscribeRequest, now: Instant) -> list[Effect]:
         subscriptions = self.subscriptions
         own = subscriptions.of(wanted.client)
         if wanted.text not in own and not wanted.was_granted:
             most = self.subscriptions_per_client_max
             if len(own) >= most:
-                return [Refused(wanted.text, f"a client has at most {most} subscriptions")]
+                return [SubscriptionRefusal(wanted.text, f"a client has at most {most} subscriptions")]
             chars = max(most * USUAL_CHARS, TOPIC_BYTES_MAX)
             if subscriptions.chars_of(wanted.client) + len(wanted.text) > chars:
-                return [Refused(wanted.text, f"all subscriptions of a client have at most {chars:,} characters")]
+                return [
+                    SubscriptionRefusal(wanted.text, f"all subscriptions of a client have at most {chars:,} characters")
+                ]
         if not subscriptions.is_tidy:  # two go for each that comes: clients that go and come do not pile them up
             self._take_left(2, now)
         self.routes.gather()
@@ -131,15 +140,15 @@ class Node:
         self.routes.follow()
         if self.tree.is_reordering:
             self.timers.set(TIDY, now + 1)
-        if self.follower is not None:
-            self.follower.subscribed(subscription.number, wanted.topic_filter, predicates, now)
-        return [Granted(subscription, is_new=replaced is None)]
+        if self.subscription_listener is not None:
+            self.subscription_listener.subscribed(subscription.number, wanted.topic_filter, predicates, now)
+        return [SubscriptionGrant(subscription, is_new=replaced is None)]
 
     def _unsubscribe(self, client: ClientId, text: str, now: Instant) -> list[Effect]:
         self.routes.gather()
         subscription = self._take_out(client, text, now)
         self.routes.follow()
-        return [] if subscription is None else [Ended(subscription)]
+        return [] if subscription is None else [SubscriptionEnd(subscription)]
 
     def _part(self, client: ClientId, now: Instant) -> list[Effect]:
         """End everything *client* asked for at once; the tree is tidied by and by."""
@@ -155,7 +164,7 @@ class Node:
         self.routes.forget()  # plain subscriptions stand in routes; `is_gone` is looked at when a route is made
         if was_tidy:  # otherwise the timer is set
             self.tidy(now)
-        return [Parted(client, count)]
+        return [ClientDeparture(client, count)]
 
     def _take_left(self, count: int, now: Instant) -> None:
         self.routes.gather()
@@ -172,8 +181,8 @@ class Node:
     def _uproot(self, subscription: Subscription, now: Instant) -> None:
         self.tree.remove(subscription.number)
         self.groups.leave(subscription)
-        if self.follower is not None:
-            self.follower.unsubscribed(subscription.number, now)
+        if self.subscription_listener is not None:
+            self.subscription_listener.unsubscribed(subscription.number, now)
         self._finish(subscription)
         evaluated, matched = subscription.take_counts()
         log = self.ledger.log
@@ -183,5 +192,5 @@ class Node:
     def _finish(self, subscription: Subscription) -> None:
         """Let *subscription* count no more; what it counted in a minute that is over is still written as of then."""
         if self.routes.closed is not None:
-            self.routes.closed.hold(subscription)
+            self.routes.closed.save_subscription(subscription)
         subscription.finish()

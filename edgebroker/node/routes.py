@@ -8,16 +8,16 @@ from edgebroker.filters.attributes import Extractor
 from edgebroker.filters.payloads import SPARKPLUG
 from edgebroker.instants import Instant
 from edgebroker.limits import ROUTES_MAX
+from edgebroker.log_schema import Cause
 from edgebroker.matching.pst import Pst
 from edgebroker.names import ClientId
-from edgebroker.node.closedminute import ClosedMinute
-from edgebroker.node.groups import Group, MayRead
-from edgebroker.node.guard import Asked, Guard
 from edgebroker.node.ledger import Ledger
+from edgebroker.node.minute_counts import MinuteCounts
+from edgebroker.node.read_access import PermissionQuery, ReadAccess
+from edgebroker.node.shared_groups import MayRead, SharedGroup
 from edgebroker.node.subscriptions import Copy, Subscription, Subscriptions, reach
-from edgebroker.node.timers import TIDY, Timers
+from edgebroker.node.timers import TIDY, TimerQueue
 from edgebroker.publication import Publication
-from edgebroker.records import Cause
 from edgebroker.topics import weight
 
 if TYPE_CHECKING:
@@ -70,12 +70,14 @@ class Route:
         self.resolution = self._tree.resolve(topic)
         plain = [self._by_number[number] for number in sorted(self.resolution.plain)]
         plain = [subscription for subscription in plain if not subscription.subscriber.is_gone]
-        self._guard: Guard | None = None  # None too where nobody is forbidden anything
+        self._guard: ReadAccess | None = None  # None too where nobody is forbidden anything
         self._denies = False
         if routes.ask is not None:
-            self._guard = guard = Guard(routes.ask, topic)
+            self._guard = guard = ReadAccess(routes.ask, topic)
             plain = [
-                subscription for subscription in plain if subscription.group is not None or guard.admit((subscription,))
+                subscription
+                for subscription in plain
+                if subscription.group is not None or guard.allowed_subscriptions((subscription,))
             ]
             self._denies = guard.is_denying
         self._by_client: dict[ClientId, Copy] = {}
@@ -83,10 +85,10 @@ class Route:
         self.copies = tuple(self._by_client.values())
         """The copies of a publication that no content filter accepts, but for those that groups get."""
         self._identified = sum([len(copy.identifiers) for copy in self.copies]) >> 2
-        shared: list[Group] = [subscription.group for subscription in plain if subscription.group is not None]
+        shared: list[SharedGroup] = [subscription.group for subscription in plain if subscription.group is not None]
         self.groups = tuple(dict.fromkeys(shared))
         """The groups that want every publication; each chooses its member anew."""
-        self._sharing: list[Group] = []  # the groups whose content filter accepted what is at hand
+        self._sharing: list[SharedGroup] = []  # the groups whose content filter accepted what is at hand
         self.extractor = routes.extractor(self.resolution.wanted) if self.resolution.contents else None
         """None if the content of no publication matters under this topic: then `copies` is the answer."""
         if self.extractor is None and self._guard is not None and self._guard.conditions:
@@ -184,7 +186,7 @@ class Route:
         if guard is not None:
             guard.is_denying = self._denies
         if not numbers:
-            return self.copies if guard is None else guard.let_pass(self.copies, publication)
+            return self.copies if guard is None else guard.allowed_copies(self.copies, publication)
         numbers.sort()
         by_number = self._by_number
         accepting: list[Subscription] = []
@@ -197,18 +199,18 @@ class Route:
                 else:
                     self._sharing.append(subscription.group)
         if guard is not None:
-            accepting = guard.admit(accepting)
+            accepting = guard.allowed_subscriptions(accepting)
         copies = self._by_client.copy()
         reach(copies, accepting)
         found = tuple(copies.values())
-        return found if guard is None else guard.let_pass(found, publication)
+        return found if guard is None else guard.allowed_copies(found, publication)
 
     @property
     def may_read(self) -> MayRead | None:
         """Who may read what comes under the topic; None if everybody may."""
         return None if self._guard is None else self._guard.permits
 
-    def wanting(self) -> tuple[Group, ...]:
+    def wanting(self) -> tuple[SharedGroup, ...]:
         """The groups that want the publication for which `copies_for` was asked last."""
         return (*self.groups, *self._sharing)
 
@@ -236,7 +238,7 @@ class Routes:
     `epoch` grows each time they are; what a front end derives from a route holds within one epoch.
     """
 
-    def __init__(self, tree: Pst, subscriptions: Subscriptions, timers: Timers) -> None:
+    def __init__(self, tree: Pst, subscriptions: Subscriptions, timers: TimerQueue) -> None:
         self.tree = tree
         self.subscriptions = subscriptions
         self._timers = timers
@@ -253,9 +255,9 @@ class Routes:
         self.answer: tuple[Copy, ...] = ()
         self.accepting: list[Subscription] = []
         """The subscriptions whose content filter accepts it, members of groups included."""
-        self.closed: ClosedMinute | None = None
+        self.closed: MinuteCounts | None = None
         """The minute whose counts must be kept apart from those that come now, if there is one."""
-        self.ask: Asked | None = None
+        self.ask: PermissionQuery | None = None
         """How to learn who may read what; None where nobody is forbidden anything. `forget` when answers change."""
         self._known: dict[str, Route] = {}
         self._weight = 0
@@ -288,7 +290,7 @@ class Routes:
         closed = self.closed
         for subscription in self.accepting:
             if closed is not None:
-                closed.hold(subscription)
+                closed.save_subscription(subscription)
             subscription.matched += 1
 
     def extractor(self, wanted: frozenset[str]) -> Extractor:
@@ -332,7 +334,7 @@ class Routes:
         closed = self.closed
         for route in ungathered:
             if closed is not None:
-                closed.keep(route.resolution.ends)
+                closed.save_ends(route.resolution.ends)
             route.gather()
 
     def follow(self) -> None:

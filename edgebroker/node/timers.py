@@ -1,4 +1,4 @@
-"""Deadlines by name. Setting a name again moves its deadline; time comes in as an argument."""
+"""Named deadlines. Setting a name again moves its deadline; the time is an argument, in microseconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TIDY: Final = ("tidy",)
 """The deadline of `Node.tidy`: there is something to clear away between two turns."""
 
 
-class Timers:
+class TimerQueue:
     """A set of named deadlines. Equal deadlines fire in the order in which they were set."""
 
     def __init__(self) -> None:
@@ -54,4 +54,32 @@ class Timers:
             return None
         name = heapq.heappop(self._heap)[2]
         del self._current[name]
+        return name
+
+
+class Timers(TimerQueue):
+    """Timers that know what they were last moved to, so that moving one to where it is costs nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._at: dict[Hashable, Instant] = {}
+
+    def deadline_of(self, name: Hashable, otherwise: Instant) -> Instant:
+        """The deadline of *name*, *otherwise* if it has none."""
+        return self._at.get(name, otherwise)
+
+    def move(self, name: Hashable, at: Instant | None) -> None:
+        """Let *name* be due at *at*; None: never."""
+        if self._at.get(name) == at:
+            return
+        if at is None:
+            del self._at[name]
+            self.cancel(name)
+        else:
+            self._at[name] = at
+            self.set(name, at)
+
+    def take_next(self, now: Instant) -> Hashable | None:
+        name = super().take_next(now)
+        self._at.pop(name, None)
         return name

@@ -11,34 +11,34 @@ from dataclasses import field
 from typing import TypeVar
 
 from edgebroker.dataclasses import dataclass
-from edgebroker.event import Attributes
 from edgebroker.instants import Instant
 from edgebroker.interest import Interest
 from edgebroker.limits import ADVERTISED_LEVELS, ADVERTISEMENTS_PER_CLIENT_MAX
+from edgebroker.overlay.id_allocator import IdAllocator
 from edgebroker.overlay.messages import Advertise, ClusterBits
-from edgebroker.overlay.numbers import Numbers
 from edgebroker.overlay.topicindex import TopicIndex
+from edgebroker.predicate import Attributes
 from edgebroker.topics import MULTI_LEVEL, SEPARATOR, TopicFilter
 
 E = TypeVar("E")
 
 
 @dataclass(slots=True)
-class Publisher:
+class LocalPublisher:
     """A local client that publishes. `sequence`: that of its last event."""
 
     number: int
     sequence: int
-    records: dict[str, Record] = field(default_factory=dict)
+    records: dict[str, Advertisement] = field(default_factory=dict)
     """By the topic filter."""
 
 
 @dataclass(slots=True, eq=False)
-class Record:
+class Advertisement:
     """What is known of one advertisement. The host cluster is its own affair; `targets` has its bit too."""
 
     advertise: Advertise
-    publisher: Publisher
+    publisher: LocalPublisher
     unanswered: int
     """The clusters that have not said whether they want such events."""
     used_at: Instant
@@ -77,40 +77,40 @@ class Record:
 class Advertisements:
     """Those of one gateway."""
 
-    def __init__(self, numbers: Numbers, cluster: int, others: int, lease_s: int, wants_answers: bool) -> None:
+    def __init__(self, numbers: IdAllocator, cluster: int, others: int, lease_s: int, wants_answers: bool) -> None:
         """others: the other clusters (CIV)."""
         self._numbers = numbers
         self._cluster = cluster
         self._others = others
         self._lease_s = lease_s
         self._wants_answers = wants_answers
-        self._publishers: dict[str, Publisher] = {}
-        self._records: dict[int, Record] = {}
-        self._index: TopicIndex[Record] = TopicIndex()
+        self._publishers: dict[str, LocalPublisher] = {}
+        self._records: dict[int, Advertisement] = {}
+        self._index: TopicIndex[Advertisement] = TopicIndex()
         self._used: set[int] = set()  # numbers of publishers and advertisements that are there
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[Advertisement]:
         return iter(self._records.values())
 
     def __len__(self) -> int:
         return len(self._records)
 
-    def get(self, adv: int) -> Record | None:
+    def get(self, adv: int) -> Advertisement | None:
         """The record of *adv*, if it holds."""
         return self._records.get(adv)
 
-    def find(self, client: str, topic: str) -> Record | None:
+    def find(self, client: str, topic: str) -> Advertisement | None:
         """The record under which *client* publishes to *topic*; None: it must be advertised first."""
         publisher = self._publishers.get(client)
         if publisher is None:
             return None
         return publisher.records.get(prefix_of(topic)) or publisher.records.get(MULTI_LEVEL)
 
-    def open(self, client: str, topic: str, now: Instant) -> Record:
+    def open(self, client: str, topic: str, now: Instant) -> Advertisement:
         """Advertise *client* for *topic*; `find` must have found nothing."""
         publisher = self._publishers.get(client)
         if publisher is None:
-            publisher = self._publishers[client] = Publisher(self._number(), self._numbers.before_first)
+            publisher = self._publishers[client] = LocalPublisher(self._number(), self._numbers.before_first)
         many = len(publisher.records) >= ADVERTISEMENTS_PER_CLIENT_MAX
         text = MULTI_LEVEL if many else prefix_of(topic)
         topic_filter = TopicFilter.parse(text)
@@ -118,12 +118,12 @@ class Advertisements:
         advertise = Advertise(
             adv, publisher.number, client, topic_filter, self._cluster, self._lease_s, self._wants_answers
         )
-        record = Record(advertise, publisher, self._others if self._wants_answers else 0, now)
+        record = Advertisement(advertise, publisher, self._others if self._wants_answers else 0, now)
         publisher.records[text] = self._records[advertise.adv] = record
         self._index.add(topic_filter, record)
         return record
 
-    def close(self, record: Record) -> None:
+    def close(self, record: Advertisement) -> None:
         """End an advertisement; a publisher without any is new when it comes again."""
         client, topic_filter = record.advertise.client, record.advertise.topic_filter
         del self._records[record.advertise.adv]
@@ -141,11 +141,11 @@ class Advertisements:
         self._used.add(number)
         return number
 
-    def meet(self, topic_filter: TopicFilter) -> Iterator[Record]:
+    def overlapping(self, topic_filter: TopicFilter) -> Iterator[Advertisement]:
         """The records that share a topic with *topic_filter*."""
         return self._index.overlapping(topic_filter)
 
-    def answered(self, bits: ClusterBits) -> list[Record]:
+    def receive_bits(self, bits: ClusterBits) -> list[Advertisement]:
         """Take in what a cluster says; return the records that have one unanswered question less."""
         bit = 1 << bits.cluster
         answered = []
@@ -166,7 +166,7 @@ class Advertisements:
                 answered.append(record)
         return answered
 
-    def idle(self, since: Instant, is_needed: Callable[[TopicFilter], bool]) -> list[Record]:
+    def idle(self, since: Instant, is_needed: Callable[[TopicFilter], bool]) -> list[Advertisement]:
         """The records that nobody has published under *since* then and that are not needed for another reason."""
         quiet = (record for record in self._records.values() if record.used_at < since)
         return [record for record in quiet if not is_needed(record.advertise.topic_filter)]
@@ -178,6 +178,6 @@ def prefix_of(topic: str) -> str:
     return SEPARATOR.join([*levels, MULTI_LEVEL])
 
 
-def advs_of(records: Iterable[Record]) -> tuple[int, ...]:
+def advs_of(records: Iterable[Advertisement]) -> tuple[int, ...]:
     """The numbers of *records*."""
     return tuple(record.advertise.adv for record in records)

@@ -19,7 +19,7 @@ WINDOW: Final[Duration] = 50 * MILLISECOND
 TAU: Final = 10.0
 
 
-class Queue(NamedTuple):
+class QueueSample(NamedTuple):
     """What one queue did in a window."""
 
     entered: int
@@ -38,20 +38,20 @@ class Queue(NamedTuple):
         return self.congestion_element * self.waiting
 
 
-class Load(NamedTuple):
+class LinkLoad(NamedTuple):
     """How loaded a link is; the least is the best."""
 
     congestion_index: float
     waiting: int
 
 
-IDLE: Final = Load(0.0, 0)
-DOWN: Final = Load(inf, 0)
+IDLE: Final = LinkLoad(0.0, 0)
+DOWN: Final = LinkLoad(inf, 0)
 
 
 @dataclass(slots=True)
 class _Status:
-    load: Load = IDLE
+    load: LinkLoad = IDLE
     is_congested: bool = False
     is_up: bool = False
 
@@ -67,7 +67,7 @@ class LinkStatus:
         self.window = 0
         """Counts the windows."""
 
-    def measure(self, queues: Mapping[str, Queue]) -> None:
+    def measure(self, queues: Mapping[str, QueueSample]) -> None:
         """End a window: *queues* of the links that did anything, or hold anything; all others are idle."""
         self.window += 1
         for link, status in self._status.items():
@@ -76,7 +76,7 @@ class LinkStatus:
                 status.load, status.is_congested = IDLE, False
             else:
                 index = queue.congestion_index
-                status.load = Load(index, queue.waiting)
+                status.load = LinkLoad(index, queue.waiting)
                 status.is_congested = index > (self._end if status.is_congested else self._tau)
 
     def set_up(self, link: str, is_up: bool) -> None:
@@ -91,7 +91,7 @@ class LinkStatus:
         status = self._status[link]
         return status.is_congested or not status.is_up
 
-    def load(self, link: str) -> Load:
+    def load(self, link: str) -> LinkLoad:
         """How loaded *link* is."""
         status = self._status[link]
         return status.load if status.is_up else DOWN

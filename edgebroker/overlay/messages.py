@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Final, TypeAlias
 
 from edgebroker.dataclasses import dataclass
-from edgebroker.header import Header
+from edgebroker.header import EventHeader
 from edgebroker.interest import Interest, fingerprint_of
 from edgebroker.topics import TopicFilter
 
@@ -21,7 +21,7 @@ INTERESTS_AT_ONCE: Final = 256
 """More are announced and withdrawn in several messages: to read one interest takes 3 us, to route by it 10 to 30."""
 
 
-class Told(IntEnum):
+class StateKind(IntEnum):
     """Things that one gateway tells another and both remember, so that they can be compared."""
 
     INTERESTS = 0
@@ -112,7 +112,7 @@ class ClusterBits:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterBitsHeld:
+class ClusterBitsAck:
     """The receiver of ClusterBits has them, up to *number*."""
 
     cluster: int
@@ -126,7 +126,7 @@ class ClusterBitsHeld:
 class Forward:
     """PUB: one copy of an event. As with its header: nobody changes one, and a frozen one takes four times as long."""
 
-    header: Header
+    header: EventHeader
     topic: str
     payload: bytes
     qos: int
@@ -150,7 +150,7 @@ class Forward:
 
 
 @dataclass(slots=True)
-class Series:
+class EventSeries:
     """Several events, one behind the other: of one publisher and topic, with consecutive sequences, published at one
     time, with payloads of one size that is not 0. QoS 0, not to be retained, of use for ever.
 
@@ -169,7 +169,7 @@ class Series:
             payload = first.payload[number * size : (number + 1) * size]
             yield replace(first, header=replace(header, sequence=header.sequence + number), payload=payload)
 
-    def parts(self, octets: int) -> Iterator[Series | Forward]:
+    def parts(self, octets: int) -> Iterator[EventSeries | Forward]:
         """The same in parts of at most *octets* bytes of payload, or of one event."""
         first, header = self.first, self.first.header
         size = len(first.payload) // self.count
@@ -181,7 +181,7 @@ class Series:
             count = min(step, self.count - start)
             payload = first.payload[start * size : (start + count) * size]
             part = replace(first, header=replace(header, sequence=header.sequence + start), payload=payload)
-            yield part if count == 1 else Series(part, count)
+            yield part if count == 1 else EventSeries(part, count)
 
 
 # -- synchronising after a link was down or a gateway restarted -------------------------------------------------------
@@ -191,7 +191,7 @@ class Series:
 class Digest:
     """All that the sender has told: how many items, and the sum of their fingerprints modulo 2**64."""
 
-    kind: Told
+    kind: StateKind
     epoch: int
     count: int
     sum: int
@@ -204,7 +204,7 @@ class Differ:
     `sums`: that of each part; there are 2**n parts.
     """
 
-    kind: Told
+    kind: StateKind
     sums: tuple[int, ...]
 
 
@@ -212,7 +212,7 @@ class Differ:
 class Restate:
     """What the sender told of one part is this, and nothing else. Only one of the two lists is used, as *kind* says."""
 
-    kind: Told
+    kind: StateKind
     parts: int
     part: int
     epoch: int
@@ -224,7 +224,7 @@ class Restate:
 
 
 @dataclass(frozen=True, slots=True)
-class Recall:
+class RetainedQuery:
     """Who keeps a retained message that the interest means shall send it back the way this came."""
 
     request: int
@@ -233,7 +233,7 @@ class Recall:
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class RetainedReply:
     """One retained message, on its way back."""
 
     request: int
@@ -244,7 +244,7 @@ class Recalled:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreached:
+class LinkStateUpdate:
     """Which of its peers a gateway has no connection with. Told to everybody by everybody who learns something new."""
 
     gateway: int
@@ -256,7 +256,7 @@ class Unreached:
 
 
 @dataclass(frozen=True, slots=True)
-class Crowded:
+class Backpressure:
     """A gateway has little room left for what waits for a neighbour: what the neighbour wants is to be refused where it
     is published. Told to everybody by everybody who learns something new.
     """
@@ -291,16 +291,16 @@ Message: TypeAlias = (
     | Advertise
     | Unadvertise
     | ClusterBits
-    | ClusterBitsHeld
+    | ClusterBitsAck
     | Forward
-    | Series
+    | EventSeries
     | Digest
     | Differ
     | Restate
-    | Recall
-    | Recalled
-    | Unreached
+    | RetainedQuery
+    | RetainedReply
+    | LinkStateUpdate
     | Relay
-    | Crowded
+    | Backpressure
 )
 """Everything that can be said."""

@@ -1,22 +1,58 @@
-"""Which copies of an event leave a gateway: static (SNR) and inter-cluster dynamic routing (IDR) [SCOT 2.6, 2.8].
+"""Routing of event copies: cluster index vectors (CIV), static (SNR) and inter-cluster dynamic routing (IDR) [SCOT
+2.2, 2.6, 2.8].
 
-Over aLinks a copy goes wherever somebody in the cluster wants the event: the search tree has said so. Over iLinks one
-goes to each cluster that this copy still has to reach (*pending*). Dynamic routing hands the clusters behind congested
-iLinks to another copy: it *marks* that copy with them. A link that is down is congested whatever the routing, so static
-routing goes around failures too.
+What the bits mean depends on where a vector stands. We keep a publisher's host cluster and its target clusters
+apart and write the published layouts, which mix them, for people only.
+
+Over aLinks a copy goes wherever somebody in the cluster wants the event: the search tree has said so. Over iLinks
+one goes to each cluster that this copy still has to reach (*pending*). Dynamic routing hands the clusters behind
+congested iLinks to another copy: it *marks* that copy with them. A link that is down is congested whatever the
+routing, so static routing goes around failures too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from edgebroker.overlay.civ import civ_of, clusters_of
 from edgebroker.overlay.congestion import LinkStatus
 
 
-class Case(IntEnum):
+def clusters_of(civ: int) -> Iterator[int]:
+    """The clusters in *civ*, in ascending order."""
+    cluster = 0
+    while civ:
+        if civ & 1:
+            yield cluster
+        civ >>= 1
+        cluster += 1
+
+
+def civ_of(clusters: Iterable[int]) -> int:
+    """The vector of *clusters*."""
+    civ = 0
+    for cluster in clusters:
+        civ |= 1 << cluster
+    return civ
+
+
+def format_civ(civ: int, clusters: int) -> str:
+    """One digit for each of so many *clusters*, cluster 0 rightmost."""
+    return f"{civ:0{clusters}b}"
+
+
+def advertisement_context(host_cluster: int, target_clusters: int) -> int:
+    """The layout published for the publisher's gateway: the host cluster's bit is on whoever is there."""
+    return target_clusters | 1 << host_cluster
+
+
+def subscription_context(host_cluster: int, own_cluster: int, is_wanted: bool) -> int:
+    """The layout published for the region mates of that gateway: two bits count, the host's and the own cluster's."""
+    return 1 << host_cluster | is_wanted << own_cluster
+
+
+class RoutingCase(IntEnum):
     """Who got the clusters behind congested iLinks. Case iii of the source is i or ii here and the rest later."""
 
     NONE = 0
@@ -33,7 +69,7 @@ class Case(IntEnum):
     """There is no such gateway: one copy for each waits until its iLink is up again."""
 
 
-class Copy(NamedTuple):
+class RoutedCopy(NamedTuple):
     """One copy on its way out."""
 
     peer: str
@@ -43,16 +79,16 @@ class Copy(NamedTuple):
     """Whether it only passes through the receiver."""
 
 
-class Routed(NamedTuple):
+class RoutingDecision(NamedTuple):
     """The copies of one event that leave a gateway."""
 
-    copies: list[Copy]
-    case: Case
+    copies: list[RoutedCopy]
+    case: RoutingCase
     chosen: str | None
     """The peer whose copy was marked, or that got the extra one."""
 
 
-class Routing:
+class RouteSelector:
     """The decisions of one gateway."""
 
     def __init__(
@@ -75,36 +111,39 @@ class Routing:
         preferred: str | None = None,
         may_walk: bool = True,
         avoided: Sequence[str] = (),
-    ) -> Routed:
+    ) -> RoutingDecision:
         """The copies for the neighbours *targets* and the clusters *pending*.
 
         preferred: marked if it can be, however loaded others are.  may_walk: whether the copy to a neighbour may be
         marked.  avoided: peers that a detour must not go to, for the event was there.
         """
         if not pending:
-            return Routed([Copy(peer) for peer in targets], Case.NONE, None)
+            return RoutingDecision([RoutedCopy(peer) for peer in targets], RoutingCase.NONE, None)
         free: dict[str, int] = {}
         congested: dict[str, int] = {}
         for cluster in clusters_of(pending):
             peer, is_free = self._way_to(cluster)
             (free if is_free else congested)[peer] = cluster
         if not congested:
-            return Routed([Copy(peer) for peer in (*targets, *free)], Case.NONE, None)
+            return RoutingDecision([RoutedCopy(peer) for peer in (*targets, *free)], RoutingCase.NONE, None)
         handed = civ_of(congested.values())
-        case, chosen = Case.ANOTHER_CLUSTER, self._best(free, preferred)
+        case, chosen = RoutingCase.ANOTHER_CLUSTER, self._best(free, preferred)
         if chosen is None and may_walk:
-            case, chosen = Case.NEIGHBOUR, self._best([peer for peer in targets if not self._is_bad(peer)], preferred)
-        copies = [Copy(peer, handed if peer == chosen else 0) for peer in (*targets, *free)]
+            case, chosen = (
+                RoutingCase.NEIGHBOUR,
+                self._best([peer for peer in targets if not self._is_bad(peer)], preferred),
+            )
+        copies = [RoutedCopy(peer, handed if peer == chosen else 0) for peer in (*targets, *free)]
         if chosen is not None:
-            return Routed(copies, case, chosen)
+            return RoutingDecision(copies, case, chosen)
         chosen = self._best([peer for peer in congested if self._status.is_up(peer)], preferred)
         if chosen is not None:
-            extra = Copy(chosen, handed & ~(1 << congested[chosen]))
-            return Routed([*copies, extra], Case.LAST_RESORT, chosen)
+            extra = RoutedCopy(chosen, handed & ~(1 << congested[chosen]))
+            return RoutingDecision([*copies, extra], RoutingCase.LAST_RESORT, chosen)
         chosen = self._detour(pending, avoided)
         if chosen is not None:
-            return Routed([*copies, Copy(chosen, handed, True)], Case.DETOUR, chosen)
-        return Routed([*copies, *map(Copy, congested)], Case.STUCK, None)
+            return RoutingDecision([*copies, RoutedCopy(chosen, handed, True)], RoutingCase.DETOUR, chosen)
+        return RoutingDecision([*copies, *map(RoutedCopy, congested)], RoutingCase.STUCK, None)
 
     def _way_to(self, cluster: int) -> tuple[str, bool]:
         """The best iLink to *cluster*, and whether it is free: our home's, or another position's if that is not."""

@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from edgebroker.dataclasses import dataclass
-from edgebroker.overlay.factor import Factor
+from edgebroker.overlay.topology.factor import Factor
 
 
 class Broker(NamedTuple):

@@ -10,13 +10,13 @@ from edgebroker.topics import MULTI_LEVEL, SINGLE_LEVEL, TopicFilter
 V = TypeVar("V")
 
 
-class _Level(Generic[V]):
+class _IndexLevel(Generic[V]):
     """What the topic filters are after some levels, and the values of the one that ends here."""
 
     __slots__ = ("below", "values")
 
     def __init__(self) -> None:
-        self.below: dict[str, _Level[V]] = {}
+        self.below: dict[str, _IndexLevel[V]] = {}
         self.values: dict[V, None] = {}
 
     def everything(self) -> Iterator[V]:
@@ -29,13 +29,13 @@ class TopicIndex(Generic[V]):
     """Each value stands under one topic filter or several."""
 
     def __init__(self) -> None:
-        self._root: _Level[V] = _Level()
+        self._root: _IndexLevel[V] = _IndexLevel()
 
     def add(self, topic_filter: TopicFilter, value: V) -> None:
         """Let *value* stand under *topic_filter*."""
         level = self._root
         for name in topic_filter.longest_form:
-            level = level.below.setdefault(name, _Level())
+            level = level.below.setdefault(name, _IndexLevel())
         level.values[value] = None
 
     def discard(self, topic_filter: TopicFilter, value: V) -> None:
@@ -59,7 +59,7 @@ class TopicIndex(Generic[V]):
                 for level in reached:
                     yield from level.everything()
                 return
-            following: list[_Level[V]] = []
+            following: list[_IndexLevel[V]] = []
             for level in reached:
                 if MULTI_LEVEL in level.below:
                     yield from level.below[MULTI_LEVEL].values
@@ -75,7 +75,7 @@ class TopicIndex(Generic[V]):
         return next(self.overlapping(topic_filter), None) is not None
 
 
-def _steps(level: _Level[V], name: str, is_first: bool) -> Iterator[_Level[V]]:
+def _steps(level: _IndexLevel[V], name: str, is_first: bool) -> Iterator[_IndexLevel[V]]:
     """The levels below *level* that a topic level meant by *name* can lead to, except for those of a final `#`."""
     if name != SINGLE_LEVEL:
         if name in level.below:

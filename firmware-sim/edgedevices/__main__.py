@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgebroker.instants import SECOND
-from edgedevices.errors import InputInvalid
+from edgedevices import InputInvalid
 from edgedevices.options import (
     EXIT_FAILED,
     EXIT_IMPOSSIBLE,
@@ -28,11 +28,11 @@ from edgedevices.scenario.command import check, run
 from edgedevices.traffic.command import CSV_ALONE, RECORDING_ALONE, record, replay_recording
 
 if TYPE_CHECKING:
-    from edgedevices.identity import Identity
-    from edgedevices.message import Source
+    from edgedevices.message import MessageSource
+    from edgedevices.session import DeviceIdentity
 
 
-class Commands(click.Group):
+class DeviceCommands(click.Group):
     """A package that is not installed is one clear line, whichever command needs it."""
 
     def invoke(self, ctx: click.Context) -> object:
@@ -43,7 +43,7 @@ class Commands(click.Group):
             sys.exit(EXIT_IMPOSSIBLE)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=DeviceCommands, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """MQTT devices to try a gateway with: simulated fleets, this machine, recorded files and traffic."""
 
@@ -96,24 +96,24 @@ def fleet(
 ) -> None:  # fmt: skip
     """Run a fleet of simulated devices."""
     from edgedevices.device import FleetPlan
-    from edgedevices.identity import Dialect, Identity
-    from edgedevices.message import Form
+    from edgedevices.message import PayloadForm
+    from edgedevices.session import DeviceDialect, DeviceIdentity
 
     plan = FleetPlan(
         profile=profile,
         devices=devices,
         seed=seed,
         rate=rate,
-        forms=(Form.JSON, Form.CBOR) if payload == "mixed" else (Form(payload),),
+        forms=(PayloadForm.JSON, PayloadForm.CBOR) if payload == "mixed" else (PayloadForm(payload),),
         qos=(0, 1, 2) if qos == "mix" else (int(qos),),
-        dialects=(Dialect.V311, Dialect.V5) if mqtt == "mixed" else (Dialect(mqtt),),
+        dialects=(DeviceDialect.V311, DeviceDialect.V5) if mqtt == "mixed" else (DeviceDialect(mqtt),),
         retain=retain,
         messages_max=messages,
         duration_us=microseconds(seconds),
         world_speed=world_speed,
     )
     members = [
-        (device, Identity(device.name, device.habits.dialect, f"{device.place.topic}/status" if will else None))
+        (device, DeviceIdentity(device.name, device.habits.dialect, f"{device.place.topic}/status" if will else None))
         for device in plan.build()
     ]
     _run(
@@ -134,13 +134,14 @@ def host(
     topic_prefix: str, every: float, seconds: float | None, qos: int, payload: str, mqtt: str, retain: bool, **how: Any
 ) -> None:
     """Publish this machine's real telemetry: processor, memory, disk, network, temperatures."""
-    from edgedevices.message import Form
-    from edgedevices.topictext import is_publishable
+    from edgedevices.message import PayloadForm, is_publishable
 
     with one_line():
-        from edgedevices.host import Host
+        from edgedevices.host import HostTelemetry
 
-        source = Host(topic_prefix, int(every * SECOND), microseconds(seconds), qos, Form(payload), retain)
+        source = HostTelemetry(
+            topic_prefix, int(every * SECOND), microseconds(seconds), qos, PayloadForm(payload), retain
+        )
         if not is_publishable(source.topic):
             raise InputInvalid(f"--topic-prefix: {source.topic!r} is no topic to publish to")
     _run_one(source, source.name, mqtt, {"topic": source.topic}, **how)
@@ -180,16 +181,16 @@ def _replay_csv(
     file: Path, time_column: str | None, topic: str | None, speed: float | None, columns: str | None,
     limit: int | None, device: str | None, qos: int | None, payload: str | None, mqtt: str, retain: bool, **how: Any,
 ) -> None:  # fmt: skip
-    from edgedevices.message import Form
-    from edgedevices.replay import CsvFile, Replay
+    from edgedevices.message import PayloadForm
+    from edgedevices.replay import CsvFile, CsvReplay
 
     if time_column is None or topic is None:
         raise InputInvalid(f"{file} is no recording: for CSV give --time-column NAME and --topic TOPIC")
     rows = CsvFile(file, time_column)
     names = [name.strip() for name in columns.split(",")] if columns else []
     name = device or f"replay-{file.stem}"
-    form = Form(payload or "json")
-    source = Replay(rows, name, topic, names, speed, limit, 1 if qos is None else qos, form, retain)
+    form = PayloadForm(payload or "json")
+    source = CsvReplay(rows, name, topic, names, speed, limit, 1 if qos is None else qos, form, retain)
     if source.due_us is None:
         first = f"; line {rows.bad_rows[0][0]}: {rows.bad_rows[0][1]}" if rows.bad_rows else ""
         raise InputInvalid(f"{file} has no usable row{first}")
@@ -206,13 +207,13 @@ def _replay_csv(
 def _run_one(
     source: Any, name: str, mqtt: str, about: dict[str, Any], account: Callable[[], dict[str, Any]] = dict, **how: Any
 ) -> None:
-    from edgedevices.identity import Dialect, Identity
+    from edgedevices.session import DeviceDialect, DeviceIdentity
 
-    _run([(source, Identity(name, Dialect(mqtt)))], about, account, **how)
+    _run([(source, DeviceIdentity(name, DeviceDialect(mqtt)))], about, account, **how)
 
 
 def _run(
-    members: Sequence[tuple[Source, Identity]],
+    members: Sequence[tuple[MessageSource, DeviceIdentity]],
     about: dict[str, Any],
     account: Callable[[], dict[str, Any]] = dict,
     *,
@@ -226,16 +227,15 @@ def _run(
     **access: Any,
 ) -> None:
     """Run *members*, print the summary, exit with the code that says how it went. account: asked at the end."""
-    from edgedevices.access import Access
-    from edgedevices.address import Address
+    from edgedevices.broker import BrokerAddress, BrokerCredentials
     from edgedevices.fleet import crew, deal_out, live
-    from edgedevices.ledger import Ledger
+    from edgedevices.ledger import MessageLedger
     from edgedevices.progress import progress_for
 
     with one_line(), journal_file(journal) as file:
-        addresses = [Address.parse(broker) for broker in brokers]
-        allowed = Access.read(**access)
-        ledger = Ledger(file)
+        addresses = [BrokerAddress.parse(broker) for broker in brokers]
+        allowed = BrokerCredentials.read(**access)
+        ledger = MessageLedger(file)
         course = crew(members, ledger, seed, round(drain * SECOND), microseconds(dropped_every))
         live(course, addresses, progress_for(progress), access=allowed)
     dealt: dict[str, list[str]] = {}

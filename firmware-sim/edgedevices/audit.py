@@ -6,14 +6,14 @@ from hashlib import blake2b
 from typing import Final
 
 from edgebridge.wire.packets import Publish
-from edgedevices.message import Message
+from edgedevices.message import DeviceMessage
 
 DIGEST_BYTES: Final = 8
 """Two of a million messages share one with a likelihood of 3 in 100 million (birthday bound)."""
 EXAMPLES_MAX: Final = 5
 
 
-class Mark:
+class MessageMark:
     """What is known of one message. Whole numbers: an IntFlag keeps every combination that it ever had."""
 
     SAID: Final = 1
@@ -32,11 +32,11 @@ NUMBER: Final = 64
 """Until a message is heard, its number times this stands above its marks: small numbers cost no memory of their own."""
 
 
-ONLY: Final = (Mark.LIGHT, 0, Mark.ONCE)
+ONLY: Final = (MessageMark.LIGHT, 0, MessageMark.ONCE)
 """What the QoS says of hearing a message again."""
 
 
-class Audit:
+class DeliveryAudit:
     """Knows messages by a digest of their payloads, which name device and number: 100 bytes of memory for each."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Audit:
         self._names: dict[bytes, str] = {}  # of what is owed and was not heard: a handful at any time
         self._latest: dict[str, int] = {}  # topic -> number: every device has a topic of its own
         self._late: list[str] = []
-        self.heard = 0
+        self.received = 0
         """Messages that arrived, whatever they were; retained ones are not counted."""
         self.foreign = 0
         """Messages that no device of ours said."""
@@ -57,44 +57,44 @@ class Audit:
         self.repeated = 0
         """Messages that came again and may: QoS 1, or said twice because a session was lost."""
 
-    def say(self, message: Message, payload: bytes) -> None:
+    def record_published(self, message: DeviceMessage, payload: bytes) -> None:
         """A device sends *message* for the first time."""
         if message.seq is not None:
             key = _key(payload)
-            self._marks[key] = self._marks.get(key, message.seq * NUMBER) | Mark.SAID | ONLY[message.qos]
-            if message.qos and not self._marks[key] & Mark.HEARD:
+            self._marks[key] = self._marks.get(key, message.seq * NUMBER) | MessageMark.SAID | ONLY[message.qos]
+            if message.qos and not self._marks[key] & MessageMark.HEARD:
                 self._names[key] = f"{message.device} {message.seq} (QoS {message.qos})"
 
-    def owe(self, payload: bytes) -> None:
+    def record_acknowledged(self, payload: bytes) -> None:
         """The broker has acknowledged the message."""
         key = _key(payload)
         mark = self._marks.get(key)
         if mark is not None:
-            self._marks[key] = mark | Mark.OWED
+            self._marks[key] = mark | MessageMark.OWED
 
-    def allow_twice(self, payload: bytes) -> None:
+    def allow_duplicate(self, payload: bytes) -> None:
         """The message is said again, by a device that cannot know whether it arrived."""
         key = _key(payload)
         if key in self._marks:
-            self._marks[key] |= Mark.AGAIN
+            self._marks[key] |= MessageMark.AGAIN
 
-    def hear(self, publish: Publish) -> None:
+    def record_received(self, publish: Publish) -> None:
         """The subscriber got *publish*."""
         if publish.retain:
             return
-        self.heard += 1
+        self.received += 1
         key = _key(publish.payload)
         mark = self._marks.get(key)
         if mark is None:
             self.foreign += 1
             return
-        if not mark & Mark.HEARD:
-            self._marks[key] = mark % NUMBER | Mark.HEARD
+        if not mark & MessageMark.HEARD:
+            self._marks[key] = mark % NUMBER | MessageMark.HEARD
             self._names.pop(key, None)
             self._line_up(publish.topic, mark // NUMBER)
-        elif mark & Mark.LIGHT:
+        elif mark & MessageMark.LIGHT:
             self.doubled_qos_0 += 1
-        elif mark & Mark.ONCE and not mark & Mark.AGAIN:
+        elif mark & MessageMark.ONCE and not mark & MessageMark.AGAIN:
             self.doubled += 1
         else:
             self.repeated += 1
@@ -111,15 +111,15 @@ class Audit:
     @property
     def missing(self) -> list[str]:
         """What was acknowledged and not heard, by device and number."""
-        return [name for key, name in self._names.items() if self._marks[key] & Mark.OWED]
+        return [name for key, name in self._names.items() if self._marks[key] & MessageMark.OWED]
 
     def summary(self) -> dict[str, object]:
         """The audit as plain data, for `--json`."""
         missing = self.missing
-        owed = sum(1 for mark in self._marks.values() if mark & Mark.OWED)
+        owed = sum(1 for mark in self._marks.values() if mark & MessageMark.OWED)
         return {
             "acknowledged": owed,
-            "heard": self.heard,
+            "heard": self.received,
             "missing": len(missing),
             "doubled": self.doubled,
             "doubled_qos_0": self.doubled_qos_0,

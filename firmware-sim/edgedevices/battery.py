@@ -41,7 +41,7 @@ class Battery:
         self._current_ma = current_ma
         self._since = now
 
-    def take(self, current_ma: float, length: Duration) -> None:
+    def consume(self, current_ma: float, length: Duration) -> None:
         """So much flows besides, for *length*: a transmission."""
         self._left_mah -= self._charge(current_ma, length)
 

@@ -8,23 +8,23 @@ from random import Random
 from typing import TypeVar
 
 from edgebroker.instants import SECOND, Duration
-from edgedevices.identity import Dialect
-from edgedevices.message import Form, Message
-from edgedevices.profiles import PROFILES, Place, Profile
+from edgedevices.message import DeviceMessage, PayloadForm
+from edgedevices.profiles import PROFILES, DevicePlace, FleetProfile
 from edgedevices.sensors import Streams
+from edgedevices.session import DeviceDialect
 
 WORLD_SPEED = 60.0
 """World seconds per second: doors open and bearings warm up within a run of seconds, a day passes in 24 minutes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class DeviceHabits:
     """How a device publishes. rate: messages per second. messages_max, duration_us: where it ends (None: never)."""
 
     rate: float = 1.0
-    form: Form = Form.JSON
+    form: PayloadForm = PayloadForm.JSON
     qos: int = 0
-    dialect: Dialect = Dialect.V5
+    dialect: DeviceDialect = DeviceDialect.V5
     retain: bool = False
     messages_max: int | None = None
     duration_us: Duration | None = None
@@ -33,12 +33,12 @@ class Habits:
     """In front of the device's name and its topic, if it is not empty."""
 
 
-class Device:
+class SimulatedDevice:
     """One device. Same place, habits and seed: the same messages at the same due times, byte for byte."""
 
     patient = False
 
-    def __init__(self, profile: Profile, place: Place, habits: Habits, seed: int | str) -> None:
+    def __init__(self, profile: FleetProfile, place: DevicePlace, habits: DeviceHabits, seed: int | str) -> None:
         self.place = place
         self.habits = habits
         own = Streams(f"{seed}/{profile.name}/device/{place.device}")
@@ -70,13 +70,13 @@ class Device:
             return None
         return self._next_us
 
-    def emit(self) -> Message:
+    def emit(self) -> DeviceMessage:
         """The message that is due, measured at its due time."""
         due_us = self._next_us
         self._next_us += max(1, round(self._period_us * self._timing.uniform(0.9, 1.1)))
         self._seq += 1
         readings = self._instrument.measure(due_us / SECOND * self.habits.world_speed)
-        return Message(
+        return DeviceMessage(
             device=self.name,
             seq=self._seq,
             topic=self.topic,
@@ -116,16 +116,16 @@ class FleetPlan:
     devices: int
     seed: int | str
     rate: float = 1.0
-    forms: tuple[Form, ...] = (Form.JSON,)
+    forms: tuple[PayloadForm, ...] = (PayloadForm.JSON,)
     qos: tuple[int, ...] = (0, 1, 2)
-    dialects: tuple[Dialect, ...] = (Dialect.V311, Dialect.V5)
+    dialects: tuple[DeviceDialect, ...] = (DeviceDialect.V311, DeviceDialect.V5)
     retain: bool = False
     messages_max: int | None = None
     duration_us: Duration | None = None
     world_speed: float = WORLD_SPEED
     prefix: str = ""
 
-    def build(self) -> list[Device]:
+    def build(self) -> list[SimulatedDevice]:
         """The devices, in order of their number."""
         profile = PROFILES[self.profile]
         count = self.devices
@@ -134,10 +134,10 @@ class FleetPlan:
         qos = deal(count, self.qos, [QOS_MIX[level] for level in self.qos], streams.named("qos"))
         dialects = deal(count, self.dialects, [1.0] * len(self.dialects), streams.named("dialects"))
         return [
-            Device(
+            SimulatedDevice(
                 profile,
                 profile.place(index, count),
-                Habits(
+                DeviceHabits(
                     rate=self.rate,
                     form=forms[index],
                     qos=qos[index],

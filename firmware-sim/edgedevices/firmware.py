@@ -12,7 +12,7 @@ from typing import Final
 from edgebroker.instants import MILLISECOND, Duration, Instant
 
 
-class State(Enum):
+class FirmwareState(Enum):
     """What the processor is doing."""
 
     OFF = "off"
@@ -26,7 +26,7 @@ class State(Enum):
     """The battery is: the device is gone."""
 
 
-class Cue(Enum):
+class FirmwareEvent(Enum):
     """What makes it do something else."""
 
     POWER = "power"
@@ -39,34 +39,38 @@ class Cue(Enum):
     EMPTIED = "emptied"
 
 
-NEXT: Final[dict[tuple[State, Cue], State]] = {
-    (State.OFF, Cue.POWER): State.BOOT,
-    (State.BOOT, Cue.DONE): State.SLEEP,
-    (State.SLEEP, Cue.DUE): State.SENSE,
-    (State.SENSE, Cue.DONE): State.SLEEP,
-    (State.SLEEP, Cue.ORDER): State.UPDATE,
-    (State.UPDATE, Cue.DONE): State.BOOT,
-    **{(state, Cue.EMPTIED): State.EMPTY for state in State if state not in (State.OFF, State.EMPTY)},
+NEXT: Final[dict[tuple[FirmwareState, FirmwareEvent], FirmwareState]] = {
+    (FirmwareState.OFF, FirmwareEvent.POWER): FirmwareState.BOOT,
+    (FirmwareState.BOOT, FirmwareEvent.DONE): FirmwareState.SLEEP,
+    (FirmwareState.SLEEP, FirmwareEvent.DUE): FirmwareState.SENSE,
+    (FirmwareState.SENSE, FirmwareEvent.DONE): FirmwareState.SLEEP,
+    (FirmwareState.SLEEP, FirmwareEvent.ORDER): FirmwareState.UPDATE,
+    (FirmwareState.UPDATE, FirmwareEvent.DONE): FirmwareState.BOOT,
+    **{
+        (state, FirmwareEvent.EMPTIED): FirmwareState.EMPTY
+        for state in FirmwareState
+        if state not in (FirmwareState.OFF, FirmwareState.EMPTY)
+    },
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class FirmwareTimes:
     """How long things take."""
 
     boot_us: Duration = 500 * MILLISECOND
     sense_us: Duration = 20 * MILLISECOND
 
 
-INSTANT: Final = Pace(0, 0)
+INSTANT: Final = FirmwareTimes(0, 0)
 """For what is no device at all: a file that is replayed."""
 
 
 class Firmware:
     """The processor of one device. `version` counts updates from 1."""
 
-    def __init__(self, pace: Pace) -> None:
-        self.state = State.OFF
+    def __init__(self, pace: FirmwareTimes) -> None:
+        self.state = FirmwareState.OFF
         self.version = 1
         self.until: Instant | None = None
         """When what it is doing is finished; None: it waits for something else."""
@@ -75,15 +79,19 @@ class Firmware:
     @property
     def runs(self) -> bool:
         """Whether it can talk: it has booted, and is not busy with its own flash."""
-        return self.state in (State.SLEEP, State.SENSE)
+        return self.state in (FirmwareState.SLEEP, FirmwareState.SENSE)
 
-    def feed(self, cue: Cue, now: Instant, length: Duration = 0) -> State:
+    def handle(self, cue: FirmwareEvent, now: Instant, length: Duration = 0) -> FirmwareState:
         """Go on as the table says; *length* is how long an update takes. The state that was left.
 
         Raises KeyError for what the table does not have.
         """
         before = self.state
         self.state = NEXT[before, cue]
-        lengths = {State.BOOT: self._pace.boot_us, State.SENSE: self._pace.sense_us, State.UPDATE: length}
+        lengths = {
+            FirmwareState.BOOT: self._pace.boot_us,
+            FirmwareState.SENSE: self._pace.sense_us,
+            FirmwareState.UPDATE: length,
+        }
         self.until = now + lengths[self.state] if self.state in lengths else None
         return before

@@ -1,35 +1,55 @@
-"""A run against real brokers: devices dealt to them in turn, limits looked at, progress shown."""
+"""A run against real brokers: devices dealt to them in turn, limits on open files checked, progress shown."""
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterable, Sequence
 from itertools import cycle
 from random import Random
+from typing import Final
 
 from edgebroker.instants import Duration
-from edgedevices.access import ANYONE, Access
-from edgedevices.address import Address
-from edgedevices.descriptors import allow
-from edgedevices.errors import BrokerUnreachable
-from edgedevices.identity import Identity
-from edgedevices.ledger import Ledger
-from edgedevices.message import Source
+from edgedevices import BrokerUnreachable, InputInvalid
+from edgedevices.broker import ANYONE, BrokerAddress, BrokerCredentials
+from edgedevices.ledger import MessageLedger
+from edgedevices.message import MessageSource
 from edgedevices.mischief import Mischief, Prank
 from edgedevices.modem import Modem
-from edgedevices.progress import Progress
-from edgedevices.run import Run
-from edgedevices.session import Session
-from edgedevices.sockets import Sockets
-from edgedevices.station import Kit, Station
+from edgedevices.progress import RunProgress
+from edgedevices.run import DeviceRun
+from edgedevices.session import DeviceIdentity, DeviceSession
+from edgedevices.sockets import SocketWorld
+from edgedevices.station import Station, StationParts
+
+OWN: Final = 32
+"""What a process has open besides connections: terminal, journal, selector, libraries."""
+
+
+def allow(connections: int) -> None:
+    """Let this process have that many connections: raise its soft limit as far as the hard one.
+
+    Raises InputInvalid, with the ways out, if that is not enough.
+    """
+    needed = connections + OWN
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise InputInvalid(
+            f"{connections:,} connections need {needed:,} open files, and this process may have {hard:,}: "
+            f"raise the hard limit (`ulimit -Hn {needed}` as root, LimitNOFILE= of a systemd unit, "
+            f"--ulimit nofile={needed} of a container), or take --devices {max(0, hard - OWN - 1)}"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def crew(
-    members: Iterable[tuple[Source, Identity]],
-    ledger: Ledger,
+    members: Iterable[tuple[MessageSource, DeviceIdentity]],
+    ledger: MessageLedger,
     seed: int,
     drain: Duration,
     dropped_every: Duration | None = None,
-) -> Run:
+) -> DeviceRun:
     """A run of sources with nothing around them: no radio, no battery, nobody who audits.
 
     dropped_every: each drops its connection that often, on average; None never.
@@ -38,23 +58,27 @@ def crew(
     stations = [
         Station(
             source,
-            Modem(Session(identity, ledger), ledger, Random(f"{seed}/line/{identity.device}")),
-            Kit(gives_up=True),
+            Modem(DeviceSession(identity, ledger), ledger, Random(f"{seed}/line/{identity.device}")),
+            StationParts(gives_up=True),
             Random(f"{seed}/unrest/{identity.device}"),
             mischief=habits,
         )
         for source, identity in members
     ]
-    return Run(stations, ledger, drain)
+    return DeviceRun(stations, ledger, drain)
 
 
-def deal_out(stations: Sequence[Station], brokers: Sequence[Address]) -> dict[str, Address]:
+def deal_out(stations: Sequence[Station], brokers: Sequence[BrokerAddress]) -> dict[str, BrokerAddress]:
     """Device -> its broker, in turn."""
     return {station.name: broker for station, broker in zip(stations, cycle(brokers), strict=False)}
 
 
 def live(
-    run: Run, brokers: Sequence[Address], progress: Progress, audit_at: Address | None = None, access: Access = ANYONE
+    run: DeviceRun,
+    brokers: Sequence[BrokerAddress],
+    progress: RunProgress,
+    audit_at: BrokerAddress | None = None,
+    access: BrokerCredentials = ANYONE,
 ) -> None:
     """The whole run. audit_at: where the control room is, the first broker if it is left out.
 
@@ -69,8 +93,8 @@ def live(
         address.check_reachable()
     endpoints = {address: address.endpoint() for address in set(places.values())}
     for station in run.stations:
-        station.session.access = access
-    world = Sockets(
+        station.session.credentials = access
+    world = SocketWorld(
         run,
         lambda station: endpoints[places[station.name]],
         lambda seconds: progress.show(run.ledger, len(run.devices), seconds),

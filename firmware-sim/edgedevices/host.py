@@ -10,13 +10,12 @@ from typing import Any
 import psutil
 
 from edgebroker.instants import SECOND, Duration
-from edgedevices.message import Body, Form, Json, Message
-from edgedevices.topictext import level
+from edgedevices.message import Body, DeviceMessage, Json, PayloadForm, level
 
 TELEMETRY = "telemetry"
 
 
-class Host:
+class HostTelemetry:
     """A source that measures when it is asked. Rates are means since the message before."""
 
     patient = False
@@ -27,7 +26,7 @@ class Host:
         every_us: Duration = SECOND,
         duration_us: Duration | None = None,
         qos: int = 1,
-        form: Form = Form.JSON,
+        form: PayloadForm = PayloadForm.JSON,
         retain: bool = False,
     ) -> None:
         hostname = level(socket.gethostname()) or "localhost"
@@ -50,11 +49,11 @@ class Host:
         due_us = (self._seq + 1) * self._every_us
         return None if self._duration_us is not None and due_us > self._duration_us else due_us
 
-    def emit(self) -> Message:
+    def emit(self) -> DeviceMessage:
         """Measure now."""
         self._seq += 1
         body: Body = {"device": self.name, "seq": self._seq, **self._measure()}
-        return Message(self.name, self._seq, self.topic, body, self._form, self._qos, self._retain)
+        return DeviceMessage(self.name, self._seq, self.topic, body, self._form, self._qos, self._retain)
 
     def _measure(self) -> Body:
         memory = psutil.virtual_memory()

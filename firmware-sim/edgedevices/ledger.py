@@ -9,12 +9,12 @@ import json
 from collections import Counter
 from typing import Any, Protocol
 
-from edgedevices.message import Message
+from edgedevices.message import DeviceMessage
 
 QOS_LEVELS = (0, 1, 2)
 
 
-class Lines(Protocol):
+class LineWriter(Protocol):
     """Takes one text after the other."""
 
     def write(self, text: str, /) -> object:
@@ -22,10 +22,10 @@ class Lines(Protocol):
         ...
 
 
-class Ledger:
+class MessageLedger:
     """Counts fates. *journal*: an open text file that gets one JSON line per message once its fate is known."""
 
-    def __init__(self, journal: Lines | None = None) -> None:
+    def __init__(self, journal: LineWriter | None = None) -> None:
         self._journal = journal
         self.published = Counter[int]()
         """Messages the devices produced, per QoS."""
@@ -45,21 +45,21 @@ class Ledger:
         self.losses = Counter[str]()
         """Failed attempts to connect and connections that ended before we wanted, per reason."""
 
-    def publish(self, message: Message) -> None:
+    def publish(self, message: DeviceMessage) -> None:
         """A device produced *message*."""
         self.published[message.qos] += 1
 
-    def acknowledge(self, message: Message) -> None:
+    def acknowledge(self, message: DeviceMessage) -> None:
         """The broker took over *message* (QoS 1 or 2)."""
         self.acknowledged[message.qos] += 1
         self._write(message, "acknowledged")
 
-    def send(self, message: Message) -> None:
+    def send(self, message: DeviceMessage) -> None:
         """*message* (QoS 0) left the process."""
         self.sent[message.qos] += 1
         self._write(message, "sent")
 
-    def fail(self, message: Message, cause: str) -> None:
+    def fail(self, message: DeviceMessage, cause: str) -> None:
         """*message* was given up."""
         self.failed[message.qos] += 1
         self.failures[cause] += 1
@@ -93,7 +93,7 @@ class Ledger:
             "losses": dict(sorted(self.losses.items())),
         }
 
-    def _write(self, message: Message, outcome: str, cause: str | None = None) -> None:
+    def _write(self, message: DeviceMessage, outcome: str, cause: str | None = None) -> None:
         if self._journal is None:
             return
         record: dict[str, Any] = {

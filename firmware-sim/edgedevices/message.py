@@ -1,8 +1,4 @@
-"""Messages that devices publish, and where they come from.
-
-Every device counts its messages from 1 (`seq`) and puts its name and that number into the payload, so that anybody who
-receives them can tell what is missing, doubled or out of order.
-"""
+"""Messages that devices publish, their topics, and the sources that they come from."""
 
 from __future__ import annotations
 
@@ -16,11 +12,24 @@ import cbor2
 from edgebridge.wire.properties import Properties
 from edgebroker.instants import Duration, Instant
 
+UNSAFE = str.maketrans(dict.fromkeys("/+#\0", "_"))
+
+
+def level(text: str) -> str:
+    """*text* as one topic level: blanks around it removed, `/`, `+`, `#` and U+0000 replaced by `_`."""
+    return text.strip().translate(UNSAFE)
+
+
+def is_publishable(topic: str) -> bool:
+    """Whether *topic* may be published to: not empty, no wildcard, no U+0000, at most 65,535 bytes."""
+    return bool(topic) and not set(topic) & set("+#\0") and len(topic.encode(errors="replace")) < 65_536
+
+
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 Body: TypeAlias = dict[str, Json]
 
 
-class Form(Enum):
+class PayloadForm(Enum):
     """How a body becomes payload bytes."""
 
     JSON = "json"
@@ -28,20 +37,20 @@ class Form(Enum):
 
     def encode(self, body: Body) -> bytes:
         """*body* as payload. JSON is compact UTF-8; NaN and infinities are refused (ValueError), they are no JSON."""
-        if self is Form.CBOR:
+        if self is PayloadForm.CBOR:
             return cbor2.dumps(body)
         return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class DeviceMessage:
     """One message to publish. `seq` counts from 1 per device; None for status messages, which are not measurements."""
 
     device: str
     seq: int | None
     topic: str
     body: Body
-    form: Form
+    form: PayloadForm
     qos: int
     retain: bool = False
     sent_us: Instant | None = None
@@ -64,7 +73,7 @@ class Message:
         return {}
 
 
-class Source(Protocol):
+class MessageSource(Protocol):
     """Where the messages of one connection come from. Knows no clock: whoever holds the clock asks `due_us`."""
 
     @property
@@ -77,6 +86,6 @@ class Source(Protocol):
         """When the next message is due, in microseconds since the source was started; None when there is no more."""
         ...
 
-    def emit(self) -> Message:
+    def emit(self) -> DeviceMessage:
         """The message that is due now. Call it once per due time, and only while `due_us` is not None."""
         ...

@@ -13,9 +13,9 @@ from typing import Final, TypeAlias
 
 from edgebridge.wire.errors import ProtocolError
 from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
-from edgedevices.ledger import Ledger
-from edgedevices.radio import WIRED, Path, RadioKind
-from edgedevices.session import Session
+from edgedevices.ledger import MessageLedger
+from edgedevices.radio import WIRED, RadioKind, RadioPath
+from edgedevices.session import DeviceSession
 
 PATIENCE: Final = 20 * SECOND
 """From dialling to CONNACK. A broker that 5,000 devices come back to at once may need a few seconds."""
@@ -30,7 +30,7 @@ STOOD: Final = 5 * SECOND
 """A connection that lasted as long was a good one: the next pause is short again."""
 
 
-class Order(Enum):
+class ModemOrder(Enum):
     """What a world is to do with the connection."""
 
     DIAL = "dial"
@@ -40,10 +40,10 @@ class Order(Enum):
     """Drop it at once, with all that is on its way."""
 
 
-Effect: TypeAlias = Order | bytes
+Effect: TypeAlias = ModemOrder | bytes
 
 
-class Phase(Enum):
+class ModemPhase(Enum):
     """Where the connection stands."""
 
     SILENT = "silent"
@@ -59,7 +59,7 @@ class Phase(Enum):
     """It went wrong; the next attempt comes later."""
 
 
-class Turn(Enum):
+class ModemEvent(Enum):
     """What changes that."""
 
     WANTED = "wanted"
@@ -74,23 +74,23 @@ class Turn(Enum):
     RESTED = "rested"
 
 
-NEXT: Final[dict[tuple[Phase, Turn], Phase]] = {
-    (Phase.SILENT, Turn.WANTED): Phase.DIALLING,
-    (Phase.SILENT, Turn.HUSHED): Phase.PAUSING,
-    (Phase.DIALLING, Turn.OPENED): Phase.GREETING,
-    (Phase.DIALLING, Turn.ENDED): Phase.PAUSING,
-    (Phase.GREETING, Turn.ACCEPTED): Phase.TALKING,
-    (Phase.GREETING, Turn.ENDED): Phase.PAUSING,
-    (Phase.TALKING, Turn.DROPPED): Phase.DROPPING,
-    (Phase.TALKING, Turn.DONE): Phase.LEAVING,
-    (Phase.TALKING, Turn.ENDED): Phase.PAUSING,
-    (Phase.DROPPING, Turn.ENDED): Phase.PAUSING,
-    (Phase.LEAVING, Turn.ENDED): Phase.SILENT,
-    (Phase.PAUSING, Turn.RESTED): Phase.SILENT,
+NEXT: Final[dict[tuple[ModemPhase, ModemEvent], ModemPhase]] = {
+    (ModemPhase.SILENT, ModemEvent.WANTED): ModemPhase.DIALLING,
+    (ModemPhase.SILENT, ModemEvent.HUSHED): ModemPhase.PAUSING,
+    (ModemPhase.DIALLING, ModemEvent.OPENED): ModemPhase.GREETING,
+    (ModemPhase.DIALLING, ModemEvent.ENDED): ModemPhase.PAUSING,
+    (ModemPhase.GREETING, ModemEvent.ACCEPTED): ModemPhase.TALKING,
+    (ModemPhase.GREETING, ModemEvent.ENDED): ModemPhase.PAUSING,
+    (ModemPhase.TALKING, ModemEvent.DROPPED): ModemPhase.DROPPING,
+    (ModemPhase.TALKING, ModemEvent.DONE): ModemPhase.LEAVING,
+    (ModemPhase.TALKING, ModemEvent.ENDED): ModemPhase.PAUSING,
+    (ModemPhase.DROPPING, ModemEvent.ENDED): ModemPhase.PAUSING,
+    (ModemPhase.LEAVING, ModemEvent.ENDED): ModemPhase.SILENT,
+    (ModemPhase.PAUSING, ModemEvent.RESTED): ModemPhase.SILENT,
 }
 
 
-def _not_told(reason: str, now: Instant) -> None:
+def _no_handler(reason: str, now: Instant) -> None:
     """Nobody wants to know: one function for all, for there are thousands of modems."""
 
 
@@ -99,26 +99,26 @@ class Modem:
 
     def __init__(
         self,
-        session: Session,
-        ledger: Ledger,
+        session: DeviceSession,
+        ledger: MessageLedger,
         chance: Random,
         radio: RadioKind = WIRED,
         pause_most: Duration = PAUSE_MOST,
     ) -> None:
         self.session = session
-        self.phase = Phase.SILENT
-        self.up = Path(radio, chance)
-        self.down = Path(radio, chance)
+        self.phase = ModemPhase.SILENT
+        self.up = RadioPath(radio, chance)
+        self.down = RadioPath(radio, chance)
         self.busy_at: Instant = 0
         """When bytes last went or came."""
         self.connections = 0
         """How often the broker has let it in."""
-        self.rushes = 0
+        self.reconnects_due = 0
         """So many times more it is back at once, and gone at once but for the last time: a reconnect storm."""
         self.is_unreachable = False
         """Whether the last attempt did not even get a connection."""
         self.last_refusal = NO_ATTEMPT
-        self.told: Callable[[str, Instant], None] = _not_told
+        self.state_handler: Callable[[str, Instant], None] = _no_handler
         """Called with "" when the broker has let it in, and with why when that connection is over."""
         self._ledger = ledger
         self._chance = chance
@@ -134,12 +134,12 @@ class Modem:
         self._pinged_at: Instant | None = None
         self._closes = False  # our direction ends behind what is still on its way
         self._is_online = False
-        self._wiping = False
+        self._clears_session = False
 
     @property
     def is_talking(self) -> bool:
         """Whether the broker has accepted the connection, and nobody has ended it."""
-        return self.phase is Phase.TALKING
+        return self.phase is ModemPhase.TALKING
 
     @property
     def due(self) -> Instant | None:
@@ -147,33 +147,33 @@ class Modem:
         dues = (self._until, self._lost_at, self.up.due, self.down.due, self._alive_until)
         return min((at for at in dues if at is not None), default=None)
 
-    def take(self) -> list[Effect]:
+    def take_orders(self) -> list[Effect]:
         """What the world is to do, in order."""
         effects, self._effects = self._effects, []
         return effects
 
     # -- what the device wants ----------------------------------------------------------------------------------
 
-    def dial(self, now: Instant, wiping: bool = False) -> None:
+    def dial(self, now: Instant, clears_session: bool = False) -> None:
         """Connect, unless that is going on. *wiping*: only to make the broker forget the session."""
-        if self.phase is Phase.SILENT and now < self.up.free_at:
-            self._turn(Turn.HUSHED)
+        if self.phase is ModemPhase.SILENT and now < self.up.free_at:
+            self._turn(ModemEvent.HUSHED)
             self._until = self.up.free_at
-        elif self.phase is Phase.SILENT:
-            self._wiping = wiping
-            self._turn(Turn.WANTED)
+        elif self.phase is ModemPhase.SILENT:
+            self._clears_session = clears_session
+            self._turn(ModemEvent.WANTED)
             self._until = max(now, self._covered_at) + PATIENCE
             if now >= self._covered_at:
-                self._effects.append(Order.DIAL)
+                self._effects.append(ModemOrder.DIAL)
             else:
                 self._end("no network", now)
 
-    def leave(self, now: Instant, forget: bool = False) -> None:
+    def disconnect(self, now: Instant, forget: bool = False) -> None:
         """Say good-bye, if the broker is there."""
-        if self.phase is Phase.TALKING:
+        if self.phase is ModemPhase.TALKING:
             self.session.disconnect(forget)
             self.flush(now)
-            self._turn(Turn.DONE)
+            self._turn(ModemEvent.DONE)
             self._close(now)
 
     def hang_up(self, now: Instant) -> None:
@@ -182,32 +182,32 @@ class Modem:
         Our direction is closed, not the socket: what was written still reaches the broker, and a QoS 0 message that
         counts as sent is not lost to a reset.
         """
-        if self.phase is Phase.TALKING:
-            self._turn(Turn.DROPPED)
+        if self.phase is ModemPhase.TALKING:
+            self._turn(ModemEvent.DROPPED)
             self._close(now)
 
     def cut(self, reason: str, now: Instant) -> None:
         """Break the connection at once, mid-packet if need be."""
-        if self.phase not in (Phase.SILENT, Phase.PAUSING):
-            self._effects.append(Order.CUT)
+        if self.phase not in (ModemPhase.SILENT, ModemPhase.PAUSING):
+            self._effects.append(ModemOrder.CUT)
             self._end(reason, now)
 
-    def rest(self) -> None:
+    def pause(self) -> None:
         """Do not dial again until somebody wants to."""
-        if self.phase is Phase.PAUSING:
-            self._turn(Turn.RESTED)
+        if self.phase is ModemPhase.PAUSING:
+            self._turn(ModemEvent.RESTED)
             self._until = None
 
     def inject(self, octets: bytes, now: Instant) -> None:
         """Write bytes that are no part of the session."""
-        if self.phase is Phase.TALKING:
+        if self.phase is ModemPhase.TALKING:
             self.up.send(octets, now)
             self._transmit(now)
 
     def flush(self, now: Instant) -> None:
         """Send what the session has to say."""
-        if self.phase in (Phase.GREETING, Phase.TALKING, Phase.LEAVING):
-            octets = self.session.take()
+        if self.phase in (ModemPhase.GREETING, ModemPhase.TALKING, ModemPhase.LEAVING):
+            octets = self.session.take_output()
             if octets:
                 self.up.send(octets, now)
                 self._sent_at = self.busy_at = self.up.arrived_at
@@ -217,8 +217,8 @@ class Modem:
 
     def opened(self, now: Instant) -> None:
         """The connection is there."""
-        self._turn(Turn.OPENED)
-        self.session.connect(self._wiping)
+        self._turn(ModemEvent.OPENED)
+        self.session.connect(self._clears_session)
         self.flush(now)
         self._until = max(now, self.up.arrived_at) + PATIENCE
 
@@ -258,7 +258,7 @@ class Modem:
     @property
     def _alive_until(self) -> Instant | None:
         """When the connection needs a sign of life: ours by PINGREQ (section 3.1.2.10), then the broker's."""
-        if self.phase is not Phase.TALKING:
+        if self.phase is not ModemPhase.TALKING:
             return None
         if self._pinged_at is not None:
             return self._pinged_at + ANSWER_WITHIN
@@ -266,9 +266,9 @@ class Modem:
 
     def _run_out(self, now: Instant) -> None:
         self._until = None
-        if self.phase is Phase.PAUSING:
-            self.rest()
-        elif self.phase in (Phase.DIALLING, Phase.GREETING):
+        if self.phase is ModemPhase.PAUSING:
+            self.pause()
+        elif self.phase in (ModemPhase.DIALLING, ModemPhase.GREETING):
             self.cut(f"no CONNACK in {PATIENCE // SECOND} s", now)
         else:
             self.cut("connection lost", now)
@@ -284,11 +284,11 @@ class Modem:
             self._effects.append(octets)
         if self._closes and self.up.due is None:
             self._closes = False
-            self._effects.append(Order.HANG_UP)
+            self._effects.append(ModemOrder.HANG_UP)
 
     def _hear(self, now: Instant) -> None:
         octets = self.down.arrived(now)
-        if not octets or self.phase in (Phase.SILENT, Phase.PAUSING, Phase.DIALLING):
+        if not octets or self.phase in (ModemPhase.SILENT, ModemPhase.PAUSING, ModemPhase.DIALLING):
             return
         self.busy_at, self._pinged_at = now, None
         try:
@@ -298,15 +298,15 @@ class Modem:
             return
         if self.session.refusal:
             self.cut(self.session.refusal, now)
-        elif self.phase is Phase.GREETING and self.session.is_up:
+        elif self.phase is ModemPhase.GREETING and self.session.is_up:
             self._accept(now)
         self.flush(now)
 
     def _accept(self, now: Instant) -> None:
-        self._turn(Turn.ACCEPTED)
+        self._turn(ModemEvent.ACCEPTED)
         self._until, self._since = None, now
-        if self._wiping:
-            self.leave(now)
+        if self._clears_session:
+            self.disconnect(now)
             return
         self._is_online = True
         self._ledger.connected += 1
@@ -314,34 +314,34 @@ class Modem:
         self._ledger.reconnects += self.connections > 0
         self.connections += 1
         self._lost_at = self._radio.next_loss(self._chance, now)
-        self.told("", now)
-        self.session.pump(now)
-        self.rushes = max(0, self.rushes - 1)
-        if self.rushes:
+        self.state_handler("", now)
+        self.session.send_queued(now)
+        self.reconnects_due = max(0, self.reconnects_due - 1)
+        if self.reconnects_due:
             self.hang_up(now)
 
     def _end(self, reason: str, now: Instant) -> None:
-        if self.phase is Phase.GREETING and reason == "connection lost":
+        if self.phase is ModemPhase.GREETING and reason == "connection lost":
             reason = "closed before CONNACK"  # who comes too fast for a broker is turned away without a word
         reason = self.session.refusal or reason
-        dropped = self.phase is Phase.DROPPING
+        dropped = self.phase is ModemPhase.DROPPING
         good = dropped or (self._is_online and now - self._since >= STOOD)
-        if self.phase is not Phase.LEAVING:
+        if self.phase is not ModemPhase.LEAVING:
             self._ledger.losses["dropped on purpose" if dropped else reason] += 1
             if not self._is_online or self.session.refusal:
                 self.last_refusal = reason
         if self._is_online:
-            self.told(reason, now)
+            self.state_handler(reason, now)
         self._ledger.online -= self._is_online
         self._is_online = self._closes = False
-        self.is_unreachable = self.phase is Phase.DIALLING
-        self._turn(Turn.ENDED)
-        self.session.lost()
+        self.is_unreachable = self.phase is ModemPhase.DIALLING
+        self._turn(ModemEvent.ENDED)
+        self.session.connection_lost()
         self.up.lose_all(now)
         self.down.lose_all(now)
         self._lost_at = self._pinged_at = self._until = None
-        if self.phase is Phase.PAUSING:
-            pause = AT_ONCE if dropped and self.rushes else self._next_pause(good)
+        if self.phase is ModemPhase.PAUSING:
+            pause = AT_ONCE if dropped and self.reconnects_due else self._next_pause(good)
             self._until = max(now + pause, self._covered_at, self.up.free_at)
 
     def _next_pause(self, good: bool) -> Duration:
@@ -351,5 +351,5 @@ class Modem:
         self._pause = min(self._pause_most, self._chance.randint(PAUSE_LEAST, 3 * self._pause))
         return self._pause
 
-    def _turn(self, turn: Turn) -> None:
+    def _turn(self, turn: ModemEvent) -> None:
         self.phase = NEXT[self.phase, turn]

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from edgebroker.instants import SECOND, Duration
-from edgedevices.errors import DeviceError, InputInvalid
+from edgedevices import DeviceError, InputInvalid
 
 EXIT_FAILED = 1
 EXIT_IMPOSSIBLE = 2
@@ -116,7 +116,7 @@ def one_line() -> Iterator[None]:
         sys.exit(EXIT_IMPOSSIBLE)
 
 
-class Journal:
+class DeviceJournal:
     """The file of `--journal`. The disk that takes no more does not end a run: what was said is told, and that."""
 
     def __init__(self, path: Path) -> None:
@@ -150,12 +150,12 @@ class Journal:
 
 
 @contextmanager
-def journal_file(path: Path | None) -> Iterator[Journal | None]:
+def journal_file(path: Path | None) -> Iterator[DeviceJournal | None]:
     """The open file for `--journal`, None without the option. Raises InputInvalid."""
     if path is None:
         yield None
         return
-    journal = Journal(path)
+    journal = DeviceJournal(path)
     try:
         yield journal
     finally:

@@ -9,20 +9,19 @@ from random import Random
 from typing import Final
 
 from edgebroker.instants import SECOND, Duration
-from edgedevices.audit import Audit
+from edgedevices.audit import DeliveryAudit
 from edgedevices.battery import Battery
-from edgedevices.device import Device, FleetPlan, deal
-from edgedevices.identity import Dialect, Identity
-from edgedevices.ledger import Ledger
-from edgedevices.message import Form, Message
+from edgedevices.device import FleetPlan, SimulatedDevice, deal
+from edgedevices.ledger import MessageLedger
+from edgedevices.message import DeviceMessage, PayloadForm
 from edgedevices.mischief import Mischief, Prank
 from edgedevices.modem import Modem
 from edgedevices.radio import RadioKind
-from edgedevices.run import Run
-from edgedevices.scenario.scenario import Scenario
+from edgedevices.run import DeviceRun
+from edgedevices.scenario.scenario import DeviceScenario
 from edgedevices.scenario.sections import MAINS, WIRED, FleetSection
-from edgedevices.session import Full, Session
-from edgedevices.station import Kit, Station, image
+from edgedevices.session import DeviceDialect, DeviceIdentity, DeviceSession, QueueDropPolicy
+from edgedevices.station import Station, StationParts, image
 
 LEVELS: Final = "/+/+/+"
 """What is below a fleet's name in the topics of its messages; a status is a level deeper."""
@@ -34,12 +33,12 @@ CONTROL_PAUSE: Final = SECOND
 """The control room comes back quickly: what waits for it meanwhile fills its queue in the broker."""
 
 
-class Orders:
+class UpdateSource:
     """What the control room says: each image when its time has come."""
 
     patient = False
 
-    def __init__(self, due: Sequence[tuple[Duration, Message]]) -> None:
+    def __init__(self, due: Sequence[tuple[Duration, DeviceMessage]]) -> None:
         self._due = sorted(due, key=lambda one: one[0])
 
     @property
@@ -47,46 +46,52 @@ class Orders:
         """See Source."""
         return self._due[0][0] if self._due else None
 
-    def emit(self) -> Message:
+    def emit(self) -> DeviceMessage:
         """See Source."""
         return self._due.pop(0)[1]
 
 
 @dataclass(frozen=True, slots=True)
-class Population:
+class FleetPopulation:
     """A run of a scenario, ready to begin."""
 
-    run: Run
+    run: DeviceRun
     fleets: dict[str, list[Station]]
 
 
-def populate(scenario: Scenario, seed: int, ledger: Ledger, limit: int | None = None) -> Population:
+def populate(scenario: DeviceScenario, seed: int, ledger: MessageLedger, limit: int | None = None) -> FleetPopulation:
     """Build everybody. *limit*: so many devices in all, each fleet in its share; as the file says if left out."""
     terms = scenario.terms
-    audit = Audit() if terms.audit else None
+    audit = DeliveryAudit() if terms.audit else None
     counts = _counts(scenario, limit)
     chance = Random(f"{seed}/{terms.name}/boots")
     fleets = {
-        fleet.name: _Builder(scenario, fleet, seed, ledger, audit, chance).build(counts[fleet.name])
+        fleet.name: _FleetBuilder(scenario, fleet, seed, ledger, audit, chance).build(counts[fleet.name])
         for fleet in scenario.fleets
     }
     stations = [station for fleet in fleets.values() for station in fleet]
     control = _control(scenario, seed, audit) if audit is not None or scenario.updates else None
-    return Population(Run(stations, ledger, terms.drain, terms.ramp, control, audit), fleets)
+    return FleetPopulation(DeviceRun(stations, ledger, terms.drain, terms.ramp, control, audit), fleets)
 
 
-def _counts(scenario: Scenario, limit: int | None) -> Counter[str]:
+def _counts(scenario: DeviceScenario, limit: int | None) -> Counter[str]:
     if limit is None:
         return Counter({fleet.name: fleet.devices for fleet in scenario.fleets})
     shares = [float(fleet.devices) for fleet in scenario.fleets]
     return Counter(deal(limit, [fleet.name for fleet in scenario.fleets], shares, Random(0)))
 
 
-class _Builder:
+class _FleetBuilder:
     """Builds the devices of one fleet."""
 
     def __init__(
-        self, scenario: Scenario, fleet: FleetSection, seed: int, ledger: Ledger, audit: Audit | None, chance: Random
+        self,
+        scenario: DeviceScenario,
+        fleet: FleetSection,
+        seed: int,
+        ledger: MessageLedger,
+        audit: DeliveryAudit | None,
+        chance: Random,
     ) -> None:
         self._scenario = scenario
         self._fleet = fleet
@@ -107,9 +112,9 @@ class _Builder:
             count,
             self._seed,
             rate=SECOND / fleet.every,
-            forms=tuple(map(Form, fleet.payload)),
+            forms=tuple(map(PayloadForm, fleet.payload)),
             qos=fleet.qos,
-            dialects=tuple(map(Dialect, fleet.mqtt)),
+            dialects=tuple(map(DeviceDialect, fleet.mqtt)),
             retain=fleet.retain,
             duration_us=terms.seconds,
             world_speed=terms.world_speed,
@@ -132,20 +137,20 @@ class _Builder:
                     habits[index].append(one.mischief)
         return habits
 
-    def _station(self, device: Device, mischief: list[Mischief], twin: str | None) -> Station:
+    def _station(self, device: SimulatedDevice, mischief: list[Mischief], twin: str | None) -> Station:
         fleet, terms = self._fleet, self._scenario.terms
         radio = RadioKind() if fleet.radio == WIRED else self._scenario.radios[fleet.radio].kind
-        identity = Identity(
+        identity = DeviceIdentity(
             device.name,
             device.habits.dialect,
             f"{device.topic}/status" if fleet.will else None,
             client_id=twin,
             lasts=fleet.session == "kept" and twin is None,
             keep_alive_us=fleet.keep_alive,
-            asks=((f"{fleet.name}/firmware", 1),) if self._update_fails else (),
+            subscriptions=((f"{fleet.name}/firmware", 1),) if self._update_fails else (),
         )
-        session = Session(identity, self._ledger, self._audit, fleet.buffer, Full(fleet.buffer_full))
-        kit = Kit(
+        session = DeviceSession(identity, self._ledger, self._audit, fleet.buffer, QueueDropPolicy(fleet.buffer_full))
+        kit = StationParts(
             fleet.pace,
             radio,
             fleet.batch,
@@ -171,7 +176,7 @@ class _Builder:
         return Battery(section.kind(self._scenario.terms.world_speed), section.capacity_mah * percent / 100)
 
 
-def _control(scenario: Scenario, seed: int, audit: Audit | None) -> Station:
+def _control(scenario: DeviceScenario, seed: int, audit: DeliveryAudit | None) -> Station:
     """The control room: hears what every device measures, and sends the images. It has an account of its own."""
     name = f"{scenario.terms.name}-control"
     chance = Random(f"{seed}/{name}")
@@ -183,13 +188,15 @@ def _control(scenario: Scenario, seed: int, audit: Audit | None) -> Station:
         for number, one in enumerate(scenario.updates)
     ]
     asks = tuple((f"{fleet.name}{LEVELS}", 2) for fleet in scenario.fleets) if audit is not None else ()
-    ledger = Ledger()
-    session = Session(Identity(name, Dialect.V5, asks=asks), ledger)
-    station = Station(Orders(orders), Modem(session, ledger, chance, pause_most=CONTROL_PAUSE), Kit(), chance)
+    ledger = MessageLedger()
+    session = DeviceSession(DeviceIdentity(name, DeviceDialect.V5, subscriptions=asks), ledger)
+    station = Station(
+        UpdateSource(orders), Modem(session, ledger, chance, pause_most=CONTROL_PAUSE), StationParts(), chance
+    )
     if audit is not None:
-        session.heard = audit.hear
+        session.publish_handler = audit.record_received
     return station
 
 
-def _image_message(control: str, fleet: str, number: int) -> Message:
-    return Message(control, number + 1, f"{fleet}/firmware", {}, Form.JSON, qos=1)
+def _image_message(control: str, fleet: str, number: int) -> DeviceMessage:
+    return DeviceMessage(control, number + 1, f"{fleet}/firmware", {}, PayloadForm.JSON, qos=1)

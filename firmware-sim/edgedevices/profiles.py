@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from edgedevices.message import Body
-from edgedevices.sensors import DAY_S, HOUR_S, MINUTE_S, Episodes, Lag, Streams, Tour, Walk, day_cycle
+from edgedevices.sensors import (
+    DAY_S,
+    HOUR_S,
+    MINUTE_S,
+    Episodes,
+    RandomWalk,
+    RoundTrip,
+    Streams,
+    ThermalLag,
+    day_cycle,
+)
 
 START_OF_DAY_S = 8 * HOUR_S  # every run starts at eight in the morning of the simulated world
 
@@ -26,12 +36,12 @@ class ColdBox:
 
     def __init__(self, group: str, truck: Streams, own: Streams) -> None:
         traits = own.named("traits")
-        self._tour = Tour(truck.named("tour"))
+        self._tour = RoundTrip(truck.named("tour"))
         self._door = Episodes(truck.named("door"), gap_s=12 * MINUTE_S, length_s=3 * MINUTE_S)
         self._set_point_c = traits.uniform(3.0, 5.0)
-        self._air = Lag(self._set_point_c + traits.uniform(-0.5, 0.5))
-        self._humidity = Walk(own.named("humidity"), traits.uniform(45.0, 70.0), 4.0, 20 * MINUTE_S)
-        self._damp = Lag(0.0)
+        self._air = ThermalLag(self._set_point_c + traits.uniform(-0.5, 0.5))
+        self._humidity = RandomWalk(own.named("humidity"), traits.uniform(45.0, 70.0), 4.0, 20 * MINUTE_S)
+        self._damp = ThermalLag(0.0)
         self._phase = traits.uniform(0, 2 * math.pi)
         self._battery_percent = traits.uniform(55.0, 100.0)
         self._noise = own.named("noise")
@@ -59,10 +69,10 @@ class WeatherStation:
     def __init__(self, group: str, site: Streams, own: Streams) -> None:
         self._site = group
         self._storm = Episodes(site.named("storm"), gap_s=5 * HOUR_S, length_s=40 * MINUTE_S)
-        self._front_hpa = Walk(site.named("front"), 1013.0, 7.0, 18 * HOUR_S)
-        self._strength = Lag(0.0)
-        self._local_c = Walk(own.named("air"), 11.0, 1.5, 2 * HOUR_S)
-        self._wind = Walk(own.named("wind"), 3.5, 1.5, 10 * MINUTE_S)
+        self._front_hpa = RandomWalk(site.named("front"), 1013.0, 7.0, 18 * HOUR_S)
+        self._strength = ThermalLag(0.0)
+        self._local_c = RandomWalk(own.named("air"), 11.0, 1.5, 2 * HOUR_S)
+        self._wind = RandomWalk(own.named("wind"), 3.5, 1.5, 10 * MINUTE_S)
         self._noise = own.named("noise")
 
     def measure(self, t_s: float) -> Body:
@@ -91,11 +101,11 @@ class Motor:
     def __init__(self, group: str, line: Streams, own: Streams) -> None:
         traits = own.named("traits")
         self._standstill = Episodes(line.named("standstill"), gap_s=40 * MINUTE_S, length_s=4 * MINUTE_S)
-        self._load = Walk(line.named("load"), 0.7, 0.12, 15 * MINUTE_S)
-        self._rpm = Walk(own.named("rpm"), 1_480.0, 5.0, MINUTE_S)
+        self._load = RandomWalk(line.named("load"), 0.7, 0.12, 15 * MINUTE_S)
+        self._rpm = RandomWalk(own.named("rpm"), 1_480.0, 5.0, MINUTE_S)
         self._wear = traits.uniform(0.6, 0.9) if traits.random() < 0.2 else traits.uniform(0.05, 0.4)
         self._life_s = traits.uniform(4, 10) * DAY_S
-        self._bearing = Lag(45.0 + 25.0 * self._wear)
+        self._bearing = ThermalLag(45.0 + 25.0 * self._wear)
         self._axes = (1.0, traits.uniform(0.6, 0.9), traits.uniform(0.3, 0.6))
         self._noise = own.named("noise")
 
@@ -125,7 +135,7 @@ def _between(low: float, value: float, high: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DevicePlace:
     """Where the device number `index` of a fleet stands."""
 
     group: str
@@ -134,12 +144,12 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class FleetProfile:
     """A kind of fleet. `instrument(group, the group's streams, its own streams)` makes one device's sensors."""
 
     name: str
     instrument: Callable[[str, Streams, Streams], Instrument]
-    place: Callable[[int, int], Place]
+    place: Callable[[int, int], DevicePlace]
     """Of (index from 0, number of devices)."""
 
 
@@ -151,31 +161,31 @@ def _groups(count: int) -> int:
     return min(count, max(GROUPS_MIN, -(-count // GROUP_SIZE)))
 
 
-def _cold_chain_place(index: int, count: int) -> Place:
+def _cold_chain_place(index: int, count: int) -> DevicePlace:
     unit, truck = divmod(index, _groups(count))
     group, member = f"truck-{truck + 1}", f"unit-{unit + 1:02d}"
-    return Place(group, f"{group}-{member}", f"cold-chain/{group}/{member}")
+    return DevicePlace(group, f"{group}-{member}", f"cold-chain/{group}/{member}")
 
 
 SITES = ("north", "east", "south", "west")
 
 
-def _weather_place(index: int, count: int) -> Place:
+def _weather_place(index: int, count: int) -> DevicePlace:
     station = f"station-{index + 1}"
-    return Place(SITES[index % len(SITES)], station, f"weather/{station}/observation")
+    return DevicePlace(SITES[index % len(SITES)], station, f"weather/{station}/observation")
 
 
-def _vibration_place(index: int, count: int) -> Place:
+def _vibration_place(index: int, count: int) -> DevicePlace:
     motor, line = divmod(index, _groups(count))
     group, member = f"line-{line + 1}", f"motor-{motor + 1}"
-    return Place(group, f"{group}-{member}", f"vibration/{group}/{member}")
+    return DevicePlace(group, f"{group}-{member}", f"vibration/{group}/{member}")
 
 
-PROFILES: Final[dict[str, Profile]] = {
+PROFILES: Final[dict[str, FleetProfile]] = {
     profile.name: profile
     for profile in (
-        Profile("cold-chain", ColdBox, _cold_chain_place),
-        Profile("weather", WeatherStation, _weather_place),
-        Profile("vibration", Motor, _vibration_place),
+        FleetProfile("cold-chain", ColdBox, _cold_chain_place),
+        FleetProfile("weather", WeatherStation, _weather_place),
+        FleetProfile("vibration", Motor, _vibration_place),
     )
 }

@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from typing import IO, Protocol
 
-from edgedevices.ledger import Ledger
+from edgedevices.ledger import MessageLedger
 
 PLAIN_EVERY_S = 5.0  # lines that pile up in a file or a log come more rarely
 
 
-class Progress(Protocol):
+class RunProgress(Protocol):
     """Shows the state of a run; called twice a second."""
 
-    def show(self, ledger: Ledger, devices: int, seconds: float) -> None:
+    def show(self, ledger: MessageLedger, devices: int, seconds: float) -> None:
         """Show the state after *seconds*."""
         ...
 
@@ -22,17 +22,17 @@ class Progress(Protocol):
         ...
 
 
-class Silence:
+class NoProgress:
     """No progress at all."""
 
-    def show(self, ledger: Ledger, devices: int, seconds: float) -> None:
+    def show(self, ledger: MessageLedger, devices: int, seconds: float) -> None:
         """See Progress."""
 
     def close(self) -> None:
         """See Progress."""
 
 
-class RenewedLine:
+class LiveProgress:
     """A line that overwrites itself on a terminal, with a spinner where rich is installed."""
 
     def __init__(self, stream: IO[str]) -> None:
@@ -45,7 +45,7 @@ class RenewedLine:
             self._status = Console(file=stream).status("connecting")
             self._status.start()
 
-    def show(self, ledger: Ledger, devices: int, seconds: float) -> None:
+    def show(self, ledger: MessageLedger, devices: int, seconds: float) -> None:
         """See Progress."""
         text = describe(ledger, devices, seconds)
         if self._status is not None:
@@ -63,14 +63,14 @@ class RenewedLine:
             self._stream.flush()
 
 
-class PlainLines:
+class PlainProgress:
     """One line every few seconds, for logs."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
         self._next_s = 0.0
 
-    def show(self, ledger: Ledger, devices: int, seconds: float) -> None:
+    def show(self, ledger: MessageLedger, devices: int, seconds: float) -> None:
         """See Progress."""
         if seconds >= self._next_s:
             self._next_s = seconds + PLAIN_EVERY_S
@@ -81,7 +81,7 @@ class PlainLines:
         """See Progress."""
 
 
-def describe(ledger: Ledger, devices: int, seconds: float) -> str:
+def describe(ledger: MessageLedger, devices: int, seconds: float) -> str:
     """The state of a run in at most 120 characters."""
     parts = [
         f"{seconds:5.0f} s",
@@ -95,9 +95,9 @@ def describe(ledger: Ledger, devices: int, seconds: float) -> str:
     return " · ".join(parts)
 
 
-def progress_for(wanted: bool | None) -> Progress:
+def progress_for(wanted: bool | None) -> RunProgress:
     """The right kind: *wanted* None means "if stderr is a terminal"."""
     terminal = sys.stderr.isatty()
     if wanted is False or (wanted is None and not terminal):
-        return Silence()
-    return RenewedLine(sys.stderr) if terminal else PlainLines(sys.stderr)
+        return NoProgress()
+    return LiveProgress(sys.stderr) if terminal else PlainProgress(sys.stderr)

@@ -44,7 +44,7 @@ WIRED: Final = RadioKind()
 """No radio at all."""
 
 
-class Path:
+class RadioPath:
     """One direction: bytes on their way. Nothing overtakes.
 
     Airtime is paid for when it is used: what was lost before its turn came costs no silence.

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import IO
 
 from edgebroker.instants import SECOND, Duration
-from edgedevices.errors import InputInvalid
-from edgedevices.message import Body, Form, Json, Message
-from edgedevices.topictext import level
+from edgedevices import InputInvalid
+from edgedevices.message import Body, DeviceMessage, Json, PayloadForm, level
 
 LOOKAHEAD_ROWS = 1_000  # rows this far out of order still leave in order of time
 DELIMITERS = ",;\t|"
@@ -29,12 +28,12 @@ WORDS: dict[str, Json] = {"": None, "null": None, "nan": None, "true": True, "fa
 UNIX_UNITS_US = ((1e11, SECOND), (1e14, 1_000), (1e17, 1), (1e20, 1e-3))
 
 
-class RowInvalid(Exception):
+class CsvRowInvalid(Exception):
     """A row cannot be published; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CsvRow:
     """One row. time_us: microseconds since 1970, UTC."""
 
     line: int
@@ -71,7 +70,7 @@ class CsvFile:
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(self.columns)}"
             raise InputInvalid(f"{where}: no column {name!r}; {hint}")
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[CsvRow]:
         """The usable rows, in the order of the file."""
         while True:
             try:
@@ -88,7 +87,7 @@ class CsvFile:
             self.rows_read += 1
             try:
                 yield self._row(cells)
-            except RowInvalid as error:
+            except CsvRowInvalid as error:
                 self.reject(self._reader.line_num, str(error))
 
     def reject(self, line: int, reason: str) -> None:
@@ -97,16 +96,16 @@ class CsvFile:
         if len(self.bad_rows) < 100:
             self.bad_rows.append((line, reason))
 
-    def _row(self, cells: list[str]) -> Row:
+    def _row(self, cells: list[str]) -> CsvRow:
         if len(cells) != len(self.columns):
-            raise RowInvalid(f"{len(cells)} fields where the header has {len(self.columns)}")
+            raise CsvRowInvalid(f"{len(cells)} fields where the header has {len(self.columns)}")
         if any("\ufffd" in cell for cell in cells):
-            raise RowInvalid("not UTF-8")
+            raise CsvRowInvalid("not UTF-8")
         fields = dict(zip(self.columns, cells, strict=True))
-        return Row(self._reader.line_num, time_us_of(fields[self._time_column]), fields)
+        return CsvRow(self._reader.line_num, time_us_of(fields[self._time_column]), fields)
 
 
-class Replay:
+class CsvReplay:
     """A source of one message per row. speed: recorded seconds per second; None is as fast as the broker takes it."""
 
     patient = True
@@ -120,7 +119,7 @@ class Replay:
         speed: float | None = 1.0,
         limit: int | None = None,
         qos: int = 1,
-        form: Form = Form.JSON,
+        form: PayloadForm = PayloadForm.JSON,
         retain: bool = False,
     ) -> None:
         self.name = device
@@ -142,7 +141,7 @@ class Replay:
         self.late_rows = 0
         """Rows more than the look-ahead out of order; they leave at once, after later ones."""
         self._rows = file.rows()
-        self._ahead: list[tuple[int, int, str, Row]] = []  # (time, line, topic, row): a heap
+        self._ahead: list[tuple[int, int, str, CsvRow]] = []  # (time, line, topic, row): a heap
         self._start_us: int | None = None
         self._now_us = 0
         for _ in range(LOOKAHEAD_ROWS):
@@ -159,7 +158,7 @@ class Replay:
         start_us = time_us if self._start_us is None else self._start_us
         return round((time_us - start_us) / self._speed)
 
-    def emit(self) -> Message:
+    def emit(self) -> DeviceMessage:
         """The next row as a message."""
         time_us, _, topic, row = heapq.heappop(self._ahead)
         self._read()
@@ -171,23 +170,23 @@ class Replay:
         # A column named "device" or "seq" keeps its recorded value: a replay does not invent readings.
         body: Body = {"device": self.name, "seq": self._seq}
         body.update((name, typed(row.fields[name])) for name in self._columns)
-        return Message(self.name, self._seq, topic, body, self._form, self._qos, self._retain)
+        return DeviceMessage(self.name, self._seq, topic, body, self._form, self._qos, self._retain)
 
     def _read(self) -> None:
         for row in self._rows:
             try:
                 topic = self._topic_of(row)
-            except RowInvalid as error:
+            except CsvRowInvalid as error:
                 self._file.reject(row.line, str(error))
                 continue
             heapq.heappush(self._ahead, (row.time_us, row.line, topic, row))
             return
 
-    def _topic_of(self, row: Row) -> str:
+    def _topic_of(self, row: CsvRow) -> str:
         values = {name: level(row.fields[name]) for name in self._placeholders}
         for name, value in values.items():
             if not value:
-                raise RowInvalid(f"{{{name}}} of the topic is empty")
+                raise CsvRowInvalid(f"{{{name}}} of the topic is empty")
         return PLACEHOLDER.sub(lambda found: values[found[1]], self._topic)
 
 
@@ -202,11 +201,11 @@ def time_us_of(text: str) -> int:
         for bound, unit_us in UNIX_UNITS_US:
             if abs(number) < bound:
                 return round(number * unit_us)
-        raise RowInvalid(f"time {text!r} is out of range")
+        raise CsvRowInvalid(f"time {text!r} is out of range")
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise RowInvalid(f"time {text[:40]!r} is neither ISO 8601 nor Unix time") from None
+        raise CsvRowInvalid(f"time {text[:40]!r} is neither ISO 8601 nor Unix time") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)

@@ -11,8 +11,8 @@ from enum import Enum
 from typing import Final, Protocol
 
 from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
-from edgedevices.audit import Audit
-from edgedevices.ledger import Ledger
+from edgedevices.audit import DeliveryAudit
+from edgedevices.ledger import MessageLedger
 from edgedevices.modem import NO_ATTEMPT
 from edgedevices.station import Station
 
@@ -23,7 +23,7 @@ GOODBYE: Final = 15 * SECOND
 """For DISCONNECT and the wiping of 3.1.1 sessions; 5,000 devices need four."""
 
 
-class Stage(Enum):
+class RunStage(Enum):
     """How far the run is."""
 
     GATHER = "gather"
@@ -37,7 +37,7 @@ class Stage(Enum):
     OVER = "over"
 
 
-class Conductor(Protocol):
+class RunConductor(Protocol):
     """Leads a run whose stations do not know themselves what to say, or when it is enough."""
 
     @property
@@ -59,7 +59,7 @@ class Conductor(Protocol):
         ...
 
 
-class Run:
+class DeviceRun:
     """Stations with one ledger. *control*: a station that hears everything, for *audit*.
 
     *stations* of a *conductor* may become more while the run goes on.
@@ -68,19 +68,19 @@ class Run:
     def __init__(
         self,
         stations: Sequence[Station],
-        ledger: Ledger,
+        ledger: MessageLedger,
         drain: Duration,
         ramp: Duration = 0,
         control: Station | None = None,
-        audit: Audit | None = None,
-        conductor: Conductor | None = None,
+        audit: DeliveryAudit | None = None,
+        conductor: RunConductor | None = None,
     ) -> None:
         self.devices = stations
         self.ledger = ledger
         self.control = control
         self.audit = audit
         self.conductor = conductor
-        self.stage = Stage.GATHER
+        self.stage = RunStage.GATHER
         self.interrupted = False
         self.deaf = ""
         """Why there is no audit though one was asked for: the run ended before it began. Empty: all is well."""
@@ -123,7 +123,7 @@ class Run:
     @property
     def due(self) -> Instant | None:
         """When `wake` is to be called; asked after whatever happens."""
-        return self.conductor.due if self.conductor is not None and self.stage is Stage.RUN else None
+        return self.conductor.due if self.conductor is not None and self.stage is RunStage.RUN else None
 
     def wake(self, now: Instant) -> Iterable[Station]:
         """It is due. Whom the world is to wake."""
@@ -135,9 +135,9 @@ class Run:
         _STAGES[self.stage](self, now)
         return self.stage is not before
 
-    def _enter(self, stage: Stage, until: Instant | None, now: Instant) -> None:
+    def _enter(self, stage: RunStage, until: Instant | None, now: Instant) -> None:
         self.stage, self._until = stage, until
-        if stage is Stage.OVER:
+        if stage is RunStage.OVER:
             self.ended_at = now
 
     def _is_late(self, now: Instant) -> bool:
@@ -147,10 +147,10 @@ class Run:
         control = self.control
         if self.interrupted or (self._is_late(now) and control is not None):
             self.deaf = "" if control is None or self.interrupted else control.modem.last_refusal
-            self._enter(Stage.OVER, None, now)
-        elif control is None or control.session.asked:
+            self._enter(RunStage.OVER, None, now)
+        elif control is None or control.session.is_subscribed:
             self.began_at = now
-            self._enter(Stage.RUN, None, now)
+            self._enter(RunStage.RUN, None, now)
             for station in self.devices:
                 station.begin(now)
             if self.conductor is not None:
@@ -164,30 +164,30 @@ class Run:
         ):
             for station in self.devices:
                 station.stop()
-            self._enter(Stage.DRAIN, now + self._drain, now)
+            self._enter(RunStage.DRAIN, now + self._drain, now)
 
     def _wait(self, now: Instant) -> None:
         """For acknowledgements."""
         if self._is_hurried or self._is_late(now) or all(station.is_drained for station in self.devices):
-            self._enter(Stage.AUDIT, now + self._drain, now)
+            self._enter(RunStage.AUDIT, now + self._drain, now)
 
     def _listen(self, now: Instant) -> None:
         """For what was acknowledged."""
         if self._is_hurried or self._is_late(now) or self.audit is None or not self.audit.missing:
             for station in self.stations:
                 station.give_up("not acknowledged in time")
-            self._enter(Stage.LEAVE, now + GOODBYE, now)
+            self._enter(RunStage.LEAVE, now + GOODBYE, now)
 
     def _leave(self, now: Instant) -> None:
         if self._is_hurried or self._is_late(now) or all(station.is_over for station in self.stations):
-            self._enter(Stage.OVER, None, now)
+            self._enter(RunStage.OVER, None, now)
 
 
-_STAGES: Final[dict[Stage, Callable[[Run, Instant], None]]] = {
-    Stage.GATHER: Run._gather,
-    Stage.RUN: Run._run,
-    Stage.DRAIN: Run._wait,
-    Stage.AUDIT: Run._listen,
-    Stage.LEAVE: Run._leave,
-    Stage.OVER: lambda run, now: None,
+_STAGES: Final[dict[RunStage, Callable[[DeviceRun, Instant], None]]] = {
+    RunStage.GATHER: DeviceRun._gather,
+    RunStage.RUN: DeviceRun._run,
+    RunStage.DRAIN: DeviceRun._wait,
+    RunStage.AUDIT: DeviceRun._listen,
+    RunStage.LEAVE: DeviceRun._leave,
+    RunStage.OVER: lambda run, now: None,
 }

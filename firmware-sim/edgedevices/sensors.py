@@ -32,7 +32,7 @@ class Streams:
         return Random(f"{self.seed}/{name}")
 
 
-class Walk:
+class RandomWalk:
     """A random walk that returns to its mean (Ornstein-Uhlenbeck), exact on its grid and linear between.
 
     deviation: standard deviation in the long run. memory_s: after this time 1/e of a disturbance is left.
@@ -82,7 +82,7 @@ class Episodes:
         return self._random.expovariate(1 / self._means_s[self._on])
 
 
-class Lag:
+class ThermalLag:
     """A body that follows its surroundings with a delay: a cold box, a bearing, a storm that builds up."""
 
     def __init__(self, value: float) -> None:
@@ -97,7 +97,7 @@ class Lag:
         return self.value
 
 
-class Tour:
+class RoundTrip:
     """A round trip by road: a smooth closed curve about 45 km across, driven at roughly 50 km/h."""
 
     _SIZE_DEG = 0.2  # of latitude: 22 km to each side

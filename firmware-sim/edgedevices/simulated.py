@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from edgebridge.frontend.terms import Terms
+from edgebridge.frontend.options import FrontendOptions
 from edgebroker.instants import MILLISECOND, Duration, Instant
 from edgebroker.limits import KIB, MIB
-from edgebroker.simworld.network import Line, SimulatedBroker
-from edgebroker.simworld.simulation import Simulation
-from edgebroker.simworld.store import SimulatedStore
 from edgebroker.storage.journal.options import JournalOptions
-from edgedevices.modem import Order
-from edgedevices.run import TICK, Run, Stage
+from edgedevices.modem import ModemOrder
+from edgedevices.run import TICK, DeviceRun, RunStage
 from edgedevices.station import Station
+from edgelab.simworld.broker import ClientLine, SimulatedBroker
+from edgelab.simworld.simulation import Simulation
+from edgelab.simworld.store import SimulatedStore
 
 ROUND_TRIP: Final = 2 * MILLISECOND
 """As long as a connection takes to be made, or its end to be seen."""
@@ -24,16 +24,18 @@ OFF: Final = 500 * MILLISECOND
 OPTIONS: Final = JournalOptions(segment_bytes=256 * KIB, snapshot_min_bytes=256 * KIB, bytes_max=256 * MIB)
 
 
-class Sky:
+class SimulatedWorld:
     """Lives through a run. *cuts*: when the broker's power fails, counted from the beginning."""
 
-    def __init__(self, run: Run, seed: int, cuts: Sequence[Duration] = (), terms: Terms | None = None) -> None:
+    def __init__(
+        self, run: DeviceRun, seed: int, cuts: Sequence[Duration] = (), terms: FrontendOptions | None = None
+    ) -> None:
         self.simulation = Simulation(seed)
         self.broker = SimulatedBroker(self.simulation, terms, store=SimulatedStore(self.simulation, OPTIONS))
         self._run = run
         self._cuts = cuts
         self._planned: dict[Station, Instant] = {}
-        self._lines: dict[Station, Line] = {}
+        self._lines: dict[Station, ClientLine] = {}
         self._dialling: dict[Station, int] = {}  # the attempt that counts
         self._attempts = 0
 
@@ -42,11 +44,11 @@ class Sky:
         simulation, run = self.simulation, self._run
         run.begin(simulation.now)
         for at in self._cuts:
-            simulation.at(at, self.broker.fall)
-            simulation.at(at + OFF, self.broker.rise)
+            simulation.at(at, self.broker.power_off)
+            simulation.at(at + OFF, self.broker.power_on)
         self._wake_all()
         simulation.at(TICK, self._tick)
-        simulation.run_while(lambda: run.stage is not Stage.OVER)
+        simulation.run_while(lambda: run.stage is not RunStage.OVER)
 
     def _tick(self) -> None:
         if self._run.tick(self.simulation.now):
@@ -66,21 +68,21 @@ class Sky:
 
     def _serve(self, station: Station) -> None:
         """Do what *station* wants, until it wants nothing more, and plan when it is due."""
-        while effects := station.take():
+        while effects := station.take_orders():
             for effect in effects:
                 line = self._lines.get(station)
-                if effect is Order.DIAL:
+                if effect is ModemOrder.DIAL:
                     self._attempts += 1
                     self._dialling[station] = self._attempts
                     self.simulation.after(ROUND_TRIP, partial(self._dialled, station, self._attempts))
-                elif effect is Order.CUT and line is None:
+                elif effect is ModemOrder.CUT and line is None:
                     self._dialling.pop(station, None)
                 elif line is None:
                     continue  # the connection has just failed
-                elif effect is Order.CUT:
+                elif effect is ModemOrder.CUT:
                     del self._lines[station]
                     line.cut()
-                elif effect is Order.HANG_UP:
+                elif effect is ModemOrder.HANG_UP:
                     line.leave()
                     self.simulation.after(ROUND_TRIP, partial(self._ended, station, line))
                 else:
@@ -100,7 +102,7 @@ class Sky:
         if self.broker.is_off:
             station.ended("Connection refused", self.simulation.now)
         else:
-            holder: list[Line] = []
+            holder: list[ClientLine] = []
             line = self.broker.connect(
                 station.name,
                 lambda chunk: self._read(station, holder[0], chunk),
@@ -111,12 +113,12 @@ class Sky:
             station.opened(self.simulation.now)
         self._serve(station)
 
-    def _read(self, station: Station, line: Line, chunk: bytes) -> None:
+    def _read(self, station: Station, line: ClientLine, chunk: bytes) -> None:
         if self._lines.get(station) is line:
             station.received(chunk, self.simulation.now)
             self._serve(station)
 
-    def _ended(self, station: Station, line: Line) -> None:
+    def _ended(self, station: Station, line: ClientLine) -> None:
         if self._lines.get(station) is line:
             del self._lines[station]
             station.ended("connection lost", self.simulation.now)

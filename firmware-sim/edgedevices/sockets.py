@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from edgebroker.instants import SECOND, Instant
 from edgebroker.limits import KIB
-from edgebroker.node.timers import Timers
-from edgedevices.address import Endpoint
-from edgedevices.modem import Order
-from edgedevices.run import TICK, Run, Stage
+from edgebroker.node.timers import TimerQueue
+from edgedevices.broker import BrokerEndpoint
+from edgedevices.modem import ModemOrder
+from edgedevices.run import TICK, DeviceRun, RunStage
 from edgedevices.station import Station
 
 READ_BYTES: Final = 64 * KIB
@@ -28,7 +28,7 @@ LATER: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 """The system has nothing for us now, or takes nothing."""
 
 
-class Line:
+class DeviceConnection:
     """One TCP connection of one station."""
 
     __slots__ = ("hangs_up", "host", "is_open", "out", "socket", "station", "watched")
@@ -43,13 +43,13 @@ class Line:
         self.watched = 0
 
 
-class Sockets:
+class SocketWorld:
     """Lives through a run. *endpoint_of*: where a station's broker is. *tls*: None is plain TCP."""
 
     def __init__(
         self,
-        run: Run,
-        endpoint_of: Callable[[Station], Endpoint],
+        run: DeviceRun,
+        endpoint_of: Callable[[Station], BrokerEndpoint],
         show: Callable[[float], None],
         tls: ssl.SSLContext | None = None,
     ) -> None:
@@ -58,9 +58,9 @@ class Sockets:
         self._tls = tls
         self._show = show
         self._selector = selectors.DefaultSelector()
-        self._timers = Timers()
+        self._timers = TimerQueue()
         self._planned: dict[Station, Instant] = {}
-        self._lines: dict[Station, Line] = {}
+        self._lines: dict[Station, DeviceConnection] = {}
 
     def live(self) -> None:
         """The whole run, until it is over. A first signal stops it in order, a second one hurries."""
@@ -70,7 +70,7 @@ class Sockets:
         self._wake_all(began)
         with signals(run.interrupt):
             try:
-                while run.stage is not Stage.OVER:
+                while run.stage is not RunStage.OVER:
                     dues = (tick_at, self._timers.next_due(), run.due)
                     until = min(due for due in dues if due is not None)
                     ready = self._selector.select(max(0, until - _now()) / SECOND)
@@ -106,16 +106,16 @@ class Sockets:
 
     def _serve(self, station: Station, now: Instant) -> None:
         """Do what *station* wants, until it wants nothing more, and note when it is due."""
-        while effects := station.take():
+        while effects := station.take_orders():
             for effect in effects:
                 line = self._lines.get(station)
-                if effect is Order.DIAL:
+                if effect is ModemOrder.DIAL:
                     self._dial(station, now)
                 elif line is None:
                     continue  # the connection has just failed
-                elif effect is Order.CUT:
+                elif effect is ModemOrder.CUT:
                     self._cut(line)
-                elif effect is Order.HANG_UP:
+                elif effect is ModemOrder.HANG_UP:
                     line.hangs_up = True
                 else:
                     line.out += effect
@@ -140,14 +140,14 @@ class Sockets:
             return
         plug.setblocking(False)
         plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        line = self._lines[station] = Line(station, plug, endpoint.host)
+        line = self._lines[station] = DeviceConnection(station, plug, endpoint.host)
         code = plug.connect_ex(endpoint.place)
         if code in (0, errno.EINPROGRESS):
             self._watch(line, selectors.EVENT_WRITE)
         else:
             self._end(line, os.strerror(code), now)
 
-    def _on_ready(self, line: Line, events: int, now: Instant) -> None:
+    def _on_ready(self, line: DeviceConnection, events: int, now: Instant) -> None:
         if self._lines.get(line.station) is not line:
             return  # it ended while others were served
         if not line.is_open:
@@ -159,7 +159,7 @@ class Sockets:
                 self._read(line, now)
         self._serve(line.station, now)
 
-    def _on_dialled(self, line: Line, now: Instant) -> None:
+    def _on_dialled(self, line: DeviceConnection, now: Instant) -> None:
         code = line.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             self._end(line, os.strerror(code), now)
@@ -180,13 +180,13 @@ class Sockets:
         self._watch(line, selectors.EVENT_READ)
         line.station.opened(now)
 
-    def _greet(self, line: Line, tls: ssl.SSLContext) -> None:
+    def _greet(self, line: DeviceConnection, tls: ssl.SSLContext) -> None:
         """Go on with the handshake as far as it goes. Raises what `do_handshake` raises."""
         if not isinstance(line.socket, ssl.SSLSocket):
             line.socket = tls.wrap_socket(line.socket, server_hostname=line.host, do_handshake_on_connect=False)
         line.socket.do_handshake()
 
-    def _read(self, line: Line, now: Instant) -> None:
+    def _read(self, line: DeviceConnection, now: Instant) -> None:
         try:
             chunk = line.socket.recv(READ_BYTES)
             # A record is decrypted as a whole: what is left of it lies in memory, where no selector sees it.
@@ -202,7 +202,7 @@ class Sockets:
         else:
             self._end(line, "connection lost", now)
 
-    def _write(self, line: Line, now: Instant) -> None:
+    def _write(self, line: DeviceConnection, now: Instant) -> None:
         if line.out:
             try:
                 del line.out[: line.socket.send(line.out)]
@@ -219,24 +219,24 @@ class Sockets:
                 socket.socket.shutdown(line.socket, socket.SHUT_WR)  # not that of TLS: it could not read afterwards
         self._watch(line, selectors.EVENT_READ | (selectors.EVENT_WRITE if line.out else 0))
 
-    def _watch(self, line: Line, events: int) -> None:
+    def _watch(self, line: DeviceConnection, events: int) -> None:
         if not line.watched:
             self._selector.register(line.socket, events, line)
         elif line.watched != events:
             self._selector.modify(line.socket, events, line)
         line.watched = events
 
-    def _cut(self, line: Line) -> None:
+    def _cut(self, line: DeviceConnection) -> None:
         """Reset it: nothing that is on its way arrives."""
         with suppress(OSError):
             line.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._forget(line)
 
-    def _end(self, line: Line, reason: str, now: Instant) -> None:
+    def _end(self, line: DeviceConnection, reason: str, now: Instant) -> None:
         self._forget(line)
         line.station.ended(reason, now)
 
-    def _forget(self, line: Line) -> None:
+    def _forget(self, line: DeviceConnection) -> None:
         if line.watched:
             self._selector.unregister(line.socket)
         line.socket.close()

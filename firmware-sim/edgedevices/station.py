@@ -16,10 +16,10 @@ from typing import Final
 from edgebridge.wire.packets import Publish
 from edgebroker.instants import SECOND, Duration, Instant
 from edgedevices.battery import Battery
-from edgedevices.firmware import INSTANT, Cue, Firmware, Pace, State
-from edgedevices.message import Message, Source
+from edgedevices.firmware import INSTANT, Firmware, FirmwareEvent, FirmwareState, FirmwareTimes
+from edgedevices.message import DeviceMessage, MessageSource
 from edgedevices.mischief import BROKEN_PACKETS, JUMP_US, Mischief, Prank, garbage
-from edgedevices.modem import Effect, Modem, Phase
+from edgedevices.modem import Effect, Modem, ModemPhase
 from edgedevices.radio import WIRED, RadioKind
 
 FLASH_US: Final[Duration] = 2 * SECOND
@@ -27,10 +27,10 @@ FLASH_US: Final[Duration] = 2 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
-class Kit:
+class StationParts:
     """What a device is made of, besides its sensors."""
 
-    pace: Pace = INSTANT
+    pace: FirmwareTimes = INSTANT
     radio: RadioKind = WIRED
     batch: int = 1
     """A radio that is not always on is switched on for that many messages."""
@@ -44,13 +44,13 @@ class Kit:
     """By version, the likelihood that an update to it leaves the old firmware."""
 
 
-class Silent:
+class SilentSource:
     """The source of what says only what it is told to say, or only listens."""
 
     patient = False
     due_us: Duration | None = None
 
-    def emit(self) -> Message:
+    def emit(self) -> DeviceMessage:
         """See Source."""
         raise LookupError("nothing is due, ever")
 
@@ -60,9 +60,9 @@ class Station:
 
     def __init__(
         self,
-        source: Source,
+        source: MessageSource,
         modem: Modem,
-        kit: Kit,
+        kit: StationParts,
         chance: Random,
         boots_at: Duration = 0,
         battery: Battery | None = None,
@@ -89,7 +89,7 @@ class Station:
         self._is_garbling = False
         self._airtime_paid: Duration = 0
         self._is_stopped = False
-        self.session.heard = self._on_publish
+        self.session.publish_handler = self._on_publish
 
     @property
     def name(self) -> str:
@@ -99,7 +99,7 @@ class Station:
     @property
     def is_gone(self) -> bool:
         """Whether its battery is empty."""
-        return self.firmware.state is State.EMPTY
+        return self.firmware.state is FirmwareState.EMPTY
 
     @property
     def has_begun(self) -> bool:
@@ -110,7 +110,9 @@ class Station:
     def has_ended(self) -> bool:
         """Whether it will not say anything more by itself."""
         is_sent_away = self._is_stopped and self.session.is_denied
-        return self.is_gone or is_sent_away or (self.source.due_us is None and self.firmware.state is State.SLEEP)
+        return (
+            self.is_gone or is_sent_away or (self.source.due_us is None and self.firmware.state is FirmwareState.SLEEP)
+        )
 
     @property
     def is_drained(self) -> bool:
@@ -120,7 +122,7 @@ class Station:
     @property
     def is_over(self) -> bool:
         """Whether it has left, as far as it is going to: a broker that is not there is not waited for."""
-        has_left = self.modem.phase is Phase.SILENT and not self._wish()[0]
+        has_left = self.modem.phase is ModemPhase.SILENT and not self._wish()[0]
         return self.is_gone or (self._is_stopped and self.is_drained and (has_left or self.modem.is_unreachable))
 
     @property
@@ -130,7 +132,7 @@ class Station:
             return None
         firmware = self.firmware
         dues = [firmware.until, self.modem.due, self._source_due, self._quiet_at]
-        if firmware.state is State.OFF:
+        if firmware.state is FirmwareState.OFF:
             dues.append(None if self._is_stopped else self._boots_at)
         elif self.battery is not None:
             dues.append(self.battery.empty_at)
@@ -138,9 +140,9 @@ class Station:
             dues.append(self._pranks_due[0][0])
         return min((at for at in dues if at is not None), default=None)
 
-    def take(self) -> list[Effect]:
+    def take_orders(self) -> list[Effect]:
         """What the world is to do, in order."""
-        return self.modem.take()
+        return self.modem.take_orders()
 
     # -- the run ------------------------------------------------------------------------------------------------
 
@@ -152,12 +154,12 @@ class Station:
         """Measure nothing more; leave when everything is said."""
         if not self._is_stopped and not self.is_gone:
             self._is_stopped = True
-            self.session.sign_off()
+            self.session.enqueue_offline()
 
     def give_up(self, cause: str) -> None:
         """Book what has no fate as failed, and leave."""
         self._is_stopped = True
-        self.session.give_up(cause)
+        self.session.fail_all(cause)
 
     # -- what happens -------------------------------------------------------------------------------------------
 
@@ -198,7 +200,7 @@ class Station:
 
     @property
     def _source_due(self) -> Instant | None:
-        if self._started is None or self._is_stopped or self.firmware.state is not State.SLEEP:
+        if self._started is None or self._is_stopped or self.firmware.state is not FirmwareState.SLEEP:
             return None
         due_us = self.source.due_us
         if due_us is None or (self.source.patient and not self.session.has_room):
@@ -223,24 +225,24 @@ class Station:
                 if firmware.until > now:
                     return
                 self._finish(now)
-            elif firmware.state is State.OFF:
+            elif firmware.state is FirmwareState.OFF:
                 if self._boots_at is None or self._boots_at > now or self._is_stopped:
                     return
-                firmware.feed(Cue.POWER, now)
+                firmware.handle(FirmwareEvent.POWER, now)
                 self.boots += 1
             elif self._update is not None:
-                firmware.feed(Cue.ORDER, now, FLASH_US)
+                firmware.handle(FirmwareEvent.ORDER, now, FLASH_US)
             elif source_due is not None and source_due <= now:
-                firmware.feed(Cue.DUE, now)
+                firmware.handle(FirmwareEvent.DUE, now)
             else:
                 return
 
     def _finish(self, now: Instant) -> None:
         """What the processor was doing is done."""
-        state = self.firmware.feed(Cue.DONE, now)
-        if state is State.SENSE:
-            self.session.offer(self._message(now))
-        elif state is State.UPDATE:
+        state = self.firmware.handle(FirmwareEvent.DONE, now)
+        if state is FirmwareState.SENSE:
+            self.session.enqueue(self._message(now))
+        elif state is FirmwareState.UPDATE:
             self._reboot(now)
         elif self.boots == 1:
             if not self._kit.starts_online:
@@ -258,7 +260,7 @@ class Station:
         self.boots += 1
         self.modem.cut("restarted", now)
 
-    def _message(self, now: Instant) -> Message:
+    def _message(self, now: Instant) -> DeviceMessage:
         message = self.source.emit()
         if self._kit.tells:
             clock_us = now - (self._started or 0) + self._clock_off
@@ -276,10 +278,10 @@ class Station:
             self._update = version
 
     def _perish(self, now: Instant) -> None:
-        self.firmware.feed(Cue.EMPTIED, now)
+        self.firmware.handle(FirmwareEvent.EMPTIED, now)
         self.modem.cut("battery empty", now)
-        self.modem.rest()
-        self.session.give_up("battery empty")
+        self.modem.pause()
+        self.session.fail_all("battery empty")
 
     def _misbehave(self, now: Instant) -> None:
         while self._pranks_due and self._pranks_due[0][0] <= now and self.firmware.runs and not self._is_stopped:
@@ -298,23 +300,23 @@ class Station:
         if self.firmware.runs:
             if self._started is None and self.session.was_up:
                 self._started = now
-            self.session.pump(now)
+            self.session.send_queued(now)
             modem.flush(now)
             quiet_at = self._quiet_at
-            wanted, wiping = self._wish()
+            wanted, clears_session = self._wish()
             if wanted:
-                modem.dial(now, wiping)
+                modem.dial(now, clears_session)
             elif modem.is_talking and (quiet_at is None or quiet_at <= now):
-                modem.leave(now, forget=self._is_stopped)
+                modem.disconnect(now, forget=self._is_stopped)
             elif not modem.is_talking:
-                modem.rest()
+                modem.pause()
         if self.battery is not None:
             self._pay(self.battery, now)
             if self._is_empty(now):  # that was the last transmission
                 self._perish(now)
 
     def _is_empty(self, now: Instant) -> bool:
-        if self.battery is None or self.firmware.state in (State.OFF, State.EMPTY):
+        if self.battery is None or self.firmware.state in (FirmwareState.OFF, FirmwareState.EMPTY):
             return False
         empty_at = self.battery.empty_at
         return empty_at is not None and empty_at <= now
@@ -325,18 +327,24 @@ class Station:
         if self._is_stopped and session.is_drained:
             return (not self.modem.is_talking and session.was_up and not session.is_clean), True
         # Also in MQTT 5: Mosquitto (2.0.11) does not save a session that a clean start began, however long it lasts.
-        wiping = identity.lasts and not session.was_up and not session.is_clean
-        is_due = self._is_stopped or self._kit.radio.always_on or len(session.waiting) >= self._kit.batch
-        is_unsaid = bool(session.unfinished) or (self.modem.is_talking and not session.is_drained)
-        return is_due or is_unsaid, wiping
+        clears_session = identity.lasts and not session.was_up and not session.is_clean
+        is_due = self._is_stopped or self._kit.radio.always_on or len(session.queue) >= self._kit.batch
+        is_unsaid = bool(session.in_flight) or (self.modem.is_talking and not session.is_drained)
+        return is_due or is_unsaid, clears_session
 
     def _pay(self, battery: Battery, now: Instant) -> None:
         kind, airtime = battery.kind, self.modem.up.spent_us(now)
-        currents = {State.BOOT: kind.boot_ma, State.SENSE: kind.sense_ma, State.UPDATE: kind.update_ma}
-        current_ma = 0.0 if self.firmware.state is State.OFF else currents.get(self.firmware.state, kind.sleep_ma)
-        if self.modem.phase not in (Phase.SILENT, Phase.PAUSING):
+        currents = {
+            FirmwareState.BOOT: kind.boot_ma,
+            FirmwareState.SENSE: kind.sense_ma,
+            FirmwareState.UPDATE: kind.update_ma,
+        }
+        current_ma = (
+            0.0 if self.firmware.state is FirmwareState.OFF else currents.get(self.firmware.state, kind.sleep_ma)
+        )
+        if self.modem.phase not in (ModemPhase.SILENT, ModemPhase.PAUSING):
             current_ma += kind.listen_ma
-        battery.take(kind.send_ma, airtime - self._airtime_paid)
+        battery.consume(kind.send_ma, airtime - self._airtime_paid)
         self._airtime_paid = airtime
         battery.draw(current_ma, now)
 
@@ -349,7 +357,7 @@ class Station:
         self.modem.hang_up(now)
 
     def _storm(self, mischief: Mischief, now: Instant) -> None:
-        self.modem.rushes = mischief.times
+        self.modem.reconnects_due = mischief.times
         self.modem.hang_up(now)
 
     def _garble(self, _: Mischief, __: Instant) -> None:

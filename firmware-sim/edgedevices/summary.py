@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from edgebroker.instants import SECOND
-from edgedevices.population import Population
+from edgedevices.population import FleetPopulation
 from edgedevices.station import Station
 
 UNKEPT: Final = ("not acknowledged in time", "refused: ")
@@ -17,7 +17,7 @@ FAULTS: Final = ("missing", "doubled", "doubled_qos_0", "disordered")
 """What an audit may find that no broker may do."""
 
 
-def summary_of(population: Population) -> dict[str, Any]:
+def summary_of(population: FleetPopulation) -> dict[str, Any]:
     """The account of a run that is over."""
     run = population.run
     return {

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from edgebroker.records import Cause, Fate
+from edgebroker.log_schema import Cause, Fate
+from edgebroker.runtime.delivery_log import OpenSegment
 from edgebroker.storage.deliverylog.writer import DeliveryLog
-from edgebroker.world.logsegment import OpenSegment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

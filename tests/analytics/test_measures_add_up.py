@@ -20,7 +20,7 @@ from edgeanalytics.measures.parties import PUBLISHERS, SUBSCRIBERS
 from edgeanalytics.measures.runs import RUNS
 from edgeanalytics.measures.selectivity import SELECTIVITY
 from edgeanalytics.measures.throughput import throughput, width_for
-from edgebroker.records import DIGEST, SUM_MODULUS, Fate
+from edgebroker.log_schema import DIGEST, SUM_MODULUS, Fate
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 

@@ -11,9 +11,9 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from edgeanalytics import figures, reference
 from edgebroker.limits import LOG_SEGMENT_BYTES_MAX
-from edgebroker.records import Cause, Fate
+from edgebroker.log_schema import Cause, Fate
+from edgebroker.runtime.delivery_log import DeliveryLogDirectory
 from edgebroker.storage.deliverylog.writer import DeliveryLog
-from edgebroker.world.logdir import LogDir
 
 UNIX_US = 1_760_000_000_000_000
 JUDGEMENTS = {
@@ -30,7 +30,9 @@ class Broker:
 
     def __init__(self, folder: Path, boot: str, segment_bytes_max: int = LOG_SEGMENT_BYTES_MAX) -> None:
         self.log = DeliveryLog("gw", boot)
-        self.dir = LogDir(folder / boot, self.log.header, lambda _: None, segment_bytes_max=segment_bytes_max)
+        self.dir = DeliveryLogDirectory(
+            folder / boot, self.log.header, lambda _: None, segment_bytes_max=segment_bytes_max
+        )
         self.dir.start()
 
     def copy(self, number: int, *, ended: bool) -> None:
@@ -65,7 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         broker.copy(2, ended=False)
         if boot == "died":
             broker.crash()
-            LogDir(folder / boot, broker.log.header, lambda _: None).start()
+            DeliveryLogDirectory(folder / boot, broker.log.header, lambda _: None).start()
         elif boot != "running":
             if boot == "ended":
                 broker.end(2, Fate.QUEUED)

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from edgebridge.session.carriers import parse_subscription
+from edgebridge.session.subscription_text import parse_subscription
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V311
 from edgebridge.wire.framing import Framer
 from edgebridge.wire.packets import Connect, Publish, Subscribe
-from edgebroker.cli.bench import command, packets
-from edgebroker.cli.bench.abuse import doors, floods
-from edgebroker.cli.bench.abuse.attacker import ATTACKS
-from edgebroker.cli.bench.abuse.report import as_json, as_table, is_met
-from edgebroker.cli.bench.abuse.trial import COUNTER, Outcome
+from edgelab.bench import command, packets
+from edgelab.bench.abuse import attacker
+from edgelab.bench.abuse.attacker import ATTACKS
+from edgelab.bench.abuse.report import as_json, as_table, is_met
+from edgelab.bench.abuse.trial import COUNTER, AbuseOutcome
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the benchmark needs Linux")
 CAP_MIB = 256
@@ -83,8 +83,8 @@ def samples(key: str, *values: float, lost: int = 0) -> list[dict[str, float]]:
     ]
 
 
-def outcome(hit: float = 0.95, lost: int = 0, peak: float = 100, failure: str = "") -> Outcome:
-    made = Outcome("wills", "many wills", "wills", failure=failure)
+def outcome(hit: float = 0.95, lost: int = 0, peak: float = 100, failure: str = "") -> AbuseOutcome:
+    made = AbuseOutcome("wills", "many wills", "wills", failure=failure)
     if not failure:
         made.fixed_calm, made.fixed_hit = samples("share", 1.0, 1.0), samples("share", hit, lost=lost)
         made.full_calm, made.full_hit = samples("per_s", 1_000, 1_200), samples("per_s", 110)
@@ -104,7 +104,7 @@ def outcome(hit: float = 0.95, lost: int = 0, peak: float = 100, failure: str = 
         (outcome(failure="the gateway is gone"), False),
     ],
 )
-def test_an_attack_is_withstood_if_little_of_the_fixed_rate_is_lost(made: Outcome, met: bool) -> None:
+def test_an_attack_is_withstood_if_little_of_the_fixed_rate_is_lost(made: AbuseOutcome, met: bool) -> None:
     assert is_met(made, CAP_MIB) is met
     (told,) = json.loads(as_json([made], CAP_MIB, ABOUT))["attacks"]
     assert told["met"] is met
@@ -168,10 +168,10 @@ class Catcher:
 @pytest.mark.parametrize(
     ("attack", "kinds"),
     [
-        (floods.DeepTopics, {Publish, Subscribe}),
-        (floods.Subscriptions, {Subscribe}),
-        (floods.RetainedFlood, {Publish}),
-        (floods.FilterBombs, {Subscribe}),
+        (attacker.DeepTopics, {Publish, Subscribe}),
+        (attacker.SubscriptionFlood, {Subscribe}),
+        (attacker.RetainedFlood, {Publish}),
+        (attacker.FilterBombs, {Subscribe}),
     ],
 )
 def test_floods_are_legal_packets_and_never_the_same(attack: Any, kinds: set[type]) -> None:
@@ -186,7 +186,7 @@ def test_floods_are_legal_packets_and_never_the_same(attack: Any, kinds: set[typ
 
 
 def test_the_largest_filters_are_taken() -> None:
-    for make in (floods.widest, floods.steepest):
+    for make in (attacker.widest, attacker.steepest):
         request = parse_subscription(f"$filter/{make(19_999)}/#")
         assert request.filter is not None
         assert len(request.filter.predicates) == 64
@@ -197,9 +197,9 @@ def test_a_will_and_a_giant_are_connects() -> None:
     assert isinstance(connect, Connect)
     assert connect.will is not None
     assert (connect.will.topic, connect.will.payload, connect.will.retain) == ("t", b"gone", True)
-    giant = doors.GiantConnects(0, 1.0)
+    giant = attacker.GiantConnects(0, 1.0)
     giant.prepare()
     (connect,) = decoded(giant._connect)
-    assert len(connect.client_id) == doors.TEXT_MAX
+    assert len(connect.client_id) == attacker.TEXT_MAX
     assert len(connect.properties) == 1
     assert len(giant._connect) > 400_000

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from edgebroker.cli.bench import command, packets, subjects
-from edgebroker.cli.bench.bridge.conveyed import STAMP, Conveyed
-from edgebroker.cli.bench.bridge.workloads import NAMES, WORKLOADS
-from edgebroker.cli.bench.job import LoadFailed
+from edgelab.bench import command, packets, subjects
+from edgelab.bench.bridge import NAMES, WORKLOADS
+from edgelab.bench.bridge.traffic import STAMP, BridgeTraffic
+from edgelab.bench.job import LoadFailed
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmark needs /proc and pinned processes")
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmark n
 def test_both_bridges_are_measured_and_lose_nothing() -> None:
     try:
         subjects.mosquitto()
-    except subjects.SubjectMissing as missing:
+    except subjects.SubjectNotFound as missing:
         pytest.skip(str(missing))
     only = ["between_qos2", "out_qos0", "latency", "backlog", "absent"]
     options = [word for name in only for word in ("--only", name)]
@@ -68,9 +68,9 @@ class Party:
 
 
 @pytest.fixture
-def load(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Conveyed:
-    monkeypatch.setattr("edgebroker.cli.bench.bridge.conveyed.Client", Party)
-    return Conveyed(1, 2, request.param)
+def load(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> BridgeTraffic:
+    monkeypatch.setattr("edgelab.bench.bridge.traffic.BenchClient", Party)
+    return BridgeTraffic(1, 2, request.param)
 
 
 def message(qos: int, number: int, packet_id: int = 0) -> bytes:
@@ -80,7 +80,7 @@ def message(qos: int, number: int, packet_id: int = 0) -> bytes:
     return bytes(made)
 
 
-def hear(load: Conveyed, *parts: bytes) -> bytes:
+def hear(load: BridgeTraffic, *parts: bytes) -> bytes:
     """What the reader answers to *parts*."""
     assert load.reader is not None
     line: Any = load.reader.socket
@@ -91,7 +91,7 @@ def hear(load: Conveyed, *parts: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("load", [2], indirect=True)
-def test_qos_2_is_handshaken_whatever_the_pieces(load: Conveyed) -> None:
+def test_qos_2_is_handshaken_whatever_the_pieces(load: BridgeTraffic) -> None:
     load.publish(2)
     writer: Any = load._writer.socket
     writer.parts += [b"\x50\x02\x00\x01\x50", b"\x02\x00\x02\x70\x02\x00\x01"]
@@ -103,7 +103,7 @@ def test_qos_2_is_handshaken_whatever_the_pieces(load: Conveyed) -> None:
 
 
 @pytest.mark.parametrize("load", [1], indirect=True)
-def test_identifiers_never_become_zero(load: Conveyed) -> None:
+def test_identifiers_never_become_zero(load: BridgeTraffic) -> None:
     load.sent = 65_534
     load.publish(2)
     writer: Any = load._writer.socket
@@ -114,7 +114,7 @@ def test_identifiers_never_become_zero(load: Conveyed) -> None:
 
 @pytest.mark.parametrize("load", [0, 1, 2], indirect=True)
 @pytest.mark.parametrize("numbers", [(1,), (0, 0), (0, 2), (0, 1, 0)])
-def test_what_is_lost_doubled_or_late_fails_the_run(load: Conveyed, numbers: tuple[int, ...]) -> None:
+def test_what_is_lost_doubled_or_late_fails_the_run(load: BridgeTraffic, numbers: tuple[int, ...]) -> None:
     load.publish(3)
     qos = load._qos
     with pytest.raises(LoadFailed, match="came in the place of"):
@@ -122,9 +122,9 @@ def test_what_is_lost_doubled_or_late_fails_the_run(load: Conveyed, numbers: tup
 
 
 def test_a_reader_that_was_away_counts_what_it_missed_and_had_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("Client", "DurableClient"):
-        monkeypatch.setattr(f"edgebroker.cli.bench.bridge.conveyed.{name}", Party)
-    load = Conveyed(1, 2, 1, is_durable=True)
+    for name in ("BenchClient", "DurableClient"):
+        monkeypatch.setattr(f"edgelab.bench.bridge.traffic.{name}", Party)
+    load = BridgeTraffic(1, 2, 1, is_durable=True)
     load.publish(5)
     answers = hear(load, *(message(1, number, index + 1) for index, number in enumerate((0, 3, 1, 3, 1))))
     assert len(answers) == 5 * 4
@@ -134,7 +134,7 @@ def test_a_reader_that_was_away_counts_what_it_missed_and_had_twice(monkeypatch:
 
 
 @pytest.mark.parametrize("load", [1], indirect=True)
-def test_what_nobody_sent_fails_the_run(load: Conveyed) -> None:
+def test_what_nobody_sent_fails_the_run(load: BridgeTraffic) -> None:
     with pytest.raises(LoadFailed, match="something else than a message"):
         hear(load, b"\xd0\x00")
 

@@ -5,11 +5,10 @@ from itertools import islice, pairwise
 
 from click.testing import CliRunner
 
-from edgebroker.cli.bench import command
-from edgebroker.cli.bench.churn.histogram import Bucket, bar, buckets, drawn
-from edgebroker.cli.bench.churn.load import ATTRIBUTES, RangeLoad
-from edgebroker.cli.bench.churn.trial import NS_PER_S, Plan, Queue, arrivals
 from edgebroker.filters import Filter
+from edgelab.bench import command
+from edgelab.bench.churn.report import HistogramBucket, bar, buckets, drawn
+from edgelab.bench.churn.trial import ATTRIBUTES, NS_PER_S, ChurnPlan, RangeLoad, ServiceQueue, arrivals
 
 SMALL = ["churn", "--subscriptions=150", "--leaving=50", "--seconds=0.2", "--selectivity=0.05"]
 
@@ -46,7 +45,7 @@ def test_people_get_a_picture():
 
 
 def test_an_event_waits_for_what_came_before_it():
-    queue = Queue()
+    queue = ServiceQueue()
     for at, spent, is_event in [(0, 10, False), (4, 3, True), (5, 20, False), (40, 1, True), (40, 1, True)]:
         queue.serve(at, spent, is_event)
     # served from 0 to 10, to 13, to 33; then idle; from 40 to 41, to 42
@@ -56,7 +55,7 @@ def test_an_event_waits_for_what_came_before_it():
 
 
 def test_arrivals_come_in_order_and_as_often_as_planned(chance):
-    plan = Plan(changes_per_s=1_000, events_per_s=3_000, seconds=2)
+    plan = ChurnPlan(changes_per_s=1_000, events_per_s=3_000, seconds=2)
     found = list(arrivals(plan, chance))
     assert all(one <= next_ for (one, _), (next_, _) in pairwise(found))
     assert found[0][0] >= 0
@@ -68,8 +67,13 @@ def test_arrivals_come_in_order_and_as_often_as_planned(chance):
 
 def test_buckets_are_powers_of_two():
     found = buckets([0, 999, 1_000, 1_999, 2_000, 7_999], [4_000])
-    assert found == [Bucket(0, 1, 2, 0), Bucket(1, 2, 2, 0), Bucket(2, 4, 1, 0), Bucket(4, 8, 1, 1)]
-    assert buckets([], []) == [Bucket(0, 1, 0, 0)]
+    assert found == [
+        HistogramBucket(0, 1, 2, 0),
+        HistogramBucket(1, 2, 2, 0),
+        HistogramBucket(2, 4, 1, 0),
+        HistogramBucket(4, 8, 1, 1),
+    ]
+    assert buckets([], []) == [HistogramBucket(0, 1, 0, 0)]
     assert len(list(drawn(found))) == 5
 
 

@@ -6,9 +6,9 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from edgebroker.cli.bench import command, subjects
-from edgebroker.cli.bench.durable import disk
-from edgebroker.cli.bench.durable.load import Outcome
+from edgelab.bench import command, subjects
+from edgelab.bench.durable import trial
+from edgelab.bench.durable.load import LoadOutcome
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmark needs /proc and pinned processes")
 
@@ -33,7 +33,7 @@ def test_ours_keeps_its_session_through_a_kill(tmp_path):
 def test_mosquitto_is_measured_beside_it(tmp_path):
     try:
         subjects.mosquitto()
-    except subjects.SubjectMissing as missing:
+    except subjects.SubjectNotFound as missing:
         pytest.skip(str(missing))
     sides = run("--against", "mosquitto", "--dir", str(tmp_path))["sides"]
     assert [side["name"] for side in sides] == ["edgebroker", "mosquitto"]
@@ -41,16 +41,15 @@ def test_mosquitto_is_measured_beside_it(tmp_path):
 
 
 def test_sqlite_commits_each_message(tmp_path):
-    from edgebroker.cli.bench.durable.running import Plan
-    from edgebroker.cli.bench.durable.trial import measure_sqlite
+    from edgelab.bench.durable.trial import DurablePlan, measure_sqlite
 
-    figures = measure_sqlite(Plan(None, tmp_path, seconds=0.1))
+    figures = measure_sqlite(DurablePlan(None, tmp_path, seconds=0.1))
     assert figures.values["rate"] > 0
     assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_in_memory_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr("edgebroker.cli.bench.durable.is_in_memory", lambda folder: True)
+    monkeypatch.setattr("edgelab.bench.durable.is_in_memory", lambda folder: True)
     done = CliRunner().invoke(command, ["durable", "--quick", "--dir", str(tmp_path)])
     assert done.exit_code == 2
     assert "lies in memory" in done.output
@@ -58,13 +57,13 @@ def test_a_folder_in_memory_is_refused(monkeypatch, tmp_path):
 
 def test_the_deepest_mount_decides(monkeypatch, tmp_path):
     mounts = "/dev/vda / ext4 rw 0 0\ntmpfs /tmp tmpfs rw 0 0\n/dev/vdb /tmp/disk ext4 rw 0 0\n"
-    monkeypatch.setattr(disk.Path, "read_text", lambda self, encoding: mounts)
-    found = [disk.is_in_memory(disk.Path(name)) for name in ("/var", "/tmp", "/tmp/x", "/tmp/disk/x", "/tmpx")]
+    monkeypatch.setattr(trial.Path, "read_text", lambda self, encoding: mounts)
+    found = [trial.is_in_memory(trial.Path(name)) for name in ("/var", "/tmp", "/tmp/x", "/tmp/disk/x", "/tmpx")]
     assert found == [False, True, True, False, False]
 
 
 def test_quantiles_are_those_of_the_acknowledgements():
     from array import array
 
-    outcome = Outcome(100, 1.0, array("q", [n * 1_000_000 for n in range(100, 0, -1)]))
-    assert (outcome.quantile_ms(0.5), outcome.quantile_ms(0.99), Outcome(0, 1.0).quantile_ms(0.5)) == (51, 100, 0)
+    outcome = LoadOutcome(100, 1.0, array("q", [n * 1_000_000 for n in range(100, 0, -1)]))
+    assert (outcome.quantile_ms(0.5), outcome.quantile_ms(0.99), LoadOutcome(0, 1.0).quantile_ms(0.5)) == (51, 100, 0)

@@ -11,15 +11,15 @@ import pytest
 if sys.platform != "linux":
     pytest.skip("the benchmark needs /proc and pinned processes", allow_module_level=True)
 
-from edgebroker.cli.bench.filters import load, readings, report
-from edgebroker.cli.bench.filters.readings import Ask, Readings
-from edgebroker.cli.bench.job import Job, LoadFailed, Sample
-from edgebroker.cli.bench.subjects import edgebroker
-from edgebroker.cli.bench.trial import Cores, running
 from edgebroker.filters import Filter
+from edgelab.bench.filters import load, report
+from edgelab.bench.filters.load import RangeFilter, Readings
+from edgelab.bench.job import LoadFailed, LoadJob, LoadSample
+from edgelab.bench.subjects import edgebroker
+from edgelab.bench.trial import Cores, running
 
 BENCH = [sys.executable, "-m", "edgebroker", "bench", "filters", "--subscriptions", "200", "--quick"]
-JOB = Job("readings", shape=load.BY_CONTENT, subscriptions=200, publishers=2, rate=1_000, seconds=0.4, warmup_s=0.1)
+JOB = LoadJob("readings", shape=load.BY_CONTENT, subscriptions=200, publishers=2, rate=1_000, seconds=0.4, warmup_s=0.1)
 PATIENCE_S = 60
 
 
@@ -53,7 +53,7 @@ def test_both_ways_to_subscribe_bring_what_the_readings_say(broker, shape):
     audiences = Readings(JOB.subscriptions).audiences
     messages = range(int(JOB.rate * JOB.warmup_s), int(JOB.rate * (JOB.warmup_s + JOB.seconds)))
     assert values["messages"] == len(messages)
-    assert values["deliveries"] == sum(len(audiences[number % readings.DEVICES]) for number in messages)
+    assert values["deliveries"] == sum(len(audiences[number % load.DEVICES]) for number in messages)
 
 
 def falsified(monkeypatch, change):
@@ -90,39 +90,39 @@ def test_the_readings_and_the_filters_agree_with_the_language():
     workload = Readings(200)
     assert len({ask.text for ask in workload.asks}) > 190
     for ask in workload.asks[:50]:
-        where = ask.text.removeprefix("$filter/").removesuffix("/" + readings.READINGS)
+        where = ask.text.removeprefix("$filter/").removesuffix("/" + load.READINGS)
         wanted = Filter.parse(where)
         for reading in workload.by_device[:50]:
-            payload = json.loads(readings.payload_of(reading, 7))
+            payload = json.loads(load.payload_of(reading, 7))
             assert len(payload) == 8
             assert wanted.accepts(payload) is ask.accepts(reading)
 
 
 def test_a_filter_accepts_about_one_reading_in_a_thousand():
-    share = Readings(2_000).matches / 2_000 / readings.DEVICES
-    assert readings.SELECTIVITY / 1.5 < share < readings.SELECTIVITY * 1.5
+    share = Readings(2_000).matches / 2_000 / load.DEVICES
+    assert load.SELECTIVITY / 1.5 < share < load.SELECTIVITY * 1.5
 
 
 def test_by_topic_every_client_has_as_many_subscriptions_and_the_same_messages():
     workload = Readings(1_000)
     for client in range(workload.clients):
         by_topic = workload.by_topic(client)
-        assert len(by_topic) == len(workload.by_content(client)) == readings.PER_CLIENT
+        assert len(by_topic) == len(workload.by_content(client)) == load.PER_CLIENT
         for device, audience in enumerate(workload.audiences):
-            assert (readings.topic_of(device) in by_topic) is (client in audience)
+            assert (load.topic_of(device) in by_topic) is (client in audience)
 
 
 def test_an_ask_is_a_subscription_with_its_ranges():
-    assert Ask(((0, 100, 120), (6, 300, 999))).text == (
+    assert RangeFilter(((0, 100, 120), (6, 300, 999))).text == (
         "$filter/temperature BETWEEN 100 AND 120 AND level BETWEEN 300 AND 999/sensors/+/reading"
     )
 
 
 def test_a_failed_run_has_no_figures_and_medians_are_taken_round_by_round():
     values = dict.fromkeys((key for _, key in report.MEASURES), 1.0)
-    good = [Sample({**values, "cpu_us": cpu}) for cpu in (30.0, 20.0, 10.0)]
-    peer = [Sample({**values, "cpu_us": cpu}) for cpu in (10.0, 10.0, 10.0)]
+    good = [LoadSample({**values, "cpu_us": cpu}) for cpu in (30.0, 20.0, 10.0)]
+    peer = [LoadSample({**values, "cpu_us": cpu}) for cpu in (10.0, 10.0, 10.0)]
     row = report.rows_of("ours", good, peer)[0]
     assert (row.by_content, row.by_topic, row.ratio) == (20.0, 10.0, 2.0)
-    failed = report.rows_of("ours", [*good, Sample(failure="lost")], peer)
+    failed = report.rows_of("ours", [*good, LoadSample(failure="lost")], peer)
     assert {(row.by_content, row.ratio, row.failed) for row in failed} == {(None, None, "lost")}

@@ -10,18 +10,18 @@ import pytest
 if sys.platform != "linux":
     pytest.skip("the benchmark needs /proc and epoll", allow_module_level=True)
 
-from edgebroker.cli.bench import acknowledged, client, paced, packets, relay, rounds, stream
-from edgebroker.cli.bench.job import Job, LoadFailed, Sample
-from edgebroker.cli.bench.subjects import Subject
-from edgebroker.cli.bench.trial import Cores, free_port
-from edgebroker.cli.bench.workloads import WORKLOADS, Against, Measure, Target
+from edgelab.bench import acknowledged, client, paced, packets, relay, rounds, stream
+from edgelab.bench.job import LoadFailed, LoadJob, LoadSample
+from edgelab.bench.subjects import Subject
+from edgelab.bench.trial import Cores, free_port
+from edgelab.bench.workloads import WORKLOADS, Target, TargetBasis, WorkloadMeasure
 
-STREAM = Job("stream", packets_per_write=10, window=20, seconds=0.05, warmup_s=0.01)
-FAN_OUT = Job("stream", subscribers=3, packets_per_write=10, window=20, seconds=0.05, warmup_s=0.01)
+STREAM = LoadJob("stream", packets_per_write=10, window=20, seconds=0.05, warmup_s=0.01)
+FAN_OUT = LoadJob("stream", subscribers=3, packets_per_write=10, window=20, seconds=0.05, warmup_s=0.01)
 MIXED = replace(STREAM, shape="mixed", packets_per_write=20)
 FAN_IN = replace(STREAM, publishers=3, packets_per_write=1)
-QOS1 = Job("acknowledged", window=20, seconds=0.05, warmup_s=0.01)
-PACED = Job("paced", publishers=3, rate=1_000, seconds=0.1, warmup_s=0.01)
+QOS1 = LoadJob("acknowledged", window=20, seconds=0.05, warmup_s=0.01)
+PACED = LoadJob("paced", publishers=3, rate=1_000, seconds=0.1, warmup_s=0.01)
 RUN = {"stream": stream.run, "acknowledged": acknowledged.run, "paced": paced.run}
 
 
@@ -35,7 +35,7 @@ class FaultyWire:
         self.socket.sendall(self.fault(bytes(chunk)))
 
 
-class FaultyRelay(relay.Relay):
+class FaultyRelay(relay.ByteRelay):
     """A relay whose n-th copy passes through *fault*."""
 
     def __init__(self, port, fault=bytes, nth=0):
@@ -140,38 +140,38 @@ def only_messages(fault):
 
 
 def test_a_failed_run_is_reported_and_not_averaged(monkeypatch):
-    samples = iter([Sample({"deliveries_per_s": 5.0}), Sample(failure="lost 1 of 2")])
+    samples = iter([LoadSample({"deliveries_per_s": 5.0}), LoadSample(failure="lost 1 of 2")])
     monkeypatch.setattr(rounds, "measure", lambda *_: next(samples))
-    plan = rounds.Plan({rounds.OURS: Subject("it", "1", lambda *_: [])}, Cores(0, 1), rounds=3, seconds=1)
+    plan = rounds.RoundPlan({rounds.OURS: Subject("it", "1", lambda *_: [])}, Cores(0, 1), rounds=3, seconds=1)
     [row] = rounds.run(plan, WORKLOADS[0], lambda _: None)
     assert (row.ours, row.met, row.failed) == (None, False, "round 2, it: lost 1 of 2")
 
 
 def test_medians_and_ratios_are_taken_round_by_round():
     samples = {
-        rounds.OURS: [Sample({"x": value}) for value in (10.0, 40.0, 30.0)],
-        rounds.PEER: [Sample({"x": value}) for value in (5.0, 10.0, 30.0)],
+        rounds.OURS: [LoadSample({"x": value}) for value in (10.0, 40.0, 30.0)],
+        rounds.PEER: [LoadSample({"x": value}) for value in (5.0, 10.0, 30.0)],
     }
-    row = rounds.row(WORKLOADS[0], Measure("m", "x", "us", Target(True, 2, Against.PEER)), samples)
+    row = rounds.row(WORKLOADS[0], WorkloadMeasure("m", "x", "us", Target(True, 2, TargetBasis.PEER)), samples)
     assert (row.ours, row.peer, row.ratios, row.ratio, row.met) == (30.0, 10.0, [2.0, 4.0, 1.0], 2.0, True)
 
 
 def test_a_disturbed_run_is_repeated_and_its_figure_plays_no_part(monkeypatch):
-    samples = [Sample({"x": 9.0, "broker_waited": 0.5}), Sample({"x": 1.0, "broker_waited": 0.0})]
+    samples = [LoadSample({"x": 9.0, "broker_waited": 0.5}), LoadSample({"x": 1.0, "broker_waited": 0.0})]
     monkeypatch.setattr(rounds, "measure", lambda *_: samples.pop(0))
-    plan = rounds.Plan({}, Cores(0, 1), rounds=1, seconds=1)
+    plan = rounds.RoundPlan({}, Cores(0, 1), rounds=1, seconds=1)
     assert rounds.undisturbed(Subject("it", "1", lambda *_: []), None, plan).values["x"] == 1.0
 
 
 @pytest.mark.parametrize(
     ("target", "ours", "ratio", "met"),
     [
-        (Target(True, 1.5, Against.PEER), 1.0, 1.5, True),
-        (Target(True, 1.5, Against.PEER), 9.0, 1.4, False),
-        (Target(False, 1.0, Against.PEER), 9.0, 1.1, False),
-        (Target(True, 1.5, Against.PEER), 9.0, None, None),
-        (Target(False, 32, Against.MIB), 32.0, None, True),
-        (Target(False, 250, Against.MS), 251.0, 0.1, False),
+        (Target(True, 1.5, TargetBasis.PEER), 1.0, 1.5, True),
+        (Target(True, 1.5, TargetBasis.PEER), 9.0, 1.4, False),
+        (Target(False, 1.0, TargetBasis.PEER), 9.0, 1.1, False),
+        (Target(True, 1.5, TargetBasis.PEER), 9.0, None, None),
+        (Target(False, 32, TargetBasis.MIB), 32.0, None, True),
+        (Target(False, 250, TargetBasis.MS), 251.0, 0.1, False),
     ],
 )
 def test_a_target_is_met_or_missed_or_cannot_be_told(target, ours, ratio, met):

@@ -8,11 +8,11 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from edgebroker.cli.bench import command
-from edgebroker.cli.bench.match.durations import Durations
+from edgebroker.cli.call_durations import Durations
 from edgebroker.filters import Filter
-from edgebroker.matching.pst import Decision, Pst
+from edgebroker.matching.pst import LinkDecision, Pst
 from edgebroker.topics import TopicFilter
+from edgelab.bench import command
 
 CONTRACT = {
     "match_us",
@@ -221,9 +221,9 @@ def test_a_bad_event_is_one_line_with_its_place_and_exit_code_2(tmp_path, line, 
 def test_an_engine_that_contradicts_itself_is_reported_with_exit_code_1(tmp_path, monkeypatch):
     class Contradicting(Pst):
         def decide(self, *_):
-            return Decision(yes=0, steps=0)
+            return LinkDecision(yes=0, steps=0)
 
-    monkeypatch.setattr("edgebroker.cli.bench.match.Pst", Contradicting)
+    monkeypatch.setattr("edgelab.bench.match.Pst", Contradicting)
     done = run(tmp_path, [{"id": 1, "topic": "t"}], [{"topic": "t", "payload": {}}], "--json")
     assert done.exit_code == 1
     assert json.loads(done.stdout)["decide_agrees"] is False

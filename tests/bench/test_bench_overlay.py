@@ -7,16 +7,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from edgebroker.cli.bench import command, subjects
-from edgebroker.cli.bench.client import DurableClient
-from edgebroker.cli.bench.job import Job, LoadFailed
-from edgebroker.cli.bench.overlay import trial
-from edgebroker.cli.bench.overlay.outage import Outage
-from edgebroker.cli.bench.overlay.pairs import Keeping, Ports, edgebroker
-from edgebroker.cli.bench.overlay.workloads import NAMES, WORKLOADS
-from edgebroker.cli.bench.packets import publish
-from edgebroker.cli.bench.rounds import pairwise
-from edgebroker.cli.bench.trial import Cores
+from edgelab.bench import command, subjects
+from edgelab.bench.client import DurableClient
+from edgelab.bench.job import LoadFailed, LoadJob
+from edgelab.bench.overlay import NAMES, WORKLOADS, trial
+from edgelab.bench.overlay.outage import Outage
+from edgelab.bench.overlay.pairs import PairPorts, StoragePolicy, edgebroker
+from edgelab.bench.packets import publish
+from edgelab.bench.rounds import pairwise
+from edgelab.bench.trial import Cores
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmark needs /proc and pinned processes")
 
@@ -42,7 +41,7 @@ def test_what_ours_acknowledged_survives_the_kill_of_the_receiver():
 def test_mosquitto_and_its_bridge_are_measured_beside_it():
     try:
         subjects.mosquitto()
-    except subjects.SubjectMissing as missing:
+    except subjects.SubjectNotFound as missing:
         pytest.skip(str(missing))
     row = run("--only", "forward_batched")["forward_batched"]
     assert row["ratio"] == row["ours"] / row["peer"] > 0
@@ -53,12 +52,12 @@ def test_a_receiver_that_gets_nothing_is_no_receiver(monkeypatch):
     monkeypatch.setattr(trial, "MEET_S", 0.3)
     pair = edgebroker()
 
-    def apart(ports, folder, keeping):
+    def apart(ports, folder, session_journal):
         (folder / "a").mkdir()
         (folder / "b").mkdir()
         return pair.subject.command(ports.sending, folder / "a"), pair.subject.command(ports.receiving, folder / "b")
 
-    failed = trial.measure(trial.Pair(pair.subject, apart), Job("stream"), Cores(0, 0))
+    failed = trial.measure(trial.BrokerPair(pair.subject, apart), LoadJob("stream"), Cores(0, 0))
     assert failed.failure == "nothing passed between the brokers within 0.3 s"
 
 
@@ -83,7 +82,7 @@ class Heard(DurableClient):
 def outage(sent: int) -> Outage:
     """A load that has sent so many messages, with nobody at either end."""
     load = Outage.__new__(Outage)
-    load.begin(Job("killed", rate=1, seconds=1))
+    load.begin(LoadJob("killed", rate=1, seconds=1))
     load.sent = sent
     return load
 
@@ -115,10 +114,10 @@ def test_a_ratio_to_nothing_is_none():
 
 
 def test_settings_of_both_sides_keep_what_they_are_told_to_keep(tmp_path):
-    ports = Ports(1, 2, (3, 4))
-    sending, receiving = edgebroker().commands(ports, tmp_path, Keeping(on_disk=True, is_bounded=True))
+    ports = PairPorts(1, 2, (3, 4))
+    sending, receiving = edgebroker().commands(ports, tmp_path, StoragePolicy(on_disk=True, is_bounded=True))
     assert "--memory" not in sending + receiving
-    assert "--memory" in edgebroker().commands(ports, tmp_path, Keeping(on_disk=False, is_bounded=True))[1]
+    assert "--memory" in edgebroker().commands(ports, tmp_path, StoragePolicy(on_disk=False, is_bounded=True))[1]
 
 
 def test_every_workload_and_target_is_documented():

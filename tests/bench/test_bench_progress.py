@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from edgebroker.cli.bench.match.progress import ERASE_LINE, Progress
+from edgelab.bench.match.report import ERASE_LINE, BenchProgress
 
 
 class Stream(io.StringIO):
@@ -19,7 +19,7 @@ class Stream(io.StringIO):
 def said(monkeypatch, is_terminal):
     stream = Stream(is_terminal)
     monkeypatch.setattr(sys, "stderr", stream)
-    progress = Progress()
+    progress = BenchProgress()
     progress.show("one")
     progress.show("one")
     progress.remark("by the way")

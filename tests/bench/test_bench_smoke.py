@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from edgebroker.cli.bench import command, rounds, strangers, subjects, trial
-from edgebroker.cli.bench.job import Job
-from edgebroker.cli.bench.mqtt import with_patience
-from edgebroker.cli.bench.workloads import NAMES, WORKLOADS
+from edgelab.bench import command, rounds, subjects, trial
+from edgelab.bench.job import LoadJob
+from edgelab.bench.mqtt import with_patience
+from edgelab.bench.workloads import NAMES, WORKLOADS
 
 BENCH = [sys.executable, "-m", "edgebroker", "bench", "mqtt"]
 PATIENCE_S = 60
@@ -51,9 +51,9 @@ def test_quick_run_of_this_broker_gives_well_formed_json():
 @pytest.mark.parametrize("is_refused", [True, False])
 def test_clients_that_are_refused_meanwhile_disturb_no_message(is_refused, monkeypatch):
     if not is_refused:
-        monkeypatch.setattr(strangers, "LEVEL", 4)  # "MQTT" of 3.1.1: it is welcome, and stays
-    subject = strangers.among_strangers(subjects.edgebroker())
-    sample = trial.measure(subject, Job("paced", publishers=2, rate=100, seconds=0.3), trial.Cores(0, 0))
+        monkeypatch.setattr(trial, "LEVEL", 4)  # "MQTT" of 3.1.1: it is welcome, and stays
+    subject = trial.among_strangers(subjects.edgebroker())
+    sample = trial.measure(subject, LoadJob("paced", publishers=2, rate=100, seconds=0.3), trial.Cores(0, 0))
     if is_refused:
         assert sample.failure is None
         assert sample.values["p50_us"] > 0
@@ -66,7 +66,7 @@ def test_clients_that_are_refused_meanwhile_disturb_no_message(is_refused, monke
 def test_quick_run_of_mosquitto_gives_well_formed_json(workload, unit):
     try:
         subjects.mosquitto()
-    except subjects.SubjectMissing as missing:
+    except subjects.SubjectNotFound as missing:
         pytest.skip(str(missing))
     report = bench("--quick", "--only", workload, "--subject", "mosquitto", "--against", "none")
     assert report["workloads"][0]["unit"] == unit
@@ -83,7 +83,7 @@ def test_two_sides_give_a_ratio_by_round_and_a_verdict():
 
 def test_a_workloads_patience_is_that_of_our_brokers_alone(tmp_path):
     sides = {rounds.OURS: subjects.SUBJECTS["edgebroker"](), rounds.PEER: subjects.SUBJECTS["relay"]()}
-    plan = rounds.Plan(sides, trial.Cores(broker=0, generator=0), rounds=1, seconds=1.0)
+    plan = rounds.RoundPlan(sides, trial.Cores(broker=0, generator=0), rounds=1, seconds=1.0)
     patient = with_patience(plan, 2_000)
     assert "--config" in patient.sides[rounds.OURS].command(1883, tmp_path)
     assert tomllib.loads((tmp_path / "gateway.toml").read_text()) == {"node": {"spin_us": 2_000}}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from edgebroker.cli.bench import command
+from edgelab.bench import command
 
 GENERATE = Path(__file__).with_name("generate.py")
 

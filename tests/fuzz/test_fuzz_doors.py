@@ -11,9 +11,9 @@ from random import Random
 
 from wsproto.frame_protocol import FrameProtocol, Opcode, ParseFailed
 
-from edgebroker.world.doors.frames import Code, FrameError, Frames
-from edgebroker.world.doors.proxyheader import HEADER_BYTES_MAX, SIGNATURE, HeaderError, parse
-from edgebroker.world.doors.x509 import Malformed, validity_of
+from edgebroker.runtime.listeners.proxy import HEADER_BYTES_MAX, SIGNATURE, ProxyHeaderError, parse_proxy_header
+from edgebroker.runtime.listeners.tls import CertificateMalformed, validity_of
+from edgebroker.runtime.listeners.websocket import CloseCode, WebSocketDecoder, WebSocketFrameError
 
 INPUTS = int(os.environ.get("EDGEBROKER_FUZZ_INPUTS", "6000"))
 OPCODES = [2, 2, 2, 2, 0, 0, 0, 9, 10, 8, 1, 3, 15]
@@ -44,15 +44,15 @@ def cut(said: bytes, chance: Random) -> list[bytes]:
     return [said[start:stop] for start, stop in zip([0, *places], [*places, len(said)], strict=True)]
 
 
-def ours(pieces: list[bytes]) -> tuple[bytes, int | None, Code | None]:
+def ours(pieces: list[bytes]) -> tuple[bytes, int | None, CloseCode | None]:
     """(payload, close code, code of the refusal)."""
-    frames, heard = Frames(), b""
+    frames, heard = WebSocketDecoder(), b""
     try:
         for piece in pieces:
-            heard += frames.take(piece)
-    except FrameError as error:
-        return heard, frames.closed, error.code
-    return heard, frames.closed, None
+            heard += frames.feed(piece)
+    except WebSocketFrameError as error:
+        return heard, frames.close_code, error.code
+    return heard, frames.close_code, None
 
 
 def theirs(said: bytes) -> tuple[bytes, int | None, bool]:
@@ -80,7 +80,7 @@ def test_frames_mean_what_they_mean_to_wsproto(chance: Random) -> None:
         payload, code, refusal = ours([said])
         expected, expected_code, expected_refusal = theirs(said)
         bad_close = expected_refusal and code is not None  # codes and reasons of a close are nothing to us
-        if refusal not in (Code.TOO_BIG, Code.UNSUPPORTED_DATA) and not bad_close:
+        if refusal not in (CloseCode.TOO_BIG, CloseCode.UNSUPPORTED_DATA) and not bad_close:
             if (refusal is not None) == expected_refusal:
                 assert code == expected_code
             else:  # it looks at a header when it is complete; we as soon as we see what is wrong
@@ -109,13 +109,13 @@ def test_a_proxy_header_is_read_or_refused(chance: Random) -> None:
         if chance.random() < 0.3:
             said[chance.randrange(len(said))] ^= 1 << chance.randrange(8)
         try:
-            header = parse(bytes(said))
-        except HeaderError:
+            header = parse_proxy_header(bytes(said))
+        except ProxyHeaderError:
             refused += 1
             continue
         if header is not None:
             assert header.size <= min(len(said), HEADER_BYTES_MAX)
-            assert parse(bytes(said) + b"more") == header
+            assert parse_proxy_header(bytes(said) + b"more") == header
             read += 1
     assert read > INPUTS // 10
     assert refused > INPUTS // 10
@@ -133,5 +133,5 @@ def test_a_spoilt_certificate_is_refused_or_read(chance: Random) -> None:
             spoilt[chance.randrange(len(spoilt))] = chance.randrange(256)
         try:
             validity_of(bytes(spoilt[: chance.randrange(len(spoilt) + 1)]))
-        except Malformed:
+        except CertificateMalformed:
             continue

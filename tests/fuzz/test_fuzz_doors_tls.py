@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.entrance import Entrance
-from edgebroker.cli.init.authority import Authority, Pair
-from edgebroker.world.doors.refusals import Refusals
-from edgebroker.world.doors.tls import TlsLayer
-from edgebroker.world.operatorlog import OperatorLog
+from edgebridge.frontend.options import ListenerContext
+from edgebroker.cli.init.authority import Authority, KeyPair
+from edgebroker.runtime.listeners.layer import ConnectionRefusals
+from edgebroker.runtime.listeners.tls import TlsLayer
+from edgebroker.runtime.operator_log import OperatorLog
 
 CONNECTIONS = int(os.environ.get("EDGEBROKER_FUZZ_INPUTS", "400"))
 SAID = b"\x10\x10\x00\x04MQTT\x04\x02\x00\x00\x00\x04name" * 50
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(
 
 class Peer:
     certificate: Any = None
-    entrance = Entrance()
+    listener_context = ListenerContext()
     peer = "fuzz"
 
 
@@ -71,7 +71,7 @@ class Below:
 def contexts(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     folder: Path = tmp_path_factory.mktemp("ca")
     authority = Authority.make(folder, "Test")
-    pair: Pair = authority.server(folder, ["localhost"])
+    pair: KeyPair = authority.server(folder, ["localhost"])
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(pair.certificate, pair.key)
     return server, ssl.create_default_context(cafile=str(authority.pair.certificate))
@@ -95,7 +95,7 @@ def spoilt(flight: bytes, chance: Random) -> bytes:
 def converse(contexts: tuple[ssl.SSLContext, ssl.SSLContext], chance: Random, spoil: int) -> tuple[Above, Below]:
     """A conversation of which flight number *spoil* of the client is spoilt; -1: none is."""
     above, below = Above(), Below()
-    layer = TlsLayer(above, contexts[0], Refusals(OperatorLog(lambda line: None)))  # type: ignore[arg-type]
+    layer = TlsLayer(above, contexts[0], ConnectionRefusals(OperatorLog(lambda line: None)))  # type: ignore[arg-type]
     layer.connection_made(below)  # type: ignore[arg-type]
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = contexts[1].wrap_bio(incoming, outgoing, server_hostname="localhost")

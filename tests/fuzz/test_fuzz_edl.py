@@ -17,20 +17,20 @@ import pytest
 
 from edgebroker.errors import LogDamaged
 from edgebroker.limits import KIB
-from edgebroker.records import Fate, Trace
+from edgebroker.log_schema import Fate, TraceParent
 from edgebroker.storage.deliverylog.format import (
     BLOCK_HEAD,
     BLOCK_MARK,
     CRC,
     RAW_BYTES_MAX,
     ROWS_MAX,
-    Header,
+    LogHeader,
     decode_head,
     encode_footer,
     encode_header,
     frame,
 )
-from edgebroker.storage.deliverylog.reader import ROWS_AT_ONCE_MAX, Block, Segment, iter_blocks, read_segment
+from edgebroker.storage.deliverylog.reader import ROWS_AT_ONCE_MAX, Block, LogFile, iter_blocks, read_segment
 from edgebroker.storage.deliverylog.writer import DeliveryLog
 
 SEED = 20_26
@@ -39,7 +39,7 @@ MUTATIONS = 3_000
 
 def small_file(blocks: int = 4) -> tuple[bytes, list[int]]:
     """A closed file with one-row delivery blocks and their offsets."""
-    header = Header("n", "b", 1, 0, 0)
+    header = LogHeader("n", "b", 1, 0, 0)
     data, index = encode_header(header), []
     for block in some_blocks(blocks):
         head = decode_head(block, 0)
@@ -52,12 +52,12 @@ def small_file(blocks: int = 4) -> tuple[bytes, list[int]]:
 def some_blocks(count: int) -> list[bytes]:
     log = DeliveryLog("n", "b", block_rows=1)
     for number in range(count):
-        trace = Trace(f"{number:032x}", "7" * 16) if number % 2 else None
+        trace = TraceParent(f"{number:032x}", "7" * 16) if number % 2 else None
         log.fate(number, f"p{number}", "s", 10 + number, 1, "t", "t", 1, Fate.DELIVERED, 0, 5, 6, trace)
     return [block for block in log.take(0) if block[4] == 0]
 
 
-def rows(segment: Segment) -> list[tuple[Any, ...]]:
+def rows(segment: LogFile) -> list[tuple[Any, ...]]:
     return list(zip(*segment.tables["delivery"].values(), strict=True))
 
 
@@ -164,14 +164,14 @@ def test_damaged_file_headers_are_replaced_by_the_copy_at_the_end() -> None:
     data = bytearray(WHOLE)
     data[20] ^= 255
     segment = read_segment(bytes(data))
-    assert (segment.header, rows(segment)) == (Header("n", "b", 1, 0, 0), ROWS)
+    assert (segment.header, rows(segment)) == (LogHeader("n", "b", 1, 0, 0), ROWS)
     assert str(segment.damage[0]).startswith("file header at offset 0")
 
 
 def test_tables_and_columns_of_later_writers_are_passed_over() -> None:
     known = cbor2.dumps({"t_us": [7, 0, b""], "unix_us": [8, 0, b""], "leap_s": [["no"], b""]})
     older = cbor2.dumps({"t_us": [9, 0, b""]})
-    data = encode_header(Header("n", "b")) + b"".join(
+    data = encode_header(LogHeader("n", "b")) + b"".join(
         [frame(77, 0, 3, b"whatever", 0, 0), frame(3, 1, 1, known, 7, 7), frame(3, 2, 1, older, 9, 9)]
     )
     segment = read_segment(data, growing=True)
@@ -196,7 +196,7 @@ HOSTILE: list[Any] = [
 
 @pytest.mark.parametrize("body", [*map(cbor2.dumps, HOSTILE), b"", b"\x81" * 100_000, b"\x9b" + b"\xff" * 8])
 def test_bodies_with_right_checksums_and_wrong_contents_are_damage(body: bytes) -> None:
-    data = encode_header(Header("n", "b")) + frame(3, 0, 2, body, 0, 0)
+    data = encode_header(LogHeader("n", "b")) + frame(3, 0, 2, body, 0, 0)
     segment = read_segment(data, growing=True)
     assert segment.rows("anchor") == 0
     assert len(segment.damage) == 1
@@ -205,7 +205,7 @@ def test_bodies_with_right_checksums_and_wrong_contents_are_damage(body: bytes) 
 @pytest.mark.parametrize("planes", [b"\x02\x00", b"\x00" * 3, b"\xff" * 16])
 def test_text_numbers_outside_the_dictionary_are_damage(planes: bytes) -> None:
     body = cbor2.dumps({"publisher": [["a", "b"], planes]})
-    segment = read_segment(encode_header(Header("n", "b")) + frame(1, 0, 2, body, 0, 0), growing=True)
+    segment = read_segment(encode_header(LogHeader("n", "b")) + frame(1, 0, 2, body, 0, 0), growing=True)
     assert (segment.rows("digest"), len(segment.damage)) == (0, 1)
 
 
@@ -231,7 +231,7 @@ def raw_block(rows_declared: int, raw_declared: int, body: bytes, body_declared:
     ids=["rows", "no rows", "raw", "body", "body beyond the end", "bomb", "more than raw", "bytes after the stream"],
 )
 def test_hostile_lengths_cost_no_memory(make: Callable[[], bytes]) -> None:
-    data = encode_header(Header("n", "b")) + make()
+    data = encode_header(LogHeader("n", "b")) + make()
     tracemalloc.start()
     try:
         segment = read_segment(data)
@@ -246,7 +246,7 @@ def test_hostile_lengths_cost_no_memory(make: Callable[[], bytes]) -> None:
 def test_a_file_of_too_many_rows_is_not_read_as_a_whole() -> None:
     """A block of a hundred bytes may have 8,192 rows; who reads block by block holds one block."""
     rows = ROWS_AT_ONCE_MAX // ROWS_MAX + 1
-    data = encode_header(Header("n", "b")) + b"".join(frame(0, n, ROWS_MAX, b"\xa0", 0, 0) for n in range(rows))
+    data = encode_header(LogHeader("n", "b")) + b"".join(frame(0, n, ROWS_MAX, b"\xa0", 0, 0) for n in range(rows))
     assert len(data) < 8 * KIB
     read = sum(block.head.rows for block in iter_blocks(data, growing=True) if isinstance(block, Block))
     assert read == rows * ROWS_MAX > ROWS_AT_ONCE_MAX

@@ -15,12 +15,11 @@ import pytest
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.frontend.quota import QUOTA, Quota
-from edgebridge.frontend.terms import Terms
-from edgebridge.session.access import OPEN, Access
+from edgebridge.frontend.options import QUOTA, FrontendOptions, Quota
+from edgebridge.session.access import OPEN, AccessPolicy
 from edgebridge.session.acl import Acl
-from edgebridge.session.lifecycle import State
-from edgebridge.session.rulebook import RuleBook
+from edgebridge.session.acl_rights import AclRights
+from edgebridge.session.lifecycle import ConnectionState
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import DIALECTS, V5, V311, Dialect
 from edgebridge.wire.encode import encode_packet
@@ -47,12 +46,12 @@ from edgebridge.wire.properties import Property as P
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import MILLISECOND, Instant
 from edgebroker.limits import KIB, MIB
+from edgebroker.log_schema import Cause
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
-from edgebroker.records import Cause
 
 INPUTS = int(os.environ.get("EDGEBROKER_FUZZ_INPUTS", "20000"))
-TERMS = Terms(
+TERMS = FrontendOptions(
     out_bytes_max=4_096,
     queue_messages_max=20,
     receive_maximum=10,
@@ -205,13 +204,13 @@ class Peer:
         self.framer.feed(octets)
         while (frame := self.framer.next_frame()) is not None:
             # Which dialect a mutated CONNECT asks for, only the broker knows; its CONNACK shows it by its length.
-            refused = frame[0] == 0x20 and self.connection.state is not State.CONNECTED
+            refused = frame[0] == 0x20 and self.connection.state is not ConnectionState.CONNECTED
             dialect = (V5 if len(frame[1]) > 2 else V311) if refused else self.connection.dialect
             self.received.append(decode_packet(*frame, dialect))
 
 
 class World:
-    def __init__(self, access: Access = OPEN, quota: Quota = QUOTA) -> None:
+    def __init__(self, access: AccessPolicy = OPEN, quota: Quota = QUOTA) -> None:
         self.ledger = Ledger()
         self.node = Node(self.ledger)
         self.now: Instant = 0
@@ -279,7 +278,7 @@ class World:
         self.feed(self.alice, encode_packet(PubAck(received.packet_id), V5))
         self.bob.received.clear()
         self.alice.received.clear()
-        frontend, sessions = self.frontend, self.frontend.connecting.sessions
+        frontend, sessions = self.frontend, self.frontend.connect_handler.sessions
         waiting = sum(len(session.inflight) + len(session.outbox) for session in sessions.values())
         unwritten = sum(connection.out_messages for connection in frontend.connections.values())
         assert self.ledger.queued == waiting + unwritten
@@ -318,15 +317,15 @@ pattern read # where temp > 30
 def test_nothing_but_clean_refusals_where_rules_and_quotas_are_narrow(chance: Random, kind: str) -> None:
     """Rules change under the clients' feet, too."""
     quota = Quota(connect_bytes_max=200, filter_tests_max=5, memory_bytes_max=400_000)
-    world = World(Access(rules=RuleBook(Acl.parse(RULES))), quota)
+    world = World(AccessPolicy(rules=AclRights(Acl.parse(RULES))), quota)
     for _ in range(4):
         attack(world, chance, kind, INPUTS // 40)
-        world.frontend.replace_access(Access(), world.now)
+        world.frontend.replace_access(AccessPolicy(), world.now)
         world.turn()
         attack(world, chance, kind, INPUTS // 80)
-        world.frontend.replace_access(Access(rules=RuleBook(Acl.parse(RULES))), world.now)
+        world.frontend.replace_access(AccessPolicy(rules=AclRights(Acl.parse(RULES))), world.now)
         world.turn()
-    assert world.frontend.publishing.forbidden
+    assert world.frontend.publish_handler.forbidden
 
 
 def attack(world: World, chance: Random, kind: str, inputs: int) -> None:
@@ -363,7 +362,7 @@ def attack(world: World, chance: Random, kind: str, inputs: int) -> None:
             raise AssertionError(f"input {number} of {kind}: {octets.hex()}") from error
         offenders = [peer for peer in offenders if peer.is_open]
     world.check()
-    assert world.alice.connection.state is State.CONNECTED
-    assert world.bob.connection.state is State.CONNECTED
+    assert world.alice.connection.state is ConnectionState.CONNECTED
+    assert world.bob.connection.state is ConnectionState.CONNECTED
     assert refused > inputs // 20
-    print(f"{inputs} inputs, {refused} connections closed for them: {world.frontend.expelling.counts}")
+    print(f"{inputs} inputs, {refused} connections closed for them: {world.frontend.disconnector.counts}")

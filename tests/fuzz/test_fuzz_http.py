@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from edgebroker.world.http import CONNECTIONS_MAX, REQUEST_BYTES_MAX, Answer, HttpServer, Visit, plain
+from edgebroker.runtime.http.server import (
+    CONNECTIONS_MAX,
+    REQUEST_BYTES_MAX,
+    HttpConnection,
+    HttpResponse,
+    HttpServer,
+    text_response,
+)
 
 REQUEST = b"GET /health?a=b HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\nX-Long: " + b"v" * 200 + b"\r\n\r\n"
 PIECES = (b"GET", b" ", b"/", b"?", b"%", b"HTTP/1.1", b"HTTP/1.0", b"\r\n", b"\n", b":", b"Host: localhost", b"\0")
@@ -51,9 +58,9 @@ class Line(asyncio.Transport):
     def resume_reading(self) -> None: ...
 
 
-async def answer(target: str) -> Answer:
+async def answer(target: str) -> HttpResponse:
     assert isinstance(target, str)
-    return plain(HTTPStatus.OK, target[:20])
+    return text_response(HTTPStatus.OK, target[:20])
 
 
 def make(chance: random.Random) -> bytes:
@@ -80,7 +87,7 @@ def test_any_bytes_are_answered_once_or_waited_for(chance: random.Random) -> Non
         server = HttpServer(answer, request_s=600, answer_s=600)
         answered = 0
         for _ in range(3_000):
-            said, line, visit = make(chance), Line(), Visit(server)
+            said, line, visit = make(chance), Line(), HttpConnection(server)
             visit.connection_made(line)
             at = 0
             while at < len(said):
@@ -95,7 +102,7 @@ def test_any_bytes_are_answered_once_or_waited_for(chance: random.Random) -> Non
                 assert len(said) <= REQUEST_BYTES_MAX, "too much is refused, whole or not"
             answered += line.said.startswith(b"HTTP/1.1 200 OK")
             visit.connection_lost(None)
-        assert not server.visits
+        assert not server.connections
         assert not trouble, trouble[0]
         assert 100 < answered < 2_900, "both sides of the rule were seen"
 
@@ -111,7 +118,7 @@ def test_who_hangs_up_while_we_answer_is_no_trouble() -> None:
         trouble: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: trouble.append(context))
         line = Gone()
-        visit = Visit(HttpServer(answer))
+        visit = HttpConnection(HttpServer(answer))
         visit.connection_made(line)
         visit.data_received(REQUEST)
         await asyncio.sleep(0)
@@ -127,7 +134,7 @@ def test_who_hangs_up_while_we_answer_is_no_trouble() -> None:
 def test_a_request_that_does_not_come_is_given_up(said: bytes) -> None:
     async def story() -> None:
         server, line = HttpServer(answer, request_s=0.01), Line()
-        visit = Visit(server)
+        visit = HttpConnection(server)
         visit.connection_made(line)
         visit.data_received(said)
         while not line.is_over:
@@ -143,45 +150,45 @@ def test_a_storm_of_connections_holds_few_of_them() -> None:
     async def story() -> None:
         server, lines = HttpServer(answer), [Line() for _ in range(100)]
         for line in lines:
-            visit = Visit(server)
+            visit = HttpConnection(server)
             visit.connection_made(line)
             if line.is_over and not line.said:
                 visit.connection_lost(None)
         assert [bool(line.said) for line in lines] == [32 <= number < 64 for number in range(100)]
-        assert len(server.visits) == 64
-        for visit in list(server.visits):
+        assert len(server.connections) == 64
+        for visit in list(server.connections):
             visit.connection_lost(None)
 
     asyncio.run(story())
 
 
 def test_an_answer_that_is_not_taken_is_given_up() -> None:
-    async def slow(_: str) -> Answer:
+    async def slow(_: str) -> HttpResponse:
         await asyncio.sleep(600)
         raise AssertionError
 
     async def story() -> None:
         server, line = HttpServer(slow, answer_s=0.01), Line()
-        visit = Visit(server)
+        visit = HttpConnection(server)
         visit.connection_made(line)
         visit.data_received(REQUEST)
         while not line.is_over:
             await asyncio.sleep(0.005)
         visit.connection_lost(None)
-        assert not server.visits
+        assert not server.connections
 
     asyncio.run(asyncio.wait_for(story(), 30))
 
 
 def test_a_page_with_a_bug_is_told_and_answered() -> None:
-    async def bug(_: str) -> Answer:
+    async def bug(_: str) -> HttpResponse:
         raise ZeroDivisionError("a bug in a page")
 
     async def story() -> None:
         told: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
         line = Line()
-        visit = Visit(HttpServer(bug))
+        visit = HttpConnection(HttpServer(bug))
         visit.connection_made(line)
         visit.data_received(REQUEST)
         while not line.is_over:
@@ -197,7 +204,7 @@ def test_a_crowd_is_refused() -> None:
         server = HttpServer(answer)
         lines = [Line() for _ in range(CONNECTIONS_MAX + 1)]
         for line in lines:
-            Visit(server).connection_made(line)
+            HttpConnection(server).connection_made(line)
         assert [line.said[:12] for line in lines] == [b""] * CONNECTIONS_MAX + [b"HTTP/1.1 503"]
 
     asyncio.run(story())
@@ -217,11 +224,11 @@ def test_a_stream_waits_for_its_reader_and_ends_with_it() -> None:
             finally:
                 closed.set()
 
-        async def page(_: str) -> Answer:
-            return Answer(HTTPStatus.OK, "text/plain", parts())
+        async def page(_: str) -> HttpResponse:
+            return HttpResponse(HTTPStatus.OK, "text/plain", parts())
 
         line = Line()
-        visit = Visit(HttpServer(page))
+        visit = HttpConnection(HttpServer(page))
         visit.connection_made(line)
         visit.data_received(REQUEST)
         while made < 3:

@@ -14,8 +14,7 @@ from random import Random
 import pytest
 
 from edgebroker.errors import JournalDamaged
-from edgebroker.simworld.disk import Disk, File
-from edgebroker.storage.journal import reading, salvage
+from edgebroker.storage.journal import record_reader, recovery
 from edgebroker.storage.journal.format import (
     CRC,
     FRAME,
@@ -25,15 +24,16 @@ from edgebroker.storage.journal.format import (
     HEADER,
     MAGIC,
     SECTOR_BYTES,
-    Header,
+    SegmentHeader,
     encode_frame,
     encode_header,
     salt_of,
 )
-from edgebroker.storage.journal.found import Found
 from edgebroker.storage.journal.journal import Journal
 from edgebroker.storage.journal.options import JournalOptions
 from edgebroker.storage.journal.recovery import DAMAGE_MAX, recover
+from edgebroker.storage.journal.recovery_report import RecoveryReport
+from edgelab.simworld.disk import Disk, DiskFile
 
 CALM = 3
 """So often memory is measured again that was too much: what other threads of the test's process take is seen too."""
@@ -42,10 +42,10 @@ STORE = b"fuzz" * 4
 NUMBERS = (0, 1, 2, 7, 255, 512, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1)
 
 
-def recovered(files: dict[str, bytes]) -> tuple[Found | None, list[int]]:
+def recovered(files: dict[str, bytes]) -> tuple[RecoveryReport | None, list[int]]:
     """What recovery says of *files*; None too for another version. What it says makes sense."""
     disk = Disk(Random(0))
-    disk.files = {name: File(bytearray(data), bytearray(data)) for name, data in files.items()}
+    disk.files = {name: DiskFile(bytearray(data), bytearray(data)) for name, data in files.items()}
     given: list[int] = []
     try:
         found = recover(disk, lambda lsn, record: given.append(lsn))
@@ -58,7 +58,7 @@ def recovered(files: dict[str, bytes]) -> tuple[Found | None, list[int]]:
         assert len(found.damage) <= DAMAGE_MAX
         journal = Journal(found.store or STORE, JournalOptions(segment_bytes=8_192), found)  # and one can go on from it
         journal.append(b"more", 0)
-        while (work := journal.take(0)) is not None:
+        while (work := journal.next_work(0)) is not None:
             journal.done(work, 0)
     return found, given
 
@@ -103,7 +103,11 @@ def random_file(chance: Random) -> bytes:
     if kind == 0:
         return chance.randbytes(chance.randrange(5_000))
     sequence = chance.randrange(1, 5)
-    head = random_header(chance) if kind == 1 else encode_header(Header(STORE, sequence, chance.randrange(9), 8_192))
+    head = (
+        random_header(chance)
+        if kind == 1
+        else encode_header(SegmentHeader(STORE, sequence, chance.randrange(9), 8_192))
+    )
     body = b"".join(random_frame(chance, sequence) for _ in range(chance.randrange(5)))
     data = bytearray((head + body).ljust(8_192, b"\0"))
     for _ in range(chance.choice((0, 0, 2, 10))):
@@ -124,9 +128,9 @@ def test_no_bytes_make_recovery_raise(chance: Random) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 511, 512, 1_023, 1_024, 1_025, 1_060])
 def test_files_cut_anywhere(size: int) -> None:
-    data = encode_header(Header(STORE, 1, 1, 8_192)) + encode_frame([b"a", b"b"], 1, 1, salt_of(STORE, 1))
+    data = encode_header(SegmentHeader(STORE, 1, 1, 8_192)) + encode_frame([b"a", b"b"], 1, 1, salt_of(STORE, 1))
     recovered({"segment-0001.ebj": data[:size]})
-    recovered({"segment-0001.ebj": data[:size], "segment-0002.ebj": encode_header(Header(STORE, 2, 9, 8_192))})
+    recovered({"segment-0001.ebj": data[:size], "segment-0002.ebj": encode_header(SegmentHeader(STORE, 2, 9, 8_192))})
 
 
 def frame_of(body: bytes, count: int, behind: bytes = b"") -> bytes:
@@ -135,7 +139,7 @@ def frame_of(body: bytes, count: int, behind: bytes = b"") -> bytes:
     head = FRAME.pack(FRAME_MARK, 0, 1, 1, count, len(body))
     frame = head + CRC.pack(zlib.crc32(head, salt)) + body
     frame += bytes(-len(frame) % SECTOR_BYTES)
-    return encode_header(Header(STORE, 1, 1, 1 << 20)) + frame + behind
+    return encode_header(SegmentHeader(STORE, 1, 1, 1 << 20)) + frame + behind
 
 
 BIG = 1 << 18
@@ -157,7 +161,7 @@ def test_bytes_made_to_cost_much_cost_little(bomb: str, monkeypatch: pytest.Monk
         checked += len(data)
         return zlib.crc32(data, value)
 
-    monkeypatch.setattr(reading, "zlib", type("Counting", (), {"crc32": staticmethod(counting)}))
+    monkeypatch.setattr(record_reader, "zlib", type("Counting", (), {"crc32": staticmethod(counting)}))
     proof = encode_frame([b"behind"], 60_001, 1, salt_of(STORE, 1))
     data = frame_of(BOMBS[bomb], 60_000, proof)
     assert data[FRAMES_AT : FRAMES_AT + 4] == FRAME_MARK
@@ -170,7 +174,7 @@ def test_bytes_made_to_cost_much_cost_little(bomb: str, monkeypatch: pytest.Monk
         assert report is not None
         assert report.damage
         assert report.lsn == 60_001
-        assert checked <= salvage.SEARCH_BYTES_MAX + 4 * len(data)
+        assert checked <= recovery.SEARCH_BYTES_MAX + 4 * len(data)
         if peak < 8 * len(data):
             break
     assert peak < 8 * len(data)

@@ -7,8 +7,7 @@ from base64 import b64encode
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edgebridge.session.scram import MESSAGE_BYTES_MAX, ScramExchange, ScramFailed, ScramWrong
-from edgebridge.session.scramsecret import ScramSecret
+from edgebridge.session.scram import MESSAGE_BYTES_MAX, ScramExchange, ScramFailed, ScramProofWrong, ScramSecret
 
 SECRET = ScramSecret.make("pencil", b"salt", 4_096)
 WORDS = (b"n", b"y", b"p=tls", b",", b"n=", b"user", b"=2C", b"=", b"a=", b"r=", b"c=", b"biws", b"p=", b"m=", b"\xff")
@@ -37,6 +36,6 @@ def test_no_proof_but_the_right_one(proof: bytes) -> None:
     exchange.challenge(b"n,,n=user,r=abc")
     try:
         exchange.prove(b"c=biws,r=abcnonce,p=" + b64encode(proof))
-    except ScramWrong:
+    except ScramProofWrong:
         return
     raise AssertionError("it proved something")

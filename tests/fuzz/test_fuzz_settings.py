@@ -12,8 +12,8 @@ from pathlib import Path
 from random import Random
 
 from edgebroker.cli.check import effective
-from edgebroker.world.settings import KEYS, SECTIONS, Problem, Settings, SettingsRefused
-from edgebroker.world.settings.section import plain
+from edgebroker.runtime.settings import KEYS, SECTIONS, Problem, Settings, SettingsRefused
+from edgebroker.runtime.settings.schema import plain
 
 INPUTS = int(os.environ.get("EDGEBROKER_FUZZ_INPUTS", "1500"))
 ODD = [

@@ -7,8 +7,8 @@ from typing import Any
 
 import cbor2
 
-from edgebroker.event import COMPOSITE
 from edgebroker.limits import PAYLOAD_DEPTH_MAX
+from edgebroker.predicate import COMPOSITE
 
 TAGS = (0, 1, 4, 5, 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799)
 """That cbor2 would turn into dates, decimals, patterns, addresses, shared references and more."""

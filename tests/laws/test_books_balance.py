@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from edgebridge.frontend.terms import Terms
-from edgebroker.records import DELIVERY, Cause, Fate
-from edgebroker.simworld.checkers import unaccounted, unbalanced
-from edgebroker.simworld.workload import Workload
+from edgebridge.frontend.options import FrontendOptions
+from edgebroker.log_schema import DELIVERY, Cause, Fate
 from edgebroker.storage.deliverylog.reader import read_segment
 from edgebroker.storage.deliverylog.writer import DeliveryLog
+from edgelab.simworld.checkers import unaccounted, unbalanced
+from edgelab.simworld.workload import Workload
 
 ACTIONS = 150
-NARROW = Terms(out_bytes_max=500, queue_messages_max=5, inflight_max=3)
+NARROW = FrontendOptions(out_bytes_max=500, queue_messages_max=5, inflight_max=3)
 """So narrow that everything is dropped now and then, for every reason."""
 
 
-def books(seed: int, terms: Terms | None, settled: bool) -> tuple[Workload, bytes]:
+def books(seed: int, terms: FrontendOptions | None, settled: bool) -> tuple[Workload, bytes]:
     """A run and its delivery log; without *settled* the broker stops amid everything."""
     log = DeliveryLog("gateway", "boot")
     head = log.header(0, 0)
@@ -32,7 +32,7 @@ def books(seed: int, terms: Terms | None, settled: bool) -> tuple[Workload, byte
 
 @pytest.mark.parametrize("settled", [True, False], ids=["settled", "amid everything"])
 @pytest.mark.parametrize("terms", [None, NARROW], ids=["roomy", "narrow"])
-def test_published_is_the_sum_of_fates(seed: int, terms: Terms | None, settled: bool) -> None:
+def test_published_is_the_sum_of_fates(seed: int, terms: FrontendOptions | None, settled: bool) -> None:
     causes: set[int] = set()
     fates: set[int] = set()
     for number in range(15):

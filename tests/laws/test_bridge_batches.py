@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
-from edgebridge.upstream import envelope, unbatch
-from edgebridge.upstream.envelope import opened
-from edgebridge.upstream.forms import Form
-from edgebridge.upstream.rule import parse_rule
-from edgebridge.upstream.terms import Terms
+from edgebridge.bridge import batching
+from edgebridge.bridge.batching import decode_envelope
+from edgebridge.bridge.json_cbor import PayloadFormat
+from edgebridge.bridge.options import BridgeOptions
+from edgebridge.bridge.rules import parse_rule
 from edgebridge.wire.dialect import V5, V311, Dialect
-from edgebroker.simworld.network import SimulatedBroker
+from edgelab.simworld.broker import SimulatedBroker
 
 from .bridging.world import World
 from .test_bridge_laws import FAULTS, KILLS, strike
@@ -27,20 +27,25 @@ IN = [(f"in/{number % 3}", b"i%d" % number, 1) for number in range(14)]
 @pytest.fixture(autouse=True)
 def _little_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two messages in a turn."""
-    monkeypatch.setattr(unbatch, "AT_ONCE", 2 * unbatch.READING_BYTES)
+    monkeypatch.setattr(batching, "BYTES_PER_TURN", 2 * batching.ENTRY_BYTES)
 
 
 def play(dialect: Dialect, fail: Callable[[World, int], None], inflight_max: int = 8) -> World:
     """Messages wait on both sides; the bridge comes, and *fail* is asked at each step what goes wrong."""
     rules = [parse_rule(rule) for rule in RULES]
-    world = World(Terms("x", "uplink", rules, dialect, identity="here", inflight_max=inflight_max, receive_maximum=4))
+    world = World(
+        BridgeOptions("x", "uplink", rules, dialect, identity="here", inflight_max=inflight_max, receive_maximum=4)
+    )
     world.sleeper(world.here, "in/#")
     world.sleeper(world.there, "together", "out/#")
     world.begin()
     world.quiet(2)
     world.pause()
     world.publish(world.here, OUT)
-    world.publish(world.there, [("apart", sealed(IN[:9], Form.CBOR), 1), ("apart", sealed(IN[9:], Form.JSON), 1)])
+    world.publish(
+        world.there,
+        [("apart", sealed(IN[:9], PayloadFormat.CBOR), 1), ("apart", sealed(IN[9:], PayloadFormat.JSON), 1)],
+    )
     world.steps = 0
     world.fail = lambda step: fail(world, step)
     world.go_on()
@@ -48,13 +53,15 @@ def play(dialect: Dialect, fail: Callable[[World, int], None], inflight_max: int
     return world
 
 
-def sealed(messages: list[tuple[str, bytes, int]], form: Form) -> bytes:
-    return envelope.sealed(form, 0, [envelope.reading(form, 0, topic, payload) for topic, payload, _ in messages])
+def sealed(messages: list[tuple[str, bytes, int]], form: PayloadFormat) -> bytes:
+    return batching.encode_envelope(
+        form, 0, [batching.encode_entry(form, 0, topic, payload) for topic, payload, _ in messages]
+    )
 
 
 def complaints(world: World) -> list[str]:
     sent_on = Counter(
-        (one.topic, one.payload) for payload in batches(world, world.there) for one in opened(payload).readings
+        (one.topic, one.payload) for payload in batches(world, world.there) for one in decode_envelope(payload).entries
     )
     found = [f"there: {payload!r} is lost" for topic, payload, qos in OUT if qos and not sent_on[topic, payload]]
     came_in = world.read(world.here)
@@ -74,12 +81,12 @@ def batches(world: World, broker: SimulatedBroker) -> list[bytes]:
 def test_all_arrives_once_and_in_order_if_nothing_fails(spoken: Dialect, inflight_max: int, sizes: list[int]) -> None:
     world = play(spoken, lambda world, step: None, inflight_max)
     assert not complaints(world)
-    readings = [opened(payload).readings for payload in batches(world, world.there)]
+    readings = [decode_envelope(payload).entries for payload in batches(world, world.there)]
     assert [len(one) for one in readings] == sizes, "full, or at the end of its time, or when nothing more can come"
     kept = [(topic, payload) for topic, payload, qos in OUT if qos]  # at QoS 0 nobody waited for the bridge
     assert [(one.topic, one.payload) for some in readings for one in some] == kept
     assert world.read(world.here) == Counter((topic, payload) for topic, payload, _ in IN)
-    assert not world.splice.out.dropped
+    assert not world.splice.outbound_counters.dropped
 
 
 def test_many_faults_at_any_steps(seed: int) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from edgebridge.upstream.purse import Moment
-from edgebridge.upstream.rule import parse_rule
-from edgebridge.upstream.splice import Splice
-from edgebridge.upstream.state import Order, State
-from edgebridge.upstream.tally import Cause, Tally
-from edgebridge.upstream.terms import Terms
-from edgebridge.upstream.toll import NOTHING, Dues
+from edgebridge.bridge.bridge import Bridge
+from edgebridge.bridge.budget import LocalTime
+from edgebridge.bridge.counters import BridgeCounters, BridgeDropCause
+from edgebridge.bridge.endpoints import BridgeCommand, BridgeState
+from edgebridge.bridge.options import BridgeOptions
+from edgebridge.bridge.rules import parse_rule
+from edgebridge.bridge.shaper import UNSHAPED, ShaperOptions
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5, V311, Dialect
 from edgebridge.wire.encode import encode_packet
@@ -30,7 +30,7 @@ STEPS = 120
 RULES = ("a/# out 2 retain=false", "b/# both 2", "c/# in 1 k/ r/", "d/# in 1 where x > 1", "e/+ out 1 y/ z/")
 OURS = ("a/1", "a/2", "b/1", "y/e/1", "k/c/1", "nobody/1")
 THEIRS = ("b/1", "b/2", "r/c/1", "d/1", "nobody/1")
-DUES = (NOTHING, NOTHING, Dues(rate_bytes_s=40), Dues(bytes_per_day=4_000))
+DUES = (UNSHAPED, UNSHAPED, ShaperOptions(rate_bytes_s=40), ShaperOptions(bytes_per_day=4_000))
 
 
 class Line:
@@ -48,45 +48,47 @@ class Line:
             self.written += isinstance(packet, Publish) and not packet.qos
 
 
-class Bridge:
+class AccountedBridge:
     """A world that does what the splice asks for, now or later."""
 
     def __init__(self, chance: Random) -> None:
         self.chance = chance
         self.now: Instant = 0
         self.dialect = chance.choice([V5, V311])
-        terms = Terms("x", "up", [parse_rule(rule) for rule in RULES], self.dialect, identity="here", remote="t:1883")
-        self.splice = Splice(replace(terms, dues=chance.choice(DUES)), Nothing(), lambda: 0)
+        terms = BridgeOptions(
+            "x", "up", [parse_rule(rule) for rule in RULES], self.dialect, identity="here", remote_alias="t:1883"
+        )
+        self.splice = Bridge(replace(terms, shaper_options=chance.choice(DUES)), Nothing(), lambda: 0)
         self.out, self.into = Line(), Line()
         self.has_inlet = self.has_line = self.is_greeted = False
-        self.orders: list[Order] = []
-        self.splice.clock(Moment(1, 60), 0)
+        self.orders: list[BridgeCommand] = []
+        self.splice.set_local_time(LocalTime(1, 60), 0)
         self.splice.start(0)
 
     def write(self) -> None:
         if self.has_inlet:
-            self.into.write(self.splice.take_local(), V5)
+            self.into.write(self.splice.take_local_output(), V5)
         if self.has_line:
-            self.out.write(self.splice.take_remote(self.now), self.splice.granted.dialect)
+            self.out.write(self.splice.take_remote_output(self.now), self.splice.capabilities.dialect)
 
     def obey(self) -> None:
-        self.orders += self.splice.take_orders()
+        self.orders += self.splice.take_commands()
         while self.orders:
             match self.orders.pop(0):
-                case Order.DIAL if self.splice.state is State.DIALLING:
+                case BridgeCommand.DIAL if self.splice.state is BridgeState.DIALLING:
                     self.has_line, self.is_greeted = True, False
-                    self.splice.dialled(self.now)
-                case Order.OPEN:
+                    self.splice.on_connected(self.now)
+                case BridgeCommand.OPEN:
                     self.has_inlet = True
-                    self.splice.opened(self.now)
-                case Order.CLOSE:
+                    self.splice.on_local_open(self.now)
+                case BridgeCommand.CLOSE:
                     self.write()
                     self.has_inlet = False
-                case Order.HANG_UP:
+                case BridgeCommand.HANG_UP:
                     if self.chance.random() < 0.5:  # or it takes nothing more
                         self.write()
                     self.has_line = False
-            self.orders += self.splice.take_orders()
+            self.orders += self.splice.take_commands()
 
     def say(self, topics: tuple[str, ...], dialect: Dialect, line: Line) -> bytes:
         """Some messages in one piece."""
@@ -108,21 +110,21 @@ class Bridge:
                 chunk += self.say(OURS, V5, self.out)
             elif chance.random() < 0.2:
                 chunk += encode_packet(PingResp(), V5)
-            splice.told(chunk, self.now)
+            splice.receive_local(chunk, self.now)
             is_told = True
         elif lot < 0.65 and self.has_line:
-            chunk = b"" if self.is_greeted else encode_packet(ConnAck(), splice.granted.dialect)
+            chunk = b"" if self.is_greeted else encode_packet(ConnAck(), splice.capabilities.dialect)
             self.is_greeted = True
-            chunk += self.say(THEIRS, splice.granted.dialect, self.into)
-            splice.heard(chunk, self.now)
+            chunk += self.say(THEIRS, splice.capabilities.dialect, self.into)
+            splice.receive_remote(chunk, self.now)
         elif lot < 0.70 and self.has_line:
             self.has_line = False
-            splice.lost("the line is cut", self.now)
+            splice.on_connection_lost("the line is cut", self.now)
         elif lot < 0.74 and self.has_inlet:
             self.has_inlet = False
-            splice.closed(self.now)
+            splice.on_local_closed(self.now)
         elif lot < 0.77:
-            if splice.state is State.PAUSED:
+            if splice.state is BridgeState.PAUSED:
                 splice.start(self.now)
             else:
                 splice.pause(self.now)
@@ -140,28 +142,34 @@ class Bridge:
         """Nobody writes any more; the next connection shows what the last one had left."""
         self.obey()
         self.splice.pause(self.now)
-        self.splice.take_orders()
+        self.splice.take_commands()
         self.splice.start(self.now)
         self.splice.fire(self.now)
-        self.splice.dialled(self.now)
-        self.splice.heard(encode_packet(ConnAck(), self.splice.granted.dialect), self.now)
-        self.splice.opened(self.now)
+        self.splice.on_connected(self.now)
+        self.splice.receive_remote(encode_packet(ConnAck(), self.splice.capabilities.dialect), self.now)
+        self.splice.on_local_open(self.now)
 
 
-def balance(line: Line, tally: Tally) -> str:
+def balance(line: Line, tally: BridgeCounters) -> str:
     lost = sum(tally.dropped.values())
     return "" if line.said == line.written + lost else f"{line.said} said, {line.written} written, {tally.dropped}"
 
 
 def test_each_message_is_written_or_counted(seed: int) -> None:
-    causes: set[Cause] = set()
+    causes: set[BridgeDropCause] = set()
     for number in range(seed, seed + RUNS):
-        bridge = Bridge(Random(number))
+        bridge = AccountedBridge(Random(number))
         for _ in range(STEPS):
             bridge.act()
         bridge.end()
-        out, into = bridge.splice.out, bridge.splice.into
+        out, into = bridge.splice.outbound_counters, bridge.splice.inbound_counters
         wrong = {"out": balance(bridge.out, out), "in": balance(bridge.into, into)}
         assert not any(wrong.values()), f"EDGEBROKER_TEST_SEED={number} .venv/bin/pytest {__file__}: {wrong}"
         causes.update(out.dropped, into.dropped)
-    assert {Cause.ABSENT, Cause.FILTERED, Cause.NO_RULE, Cause.RATE, Cause.BUDGET} <= causes
+    assert {
+        BridgeDropCause.ABSENT,
+        BridgeDropCause.FILTERED,
+        BridgeDropCause.NO_RULE,
+        BridgeDropCause.RATE,
+        BridgeDropCause.BUDGET,
+    } <= causes

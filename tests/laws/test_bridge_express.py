@@ -7,13 +7,13 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgebridge.upstream.express import Passes
-from edgebridge.upstream.rule import parse_rule
-from edgebridge.upstream.splice import Splice
-from edgebridge.upstream.state import Order
-from edgebridge.upstream.tally import Cause
-from edgebridge.upstream.terms import Terms
-from edgebridge.upstream.toll import NOTHING, Dues
+from edgebridge.bridge.bridge import Bridge
+from edgebridge.bridge.counters import BridgeDropCause
+from edgebridge.bridge.endpoints import BridgeCommand
+from edgebridge.bridge.fast_path import RewriteCache
+from edgebridge.bridge.options import BridgeOptions
+from edgebridge.bridge.rules import parse_rule
+from edgebridge.bridge.shaper import UNSHAPED, ShaperOptions
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5, V311, Dialect
 from edgebridge.wire.encode import encode_packet
@@ -39,28 +39,30 @@ PROPERTIES: st.SearchStrategy[Properties] = st.sampled_from(
 
 
 TERMS = {
-    dialect: Terms("x", "up", [parse_rule(rule) for rule in RULES], dialect, identity="here", remote="there:1883")
+    dialect: BridgeOptions(
+        "x", "up", [parse_rule(rule) for rule in RULES], dialect, identity="here", remote_alias="there:1883"
+    )
     for dialect in (V5, V311)
 }
 
 
-def spliced(dialect: Dialect, granted: Properties, dues: Dues = NOTHING) -> Splice:
+def spliced(dialect: Dialect, granted: Properties, shaper_options: ShaperOptions = UNSHAPED) -> Bridge:
     """A bridge that is open at both ends, and has said what it says first."""
-    splice = Splice(
-        replace(TERMS[dialect], dues=dues),
+    splice = Bridge(
+        replace(TERMS[dialect], shaper_options=shaper_options),
         Nothing(),
         lambda: 0,
     )
     splice.start(0)
     while splice.state != "open":
         splice.fire(0)
-        if Order.DIAL in splice.take_orders():
-            splice.dialled(0)
-            splice.heard(encode_packet(ConnAck(properties=granted), splice.granted.dialect), 0)
-    splice.opened(0)
-    splice.take_orders()
-    splice.take_local()
-    splice.take_remote(0)
+        if BridgeCommand.DIAL in splice.take_commands():
+            splice.on_connected(0)
+            splice.receive_remote(encode_packet(ConnAck(properties=granted), splice.capabilities.dialect), 0)
+    splice.on_local_open(0)
+    splice.take_commands()
+    splice.take_local_output()
+    splice.take_remote_output(0)
     return splice
 
 
@@ -88,43 +90,48 @@ def publishes(draw: st.DrawFn) -> Publish:
 def test_both_ways_say_the_same(dialect: Dialect, granted: Properties, said: list[tuple[bool, Packet]]) -> None:
     short = spliced(dialect, granted if dialect is V5 else {})
     long = spliced(dialect, granted if dialect is V5 else {})
-    gated = spliced(dialect, granted if dialect is V5 else {}, Dues(rate_bytes_s=1_000_000))
-    original = Passes.find
+    gated = spliced(dialect, granted if dialect is V5 else {}, ShaperOptions(rate_bytes_s=1_000_000))
+    original = RewriteCache.find
     for is_ours, packet in said:
         results = []
         for splice in (short, long, gated):
-            Passes.find = original if splice is not long else lambda self, topic: None  # type: ignore[method-assign]
+            RewriteCache.find = original if splice is not long else lambda self, topic: None  # type: ignore[method-assign]
             try:
                 if is_ours:
-                    splice.told(encode_packet(packet, V5), 1)
+                    splice.receive_local(encode_packet(packet, V5), 1)
                 else:
-                    splice.heard(encode_packet(packet, splice.granted.dialect), 1)
+                    splice.receive_remote(encode_packet(packet, splice.capabilities.dialect), 1)
             finally:
-                Passes.find = original  # type: ignore[method-assign]
-            results.append((b"".join(splice.take_remote(1)), b"".join(splice.take_local()), splice.state))
+                RewriteCache.find = original  # type: ignore[method-assign]
+            results.append((b"".join(splice.take_remote_output(1)), b"".join(splice.take_local_output()), splice.state))
         assert results[0] == results[1] == results[2], "also through a gate that never closes"
-    for first, *others in ((short.out, long.out, gated.out), (short.into, long.into, gated.into)):
+    for first, *others in (
+        (short.outbound_counters, long.outbound_counters, gated.outbound_counters),
+        (short.inbound_counters, long.inbound_counters, gated.inbound_counters),
+    ):
         for one in others:
             assert (first.messages, first.by_rule, first.dropped) == (one.messages, one.by_rule, one.dropped)
 
 
 def test_what_comes_in_one_piece_with_connack_waits_for_the_other_end() -> None:
     """A remote that kept our session sends what waited there at once."""
-    splice = Splice(TERMS[V5], Nothing(), lambda: 0)
+    splice = Bridge(TERMS[V5], Nothing(), lambda: 0)
     splice.start(0)
-    splice.take_orders()
-    splice.opened(0)
-    splice.take_local()
+    splice.take_commands()
+    splice.on_local_open(0)
+    splice.take_local_output()
     splice.fire(0)
-    splice.dialled(0)
+    splice.on_connected(0)
     messages = [Publish("b/1", b"%d" % number, 2, packet_id=number) for number in (1, 2, 3)]
-    splice.heard(b"".join(encode_packet(packet, V5) for packet in (ConnAck(True), *messages)), 0)
-    orders = [order for order in splice.take_orders() if order != Order.DIAL]
-    assert orders == [Order.CLOSE, Order.OPEN], "the end that was opened for its subscriptions, and the next"
-    assert splice.take_local() == [encode_packet(Disconnect(), V5)]
-    splice.opened(0)
+    splice.receive_remote(b"".join(encode_packet(packet, V5) for packet in (ConnAck(True), *messages)), 0)
+    orders = [order for order in splice.take_commands() if order != BridgeCommand.DIAL]
+    assert orders == [BridgeCommand.CLOSE, BridgeCommand.OPEN], (
+        "the end that was opened for its subscriptions, and the next"
+    )
+    assert splice.take_local_output() == [encode_packet(Disconnect(), V5)]
+    splice.on_local_open(0)
     framer = Framer(1 << 20)
-    framer.feed(b"".join(splice.take_local()))
+    framer.feed(b"".join(splice.take_local_output()))
     packets = [decode_packet(*frame, V5) for frame in iter(framer.next_frame, None)]
     assert isinstance(packets[0], Connect)
     assert [packet.payload for packet in packets if isinstance(packet, Publish)] == [b"1", b"2", b"3"]
@@ -133,24 +140,24 @@ def test_what_comes_in_one_piece_with_connack_waits_for_the_other_end() -> None:
 def test_what_neither_end_took_any_more_is_counted() -> None:
     """QoS 0, each at the place where it waits when a connection ends: nobody else has it, and each is one lost."""
     said = [encode_packet(Publish("b/1", b"x", qos, packet_id=qos), V5) for qos in (0, 1, 0)]
-    waits = Splice(TERMS[V5], Nothing(), lambda: 0)
+    waits = Bridge(TERMS[V5], Nothing(), lambda: 0)
     waits.start(0)
-    waits.opened(0)
+    waits.on_local_open(0)
     waits.fire(0)
-    waits.dialled(0)
-    waits.heard(encode_packet(ConnAck(True), V5) + b"".join(said) + said[0][:-1], 0)
-    waits.lost("the remote is gone before the other end is there", 0)
-    assert waits.into.dropped == {Cause.ABSENT: 2}
+    waits.on_connected(0)
+    waits.receive_remote(encode_packet(ConnAck(True), V5) + b"".join(said) + said[0][:-1], 0)
+    waits.on_connection_lost("the remote is gone before the other end is there", 0)
+    assert waits.inbound_counters.dropped == {BridgeDropCause.ABSENT: 2}
     handed = spliced(V5, {})
-    handed.heard(b"".join(said), 0)
-    handed.closed(0)  # and what was for our own front end was not handed in
+    handed.receive_remote(b"".join(said), 0)
+    handed.on_local_closed(0)  # and what was for our own front end was not handed in
     handed.fire(SECOND * 60)
-    handed.opened(SECOND * 60)
-    assert handed.into.dropped == {Cause.ABSENT: 2}
+    handed.on_local_open(SECOND * 60)
+    assert handed.inbound_counters.dropped == {BridgeDropCause.ABSENT: 2}
     written = spliced(V5, {})
     for qos in (0, 1):
-        written.told(encode_packet(Publish("a/1", b"x", qos, packet_id=qos), V5), 0)
-    written.lost("before anything was written", 0)
+        written.receive_local(encode_packet(Publish("a/1", b"x", qos, packet_id=qos), V5), 0)
+    written.on_connection_lost("before anything was written", 0)
     written.fire(SECOND * 60)
-    written.dialled(SECOND * 60)
-    assert written.out.dropped == {Cause.ABSENT: 1}
+    written.on_connected(SECOND * 60)
+    assert written.outbound_counters.dropped == {BridgeDropCause.ABSENT: 1}

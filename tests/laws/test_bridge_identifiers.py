@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from edgebridge.bridge.options import BridgeOptions
+from edgebridge.bridge.rules import parse_rule
 from edgebridge.session.session import Session
-from edgebridge.upstream.rule import parse_rule
-from edgebridge.upstream.terms import Terms
 from edgebridge.wire.dialect import V5, V311, Dialect
 from edgebroker.names import ClientId
-from edgebroker.simworld.network import SimulatedBroker
-from edgebroker.simworld.store import SimulatedStore
+from edgelab.simworld.broker import SimulatedBroker
+from edgelab.simworld.store import SimulatedStore
 
 from .bridging.world import World
 
@@ -26,12 +26,12 @@ def dialect(request: pytest.FixtureRequest) -> Dialect:
     return found
 
 
-def terms(dialect: Dialect, *rules: str) -> Terms:
-    return Terms("x", "uplink", [parse_rule(rule) for rule in rules], dialect, identity="here")
+def terms(dialect: Dialect, *rules: str) -> BridgeOptions:
+    return BridgeOptions("x", "uplink", [parse_rule(rule) for rule in rules], dialect, identity="here")
 
 
 def session(broker: SimulatedBroker, client: str) -> Session:
-    found: Session = broker.frontend.connecting.sessions[ClientId(client)]
+    found: Session = broker.frontend.connect_handler.sessions[ClientId(client)]
     return found
 
 

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.bounds import Bounds
-from edgebridge.frontend.bridgesession import BridgeSession
-from edgebridge.session.retained import Retained
-from edgebridge.upstream.rule import parse_rule
-from edgebridge.upstream.schedule import parse_span
-from edgebridge.upstream.terms import Terms
-from edgebridge.upstream.toll import NOTHING, Dues
+from edgebridge.bridge.budget import parse_span
+from edgebridge.bridge.options import BridgeOptions
+from edgebridge.bridge.rules import parse_rule
+from edgebridge.bridge.shaper import UNSHAPED, ShaperOptions
+from edgebridge.frontend.bridge_session import BridgeQueueBounds, BridgeSession
+from edgebridge.session.retained import RetainedStore
 from edgebridge.wire.dialect import V5, V311, Dialect
 from edgebroker.instants import SECOND, Instant
 from edgebroker.names import ClientId
@@ -29,11 +28,11 @@ RULES = ("out/# out 2", "in/# in 2", "both/# both 2")
 OUT = [("out/a", b"1", 1), ("out/a", b"2", 2), ("both/a", b"3", 2)]
 LATE = [("out/b", b"%d" % number, 1 + number % 2) for number in range(10, 16)]
 IN = [("in/a", b"4", 1), ("in/a", b"5", 2), ("both/b", b"6", 2)]
-SLOW = Dues(rate_bytes_s=100, schedule=(parse_span("00:00-00:10 closed"),))
+SLOW = ShaperOptions(rate_bytes_s=100, schedule=(parse_span("00:00-00:10 closed"),))
 """Messages wait for their turn, and for each greeting; and there are hours in which nobody is dialled."""
 TWICE = {b"1", b"4", b"10", b"12", b"14"}
 """Messages of QoS 1: they may come more than once."""
-SPOOL = Bounds(age_us=3_600 * SECOND, is_live_first=True)
+SPOOL = BridgeQueueBounds(age_us=3_600 * SECOND, is_live_first=True)
 FAULTS: dict[str, Callable[[World], None]] = {
     "power here": lambda world: world.power_here(),
     "killed here": lambda world: world.power_here(is_power_cut=False),
@@ -55,14 +54,14 @@ STRANGERS: dict[str, Callable[[World], None]] = {
 gets again."""
 
 
-def terms(dialect: Dialect, *rules: str, **more: Any) -> Terms:
-    return Terms("x", "uplink", [parse_rule(rule) for rule in rules], dialect, identity="here", **more)
+def terms(dialect: Dialect, *rules: str, **more: Any) -> BridgeOptions:
+    return BridgeOptions("x", "uplink", [parse_rule(rule) for rule in rules], dialect, identity="here", **more)
 
 
 def play(
     dialect: Dialect,
     fail: Callable[[World, int], None],
-    bounds: Bounds | None = None,
+    bounds: BridgeQueueBounds | None = None,
     late: Sequence[tuple[str, bytes, int]] = (),
     **more: Any,
 ) -> World:
@@ -123,10 +122,10 @@ def test_many_faults_at_any_steps(seed: int) -> None:
     """EDGEBROKER_BRIDGE_KILLS=1000 makes it 1,000 runs with up to six faults each."""
     for number in range(seed, seed + KILLS):
         chance = Random(number)
-        dialect, dues = chance.choice([V5, V311]), chance.choice([NOTHING, SLOW])
-        faults = [*FAULTS, *CHANGES, *(["closed hours"] if dues is SLOW else [])]
+        dialect, shaper_options = chance.choice([V5, V311]), chance.choice([UNSHAPED, SLOW])
+        faults = [*FAULTS, *CHANGES, *(["closed hours"] if shaper_options is SLOW else [])]
         plan = {chance.randrange(1, 160): chance.choice(faults) for _ in range(chance.randint(2, 6))}
-        world = play(dialect, lambda world, step, plan=plan: strike(world, step, plan), dues=dues)
+        world = play(dialect, lambda world, step, plan=plan: strike(world, step, plan), shaper_options=shaper_options)
         assert not complaints(world), f"seed {number}: {plan}: {complaints(world)}"
 
 
@@ -144,7 +143,7 @@ def test_what_gets_too_old_between_faults_is_dropped_for_good(seed: int, monkeyp
     """Each message arrives or was dropped, none both, whatever became of the record that it was dropped."""
     dropped: set[bytes] = set()
 
-    def asked_when_too_old(retained: Retained, publication: Publication) -> bool:
+    def asked_when_too_old(retained: RetainedStore, publication: Publication) -> bool:
         dropped.add(publication.payload)
         return False
 
@@ -153,15 +152,15 @@ def test_what_gets_too_old_between_faults_is_dropped_for_good(seed: int, monkeyp
         tell_all(memory, now)
         dropped.intersection_update(before)
 
-    tell_all = BridgeSession.tell_all
-    monkeypatch.setattr(Retained, "holds", asked_when_too_old)
-    monkeypatch.setattr(BridgeSession, "tell_all", asked_before_all_is_told)
+    tell_all = BridgeSession.begin_retained_sync
+    monkeypatch.setattr(RetainedStore, "holds", asked_when_too_old)
+    monkeypatch.setattr(BridgeSession, "begin_retained_sync", asked_before_all_is_told)
     for number in range(seed, seed + KILLS // 4):
         chance = Random(number)
         dropped.clear()
         plan = {chance.randrange(1, 60): chance.choice(list(FAULTS)) for _ in range(chance.randint(2, 6))}
         fail = lambda world, step, plan=plan: strike(world, step, plan)  # noqa: E731
-        world = play(chance.choice([V5, V311]), fail, Bounds(age_us=7 * SECOND), inflight_max=1)
+        world = play(chance.choice([V5, V311]), fail, BridgeQueueBounds(age_us=7 * SECOND), inflight_max=1)
         read = world.read(world.there)
         for topic, payload, _ in OUT:
             count = read.get((topic, payload), 0)
@@ -184,7 +183,7 @@ def test_a_remote_that_does_not_know_us_any_more_gets_all_of_ours_all_the_same(s
         STRANGERS["another name"](world)  # also one under which handshakes were begun, and not ended
         world.quiet(10)
         for broker, client in ((world.here, world.terms.local_client_id), (world.there, world.terms.client_id)):
-            broker.frontend.connecting.sessions[ClientId(client)].inflight.last_id = 0  # 65,535 messages later
+            broker.frontend.connect_handler.sessions[ClientId(client)].inflight.last_id = 0  # 65,535 messages later
         world.publish(world.here, [("out/z", b"%d" % one, 2) for one in range(20, 28)])
         world.publish(world.there, [("in/z", b"%d" % one, 2) for one in range(20, 28)])
         world.quiet(10)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from edgebridge.frontend.bridgesession import BridgeSession
-from edgebridge.upstream.rule import parse_rule
-from edgebridge.upstream.state import State
-from edgebridge.upstream.terms import Terms
+from edgebridge.bridge.endpoints import BridgeState
+from edgebridge.bridge.options import BridgeOptions
+from edgebridge.bridge.rules import parse_rule
+from edgebridge.frontend.bridge_session import BridgeSession
 from edgebridge.wire.dialect import V5, V311, Dialect
 from edgebroker.names import ClientId
 
@@ -15,7 +15,7 @@ from .bridging.world import World
 
 
 def world(dialect: Dialect, *rules: str) -> World:
-    found = World(Terms("x", "uplink", [parse_rule(rule) for rule in rules], dialect, identity="here"))
+    found = World(BridgeOptions("x", "uplink", [parse_rule(rule) for rule in rules], dialect, identity="here"))
     found.sleeper(found.there, "out/#")
     return found
 
@@ -30,16 +30,16 @@ def test_a_session_that_never_met_the_remote_begins_a_clean_one_there_after_a_cr
     world_ = world(dialect, "out/# out 2")
     world_.begin()
     world_.quiet(2)
-    remote = world_.there.frontend.connecting.sessions[ClientId("uplink")]
+    remote = world_.there.frontend.connect_handler.sessions[ClientId("uplink")]
     world_.pause()
     remote.received.update(range(1, 5))  # of that earlier life, which is over
-    world_.here.frontend.connecting.expire_session(session_of(world_).session, world_.simulation.now)
-    world_.fail = lambda step: None if world_.splice.state is not State.GREETING else world_.pause()
+    world_.here.frontend.connect_handler.expire_session(session_of(world_).session, world_.simulation.now)
+    world_.fail = lambda step: None if world_.splice.state is not BridgeState.GREETING else world_.pause()
     # ^ the remote cannot be reached...
     world_.begin()
     world_.quiet(2)
     assert session_of(world_).is_known()
-    assert not session_of(world_).has_met()
+    assert not session_of(world_).has_remote_session()
     world_.fail = lambda step: None
     world_.power_here()  # ...and the power fails before it can
     world_.publish(world_.here, [("out/a", b"1", 2)])
@@ -63,14 +63,14 @@ def test_what_is_sent_again_because_the_remote_forgot_is_sent_again_after_a_cras
     world_.fail = dies_after_pubrec
     world_.go_on()
     world_.quiet(2)
-    assert world_.splice.state is State.PAUSED
-    world_.there.frontend.connecting.expire_session(
-        world_.there.frontend.connecting.sessions[ClientId("uplink")], world_.simulation.now
+    assert world_.splice.state is BridgeState.PAUSED
+    world_.there.frontend.connect_handler.expire_session(
+        world_.there.frontend.connect_handler.sessions[ClientId("uplink")], world_.simulation.now
     )
     before = world_.read(world_.there)[("out/a", b"1")]
 
     def dies_before_it_is_sent(step: int) -> None:
-        if world_.splice.sent_again and world_.splice._outward.open:
+        if world_.splice.retransmitted and world_.splice._outbound.unacknowledged:
             world_.fail = lambda step: None
             world_.power_here()
 
@@ -94,19 +94,19 @@ def test_requests_have_packet_identifiers_that_no_message_has() -> None:
     world_.go_on()
     world_.quiet(2)
     assert [entry.packet_id for entry in session.inflight] == [65_534, 65_535, 1, 2]
-    assert session_of(world_).spare(3) == [65_533, 65_532, 65_531]
+    assert session_of(world_).free_packet_ids(3) == [65_533, 65_532, 65_531]
 
 
 @pytest.mark.parametrize("dialect", [V5, V311], ids=["5", "3.1.1"])
 def test_more_retained_messages_than_there_is_room_for_come_all_the_same(dialect: Dialect) -> None:
-    world_ = World(Terms("x", "uplink", [parse_rule("# in 1")], dialect, identity="here"))
+    world_ = World(BridgeOptions("x", "uplink", [parse_rule("# in 1")], dialect, identity="here"))
     world_.here.frontend.retained.messages_max = 2
     world_.sleeper(world_.here, "#")
     sent = [(f"in/{number}", b"1", 1) for number in range(6)]
     world_.publish(world_.there, sent, retain=True)
     world_.begin()
     world_.quiet()
-    assert world_.splice.state is State.OPEN
+    assert world_.splice.state is BridgeState.OPEN
     assert set(world_.read(world_.here)) == {(topic, payload) for topic, payload, _ in sent}
     assert len(world_.here.frontend.retained) == 2
     connects = world_.splice.connects
@@ -128,7 +128,7 @@ def test_a_message_on_which_the_remote_hangs_up_every_time_is_named() -> None:
     told: list[str] = []
 
     def hangs_up(step: int) -> None:
-        if world_.splice._outward.open and world_.splice.state is State.OPEN:
+        if world_.splice._outbound.unacknowledged and world_.splice.state is BridgeState.OPEN:
             world_.cut()
             told.append(world_.splice.reason)
 

@@ -7,18 +7,18 @@ from collections.abc import Callable
 
 import pytest
 
-from edgebridge.frontend.bounds import Bounds
-from edgebridge.frontend.replaying import WAITING_AT_ONCE, Replays
-from edgebridge.upstream.rule import parse_rule
-from edgebridge.upstream.state import State
-from edgebridge.upstream.terms import Terms
+from edgebridge.bridge.endpoints import BridgeState
+from edgebridge.bridge.options import BridgeOptions
+from edgebridge.bridge.rules import parse_rule
+from edgebridge.frontend.bridge_session import BridgeQueueBounds
+from edgebridge.frontend.retained_replay import QUEUED_AT_ONCE, ReplayQueue
 from edgebridge.wire.dialect import V5, V311, Dialect
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import ConnAck, Connect, Publish, Subscribe, SubscriptionOption
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.limits import MIB
 from edgebroker.names import ClientId
-from edgebroker.simworld.client import Client
+from edgelab.simworld.client import SimulatedClient
 
 from .bridging.world import World
 
@@ -26,7 +26,10 @@ TOPICS = 2_000
 
 
 def with_retained(rule: str, qos: int) -> World:
-    world = World(Terms("x", "uplink", [parse_rule(rule)], V5, identity="here"), bounds=Bounds(messages_max=1_000))
+    world = World(
+        BridgeOptions("x", "uplink", [parse_rule(rule)], V5, identity="here"),
+        bounds=BridgeQueueBounds(messages_max=1_000),
+    )
     for first in range(0, TOPICS, 500):
         batch = [(f"out/{number}", b"r", qos) for number in range(first, first + 500)]
         world.publish(world.here, batch, retain=True)
@@ -55,7 +58,7 @@ def test_what_is_retained_goes_on_after_a_fault(fault: Callable[[World], None]) 
     faults: list[int] = []
 
     def fail(step: int) -> None:
-        if not faults and world.splice.out.messages >= 300:
+        if not faults and world.splice.outbound_counters.messages >= 300:
             faults.append(step)
             fault(world)
 
@@ -67,7 +70,7 @@ def test_what_is_retained_goes_on_after_a_fault(fault: Callable[[World], None]) 
 
 
 def test_what_was_retained_while_a_remote_was_never_there_comes_once() -> None:
-    world = World(Terms("x", "uplink", [parse_rule("out/# out 2")], V5, identity="here"))
+    world = World(BridgeOptions("x", "uplink", [parse_rule("out/# out 2")], V5, identity="here"))
     world.sleeper(world.there, "#")
     world.fail = lambda step: world.cut()
     world.begin()
@@ -86,11 +89,11 @@ def test_a_remote_that_was_told_is_not_told_again_after_a_crash() -> None:
     world = with_retained("out/# out 1", 1)
     world.begin()
     world.quiet()
-    before = world.splice.out.messages
+    before = world.splice.outbound_counters.messages
     world.power_here()
     world.quiet()
     assert has_all(world)
-    assert (before >= TOPICS, world.splice.out.messages) == (True, 0)
+    assert (before >= TOPICS, world.splice.outbound_counters.messages) == (True, 0)
 
 
 @pytest.mark.parametrize("dialect", [V5, V311], ids=["5", "3.1.1"])
@@ -98,12 +101,12 @@ def test_a_remote_that_was_told_is_not_told_again_after_a_crash() -> None:
 @pytest.mark.parametrize("fault", [World.cut, World.power_here], ids=["line", "power"])
 def test_a_connack_that_is_lost_hides_nothing(dialect: Dialect, forgets: bool, fault: Callable[[World], None]) -> None:
     """The next one says that there is a session: perhaps it is that which began with the one that was lost."""
-    world = World(Terms("x", "uplink", [parse_rule("out/# out 1")], dialect, identity="here"))
+    world = World(BridgeOptions("x", "uplink", [parse_rule("out/# out 1")], dialect, identity="here"))
     retained = [(f"out/{number}", b"r", 1) for number in range(20)]
     world.publish(world.here, retained, retain=True)
     world.begin()
     world.quiet()
-    assert world.splice.out.messages == 20
+    assert world.splice.outbound_counters.messages == 20
     if forgets:
         for topic, _, _ in retained:
             world.there.frontend.retained.clear(topic)
@@ -112,20 +115,22 @@ def test_a_connack_that_is_lost_hides_nothing(dialect: Dialect, forgets: bool, f
         world.cut()
 
     def loses_connack(step: int) -> None:
-        if world.splice.state is State.GREETING and world.there.frontend.connecting.sessions.get(ClientId("uplink")):
+        if world.splice.state is BridgeState.GREETING and world.there.frontend.connect_handler.sessions.get(
+            ClientId("uplink")
+        ):
             world.fail = lambda step: None
             fault(world)
 
     world.fail = loses_connack
     before = world.splice
     world.quiet()
-    assert (world.splice.connects, world.splice.granted.session_present) == (1 + (world.splice is before), True)
-    told = world.splice.out.messages
+    assert (world.splice.connects, world.splice.capabilities.session_present) == (1 + (world.splice is before), True)
+    told = world.splice.outbound_counters.messages
     assert told == (40 if world.splice is before else 20), "it may have forgotten us"
     assert all(world.there.frontend.retained.find(topic) for topic, _, _ in retained)
     world.cut()
     world.quiet()
-    assert world.splice.out.messages == told, "and now it is known that it has not"
+    assert world.splice.outbound_counters.messages == told, "and now it is known that it has not"
 
 
 def test_a_remote_that_refuses_us_or_is_away_is_not_told_again_after_a_crash() -> None:
@@ -134,10 +139,10 @@ def test_a_remote_that_refuses_us_or_is_away_is_not_told_again_after_a_crash() -
     world.quiet()
 
     def refuses(step: int) -> None:
-        if world.splice.state is State.GREETING:
+        if world.splice.state is BridgeState.GREETING:
             world.fail = lambda step: None
             busy = ConnAck(reason=ReasonCode.SERVER_BUSY)
-            world.splice.heard(encode_packet(busy, V5), world.simulation.now)
+            world.splice.receive_remote(encode_packet(busy, V5), world.simulation.now)
 
     world.cut()
     world.fail = refuses
@@ -147,13 +152,13 @@ def test_a_remote_that_refuses_us_or_is_away_is_not_told_again_after_a_crash() -
     world.quiet(2)
     world.power_here()
     world.quiet()
-    assert (world.splice.connects, world.splice.out.messages) == (1, 0)
+    assert (world.splice.connects, world.splice.outbound_counters.messages) == (1, 0)
 
 
 def test_what_waits_for_a_remote_that_forgot_us_is_looked_at_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    count = 2 * WAITING_AT_ONCE + 500
-    bounds = Bounds(messages_max=10_000, bytes_max=MIB * 10)
-    world = World(Terms("x", "uplink", [parse_rule("out/# out 2")], V5, identity="here"), bounds=bounds)
+    count = 2 * QUEUED_AT_ONCE + 500
+    bounds = BridgeQueueBounds(messages_max=10_000, bytes_max=MIB * 10)
+    world = World(BridgeOptions("x", "uplink", [parse_rule("out/# out 2")], V5, identity="here"), bounds=bounds)
     world.begin()
     world.quiet(2)
     world.pause()
@@ -163,33 +168,33 @@ def test_what_waits_for_a_remote_that_forgot_us_is_looked_at_in_turns(monkeypatc
     world.forget()
     looks: list[int] = []
 
-    def look(replays: Replays) -> None:
-        before = len(replays.had or ())
+    def look(replays: ReplayQueue) -> None:
+        before = len(replays.sent_topics or ())
         was(replays)
-        looks.append(len(replays.had or ()) - before)
+        looks.append(len(replays.sent_topics or ()) - before)
 
-    was = Replays.look
-    monkeypatch.setattr(Replays, "look", look)
+    was = ReplayQueue.scan_queued
+    monkeypatch.setattr(ReplayQueue, "scan_queued", look)
     world.go_on()
     world.quiet()
-    assert looks == [WAITING_AT_ONCE, WAITING_AT_ONCE, 500]
-    assert world.memory.has_told()
+    assert looks == [QUEUED_AT_ONCE, QUEUED_AT_ONCE, 500]
+    assert world.memory.has_sent_retained()
     assert all(world.there.frontend.retained.find(f"out/{number}") for number in range(count))
-    assert world.splice.out.messages == count, "once"
+    assert world.splice.outbound_counters.messages == count, "once"
 
 
 @pytest.mark.parametrize("qos", [0, 1])
 def test_what_is_published_retained_while_a_remote_is_told_comes_once(qos: int) -> None:
     world = with_retained("out/# out 1", 1)
-    writer = Client("writer", world.here)
+    writer = SimulatedClient("writer", world.here)
     writer.send(Connect("writer", dialect=V5))
-    reader = Client("reader", world.there)
+    reader = SimulatedClient("reader", world.there)
     reader.send(Connect("reader", dialect=V5))
     reader.send(Subscribe(1, [SubscriptionOption("#", 0)]))
     late = [f"out/{number}" for number in range(0, TOPICS, 100)]
 
     def publish(step: int) -> None:
-        if world.splice.out.messages >= 300:
+        if world.splice.outbound_counters.messages >= 300:
             world.fail = lambda step: None
             for number, topic in enumerate(late, 1):
                 writer.send(Publish(topic, b"later", qos, True, packet_id=number * bool(qos)))
@@ -197,7 +202,7 @@ def test_what_is_published_retained_while_a_remote_is_told_comes_once(qos: int) 
     world.fail = publish
     world.begin()
     world.quiet()
-    got = [(packet.topic, bytes(packet.payload)) for packet in reader.take() if isinstance(packet, Publish)]
+    got = [(packet.topic, bytes(packet.payload)) for packet in reader.receive() if isinstance(packet, Publish)]
     assert {topic for topic, _ in got} == {f"out/{number}" for number in range(TOPICS)}
     assert Counter(topic for topic, payload in got if payload == b"later") == Counter(late)
     assert any((topic, b"r") not in got for topic in late), "some of it was still to be told"
@@ -206,7 +211,7 @@ def test_what_is_published_retained_while_a_remote_is_told_comes_once(qos: int) 
 @pytest.mark.parametrize("where", ["", " where v > 1"])
 def test_what_is_retained_comes_once_by_the_first_rule_that_matches(where: str) -> None:
     rules = [parse_rule('out/x/# out 2 "" r/'), parse_rule("out/# out 2" + where)]
-    world = World(Terms("x", "uplink", rules, V5, identity="here"))
+    world = World(BridgeOptions("x", "uplink", rules, V5, identity="here"))
     world.sleeper(world.there, "#")
     world.publish(world.here, [(topic, b'{"v":2}', 2) for topic in ("out/x/1", "out/2")], retain=True)
     world.begin()
@@ -216,13 +221,13 @@ def test_what_is_retained_comes_once_by_the_first_rule_that_matches(where: str) 
 
 def test_a_rule_that_is_added_gives_nothing_a_second_name() -> None:
     first, added = parse_rule('out/x/# out 2 "" r/'), parse_rule("out/# out 2 where v > 1")
-    world = World(Terms("x", "uplink", [first], V5, identity="here"))
+    world = World(BridgeOptions("x", "uplink", [first], V5, identity="here"))
     world.sleeper(world.there, "#")
     world.publish(world.here, [(topic, b'{"v":2}', 2) for topic in ("out/x/1", "out/2")], retain=True)
     world.begin()
     world.quiet()
     world.pause()
-    world.terms = Terms("x", "uplink", [first, added], V5, identity="here")
+    world.terms = BridgeOptions("x", "uplink", [first, added], V5, identity="here")
     world.begin()
     world.quiet()
     assert {topic for topic, _ in world.read(world.there)} == {"r/out/x/1", "out/2"}
@@ -231,7 +236,7 @@ def test_a_rule_that_is_added_gives_nothing_a_second_name() -> None:
 @pytest.mark.parametrize(("condition", "stays"), [("temp > 30", True), ("temp > 30 OR $size = 0", False)])
 def test_a_condition_says_whether_the_remote_hears_that_nothing_is_retained(condition: str, stays: bool) -> None:
     rules = [parse_rule(f"out/# both 1 where {condition}")]
-    world = World(Terms("x", "uplink", rules, V5, identity="here"))
+    world = World(BridgeOptions("x", "uplink", rules, V5, identity="here"))
     world.begin()
     world.quiet(2)
     world.publish(world.here, [("out/1", b'{"temp": 31}', 1)], retain=True)

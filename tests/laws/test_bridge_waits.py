@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgebridge.frontend.bounds import Bounds, described
-from edgebridge.upstream.rule import parse_rule
-from edgebridge.upstream.terms import Terms
-from edgebridge.upstream.toll import Dues
+from edgebridge.bridge.options import BridgeOptions
+from edgebridge.bridge.rules import parse_rule
+from edgebridge.bridge.shaper import ShaperOptions
+from edgebridge.frontend.bridge_session import BridgeQueueBounds, queue_report
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Connect, PubAck, Publish
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import SECOND
+from edgebroker.log_schema import Cause
 from edgebroker.names import ClientId
-from edgebroker.records import Cause
-from edgebroker.simworld.client import Client
+from edgelab.simworld.client import SimulatedClient
 
 from .bridging.world import World
 
 
-def away(bounds: Bounds, rule: str = "# out 2", **more: Any) -> World:
+def away(bounds: BridgeQueueBounds, rule: str = "# out 2", **more: Any) -> World:
     """A bridge that has met its remote, and is paused."""
-    world = World(Terms("x", "uplink", [parse_rule(rule)], V5, identity="here", **more), bounds=bounds)
+    world = World(BridgeOptions("x", "uplink", [parse_rule(rule)], V5, identity="here", **more), bounds=bounds)
     world.sleeper(world.there, "#")
     world.begin()
     world.quiet(2)
@@ -36,13 +36,13 @@ def say(world: World, *texts: str, qos: int = 1, **more: Any) -> None:
 
 
 def arrived(world: World) -> list[str]:
-    session = world.there.frontend.connecting.sessions[ClientId("sleeper")]
+    session = world.there.frontend.connect_handler.sessions[ClientId("sleeper")]
     entries = [*session.inflight, *session.outbox]
     return [f"{entry.publication.topic} {bytes(entry.publication.payload).decode()}" for entry in entries]
 
 
 def test_what_waits_for_too_long_is_dropped_and_a_restart_does_not_make_it_younger() -> None:
-    world = away(Bounds(age_us=60 * SECOND))
+    world = away(BridgeQueueBounds(age_us=60 * SECOND))
     say(world, "a 1", "a 2", qos=2)
     world.quiet(30)
     world.power_here()
@@ -61,22 +61,22 @@ def test_what_waits_for_too_long_is_dropped_and_a_restart_does_not_make_it_young
 
 
 def test_nothing_too_old_is_sent_even_before_the_queue_was_looked_at() -> None:
-    world = away(Bounds())
+    world = away(BridgeQueueBounds())
     say(world, "a 1")
     world.quiet(30)
     say(world, "a 2")
-    world.bounds = Bounds(age_us=30 * SECOND)
+    world.bounds = BridgeQueueBounds(age_us=30 * SECOND)
     world.go_on()
     world.quiet(2)
     assert arrived(world) == ["a 2"]
 
 
 def test_what_becomes_too_old_while_it_waits_for_its_turn_is_not_sent_either() -> None:
-    world = away(Bounds(age_us=30 * SECOND), dues=Dues(rate_bytes_s=20))
+    world = away(BridgeQueueBounds(age_us=30 * SECOND), shaper_options=ShaperOptions(rate_bytes_s=20))
     say(world, *(f"a {number}" for number in range(60)), qos=2)
     world.go_on()
     world.quiet(100)
-    sent, dropped = len(arrived(world)), world.splice.out.dropped["too_old"]
+    sent, dropped = len(arrived(world)), world.splice.outbound_counters.dropped["too_old"]
     assert sent + dropped == 60
     assert 10 < sent < 50
     assert arrived(world) == [f"a {number}" for number in range(sent)]
@@ -84,7 +84,7 @@ def test_what_becomes_too_old_while_it_waits_for_its_turn_is_not_sent_either() -
 
 
 def test_what_waited_for_its_turn_when_the_line_broke_gets_too_old_like_everything_else() -> None:
-    world = away(Bounds(age_us=30 * SECOND), dues=Dues(rate_bytes_s=20))
+    world = away(BridgeQueueBounds(age_us=30 * SECOND), shaper_options=ShaperOptions(rate_bytes_s=20))
     say(world, *(f"a {number}" for number in range(60)), qos=2)
     world.go_on()
     world.quiet(5)
@@ -96,11 +96,11 @@ def test_what_waited_for_its_turn_when_the_line_broke_gets_too_old_like_everythi
     world.go_on()
     world.quiet(60)
     assert len(arrived(world)) - sent <= 1, "but for one that was on its way"
-    assert world.splice.out.dropped["too_old"] == 60 - len(arrived(world))
+    assert world.splice.outbound_counters.dropped["too_old"] == 60 - len(arrived(world))
 
 
 def test_what_is_on_its_way_is_finished_however_old_it_is() -> None:
-    world = away(Bounds(age_us=10 * SECOND))
+    world = away(BridgeQueueBounds(age_us=10 * SECOND))
     say(world, "a 1", qos=2)
     world.fail = lambda step: world.cut() if world.memory.session.inflight else None  # type: ignore[union-attr]
     world.go_on()
@@ -115,7 +115,7 @@ def test_what_is_on_its_way_is_finished_however_old_it_is() -> None:
 
 
 def test_what_is_retained_waits_on_as_long_as_it_is_what_its_topic_has() -> None:
-    world = away(Bounds(age_us=60 * SECOND))
+    world = away(BridgeQueueBounds(age_us=60 * SECOND))
     say(world, "door open", "lamp on", retain=True)
     say(world, "a 1")
     world.quiet(70)
@@ -131,7 +131,7 @@ def test_what_is_retained_waits_on_as_long_as_it_is_what_its_topic_has() -> None
 
 
 def test_that_nothing_is_retained_any_more_waits_on_too() -> None:
-    world = away(Bounds(age_us=60 * SECOND))
+    world = away(BridgeQueueBounds(age_us=60 * SECOND))
     say(world, "door open", retain=True)
     world.publish(world.here, [("door", b"", 1)], retain=True)
     world.quiet(70)
@@ -140,7 +140,7 @@ def test_that_nothing_is_retained_any_more_waits_on_too() -> None:
 
 
 def test_many_that_become_too_old_at_once_go_in_several_turns() -> None:
-    world = away(Bounds(messages_max=5_000, age_us=60 * SECOND))
+    world = away(BridgeQueueBounds(messages_max=5_000, age_us=60 * SECOND))
     for _ in range(3):
         say(world, *(f"a {number}" for number in range(900)))
     assert len(world.memory.session.outbox) == 2_700  # type: ignore[union-attr]
@@ -149,14 +149,14 @@ def test_many_that_become_too_old_at_once_go_in_several_turns() -> None:
 
 
 def test_what_is_live_goes_before_the_backlog_which_keeps_its_share() -> None:
-    world = away(Bounds(is_live_first=True), inflight_max=1)
+    world = away(BridgeQueueBounds(is_live_first=True), inflight_max=1)
     say(world, *(f"old {number}" for number in range(12)))
     published = []
 
     def fail(step: int) -> None:
         if not published and len(arrived(world)) == 2:
             published.append(step)
-            client = Client("live", world.here)
+            client = SimulatedClient("live", world.here)
             client.send(Connect("live", dialect=V5))
             for number in range(10):
                 client.send(Publish("new", b"%d" % number, 1, packet_id=number + 1))
@@ -178,7 +178,7 @@ def test_what_is_live_goes_before_the_backlog_which_keeps_its_share() -> None:
 
 def test_what_was_sent_is_sent_again_in_the_order_of_sending_after_a_restart() -> None:
     """Also if what was published later was sent before."""
-    world = away(Bounds(is_live_first=True), inflight_max=3)
+    world = away(BridgeQueueBounds(is_live_first=True), inflight_max=3)
     say(world, *(f"old {number}" for number in range(12)))
 
     def orders() -> list[int]:
@@ -189,7 +189,7 @@ def test_what_was_sent_is_sent_again_in_the_order_of_sending_after_a_restart() -
     def fail(step: int) -> None:
         if len(arrived(world)) >= 2 and not seen:
             seen.append([])
-            client = Client("live", world.here)
+            client = SimulatedClient("live", world.here)
             client.send(Connect("live", dialect=V5))
             for number in range(20):
                 client.send(Publish("new", b"%d" % number, 1, packet_id=number + 1))
@@ -211,8 +211,8 @@ def test_what_was_sent_is_sent_again_in_the_order_of_sending_after_a_restart() -
 
 
 def test_what_a_new_rule_finds_retained_waits_in_the_queue_as_long_as_that_is_so() -> None:
-    world = away(Bounds(age_us=60 * SECOND), "a/# out 1")
-    world.terms = Terms("x", "uplink", [parse_rule("a/# out 1"), parse_rule("b/# out 1")], V5, identity="here")
+    world = away(BridgeQueueBounds(age_us=60 * SECOND), "a/# out 1")
+    world.terms = BridgeOptions("x", "uplink", [parse_rule("a/# out 1"), parse_rule("b/# out 1")], V5, identity="here")
     say(world, *(f"b/{number} 1" for number in range(10)), "a/1 1", retain=True)
     say(world, "a/2 1")
     world.fail = lambda step: world.cut()
@@ -229,15 +229,15 @@ def test_what_a_new_rule_finds_retained_waits_in_the_queue_as_long_as_that_is_so
 
 
 def test_what_finds_the_remote_away_at_qos_0_is_counted_with_its_bridge() -> None:
-    world = away(Bounds())
+    world = away(BridgeQueueBounds())
     say(world, "a 1", "b 2", qos=0)
     say(world, "c 3")
-    found = described(world.memory.session, 0)
+    found = queue_report(world.memory.session, 0)
     assert (found["messages"], found["dropped"]) == (1, {"offline": 2})
 
 
 def test_what_was_not_written_yet_at_qos_0_when_the_remote_went_is_counted_with_its_bridge() -> None:
-    world = away(Bounds())
+    world = away(BridgeQueueBounds())
     world.go_on()
     world.quiet(2)
     session, frontend, now = world.memory.session, world.here.frontend, world.simulation.now
@@ -248,18 +248,18 @@ def test_what_was_not_written_yet_at_qos_0_when_the_remote_went_is_counted_with_
     assert session.connection.out_messages == 2
     frontend.closed(session.connection, now)
     assert world.here.ledger.dropped == {Cause.CONNECTION_LOST: 2}
-    assert described(session, now)["dropped"] == {"connection_lost": 2}
+    assert queue_report(session, now)["dropped"] == {"connection_lost": 2}
 
 
 def test_a_full_queue_of_a_bridge_may_refuse_publishers_and_no_other_is_asked() -> None:
-    world = away(Bounds(messages_max=2, policy="refuse"))
+    world = away(BridgeQueueBounds(messages_max=2, policy="refuse"))
     world.sleeper(world.here, "#")  # its queue drops what comes
-    client = Client("writer", world.here)
+    client = SimulatedClient("writer", world.here)
     client.send(Connect("writer", dialect=V5))
     for number in range(4):
         client.send(Publish("a", b"%d" % number, 1, packet_id=number + 1))
     world.quiet(1)
-    answers = [packet.reason for packet in client.take() if isinstance(packet, PubAck)]
+    answers = [packet.reason for packet in client.receive() if isinstance(packet, PubAck)]
     assert answers == [ReasonCode.SUCCESS] * 2 + [ReasonCode.QUOTA_EXCEEDED] * 2
     assert world.here.ledger.dropped == {}
     world.go_on()
@@ -271,11 +271,11 @@ def test_a_full_queue_of_a_bridge_may_refuse_publishers_and_no_other_is_asked() 
 
 
 def test_bounds_that_are_taken_back_are_those_of_other_clients_again() -> None:
-    world = away(Bounds(messages_max=2, policy="drop-oldest", age_us=60 * SECOND, is_live_first=True))
+    world = away(BridgeQueueBounds(messages_max=2, policy="drop-oldest", age_us=60 * SECOND, is_live_first=True))
     say(world, "a 1", "a 2", "a 3")
-    world.bounds = Bounds()
+    world.bounds = BridgeQueueBounds()
     world._bound()
-    session, terms = world.memory.session, world.here.frontend.terms
+    session, terms = world.memory.session, world.here.frontend.options
     assert session is not None
     outbox = session.outbox
     assert (outbox.messages_max, outbox.policy, outbox.age_us) == (terms.queue_messages_max, terms.queue_full, 0)

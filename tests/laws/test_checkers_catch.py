@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from edgebroker.records import Fate
-from edgebroker.simworld.checkers import disordered, doubled, missed, unaccounted, unbalanced, unwanted, wants
-from edgebroker.simworld.participant import Heard, Participant, Said
-from edgebroker.simworld.workload import GRANTED, Workload
+from edgebroker.log_schema import Fate
 from edgebroker.storage.deliverylog.writer import DeliveryLog
+from edgelab.simworld.checkers import disordered, doubled, missed, unaccounted, unbalanced, unwanted, wants
+from edgelab.simworld.participant import Participant, PublishedMessage, ReceivedMessage
+from edgelab.simworld.workload import GRANTED, Workload
 
 
 @pytest.fixture(scope="module")
@@ -24,49 +24,49 @@ def finished() -> Workload:
 @pytest.fixture
 def reader(finished: Workload) -> Iterator[Participant]:
     """The steady device that heard most at QoS 2; what it heard is put right again afterwards."""
-    reader = max(finished.steady, key=lambda one: sum(heard.qos == 2 for heard in one.heard))
-    heard = list(reader.heard)
+    reader = max(finished.steady, key=lambda one: sum(heard.qos == 2 for heard in one.received))
+    heard = list(reader.received)
     yield reader
-    reader.heard[:] = heard
+    reader.received[:] = heard
 
 
-def exactly_once(finished: Workload, reader: Participant) -> Heard:
+def exactly_once(finished: Workload, reader: Participant) -> ReceivedMessage:
     """A QoS 2 message that *reader* cannot have missed."""
-    kept = {said.payload for one in finished.everybody if one.kept for said in one.said}
-    return next(heard for heard in reader.heard if heard.qos == 2 and heard.payload in kept)
+    kept = {said.payload for one in finished.everybody if one.kept for said in one.published}
+    return next(heard for heard in reader.received if heard.qos == 2 and heard.payload in kept)
 
 
 def test_a_message_that_was_lost(finished: Workload, reader: Participant) -> None:
     lost = exactly_once(finished, reader)
-    reader.heard.remove(lost)
+    reader.received.remove(lost)
     (complaint,) = missed(finished.everybody, finished.steady, GRANTED)
-    assert complaint.startswith(f"{reader.name} missed Said(")
+    assert complaint.startswith(f"{reader.name} missed PublishedMessage(")
     assert str(lost.payload) in complaint
 
 
 def test_a_message_that_came_twice(finished: Workload, reader: Participant) -> None:
-    reader.heard.append(exactly_once(finished, reader))
+    reader.received.append(exactly_once(finished, reader))
     (complaint,) = doubled(finished.everybody)
     assert complaint.endswith("2 times")
 
 
 def test_a_message_nobody_asked_for(finished: Workload, reader: Participant) -> None:
     publisher = finished.fickle[0]
-    publisher.said.append(Said(publisher.name, "elsewhere", b"unwanted", 0))
-    reader.heard.append(Heard(reader.name, "elsewhere", b"unwanted", 0, 0))
+    publisher.published.append(PublishedMessage(publisher.name, "elsewhere", b"unwanted", 0))
+    reader.received.append(ReceivedMessage(reader.name, "elsewhere", b"unwanted", 0, 0))
     (complaint,) = unwanted(finished.everybody)
-    publisher.said.pop()
+    publisher.published.pop()
     assert complaint.endswith("which it never asked for")
 
 
 def test_a_message_nobody_said(finished: Workload, reader: Participant) -> None:
-    reader.heard[0] = replace(reader.heard[0], payload=reader.heard[0].payload + b" ")
+    reader.received[0] = replace(reader.received[0], payload=reader.received[0].payload + b" ")
     (complaint,) = unwanted(finished.everybody)
     assert complaint.endswith("which nobody said")
 
 
 def test_messages_in_the_wrong_order(finished: Workload, reader: Participant) -> None:
-    reader.heard.reverse()
+    reader.received.reverse()
     assert any(f"{reader.name} heard" in complaint for complaint in disordered(finished.everybody, finished.steady))
 
 
@@ -93,4 +93,4 @@ def test_a_fate_of_the_wrong_message() -> None:
     [("site/#", True), ("site/+", False), ("$filter/temp%3E30/site/#", True), ("$filter/temp%3E31/site/#", False)],
 )
 def test_brute_force_knows_what_is_wanted(text: str, wanted: bool) -> None:
-    assert wants(text, Said("p", "site/north/door", b'{"temp":31}', 0)) is wanted
+    assert wants(text, PublishedMessage("p", "site/north/door", b'{"temp":31}', 0)) is wanted

@@ -14,13 +14,13 @@ import pytest
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.frontend.terms import Terms
+from edgebridge.frontend.options import FrontendOptions
 from edgebroker.instants import Instant
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
-from edgebroker.simworld.network import Line, SimulatedBroker
-from edgebroker.simworld.simulation import Simulation
-from edgebroker.simworld.transcript import Player
+from edgelab.simworld.broker import ClientLine, SimulatedBroker
+from edgelab.simworld.simulation import Simulation
+from edgelab.simworld.transcript import TranscriptPlayer
 
 CONVERSATION = """
     alice > CONNECT v=3.1.1 clean=0                       alice < CONNACK
@@ -107,13 +107,13 @@ class Recorder(SimulatedBroker):
         super().__init__(Simulation())
         self.recorded: Recorded = []
 
-    def arrived(self, line: Line, chunk: bytes) -> None:
+    def arrived(self, line: ClientLine, chunk: bytes) -> None:
         if all(item.line != line.connection.number for item in self.recorded):
             self.recorded.append(Opened(line.connection.number, self.simulation.now))
         self.recorded.append(Fed(line.connection.number, self.simulation.now, chunk))
         super().arrived(line, chunk)
 
-    def lost(self, line: Line) -> None:
+    def lost(self, line: ClientLine) -> None:
         if line.is_accepted and not line.connection.closing:
             self.recorded.append(Lost(line.connection.number, self.simulation.now))
         super().lost(line)
@@ -121,7 +121,7 @@ class Recorder(SimulatedBroker):
 
 def replayed(recorded: Recorded, chance: Random) -> dict[int, bytes]:
     """What the broker writes to each line. *chance* decides how often it gets to write, as a busy turn would."""
-    frontend = Frontend(Node(Ledger()), Terms(), lambda: "assigned")
+    frontend = Frontend(Node(Ledger()), FrontendOptions(), lambda: "assigned")
     frontend.start(0)
     connections: dict[int, Connection] = {}
     written: dict[int, list[bytes]] = {}
@@ -187,14 +187,14 @@ def rechunked(recorded: Recorded, chance: Random) -> Recorded:
 @pytest.fixture(scope="module")
 def recorded() -> Recorded:
     broker = Recorder()
-    Player(broker).play(CONVERSATION)
+    TranscriptPlayer(broker).play(CONVERSATION)
     return broker.recorded
 
 
 def test_the_replay_says_what_the_conversation_said(recorded: Recorded) -> None:
     """Otherwise the law would hold for something else."""
     broker = Recorder()
-    player = Player(broker)
+    player = TranscriptPlayer(broker)
     player.play(CONVERSATION)
     said = b"".join(b"".join(client.octets) for _, client in sorted(player.clients.items()))
     again = replayed(recorded, Random(0))

@@ -11,16 +11,15 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
+from edgebridge.frontend.admin import end_connection, end_session
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.frontend.ousting import disconnect, end
-from edgebridge.frontend.quota import Quota
-from edgebridge.frontend.refusal import Refusal
-from edgebridge.frontend.terms import Terms
-from edgebridge.session.access import OPEN, Access
+from edgebridge.frontend.handlers.publish_admission import Refusal
+from edgebridge.frontend.options import FrontendOptions, Quota
+from edgebridge.session.access import OPEN, AccessPolicy
 from edgebridge.session.acl import Acl
-from edgebridge.session.outbox import QueueFull
-from edgebridge.session.rulebook import RuleBook
+from edgebridge.session.acl_rights import AclRights
+from edgebridge.session.queue.outbox import OverflowPolicy
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import DIALECTS, V5, Dialect
 from edgebridge.wire.encode import encode_packet
@@ -42,12 +41,12 @@ from edgebridge.wire.packets import (
 from edgebridge.wire.properties import Property as P
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import MILLISECOND, SECOND, Instant
+from edgebroker.log_schema import DELIVERY, DIGEST, Cause, Fate
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
-from edgebroker.records import DELIVERY, DIGEST, Cause, Fate
-from edgebroker.simworld.checkers import unbalanced
 from edgebroker.storage.deliverylog.reader import read_segment
 from edgebroker.storage.deliverylog.writer import DeliveryLog
+from edgelab.simworld.checkers import unbalanced
 
 HISTORIES = 60
 ACTIONS = 220
@@ -64,7 +63,9 @@ NOT_HERE = {
 }
 NOT_HERE_EITHER = {Refusal.TOO_LARGE, Refusal.DISK_FULL, Refusal.OUTBOX_FULL, Refusal.MEMORY_FULL}
 """There is neither a disk nor a peer."""
-STRICT = Access(rules=RuleBook(Acl.parse("topic readwrite n/#\ntopic deny n/x\ntopic read k/#\ntopic write k/#\n")))
+STRICT = AccessPolicy(
+    rules=AclRights(Acl.parse("topic readwrite n/#\ntopic deny n/x\ntopic read k/#\ntopic write k/#\n"))
+)
 
 
 class Reader:
@@ -97,13 +98,13 @@ class Reader:
 class House:
     """A broker and its clients."""
 
-    def __init__(self, chance: Random, policy: QueueFull) -> None:
+    def __init__(self, chance: Random, policy: OverflowPolicy) -> None:
         self.chance = chance
         self.now: Instant = 0
         self.log = DeliveryLog("gateway", "boot")
         self.written = [self.log.header(0, 0)]
         self.ledger = Ledger(self.log)
-        terms = Terms(
+        terms = FrontendOptions(
             out_bytes_max=600,
             queue_messages_max=6,
             inflight_max=4,
@@ -228,7 +229,7 @@ class House:
         chance, frontend = self.chance, self.frontend
         reader = self.readers[chance.choice(NAMES)]
         self.now += chance.choice([0, MILLISECOND, 50 * MILLISECOND])
-        session = frontend.connecting.sessions.get(reader.name)
+        session = frontend.connect_handler.sessions.get(reader.name)
         lot = chance.random()
         if reader.connection is None and lot < 0.5:
             self.connect(reader)
@@ -257,17 +258,17 @@ class House:
         elif lot < 0.95:
             self.now += chance.choice([2, 7]) * SECOND
         elif lot < 0.965 and session is not None:
-            end(frontend, session, self.now)
+            end_session(frontend, session, self.now)
         elif lot < 0.98 and session is not None:
             there = reader.connection
-            if disconnect(frontend, session) and there is not None and not reader.has_said_good_bye:
+            if end_connection(frontend, session) and there is not None and not reader.has_said_good_bye:
                 late = encode_packet(Publish(TOPICS[0], b"late", 0), reader.dialect)
                 self.offered += 2
                 frontend.feed(there, late * 2, self.now)
         elif lot < 0.99:
             frontend.replace_access(chance.choice([OPEN, STRICT]), self.now)
         else:
-            frontend.memory.check(self.now)
+            frontend.memory_limit.check(self.now)
         self.turn()
 
     def stop(self) -> None:
@@ -296,14 +297,14 @@ def test_nothing_is_lost_without_a_cause(seed: int) -> None:
     refusals: Counter[Refusal] = Counter()
     for number in range(HISTORIES):
         repeat = f"EDGEBROKER_TEST_SEED={seed + number} .venv/bin/pytest {__file__}"
-        house = House(Random(seed + number), list(QueueFull)[(seed + number) % len(QueueFull)])
+        house = House(Random(seed + number), list(OverflowPolicy)[(seed + number) % len(OverflowPolicy)])
         for _ in range(ACTIONS):
             house.act()
-            waiting = [len(one.inflight) + len(one.outbox) for one in house.frontend.connecting.sessions.values()]
+            waiting = [len(one.inflight) + len(one.outbox) for one in house.frontend.connect_handler.sessions.values()]
             unwritten = [one.out_messages for one in house.frontend.connections.values()]
             assert house.ledger.queued == sum(waiting) + sum(unwritten), repeat
         house.stop()
-        log, ledger, publishing = b"".join(house.written), house.ledger, house.frontend.publishing
+        log, ledger, publish_handler = b"".join(house.written), house.ledger, house.frontend.publish_handler
         assert not list(unbalanced(log)), repeat
         rows = read_segment(log, growing=True).tables
         for is_qos_0 in (True, False):
@@ -312,9 +313,9 @@ def test_nothing_is_lost_without_a_cause(seed: int) -> None:
             assert delivered == got, f"{repeat}: QoS 0: {is_qos_0}"
         if house.is_simple:
             accepted = rows[DELIVERY.name]["fate"].count(Fate.PUBLISHED)
-            assert house.offered == accepted + publishing.refused, f"{repeat}: {publishing.refusals}"
+            assert house.offered == accepted + publish_handler.refused, f"{repeat}: {publish_handler.refusals}"
         causes.update(ledger.dropped)
-        refusals.update(publishing.refusals)
+        refusals.update(publish_handler.refusals)
     print(causes, refusals)
     assert {*Cause} - NOT_HERE == {*causes}
     assert {*Refusal} - NOT_HERE_EITHER == {*refusals}

@@ -13,16 +13,25 @@ from itertools import product
 import pytest
 
 from edgebroker.errors import TopicInvalid
-from edgebroker.event import COMPOSITE, Attributes, Value
-from edgebroker.filters.announcement import Announced
+from edgebroker.filters.announcement import CoveringAnnouncer
+from edgebroker.filters.boxes import is_like_all, is_like_any
 from edgebroker.filters.covering import are_apart, common_example, counterexample, covers, merged
-from edgebroker.filters.intervals import complement, point, union
+from edgebroker.filters.covering_index import SpanIndex
+from edgebroker.filters.elementary import complement, point, union
 from edgebroker.filters.patterns import parts_of
 from edgebroker.filters.regions import Span
-from edgebroker.filters.rows import Row
-from edgebroker.filters.wildcards import is_like_all, is_like_any
 from edgebroker.interest import Interest
-from edgebroker.predicate import Bound, ElementaryTest, Interval, Kind, Pattern, Predicate
+from edgebroker.predicate import (
+    COMPOSITE,
+    Attributes,
+    Bound,
+    ElementaryTest,
+    Interval,
+    Pattern,
+    Predicate,
+    Value,
+    ValueType,
+)
 from edgebroker.topics import TopicFilter
 
 # -- random predicates and events: few values, and their neighbours --------------------------------------------------
@@ -57,17 +66,17 @@ def some_intervals(chance: random.Random, bounds: Sequence[Bound]) -> tuple[Inte
 def elementary_test(chance: random.Random, name: str, patterned: bool) -> ElementaryTest:
     match chance.randrange(8):
         case 0:
-            return ElementaryTest(name, chance.choice((Kind.NULL, Kind.NOT_NULL)))
+            return ElementaryTest(name, chance.choice((ValueType.NULL, ValueType.NOT_NULL)))
         case 1:
             return ElementaryTest(
-                name, Kind.BOOLEAN, tuple(map(point, chance.choice(((True,), (False,), (False, True)))))
+                name, ValueType.BOOLEAN, tuple(map(point, chance.choice(((True,), (False,), (False, True)))))
             )
         case 2 | 3 | 4:
-            return ElementaryTest(name, Kind.NUMBER, some_intervals(chance, NUMBERS))
+            return ElementaryTest(name, ValueType.NUMBER, some_intervals(chance, NUMBERS))
         case _:
             number = chance.choice((0, 1, 1, 2)) if patterned else 0
             patterns = tuple(Pattern(chance.choice(PATTERNS), chance.random() < 0.4) for _ in range(number))
-            return ElementaryTest(name, Kind.STRING, some_intervals(chance, STRINGS), patterns)
+            return ElementaryTest(name, ValueType.STRING, some_intervals(chance, STRINGS), patterns)
 
 
 def predicate_of(chance: random.Random, patterned: bool) -> Predicate:
@@ -89,9 +98,9 @@ def narrowed(chance: random.Random, predicates: Sequence[Predicate], patterned: 
             if test is None:
                 if chance.random() < 0.4:
                     tests[name] = elementary_test(chance, name, patterned)
-            elif test.kind is Kind.NUMBER and chance.random() < 0.6:
+            elif test.kind is ValueType.NUMBER and chance.random() < 0.6:
                 inside = [Interval(value, True, value, True) for value in NUMBERS if test.accepts(value)]
-                tests[name] = ElementaryTest(name, Kind.NUMBER, union(inside[:2]) or test.intervals)
+                tests[name] = ElementaryTest(name, ValueType.NUMBER, union(inside[:2]) or test.intervals)
             elif test.patterns and chance.random() < 0.5:
                 tests[name] = ElementaryTest(name, test.kind, test.intervals, (*test.patterns, Pattern(PATTERNS[1])))
         pieces.append(tuple(tests[name] for name in sorted(tests)))
@@ -105,14 +114,14 @@ def split(chance: random.Random, predicates: Sequence[Predicate]) -> tuple[Predi
         bound, closed = chance.choice(NUMBERS), chance.random() < 0.8
         below = Interval(high=bound, high_closed=chance.random() < 0.5)
         above = Interval(low=bound, low_closed=closed is not below.high_closed)
-        halves = [test for test in predicate if test.kind is Kind.NUMBER]
+        halves = [test for test in predicate if test.kind is ValueType.NUMBER]
         if not halves:
             pieces.append(predicate)
             continue
         for half in (below, above):
             kept = complement(union([*complement(halves[0].intervals), *complement((half,))]))
             if kept:
-                cut = ElementaryTest(halves[0].attribute, Kind.NUMBER, kept)
+                cut = ElementaryTest(halves[0].attribute, ValueType.NUMBER, kept)
                 pieces.append(tuple(cut if test is halves[0] else test for test in predicate))
     return tuple(pieces)
 
@@ -263,9 +272,9 @@ def test_topic_filters_cover_and_overlap_as_their_topics_say() -> None:
 def test_rows_find_the_spans_that_enclose_one_and_those_that_lie_in_it(chance: random.Random) -> None:
     def span() -> Span:
         low = chance.randrange(60)
-        return (Kind.NUMBER, low), (Kind.NUMBER, low + chance.choice((1, 1, 2, 5, 40)))
+        return (ValueType.NUMBER, low), (ValueType.NUMBER, low + chance.choice((1, 1, 2, 5, 40)))
 
-    row: Row[int] = Row()
+    row: SpanIndex[int] = SpanIndex()
     held: dict[int, Span] = {}
     for number in range(1_500):
         if held and chance.random() < (0.3 if number < 1_000 else 0.7):
@@ -302,7 +311,7 @@ def test_what_is_announced_accepts_what_the_subscriptions_accept(chance: random.
             for _ in range(25)
         ]
         subscriptions: dict[int, tuple[TopicFilter, tuple[Predicate, ...]]] = {}
-        announced, told = Announced(), set[Interest]()
+        announced, told = CoveringAnnouncer(), set[Interest]()
         for number in range(60):
             if subscriptions and chance.random() < 0.45:
                 gone = chance.choice(sorted(subscriptions))
@@ -322,7 +331,7 @@ def test_what_is_announced_accepts_what_the_subscriptions_accept(chance: random.
             told = (told | set(change.announce)) - set(change.withdraw)
         assert not told
         assert not announced.interests
-        assert not announced._shelves._root.below
+        assert not announced._index._root.below
 
 
 def check_announced(

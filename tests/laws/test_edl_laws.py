@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgebroker.instants import MINUTE
-from edgebroker.records import DIGEST, SUM_MODULUS, Column, ColumnType, Fate, Trace
+from edgebroker.log_schema import DIGEST, SUM_MODULUS, Column, ColumnType, Fate, TraceParent
 from edgebroker.storage.deliverylog import columns
-from edgebroker.storage.deliverylog.digests import sum_of_run, xor_of_run
-from edgebroker.storage.deliverylog.format import ROWS_MAX, Header
-from edgebroker.storage.deliverylog.reader import Segment, read_segment
-from edgebroker.storage.deliverylog.writer import DeliveryLog
+from edgebroker.storage.deliverylog.format import ROWS_MAX, LogHeader
+from edgebroker.storage.deliverylog.reader import LogFile, read_segment
+from edgebroker.storage.deliverylog.writer import DeliveryLog, sum_of_run, xor_of_run
 
 whole = st.integers(-(2**63), 2**63 - 1) | st.integers(0, 300) | st.integers(-5, 70_000)
 texts = st.text(max_size=8).filter(lambda text: text.isprintable())
@@ -33,7 +32,7 @@ runs = st.tuples(
 )
 
 
-def segment_of(log: DeliveryLog, blocks: list[bytes]) -> Segment:
+def segment_of(log: DeliveryLog, blocks: list[bytes]) -> LogFile:
     return read_segment(log.header(0, 0) + b"".join(blocks), growing=True)
 
 
@@ -60,7 +59,7 @@ def play(log: DeliveryLog, facts: list[tuple[Any, ...]], now: int = 0) -> list[b
     return blocks + log.take(now, closing=True)
 
 
-def rows(segment: Segment, table: str) -> list[tuple[Any, ...]]:
+def rows(segment: LogFile, table: str) -> list[tuple[Any, ...]]:
     return list(zip(*segment.tables[table].values(), strict=True))
 
 
@@ -144,7 +143,7 @@ def test_rows_are_the_facts_and_samples_keep_messages_whole(
     assert log.rows_written == sum(segment.rows(table) for table in segment.tables)
 
 
-traces = st.none() | st.builds(lambda name: Trace(name * 32, name * 16), st.sampled_from("abc"))
+traces = st.none() | st.builds(lambda name: TraceParent(name * 32, name * 16), st.sampled_from("abc"))
 
 
 @given(
@@ -153,7 +152,7 @@ traces = st.none() | st.builds(lambda name: Trace(name * 32, name * 16), st.samp
     st.integers(1, 40),
 )
 def test_messages_with_a_trace_have_all_their_rows_and_only_they_bear_it(
-    messages: list[tuple[int, int, Trace | None, bool]], sample: int, block_rows: int
+    messages: list[tuple[int, int, TraceParent | None, bool]], sample: int, block_rows: int
 ) -> None:
     log = DeliveryLog("n", "b", sample, block_rows)
     blocks, first = [], 1
@@ -206,7 +205,7 @@ def test_digests_and_selectivity_equal_counting_every_number(facts: list[tuple[A
     assert found_selectivity == selectivity
 
 
-def added_up(segment: Segment) -> dict[tuple[Any, ...], tuple[int, int, int]]:
+def added_up(segment: LogFile) -> dict[tuple[Any, ...], tuple[int, int, int]]:
     """Digest records of the same flow and minute made one, as docs/edl.md says."""
     totals: dict[tuple[Any, ...], tuple[int, int, int]] = {}
     keys = len(DIGEST.columns) - 3
@@ -237,5 +236,5 @@ def test_a_long_run_makes_blocks_of_bounded_size() -> None:
     log.published(0, "p", 1, 100_000, "t", 1, 8, 1)
     segment = segment_of(log, log.take(0, closing=True))
     assert segment.tables["delivery"]["message"] == list(range(1, 100_001))
-    assert segment.header == Header("n", "b")
+    assert segment.header == LogHeader("n", "b")
     assert ROWS_MAX < 100_000

@@ -11,11 +11,11 @@ from random import Random
 import pytest
 
 from edgebroker.instants import MILLISECOND, SECOND, Instant
-from edgedevices.ledger import Ledger
+from edgedevices.ledger import MessageLedger
 from edgedevices.mischief import Prank
 from edgedevices.population import populate
 from edgedevices.scenario.scenario import parse_scenario
-from edgedevices.simulated import Sky
+from edgedevices.simulated import SimulatedWorld
 from edgedevices.station import Station
 from edgedevices.summary import FAULTS, is_kept, summary_of
 
@@ -72,7 +72,7 @@ def drawn(chance: Random, calm: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-class Watched(Sky):
+class Watched(SimulatedWorld):
     """A world in which nobody asks for a turn at an instant that has come: it would never let time pass."""
 
     def _fire(self, station: Station, planned: Instant) -> None:
@@ -86,7 +86,7 @@ def test_what_was_acknowledged_arrives_whatever_happens(seed: int) -> None:
     chance = Random(f"fleet/{seed}")
     text = drawn(chance)
     cuts = sorted(chance.randrange(2_000, 22_000) * MILLISECOND for _ in range(chance.randrange(3)))
-    ledger = Ledger()
+    ledger = MessageLedger()
     population = populate(parse_scenario(text, f"drawn {seed}"), seed, ledger)
     sky = Watched(population.run, seed, cuts)
     sky.live()
@@ -102,7 +102,7 @@ def test_what_was_acknowledged_arrives_whatever_happens(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(FLEETS // 2))
 def test_where_nothing_is_made_to_fail_every_promise_is_kept(seed: int) -> None:
     text = drawn(Random(f"calm/{seed}"), calm=True)
-    population = populate(parse_scenario(text, f"drawn {seed}"), seed, Ledger())
+    population = populate(parse_scenario(text, f"drawn {seed}"), seed, MessageLedger())
     Watched(population.run, seed).live()
     summary = summary_of(population)
     command = f"EDGEBROKER_FLEETS={2 * seed + 2} pytest -n 0 tests/laws/test_fleet_laws.py -k 'nothing and [{seed}]'"

@@ -16,19 +16,19 @@ from random import Random
 
 import pytest
 
-from edgebroker.node.ways import Ways
-from edgebroker.overlay.factor import Factor
+from edgebroker.federation.options import FederationOptions
 from edgebroker.overlay.messages import Forward
-from edgebroker.overlay.routing import Case
+from edgebroker.overlay.routing import RoutingCase
 from edgebroker.overlay.scot import Scot
-from edgebroker.overlay.topology import Topology
+from edgebroker.overlay.topology.factor import Factor
+from edgebroker.overlay.topology.topology import Topology
 
 from .overlay.trials import Trial, some_factor
 
 CASES = int(os.environ.get("EDGEBROKER_IDR_CASES", "4_000"))
 SHARDS = 4
 PER_PLACEMENT = 50
-AS_PUBLISHED = Ways(is_dynamic=True, sorts=False, is_precise=False, is_covering=False, wants_answers=False)
+AS_PUBLISHED = FederationOptions(is_dynamic=True, sorts=False, is_precise=False, is_covering=False, wants_answers=False)
 
 
 def state(trial: Trial) -> list[object]:
@@ -36,11 +36,11 @@ def state(trial: Trial) -> list[object]:
     found: list[object] = []
     for peers in trial.federation.peers.values():
         found += [(record.advertise, record.targets) for record in peers.region.advertisements]
-        found += [peers.interests.held(peer) for peer in peers.gateway.neighbours]
+        found += [peers.interests.announced_by(peer) for peer in peers.gateway.neighbours]
     return found
 
 
-def checked(trial: Trial, cases: Counter[Case]) -> None:
+def checked(trial: Trial, cases: Counter[RoutingCase]) -> None:
     """Publish one event under new congestion, and check all of it."""
     topology = trial.federation.topology
     trial.crowd()
@@ -64,14 +64,14 @@ def checked(trial: Trial, cases: Counter[Case]) -> None:
     assert entries == Counter(targets), "I1: each target cluster is entered once"
     assert max(depths.values()) <= len(topology.sites) * (topology.factor.diameter + 1), "I2"
     for peers in trial.federation.peers.values():
-        cases.update(peers.forwarding.cases)
+        cases.update(peers.forwarder.cases)
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_the_invariants_hold(shard: int, seed: int) -> None:
     print(f"EDGEBROKER_TEST_SEED={seed} EDGEBROKER_IDR_CASES={CASES} .venv/bin/pytest '{__file__}' -k '{shard}'")
     chance = Random(seed * 10 + shard)
-    cases = Counter[Case]()
+    cases = Counter[RoutingCase]()
     left = CASES // SHARDS
     while left > 0:
         factor = Factor.parse("a-b-c") if chance.random() < 0.5 else some_factor(chance, 5)
@@ -84,4 +84,4 @@ def test_the_invariants_hold(shard: int, seed: int) -> None:
             checked(trial, cases)
         left -= PER_PLACEMENT
     met = {case for case, times in cases.items() if times}
-    assert {Case.ANOTHER_CLUSTER, Case.NEIGHBOUR, Case.LAST_RESORT} <= met
+    assert {RoutingCase.ANOTHER_CLUSTER, RoutingCase.NEIGHBOUR, RoutingCase.LAST_RESORT} <= met

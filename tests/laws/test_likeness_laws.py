@@ -5,8 +5,8 @@ from __future__ import annotations
 from difflib import get_close_matches
 from random import Random
 
-from edgebroker.likeness import CHARS_COMPARED, most_alike
-from edgebroker.world.settings.settings import KEYS
+from edgebroker.names import CHARS_COMPARED, most_alike
+from edgebroker.runtime.settings.settings import KEYS
 
 
 def test_the_most_alike_is_what_difflib_finds_first(chance: Random) -> None:

@@ -8,21 +8,21 @@ from typing import get_args
 import cbor2
 import pytest
 
-from edgebroker.overlay.classes import Service
-from edgebroker.overlay.link.bodies import alone, body, read_alone
-from edgebroker.overlay.link.broken import FrameBroken
-from edgebroker.overlay.link.cbor import CborReader
-from edgebroker.overlay.link.flows import NAMES_BYTES_MAX, SLOTS_MAX, AloneWriter, FlowReader, FlowWriter
-from edgebroker.overlay.link.frames import FrameReader, FrameWriter, Item, Numbered
-from edgebroker.overlay.link.lanes import events_of
-from edgebroker.overlay.link.records import Kind, entry_record
-from edgebroker.overlay.messages import Forward, Message, Series
+from edgebroker.overlay.link.class_queue import events_of
+from edgebroker.overlay.link.codec.cbor import StrictCborReader
+from edgebroker.overlay.link.codec.errors import FrameBroken
+from edgebroker.overlay.link.codec.events import NAMES_BYTES_MAX, SLOTS_MAX, AloneWriter, FlowReader, FlowWriter
+from edgebroker.overlay.link.codec.frames import FrameReader, FrameWriter, Item, NumberedMessage
+from edgebroker.overlay.link.codec.messages import alone, body, read_alone
+from edgebroker.overlay.link.journal_records import LinkRecordKind, entry_record
+from edgebroker.overlay.messages import EventSeries, Forward, Message
+from edgebroker.overlay.traffic_class import TrafficClass
 
 from .link.samples import SOME, some_forward, some_message, some_series
 
 
 def test_there_are_samples_of_every_kind() -> None:
-    assert set(SOME) == set(get_args(Message)) - {Series}  # they do not stand alone: `some_series`
+    assert set(SOME) == set(get_args(Message)) - {EventSeries}  # they do not stand alone: `some_series`
 
 
 def expires_of(message: Message) -> int | None:
@@ -31,7 +31,7 @@ def expires_of(message: Message) -> int | None:
 
 def test_a_message_alone_is_read_as_it_was_written(chance: Random) -> None:
     for _ in range(2_000):
-        message, service = some_message(chance), chance.choice(list(Service)[1:])
+        message, service = some_message(chance), chance.choice(list(TrafficClass)[1:])
         assert read_alone(alone(message, service, expires_of(message))) == (message, service)
 
 
@@ -42,17 +42,19 @@ def test_an_entry_in_the_journal_is_the_cbor_that_others_write(chance: Random) -
         number, until = chance.getrandbits(chance.randrange(1, 65)), chance.getrandbits(chance.randrange(1, 61))
         values = [
             peer,
-            chance.choice(list(Service)),
+            chance.choice(list(TrafficClass)),
             number,
             chance.choice([None, until]),
             bytes(chance.randrange(300)),
         ]
-        assert entry_record(*values) == bytes((Kind.ENTRY,)) + cbor2.dumps([peer, int(values[1]), *values[2:]])
+        assert entry_record(*values) == bytes((LinkRecordKind.ENTRY,)) + cbor2.dumps(
+            [peer, int(values[1]), *values[2:]]
+        )
 
 
 def test_a_message_that_ends_too_soon_or_too_late_is_refused(chance: Random) -> None:
     for kind in SOME:
-        item = alone(SOME[kind](chance), Service.LIVE)
+        item = alone(SOME[kind](chance), TrafficClass.LIVE)
         for size in (*range(min(len(item), 200)), len(item) - 1):
             with pytest.raises(FrameBroken):
                 read_alone(item[:size])
@@ -63,7 +65,7 @@ def test_a_message_that_ends_too_soon_or_too_late_is_refused(chance: Random) -> 
 def test_events_that_stand_alone_are_the_same_whoever_wrote_before(chance: Random) -> None:
     writer = AloneWriter()
     for _ in range(2_000):
-        forward, service = some_forward(chance), chance.choice(list(Service)[1:])
+        forward, service = some_forward(chance), chance.choice(list(TrafficClass)[1:])
         assert writer.write(forward, int(service)) == alone(forward, service)
 
 
@@ -84,18 +86,18 @@ def test_a_series_is_its_events(chance: Random) -> None:
 @pytest.mark.parametrize("deflates", [False, True])
 def test_frames_are_read_however_they_are_cut(deflates: bool, chance: Random, monkeypatch: pytest.MonkeyPatch) -> None:
     """And in however many turns."""
-    monkeypatch.setattr("edgebroker.overlay.link.frames.ITEMS_PER_TURN", 10)
+    monkeypatch.setattr("edgebroker.overlay.link.codec.frames.ITEMS_PER_TURN", 10)
     turns = 0
     flows, writer, reader = FlowWriter(), FrameWriter(deflates), FrameReader(deflates)
-    written: list[tuple[Service, Message]] = []
-    read: list[tuple[Service, Message]] = []
+    written: list[tuple[TrafficClass, Message]] = []
+    read: list[tuple[TrafficClass, Message]] = []
     stream = bytearray()
     for _ in range(1_500):
-        message, service = some_message(chance), chance.choice(list(Service)[1:])
+        message, service = some_message(chance), chance.choice(list(TrafficClass)[1:])
         if chance.random() < 0.1:
             message = some_series(chance)
         written.append((service, message))
-        if isinstance(message, Series):
+        if isinstance(message, EventSeries):
             writer.add(flows.write_series(message, int(service)))
         elif isinstance(message, Forward):
             writer.add(flows.write(message, int(service), message.expires_in_ms))
@@ -113,14 +115,14 @@ def test_frames_are_read_however_they_are_cut(deflates: bool, chance: Random, mo
             turns += 1
             reader.feed(b"", items)
         for item in items:
-            if isinstance(item, Numbered):
+            if isinstance(item, NumberedMessage):
                 read.append((item.service, item.message))
             else:
-                read.append((Service.LIVE, item))  # what has no number does not say its class
+                read.append((TrafficClass.LIVE, item))  # what has no number does not say its class
         at += size
     assert turns > 30
     assert [message for _, message in read] == [message for _, message in written]
-    numbered = [(one, other) for one, other in zip(read, written, strict=True) if one[0] is not Service.LIVE]
+    numbered = [(one, other) for one, other in zip(read, written, strict=True) if one[0] is not TrafficClass.LIVE]
     assert len(numbered) > 500
     assert all(one == other for one, other in numbered)
 
@@ -129,14 +131,14 @@ def test_both_ends_forget_the_same_flows(chance: Random) -> None:
     """Many more flows than slots, some of them with long names: memory stays bounded, and nothing is mistaken."""
     writer, reader = FlowWriter(), FlowReader()
     for number in range(4 * SLOTS_MAX):
-        event: Forward | Series
+        event: Forward | EventSeries
         if chance.random() < 0.2:
             event = some_series(chance, 2 * SLOTS_MAX)
-            item = writer.write_series(event, int(Service.LIVE))
+            item = writer.write_series(event, int(TrafficClass.LIVE))
         else:
             event = some_forward(chance, 2 * SLOTS_MAX)
-            item = writer.write(event, int(Service.LIVE), event.expires_in_ms)
-        source = CborReader(item)
+            item = writer.write(event, int(TrafficClass.LIVE), event.expires_in_ms)
+        source = StrictCborReader(item)
         assert reader.read(source, source.array()) == event, number
     assert len(reader._slots) == len(writer._slots) == SLOTS_MAX
     assert len(writer._flows) < SLOTS_MAX
@@ -165,7 +167,7 @@ def test_what_cbor2_writes_is_read_as_it_was(chance: Random) -> None:
     for _ in range(2_000):
         value = some_value(chance)
         for canonical in (False, True):  # canonical: floats as short as they can be
-            reader = CborReader(cbor2.dumps(value, canonical=canonical))
+            reader = StrictCborReader(cbor2.dumps(value, canonical=canonical))
             assert reader.item() == value
             assert reader.at == len(reader.data)
 
@@ -196,7 +198,7 @@ def test_what_cbor2_writes_is_read_as_it_was(chance: Random) -> None:
 )
 def test_what_is_not_spoken_here_is_refused(text: str) -> None:
     with pytest.raises(FrameBroken):
-        CborReader(bytes.fromhex(text)).item()
+        StrictCborReader(bytes.fromhex(text)).item()
 
 
 SERIES = bytes.fromhex("8601010143616263a003")  # three payloads of one byte each, on slot 1
@@ -221,15 +223,15 @@ SERIES = bytes.fromhex("8601010143616263a003")  # three payloads of one byte eac
 def test_what_is_no_series_is_refused(item: str) -> None:
     def reader() -> FlowReader:
         flows = FlowReader()
-        told = CborReader(bytes.fromhex("8501010140a2006174011903e7"))
+        told = StrictCborReader(bytes.fromhex("8501010140a2006174011903e7"))
         flows.read(told, told.array())
         return flows
 
-    good = CborReader(SERIES)
+    good = StrictCborReader(SERIES)
     series = reader().read(good, good.array())
-    assert isinstance(series, Series)
+    assert isinstance(series, EventSeries)
     assert (series.count, series.first.payload, series.first.header.sequence) == (3, b"abc", 2)
-    source = CborReader(bytes.fromhex(item))
+    source = StrictCborReader(bytes.fromhex(item))
     with pytest.raises(FrameBroken):
         reader().read(source, source.array())
 

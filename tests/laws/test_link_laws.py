@@ -33,7 +33,7 @@ def test_what_a_link_was_given_arrives_once_and_in_order(shard: int, seed: int) 
         cuts += trial.cuts
         silences += trial.silences
         disks += trial.disks
-        duplicates += sum(link.receipts.positions.duplicates for gateway in trial.gateways for link in gateway.links)
+        duplicates += sum(link.acks.positions.duplicates for gateway in trial.gateways for link in gateway.links)
     print(f"{kept} events, {words} words, {crashes} crashes, {disks} lost disks, {cuts} cuts, {silences} silences")
     print(f"{duplicates} duplicates")
     assert min(kept / 10, words, crashes, cuts, silences) >= TRIALS / SHARDS / 2

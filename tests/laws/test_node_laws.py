@@ -14,7 +14,7 @@ import pytest
 from edgebroker.filters import Filter
 from edgebroker.names import ClientId
 from edgebroker.node import node as node_module
-from edgebroker.node.events import ClientGone, Subscribed, Unsubscribed
+from edgebroker.node.events import ClientRemoval, SubscribeRequest, UnsubscribeRequest
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import TIDY_AT_ONCE, Node
 from edgebroker.node.timers import TIDY
@@ -83,29 +83,29 @@ class Pair:
         text = f"{where} {self.chance.randrange(40)} {topic_filter.text}"
         wanted = Filter.parse(where) if where else None
         qos, no_local = self.chance.randrange(3), self.chance.random() < 0.2
-        self.node.handle(Subscribed(client, text, topic_filter, wanted, qos, no_local, receiver=client), self.now)
+        self.node.handle(SubscribeRequest(client, text, topic_filter, wanted, qos, no_local, receiver=client), self.now)
         self.end(client, text)
         self.wishes[client, text] = Wish(client, text, topic_filter, wanted, qos, no_local)
 
     def end(self, client: str, text: str) -> None:
-        wish = self.wishes.pop((client, text), None)
-        if wish is not None:
-            self.count(wish, self.now)
+        spec = self.wishes.pop((client, text), None)
+        if spec is not None:
+            self.count(spec, self.now)
 
-    def count(self, wish: Wish, now: int) -> None:
-        self.counts[now, wish.client, wish.text, "evaluated"] += wish.evaluated
-        self.counts[now, wish.client, wish.text, "matched"] += wish.matched
-        wish.evaluated = wish.matched = 0
+    def count(self, spec: Wish, now: int) -> None:
+        self.counts[now, spec.client, spec.text, "evaluated"] += spec.evaluated
+        self.counts[now, spec.client, spec.text, "matched"] += spec.matched
+        spec.evaluated = spec.matched = 0
 
     def unsubscribe(self, client: ClientId) -> None:
         own = [text for owner, text in self.wishes if owner == client]
         text = self.chance.choice([*own, "nothing"])
-        ended = self.node.handle(Unsubscribed(client, text), self.now)
+        ended = self.node.handle(UnsubscribeRequest(client, text), self.now)
         assert bool(ended) is (text in own)
         self.end(client, text)
 
     def part(self, client: ClientId) -> None:
-        self.node.handle(ClientGone(client), self.now)
+        self.node.handle(ClientRemoval(client), self.now)
         for owner, text in list(self.wishes):
             if owner == client:
                 self.end(owner, text)
@@ -117,22 +117,22 @@ class Pair:
         publication = Publication(publisher, topic, payload.encode(), 2, False, 0)
         expected: dict[str, list[Wish]] = {}
         attributes = json.loads(payload)
-        for wish in self.wishes.values():
-            if not wish.topic_filter.matches(topic):
+        for spec in self.wishes.values():
+            if not spec.topic_filter.matches(topic):
                 continue
-            wish.evaluated += 1
-            if wish.filter is not None and not wish.filter.accepts(attributes):
+            spec.evaluated += 1
+            if spec.filter is not None and not spec.filter.accepts(attributes):
                 continue
-            wish.matched += 1
-            if not (wish.no_local and wish.client == publisher):
-                expected.setdefault(wish.client, []).append(wish)
+            spec.matched += 1
+            if not (spec.no_local and spec.client == publisher):
+                expected.setdefault(spec.client, []).append(spec)
         copies = self.node.routes.route(topic).accept(publication, self.node.ledger, 0)
         found = {copy.receiver: copy for copy in copies}
         assert len(found) == len(copies)
         assert found.keys() == expected.keys()
         for client, copy in found.items():
-            assert {each.text for each in copy.subscriptions} == {wish.text for wish in expected[client]}
-            assert copy.qos == max(wish.qos for wish in expected[client])
+            assert {each.text for each in copy.subscriptions} == {spec.text for spec in expected[client]}
+            assert copy.qos == max(spec.qos for spec in expected[client])
 
     def close_minute(self) -> None:
         self.close(self.node.close_minute)
@@ -142,8 +142,8 @@ class Pair:
 
     def close(self, how: Callable[[int], None]) -> None:
         how(self.now)
-        for wish in self.wishes.values():
-            self.count(wish, self.now)
+        for spec in self.wishes.values():
+            self.count(spec, self.now)
         self.now += 1
 
     def tidy(self) -> bool:

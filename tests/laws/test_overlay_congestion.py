@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from edgebridge.wire.dialect import V5
+from edgebroker.federation.options import FederationOptions
 from edgebroker.instants import MILLISECOND, SECOND, Duration
-from edgebroker.node.ways import Ways
-from edgebroker.overlay.factor import Factor
-from edgebroker.overlay.routing import Case
+from edgebroker.overlay.routing import RoutingCase
 from edgebroker.overlay.scot import Scot
-from edgebroker.overlay.topology import Topology
-from edgebroker.simworld.gateways import Gateways
-from edgebroker.simworld.network import FAIR
-from edgebroker.simworld.participant import Participant
-from edgebroker.simworld.roads import Surface
-from edgebroker.simworld.simulation import Simulation
+from edgebroker.overlay.topology.factor import Factor
+from edgebroker.overlay.topology.topology import Topology
+from edgelab.simworld.broker import FAIR
+from edgelab.simworld.gateways import SimulatedGateways
+from edgelab.simworld.participant import Participant
+from edgelab.simworld.roads import RoadConditions
+from edgelab.simworld.simulation import Simulation
 
-NARROW = Surface(bytes_per_s=2_000, buffer_bytes=4_096)
+NARROW = RoadConditions(bytes_per_s=2_000, buffer_bytes=4_096)
 MESSAGES = 250
 PAUSE = 20 * MILLISECOND
 PADDING = b"." * 250
@@ -30,8 +30,10 @@ class Cliff:
     def __init__(self, is_dynamic: bool, qos: int, seed: int) -> None:
         self.simulation = Simulation(seed)
         topology = Topology.product(Scot(Factor.parse("a"), 3))
-        self.gateways = Gateways(self.simulation, topology, is_stored=True, ways=Ways(is_dynamic=is_dynamic))
-        self.gateways.meet()
+        self.gateways = SimulatedGateways(
+            self.simulation, topology, is_stored=True, ways=FederationOptions(is_dynamic=is_dynamic)
+        )
+        self.gateways.wait_for_links()
         self.publisher = Participant("publisher", self.gateways["a.0"], V5, True, 20, FAIR)
         self.readers = [Participant(f"reader-{at}", self.gateways[f"a.{at}"], V5, True, 20, FAIR) for at in (1, 2)]
         for one in (self.publisher, *self.readers):
@@ -40,7 +42,7 @@ class Cliff:
         for reader in self.readers:
             reader.subscribe("t", 2)
         self.wait(SECOND)
-        self.gateways.road("a.0", "a.1").surface = NARROW
+        self.gateways.road("a.0", "a.1").conditions = NARROW
         self.begun = self.simulation.now
         for number in range(MESSAGES):
             assert self.publisher.publish("t", b"%d %s" % (number, PADDING), qos)
@@ -52,8 +54,8 @@ class Cliff:
 
     def delays(self, reader: Participant) -> dict[int, Duration]:
         """By number, how long each message took; none came twice."""
-        found = {int(heard.payload.split()[0]): heard.at for heard in reader.heard}
-        assert len(found) == len(reader.heard), "one came twice"
+        found = {int(heard.payload.split()[0]): heard.at for heard in reader.received}
+        assert len(found) == len(reader.received), "one came twice"
         return {number: at - self.begun - number * PAUSE for number, at in found.items()}
 
 
@@ -69,19 +71,19 @@ def test_a_narrow_uplink_is_gone_around(qos: int, seed: int) -> None:
     assert late[-1] > 20 * SECOND, "it was narrow indeed"
     assert soon[MESSAGES // 2] < SECOND
     assert soon[-1] < late[-1] // 2
-    cases = dynamic.gateways["a.0"].overlay.peers.forwarding.cases
-    assert cases[Case.ANOTHER_CLUSTER] > MESSAGES // 2
-    cases = static.gateways["a.0"].overlay.peers.forwarding.cases
-    assert not any(count for case, count in cases.items() if case is not Case.NONE)
+    cases = dynamic.gateways["a.0"].overlay.peers.forwarder.cases
+    assert cases[RoutingCase.ANOTHER_CLUSTER] > MESSAGES // 2
+    cases = static.gateways["a.0"].overlay.peers.forwarder.cases
+    assert not any(count for case, count in cases.items() if case is not RoutingCase.NONE)
 
 
 def test_nothing_is_looked_at_while_nothing_waits(seed: int) -> None:
     simulation = Simulation(seed)
     topology = Topology.product(Scot(Factor.parse("a"), 2))
-    gateways = Gateways(simulation, topology, ways=Ways(is_dynamic=True))
-    gateways.meet()
+    gateways = SimulatedGateways(simulation, topology, ways=FederationOptions(is_dynamic=True))
+    gateways.wait_for_links()
     simulation.run_until(simulation.now + 60 * SECOND)
     for gateway in gateways:
-        assert gateway.overlay.windows is not None
-        assert gateway.overlay.windows.due is None
-        assert gateway.overlay.peers.status.window == 0
+        assert gateway.overlay.congestion is not None
+        assert gateway.overlay.congestion.due is None
+        assert gateway.overlay.peers.link_status.window == 0

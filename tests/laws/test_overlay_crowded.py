@@ -11,19 +11,19 @@ from random import Random
 
 import pytest
 
-from edgebridge.frontend import peerlinks
+from edgebridge.frontend.federation import link_setup
 from edgebridge.wire.dialect import V5
 from edgebroker.instants import MILLISECOND, MINUTE, SECOND
-from edgebroker.overlay.factor import Factor
-from edgebroker.overlay.link.outbox import Bounds
-from edgebroker.overlay.link.terms import LinkTerms
+from edgebroker.overlay.link.options import LinkOptions
+from edgebroker.overlay.link.outbox import OutboxBounds
 from edgebroker.overlay.scot import Scot
-from edgebroker.overlay.topology import Topology
-from edgebroker.simworld.checkers import doubled, missed, unaccounted, unwanted
-from edgebroker.simworld.gateways import Gateways
-from edgebroker.simworld.network import FAIR
-from edgebroker.simworld.participant import Participant
-from edgebroker.simworld.simulation import Simulation
+from edgebroker.overlay.topology.factor import Factor
+from edgebroker.overlay.topology.topology import Topology
+from edgelab.simworld.broker import FAIR
+from edgelab.simworld.checkers import doubled, missed, unaccounted, unwanted
+from edgelab.simworld.gateways import SimulatedGateways
+from edgelab.simworld.participant import Participant
+from edgelab.simworld.simulation import Simulation
 
 TRIALS = int(os.environ.get("EDGEBROKER_CROWDED_TRIALS", "3"))
 ROOM = 64
@@ -38,8 +38,8 @@ class Trial:
         self.simulation = Simulation(number)
         path, clusters = self.chance.choice([("a-b", 1), ("a-b-c", 1), ("a-b", 2), ("a-b-c", 2), ("a-b", 3)])
         topology = Topology.product(Scot(Factor.parse(path), clusters))
-        self.gateways = Gateways(self.simulation, topology, is_stored=True)
-        self.gateways.meet()
+        self.gateways = SimulatedGateways(self.simulation, topology, is_stored=True)
+        self.gateways.wait_for_links()
         self.dead, *self.others = self.chance.sample([*self.gateways], len(self.gateways.by_name))
         self.publishers = [Participant(f"publisher-{one.name}", one, V5, True, 20, FAIR) for one in self.others]
         self.readers = [
@@ -68,7 +68,7 @@ class Trial:
     def live(self) -> None:
         self.talk(10)
         self.wait(5 * SECOND)
-        self.dead.fall(self.chance.random() < 0.5)
+        self.dead.power_off(self.chance.random() < 0.5)
         self.wait(30 * SECOND)
         while not any(one.refused for one in self.publishers):
             self.talk(ROOM)
@@ -83,7 +83,7 @@ class Trial:
                     one.connect()
             self.wait(SECOND)
         self.talk(ROOM)
-        self.dead.rise()
+        self.dead.power_on()
         self.wait(2 * MINUTE)
         for one in (*self.publishers, *self.readers):
             one.connect()
@@ -94,16 +94,16 @@ class Trial:
 def test_what_was_acknowledged_comes_and_the_rest_was_refused(
     trial: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual = peerlinks.terms_of
+    usual = link_setup.link_options
 
-    def narrow(topology: Topology, name: str, peer: str) -> LinkTerms:
-        return replace(usual(topology, name, peer), bounds=Bounds(messages=ROOM))
+    def narrow(topology: Topology, name: str, peer: str) -> LinkOptions:
+        return replace(usual(topology, name, peer), bounds=OutboxBounds(messages=ROOM))
 
-    monkeypatch.setattr(peerlinks, "terms_of", narrow)
+    monkeypatch.setattr(link_setup, "link_options", narrow)
     made = Trial(seed + trial)
     made.live()
     everybody = [*made.publishers, *made.readers]
-    assert [*missed(everybody, made.readers, {text: 2 for one in made.readers for text in one.asked})] == []
+    assert [*missed(everybody, made.readers, {text: 2 for one in made.readers for text in one.requested})] == []
     assert [*unwanted(everybody)] == []
     assert [*doubled(everybody)] == []
     assert [text for gateway in made.gateways for text in unaccounted(gateway, [])] == []

@@ -13,12 +13,12 @@ from random import Random
 import pytest
 
 from edgebroker.instants import MINUTE, SECOND
-from edgebroker.overlay.factor import Factor
 from edgebroker.overlay.messages import Forward, Relay
+from edgebroker.overlay.reorder_buffer import HOLD_TIME
 from edgebroker.overlay.scot import Scot
-from edgebroker.overlay.sorting import HOLD
-from edgebroker.overlay.topology import Topology
-from edgebroker.simworld.federation import Federation
+from edgebroker.overlay.topology.factor import Factor
+from edgebroker.overlay.topology.topology import Topology
+from edgelab.simworld.federation import Federation
 
 from .overlay.trials import some_topology
 
@@ -44,7 +44,7 @@ class Life:
         for name in self.names:
             self.federation.subscribe(name, OLD, "t/#")
         self.federation.settle()
-        self.federation.pass_time(2 * SECOND)
+        self.federation.advance(2 * SECOND)
 
     def change(self, names: Iterable[str], gone: set[int], new: set[int]) -> None:
         """Clients of *names* ask for other things from now on."""
@@ -55,7 +55,7 @@ class Life:
                 self.federation.subscribe(name, number, f"{TOPICS[number]}/#")
             self.asked[name] = self.asked[name] - gone | new
         self.federation.settle()
-        self.federation.pass_time(SECOND)
+        self.federation.advance(SECOND)
 
     @property
     def living(self) -> list[str]:
@@ -63,19 +63,21 @@ class Life:
 
     def publish(self, topic: str) -> Counter[str]:
         """Somebody publishes at every gateway that lives; return how often each gateway was handed anything."""
-        self.federation.handed.clear()
+        self.federation.local_deliveries.clear()
         for name in self.living:
             self.federation.publish(name, f"p@{name}", topic)
         self.federation.settle()
-        self.federation.pass_time(HOLD)
+        self.federation.advance(HOLD_TIME)
         return self.came()
 
     def came(self) -> Counter[str]:
         """How often each gateway was handed an event that its clients ask for, none twice."""
-        handed = Counter((one.gateway, one.forward.header.eid) for one in self.federation.handed)
+        handed = Counter((one.gateway, one.forward.header.eid) for one in self.federation.local_deliveries)
         assert max(handed.values(), default=1) == 1
         asked = {(name, TOPICS[number]) for name, numbers in self.asked.items() for number in numbers}
-        return Counter(one.gateway for one in self.federation.handed if (one.gateway, one.forward.topic[0]) in asked)
+        return Counter(
+            one.gateway for one in self.federation.local_deliveries if (one.gateway, one.forward.topic[0]) in asked
+        )
 
     def expected(self) -> Counter[str]:
         """One event from everybody else."""
@@ -90,19 +92,19 @@ def test_clusters_are_joined_around_the_dead_and_heal(path: str, clusters: int, 
     for name in dead:
         federation.kill(name)
     federation.settle()
-    federation.pass_time(3 * SECOND)
+    federation.advance(3 * SECOND)
     survivors = life.living
     life.change(survivors, set(), {NEW})
     assert life.publish("t/2") == life.expected(), "an old subscription"
     assert life.publish("n/1") == life.expected(), "one made while they were dead"
     life.change(survivors, {NEW}, {LATE})
-    federation.handed.clear()
+    federation.local_deliveries.clear()
     for name in dead:
         federation.revive(name, {OLD: "t/#"})
     federation.settle()
-    federation.pass_time(2 * MINUTE)
+    federation.advance(2 * MINUTE)
     assert life.came() == Counter(dict.fromkeys(dead, len(survivors))), "what was for the dead comes to them alone"
-    assert not any(peers.neighbourhood.around.is_used for peers in federation.peers.values())
+    assert not any(peers.gossip.relay.is_active for peers in federation.peers.values())
     federation.sent.clear()
     assert life.publish("t/3") == life.expected()
     life.change(life.living, set(), {LATE})
@@ -110,7 +112,7 @@ def test_clusters_are_joined_around_the_dead_and_heal(path: str, clusters: int, 
     assert life.publish("n/2") == Counter()
     assert not any(isinstance(message, Relay) for _, _, message in federation.sent)
     assert not any(federation.outboxes.values())
-    assert not any(peers.forwarding.duplicates for peers in federation.peers.values()), "one way to each, chosen once"
+    assert not any(peers.forwarder.duplicates for peers in federation.peers.values()), "one way to each, chosen once"
 
 
 def test_who_stands_in_is_told_what_is_wanted_and_gets_nothing_else() -> None:
@@ -118,9 +120,9 @@ def test_who_stands_in_is_told_what_is_wanted_and_gets_nothing_else() -> None:
     federation = life.federation
     federation.kill("b.0")
     federation.settle()
-    federation.pass_time(3 * SECOND)
+    federation.advance(3 * SECOND)
     for one, other in (("a.0", "c.0"), ("c.0", "a.0")):
-        assert federation.peers[one].interests.is_heard(other)
+        assert federation.peers[one].interests.is_known(other)
     federation.sent.clear()
     for name in ("a.0", "c.0"):
         federation.publish(name, f"p@{name}", "nobody/asks")
@@ -148,8 +150,8 @@ class Storm:
         for name in self.names:
             self.federation.publish(name, f"p@{name}", "t/first")
         self.federation.settle(chance)
-        self.federation.pass_time(2 * SECOND)
-        self.federation.handed.clear()
+        self.federation.advance(2 * SECOND)
+        self.federation.local_deliveries.clear()
         self.published: dict[tuple[int, int], str] = {}
         self.cut: list[tuple[str, str]] = []
         self.dead: list[str] = []
@@ -169,7 +171,7 @@ class Storm:
         elif lot < 0.25 and faults:
             self.mend()
         elif lot < 0.5:
-            federation.pass_time(chance.choice((SECOND // 10, SECOND, 2 * SECOND, 3 * SECOND)))
+            federation.advance(chance.choice((SECOND // 10, SECOND, 2 * SECOND, 3 * SECOND)))
         elif lot < 0.75:
             for _ in range(chance.randrange(12)):
                 busy = [pair for pair, messages in federation.links.items() if messages]
@@ -178,7 +180,7 @@ class Storm:
         else:
             host = chance.choice([*federation.peers])
             federation.publish(host, f"p@{host}", "t/x", may_wait=False)
-            self.published[federation.peers[host].last] = host
+            self.published[federation.peers[host].last_event_id] = host
 
     def mend(self) -> None:
         """One fault less."""
@@ -197,16 +199,16 @@ class Storm:
         federation = self.federation
         while self.dead or self.cut:
             self.mend()
-            federation.pass_time(self.chance.choice((SECOND // 10, 3 * SECOND)))
+            federation.advance(self.chance.choice((SECOND // 10, 3 * SECOND)))
         federation.settle(self.chance)
-        federation.pass_time(2 * MINUTE)
-        handed = Counter((one.gateway, one.forward.header.eid) for one in federation.handed)
+        federation.advance(2 * MINUTE)
+        handed = Counter((one.gateway, one.forward.header.eid) for one in federation.local_deliveries)
         assert max(handed.values(), default=1) == 1, "something came twice"
         for eid, host in self.published.items():
             missed = [name for name in self.asking if name != host and (name, eid) not in handed]
             assert not missed, f"{eid} of {host} never came to {missed}"
         assert not any(federation.outboxes.values())
-        assert not any(peers.neighbourhood.around.is_used for peers in federation.peers.values())
+        assert not any(peers.gossip.relay.is_active for peers in federation.peers.values())
 
 
 @pytest.mark.parametrize("shard", range(4))

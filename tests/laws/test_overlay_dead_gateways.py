@@ -8,14 +8,14 @@ import pytest
 
 from edgebridge.wire.dialect import V5
 from edgebroker.instants import MINUTE, SECOND
-from edgebroker.overlay.factor import Factor
 from edgebroker.overlay.scot import Scot
-from edgebroker.overlay.topology import Topology
-from edgebroker.simworld.checkers import doubled, unaccounted, unwanted
-from edgebroker.simworld.gateways import Gateways
-from edgebroker.simworld.network import FAIR
-from edgebroker.simworld.participant import Participant
-from edgebroker.simworld.simulation import Simulation
+from edgebroker.overlay.topology.factor import Factor
+from edgebroker.overlay.topology.topology import Topology
+from edgelab.simworld.broker import FAIR
+from edgelab.simworld.checkers import doubled, unaccounted, unwanted
+from edgelab.simworld.gateways import SimulatedGateways
+from edgelab.simworld.participant import Participant
+from edgelab.simworld.simulation import Simulation
 
 NOTICED = 30 * SECOND
 """A peer without power is silent: it is asked after 10 s at most, and twice."""
@@ -27,8 +27,8 @@ class Site:
     def __init__(self, clusters: int, seed: int) -> None:
         self.simulation = Simulation(seed)
         topology = Topology.product(Scot(Factor.parse("a-b-c"), clusters))
-        self.gateways = Gateways(self.simulation, topology, is_stored=True)
-        self.gateways.meet()
+        self.gateways = SimulatedGateways(self.simulation, topology, is_stored=True)
+        self.gateways.wait_for_links()
         self.readers = {one.name: Participant(f"reader-{one.name}", one, V5, True, 20, FAIR) for one in self.gateways}
         self.publisher = Participant("publisher", self.gateways["a.0"], V5, True, 20, FAIR)
         self._number = 0
@@ -57,7 +57,7 @@ class Site:
         return payloads
 
     def heard(self, gateway: str) -> list[bytes]:
-        return [heard.payload for heard in self.readers[gateway].heard]
+        return [heard.payload for heard in self.readers[gateway].received]
 
     def broken(self) -> Iterator[str]:
         yield from unwanted(self.everybody)

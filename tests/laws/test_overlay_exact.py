@@ -38,11 +38,11 @@ def played(number: int) -> int:
                 trial.federation.restart(chance.choice(trial.names))
                 again(trial)
                 trial.settle()
-            if trial.federation.ways.is_dynamic:
+            if trial.federation.options.is_dynamic:
                 trial.crowd()
             is_calm = chance.random() < 0.3
             if is_calm:
-                trial.federation.pass_time(2 * SECOND)
+                trial.federation.advance(2 * SECOND)
             trial.check(is_calm)
     except Exception as error:
         raise AssertionError(

@@ -23,7 +23,7 @@ def broken(chance: Random) -> Trial:
         trial.subscribe()
     trial.settle()
     for host in trial.names:
-        for topic in TOPICS if chance.random() < 0.5 or not trial.federation.ways.wants_answers else ():
+        for topic in TOPICS if chance.random() < 0.5 or not trial.federation.options.wants_answers else ():
             trial.federation.perform(host, trial.federation.peers[host].advertise(f"c@{host}", topic, 1))
     trial.settle()
     i_links = [
@@ -42,7 +42,7 @@ def test_everybody_is_served_around_links_that_are_down(shard: int, seed: int) -
         chance = Random(seed * 10_000 + shard * 1_000 + number)
         trial = broken(chance)
         for _ in range(10):
-            if trial.federation.ways is DYNAMIC:
+            if trial.federation.options is DYNAMIC:
                 trial.crowd()
             host, topic, value = trial.publish()
             handed = trial.arrive()
@@ -52,7 +52,7 @@ def test_everybody_is_served_around_links_that_are_down(shard: int, seed: int) -
             )
             assert max(handed.values(), default=1) == 1, f"trial {number}: {handed}"
             assert not any(trial.federation.outboxes.values()), f"trial {number}: something waits for a dead link"
-        detours += sum(sum(peers.forwarding.cases.values()) for peers in trial.federation.peers.values())
+        detours += sum(sum(peers.forwarder.cases.values()) for peers in trial.federation.peers.values())
     assert detours, "no dead link was ever met"
 
 
@@ -72,6 +72,6 @@ def test_what_is_told_while_a_link_is_down_is_known_when_it_is_up(chance: Random
         for pair in cut:
             trial.federation.connect(*pair)
         trial.settle()
-        trial.federation.pass_time(3 * SECOND)
+        trial.federation.advance(3 * SECOND)
         for _ in range(10):
             trial.check(is_calm=True)

@@ -6,13 +6,13 @@ import pytest
 
 from edgebridge.wire.dialect import V5
 from edgebroker.instants import MILLISECOND, SECOND
-from edgebroker.overlay.factor import Factor
 from edgebroker.overlay.scot import Scot
-from edgebroker.overlay.topology import Topology
-from edgebroker.simworld.gateways import Gateways
-from edgebroker.simworld.network import FAIR
-from edgebroker.simworld.participant import Participant
-from edgebroker.simworld.simulation import Simulation
+from edgebroker.overlay.topology.factor import Factor
+from edgebroker.overlay.topology.topology import Topology
+from edgelab.simworld.broker import FAIR
+from edgelab.simworld.gateways import SimulatedGateways
+from edgelab.simworld.participant import Participant
+from edgelab.simworld.simulation import Simulation
 
 
 class Road:
@@ -21,8 +21,8 @@ class Road:
     def __init__(self, seed: int, path: str, here: str, there: str, qos: int) -> None:
         self.simulation = Simulation(seed)
         topology = Topology.product(Scot(Factor.parse(path), 3))
-        self.gateways = Gateways(self.simulation, topology, is_stored=True)
-        self.gateways.meet()
+        self.gateways = SimulatedGateways(self.simulation, topology, is_stored=True)
+        self.gateways.wait_for_links()
         self.publisher = Participant("publisher", self.gateways[here], V5, True, 20, FAIR)
         self.reader = Participant("reader", self.gateways[there], V5, True, 20, FAIR)
         self.publisher.connect()
@@ -45,7 +45,7 @@ class Road:
 
     @property
     def heard(self) -> list[int]:
-        return [int(each.payload) for each in self.reader.heard]
+        return [int(each.payload) for each in self.reader.received]
 
 
 @pytest.mark.slow

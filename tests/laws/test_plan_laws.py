@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgebroker.cli.topology.tomltext import toml_text
-from edgebroker.overlay.factor import Factor
-from edgebroker.overlay.plan import contractions, paths_of, plan
-from edgebroker.overlay.shapes import DEGREE_MAX, shapes
-from edgebroker.overlay.topology import Topology
-from edgebroker.overlay.uplink import UPLINKS
-from edgebroker.world.topology import parse_topology
+from edgebroker.cli.topology.toml_text import toml_text
+from edgebroker.overlay.topology.draft import UPLINKS
+from edgebroker.overlay.topology.factor import Factor
+from edgebroker.overlay.topology.planner import DEGREE_MAX, contractions, paths_of, plan, shapes
+from edgebroker.overlay.topology.topology import Topology
+from edgebroker.runtime.topology_file import parse_topology
 from tests.laws.overlay.drafts import factors
 
 small_sites = st.lists(st.integers(1, 9), min_size=1, max_size=6)

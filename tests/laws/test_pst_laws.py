@@ -16,17 +16,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgebroker.event import COMPOSITE, Value
 from edgebroker.filters import Filter
 from edgebroker.matching import reference
 from edgebroker.matching.cells import Cells, high_cut, low_cut, thinned
 from edgebroker.matching.kernel import kernel
+from edgebroker.matching.outcomes import NOWHERE, TritVector, alternative_combine, parallel_combine
 from edgebroker.matching.pst import Pst
 from edgebroker.matching.reference.events import INSIDE, Event
 from edgebroker.matching.reference.forks import Fork
 from edgebroker.matching.reference.leaves import Leaves
-from edgebroker.matching.trits import NOWHERE, TritVector, alternative_combine, parallel_combine
-from edgebroker.predicate import ANY_ONE, ANY_RUN, Bound, ElementaryTest, Interval, Kind, Pattern, Predicate
+from edgebroker.predicate import (
+    ANY_ONE,
+    ANY_RUN,
+    COMPOSITE,
+    Bound,
+    ElementaryTest,
+    Interval,
+    Pattern,
+    Predicate,
+    Value,
+    ValueType,
+)
 from edgebroker.topics import TopicFilter
 
 # -- random subscriptions and events ----------------------------------------------------------------------------------
@@ -81,16 +91,16 @@ def points(bounds: tuple[Bound, ...]) -> st.SearchStrategy[tuple[Interval, ...]]
 
 @cache
 def elementary_tests(name: str) -> st.SearchStrategy[ElementaryTest]:
-    def build(kind: Kind, bounds: tuple[Bound, ...]) -> st.SearchStrategy[ElementaryTest]:
+    def build(kind: ValueType, bounds: tuple[Bound, ...]) -> st.SearchStrategy[ElementaryTest]:
         intervals = st.one_of(points(bounds), intervals_of(bounds))
-        patterns = st.lists(PATTERNS, max_size=2).map(tuple) if kind is Kind.STRING else st.just(())
+        patterns = st.lists(PATTERNS, max_size=2).map(tuple) if kind is ValueType.STRING else st.just(())
         return st.builds(ElementaryTest, st.just(name), st.just(kind), intervals, patterns)
 
     return st.one_of(
-        st.builds(ElementaryTest, st.just(name), st.sampled_from([Kind.NULL, Kind.NOT_NULL])),
-        build(Kind.NUMBER, NUMBERS),
-        build(Kind.STRING, STRINGS),
-        build(Kind.BOOLEAN, (False, True)),
+        st.builds(ElementaryTest, st.just(name), st.sampled_from([ValueType.NULL, ValueType.NOT_NULL])),
+        build(ValueType.NUMBER, NUMBERS),
+        build(ValueType.STRING, STRINGS),
+        build(ValueType.BOOLEAN, (False, True)),
     )
 
 
@@ -258,7 +268,7 @@ def test_the_cell_of_a_value_tells_whether_a_test_accepts_it(
     leaves = Leaves()
     for each in (test, *others):
         leaves.create((each,))
-    numbers = [interval for each in others if each.kind is Kind.NUMBER for interval in each.intervals]
+    numbers = [interval for each in others if each.kind is ValueType.NUMBER for interval in each.intervals]
     cuts = [cut for each in numbers for cut in (low_cut(each)[0], high_cut(each)[0]) if cut is not None]
     strings = sorted(leaves.strings.numbers.values())[::2]
     cells = Cells(leaves.names.numbers["a"], thinned(cuts, cuts_max, cuts_max), strings, booleans=cuts_max > 4)
@@ -279,7 +289,7 @@ def test_nested_intervals_take_room_in_proportion_to_their_number() -> None:
     trees = [Pst(), Pst()]
     for tree, count in zip(trees, (1_000, 4_000), strict=True):
         for number in range(1, count + 1):
-            nested = ElementaryTest("a", Kind.NUMBER, (Interval(-number, True, number, True),))
+            nested = ElementaryTest("a", ValueType.NUMBER, (Interval(-number, True, number, True),))
             tree.insert(number, TopicFilter.parse("x"), [(nested,)])
         found = tree.match(tree.resolve("x"), {"a": 500.5})
         assert sorted(found) == list(range(501, count + 1))
@@ -296,7 +306,7 @@ def test_two_hundred_predicates_on_one_topic_survive_every_change_of_order() -> 
         # The first names are tested at first, the last ones at last: the order has to follow.
         names = sorted({"abcdef"[min(5, number // 40 + rng.randrange(2))] for _ in range(2)})
         predicate = tuple(
-            ElementaryTest(name, Kind.NUMBER, (Interval(low, True, low + rng.choice((0, 1)), True),))
+            ElementaryTest(name, ValueType.NUMBER, (Interval(low, True, low + rng.choice((0, 1)), True),))
             for name, low in zip(names, rng.choices(range(30), k=len(names)), strict=True)
         )
         subscriptions[number] = Subscription(topic_filter, [predicate, predicate[:1]], rng.randrange(5))
@@ -319,11 +329,11 @@ def test_two_hundred_predicates_on_one_topic_survive_every_change_of_order() -> 
 def test_names_and_strings_that_come_and_go_take_no_room() -> None:
     tree = Pst()
     topic_filter = TopicFilter.parse("t")
-    tree.insert(0, topic_filter, [(ElementaryTest("stays", Kind.NOT_NULL),)])
+    tree.insert(0, topic_filter, [(ElementaryTest("stays", ValueType.NOT_NULL),)])
     room = 0
     for number in range(1, 500):
-        named = ElementaryTest("text", Kind.STRING, (Interval(f"value{number}", True, f"value{number}", True),))
-        tree.insert(number, topic_filter, [(ElementaryTest(f"name{number}", Kind.NULL), named)])
+        named = ElementaryTest("text", ValueType.STRING, (Interval(f"value{number}", True, f"value{number}", True),))
+        tree.insert(number, topic_filter, [(ElementaryTest(f"name{number}", ValueType.NULL), named)])
         assert sorted(tree.match(tree.resolve("t"), {"stays": 1, "text": f"value{number}"})) == [0, number]
         room = room or tree.census().bytes
         tree.remove(number)

@@ -11,12 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgebroker.event import Value
-from edgebroker.matching.published.factoring import Unnamed
-from edgebroker.matching.published.fixed import PLAIN, FixedPst, Optimisations, Subscription, fewest_stars_first
+from edgebroker.matching.published.fixed import (
+    PLAIN,
+    FixedPst,
+    FixedSubscription,
+    Optimisations,
+    OtherValue,
+    fewest_stars_first,
+)
 from edgebroker.matching.published.node import Branch, Leaf, Node
-from edgebroker.matching.published.walks import collect
-from edgebroker.predicate import ElementaryTest, Interval, Kind, Predicate
+from edgebroker.matching.published.tree import collect
+from edgebroker.predicate import ElementaryTest, Interval, Predicate, Value, ValueType
 
 NAMES = ("a", "b", "c", "d")
 DOMAIN = (1, 2, 3)
@@ -27,17 +32,17 @@ LINKS = 4
 
 
 def equal(name: str, value: float) -> ElementaryTest:
-    return ElementaryTest(name, Kind.NUMBER, (Interval(value, True, value, True),))
+    return ElementaryTest(name, ValueType.NUMBER, (Interval(value, True, value, True),))
 
 
 def wide_tests(name: str) -> list[ElementaryTest]:
     return [
-        ElementaryTest(name, Kind.NULL),
-        ElementaryTest(name, Kind.NOT_NULL),
-        ElementaryTest(name, Kind.NUMBER, (Interval(low=1, low_closed=False),)),
-        ElementaryTest(name, Kind.NUMBER, (Interval(1, True, 1, True), Interval(3, True, 3, True))),
-        ElementaryTest(name, Kind.BOOLEAN, (Interval(True, True, True, True),)),
-        ElementaryTest(name, Kind.STRING, (Interval("a", True),)),
+        ElementaryTest(name, ValueType.NULL),
+        ElementaryTest(name, ValueType.NOT_NULL),
+        ElementaryTest(name, ValueType.NUMBER, (Interval(low=1, low_closed=False),)),
+        ElementaryTest(name, ValueType.NUMBER, (Interval(1, True, 1, True), Interval(3, True, 3, True))),
+        ElementaryTest(name, ValueType.BOOLEAN, (Interval(True, True, True, True),)),
+        ElementaryTest(name, ValueType.STRING, (Interval("a", True),)),
     ]
 
 
@@ -64,12 +69,14 @@ class Grown:
     """A tree after random changes, what should be in it, and how it was asked for."""
 
     tree: FixedPst
-    kept: list[Subscription]
+    kept: list[FixedSubscription]
     declared: bool
     optimisations: Optimisations
     order: tuple[str, ...]
 
-    def fresh(self, kept: list[Subscription] | None = None, optimisations: Optimisations | None = None) -> FixedPst:
+    def fresh(
+        self, kept: list[FixedSubscription] | None = None, optimisations: Optimisations | None = None
+    ) -> FixedPst:
         """A tree that never held anything else."""
         tree = FixedPst(self.order, DOMAINS if self.declared else None, optimisations or self.optimisations)
         tree.insert_all(self.kept if kept is None else kept)
@@ -96,7 +103,7 @@ def grown_trees(draw: st.DrawFn) -> Grown:
         grown.tree.insert(number, predicate, 1 << link)
     for number, (predicate, link, stays) in enumerate(found):
         if stays:
-            grown.kept.append(Subscription(number, predicate, 1 << link))
+            grown.kept.append(FixedSubscription(number, predicate, 1 << link))
         else:
             grown.tree.remove(number)
     return grown
@@ -195,11 +202,11 @@ def test_a_value_that_no_subscription_names_shares_the_tree_of_all_such_values()
     tree = FixedPst(NAMES, optimisations=Optimisations(index_attributes=1))
     tree.insert(1, (equal("a", 1), equal("b", 1)), 1)
     tree.insert(2, (equal("b", 1),), 2)
-    assert set(tree.roots()) == {(1,), (Unnamed.OTHER,)}
+    assert set(tree.roots()) == {(1,), (OtherValue.OTHER,)}
     for value in (1, 2, 3):
         assert tree.decide({"a": value, "b": 1}, 3).yes == (3 if value == 1 else 2)
     tree.remove(1)
-    assert set(tree.roots()) == {(Unnamed.OTHER,)}
+    assert set(tree.roots()) == {(OtherValue.OTHER,)}
 
 
 def test_an_event_without_a_tree_takes_one_step_and_no_link() -> None:

@@ -9,13 +9,13 @@ import os
 from typing import Any
 
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.session.stored import Stored
+from edgebridge.session.journal.state import JournalState
 from edgebroker.instants import MILLISECOND
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
-from edgebroker.simworld.disk import Disk
 from edgebroker.storage.journal.journal import Journal
 from edgebroker.storage.journal.recovery import recover_rows
+from edgelab.simworld.disk import Disk
 
 from .journal.conversation import Conversation, known
 
@@ -26,15 +26,15 @@ HERE = "tests/laws/test_recovery_laws.py"
 
 def recovered(world: Conversation, disk: Disk) -> dict[tuple[str, str], Any]:
     """What a broker would know that began now with *disk*."""
-    stored = Stored()
+    stored = JournalState()
     found = recover_rows(disk, stored.apply_row)
     stored.finish()
     assert stored.invalid == 0
     assert found is None or not found.damage
     journal = Journal(b"sixteen bytes...")
     frontend = Frontend(Node(Ledger()), world.terms, lambda: "", journal=journal)
-    frontend.keeping.clock = world.broker.frontend.keeping.clock
-    frontend.restoring.restore(stored, world.simulation.now)
+    frontend.journal.clock_offset = world.broker.frontend.journal.clock_offset
+    frontend.recovery.restore(stored, world.simulation.now)
     return known(frontend, world.simulation.now)
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from edgebridge.session import rights as rights_module
-from edgebridge.session.acl import ANYBODY, AccessKind, Acl, Rule
-from edgebridge.session.rights import Decision, overlaps
-from edgebridge.session.rulebook import RuleBook
+from edgebridge.session import authorization as rights_module
+from edgebridge.session.acl import ANONYMOUS_USER, AccessKind, Acl, AclRule
+from edgebridge.session.acl_rights import AclRights
+from edgebridge.session.authorization import AccessDecision, overlaps
 from edgebroker.filters import Extractor
 from edgebroker.publication import Publication
 from edgebroker.topics import TopicFilter
 
 ROUNDS = 300
 LEVELS = ("a", "b", "", "$s", "c1", "u1")
-USERS = (ANYBODY, "u1", "u2", "stranger")
+USERS = (ANONYMOUS_USER, "u1", "u2", "stranger")
 CLIENTS = ("c1", "a", "c+", "x/y")
 CONDITIONS = ("v > 1", "$size < 3", "$client = 'p'", "v IS NULL")
 
@@ -58,7 +58,7 @@ def by_the_word(acl: Acl, user: str, client: str, wanted: AccessKind, publicatio
     return False
 
 
-def _in_order(acl: Acl, user: str, client: str) -> Iterator[tuple[Rule, TopicFilter | None]]:
+def _in_order(acl: Acl, user: str, client: str) -> Iterator[tuple[AclRule, TopicFilter | None]]:
     """Rules in the order in which they are asked; None instead of a filter: a denial that holds for everything."""
     own = acl.users.get(user, ())
     for is_denial in (True, False):
@@ -78,7 +78,7 @@ def _in_order(acl: Acl, user: str, client: str) -> Iterator[tuple[Rule, TopicFil
             yield rule, TopicFilter("/".join(levels), tuple(levels))
 
 
-def _is_true(rule: Rule, publication: Publication) -> bool:
+def _is_true(rule: AclRule, publication: Publication) -> bool:
     if rule.where is None:
         return True
     attributes = Extractor(rule.where.attributes).extract(
@@ -101,7 +101,7 @@ def test_decisions_are_those_of_the_words(chance: random.Random) -> None:
     for _ in range(ROUNDS):
         text = some_acl(chance)
         acl = Acl.parse(text)
-        book = RuleBook(acl)
+        book = AclRights(acl)
         for user in USERS:
             client = chance.choice(CLIENTS)
             rights = book.rights(user, client)
@@ -127,7 +127,7 @@ def test_a_subscription_is_granted_if_something_may_come(chance: random.Random) 
         text = "\n".join(line for line in some_acl(chance).splitlines() if " subscribe " not in line)
         acl = Acl.parse(text)
         for user in USERS:
-            rights = RuleBook(acl).rights(user, "c1")
+            rights = AclRights(acl).rights(user, "c1")
             asked = TopicFilter.parse(some_filter(chance))
             may = rights.subscribe(asked)
             granted += may
@@ -159,7 +159,7 @@ def widened(topic: str, chance: random.Random) -> str:
 
 def test_claims_only_ever_narrow(chance: random.Random) -> None:
     for _ in range(ROUNDS):
-        wide, narrow = RuleBook(Acl.parse(some_acl(chance))), RuleBook(Acl.parse(some_acl(chance)))
+        wide, narrow = AclRights(Acl.parse(some_acl(chance))), AclRights(Acl.parse(some_acl(chance)))
         within = narrow.rights("u1", "c1")
         both = wide.rights("u1", "c1", within)
         alone = wide.rights("u1", "c1")
@@ -170,10 +170,10 @@ def test_claims_only_ever_narrow(chance: random.Random) -> None:
 
 
 def test_memory_is_bounded(monkeypatch: object, chance: random.Random) -> None:
-    book = RuleBook(Acl.parse("topic read #"))
-    many = [book.rights(ANYBODY, f"c{number}") for number in range(100)]
+    book = AclRights(Acl.parse("topic read #"))
+    many = [book.rights(ANONYMOUS_USER, f"c{number}") for number in range(100)]
     for number in range(rights_module.DECISIONS_MAX + 500):
         many[number % 100].read(f"t/{number}")
     kept = sum(len(one._reads) for one in many)
     assert 0 < kept <= rights_module.DECISIONS_MAX
-    assert isinstance(many[0].read("t/0"), Decision)
+    assert isinstance(many[0].read("t/0"), AccessDecision)

@@ -6,19 +6,19 @@ from random import Random
 
 import pytest
 
-from edgebridge.frontend.passage import Passage
+from edgebridge.frontend.federation.fast_path import FederationFastPath
 from edgebridge.wire.dialect import V5, V311
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Connect, PubAck, Publish, Subscribe, SubscriptionOption
-from edgebroker.header import Header
+from edgebroker.header import EventHeader
 from edgebroker.instants import MILLISECOND
-from edgebroker.overlay.factor import Factor
-from edgebroker.overlay.messages import Forward, Series
+from edgebroker.overlay.messages import EventSeries, Forward
 from edgebroker.overlay.scot import Scot
-from edgebroker.overlay.topology import Topology
-from edgebroker.simworld.client import Client
-from edgebroker.simworld.gateways import Gateways
-from edgebroker.simworld.simulation import Simulation
+from edgebroker.overlay.topology.factor import Factor
+from edgebroker.overlay.topology.topology import Topology
+from edgelab.simworld.client import SimulatedClient
+from edgelab.simworld.gateways import SimulatedGateways
+from edgelab.simworld.simulation import Simulation
 
 READERS = {"near": "a.0", "beside": "b.0", "far": "a.1", "farthest": "b.1", "third": "b.2"}
 FILTERS = ("#", "t/0", "t/1", "t/+", "$filter/v%3E50/t/0", "$filter/v%3E50/#")
@@ -34,16 +34,16 @@ class World:
         self.published = 0
         self.heard: dict[str, list[tuple[str, bytes, int]]] = {name: [] for name in READERS}
         self.simulation = Simulation(seed)
-        self.gateways = Gateways(self.simulation, Topology.product(Scot(Factor.parse("a-b"), 3)))
-        self.gateways.meet()
+        self.gateways = SimulatedGateways(self.simulation, Topology.product(Scot(Factor.parse("a-b"), 3)))
+        self.gateways.wait_for_links()
         self.is_cut = is_cut
         self.readers = {name: self._client(name, home) for name, home in READERS.items()}
         for reader in self.readers.values():
             self._subscribe(reader)
         self.publishers = [self._client("ann", "a.0"), self._client("bob", "b.1")]
 
-    def _client(self, name: str, home: str) -> Client:
-        client = Client(name, self.gateways[home])
+    def _client(self, name: str, home: str) -> SimulatedClient:
+        client = SimulatedClient(name, self.gateways[home])
         client.send(Connect(name, dialect=self.chance.choice([V311, V5])))
         self._pass(50)
         return client
@@ -51,14 +51,14 @@ class World:
     def _pass(self, milliseconds: int) -> None:
         self.simulation.run_until(self.simulation.now + milliseconds * MILLISECOND)
 
-    def _subscribe(self, client: Client) -> None:
+    def _subscribe(self, client: SimulatedClient) -> None:
         wanted = self.chance.choice(FILTERS)
         no_local = client.dialect is V5 and self.chance.random() < 0.2
         option = SubscriptionOption(wanted, self.chance.randrange(2), no_local=no_local)
         client.send(Subscribe(self.published % 60_000 + 1, [option]))
         self._pass(200)
 
-    def _chunk(self, client: Client) -> bytes:
+    def _chunk(self, client: SimulatedClient) -> bytes:
         """Rows of equal messages and others, as a busy client writes them at once."""
         packets = bytearray()
         for _ in range(self.chance.randrange(1, 6)):
@@ -95,9 +95,9 @@ class World:
 
     def _read(self) -> None:
         for client in self.publishers:
-            client.take()
+            client.receive()
         for name, reader in self.readers.items():
-            for packet in reader.take():
+            for packet in reader.receive():
                 if isinstance(packet, Publish):
                     self.heard[name].append((packet.topic, packet.payload, packet.qos))
                     if packet.qos:
@@ -115,15 +115,15 @@ class World:
 def crossed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many events each series had that came out as a run."""
     found: list[int] = []
-    came = Passage.came
+    came = FederationFastPath.receive
 
     def count(self, peer, message, now):
         has_come = came(self, peer, message, now)
-        if has_come and isinstance(message, Series):
+        if has_come and isinstance(message, EventSeries):
             found.append(message.count)
         return has_come
 
-    monkeypatch.setattr(Passage, "came", count)
+    monkeypatch.setattr(FederationFastPath, "receive", count)
     return found
 
 
@@ -146,8 +146,8 @@ def test_series_bring_what_single_events_would(seed: int, crossed: list[int], mo
         together.live()
         together.check_books()
         with monkeypatch.context() as patched:
-            patched.setattr(Passage, "way", lambda *_: None)
-            patched.setattr(Passage, "came", lambda *_: False)
+            patched.setattr(FederationFastPath, "route_of", lambda *_: None)
+            patched.setattr(FederationFastPath, "receive", lambda *_: False)
             singly = World(seed + number, is_cut=False)
             singly.live()
         singly.check_books()
@@ -177,7 +177,7 @@ def test_series_are_not_doubled_nor_turned_around_where_links_break(seed: int, c
 def test_a_series_of_a_topic_that_no_client_here_may_write_goes_the_long_way() -> None:
     """A gateway of an older version lets its clients write it; an error would give up all that came with it."""
     gateway = World(1, is_cut=False).gateways["a.0"]
-    passage = gateway.overlay.passage
-    assert passage is not None
-    first = Forward(Header("a.1", 1, 0, 2), "t/\x01", b"ab", 0, False, "p")
-    assert passage.came("a.1", Series(first, 2), 0) is False
+    federation_path = gateway.overlay.fast_path
+    assert federation_path is not None
+    first = Forward(EventHeader("a.1", 1, 0, 2), "t/\x01", b"ab", 0, False, "p")
+    assert federation_path.receive("a.1", EventSeries(first, 2), 0) is False

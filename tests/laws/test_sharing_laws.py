@@ -7,17 +7,17 @@ from collections import Counter
 
 import pytest
 
-from edgebridge.frontend.terms import Terms
+from edgebridge.frontend.options import FrontendOptions
 from edgebridge.wire.dialect import DIALECTS
 from edgebroker.instants import MILLISECOND, SECOND
-from edgebroker.records import Cause
-from edgebroker.simworld.checkers import unaccounted, unbalanced
-from edgebroker.simworld.network import SimulatedBroker
-from edgebroker.simworld.participant import Participant
-from edgebroker.simworld.simulation import Simulation
-from edgebroker.simworld.store import SimulatedStore
-from edgebroker.simworld.weather import Weather, anywhere
+from edgebroker.log_schema import Cause
 from edgebroker.storage.deliverylog.writer import DeliveryLog
+from edgelab.simworld.broker import SimulatedBroker
+from edgelab.simworld.checkers import unaccounted, unbalanced
+from edgelab.simworld.conditions import LineConditions, anywhere
+from edgelab.simworld.participant import Participant
+from edgelab.simworld.simulation import Simulation
+from edgelab.simworld.store import SimulatedStore
 
 MEMBERS, PUBLISHERS, ACTIONS, RUNS = 4, 2, 120, 12
 GROUPS = ("$share/g/t/#", "$share/g/$filter/n >= 0/t/+", "$share/h/t/#")
@@ -35,7 +35,7 @@ class Shift:
         store = SimulatedStore(self.simulation) if crashes else None
         self.log = DeliveryLog("gateway", "boot")
         self.head = self.log.header(0, 0)
-        terms = Terms(inflight_max=3, sharing=sharing)
+        terms = FrontendOptions(inflight_max=3, sharing=sharing)
         self.broker = SimulatedBroker(self.simulation, terms, self.log, store=store)
         self.workers = [self._participant(f"worker-{number}", True) for number in range(MEMBERS)]
         self.publishers = [self._participant(f"publisher-{number}", True) for number in range(PUBLISHERS)]
@@ -44,8 +44,8 @@ class Shift:
 
     def _participant(self, name: str, kept: bool) -> Participant:
         chance = self.simulation.random
-        weather = Weather((0, chance.choice([1, 50]) * MILLISECOND), anywhere)
-        return Participant(name, self.broker, chance.choice(DIALECTS), kept, chance.choice([1, 2, 20]), weather)
+        conditions = LineConditions((0, chance.choice([1, 50]) * MILLISECOND), anywhere)
+        return Participant(name, self.broker, chance.choice(DIALECTS), kept, chance.choice([1, 2, 20]), conditions)
 
     def run(self) -> None:
         chance = self.simulation.random
@@ -95,8 +95,8 @@ def test_each_group_hears_everything(seed: int, chance: random.Random, sharing: 
     for number in range(RUNS):
         shift = Shift(seed + number, sharing)
         shift.run()
-        said = {said.payload: said.qos for publisher in shift.publishers for said in publisher.said}
-        heard = Counter(one.payload for worker in shift.workers for one in worker.heard)
+        said = {said.payload: said.qos for publisher in shift.publishers for said in publisher.published}
+        heard = Counter(one.payload for worker in shift.workers for one in worker.received)
         assert said.keys() == heard.keys(), f"seed {seed + number}"
         for payload, qos in said.items():
             times = heard[payload]
@@ -122,9 +122,9 @@ def test_each_group_hears_everything_over_crashes(seed: int, chance: random.Rand
         shift = Shift(seed + number, sharing, crashes=0.03)
         shift.run()
         crashed += shift.crashed
-        heard = Counter(one.payload for worker in shift.workers for one in worker.heard)
+        heard = Counter(one.payload for worker in shift.workers for one in worker.received)
         for publisher in shift.publishers:
-            for said in publisher.said:
+            for said in publisher.published:
                 times = heard[said.payload]
                 assert times >= len(GROUPS), f"seed {seed + number}: {said} was heard {times} times"
                 assert said.qos == 1 or times == len(GROUPS), f"seed {seed + number}: {said} was heard {times} times"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from edgebroker.limits import KIB, MIB
-from edgebroker.simworld.network import SimulatedBroker
-from edgebroker.simworld.simulation import Simulation
-from edgebroker.simworld.store import SimulatedStore
-from edgebroker.simworld.transcript import Player
-from edgebroker.simworld.workload import Workload
 from edgebroker.storage.journal.options import JournalOptions
+from edgelab.simworld.broker import SimulatedBroker
+from edgelab.simworld.simulation import Simulation
+from edgelab.simworld.store import SimulatedStore
+from edgelab.simworld.transcript import TranscriptPlayer
+from edgelab.simworld.workload import Workload
 
 ACTIONS = 150
 RUNS = 160
@@ -19,7 +19,7 @@ PARTS = 4
 
 def repeat(seed: int, disk_fails: float) -> str:
     return (
-        "from edgebroker.simworld.workload import Workload; "
+        "from edgelab.simworld.workload import Workload; "
         f"Workload({seed}, is_stored=True, disk_fails={disk_fails}).run({ACTIONS}).broken"
     )
 
@@ -33,7 +33,7 @@ def test_what_was_acknowledged_survives(seed: int, part: int, disk_fails: float)
         workload = Workload(seed + number, is_stored=True, disk_fails=disk_fails)
         outcome = workload.run(ACTIONS)
         assert not outcome.broken, "\n".join([repeat(outcome.seed, disk_fails), *outcome.broken[:20]])
-        journal = workload.broker.frontend.keeping.journal
+        journal = workload.broker.frontend.journal.storage
         assert journal is not None
         starts += workload.broker.runs
         failures += journal.failures
@@ -52,7 +52,7 @@ def test_many_starts_do_not_fill_the_journal() -> None:
     """Each begins a segment, and hardly anything is written into it."""
     simulation = Simulation()
     options = JournalOptions(segment_bytes=16 * KIB, snapshot_min_bytes=64 * MIB, bytes_max=40 * 16 * KIB)
-    player = Player(SimulatedBroker(simulation, store=SimulatedStore(simulation, options)))
+    player = TranscriptPlayer(SimulatedBroker(simulation, store=SimulatedStore(simulation, options)))
     player.play("alice > CONNECT clean=0 session=3600    alice < CONNACK present=0")
     for _ in range(60):
         player.play("""
@@ -62,6 +62,6 @@ def test_many_starts_do_not_fill_the_journal() -> None:
         alice > SUBSCRIBE two                   alice < SUBACK granted=0
         alice > UNSUBSCRIBE one two             alice < UNSUBACK
         """)
-    journal = player.broker.frontend.keeping.journal
+    journal = player.broker.frontend.journal.storage
     assert journal is not None
     assert len(journal.segments.live) <= 14

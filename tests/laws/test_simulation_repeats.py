@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from edgebroker.simworld.workload import Outcome, Workload
+from edgelab.simworld.workload import Workload, WorkloadOutcome
 
 ACTIONS = 150
 RUNS = 100
 PARTS = 4
 
 
-def run(seed: int, actions: int = ACTIONS) -> Outcome:
+def run(seed: int, actions: int = ACTIONS) -> WorkloadOutcome:
     return Workload(seed).run(actions)
 
 
@@ -31,7 +31,7 @@ def test_another_seed_is_another_run(seed: int) -> None:
 
 def test_a_run_does_not_depend_on_the_process(seed: int) -> None:
     """Nor, therefore, on the hash seed of strings, on which the order of sets depends."""
-    script = f"from edgebroker.simworld.workload import Workload; print(Workload({seed}).run({ACTIONS}).digest)"
+    script = f"from edgelab.simworld.workload import Workload; print(Workload({seed}).run({ACTIONS}).digest)"
     paths = [path for path in sys.path if path]
     digests = {
         subprocess.run(
@@ -52,7 +52,7 @@ def test_the_promises_hold_on_bad_lines(seed: int, part: int) -> None:
         outcome = run(seed + number)
         assert not outcome.broken, "\n".join(
             [
-                f"from edgebroker.simworld.workload import Workload; Workload({outcome.seed}).run({ACTIONS})",
+                f"from edgelab.simworld.workload import Workload; Workload({outcome.seed}).run({ACTIONS})",
                 *outcome.broken[:20],
             ]
         )

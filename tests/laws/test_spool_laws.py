@@ -7,28 +7,27 @@ from random import Random
 
 import pytest
 
-from edgebridge.session.inflight import Entry
-from edgebridge.session.outbox import Allowance, QueueFull
-from edgebridge.session.outboxes import outbox_for
-from edgebridge.session.spool import BACKLOG_EVERY, LOOKS_AHEAD, LOOKS_MAX, Spool
-from edgebridge.session.thinning import Thinning
+from edgebridge.session.inflight import QueueEntry
+from edgebridge.session.queue.factory import outbox_for
+from edgebridge.session.queue.outbox import Allowance, OverflowPolicy
+from edgebridge.session.queue.policy_queue import BACKLOG_EVERY, STEPS_AHEAD, STEPS_MAX, DownSampler, PolicyQueue
 from edgebroker.publication import Publication
 
 ROOM = 1 << 40
 
 
-def entry(number: int, topic: str = "t") -> Entry:
-    return Entry(Publication("p", topic, b"%d" % number, 1, False, number), 1, False, (), "#")
+def entry(number: int, topic: str = "t") -> QueueEntry:
+    return QueueEntry(Publication("p", topic, b"%d" % number, 1, False, number), 1, False, (), "#")
 
 
-def offer(spool: Spool, number: int, topic: str = "t") -> None:
+def offer(spool: PolicyQueue, number: int, topic: str = "t") -> None:
     one = entry(number, topic)
     while spool.make_room(one) is not None:
         pass
-    assert spool.offer(one)
+    assert spool.enqueue(one)
 
 
-def numbers(spool: Spool) -> list[int]:
+def numbers(spool: PolicyQueue) -> list[int]:
     return [int(one.publication.payload) for one in spool]
 
 
@@ -61,7 +60,7 @@ class Naive:
         self.survivors, self.superseded = [], []
 
     def offer(self, number: int, topic: str) -> None:
-        looks = LOOKS_AHEAD
+        looks = STEPS_AHEAD
         while True:
             while looks and self.sweep:
                 self.look()
@@ -85,7 +84,7 @@ def test_every_second_message_goes_as_in_a_naive_queue(seed: int, topics: int) -
     for number in range(seed, seed + 10):
         chance = Random(number)
         messages_max = chance.randint(2, 30)
-        spool, naive = Spool(messages_max, ROOM, QueueFull.DOWN_SAMPLE), Naive(messages_max)
+        spool, naive = PolicyQueue(messages_max, ROOM, OverflowPolicy.DOWN_SAMPLE), Naive(messages_max)
         for count in range(200):
             topic = f"t/{int(topics * chance.random() ** 2)}"
             offer(spool, count, topic)
@@ -96,7 +95,7 @@ def test_every_second_message_goes_as_in_a_naive_queue(seed: int, topics: int) -
 
 
 def test_what_is_left_after_sweeps_is_as_documented() -> None:
-    spool = Spool(16, ROOM, QueueFull.DOWN_SAMPLE)
+    spool = PolicyQueue(16, ROOM, OverflowPolicy.DOWN_SAMPLE)
     for number in range(1, 65):
         offer(spool, number)
     assert numbers(spool) == [32, 40, 44, 48, 50, 52, 54, 56, *range(57, 65)]
@@ -106,10 +105,10 @@ def test_the_newest_of_each_topic_stays_and_no_message_makes_much_work(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Also while the reader takes some."""
-    looks, look = Counter[int](), Thinning.look
-    monkeypatch.setattr(Thinning, "look", lambda self: (looks.update([count]), look(self))[1])
+    looks, look = Counter[int](), DownSampler.step
+    monkeypatch.setattr(DownSampler, "step", lambda self: (looks.update([count]), look(self))[1])
     chance = Random(seed)
-    spool = Spool(500, ROOM, QueueFull.DOWN_SAMPLE)
+    spool = PolicyQueue(500, ROOM, OverflowPolicy.DOWN_SAMPLE)
     newest: dict[str, int] = {}
     for count in range(5_000):
         topic = f"t/{chance.randrange(240) if chance.random() < 0.5 else chance.randrange(3)}"
@@ -120,69 +119,69 @@ def test_the_newest_of_each_topic_stays_and_no_message_makes_much_work(
         assert len(spool) <= 500
         if chance.random() < 0.001:  # the reader is there for a moment
             for _ in range(chance.randint(1, 300)):
-                taken = spool.take()
+                taken = spool.dequeue()
                 if newest.get(taken.publication.topic) == int(taken.publication.payload):
                     del newest[taken.publication.topic]
     assert sum(looks.values()) < 2 * 5_000, "two for each that comes, at most"
-    assert max(looks.values()) < 2 * LOOKS_MAX
+    assert max(looks.values()) < 2 * STEPS_MAX
 
 
 def test_a_sweep_that_is_behind_stops_nobody_however_many_topics_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that is looked at next stays, and the reader was there for one message."""
-    looks, look = Counter[int](), Thinning.look
-    monkeypatch.setattr(Thinning, "look", lambda self: (looks.update([count]), look(self))[1])
-    spool = Spool(3_000, ROOM, QueueFull.DOWN_SAMPLE)
+    looks, look = Counter[int](), DownSampler.step
+    monkeypatch.setattr(DownSampler, "step", lambda self: (looks.update([count]), look(self))[1])
+    spool = PolicyQueue(3_000, ROOM, OverflowPolicy.DOWN_SAMPLE)
     for count in range(3_500):
         offer(spool, count, f"t/{count % 1_000}")
-    spool.take()
+    spool.dequeue()
     for count in range(3_500, 6_000):
         offer(spool, count, f"t/{count % 1_000}")
-    assert max(looks.values()) < 2 * LOOKS_MAX
+    assert max(looks.values()) < 2 * STEPS_MAX
     assert set(range(5_000, 6_000)) <= set(numbers(spool)), "the last of each topic"
 
 
 def test_live_messages_go_first_and_leave_the_backlog_its_share() -> None:
-    spool = Spool(1_000, ROOM, is_live_first=True)
+    spool = PolicyQueue(1_000, ROOM, is_live_first=True)
     for number in range(20):
         offer(spool, number)
-    spool.resumed()
+    spool.resume()
     for number in range(100, 120):
         offer(spool, number)
-    sent = [int(spool.take().publication.payload) for _ in range(30)]
+    sent = [int(spool.dequeue().publication.payload) for _ in range(30)]
     assert sent == [
         *range(100, 107), 0, *range(107, 114), 1, *range(114, 120),
         *range(2, 10),
     ]  # fmt: skip
     assert BACKLOG_EVERY == 8
     offer(spool, 200)
-    spool.resumed()  # it was away again: what was live is the end of the backlog
+    spool.resume()  # it was away again: what was live is the end of the backlog
     offer(spool, 300)
     assert numbers(spool) == [*range(10, 20), 200, 300]
-    assert int(spool.take().publication.payload) == 300
+    assert int(spool.dequeue().publication.payload) == 300
 
 
-@pytest.mark.parametrize("policy", QueueFull)
-def test_a_spool_keeps_its_accounts(seed: int, policy: QueueFull) -> None:
+@pytest.mark.parametrize("policy", OverflowPolicy)
+def test_a_spool_keeps_its_accounts(seed: int, policy: OverflowPolicy) -> None:
     """Whatever is done to it: order within live and backlog, counts and bytes are those of what waits."""
     for number in range(seed, seed + 10):
         chance = Random(number)
-        spool = Spool(20, 60, policy, age_us=50, is_live_first=chance.random() < 0.5)
+        spool = PolicyQueue(20, 60, policy, age_us=50, is_live_first=chance.random() < 0.5)
         for now in range(300):
-            one = Entry(Publication("p", f"t/{chance.randrange(4)}", bytes(chance.randrange(4)), 1, True, now), 1,
+            one = QueueEntry(Publication("p", f"t/{chance.randrange(4)}", bytes(chance.randrange(4)), 1, True, now), 1,
                         False, (), "#")  # fmt: skip
             spool.superseded_by(one)
             while spool.make_room(one) is not None:
                 pass
-            spool.offer(one)
+            spool.enqueue(one)
             match chance.randrange(12):
                 case 0:
-                    spool.resumed()
+                    spool.resume()
                 case 1 if len(spool):
-                    spool.take()
+                    spool.dequeue()
                 case 2:
-                    spool.take_aged(now, lambda publication: publication.accepted_at % 3 == 0, chance.randrange(5))
+                    spool.dequeue_aged(now, lambda publication: publication.accepted_at % 3 == 0, chance.randrange(5))
                 case 3:
-                    spool.pick(lambda entry: entry.publication.accepted_at % 7 == 0)
+                    spool.remove_if(lambda entry: entry.publication.accepted_at % 7 == 0)
             waiting = list(spool)
             assert len(waiting) == len(spool) <= 20, f"seed {number}"
             assert spool.held_bytes == sum(one.publication.held_bytes() for one in waiting) <= 60
@@ -192,36 +191,36 @@ def test_a_spool_keeps_its_accounts(seed: int, policy: QueueFull) -> None:
         assert (len(spool), spool.held_bytes) == (0, 0)
 
 
-@pytest.mark.parametrize("policy", list(QueueFull))
+@pytest.mark.parametrize("policy", list(OverflowPolicy))
 @pytest.mark.parametrize("is_live_first", [False, True])
 def test_what_succeeds_another_queue_goes_on_as_if_all_had_come_one_after_the_other(
-    seed: int, policy: QueueFull, is_live_first: bool
+    seed: int, policy: OverflowPolicy, is_live_first: bool
 ) -> None:
     for number in range(seed, seed + 10):
         chance = Random(number)
         allowance, another = Allowance(1_000, ROOM), Allowance(1_000, ROOM)
         age = chance.choice([0, 60])
-        old = outbox_for(20, ROOM, chance.choice(list(QueueFull)), another, chance.choice([0, 60]))
+        old = outbox_for(20, ROOM, chance.choice(list(OverflowPolicy)), another, chance.choice([0, 60]))
         moved, restored = (outbox_for(20, ROOM, policy, one, age, is_live_first) for one in (another, allowance))
         for count in range(chance.choice([0, 1, 20, 30])):
             one = entry(count, f"t/{chance.randrange(8)}")
             old.restore(one)
             restored.restore(one)
-        moved.succeed(old)
+        moved.move_from(old)
         for count in range(100, 160):
             one = entry(count, f"t/{chance.randrange(8)}")
             does = chance.randrange(4)
             came = []
             for queue in (moved, restored):
                 if does == 0:
-                    came.append(queue.take() if queue else None)
-                elif does == 1 and isinstance(queue, Spool) and queue.age_us:
-                    came.append(queue.take_aged(count, lambda publication: publication.topic == "t/3", 3))
+                    came.append(queue.dequeue() if queue else None)
+                elif does == 1 and isinstance(queue, PolicyQueue) and queue.age_us:
+                    came.append(queue.dequeue_aged(count, lambda publication: publication.topic == "t/3", 3))
                 else:
                     gone = [queue.superseded_by(one)]
                     while (going := queue.make_room(one)) is not None:
                         gone.append(going)
-                    came.append((gone, queue.offer(one)))
+                    came.append((gone, queue.enqueue(one)))
             assert came[0] == came[1], f"seed {number}"
             assert list(moved) == list(restored), f"seed {number}"
             assert (len(moved), moved.held_bytes, moved.dropped) == (
@@ -238,8 +237,8 @@ def test_what_succeeds_another_queue_goes_on_as_if_all_had_come_one_after_the_ot
 
 def test_what_is_handed_over_late_is_not_taken_for_the_last_of_its_topic() -> None:
     """The older message comes second: it is the one that may go, and the last one is not."""
-    spool = outbox_for(4, ROOM, QueueFull.DOWN_SAMPLE, Allowance(1_000, ROOM))
-    assert isinstance(spool, Spool)
+    spool = outbox_for(4, ROOM, OverflowPolicy.DOWN_SAMPLE, Allowance(1_000, ROOM))
+    assert isinstance(spool, PolicyQueue)
     for number in (5, 2, 3):
         offer(spool, number)
     for number in range(6, 30):
@@ -253,8 +252,8 @@ def test_of_a_burst_of_one_instant_the_last_stays_as_of_any_other() -> None:
     """What is queued is stored behind that, and so are its predecessors of the same instant by then."""
     left = []
     for is_burst in (True, False):
-        spool = outbox_for(4, ROOM, QueueFull.DOWN_SAMPLE, Allowance(1_000, ROOM))
-        assert isinstance(spool, Spool)
+        spool = outbox_for(4, ROOM, OverflowPolicy.DOWN_SAMPLE, Allowance(1_000, ROOM))
+        assert isinstance(spool, PolicyQueue)
         for number in range(12):
             one = entry(number)
             if is_burst:
@@ -262,7 +261,7 @@ def test_of_a_burst_of_one_instant_the_last_stays_as_of_any_other() -> None:
                 one.publication.number = number
             while spool.make_room(one) is not None:
                 pass
-            assert spool.offer(one)
+            assert spool.enqueue(one)
             one.publication.stored = 100 + number
         left.append(numbers(spool))
     assert left[0] == left[1]
@@ -271,10 +270,10 @@ def test_of_a_burst_of_one_instant_the_last_stays_as_of_any_other() -> None:
 
 def test_nothing_that_is_handed_over_makes_the_last_of_its_topic_go() -> None:
     """Where all that waits is the last of its topic, it has no room itself."""
-    spool = outbox_for(4, ROOM, QueueFull.DOWN_SAMPLE, Allowance(1_000, ROOM))
-    assert isinstance(spool, Spool)
+    spool = outbox_for(4, ROOM, OverflowPolicy.DOWN_SAMPLE, Allowance(1_000, ROOM))
+    assert isinstance(spool, PolicyQueue)
     for number, topic in ((5, "t"), (6, "a"), (7, "b"), (8, "c")):
         offer(spool, number, topic)
     assert spool.make_room(entry(2)) is None
-    assert not spool.offer(entry(2))
+    assert not spool.enqueue(entry(2))
     assert numbers(spool) == [5, 6, 7, 8]

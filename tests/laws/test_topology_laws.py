@@ -10,17 +10,17 @@ from itertools import combinations
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from edgebroker.overlay.draft import Draft
-from edgebroker.overlay.factor import Factor, walk
 from edgebroker.overlay.scot import Broker, Scot
-from edgebroker.overlay.topology import Topology
+from edgebroker.overlay.topology.draft import TopologyDraft
+from edgebroker.overlay.topology.factor import Factor, walk
+from edgebroker.overlay.topology.topology import Topology
 from tests.laws.overlay.drafts import drafts, factors
 from tests.laws.overlay.graph import Graph
 
 
 @settings(max_examples=50)
 @given(drafts())
-def test_every_position_of_every_cluster_has_one_holder(draft: Draft) -> None:
+def test_every_position_of_every_cluster_has_one_holder(draft: TopologyDraft) -> None:
     topology = Topology(draft)
     held = [Broker(position, one.cluster) for one in topology.gateways for position in one.positions]
     assert sorted(held) == sorted(topology.scot.brokers())
@@ -31,7 +31,7 @@ def test_every_position_of_every_cluster_has_one_holder(draft: Draft) -> None:
 
 @settings(max_examples=50)
 @given(drafts())
-def test_the_gateways_of_a_site_are_a_tree(draft: Draft) -> None:
+def test_the_gateways_of_a_site_are_a_tree(draft: TopologyDraft) -> None:
     topology = Topology(draft)
     for site in topology.sites:
         around = {one.name: one.neighbours for one in topology.gateways if one.site == site.name}
@@ -42,7 +42,7 @@ def test_the_gateways_of_a_site_are_a_tree(draft: Draft) -> None:
 
 @settings(max_examples=50)
 @given(drafts())
-def test_links_are_mutual_and_have_their_numbers_for_good(draft: Draft) -> None:
+def test_links_are_mutual_and_have_their_numbers_for_good(draft: TopologyDraft) -> None:
     topology = Topology(draft)
     number = {one.name: one.number for one in topology.gateways}
     for one in topology.gateways:
@@ -58,7 +58,7 @@ def test_links_are_mutual_and_have_their_numbers_for_good(draft: Draft) -> None:
 
 @settings(max_examples=50)
 @given(drafts())
-def test_every_two_clusters_are_joined_in_every_region(draft: Draft) -> None:
+def test_every_two_clusters_are_joined_in_every_region(draft: TopologyDraft) -> None:
     topology = Topology(draft)
     clusters = range(len(topology.sites))
     for position in topology.factor.positions:
@@ -74,7 +74,7 @@ def test_every_two_clusters_are_joined_in_every_region(draft: Draft) -> None:
 
 @settings(max_examples=50)
 @given(drafts())
-def test_exactly_one_of_two_peers_dials_the_other(draft: Draft) -> None:
+def test_exactly_one_of_two_peers_dials_the_other(draft: TopologyDraft) -> None:
     topology = Topology(draft)
     for one in topology.gateways:
         for peer in one.peers():
@@ -92,7 +92,7 @@ def graph(topology: Topology) -> Graph:
 
 @settings(max_examples=50)
 @given(drafts())
-def test_any_gateways_fewer_than_clusters_may_fail(draft: Draft) -> None:
+def test_any_gateways_fewer_than_clusters_may_fail(draft: TopologyDraft) -> None:
     """One cluster is then whole and a tree, and every gateway that is left has a peer in it."""
     topology = Topology(draft)
     assert topology.tolerated_gateways == len(topology.sites) - 1
@@ -102,7 +102,7 @@ def test_any_gateways_fewer_than_clusters_may_fail(draft: Draft) -> None:
 
 @settings(max_examples=50)
 @given(drafts())
-def test_as_many_connections_may_fail_unless_every_site_has_one_gateway(draft: Draft) -> None:
+def test_as_many_connections_may_fail_unless_every_site_has_one_gateway(draft: TopologyDraft) -> None:
     topology = Topology(draft)
     assume(len(topology.gateways) > 1)
     is_bare = len(topology.gateways) == len(topology.sites)
@@ -114,10 +114,10 @@ def test_as_many_connections_may_fail_unless_every_site_has_one_gateway(draft: D
 
 @settings(max_examples=50)
 @given(drafts())
-def test_the_digest_is_of_the_meaning(draft: Draft) -> None:
+def test_the_digest_is_of_the_meaning(draft: TopologyDraft) -> None:
     """The order in a file does not matter, nor does how the tree is written; everything else does."""
     topology = Topology(draft)
-    shuffled = Draft(
+    shuffled = TopologyDraft(
         draft.federation,
         tuple(reversed(["-".join(reversed(path.split("-"))) for path in draft.tree])),
         tuple(reversed(draft.sites)),

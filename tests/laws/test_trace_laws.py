@@ -9,12 +9,12 @@ import random
 
 import pytest
 
-from edgebroker.event import Value
 from edgebroker.matching.linktrace import LinkTrace, Why
 from edgebroker.matching.placement import placements
-from edgebroker.matching.portrait import Kind, Portrait
+from edgebroker.matching.portrait import Portrait, SketchKind
 from edgebroker.matching.pst import Pst
-from edgebroker.matching.trace import Trace
+from edgebroker.matching.trace import SearchTrace
+from edgebroker.predicate import Value
 
 from .matching.cases import SMALL, Case, case_of
 from .matching.planting import growing, one_tree
@@ -50,7 +50,7 @@ def test_a_trace_is_the_search(part: int, seed: int) -> None:
         tree = grown(case, rng)
         for _ in range(EVENTS):
             topic, attributes = rng.choice(case.topics), event_of(case, rng)
-            trace = Trace(tree, topic, attributes)
+            trace = SearchTrace(tree, topic, attributes)
             about = f"case {number} of seed {seed}, {topic!r}, {attributes!r}"
             resolution = tree.resolve(topic)
             before = tree.steps
@@ -75,8 +75,10 @@ def test_every_subscription_sits_where_its_leaf_is_and_every_leaf_is_in_the_port
         tree = grown(case, random.Random(case.seed))
         sketches = [sketch for _, sketch in Portrait(tree).walk()]
         census = tree.census()
-        leaves = sum(sketch.leaves for sketch in sketches if sketch.kind is Kind.BUCKET)
-        assert (leaves, census.buckets) == (census.leaves, sum(one.kind is Kind.BUCKET for one in sketches)), number
+        leaves = sum(sketch.leaves for sketch in sketches if sketch.kind is SketchKind.BUCKET)
+        assert (leaves, census.buckets) == (census.leaves, sum(one.kind is SketchKind.BUCKET for one in sketches)), (
+            number
+        )
         ends = [sketch.end for sketch in sketches if sketch.end is not None]
         assert sum(end.subscriptions for end in ends) == census.subscriptions, number
         assert len({end.text for end in ends}) == len(ends) == len(tree.topics), number

@@ -38,7 +38,7 @@ from edgebridge.wire.packets import (
     Unsubscribe,
     Will,
 )
-from edgebridge.wire.properties import PAIR, RULES, TEXT, Carrier, Properties, Rule, read_properties
+from edgebridge.wire.properties import PAIR, PROPERTY_RULES, TEXT, Carrier, Properties, PropertyRule, read_properties
 from edgebridge.wire.properties import Property as P
 from edgebridge.wire.reasons import ReasonCode as R
 
@@ -70,7 +70,7 @@ _RETURNED_311 = [
 ]
 
 
-def values(rule: Rule) -> st.SearchStrategy[Any]:
+def values(rule: PropertyRule) -> st.SearchStrategy[Any]:
     if rule.key is P.RESPONSE_TOPIC:
         return topics
     if rule.kind is TEXT:
@@ -85,7 +85,7 @@ def values(rule: Rule) -> st.SearchStrategy[Any]:
 
 
 def properties(carrier: Carrier) -> st.SearchStrategy[Properties]:
-    optional = {rule.key: values(rule) for rule in RULES if carrier in rule.carriers}
+    optional = {rule.key: values(rule) for rule in PROPERTY_RULES if carrier in rule.carriers}
     return st.fixed_dictionaries({}, optional=optional).map(with_method)
 
 

@@ -17,7 +17,7 @@ from random import Random
 from typing import Final
 
 from edgebridge.wire.dialect import V5, V311
-from edgebroker.cli.freeports import free_ports
+from edgelab.processes import free_ports
 
 from ..storms.killing import Device, Victim
 from .mosquitto import MOSQUITTO

@@ -23,9 +23,9 @@ from edgebridge.wire.packets import (
     Connect,
     SubscriptionOption,
 )
-from edgebroker.cli.client import connect
-from edgebroker.cli.freeports import free_ports
-from edgebroker.cli.way import Way
+from edgebroker.cli.mqtt_client import connect
+from edgebroker.cli.transport import BrokerTransport
+from edgelab.processes import free_ports
 
 pytestmark = pytest.mark.live
 
@@ -199,8 +199,8 @@ def test_every_message_once_and_in_order(broker: Address, dialect: Dialect, qos:
         received: list[bytes] = []
         async with (
             asyncio.timeout(PATIENCE_S),
-            connect(Way(broker.host, broker.port), Connect("", dialect=dialect)) as reader,
-            connect(Way(broker.host, broker.port), Connect("", dialect=dialect)) as writer,
+            connect(BrokerTransport(broker.host, broker.port), Connect("", dialect=dialect)) as reader,
+            connect(BrokerTransport(broker.host, broker.port), Connect("", dialect=dialect)) as writer,
         ):
             assert (await reader.subscribe([SubscriptionOption(topic, qos)])).reasons == [qos]
             for payload in expected:

@@ -19,7 +19,7 @@ from edgebroker.cli.certificate import command as certificate
 from edgebroker.cli.init import command as init
 from edgebroker.cli.init import own_names
 from edgebroker.cli.init.template import unit_file
-from edgebroker.world.settings import Settings
+from edgebroker.runtime.settings import Settings
 
 from .conftest import command_line
 

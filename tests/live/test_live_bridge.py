@@ -146,9 +146,9 @@ def test_it_tells_the_gateway_whether_it_is_connected(
 @VERSIONS
 def test_moving_in(gateway: Any, guest: Callable[..., Any], tmp_path: Path, free_port: int, spoken: str) -> None:
     """A Mosquitto with a past brings its retained messages along; clients move one by one, both ways all the time."""
-    keeping = ("persistence true", f"persistence_location {tmp_path}/", f"user {getpass.getuser()}")
+    session_journal = ("persistence true", f"persistence_location {tmp_path}/", f"user {getpass.getuser()}")
     config = tmp_path / "before.conf"
-    config.write_text("\n".join((f"listener {free_port} 127.0.0.1", "allow_anonymous true", *keeping)) + "\n")
+    config.write_text("\n".join((f"listener {free_port} 127.0.0.1", "allow_anonymous true", *session_journal)) + "\n")
     with running(config, free_port):
         old = Guest(free_port, V5, "old")
         old.connect()
@@ -157,7 +157,7 @@ def test_moving_in(gateway: Any, guest: Callable[..., Any], tmp_path: Path, free
         old.leave()
     there = guest("there")
     there.subscribe("home/+", 1)
-    with bridge(tmp_path, free_port, gateway.port, spoken, *keeping, "topic # both 1") as here:
+    with bridge(tmp_path, free_port, gateway.port, spoken, *session_journal, "topic # both 1") as here:
         assert sorted(int(there.next().payload) for _ in range(50)) == list(range(50))
         here.subscribe("home/moved", 1)
         there.publish("home/moved", b"1", retain=True)

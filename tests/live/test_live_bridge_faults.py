@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from edgebroker.cli.httpaddress import HttpAddress
-from edgebroker.cli.inquiry import Inquiree, ask
+from edgebroker.cli.http_address import HttpAddress
+from edgebroker.cli.http_client import GatewayEndpoint, get_json
 
 from .conftest import PATIENCE_S, V5, Gateway, Guest
 from .mosquitto import NEEDS_MOSQUITTO
@@ -39,7 +39,7 @@ def wire(free_port: int) -> Iterator[Wire]:
 
 def asked(gateway: Gateway, path: str) -> dict[str, Any]:
     http = gateway.listening["http"]
-    return ask(Inquiree(HttpAddress(http["host"], http["port"])), path)
+    return get_json(GatewayEndpoint(HttpAddress(http["host"], http["port"])), path)
 
 
 def row(gateway: Gateway) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edgebridge.upstream.envelope import opened
+from edgebridge.bridge.batching import decode_envelope
 
 from .mosquitto import NEEDS_MOSQUITTO
 from .test_live_upstream import await_bridge, guest_of, mosquitto, settings
@@ -34,7 +34,7 @@ def test_payloads_and_batches(start_gateway: Callable[..., Any], tmp_path: Path,
         for number in range(3):
             here.publish(f"sensors/{number}", b'{"n":%d}' % number, 1)
         batch = there.next()
-        read = [(one.topic, one.payload) for one in opened(batch.payload).readings]
+        read = [(one.topic, one.payload) for one in decode_envelope(batch.payload).entries]
         assert read == [(f"site/sensors/{number}", b"\xa1\x61n" + bytes([number])) for number in range(3)]
         assert batch.properties.ContentType == "application/cbor"
         there.publish("site/again", batch.payload, 1)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from edgebroker.cli.httpaddress import HttpAddress
+from edgebroker.cli.http_address import HttpAddress
 
 pytestmark = pytest.mark.live
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from edgebroker.cli.init.authority import Authority, Pair
+from edgebroker.cli.init.authority import Authority, KeyPair
 
 PATIENCE_S = 30.0
 SUB, PUB = shutil.which("mosquitto_sub"), shutil.which("mosquitto_pub")
@@ -35,10 +35,10 @@ class Certificates:
     """One authority that is trusted, one that is not, and what they signed."""
 
     ca: Path
-    server: Pair
-    client: Pair
-    expired: Pair
-    stranger: Pair
+    server: KeyPair
+    client: KeyPair
+    expired: KeyPair
+    stranger: KeyPair
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def mutual(certificates: Certificates, client: str = "required") -> str:
     return f'tls_client = "{client}"\ntls_client_ca = "{certificates.ca}"'
 
 
-def dial(port: int, certificates: Certificates, pair: Pair | None = None) -> ssl.SSLSocket:
+def dial(port: int, certificates: Certificates, pair: KeyPair | None = None) -> ssl.SSLSocket:
     context = ssl.create_default_context(cafile=str(certificates.ca))
     if pair is not None:
         context.load_cert_chain(pair.certificate, pair.key)

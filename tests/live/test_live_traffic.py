@@ -23,7 +23,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from edgebroker.cli.init.authority import Authority
-from edgedevices.traffic.recording import Recording
+from edgedevices.traffic.recording import RecordFile
 
 from .mosquitto import MOSQUITTO, running, wait_until_listening
 
@@ -189,7 +189,7 @@ def test_a_signal_ends_a_recording_whole(
     recorder.send_signal(signal.SIGINT)
     summary = summary_of(recorder)
     assert (summary["interrupted"], summary["messages"]) == (True, 1)
-    recording = Recording(tmp_path / "day.edl")
+    recording = RecordFile(tmp_path / "day.edl")
     assert recording.damage == []
     assert [(message.topic, message.payload) for message in recording.messages_in_order()] == [("a/b", b"1")]
 
@@ -227,7 +227,7 @@ def test_what_is_stored_can_be_left_out_and_names_come_from_a_property(
     assert summary_of(recorder)["retained"] == 1
     found = [
         (message.client, message.topic, message.retain)
-        for message in Recording(tmp_path / "day.edl").messages_in_order()
+        for message in RecordFile(tmp_path / "day.edl").messages_in_order()
     ]
     assert found == [("probe-7", "a/new", False), ("", "a/new", True)]
 

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from edgebroker.cli.moving.translation import Translation, translate
+from edgebroker.cli.mosquitto_import.translation import ImportTranslation, translate
 
-Importer = Callable[[str], Translation]
+Importer = Callable[[str], ImportTranslation]
 
 
 def importer(folder: Path) -> Importer:
     """Translates the text of a configuration that lies in *folder*."""
 
-    def translated(text: str) -> Translation:
+    def translated(text: str) -> ImportTranslation:
         path = folder / "mosquitto.conf"
         path.write_text(text)
         translation = translate(path)
@@ -27,16 +27,16 @@ def importer(folder: Path) -> Importer:
     return translated
 
 
-def settings(translation: Translation) -> dict[str, Any]:
+def settings(translation: ImportTranslation) -> dict[str, Any]:
     """What was written, as TOML says it."""
     return tomllib.loads(translation.text)
 
 
-def verdicts(translation: Translation) -> dict[str, str]:
+def verdicts(translation: ImportTranslation) -> dict[str, str]:
     """Option -> verdict; of one that stands twice, the last."""
     return {finding.line.name: finding.verdict.name for finding in translation.findings}
 
 
-def note(translation: Translation, name: str) -> str:
+def note(translation: ImportTranslation, name: str) -> str:
     """What was said of an option."""
     return next(finding.note for finding in translation.findings if finding.line.name == name)

@@ -10,9 +10,9 @@ from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Connect, Subscribe, SubscriptionOption
 from edgebridge.wire.properties import Property
-from edgebroker.world.gateway import Gateway
-from edgebroker.world.reactor import clock
-from edgebroker.world.settings import Settings
+from edgebroker.runtime.gateway import Gateway
+from edgebroker.runtime.loop.reactor import clock
+from edgebroker.runtime.settings import Settings
 
 
 class Paper:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-from edgebroker.node.ways import USUAL, Ways
-from edgebroker.overlay.factor import Factor
+from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
 from edgebroker.overlay.scot import Scot
-from edgebroker.overlay.topology import Topology
-from edgebroker.simworld.federation import Federation
+from edgebroker.overlay.topology.factor import Factor
+from edgebroker.overlay.topology.topology import Topology
+from edgelab.simworld.federation import Federation
 
 
-def federation(path: str = "a-b-c", clusters: int = 3, ways: Ways = USUAL) -> Federation:
+def federation(path: str = "a-b-c", clusters: int = 3, ways: FederationOptions = DEFAULT_OPTIONS) -> Federation:
     made = Federation(Topology.product(Scot(Factor.parse(path), clusters)), ways)
     made.connect_all()
     made.settle()
@@ -28,6 +28,6 @@ def kinds(made: Federation) -> Counter[str]:
 
 def came(made: Federation) -> list[str]:
     """Where events came since this was asked last."""
-    found = sorted(handed.gateway for handed in made.handed)
-    made.handed.clear()
+    found = sorted(handed.gateway for handed in made.local_deliveries)
+    made.local_deliveries.clear()
     return found

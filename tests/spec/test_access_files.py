@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from edgebridge.session.access import Access
+from edgebridge.session.access import AccessPolicy
 from edgebridge.session.passwordfile import make_user
 from edgebridge.session.token import key_line
 from edgebroker.cli import main
-from edgebroker.world.accessfiles import load_access, what_differs
-from edgebroker.world.settings import Settings, SettingsRefused
+from edgebroker.runtime.access_files import load_access, what_differs
+from edgebroker.runtime.settings import Settings, SettingsRefused
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_files_that_are_in_order(folder: Path) -> None:
 def test_a_reload_tells_which_files_say_something_else(folder: Path) -> None:
     """Their names in the settings are the same, so nothing else would tell that an edited file holds."""
 
-    def read() -> Access:
+    def read() -> AccessPolicy:
         return load_access(Settings.load(folder / "gateway.toml").access, lambda line: None)
 
     before = read()

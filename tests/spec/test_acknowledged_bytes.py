@@ -6,7 +6,7 @@ import pytest
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.frontend.terms import Terms
+from edgebridge.frontend.options import FrontendOptions
 from edgebridge.wire.dialect import DIALECTS, V5, V311, Dialect
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Connect, PubAck, Publish, Subscribe, SubscriptionOption
@@ -22,7 +22,7 @@ class Broker:
     """A front end without a world."""
 
     def __init__(self) -> None:
-        self.frontend = Frontend(Node(Ledger()), Terms(), lambda: "assigned")
+        self.frontend = Frontend(Node(Ledger()), FrontendOptions(), lambda: "assigned")
         self.frontend.start(NOW)
 
     def client(self, name: str, dialect: Dialect, *filters: SubscriptionOption) -> Connection:

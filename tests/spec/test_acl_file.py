@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from edgebridge.session.acl import ANYBODY, AccessKind, Acl, AclInvalid
-from edgebridge.session.rights import overlaps
-from edgebridge.session.rulebook import RuleBook
+from edgebridge.session.acl import ANONYMOUS_USER, AccessKind, Acl, AclInvalid
+from edgebridge.session.acl_rights import AclRights
+from edgebridge.session.authorization import overlaps
 from edgebroker.topics import TopicFilter
 
 R, W, S, DENY = AccessKind.READ, AccessKind.WRITE, AccessKind.SUBSCRIBE, AccessKind.DENY
@@ -34,7 +34,7 @@ pattern write devices/%c/%u/#
     assert {
         user: [(rule.line, rule.access, rule.topic_filter.text) for rule in rules] for user, rules in acl.users.items()
     } == {
-        ANYBODY: [(2, R, "public/#")],
+        ANONYMOUS_USER: [(2, R, "public/#")],
         "anna smith": [
             (9, DENY, "sensors/secret"),
             (5, R | W, "sensors/#"),
@@ -69,7 +69,7 @@ pattern write devices/%c/%u/#
 )
 def test_a_line_that_is_wrong(line: str, reason: str) -> None:
     if line == "topic read where a > 1":  # a topic filter called `where a > 1`: blanks are allowed in topics
-        assert Acl.parse(line).users[ANYBODY][0].topic_filter.text == "where a > 1"
+        assert Acl.parse(line).users[ANONYMOUS_USER][0].topic_filter.text == "where a > 1"
         return
     with pytest.raises(AclInvalid) as caught:
         Acl.parse(f"topic ok\n{line}\ntopic ok\n")
@@ -119,12 +119,12 @@ def test_filters_that_overlap(first: str, second: str, answer: bool) -> None:
     ],
 )
 def test_the_order_is_that_of_mosquitto(rules: str, topic: str, may_read: bool) -> None:
-    rights = RuleBook(Acl.parse("user anna\n" + rules)).rights("anna", "c")
+    rights = AclRights(Acl.parse("user anna\n" + rules)).rights("anna", "c")
     assert rights.read(topic).is_always is may_read
     assert rights.read(topic).is_never is not may_read
 
 
 def test_what_is_put_in_for_a_mark_is_not_looked_at_again() -> None:
-    rights = RuleBook(Acl.parse("pattern read a/%c-%u/%cc\n")).rights("%c", "%u")
+    rights = AclRights(Acl.parse("pattern read a/%c-%u/%cc\n")).rights("%c", "%u")
     assert rights.read("a/%u-%c/%uc").is_always
     assert rights.read("a/%u-%u/%uc").is_never

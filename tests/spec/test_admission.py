@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from edgebridge.frontend import admission
-from edgebridge.frontend.admission import Admission, source_of
-from edgebridge.frontend.quota import Quota
+from edgebridge.frontend import connection_rate
+from edgebridge.frontend.connection_rate import ConnectionRateLimit, source_of
+from edgebridge.frontend.options import Quota
 from edgebroker.instants import SECOND
 from edgebroker.tokenbucket import Meter, TokenBucket
 
@@ -55,8 +55,8 @@ def test_whose_connections_are_counted_together(peer: str, source: str) -> None:
 
 
 def test_the_table_of_addresses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "ADDRESSES_MAX", 10)
-    gate = Admission(Quota(connects_per_s=0, connects_per_address_per_s=1))
+    monkeypatch.setattr(connection_rate, "ADDRESSES_MAX", 10)
+    gate = ConnectionRateLimit(Quota(connects_per_s=0, connects_per_address_per_s=1))
     for number in range(100):
         assert gate.admits(f"192.0.2.{number}:1", 0)
         gate.admits("192.0.2.200:1", 0)
@@ -65,6 +65,6 @@ def test_the_table_of_addresses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_no_bound_at_all() -> None:
-    gate = Admission(Quota(connects_per_s=0, connects_per_address_per_s=0))
+    gate = ConnectionRateLimit(Quota(connects_per_s=0, connects_per_address_per_s=0))
     assert all(gate.admits("192.0.2.1:1", 0) for _ in range(10_000))
     assert not len(gate)

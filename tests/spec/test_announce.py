@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import edgebroker
 from edgebroker.cli import Refused, main
-from edgebroker.cli.announce.entities import GATEWAY_VALUES, announcements
+from edgebroker.cli.announce import GATEWAY_VALUES, announcements
 
 DEVICE: dict[str, Any] = {"id": "unit-07", "topic": "truck/unit-07", "values": {"temperature": {"unit": "C"}}}
 

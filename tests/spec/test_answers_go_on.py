@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from edgebridge.wire.dialect import V5
 from edgebroker.instants import MILLISECOND, SECOND
-from edgebroker.overlay.factor import Factor
 from edgebroker.overlay.scot import Scot
-from edgebroker.overlay.topology import Topology
-from edgebroker.simworld.gateways import Gateways
-from edgebroker.simworld.network import FAIR
-from edgebroker.simworld.participant import Participant
-from edgebroker.simworld.simulation import Simulation
+from edgebroker.overlay.topology.factor import Factor
+from edgebroker.overlay.topology.topology import Topology
+from edgelab.simworld.broker import FAIR
+from edgelab.simworld.gateways import SimulatedGateways
+from edgelab.simworld.participant import Participant
+from edgelab.simworld.simulation import Simulation
 
 KEPT = 1_000
 
 
 def test_a_late_subscriber_elsewhere_gets_all_while_events_pass(seed: int) -> None:
     simulation = Simulation(seed)
-    gateways = Gateways(simulation, Topology.product(Scot(Factor.parse("a"), 2)))
-    gateways.meet()
+    gateways = SimulatedGateways(simulation, Topology.product(Scot(Factor.parse("a"), 2)))
+    gateways.wait_for_links()
     here, there = gateways
     places = {"keeper": here, "reader": here, "late": there, "chatty": there}
     everybody = {name: Participant(name, place, V5, True, 1_000, FAIR) for name, place in places.items()}
@@ -33,4 +33,4 @@ def test_a_late_subscriber_elsewhere_gets_all_while_events_pass(seed: int) -> No
     for at in range(400):
         everybody["chatty"].publish("chat", b"chat %d" % at, 0)
         simulation.run_until(simulation.now + MILLISECOND)
-    assert len(everybody["late"].heard) == KEPT
+    assert len(everybody["late"].received) == KEPT

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.overlay import Overlay
+from edgebridge.frontend.federation.federation import FederationMember
 from edgebridge.wire.packets import Publish
 from edgebroker.node.subscriptions import Copy
 from edgebroker.overlay.link.link import Link
 from edgebroker.overlay.messages import Forward
 from edgebroker.publication import plain
-from edgebroker.world.gateway import Gateway
-from edgebroker.world.settings import Settings
+from edgebroker.runtime.gateway import Gateway
+from edgebroker.runtime.settings import Settings
 from tests.spec.inprocess import come, say
 from tests.spec.test_peering_stop import TOPOLOGY
 
@@ -53,7 +53,7 @@ def federated(folder: Path, story: Story) -> None:
         for gateway in gateways:
             await gateway.start()
         try:
-            await until(lambda: all(link.stream is not None for link in overlay_of(gateways[0]).links))
+            await until(lambda: all(link.connection is not None for link in overlay_of(gateways[0]).links))
             await story(gateways[0], gateways[1], errors)
         finally:
             for gateway in gateways:
@@ -62,9 +62,9 @@ def federated(folder: Path, story: Story) -> None:
     asyncio.run(run())
 
 
-def overlay_of(gateway: Gateway) -> Overlay:
-    assert gateway.peering is not None
-    return gateway.peering.overlay
+def overlay_of(gateway: Gateway) -> FederationMember:
+    assert gateway.peer_manager is not None
+    return gateway.peer_manager.overlay
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -85,16 +85,16 @@ def test_the_messages_behind_the_one_that_fails_are_handled(
             return received(peer, message, now)
 
         monkeypatch.setattr(overlay.peers, "received", fails)
-        overlay.passage = None  # the long way
+        overlay.fast_path = None  # the long way
         for number in range(4):
             say(here, writer, Publish("t", b"%d" % number, qos, packet_id=number + 2 if qos else 0))
         await until(lambda: there.ledger.published == 4)
-        assert overlay.arrivals.given_up == 1
+        assert overlay.inbox.failed == 1
         assert [context["message"] for context in errors] == ["edgebroker: Forward of gw-here is given up"]
-        assert not there.frontend.keeping.is_together
+        assert not there.frontend.journal.is_in_transaction
         link: Link = overlay_of(here).links["gw-there"]
         await until(lambda: not link.outbox.events())  # all were acknowledged: it does not come again
-        assert link.stream is not None
+        assert link.connection is not None
 
     federated(tmp_path, story)
 
@@ -104,7 +104,7 @@ def test_an_error_in_one_connection_ends_that_and_it_is_made_anew(
 ) -> None:
     async def story(here: Gateway, there: Gateway, errors: list[dict[str, Any]]) -> None:
         link = overlay_of(here).links["gw-there"]
-        before = link.stream
+        before = link.connection
 
         def fails(*_: object) -> bytes:
             monkeypatch.undo()
@@ -118,7 +118,7 @@ def test_an_error_in_one_connection_ends_that_and_it_is_made_anew(
         assert before is not None
         assert before.is_over
         assert "nobody expected this" in before.reason
-        assert link.stream is not before
+        assert link.connection is not before
         assert len(errors) == 1
 
     federated(tmp_path, story)
@@ -126,14 +126,14 @@ def test_an_error_in_one_connection_ends_that_and_it_is_made_anew(
 
 def test_an_error_amid_a_group_does_not_make_a_group_of_all_that_comes_later(tmp_path: Path) -> None:
     async def story(here: Gateway, there: Gateway, errors: list[dict[str, Any]]) -> None:
-        keeping = here.frontend.keeping
+        session_journal = here.frontend.journal
         writer = come(here, "writer")
-        keeping.begin_together()
-        keeping.open_together(0)
-        assert keeping.is_together
+        session_journal.begin_transaction()
+        session_journal.open_transaction(0)
+        assert session_journal.is_in_transaction
         assert here._reactor is not None
         here._reactor.failed(writer, RuntimeError("nobody expected this"))
-        assert not keeping.is_together
+        assert not session_journal.is_in_transaction
         assert len(errors) == 1
 
     federated(tmp_path, story)
@@ -153,7 +153,7 @@ def test_what_comes_too_late_is_given_to_nobody_and_counted(
             return received(peer, replace(message, expires_in_ms=0) if isinstance(message, Forward) else message, now)
 
         monkeypatch.setattr(overlay.peers, "received", is_late)
-        overlay.passage = None
+        overlay.fast_path = None
         say(here, writer, Publish("t", b"late", qos, packet_id=1 if qos else 0))
         await until(lambda: there.ledger.published == 1)
         assert (there.ledger.matched, there.ledger.expired) == (1, 1)
@@ -169,9 +169,9 @@ def test_an_error_leaves_no_copy_to_the_message_that_comes_next(tmp_path: Path) 
         assert len(copies) == 1
         nobody = Copy(copies[0].subscriptions)
         nobody.receiver = object()
-        before = frontend.keeping.next_record()
+        before = frontend.journal.next_lsn()
         with pytest.raises((AttributeError, TypeError)):
             frontend.delivery.deliver(publication, (*copies, nobody), 0)
-        assert frontend.keeping.next_record() == before + 1, "the copy that was sent is kept with its own message"
+        assert frontend.journal.next_lsn() == before + 1, "the copy that was sent is kept with its own message"
 
     federated(tmp_path, story)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from edgebridge.upstream.splice import ANSWER, Splice
-from edgebridge.upstream.state import Order, State
-from edgebridge.upstream.terms import Terms
+from edgebridge.bridge.bridge import CONNACK_TIMEOUT, Bridge
+from edgebridge.bridge.endpoints import BridgeCommand, BridgeState
+from edgebridge.bridge.options import BridgeOptions
 from edgebridge.wire.dialect import V5, V311, Dialect
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import ConnAck, Disconnect
@@ -15,33 +15,33 @@ from edgebridge.wire.reasons import ReasonCode
 from .test_bridge_poison import Nothing
 
 
-def greeting(dialect: Dialect = V5) -> Splice:
-    splice = Splice(Terms("x", "up", [], dialect), Nothing(), lambda: 0)
+def greeting(dialect: Dialect = V5) -> Bridge:
+    splice = Bridge(BridgeOptions("x", "up", [], dialect), Nothing(), lambda: 0)
     splice.start(0)
     dial(splice)
     return splice
 
 
-def dial(splice: Splice) -> None:
+def dial(splice: Bridge) -> None:
     due = splice.next_due()
     assert due is not None
     splice.fire(due)
-    assert Order.DIAL in splice.take_orders()
-    splice.dialled(due)
-    assert splice.state is State.GREETING
+    assert BridgeCommand.DIAL in splice.take_commands()
+    splice.on_connected(due)
+    assert splice.state is BridgeState.GREETING
 
 
 @pytest.mark.parametrize("reason", [ReasonCode.SERVER_UNAVAILABLE, ReasonCode.NOT_AUTHORIZED])
 def test_a_refusal(reason: ReasonCode) -> None:
     splice = greeting()
-    splice.heard(encode_packet(ConnAck(reason=reason), V5), 1)
-    assert Order.ELSEWHERE in splice.take_orders()
+    splice.receive_remote(encode_packet(ConnAck(reason=reason), V5), 1)
+    assert BridgeCommand.ELSEWHERE in splice.take_commands()
 
 
 def test_silence() -> None:
     splice = greeting()
-    splice.fire(ANSWER)
-    assert Order.ELSEWHERE in splice.take_orders()
+    splice.fire(CONNACK_TIMEOUT)
+    assert BridgeCommand.ELSEWHERE in splice.take_commands()
 
 
 @pytest.mark.parametrize(
@@ -54,26 +54,26 @@ def test_silence() -> None:
 )
 def test_a_good_bye(reason: ReasonCode, moves_on: bool) -> None:
     splice = greeting()
-    splice.heard(encode_packet(ConnAck(), V5), 1)
-    splice.opened(1)
-    splice.heard(encode_packet(Disconnect(reason), V5), 1)
-    assert (Order.ELSEWHERE in splice.take_orders()) == moves_on
+    splice.receive_remote(encode_packet(ConnAck(), V5), 1)
+    splice.on_local_open(1)
+    splice.receive_remote(encode_packet(Disconnect(reason), V5), 1)
+    assert (BridgeCommand.ELSEWHERE in splice.take_commands()) == moves_on
 
 
 def test_a_connection_that_is_lost_when_it_was_open_is_dialled_again_where_the_session_is() -> None:
     splice = greeting()
-    splice.heard(encode_packet(ConnAck(), V5), 1)
-    splice.lost("cut", 2)
-    assert Order.ELSEWHERE not in splice.take_orders()
+    splice.receive_remote(encode_packet(ConnAck(), V5), 1)
+    splice.on_connection_lost("cut", 2)
+    assert BridgeCommand.ELSEWHERE not in splice.take_commands()
 
 
 def test_who_hangs_up_on_bridges_is_greeted_as_any_client_first() -> None:
     splice = greeting(V311)
     levels, moved = [], []
     for _ in range(4):
-        levels.append(splice.take_remote(0)[0][8])
-        splice.lost("closed", splice.since)
-        moved.append(Order.ELSEWHERE in splice.take_orders())
+        levels.append(splice.take_remote_output(0)[0][8])
+        splice.on_connection_lost("closed", splice.since)
+        moved.append(BridgeCommand.ELSEWHERE in splice.take_commands())
         dial(splice)
     assert levels == [0x84, 0x84, 0x04, 0x84]
     assert moved == [False, False, True, False]

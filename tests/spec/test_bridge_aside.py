@@ -11,25 +11,25 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from edgebridge.session.outbox import QueueFull
+from edgebridge.session.queue.outbox import OverflowPolicy
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Connect, Publish
 from edgebroker.cli.check import command as check
 from edgebroker.errors import SettingsInvalid
 from edgebroker.names import ClientId
-from edgebroker.world import health
-from edgebroker.world.bridging.bridging import Bridging, NameTaken
-from edgebroker.world.bridging.rows import bridges
-from edgebroker.world.gateway import Gateway
-from edgebroker.world.operatorlog import OperatorLog
-from edgebroker.world.reactor import clock
-from edgebroker.world.reload import Outcome
-from edgebroker.world.settings import Settings, SettingsRefused, reading
+from edgebroker.runtime.bridges.bridges import BridgeManager, BridgeNameTaken
+from edgebroker.runtime.gateway import Gateway
+from edgebroker.runtime.http import health
+from edgebroker.runtime.http.bridges import bridge_rows
+from edgebroker.runtime.loop.reactor import clock
+from edgebroker.runtime.operator_log import OperatorLog
+from edgebroker.runtime.reload import ReloadOutcome
+from edgebroker.runtime.settings import Settings, SettingsRefused, reading
 
 from .inprocess import Paper
 
-Story = Callable[[Gateway, Bridging], Awaitable[None]]
+Story = Callable[[Gateway, BridgeManager], Awaitable[None]]
 BRIDGE = '[[bridge]]\nname = "{0}"\naddresses = ["h:1"]\ntopic = ["{0}/# out 1"]\npaused = true\n'
 SAME = '[[bridge]]\nname = "{0}"\naddresses = ["h:1"]\ntopic = ["{0}/# out 1"]\nclient_id = "c"\n'
 MANY = 30  # more than waits for clients without bounds of their own
@@ -86,15 +86,15 @@ class House:
             gateway = Gateway(self.read(), tell=self.lines.append, notices=log)
             await gateway.start()
             try:
-                assert gateway.bridging is not None
-                await story(gateway, gateway.bridging)
+                assert gateway.bridge_manager is not None
+                await story(gateway, gateway.bridge_manager)
             finally:
                 await gateway.stop()
 
         self.lines.clear()
         asyncio.run(play())
 
-    async def reload(self, gateway: Gateway) -> Outcome:
+    async def reload(self, gateway: Gateway) -> ReloadOutcome:
         return await gateway.reload(self.read())
 
 
@@ -103,16 +103,16 @@ def test_no_more_are_added_than_are_read_again(tmp_path: Path, monkeypatch: pyte
     house.write(BRIDGE.format("z"))
     one, two, three = (Settings.parse(BRIDGE.format(name), "f", tmp_path).bridges[0] for name in "abc")
 
-    async def adds(gateway: Gateway, bridging: Bridging) -> None:
-        await bridging.add(one), await bridging.add(two)
+    async def adds(gateway: Gateway, bridge_manager: BridgeManager) -> None:
+        await bridge_manager.add(one), await bridge_manager.add(two)
         monkeypatch.setattr(reading, "SIGNS_MAX", 30)
         with pytest.raises(SettingsRefused, match=r"bridges\.toml: has 48 lines, keys and values"):
-            await bridging.add(three)
-        assert [*bridging.bridges] == ["z", "a", "b"]
+            await bridge_manager.add(three)
+        assert [*bridge_manager.bridges] == ["z", "a", "b"]
 
-    async def has_both(gateway: Gateway, bridging: Bridging) -> None:
-        assert [*bridging.bridges] == ["z", "a", "b"]
-        await bridging.remove("a")
+    async def has_both(gateway: Gateway, bridge_manager: BridgeManager) -> None:
+        assert [*bridge_manager.bridges] == ["z", "a", "b"]
+        await bridge_manager.remove("a")
 
     house.run(adds)
     monkeypatch.setattr(reading, "SIGNS_MAX", 28)  # and what a gateway without such a bound has written is read
@@ -121,7 +121,7 @@ def test_no_more_are_added_than_are_read_again(tmp_path: Path, monkeypatch: pyte
 
 async def publish(gateway: Gateway, topic: str, count: int, payload: bytes = b"old") -> None:
     """Returns when all is on disk and where it belongs."""
-    await until(lambda: len(gateway.frontend.connecting.sessions) > 0)  # the bridge has come
+    await until(lambda: len(gateway.frontend.connect_handler.sessions) > 0)  # the bridge has come
     frontend, before = gateway.frontend, gateway.ledger.published
     here = frontend.opened("test:1", clock())
     here.transport = Paper(gateway, here)
@@ -139,44 +139,44 @@ async def until(is_so: Callable[[], bool]) -> None:
     raise AssertionError("it never came")
 
 
-@pytest.mark.parametrize("policy", [QueueFull.DOWN_SAMPLE, QueueFull.DROP_OLDEST])
+@pytest.mark.parametrize("policy", [OverflowPolicy.DOWN_SAMPLE, OverflowPolicy.DROP_OLDEST])
 @pytest.mark.parametrize("slip", ["queue_mesages_max = 2000\n", "[[bridge.topic]]\npattern = 3\n", "x = \n"])
-def test_what_waits_for_it_is_kept(tmp_path: Path, policy: QueueFull, slip: str) -> None:
+def test_what_waits_for_it_is_kept(tmp_path: Path, policy: OverflowPolicy, slip: str) -> None:
     """Whatever is wrong: a bound, something else, or the whole file of those that were added."""
     house, good = House(tmp_path), BRIDGE.format("b") + DEEP.format(policy)
     house.head += f'[mqtt]\nqueue_full = "{policy}"\n'
     house.write(BRIDGE.format("a"))
     house.added.write_text(good)
 
-    async def fill(gateway: Gateway, bridging: Bridging) -> None:
+    async def fill(gateway: Gateway, bridge_manager: BridgeManager) -> None:
         await publish(gateway, "b/1", MANY)
-        assert bridging.waiting("b") == MANY
+        assert bridge_manager.waiting("b") == MANY
 
     house.run(fill)
     house.added.write_text(BRIDGE.format("b") + slip)
 
-    async def set_aside(gateway: Gateway, bridging: Bridging) -> None:
-        assert list(bridging.bridges) == ["a"]
+    async def set_aside(gateway: Gateway, bridge_manager: BridgeManager) -> None:
+        assert list(bridge_manager.bridges) == ["a"]
         assert any("bridge-set-aside: " in line and "bridges.toml:" in line for line in house.lines)
         await publish(gateway, "b/1", 12, b"new")
-        session = gateway.frontend.connecting.sessions[ClientId("$bridge/b")]
+        session = gateway.frontend.connect_handler.sessions[ClientId("$bridge/b")]
         waits = [entry.publication.payload for entry in (*session.inflight, *session.outbox)]
         assert waits.count(b"old") == MANY
-        [row, *_] = bridges(bridging)["set_aside"]
-        assert (row["bridge"], row["runs_as_before"]) == ("b" if bridging.aside[0].name else None, False)
-        said = health.report(gateway.insight)
+        [row, *_] = bridge_rows(bridge_manager)["set_aside"]
+        assert (row["bridge"], row["runs_as_before"]) == ("b" if bridge_manager.aside[0].name else None, False)
+        said = health.report(gateway.view)
         assert (said["status"], len(said["warnings"])) == ("ok", 1)
         with pytest.raises(SettingsInvalid, match="is not written over"):
-            await bridging.add(Settings.parse(BRIDGE.format("c"), "c", Path()).bridges[0])
+            await bridge_manager.add(Settings.parse(BRIDGE.format("c"), "c", Path()).bridges[0])
         outcome = await house.reload(gateway)
         assert (outcome.changes, len(outcome.rejected)) == ([], 1)
         house.added.write_text(good)
         outcome = await house.reload(gateway)
-        assert (outcome.rejected, bridging.aside, bridging.waiting("b") >= MANY) == ((), (), True)
-        assert bridging.bridges["b"].is_paused
+        assert (outcome.rejected, bridge_manager.aside, bridge_manager.waiting("b") >= MANY) == ((), (), True)
+        assert bridge_manager.bridges["b"].is_paused
         house.added.unlink()
         await house.reload(gateway)
-        assert bridging.waiting("b") == 0
+        assert bridge_manager.waiting("b") == 0
 
     house.run(set_aside)
 
@@ -185,18 +185,18 @@ def test_at_a_reload_it_goes_on_as_before(tmp_path: Path) -> None:
     house = House(tmp_path)
     house.write(BRIDGE.format("a"), BRIDGE.format("b"))
 
-    async def story(gateway: Gateway, bridging: Bridging) -> None:
+    async def story(gateway: Gateway, bridge_manager: BridgeManager) -> None:
         await publish(gateway, "b/1", 3)
         for wrong in ("prot = 1\n", f'username = "u"\npassword_file = "{tmp_path}/lost"\n'):
             house.write(BRIDGE.format("a") + "retry_s_max = 7\n", BRIDGE.format("b") + wrong, BRIDGE.format("c"))
             outcome = await house.reload(gateway)
             assert [one.name for one in outcome.rejected] == ["b"]
             assert outcome.as_json()["rejected"][0]["bridge"] == "b"
-            assert list(bridging.bridges) == ["a", "b", "c"]
-            assert (bridging.bridges["a"].settings.retry_s_max, bridging.waiting("b")) == (7, 3)
-            assert not bridging.bridges["b"].settings.username
-            with pytest.raises(NameTaken):
-                await bridging.add(bridging.bridges["b"].settings)
+            assert list(bridge_manager.bridges) == ["a", "b", "c"]
+            assert (bridge_manager.bridges["a"].settings.retry_s_max, bridge_manager.waiting("b")) == (7, 3)
+            assert not bridge_manager.bridges["b"].settings.username
+            with pytest.raises(BridgeNameTaken):
+                await bridge_manager.add(bridge_manager.bridges["b"].settings)
         assert not any("bridge b" in str(change) for change in outcome.changes)
         first, second, *_ = (await house.reload(gateway)).lines()
         assert (first, second.split(": ")[:3]) == ("reload: 1 rejected", ["  rejected", "bridge b", f"{tmp_path}/lost"])
@@ -205,10 +205,10 @@ def test_at_a_reload_it_goes_on_as_before(tmp_path: Path) -> None:
         assert [line.split(": ")[0] for line in changed] == ["bridge b.username", "bridge b.password_file"]
         house.write(BRIDGE.format("a"), BRIDGE.format("b/"))  # it may be b, and may be not
         assert (await house.reload(gateway)).changes
-        assert (list(bridging.bridges), bridging.waiting("b")) == (["a", "b", "c"], 3)
+        assert (list(bridge_manager.bridges), bridge_manager.waiting("b")) == (["a", "b", "c"], 3)
         house.write(BRIDGE.format("a"))
         assert len((await house.reload(gateway)).notes) == 2
-        assert (list(bridging.bridges), bridging.waiting("b")) == (["a"], 0)
+        assert (list(bridge_manager.bridges), bridge_manager.waiting("b")) == (["a"], 0)
 
     house.run(story)
 
@@ -217,26 +217,26 @@ def test_one_whose_password_is_lost_begins_when_it_is_found(tmp_path: Path) -> N
     house, secret = House(tmp_path), tmp_path / "secret"
     house.write(BRIDGE.format("b"), 'username = "u"\npassword_file = "secret"\n')
 
-    async def story(gateway: Gateway, bridging: Bridging) -> None:
+    async def story(gateway: Gateway, bridge_manager: BridgeManager) -> None:
         for _ in range(2):
             with pytest.raises(SettingsRefused, match="cannot be read: No such file"):
-                bridging.pause("b", False)
-            bridging._tick()
-        assert not bridging.bridges
+                bridge_manager.set_paused("b", False)
+            bridge_manager._tick()
+        assert not bridge_manager.bridges
         secret.write_text("x\n")
-        bridging._tick()
-        assert (list(bridging.bridges), bridging.aside) == (["b"], ())
-        assert bridging.bridges["b"].terms.password == b"x"
+        bridge_manager._tick()
+        assert (list(bridge_manager.bridges), bridge_manager.aside) == (["b"], ())
+        assert bridge_manager.bridges["b"].terms.password == b"x"
 
     house.run(story)
     secret.unlink()
 
-    async def removed(gateway: Gateway, bridging: Bridging) -> None:
-        assert bridging.waiting("b") == 0
+    async def removed(gateway: Gateway, bridge_manager: BridgeManager) -> None:
+        assert bridge_manager.waiting("b") == 0
         house.write()
         notes = list((await house.reload(gateway)).notes)
         assert [note.split(" ")[0] for note in notes] == ["$bridge/b"], "its session ends though it never began here"
-        assert bridging.aside == ()
+        assert bridge_manager.aside == ()
 
     house.run(removed)
 
@@ -269,12 +269,12 @@ def test_no_bridge_is_added_as_a_client_that_the_remote_has_already(tmp_path: Pa
     house = House(tmp_path)
     house.write(SAME.format("a"))
 
-    async def story(gateway: Gateway, bridging: Bridging) -> None:
-        present = bridging.bridges["a"].settings
-        with pytest.raises(NameTaken, match="client_id is 'c', as that of a to the same address"):
-            await bridging.add(replace(present, name="b"))
-        assert [*bridging.bridges] == ["a"]
-        await bridging.add(replace(present, name="b", addresses=("h:2",), paused=True))
-        assert [*bridging.bridges] == ["a", "b"]
+    async def story(gateway: Gateway, bridge_manager: BridgeManager) -> None:
+        present = bridge_manager.bridges["a"].settings
+        with pytest.raises(BridgeNameTaken, match="client_id is 'c', as that of a to the same address"):
+            await bridge_manager.add(replace(present, name="b"))
+        assert [*bridge_manager.bridges] == ["a"]
+        await bridge_manager.add(replace(present, name="b", addresses=("h:2",), paused=True))
+        assert [*bridge_manager.bridges] == ["a", "b"]
 
     house.run(story)

@@ -6,23 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from edgebridge.upstream.ends import Ends
-from edgebridge.upstream.inward import Inward
-from edgebridge.upstream.loopguard import LoopGuard
-from edgebridge.upstream.rule import parse_rule
-from edgebridge.upstream.rules import Rules
-from edgebridge.upstream.splice import Splice
-from edgebridge.upstream.tally import Tally
-from edgebridge.upstream.terms import Granted, Terms
+from edgebridge.bridge.bridge import Bridge
+from edgebridge.bridge.counters import BridgeCounters
+from edgebridge.bridge.endpoints import Endpoints
+from edgebridge.bridge.inbound import InboundFlow
+from edgebridge.bridge.loop_detection import LoopDetector
+from edgebridge.bridge.options import BridgeOptions, RemoteCapabilities
+from edgebridge.bridge.rules import RuleSet, parse_rule
 from edgebridge.wire.dialect import V5, V311
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.origin import GATEWAY_CHARS_MAX, ORIGIN_PROPERTY, Origin
 from edgebridge.wire.packets import ConnAck, Publish
 from edgebridge.wire.properties import Property
 from edgebridge.wire.reasons import ReasonCode
-from edgebroker.world.bridging.planning import is_global
-from edgebroker.world.settings import Settings
-from edgebroker.world.tomlvalue import toml_value
+from edgebroker.runtime.bridges.plan import is_global
+from edgebroker.runtime.settings import Settings
+from edgebroker.runtime.settings.toml import toml_value
 
 from .test_bridge_poison import Nothing
 
@@ -42,20 +41,20 @@ def test_an_origin_that_could_not_be_passed_on_says_nothing(said: str, origin: O
 
 
 def test_a_remote_that_does_not_wait_for_answers_is_left() -> None:
-    terms = Terms("x", "up", [parse_rule("# in 2")], V311, receive_maximum=1)
-    rules, ends = Rules(terms.rules), Ends()
-    rules.listen(False)
-    ends.granted = Granted(V311)
-    guard = LoopGuard(terms, rules)
-    guard.begin(ends.granted)
-    inward = Inward(ends, rules, guard, Tally(), terms, Nothing())
+    terms = BridgeOptions("x", "up", [parse_rule("# in 2")], V311, receive_maximum=1)
+    rules, ends = RuleSet(terms.rules), Endpoints()
+    rules.set_remote(False)
+    ends.capabilities = RemoteCapabilities(V311)
+    guard = LoopDetector(terms, rules)
+    guard.begin(ends.capabilities)
+    inward = InboundFlow(ends, rules, guard, BridgeCounters(), terms, Nothing())
     payload = bytes(1 << 20)
     sent = 0
-    while not inward.full and sent < 100:
+    while not inward.full_reason and sent < 100:
         sent += 1
-        inward.octets = len(payload)
+        inward.packet_bytes = len(payload)
         inward.publish(Publish("t", payload, 2, packet_id=sent), 0)
-    assert inward.full == "the remote sends more than it may before it is answered"
+    assert inward.full_reason == "the remote sends more than it may before it is answered"
     assert sent == 18, "one is on its way, and 16 MiB wait"
 
 
@@ -100,16 +99,16 @@ def test_quotes_in_a_text_are_not_escaped_where_single_quotes_can_hold_them() ->
 
 def test_what_a_remote_says_is_shown_on_one_line_and_moves_no_cursor() -> None:
     said = {Property.REASON_STRING: "no\x1b[2J\nup: all is well"}
-    splice = Splice(Terms("x", "up", []), Nothing(), lambda: 0)
+    splice = Bridge(BridgeOptions("x", "up", []), Nothing(), lambda: 0)
     splice.start(0)
     splice.fire(0)
-    splice.dialled(0)
-    splice.heard(encode_packet(ConnAck(reason=ReasonCode.NOT_AUTHORIZED, properties=said), V5), 1)
+    splice.on_connected(0)
+    splice.receive_remote(encode_packet(ConnAck(reason=ReasonCode.NOT_AUTHORIZED, properties=said), V5), 1)
     assert splice.reason == "the remote refuses us: not authorized (0x87): no\\x1b[2J\\nup: all is well"
 
 
 def test_a_password_is_in_no_repr() -> None:
-    assert "secret" not in repr(Terms("x", "up", [], password=b"secret"))
+    assert "secret" not in repr(BridgeOptions("x", "up", [], password=b"secret"))
 
 
 def test_a_file_has_room_for_as_many_bridges_as_the_documentation_says() -> None:

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from edgebroker.cli.check import command as check
-from edgebroker.world.bridging.bridging import Bridging, NameTaken
-from edgebroker.world.gateway import Gateway
+from edgebroker.runtime.bridges.bridges import BridgeManager, BridgeNameTaken
+from edgebroker.runtime.gateway import Gateway
 
 from .test_bridge_aside import BRIDGE, SAME, House
 
@@ -18,12 +18,12 @@ CLASH = "client_id is 'c', as that of {} to the same address"
 OTHER = BRIDGE.format("z")  # there is always one
 
 
-def running(bridging: Bridging) -> list[str]:
-    return [name for name, bridge in bridging.bridges.items() if not bridge.is_paused]
+def running(bridge_manager: BridgeManager) -> list[str]:
+    return [name for name, bridge in bridge_manager.bridges.items() if not bridge.is_paused]
 
 
-def aside(bridging: Bridging) -> list[str]:
-    return [f"{one.name}: {one.problems[0].reason}" for one in bridging.aside]
+def aside(bridge_manager: BridgeManager) -> list[str]:
+    return [f"{one.name}: {one.problems[0].reason}" for one in bridge_manager.aside]
 
 
 def test_the_one_that_runs_goes_on_and_at_a_start_the_listed_one_begins(tmp_path: Path) -> None:
@@ -31,28 +31,34 @@ def test_the_one_that_runs_goes_on_and_at_a_start_the_listed_one_begins(tmp_path
     house.write(OTHER)
     house.added.write_text(SAME.format("b"))
 
-    async def reloads(gateway: Gateway, bridging: Bridging) -> None:
+    async def reloads(gateway: Gateway, bridge_manager: BridgeManager) -> None:
         house.write(OTHER, SAME.format("a"))
         outcome = await house.reload(gateway)
         assert [one.name for one in outcome.rejected] == ["a"]
-        assert (running(bridging), aside(bridging)) == (["b"], ["a: is 'c', as that of b to the same address"])
-        bridging._tick()
-        with pytest.raises(NameTaken, match=CLASH.format("b")):
-            bridging.pause("a", False)
-        assert running(bridging) == ["b"]
+        assert (running(bridge_manager), aside(bridge_manager)) == (
+            ["b"],
+            ["a: is 'c', as that of b to the same address"],
+        )
+        bridge_manager._tick()
+        with pytest.raises(BridgeNameTaken, match=CLASH.format("b")):
+            bridge_manager.set_paused("a", False)
+        assert running(bridge_manager) == ["b"]
 
     house.run(reloads)
 
-    async def starts(gateway: Gateway, bridging: Bridging) -> None:
-        assert (running(bridging), aside(bridging)) == (["a"], ["b: is 'c', as that of a to the same address"])
-        bridging.pause("a", True)
-        bridging._tick()
-        assert running(bridging) == [], "only an operator says that it takes the place of the other"
-        bridging.pause("b", False)
-        assert (running(bridging), aside(bridging)) == (["b"], [])
-        with pytest.raises(NameTaken, match=CLASH.format("b")):
-            bridging.pause("a", False)
-        assert bridging.kept.is_paused("a")
+    async def starts(gateway: Gateway, bridge_manager: BridgeManager) -> None:
+        assert (running(bridge_manager), aside(bridge_manager)) == (
+            ["a"],
+            ["b: is 'c', as that of a to the same address"],
+        )
+        bridge_manager.set_paused("a", True)
+        bridge_manager._tick()
+        assert running(bridge_manager) == [], "only an operator says that it takes the place of the other"
+        bridge_manager.set_paused("b", False)
+        assert (running(bridge_manager), aside(bridge_manager)) == (["b"], [])
+        with pytest.raises(BridgeNameTaken, match=CLASH.format("b")):
+            bridge_manager.set_paused("a", False)
+        assert bridge_manager.state_file.is_paused("a")
 
     house.run(starts)
 
@@ -61,13 +67,13 @@ def test_one_that_goes_on_as_before_is_in_the_way_too(tmp_path: Path) -> None:
     house = House(tmp_path)
     house.write(SAME.format("b"))
 
-    async def story(gateway: Gateway, bridging: Bridging) -> None:
+    async def story(gateway: Gateway, bridge_manager: BridgeManager) -> None:
         house.write(SAME.format("a"), SAME.format("b") + "prot = 1\n")
         await house.reload(gateway)
-        assert (running(bridging), sorted(one.name for one in bridging.aside)) == (["b"], ["a", "b"])
+        assert (running(bridge_manager), sorted(one.name for one in bridge_manager.aside)) == (["b"], ["a", "b"])
         house.write(SAME.format("a"), SAME.format("b").replace('"c"', '"d"'))
         await house.reload(gateway)
-        assert (sorted(bridging.bridges), bridging.aside) == (["a", "b"], ())
+        assert (sorted(bridge_manager.bridges), bridge_manager.aside) == (["a", "b"], ())
 
     house.run(story)
 
@@ -76,26 +82,26 @@ def test_what_an_operator_resumed_runs_and_what_was_paused_does_not(tmp_path: Pa
     house = House(tmp_path)
     house.write(SAME.format("a") + "paused = true\n")
 
-    async def story(gateway: Gateway, bridging: Bridging) -> None:
-        bridging.pause("a", False)
-        other = replace(bridging.bridges["a"].settings, name="b", paused=False)
-        with pytest.raises(NameTaken, match=CLASH.format("a")):
-            await bridging.add(other)
-        bridging.pause("a", True)
-        await bridging.add(other)
-        assert running(bridging) == ["b"]
-        bridging.pause("b", True)
-        await bridging.add(replace(other, name="d"))
-        assert running(bridging) == ["d"]
+    async def story(gateway: Gateway, bridge_manager: BridgeManager) -> None:
+        bridge_manager.set_paused("a", False)
+        other = replace(bridge_manager.bridges["a"].settings, name="b", paused=False)
+        with pytest.raises(BridgeNameTaken, match=CLASH.format("a")):
+            await bridge_manager.add(other)
+        bridge_manager.set_paused("a", True)
+        await bridge_manager.add(other)
+        assert running(bridge_manager) == ["b"]
+        bridge_manager.set_paused("b", True)
+        await bridge_manager.add(replace(other, name="d"))
+        assert running(bridge_manager) == ["d"]
         for name in "ab":
-            with pytest.raises(NameTaken, match=CLASH.format("d")):
-                bridging.pause(name, False)
+            with pytest.raises(BridgeNameTaken, match=CLASH.format("d")):
+                bridge_manager.set_paused(name, False)
         await house.reload(gateway)
-        assert (running(bridging), bridging.aside) == (["d"], ())
+        assert (running(bridge_manager), bridge_manager.aside) == (["d"], ())
 
-    async def again(gateway: Gateway, bridging: Bridging) -> None:
-        assert (running(bridging), bridging.aside) == (["d"], ())
-        await bridging.remove("d"), await bridging.remove("b")
+    async def again(gateway: Gateway, bridge_manager: BridgeManager) -> None:
+        assert (running(bridge_manager), bridge_manager.aside) == (["d"], ())
+        await bridge_manager.remove("d"), await bridge_manager.remove("b")
 
     house.run(story)
     house.run(again)
@@ -106,17 +112,17 @@ def test_who_came_while_a_reload_was_prepared_goes_on(tmp_path: Path, by: str) -
     house = House(tmp_path)
     house.write(OTHER, SAME.format("p") + "paused = true\n")
 
-    async def story(gateway: Gateway, bridging: Bridging) -> None:
+    async def story(gateway: Gateway, bridge_manager: BridgeManager) -> None:
         house.write(OTHER, SAME.format("p") + "paused = true\n", SAME.format("a"))
-        prepared = await bridging.prepare(house.read())
+        prepared = await bridge_manager.prepare(house.read())
         if by == "add":
-            await bridging.add(replace(bridging.bridges["p"].settings, name="b", paused=False))
+            await bridge_manager.add(replace(bridge_manager.bridges["p"].settings, name="b", paused=False))
         else:
-            bridging.pause("p", False)
-        before = running(bridging)
+            bridge_manager.set_paused("p", False)
+        before = running(bridge_manager)
         list(prepared.commit())
         assert len(before) == 1
-        assert (running(bridging), [one.name for one in bridging.aside]) == (before, ["a"])
+        assert (running(bridge_manager), [one.name for one in bridge_manager.aside]) == (before, ["a"])
 
     house.run(story)
 

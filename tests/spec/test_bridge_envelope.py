@@ -12,20 +12,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgebridge.upstream.ends import Ends
-from edgebridge.upstream.envelope import BYTES_MAX, READINGS_MAX, EnvelopeBroken, opened, reading, sealed
-from edgebridge.upstream.forms import Form
-from edgebridge.upstream.gate import Gate
-from edgebridge.upstream.inward import Inward
-from edgebridge.upstream.loopguard import LoopGuard
-from edgebridge.upstream.outward import Outward
-from edgebridge.upstream.rule import parse_rule
-from edgebridge.upstream.ruleinvalid import RuleInvalid
-from edgebridge.upstream.rules import Rules
-from edgebridge.upstream.tally import Tally
-from edgebridge.upstream.terms import Granted, Memory, Terms
-from edgebridge.upstream.toll import Dues, Toll
-from edgebridge.upstream.unbatch import AT_ONCE, READING_BYTES
+from edgebridge.bridge.batching import (
+    BYTES_PER_TURN,
+    ENTRIES_MAX,
+    ENTRY_BYTES,
+    ENVELOPE_BYTES_MAX,
+    EnvelopeInvalid,
+    decode_envelope,
+    encode_entry,
+    encode_envelope,
+)
+from edgebridge.bridge.counters import BridgeCounters
+from edgebridge.bridge.endpoints import Endpoints
+from edgebridge.bridge.errors import RuleInvalid
+from edgebridge.bridge.inbound import InboundFlow
+from edgebridge.bridge.json_cbor import PayloadFormat
+from edgebridge.bridge.loop_detection import LoopDetector
+from edgebridge.bridge.options import BridgeOptions, LocalSession, RemoteCapabilities
+from edgebridge.bridge.outbound import OutboundFlow
+from edgebridge.bridge.pacing_queue import PacingQueue
+from edgebridge.bridge.rules import RuleSet, parse_rule
+from edgebridge.bridge.shaper import Shaper, ShaperOptions
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
@@ -34,7 +41,7 @@ from edgebridge.wire.packets import Packet, PubAck, Publish
 from edgebridge.wire.properties import Property
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import SECOND, Instant
-from edgebroker.world.settings import Settings, SettingsRefused
+from edgebroker.runtime.settings import Settings, SettingsRefused
 
 PAGE = (Path(__file__).parents[2] / "docs" / "bridging.md").read_text()
 SECTION = PAGE[PAGE.index("### The envelope") :]
@@ -50,8 +57,16 @@ def block(tag: str) -> str:
 
 def test_envelopes_are_those_of_the_page() -> None:
     octets = bytes.fromhex("".join(re.sub(r"(?<=\S)  +.*", "", block("text")).split()))
-    assert sealed(Form.CBOR, WALL_MS, [reading(Form.CBOR, *one) for one in MESSAGES]) == octets
-    assert sealed(Form.JSON, WALL_MS, [reading(Form.JSON, *one) for one in MESSAGES]).decode() == block("json").strip()
+    assert (
+        encode_envelope(PayloadFormat.CBOR, WALL_MS, [encode_entry(PayloadFormat.CBOR, *one) for one in MESSAGES])
+        == octets
+    )
+    assert (
+        encode_envelope(
+            PayloadFormat.JSON, WALL_MS, [encode_entry(PayloadFormat.JSON, *one) for one in MESSAGES]
+        ).decode()
+        == block("json").strip()
+    )
     with contextlib.redirect_stdout(io.StringIO()) as said:
         exec(block("python"), {"payload": octets})
     first, second, third = said.getvalue().splitlines()
@@ -68,15 +83,15 @@ MANY = st.lists(st.tuples(st.integers(0, 10**9), TOPICS, PAYLOADS | JSON), max_s
 @settings(max_examples=150, deadline=None)
 @given(MANY)
 def test_what_is_put_in_comes_out(messages: list[tuple[int, str, bytes]]) -> None:
-    for form in Form:
-        if form is Form.JSON:  # blanks around what is JSON are not kept
+    for form in PayloadFormat:
+        if form is PayloadFormat.JSON:  # blanks around what is JSON are not kept
             messages = [(ms, topic, payload.strip(b" \t\r\n")) for ms, topic, payload in messages]
-        found = opened(sealed(form, WALL_MS, [reading(form, *one) for one in messages]))
+        found = decode_envelope(encode_envelope(form, WALL_MS, [encode_entry(form, *one) for one in messages]))
         assert found == (WALL_MS, messages)
 
 
-def one(form: Form, *parts: Any) -> bytes:
-    return sealed(form, 0, [reading(form, *parts)])
+def one(form: PayloadFormat, *parts: Any) -> bytes:
+    return encode_envelope(form, 0, [encode_entry(form, *parts)])
 
 
 BROKEN = {
@@ -84,11 +99,11 @@ BROKEN = {
     "another version, CBOR": b"\x82\x02\x00",
     "another version, JSON": b"[2,0]",
     "no array": b'{"a":1}',
-    "no topic at first, CBOR": one(Form.CBOR, 0, "", b""),
-    "no topic at first, JSON": one(Form.JSON, 0, "", b""),
-    "cut off": one(Form.CBOR, 0, "t", b"x")[:-1],
-    "cut off, JSON": one(Form.JSON, 0, "t", b"x")[:-1],
-    "more behind it": one(Form.CBOR, 0, "t", b"x") + b"\0",
+    "no topic at first, CBOR": one(PayloadFormat.CBOR, 0, "", b""),
+    "no topic at first, JSON": one(PayloadFormat.JSON, 0, "", b""),
+    "cut off": one(PayloadFormat.CBOR, 0, "t", b"x")[:-1],
+    "cut off, JSON": one(PayloadFormat.JSON, 0, "t", b"x")[:-1],
+    "more behind it": one(PayloadFormat.CBOR, 0, "t", b"x") + b"\0",
     "a topic that is a number": b"\x83\x01\x00\x83\x00\x00\x40",
     "a payload that is a text": b"\x83\x01\x00\x83\x00\x61t\x60",
     "half a character": b'[1,0,[0,"\\ud83d","x"]]',
@@ -96,49 +111,51 @@ BROKEN = {
     "a number that is called text": b'[1,0,[0,"t",1,"text"]]',
     "NaN": b'[1,0,[0,"t",NaN]]',
     "deep": b'[1,0,[0,"t",' + b"[" * 100_000,
-    "too many": sealed(Form.CBOR, 0, [reading(Form.CBOR, 0, "t", b"")] * (READINGS_MAX + 1)),
-    "too large": one(Form.CBOR, 0, "t", bytes(BYTES_MAX)),
+    "too many": encode_envelope(
+        PayloadFormat.CBOR, 0, [encode_entry(PayloadFormat.CBOR, 0, "t", b"")] * (ENTRIES_MAX + 1)
+    ),
+    "too large": one(PayloadFormat.CBOR, 0, "t", bytes(ENVELOPE_BYTES_MAX)),
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_no_envelope_is_refused_as_a_whole(name: str) -> None:
-    with pytest.raises(EnvelopeBroken):
-        opened(BROKEN[name])
+    with pytest.raises(EnvelopeInvalid):
+        decode_envelope(BROKEN[name])
 
 
 # -- in a bridge ----------------------------------------------------------------------------------------------------
 
 
-class Remembers(Memory):
+class Remembers(LocalSession):
     def window(self) -> int:
         return 64
 
-    def wall(self, now: Instant) -> int:
+    def unix_us(self, now: Instant) -> int:
         return now + WALL_MS * 1_000
 
 
 class Bridge:
     def __init__(self, *rules: str, packet_bytes_max: int = 0, window: int = 64) -> None:
-        terms = Terms(
+        terms = BridgeOptions(
             "x", "up", [parse_rule(one) for one in rules], V5, identity="0123456789abcdef", receive_maximum=window
         )
-        made = Rules(terms.rules)
-        made.listen(False)
-        self.ends, self.tally = Ends(), Tally()
-        self.ends.granted = Granted(V5, packet_bytes_max=packet_bytes_max)
-        guard = LoopGuard(terms, made)
-        guard.begin(self.ends.granted)
-        self.outward = Outward(self.ends, made, guard, self.tally, Remembers())
-        self.outward.restart()
-        self.inward = Inward(self.ends, made, guard, self.tally, terms, Remembers())
+        made = RuleSet(terms.rules)
+        made.set_remote(False)
+        self.ends, self.tally = Endpoints(), BridgeCounters()
+        self.ends.capabilities = RemoteCapabilities(V5, packet_bytes_max=packet_bytes_max)
+        guard = LoopDetector(terms, made)
+        guard.begin(self.ends.capabilities)
+        self.outward = OutboundFlow(self.ends, made, guard, self.tally, Remembers())
+        self.outward.begin_connection()
+        self.inward = InboundFlow(self.ends, made, guard, self.tally, terms, Remembers())
 
     def out(self, *messages: Publish, now: Instant = 0) -> list[tuple[int, int, list[tuple[str, bytes]]]]:
         """What the remote gets: (packet identifier, QoS, topics and payloads)."""
         for message in messages:
             self.outward.publish(message, now)
         return [
-            (on.packet_id, on.qos, [(one.topic, one.payload) for one in opened(on.payload).readings])
+            (on.packet_id, on.qos, [(one.topic, one.payload) for one in decode_envelope(on.payload).entries])
             if on.topic == "batch"
             else (on.packet_id, on.qos, [(on.topic, on.payload)])
             for on in packets(self.ends.remote)
@@ -168,28 +185,28 @@ def test_a_batch_ends_when_it_is_full_or_its_time_is_over() -> None:
     assert bridge.out() == []
     bridge.outward.fire(6 * SECOND)
     assert bridge.out() == [(0, 0, [("t", b"3")])]
-    bridge.outward.acknowledged((1).to_bytes(2))
+    bridge.outward.on_puback((1).to_bytes(2))
     assert packets(bridge.ends.local) == [PubAck(1), PubAck(2)]
     bridge.out(told(4), told(5), told(6))
-    bridge.outward.answered(PubAck(4, ReasonCode.QUOTA_EXCEEDED))
+    bridge.outward.on_acknowledgement(PubAck(4, ReasonCode.QUOTA_EXCEEDED))
     assert packets(bridge.ends.local) == [PubAck(number, ReasonCode.QUOTA_EXCEEDED) for number in (4, 5, 6)]
     bridge.out(told(0, 0), told(7))
-    bridge.outward.restart()
+    bridge.outward.begin_connection()
     assert bridge.tally.dropped == {"refused": 3, "absent": 1}, "at QoS 1 it comes again"
     assert bridge.tally.messages == 7
 
 
 def test_a_batch_whose_time_is_over_is_paid_for() -> None:
-    bridge, toll = Bridge("# out 1 batch_messages=9 batch_s=2"), Toll(Dues(rate_bytes_s=10))
-    gate = Gate(toll, bridge.outward, bridge.ends, bridge.tally, Remembers())
+    bridge, shaper = Bridge("# out 1 batch_messages=9 batch_s=2"), Shaper(ShaperOptions(rate_bytes_s=10))
+    gate = PacingQueue(shaper, bridge.outward, bridge.ends, bridge.tally, Remembers())
     framer = Framer(1_000)
     framer.feed(encode_packet(told(1), V5) + encode_packet(told(2), V5))
     for first, body in iter(framer.next_frame, None):
-        gate.express(first, body)
-    assert toll.owed_until <= 0, "nothing went out yet"
+        gate.try_fast_path(first, body)
+    assert shaper.blocked_until <= 0, "nothing went out yet"
     gate.fire(2 * SECOND)
     assert [qos for _, qos, _ in bridge.out()] == [1]
-    assert toll.owed_until > 2 * SECOND
+    assert shaper.blocked_until > 2 * SECOND
 
 
 def test_what_an_envelope_does_not_say_goes_by_itself_and_in_order() -> None:
@@ -217,23 +234,23 @@ def test_what_comes_together_comes_in_by_itself() -> None:
         ("r/a/+", b""),
     ]
     messages += [("r/a/3", b'{"x":3}')]
-    payload = sealed(Form.CBOR, 0, [reading(Form.CBOR, 0, *one) for one in messages])
+    payload = encode_envelope(PayloadFormat.CBOR, 0, [encode_entry(PayloadFormat.CBOR, 0, *one) for one in messages])
     bridge.inward.publish(Publish("r/batch", payload, 1, packet_id=9), 0)
     bridge.inward.publish(Publish("plain", b"", 1, packet_id=65_535), 0)
     first, second = packets(bridge.ends.local)
     assert isinstance(first, Publish)
     assert isinstance(second, Publish)
     assert [(one.topic, one.payload, one.qos) for one in (first, second)] == [("my/a/1", b'{"x":1}', 1), ("b", b"B", 1)]
-    bridge.inward.acknowledged(second.packet_id.to_bytes(2))
-    bridge.inward.answered(PubAck(first.packet_id, ReasonCode.NOT_AUTHORIZED))
+    bridge.inward.on_puback(second.packet_id.to_bytes(2))
+    bridge.inward.on_acknowledgement(PubAck(first.packet_id, ReasonCode.NOT_AUTHORIZED))
     third, plain = packets(bridge.ends.local)
     assert isinstance(third, Publish)
     assert isinstance(plain, Publish)
     assert (third.topic, plain.topic) == ("my/a/3", "plain")
     assert not bridge.ends.remote, "one of the batch is not answered"
-    bridge.inward.acknowledged(third.packet_id.to_bytes(2))
+    bridge.inward.on_puback(third.packet_id.to_bytes(2))
     assert packets(bridge.ends.remote) == [PubAck(9)]
-    bridge.inward.acknowledged(plain.packet_id.to_bytes(2))
+    bridge.inward.on_puback(plain.packet_id.to_bytes(2))
     assert packets(bridge.ends.remote) == [PubAck(65_535)]
     bridge.inward.publish(Publish("r/batch", b"no batch", 1, packet_id=10), 0)
     assert packets(bridge.ends.remote) == [PubAck(10, ReasonCode.PAYLOAD_FORMAT_INVALID)]
@@ -243,17 +260,21 @@ def test_what_comes_together_comes_in_by_itself() -> None:
 def test_what_comes_together_takes_so_much_of_a_turn_and_goes_on_in_the_next() -> None:
     bridge = Bridge("# in 1 unbatch=true", window=1_000)
     for qos in (1, 0, 0):
-        payload = sealed(Form.CBOR, 0, [reading(Form.CBOR, 0, "+" if n % 7 else "t", bytes(500)) for n in range(100)])
+        payload = encode_envelope(
+            PayloadFormat.CBOR,
+            0,
+            [encode_entry(PayloadFormat.CBOR, 0, "+" if n % 7 else "t", bytes(500)) for n in range(100)],
+        )
         bridge.inward.publish(Publish("batch", payload, qos, packet_id=9 * qos), 0)
     turns = []
-    while bridge.inward.rests:
+    while bridge.inward.has_backlog:
         looked = bridge.tally.messages + bridge.tally.dropped["topic"]
         bridge.inward.fire()
         turns.append(bridge.tally.messages + bridge.tally.dropped["topic"] - looked)
         for on in packets(bridge.ends.local):
             if isinstance(on, Publish) and on.qos:
-                bridge.inward.acknowledged(on.packet_id.to_bytes(2))
-    assert max(turns) * (500 + READING_BYTES) < AT_ONCE + 500 + READING_BYTES
+                bridge.inward.on_puback(on.packet_id.to_bytes(2))
+    assert max(turns) * (500 + ENTRY_BYTES) < BYTES_PER_TURN + 500 + ENTRY_BYTES
     assert bridge.tally.messages == 45
     assert bridge.tally.dropped == {"topic": 255}
     assert packets(bridge.ends.remote) == [PubAck(9)]

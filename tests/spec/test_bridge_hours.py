@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from edgebridge.upstream.purse import Purse, Spent
-from edgebridge.upstream.schedule import SpanInvalid, parse_span, span_of
+from edgebridge.bridge.budget import BudgetRecord, DailyBudget, ScheduleSpanInvalid, parse_span, span_of
 from edgebroker.instants import HOUR, MINUTE
-from edgebroker.world.bridging.till import Till, moment
-from edgebroker.world.operatorlog import OperatorLog
+from edgebroker.runtime.bridges.state import BudgetStore, local_time
+from edgebroker.runtime.operator_log import OperatorLog
 
 LINES: list[bytes] = []
 NOTICES = OperatorLog(LINES.append)
@@ -46,7 +45,7 @@ def test_a_span_is_read_and_written_the_same(text: str) -> None:
     ],
 )
 def test_what_is_no_span_is_refused_with_the_reason(written: str | dict[str, object], why: str) -> None:
-    with pytest.raises(SpanInvalid) as refused:
+    with pytest.raises(ScheduleSpanInvalid) as refused:
         span_of(written) if isinstance(written, dict) else parse_span(written)
     assert why in str(refused.value)
 
@@ -62,13 +61,13 @@ def test_the_clock_on_the_wall_shows_an_hour_twice_or_never(monkeypatch: pytest.
     time.tzset()
     try:
         autumn, spring = 1_792_886_400, 1_774_742_400  # 0:00 UTC on 25 October and on 29 March 2026
-        day = moment(autumn).day
-        assert [moment(autumn + hours * 3_600) for hours in (0, 1, 2)] == [(day, 120), (day, 120), (day, 180)]
-        assert [moment(spring + hours * 3_600).minute for hours in (0, 1)] == [60, 180]
-        assert moment(spring - 3_601).day == moment(spring).day - 1
+        day = local_time(autumn).day
+        assert [local_time(autumn + hours * 3_600) for hours in (0, 1, 2)] == [(day, 120), (day, 120), (day, 180)]
+        assert [local_time(spring + hours * 3_600).minute for hours in (0, 1)] == [60, 180]
+        assert local_time(spring - 3_601).day == local_time(spring).day - 1
         monkeypatch.setattr(time, "time", lambda: autumn + 59.999)
-        assert moment().minute == 120, "the clock that a timer is set by"
-        assert moment(autumn + 100 * 86_400).day > moment(autumn).day, "in another year"
+        assert local_time().minute == 120, "the clock that a timer is set by"
+        assert local_time(autumn + 100 * 86_400).day > local_time(autumn).day, "in another year"
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -76,24 +75,24 @@ def test_the_clock_on_the_wall_shows_an_hour_twice_or_never(monkeypatch: pytest.
 
 def test_what_was_spent_is_read_again_and_nonsense_is_not(tmp_path: Path) -> None:
     async def spend() -> None:
-        till = Till(tmp_path, NOTICES)
-        till.note("a", Spent(7, 100, 5))
-        till.note("b", Spent(7, 1))
-        till.note("a", Spent(7, 200, 6))
-        till.forget("b")
-        await till.close()
+        budget_store = BudgetStore(tmp_path, NOTICES)
+        budget_store.record("a", BudgetRecord(7, 100, 5))
+        budget_store.record("b", BudgetRecord(7, 1))
+        budget_store.record("a", BudgetRecord(7, 200, 6))
+        budget_store.forget("b")
+        await budget_store.close()
 
     asyncio.run(spend())
-    assert Till(tmp_path, NOTICES).spent("a") == Spent(7, 200, 6)
-    assert Till(tmp_path, NOTICES).spent("b") == Spent()
+    assert BudgetStore(tmp_path, NOTICES).spent("a") == BudgetRecord(7, 200, 6)
+    assert BudgetStore(tmp_path, NOTICES).spent("b") == BudgetRecord()
     for nonsense in ("", "[1]", '{"a": 7}', '{"a": {"day": "x"}}'):
         (tmp_path / "bridges-spent.json").write_text(nonsense)
         LINES.clear()
-        assert Till(tmp_path, NOTICES).spent("a") == Spent()
+        assert BudgetStore(tmp_path, NOTICES).spent("a") == BudgetRecord()
         assert b"it is set aside as bridges-spent.json.damaged" in LINES[0]
         assert (tmp_path / "bridges-spent.json.damaged").read_text() == nonsense
     os.mkfifo(tmp_path / "bridges-spent.json")
-    assert Till(tmp_path, NOTICES).spent("a") == Spent(), "and nobody waits for who would write to a pipe"
+    assert BudgetStore(tmp_path, NOTICES).spent("a") == BudgetRecord(), "and nobody waits for who would write to a pipe"
 
 
 YESTERDAY, TODAY, TOMORROW, ONCE = 99, 100, 101, 3
@@ -114,38 +113,38 @@ YESTERDAY, TODAY, TOMORROW, ONCE = 99, 100, 101, 3
     ],
 )
 def test_a_day_begins_when_the_clock_shows_it_first(shown: list[tuple[int, int]], spent: int) -> None:
-    purse = Purse(1_000)
-    purse.go_on(Spent(TODAY, 700))
+    daily_budget = DailyBudget(1_000)
+    daily_budget.restore(BudgetRecord(TODAY, 700))
     for day, hours in shown:
-        purse.clock(day, hours * HOUR)
-    assert purse.spent == spent
+        daily_budget.set_day(day, hours * HOUR)
+    assert daily_budget.spent == spent
 
 
 def test_boots_without_a_clock_add_up_to_a_day() -> None:
-    noted = Spent(TODAY, 1_000)
+    noted = BudgetRecord(TODAY, 1_000)
     boots = 0
     while noted.octets and boots < 100:
         boots += 1
-        purse = Purse(1_000)
-        purse.go_on(noted)
+        daily_budget = DailyBudget(1_000)
+        daily_budget.restore(noted)
         for minute in range(150):
-            purse.clock(ONCE, minute * MINUTE)
-            if purse.is_to_be_noted:
-                noted = purse.noted()
+            daily_budget.set_day(ONCE, minute * MINUTE)
+            if daily_budget.needs_checkpoint:
+                noted = daily_budget.checkpoint()
     assert boots == 12, "each runs for two hours and a half and counts two, as it is killed in between"
 
 
 def test_what_is_noted_is_a_hundredth_off_at_most() -> None:
-    purse = Purse(10_000_000)
-    purse.clock(TODAY, 0)
+    daily_budget = DailyBudget(10_000_000)
+    daily_budget.set_day(TODAY, 0)
     noted = 0
     for _ in range(20_000):
-        purse.charge(500)
-        if purse.is_to_be_noted:
-            purse.noted()
+        daily_budget.charge(500)
+        if daily_budget.needs_checkpoint:
+            daily_budget.checkpoint()
             noted += 1
     assert noted == 101, "one of them at their end"
-    purse = Purse(10_000_000)
-    purse.go_on(Spent(TODAY, 9_999_999))
-    purse.charge(1)
-    assert purse.is_to_be_noted, "their end is told at once"
+    daily_budget = DailyBudget(10_000_000)
+    daily_budget.restore(BudgetRecord(TODAY, 9_999_999))
+    daily_budget.charge(1)
+    assert daily_budget.needs_checkpoint, "their end is told at once"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from edgebridge.frontend.refusal import Refusal, count_qos_0
+from edgebridge.frontend.handlers.publish_admission import Refusal, count_qos_0
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Connect, PingReq, Publish
-from edgebroker.world.bridging.inlet import Inlet
-from edgebroker.world.gateway import Gateway
+from edgebroker.runtime.bridges.local_client import LocalClient
+from edgebroker.runtime.gateway import Gateway
 from tests.spec.inprocess import with_gateway
 
 QOS_0 = encode_packet(Publish("a", b"x" * 200, 0), V5)
@@ -17,8 +17,8 @@ QOS_1 = encode_packet(Publish("a", b"x", 1, packet_id=1), V5)
 
 
 class Silent:
-    def told(self, inlet: Inlet, data: bytes) -> None: ...
-    def closed(self, inlet: Inlet) -> None: ...
+    def told(self, local_client: LocalClient, data: bytes) -> None: ...
+    def closed(self, local_client: LocalClient) -> None: ...
     def pause_reading(self, is_full: bool) -> None: ...
 
 
@@ -26,20 +26,20 @@ def test_what_waits_for_a_front_end_that_goes_is_counted() -> None:
     """Of QoS 0; what is QoS 1 was not acknowledged, and the remote says it again."""
 
     async def story(gateway: Gateway) -> None:
-        reactor = gateway.insight.reactor
-        inlet = Inlet(reactor, Silent(), "cloud", "")
-        inlet.say(encode_packet(Connect("$bridge/cloud"), V5))
-        inlet.say(QOS_0)
-        inlet.pause_reading()
-        inlet.say(QOS_0 + QOS_1 + QOS_0)
-        inlet.say(QOS_0)
-        inlet.leave()
-        inlet.say(QOS_0)
+        reactor = gateway.view.reactor
+        local_client = LocalClient(reactor, Silent(), "cloud", "")
+        local_client.send(encode_packet(Connect("$bridge/cloud"), V5))
+        local_client.send(QOS_0)
+        local_client.pause_reading()
+        local_client.send(QOS_0 + QOS_1 + QOS_0)
+        local_client.send(QOS_0)
+        local_client.disconnect()
+        local_client.send(QOS_0)
         await asyncio.sleep(0)
-        publishing = gateway.frontend.publishing
-        assert publishing.refusals == {Refusal.UNREAD: 4}
+        publish_handler = gateway.frontend.publish_handler
+        assert publish_handler.refusals == {Refusal.UNREAD: 4}
         assert gateway.frontend.ledger.published == 1
-        notes, _ = gateway.frontend.notes.take()
+        notes, _ = gateway.frontend.events.take()
         assert {note.client for note in notes if "not read" in note.text} == {"$bridge/cloud"}
 
     with_gateway(story)

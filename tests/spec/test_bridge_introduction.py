@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edgebridge.frontend.bridgesession import BridgeSession
-from edgebridge.upstream import greeting
-from edgebridge.upstream.ends import Ends
-from edgebridge.upstream.introduction import PRIVATE_TRIES, PRIVATE_TRIES_KNOWN, Again, Introduction
-from edgebridge.upstream.loopguard import ECHO, LoopGuard
-from edgebridge.upstream.rule import parse_rule
-from edgebridge.upstream.rules import Rules
-from edgebridge.upstream.terms import Granted, Terms
+from edgebridge.bridge import handshake
+from edgebridge.bridge.endpoints import Endpoints
+from edgebridge.bridge.handshake import PRIVATE_TRIES, PRIVATE_TRIES_KNOWN, Handshake, HandshakeRetry
+from edgebridge.bridge.loop_detection import ECHO_TIMEOUT, LoopDetector
+from edgebridge.bridge.options import BridgeOptions, RemoteCapabilities
+from edgebridge.bridge.rules import RuleSet, parse_rule
+from edgebridge.frontend.bridge_session import BridgeSession
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5, V311
 from edgebridge.wire.packets import ConnAck, Connect, Publish
@@ -19,7 +18,7 @@ from edgebridge.wire.reasons import ReasonCode
 
 from ..laws.bridging.world import World
 
-TERMS = Terms("x", "up", [parse_rule("both/# both 1")], V311)
+TERMS = BridgeOptions("x", "up", [parse_rule("both/# both 1")], V311)
 
 
 def memory() -> BridgeSession:
@@ -27,68 +26,70 @@ def memory() -> BridgeSession:
     return BridgeSession(World(TERMS).here.frontend, TERMS.local_client_id)
 
 
-def introduced(ends: Ends, introduction: Introduction) -> bool:
+def introduced(ends: Endpoints, introduction: Handshake) -> bool:
     """Whether the next connection says that this is a bridge."""
     ends.remote.clear()
     introduction.begin()
     return bool(ends.remote[0][8] & 0x80)
 
 
-def in_vain(ends: Ends, introduction: Introduction) -> int:
+def in_vain(ends: Endpoints, introduction: Handshake) -> int:
     """How many connections say that this is a bridge, if nobody answers, before one does not."""
     count = 0
     while introduced(ends, introduction):
-        introduction.unanswered()
+        introduction.on_no_connack()
         count += 1
         assert count < 100
     return count
 
 
 def test_a_remote_that_knows_bridges_is_not_taken_for_another_because_it_is_away() -> None:
-    ends = Ends()
-    introduction = Introduction(TERMS, memory(), ends)
+    ends = Endpoints()
+    introduction = Handshake(TERMS, memory(), ends)
     assert in_vain(ends, introduction) == PRIVATE_TRIES
-    introduction.answered(ConnAck())
+    introduction.on_connack(ConnAck())
     assert not introduction.knows_bridges
     assert introduced(ends, introduction), "it may have been away, and know bridges"
-    introduction.answered(ConnAck())
+    introduction.on_connack(ConnAck())
     assert introduction.knows_bridges
     assert in_vain(ends, introduction) == PRIVATE_TRIES_KNOWN, "but another may be there now"
-    assert in_vain(ends, Introduction(TERMS, memory(), ends, True)) == PRIVATE_TRIES_KNOWN
+    assert in_vain(ends, Handshake(TERMS, memory(), ends, True)) == PRIVATE_TRIES_KNOWN
 
 
 def test_an_answer_that_is_lost_leaves_a_doubt_until_another_is_acted_upon() -> None:
-    def doubts(introduction: Introduction) -> bool:
+    def doubts(introduction: Handshake) -> bool:
         introduction.begin()
-        granted = introduction.answered(ConnAck(True))
-        assert isinstance(granted, Granted)
+        granted = introduction.on_connack(ConnAck(True))
+        assert isinstance(granted, RemoteCapabilities)
         return granted.is_in_doubt
 
-    plain = Introduction(replace(TERMS, try_private=False), memory(), Ends())
+    plain = Handshake(replace(TERMS, try_private=False), memory(), Endpoints())
     plain.begin()
-    plain.unanswered()
+    plain.on_no_connack()
     assert doubts(plain)
     assert doubts(plain), "the connection broke before our front end had heard of it"
-    plain.is_known()
+    plain.confirm()
     assert not doubts(plain)
     plain.begin()
-    plain.answered(ConnAck(reason=ReasonCode.SERVER_BUSY))
+    plain.on_connack(ConnAck(reason=ReasonCode.SERVER_BUSY))
     assert not doubts(plain), "who refuses us begins no session"
 
-    private = Introduction(TERMS, memory(), Ends())
+    private = Handshake(TERMS, memory(), Endpoints())
     for _ in range(PRIVATE_TRIES):
         private.begin()
-        private.unanswered()
+        private.on_no_connack()
     assert not doubts(private), "who cannot bear what bridges say first does not either"
 
 
 def test_a_remote_that_refuses_the_will_is_asked_for_less() -> None:
-    ends = Ends()
-    terms = Terms("x", "up", TERMS.rules, notification_topic="up/there", try_private=False)
-    introduction = Introduction(terms, memory(), ends)
+    ends = Endpoints()
+    terms = BridgeOptions("x", "up", TERMS.rules, notification_topic="up/there", try_private=False)
+    introduction = Handshake(terms, memory(), ends)
     wills = []
     for reason in (ReasonCode.SUCCESS, ReasonCode.RETAIN_NOT_SUPPORTED, ReasonCode.QOS_NOT_SUPPORTED):
-        assert (introduction.answered(ConnAck(reason=reason)) is Again.AT_ONCE) == (reason != ReasonCode.SUCCESS)
+        assert (introduction.on_connack(ConnAck(reason=reason)) is HandshakeRetry.AT_ONCE) == (
+            reason != ReasonCode.SUCCESS
+        )
         ends.remote.clear()
         introduction.begin()
         connect = decode_packet(ends.remote[0][0], ends.remote[0][2:], V5)
@@ -96,36 +97,40 @@ def test_a_remote_that_refuses_the_will_is_asked_for_less() -> None:
         assert connect.will is not None
         wills.append((connect.will.qos, connect.will.retain))
     assert wills == [(1, True), (1, False), (0, False)]
-    assert isinstance(introduction.answered(ConnAck(reason=ReasonCode.QOS_NOT_SUPPORTED)), str), "no more than that"
-    assert not greeting.notification(terms, Granted(V5, retains=False), b"1").retain
+    assert isinstance(introduction.on_connack(ConnAck(reason=ReasonCode.QOS_NOT_SUPPORTED)), str), "no more than that"
+    assert not handshake.notification_publish(terms, RemoteCapabilities(V5, retains=False), b"1").retain
 
 
 def test_nobody_awaits_echoes_for_ever() -> None:
-    rules = Rules(TERMS.rules)
-    rules.listen(False)
-    guard = LoopGuard(TERMS, rules)
-    guard.begin(Granted(V311, session_present=True))
+    rules = RuleSet(TERMS.rules)
+    rules.set_remote(False)
+    guard = LoopDetector(TERMS, rules)
+    guard.begin(RemoteCapabilities(V311, session_present=True))
     for payload in (b"1", b"2"):
-        assert guard.leaves(Publish("both/a", payload, 1, packet_id=7), {}, 0)
-    assert not guard.enters(Publish("both/a", b"1", 1, packet_id=3), 0)
-    later = 2 * ECHO
-    guard.begin(Granted(V311, session_present=True))
-    assert not guard.enters(Publish("both/a", b"1", 1, dup=True, packet_id=3), later), "the line was away meanwhile"
-    assert guard.enters(Publish("both/a", b"3", 1, packet_id=4), later + 2 * ECHO)
+        assert guard.admit_outbound(Publish("both/a", payload, 1, packet_id=7), {}, 0)
+    assert not guard.admit_inbound(Publish("both/a", b"1", 1, packet_id=3), 0)
+    later = 2 * ECHO_TIMEOUT
+    guard.begin(RemoteCapabilities(V311, session_present=True))
+    assert not guard.admit_inbound(Publish("both/a", b"1", 1, dup=True, packet_id=3), later), (
+        "the line was away meanwhile"
+    )
+    assert guard.admit_inbound(Publish("both/a", b"3", 1, packet_id=4), later + 2 * ECHO_TIMEOUT)
     assert not guard.awaits_echoes
 
 
 def test_an_echo_that_is_repeated_is_an_echo() -> None:
-    rules = Rules(TERMS.rules)
-    rules.listen(False)
-    guard = LoopGuard(TERMS, rules)
-    guard.begin(Granted(V311, session_present=True))
-    assert guard.leaves(Publish("both/a", b"1", 1, packet_id=7), {}, 0)
+    rules = RuleSet(TERMS.rules)
+    rules.set_remote(False)
+    guard = LoopDetector(TERMS, rules)
+    guard.begin(RemoteCapabilities(V311, session_present=True))
+    assert guard.admit_outbound(Publish("both/a", b"1", 1, packet_id=7), {}, 0)
     echo = Publish("both/a", b"1", 1, packet_id=3)
-    assert not guard.enters(echo, 0)
-    guard.begin(Granted(V311, session_present=True))
+    assert not guard.admit_inbound(echo, 0)
+    guard.begin(RemoteCapabilities(V311, session_present=True))
     again = Publish("both/a", b"1", 1, dup=True, packet_id=3)
-    assert not guard.enters(again, 0), "our answer was lost"
-    assert guard.enters(Publish("both/a", b"1", 1, packet_id=3), 0), "somebody there says the same"
-    assert guard.leaves(Publish("both/a", b"2", 1, packet_id=8), {}, 0)
-    assert not guard.enters(Publish("both/a", b"2", 1, dup=True, packet_id=4), 0), "the first was lost on its way"
+    assert not guard.admit_inbound(again, 0), "our answer was lost"
+    assert guard.admit_inbound(Publish("both/a", b"1", 1, packet_id=3), 0), "somebody there says the same"
+    assert guard.admit_outbound(Publish("both/a", b"2", 1, packet_id=8), {}, 0)
+    assert not guard.admit_inbound(Publish("both/a", b"2", 1, dup=True, packet_id=4), 0), (
+        "the first was lost on its way"
+    )

@@ -6,16 +6,15 @@ import asyncio
 
 import pytest
 
-from edgebridge.upstream.terms import Terms
+from edgebridge.bridge.options import BridgeOptions
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5, V311, Dialect
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.framing import Framer
 from edgebridge.wire.packets import ConnAck, Connect, Disconnect, Packet, PingResp
 from edgebridge.wire.reasons import ReasonCode
-from edgebroker.overlay.address import Address
-from edgebroker.world.bridging.leaving import Leaving
-from edgebroker.world.bridging.road import Road
+from edgebroker.names import Address
+from edgebroker.runtime.bridges.connection import DialTarget, TeardownAttempt
 
 
 def left(dialect: Dialect, answer: Packet | None, is_there: bool = True) -> tuple[str, list[Packet]]:
@@ -38,7 +37,9 @@ def left(dialect: Dialect, answer: Packet | None, is_there: bool = True) -> tupl
         if not is_there:
             server.close()
             await server.wait_closed()
-        why = await Leaving(Terms("x", "up", [], dialect), Road((Address("127.0.0.1", port),)), 0).leave()
+        why = await TeardownAttempt(
+            BridgeOptions("x", "up", [], dialect), DialTarget((Address("127.0.0.1", port),)), 0
+        ).run()
         for _ in range(1_000):
             if why or len(heard) > 1:
                 break
@@ -68,7 +69,7 @@ def test_a_clean_session_takes_the_place_of_the_other_and_ends(dialect: Dialect)
 )
 def test_a_remote_that_does_not_let_us(answer: Packet | None, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if answer is None:
-        monkeypatch.setattr("edgebroker.world.bridging.leaving.LEAVE_S", 0.05)
+        monkeypatch.setattr("edgebroker.runtime.bridges.connection.TEARDOWN_S", 0.05)
     assert left(V5, answer)[0] == why
 
 

@@ -10,15 +10,14 @@ import pytest
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection
 
-from edgebridge.upstream.state import State
-from edgebroker.overlay.address import Address
-from edgebroker.world.bridging import bridge as bridging
-from edgebroker.world.bridging.bridge import Bridge
-from edgebroker.world.bridging.kept import Kept
-from edgebroker.world.bridging.line import PIECE_BYTES, Line
-from edgebroker.world.bridging.road import Road
-from edgebroker.world.bridging.websocket import SUBPROTOCOL, Tunnel
-from edgebroker.world.operatorlog import OperatorLog
+from edgebridge.bridge.endpoints import BridgeState
+from edgebroker.names import Address
+from edgebroker.runtime.bridges import bridge as bridging
+from edgebroker.runtime.bridges.bridge import BridgeRunner
+from edgebroker.runtime.bridges.connection import PIECE_BYTES, BridgeConnection, DialTarget
+from edgebroker.runtime.bridges.state import BridgeStateFile
+from edgebroker.runtime.bridges.websocket import SUBPROTOCOL, WebSocketTunnel
+from edgebroker.runtime.operator_log import OperatorLog
 
 SAID = bytes(range(256)) * (5 * PIECE_BYTES // 512)  # two pieces and a half
 
@@ -66,23 +65,23 @@ class Host:
         self.ends: list[int] = []
         self.why: list[str] = []
 
-    def came(self, line: Line) -> None:
+    def connection_made(self, line: BridgeConnection) -> None:
         pass
 
-    def waits(self, line: Line) -> None:
+    def socket_opened(self, line: BridgeConnection) -> None:
         pass
 
-    def heard(self, line: Line, data: bytes) -> None:
+    def data_received(self, line: BridgeConnection, data: bytes) -> None:
         self.pieces.append(data)
 
-    def gone(self, line: Line, error: Exception | None) -> None:
+    def connection_lost(self, line: BridgeConnection, error: Exception | None) -> None:
         self.ends.append(len(self.pieces))
         self.why.append(str(error))
 
 
-def line_of(tunnel: Tunnel | None = None) -> tuple[Line, Host, Wire]:
+def line_of(tunnel: WebSocketTunnel | None = None) -> tuple[BridgeConnection, Host, Wire]:
     host, wire = Host(), Wire()
-    line = Line(cast(Any, host), tunnel)
+    line = BridgeConnection(cast(Any, host), tunnel)
     line.connection_made(cast(Any, wire))
     return line, host, wire
 
@@ -95,7 +94,7 @@ def test_a_long_read_is_handled_over_several_turns_and_in_order() -> None:
         line.data_received(SAID)
         line.data_received(b"more")  # as the layer of TLS may have it
         assert host.pieces == [SAID[:PIECE_BYTES]]
-        line.read(True)
+        line.allow_reading(True)
         assert not wire.is_read, "our own front end goes on, and there is enough for it"
         await asyncio.sleep(0)
         assert len(host.pieces) == 2
@@ -110,12 +109,12 @@ def test_whose_front_end_wants_nothing_is_not_read_after_the_last_piece_either()
     async def story() -> None:
         line, host, wire = line_of()
         line.data_received(SAID)
-        line.read(False)
+        line.allow_reading(False)
         for _ in range(3):
             await asyncio.sleep(0)
         assert b"".join(host.pieces) == SAID
         assert not wire.is_read
-        line.read(True)
+        line.allow_reading(True)
         assert wire.is_read
 
     asyncio.run(story())
@@ -138,7 +137,7 @@ def test_what_came_before_the_end_is_handled_unless_we_hung_up(is_closed: bool) 
 
 def test_what_comes_in_one_piece_with_the_end_of_a_websocket_is_heard_and_nothing_is_said_after_it() -> None:
     there = WSConnection(ConnectionType.SERVER)
-    line, host, wire = line_of(Tunnel("h", "/mqtt"))
+    line, host, wire = line_of(WebSocketTunnel("h", "/mqtt"))
     there.receive_data(bytes(wire.said))
     [_] = there.events()
     line.data_received(there.send(AcceptConnection(subprotocol=SUBPROTOCOL)))
@@ -162,23 +161,29 @@ def test_a_remote_that_sends_and_does_not_read_is_hung_up_on(monkeypatch: pytest
             wire.unsent = 40 if is_slow else wire.unsent
 
         splice = SimpleNamespace(
-            state=State.OPEN, asked=frozenset(), reason="", introduction=SimpleNamespace(knows_bridges=False)
+            state=BridgeState.OPEN,
+            requested_subscriptions=frozenset(),
+            reason="",
+            handshake=SimpleNamespace(knows_bridges=False),
         )
-        splice.heard, splice.local = heard, SimpleNamespace(is_full=False)
-        splice.lost = lambda reason, now: lost.append(reason)
-        splice.take_orders = splice.take_warnings = list
-        splice.take_remote = lambda now: [b"\x40\x02\x00\x01"] * 10
+        splice.receive_remote, splice.local_end = heard, SimpleNamespace(is_full=False)
+        splice.on_connection_lost = lambda reason, now: lost.append(reason)
+        splice.take_commands = splice.take_warnings = list
+        splice.take_remote_output = lambda now: [b"\x40\x02\x00\x01"] * 10
         splice.next_due = lambda: None
-        splice.toll = SimpleNamespace(purse=SimpleNamespace(is_to_be_noted=False))
-        one = Bridge.__new__(Bridge)
-        one.splice, one._line, one._inlet = cast(Any, splice), line, None
-        one.memory = cast(Any, SimpleNamespace(is_noted=lambda: True))
-        one.terms, one._kept = cast(Any, SimpleNamespace(name="up")), Kept(None, OperatorLog(lambda line: None))
-        one._told, one._asked = State.OPEN, splice.asked
+        splice.shaper = SimpleNamespace(daily_budget=SimpleNamespace(needs_checkpoint=False))
+        one = BridgeRunner.__new__(BridgeRunner)
+        one.bridge, one._connection, one._local_client = cast(Any, splice), line, None
+        one.local_session = cast(Any, SimpleNamespace(is_noted=lambda: True))
+        one.terms, one._state_file = (
+            cast(Any, SimpleNamespace(name="up")),
+            BridgeStateFile(None, OperatorLog(lambda line: None)),
+        )
+        one._told, one._asked = BridgeState.OPEN, splice.requested_subscriptions
         one._alarm, one._alarm_at, one._loop = None, None, asyncio.get_running_loop()
-        one.full(line, True)
+        one.flow_changed(line, True)
         for _ in range(4):
-            one.heard(line, b"a message")
+            one.data_received(line, b"a message")
         assert wire.is_aborted is not is_slow
         return lost
 
@@ -192,6 +197,6 @@ def test_a_remote_that_sends_and_does_not_read_is_hung_up_on(monkeypatch: pytest
 )
 def test_http_hears_the_host_as_it_wants_it_written(address: str, host: str) -> None:
     at = Address.parse(address)
-    tunnel = Road((at,), websocket_path="/mqtt")._tunnel(at)
+    tunnel = DialTarget((at,), websocket_path="/mqtt")._tunnel(at)
     assert tunnel is not None
-    assert f"\r\nHost: {host}\r\n".encode() in tunnel.begin()
+    assert f"\r\nHost: {host}\r\n".encode() in tunnel.opening_request()

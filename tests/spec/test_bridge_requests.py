@@ -9,31 +9,33 @@ from pathlib import Path
 
 import pytest
 
-from edgebridge.upstream.rule import parse_rule
-from edgebridge.upstream.splice import Splice
-from edgebridge.upstream.state import Order
-from edgebridge.upstream.terms import Terms
+from edgebridge.bridge.bridge import Bridge
+from edgebridge.bridge.endpoints import BridgeCommand
+from edgebridge.bridge.options import BridgeOptions
+from edgebridge.bridge.rules import parse_rule
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import ConnAck, Disconnect, Publish, Subscribe, UnsubAck, Unsubscribe
 from edgebridge.wire.properties import Property
-from edgebroker.world.bridging.kept import KEPT, Kept
-from edgebroker.world.operatorlog import Level, OperatorLog
+from edgebroker.runtime.bridges.state import STATE_FILE, BridgeStateFile
+from edgebroker.runtime.operator_log import Level, OperatorLog
 
 from .test_bridge_poison import Nothing, read
 
 
-def greeted(session_present: bool) -> Splice:
-    terms = Terms("x", "up", [parse_rule("new/# in"), parse_rule("stays in")])
-    splice = Splice(terms, Nothing(), lambda: 0, {"old/#", "stays"})
+def greeted(session_present: bool) -> Bridge:
+    terms = BridgeOptions("x", "up", [parse_rule("new/# in"), parse_rule("stays in")])
+    splice = Bridge(terms, Nothing(), lambda: 0, {"old/#", "stays"})
     splice.start(0)
     splice.fire(0)
-    splice.dialled(0)
-    splice.take_remote(0)
-    splice.heard(encode_packet(ConnAck(session_present), V5), 0)
-    splice.opened(0)
-    assert not splice.take_remote(0), "if we died now we would not know it any more, and throw away what it keeps"
-    splice.told(encode_packet(ConnAck(), V5), 0)
+    splice.on_connected(0)
+    splice.take_remote_output(0)
+    splice.receive_remote(encode_packet(ConnAck(session_present), V5), 0)
+    splice.on_local_open(0)
+    assert not splice.take_remote_output(0), (
+        "if we died now we would not know it any more, and throw away what it keeps"
+    )
+    splice.receive_local(encode_packet(ConnAck(), V5), 0)
     return splice
 
 
@@ -46,85 +48,85 @@ class Subscribed(Nothing):
 
 
 def test_what_no_rule_wants_to_go_out_fills_the_queue_no_longer_though_the_remote_is_away() -> None:
-    splice = Splice(Terms("x", "up", [parse_rule("new/# in")]), Subscribed(), lambda: 0)
+    splice = Bridge(BridgeOptions("x", "up", [parse_rule("new/# in")]), Subscribed(), lambda: 0)
     splice.start(0)
-    assert splice.take_orders() == [Order.OPEN]
-    splice.opened(0)
-    [gone] = [packet for packet in read(splice.take_local(), V5) if isinstance(packet, Unsubscribe)]
+    assert splice.take_commands() == [BridgeCommand.OPEN]
+    splice.on_local_open(0)
+    [gone] = [packet for packet in read(splice.take_local_output(), V5) if isinstance(packet, Unsubscribe)]
     assert gone.topic_filters == ["old/#"]
-    splice.told(encode_packet(ConnAck(True), V5) + encode_packet(UnsubAck(gone.packet_id, [0]), V5), 0)
-    assert splice.take_orders() == [Order.CLOSE]
+    splice.receive_local(encode_packet(ConnAck(True), V5) + encode_packet(UnsubAck(gone.packet_id, [0]), V5), 0)
+    assert splice.take_commands() == [BridgeCommand.CLOSE]
 
 
 def test_a_remote_that_kept_our_session_is_asked_no_longer_for_what_no_rule_wants() -> None:
     splice = greeted(True)
-    assert splice.asked == {"old/#", "stays", "new/#"}, "known before anything is written"
-    said = read(splice.take_remote(0), V5)
+    assert splice.requested_subscriptions == {"old/#", "stays", "new/#"}, "known before anything is written"
+    said = read(splice.take_remote_output(0), V5)
     [gone] = [packet for packet in said if isinstance(packet, Unsubscribe)]
     assert gone.topic_filters == ["old/#"]
     ids = [packet.packet_id for packet in said if isinstance(packet, Subscribe | Unsubscribe)]
     assert len(set(ids)) == 3
-    splice.heard(encode_packet(UnsubAck(gone.packet_id, [0]), V5), 1)
-    assert splice.asked == {"stays", "new/#"}
+    splice.receive_remote(encode_packet(UnsubAck(gone.packet_id, [0]), V5), 1)
+    assert splice.requested_subscriptions == {"stays", "new/#"}
 
 
 def test_one_that_forgot_us_has_nothing_to_forget() -> None:
     splice = greeted(False)
-    assert splice.asked == {"stays", "new/#"}
-    assert not [packet for packet in read(splice.take_remote(0), V5) if isinstance(packet, Unsubscribe)]
+    assert splice.requested_subscriptions == {"stays", "new/#"}
+    assert not [packet for packet in read(splice.take_remote_output(0), V5) if isinstance(packet, Unsubscribe)]
 
 
 def test_who_leaves_for_good_ends_the_session_there() -> None:
     splice = greeted(True)
-    splice.take_remote(1)
-    assert splice.leave(2)
-    assert read(splice.take_remote(2), V5) == [Disconnect(properties={Property.SESSION_EXPIRY_INTERVAL: 0})]
+    splice.take_remote_output(1)
+    assert splice.remove(2)
+    assert read(splice.take_remote_output(2), V5) == [Disconnect(properties={Property.SESSION_EXPIRY_INTERVAL: 0})]
 
 
 def test_it_is_known_over_restarts(tmp_path: Path) -> None:
     lines: list[bytes] = []
     notices = OperatorLog(lines.append, Level.WARNING)
-    kept = Kept(tmp_path, notices)
-    kept.ask("x", frozenset({"a", "b"}))
-    kept.pause("y", True)
-    kept.meet("y", "me", True)
-    again = Kept(tmp_path, notices)
-    assert (again.asked("x"), again.is_paused("x"), again.is_paused("y")) == ({"a", "b"}, False, True)
+    kept = BridgeStateFile(tmp_path, notices)
+    kept.set_subscriptions("x", frozenset({"a", "b"}))
+    kept.set_paused("y", True)
+    kept.record_greeting("y", "me", True)
+    again = BridgeStateFile(tmp_path, notices)
+    assert (again.subscriptions_at_remote("x"), again.is_paused("x"), again.is_paused("y")) == ({"a", "b"}, False, True)
     assert (again.knows_bridges("x"), again.knows_bridges("y")) == (False, True)
-    assert (again.met_as("x"), again.met_as("y")) == (None, "me")
+    assert (again.client_id_at_remote("x"), again.client_id_at_remote("y")) == (None, "me")
     again.keep_only({"x"})
     assert not lines
-    assert json.loads((tmp_path / KEPT).read_text()) == {"x": {"paused": False, "asked": ["a", "b"]}}
+    assert json.loads((tmp_path / STATE_FILE).read_text()) == {"x": {"paused": False, "asked": ["a", "b"]}}
     again.keep_only(())
     assert b"may go on collecting a, b for it" in lines.pop()
-    assert not (tmp_path / KEPT).exists()
+    assert not (tmp_path / STATE_FILE).exists()
     assert not lines
-    (tmp_path / KEPT).write_text("{")
-    assert not Kept(tmp_path, notices).is_paused("y")
+    (tmp_path / STATE_FILE).write_text("{")
+    assert not BridgeStateFile(tmp_path, notices).is_paused("y")
     assert b"bridges-forgotten" in lines[0]
     assert b"it is set aside as bridges.json.damaged" in lines[0]
-    assert ((tmp_path / KEPT).exists(), (tmp_path / f"{KEPT}.damaged").read_text()) == (False, "{")
+    assert ((tmp_path / STATE_FILE).exists(), (tmp_path / f"{STATE_FILE}.damaged").read_text()) == (False, "{")
 
 
 def test_the_end_of_many_subscriptions_is_few_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is one less that the remote has of us. What it is asked for is on disk before it is asked."""
     texts: list[str] = []
     seen: list[bool] = []
-    monkeypatch.setattr("edgebroker.world.bridging.kept.replace_private", lambda file, text: texts.append(text))
+    monkeypatch.setattr("edgebroker.runtime.bridges.state.replace_private", lambda file, text: texts.append(text))
 
     async def story() -> None:
-        kept = Kept(tmp_path, OperatorLog(lambda line: None))
-        kept.ask("x", left := frozenset(map(str, range(500))))
+        kept = BridgeStateFile(tmp_path, OperatorLog(lambda line: None))
+        kept.set_subscriptions("x", left := frozenset(map(str, range(500))))
         assert (texts, kept.is_on_disk("x"), kept.is_on_disk("y")) == ([], False, True), "the loop waits for no disk"
-        kept.when_written(lambda: seen.append(kept.is_on_disk("x")))
-        await kept.settled()
+        kept.on_written(lambda: seen.append(kept.is_on_disk("x")))
+        await kept.wait_written()
         assert (len(texts), seen) == (1, [True])
         for one in sorted(left):
-            kept.ask("x", left := left - {one})
+            kept.set_subscriptions("x", left := left - {one})
         assert kept.is_on_disk("x")
-        kept.ask("y", frozenset({"new"}))
+        kept.set_subscriptions("y", frozenset({"new"}))
         assert not kept.is_on_disk("y")
-        await kept.settled()
+        await kept.wait_written()
 
     asyncio.run(story())
     assert len(texts) <= 3
@@ -133,13 +135,13 @@ def test_the_end_of_many_subscriptions_is_few_writes(tmp_path: Path, monkeypatch
 
 def test_who_hears_that_the_bridge_is_there_can_count_on_its_subscriptions() -> None:
     """The remote is asked later than usual where it was never met: a notification before that would be too early."""
-    terms = Terms("x", "up", [parse_rule("new/# in")], notification_topic="here/up")
-    splice = Splice(terms, Nothing(), lambda: 0)
+    terms = BridgeOptions("x", "up", [parse_rule("new/# in")], notification_topic="here/up")
+    splice = Bridge(terms, Nothing(), lambda: 0)
     splice.start(0)
     splice.fire(0)
-    splice.dialled(0)
-    splice.take_remote(0)
-    splice.heard(encode_packet(ConnAck(), V5), 0)
-    splice.opened(0)
-    splice.told(encode_packet(ConnAck(), V5), 0)
-    assert [type(packet) for packet in read(splice.take_remote(0), V5)] == [Subscribe, Publish]
+    splice.on_connected(0)
+    splice.take_remote_output(0)
+    splice.receive_remote(encode_packet(ConnAck(), V5), 0)
+    splice.on_local_open(0)
+    splice.receive_local(encode_packet(ConnAck(), V5), 0)
+    assert [type(packet) for packet in read(splice.take_remote_output(0), V5)] == [Subscribe, Publish]

@@ -6,27 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from edgebridge.upstream.effort import STEPS_MAX, Effort
-from edgebridge.upstream.rule import Direction, Rule, parse_rule
-from edgebridge.upstream.ruleinvalid import RuleInvalid
-from edgebridge.upstream.rules import Rules
+from edgebridge.bridge.errors import RuleInvalid
+from edgebridge.bridge.rule_budget import STEPS_MAX, RuleBudget
+from edgebridge.bridge.rules import BridgeDirection, BridgeRule, RuleSet, parse_rule
 from edgebridge.wire.packets import Publish
 from edgebridge.wire.properties import Property
-from edgebroker.world.settings import Settings
+from edgebroker.runtime.settings import Settings
 
 READ = {
-    "sensors/#": Rule("sensors/#"),
-    "sensors/# in": Rule("sensors/#", Direction.IN),
-    "a/+ both 2": Rule("a/+", Direction.BOTH, 2),
-    "a out 0 site/ berlin/": Rule("a", Direction.OUT, 0, "site/", "berlin/"),
-    'a out 0 "" berlin/': Rule("a", Direction.OUT, 0, "", "berlin/"),
-    '"" in 1 clock world/utc': Rule("", Direction.IN, 1, "clock", "world/utc"),
-    '"my sensors/#" out 1': Rule("my sensors/#"),
-    "somewhere/# out 1 where  name = 'where  it is'": Rule("somewhere/#", where="name = 'where  it is'"),
-    "a where x > 1": Rule("a", where="x > 1"),
-    '"a where b/#" out 1 where x = \'"\'': Rule("a where b/#", where="x = '\"'"),
-    '"where" in 1 "" "where=/"': Rule("where", Direction.IN, remote_prefix="where=/"),
-    "a out 1 retain=false where x > 1": Rule("a", where="x > 1", retain=False),
+    "sensors/#": BridgeRule("sensors/#"),
+    "sensors/# in": BridgeRule("sensors/#", BridgeDirection.IN),
+    "a/+ both 2": BridgeRule("a/+", BridgeDirection.BOTH, 2),
+    "a out 0 site/ berlin/": BridgeRule("a", BridgeDirection.OUT, 0, "site/", "berlin/"),
+    'a out 0 "" berlin/': BridgeRule("a", BridgeDirection.OUT, 0, "", "berlin/"),
+    '"" in 1 clock world/utc': BridgeRule("", BridgeDirection.IN, 1, "clock", "world/utc"),
+    '"my sensors/#" out 1': BridgeRule("my sensors/#"),
+    "somewhere/# out 1 where  name = 'where  it is'": BridgeRule("somewhere/#", where="name = 'where  it is'"),
+    "a where x > 1": BridgeRule("a", where="x > 1"),
+    '"a where b/#" out 1 where x = \'"\'': BridgeRule("a where b/#", where="x = '\"'"),
+    '"where" in 1 "" "where=/"': BridgeRule("where", BridgeDirection.IN, remote_prefix="where=/"),
+    "a out 1 retain=false where x > 1": BridgeRule("a", where="x > 1", retain=False),
 }
 REFUSED = {
     "": "has 0 words",
@@ -61,82 +60,84 @@ def test_what_cannot_be_meant_is_refused_with_the_reason(text: str) -> None:
 def test_topics_change_their_prefix() -> None:
     rule = parse_rule("+/temp both 1 site/ berlin/")
     assert (rule.local_filter, rule.remote_filter) == ("site/+/temp", "berlin/+/temp")
-    assert rule.outward("site/a/temp") == "berlin/a/temp"
-    assert rule.inward("berlin/a/temp") == "site/a/temp"
+    assert rule.to_remote_topic("site/a/temp") == "berlin/a/temp"
+    assert rule.to_local_topic("berlin/a/temp") == "site/a/temp"
 
 
-def outward(rules: Rules, topic: str, identifiers: list[int], payload: bytes = b"") -> tuple[Rule, int] | None:
+def outward(rules: RuleSet, topic: str, identifiers: list[int], payload: bytes = b"") -> tuple[BridgeRule, int] | None:
     """The rule of a message that came by these subscriptions, and its number."""
-    return rules.outward(Publish(topic, payload, properties={Property.SUBSCRIPTION_IDENTIFIER: identifiers}))
+    return rules.match_outbound(Publish(topic, payload, properties={Property.SUBSCRIPTION_IDENTIFIER: identifiers}))
 
 
 def test_the_first_rule_that_matches_counts_outwards() -> None:
-    rules = Rules([parse_rule('a/# out 1 "" one/'), parse_rule('a/b out 2 "" two/'), parse_rule("c in")])
-    assert [wanted.text for wanted in rules.out] == ["a/#", "a/b"]
-    assert not rules.out_needs_identifiers
+    rules = RuleSet([parse_rule('a/# out 1 "" one/'), parse_rule('a/b out 2 "" two/'), parse_rule("c in")])
+    assert [wanted.text for wanted in rules.local_subscriptions] == ["a/#", "a/b"]
+    assert not rules.local_needs_identifiers
     assert outward(rules, "a/b", []) == (rules.all[0], 0)
 
 
 def test_which_condition_was_true_is_told_by_the_subscription() -> None:
-    rules = Rules([parse_rule('a/# out 1 "" one/ where x > 1'), parse_rule('a/b out 2 "" two/')])
-    one, two = rules.out
-    assert rules.out_needs_identifiers
+    rules = RuleSet([parse_rule('a/# out 1 "" one/ where x > 1'), parse_rule('a/b out 2 "" two/')])
+    one, two = rules.local_subscriptions
+    assert rules.local_needs_identifiers
     assert outward(rules, "a/b", [two.identifier, one.identifier]) == (one.rule, 0)
     assert outward(rules, "a/b", [two.identifier]) == (two.rule, 1)
 
 
 def test_a_message_that_waited_since_before_the_rules_changed_goes_by_the_rule_of_now() -> None:
-    before = Rules([parse_rule("x/# where x > 1"), parse_rule("a/#")])
-    now = Rules([parse_rule("a/#"), parse_rule("x/# where x > 1")])
-    assert outward(now, "a/b", [before.out[1].identifier]) == (now.all[0], 0), "identifiers name subscriptions"
+    before = RuleSet([parse_rule("x/# where x > 1"), parse_rule("a/#")])
+    now = RuleSet([parse_rule("a/#"), parse_rule("x/# where x > 1")])
+    assert outward(now, "a/b", [before.local_subscriptions[1].identifier]) == (now.all[0], 0), (
+        "identifiers name subscriptions"
+    )
     assert outward(now, "a/b", [12]) == (now.all[0], 0), "its subscription is gone, but another rule wants it"
     assert outward(now, "b", [12]) is None
 
 
 def test_a_message_that_waited_goes_by_a_new_rule_only_if_its_condition_is_true() -> None:
-    now = Rules([parse_rule('a/# out 1 "" hot/ where x > 1'), parse_rule('a/# out 1 "" all/')])
+    now = RuleSet([parse_rule('a/# out 1 "" hot/ where x > 1'), parse_rule('a/# out 1 "" all/')])
     for payload, number in ((b'{"x": 2}', 0), (b'{"x": 1}', 1)):
         assert outward(now, "a/b", [], payload) == (now.all[number], number)
-    alone = Rules([parse_rule("a/# where x > 5"), parse_rule("a/b where x > 9")])
+    alone = RuleSet([parse_rule("a/# where x > 5"), parse_rule("a/b where x > 9")])
     assert outward(alone, "a/b", [12], b'{"x": 2}') == (alone.all[0], 0), "it was wanted when it came"
 
 
 def test_a_copy_by_a_later_subscription_is_told_from_the_message() -> None:
-    rules = Rules([parse_rule('a/# in 1 "" r/'), parse_rule('a/b in 1 "" r/')])
-    first, second = rules.inward("r/a/b")
+    rules = RuleSet([parse_rule('a/# in 1 "" r/'), parse_rule('a/b in 1 "" r/')])
+    first, second = rules.match_inbound("r/a/b")
     assert [heard.number for heard in (first, second)] == [0, 1]
-    assert rules.into_needs_identifiers
-    assert not Rules([parse_rule("a/# in"), parse_rule("b/# in")]).into_needs_identifiers
-    assert rules.is_copy(first, [second.identifier])
-    assert not rules.is_copy(first, [first.identifier, second.identifier])
-    assert not rules.is_copy(first, []), "nobody says"
-    assert not rules.is_copy(first, [99]), "a subscription of before"
-    rules.refused(first.identifier)
-    assert [heard.number for heard in rules.inward("r/a/b")] == [1], "what is not granted takes nothing away"
+    assert rules.remote_needs_identifiers
+    assert not RuleSet([parse_rule("a/# in"), parse_rule("b/# in")]).remote_needs_identifiers
+    assert rules.is_duplicate(first, [second.identifier])
+    assert not rules.is_duplicate(first, [first.identifier, second.identifier])
+    assert not rules.is_duplicate(first, []), "nobody says"
+    assert not rules.is_duplicate(first, [99]), "a subscription of before"
+    rules.reject(first.identifier)
+    assert [heard.number for heard in rules.match_inbound("r/a/b")] == [1], "what is not granted takes nothing away"
 
 
 def test_a_remote_that_understands_filters_tests_conditions() -> None:
-    rules = Rules([parse_rule("a/# both 1 where x > 1")])
-    assert (rules.out[0].text, rules.into[0].text) == ("$filter/x > 1/a/#", "a/#")
-    rules.listen(understands_filters=True)
-    assert rules.into[0].text == "$filter/x > 1/a/#"
+    rules = RuleSet([parse_rule("a/# both 1 where x > 1")])
+    assert (rules.local_subscriptions[0].text, rules.remote_subscriptions[0].text) == ("$filter/x > 1/a/#", "a/#")
+    rules.set_remote(understands_filters=True)
+    assert rules.remote_subscriptions[0].text == "$filter/x > 1/a/#"
 
 
 def test_what_stands_above_a_prefix_is_not_behind_it() -> None:
     """`remote/#` matches `remote`, which would be called `here/` here, and `remote/` on its way back."""
-    rules = Rules([parse_rule("# both 1 here/ remote/"), parse_rule("remote in 1")])
-    assert [heard.number for heard in rules.inward("remote")] == [1]
-    assert [heard.number for heard in rules.inward("remote/a")] == [0]
+    rules = RuleSet([parse_rule("# both 1 here/ remote/"), parse_rule("remote in 1")])
+    assert [heard.number for heard in rules.match_inbound("remote")] == [1]
+    assert [heard.number for heard in rules.match_inbound("remote/a")] == [0]
     assert outward(rules, "here", []) is None
     assert outward(rules, "here/a", []) == (rules.all[0], 0)
-    filtered = Rules([parse_rule("# out 1 here/ there/ where x > 1")])
-    assert outward(filtered, "here", [filtered.out[0].identifier]) is None
-    assert outward(filtered, "here/a", [filtered.out[0].identifier]) == (filtered.all[0], 0)
-    levels = Rules([parse_rule("/# both 1 here remote")])
+    filtered = RuleSet([parse_rule("# out 1 here/ there/ where x > 1")])
+    assert outward(filtered, "here", [filtered.local_subscriptions[0].identifier]) is None
+    assert outward(filtered, "here/a", [filtered.local_subscriptions[0].identifier]) == (filtered.all[0], 0)
+    levels = RuleSet([parse_rule("/# both 1 here remote")])
     assert outward(levels, "here", []) == (levels.all[0], 0), "it is `remote` there"
 
 
-def refusal(effort: Effort, *texts: str) -> str:
+def refusal(effort: RuleBudget, *texts: str) -> str:
     """Why the first of *texts* that is refused is, and which one it is."""
     for number, text in enumerate(texts):
         try:
@@ -149,23 +150,23 @@ def refusal(effort: Effort, *texts: str) -> str:
 def test_all_rules_together_take_so_many_steps() -> None:
     words = "take more than 5,000 steps to read"
     ordinary = [f"a/{number} out 1 where temp > {number} AND site = 'north'" for number in range(400)]
-    assert not refusal(Effort(STEPS_MAX), *ordinary[:125])
-    late = refusal(Effort(STEPS_MAX), *ordinary)
+    assert not refusal(RuleBudget(STEPS_MAX), *ordinary[:125])
+    late = refusal(RuleBudget(STEPS_MAX), *ordinary)
     assert late.endswith(f"the rules of all bridges {words}")
     assert 125 <= int(late.split(":")[0]) < 140
     assert "with 'a/" in late, "which rule it is"
     alike = [f"a/{number} out 1 where temp > 30 AND site = 'north'" for number in range(280)]
-    assert not refusal(Effort(STEPS_MAX), *alike), "equal conditions count once"
+    assert not refusal(RuleBudget(STEPS_MAX), *alike), "equal conditions count once"
     costly = " AND ".join(f"(a{number} = 1 OR b{number} = 2)" for number in range(6))
-    assert words in refusal(Effort(STEPS_MAX), *(f"a where {costly} AND c = {number}" for number in range(12)))
-    assert words in refusal(Effort(STEPS_MAX), *["a select=" + ",".join(["temp"] * 60)] * 40)
-    assert words in refusal(Effort(STEPS_MAX), *["/" * 100 + "a" * 8_000] * 12)
-    assert not refusal(Effort(), *ordinary), "of what is no file there is no bound"
+    assert words in refusal(RuleBudget(STEPS_MAX), *(f"a where {costly} AND c = {number}" for number in range(12)))
+    assert words in refusal(RuleBudget(STEPS_MAX), *["a select=" + ",".join(["temp"] * 60)] * 40)
+    assert words in refusal(RuleBudget(STEPS_MAX), *["/" * 100 + "a" * 8_000] * 12)
+    assert not refusal(RuleBudget(), *ordinary), "of what is no file there is no bound"
 
 
 def test_conditions_that_are_too_complex_count_too() -> None:
     complex_ = " AND ".join(f"(a{number} LIKE '%x%' OR b{number} LIKE '%x%')" for number in range(20))
-    effort = Effort(STEPS_MAX)
+    effort = RuleBudget(STEPS_MAX)
     assert "in the condition, multiplied out" in refusal(effort, f"a where {complex_}")
     assert not refusal(effort, "a"), "others can be read"
     assert "in the condition, multiplied out" in refusal(effort, f"a where {complex_}")

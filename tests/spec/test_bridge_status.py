@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from edgebridge.upstream.tally import Cause, Tally
+from edgebridge.bridge.counters import BridgeCounters, BridgeDropCause
 from edgebroker.cli.bridge import described, listed, setting
 
 
-def row_of(out: Tally, **dropped: int) -> dict[str, Any]:
+def row_of(out: BridgeCounters, **dropped: int) -> dict[str, Any]:
     """A bridge of which *out* was carried, and of whose queue this was *dropped*."""
-    toll = dict.fromkeys(("rate_bytes_s", "rate_messages_s", "bytes_per_day", "warning", "held", "closed_until"), 0)
+    shaper = dict.fromkeys(("rate_bytes_s", "rate_messages_s", "bytes_per_day", "warning", "held", "closed_until"), 0)
     return {
         "name": "up",
         "state": "open",
@@ -27,17 +27,17 @@ def row_of(out: Tally, **dropped: int) -> dict[str, Any]:
         "waiting": 0,
         "waiting_bytes": 0,
         "spool": {"messages": 0, "bytes": 0, "oldest_s": None, "dropped": dropped},
-        "toll": {**toll, "schedule": []},
+        "toll": {**shaper, "schedule": []},
         "out": out.described(),
-        "in": Tally().described(),
+        "in": BridgeCounters().described(),
         "rules": [],
     }
 
 
 def test_what_was_refused_is_shown_once_by_reason() -> None:
-    tally = Tally()
-    tally.dropped[Cause.REFUSED] += 3
-    tally.dropped[Cause.NO_RULE] += 1
+    tally = BridgeCounters()
+    tally.dropped[BridgeDropCause.REFUSED] += 3
+    tally.dropped[BridgeDropCause.NO_RULE] += 1
     tally.refused["not_authorized"] += 2
     tally.refused["quota_exceeded"] += 1
     [out] = [line for line in described(row_of(tally)) if line.startswith("  out ")]
@@ -45,7 +45,7 @@ def test_what_was_refused_is_shown_once_by_reason() -> None:
 
 
 def test_what_was_lost_before_the_bridge_had_it_counts_as_dropped() -> None:
-    _, line = listed([row_of(Tally(), queue_full=2, offline=3, connection_lost=4, refused=9)])
+    _, line = listed([row_of(BridgeCounters(), queue_full=2, offline=3, connection_lost=4, refused=9)])
     assert line.split()[-1] == "9", "who refused it is counted by `out`"
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgebridge.upstream.purse import Moment
-from edgebridge.upstream.rule import parse_rule
-from edgebridge.upstream.schedule import parse_span
-from edgebridge.upstream.splice import Splice
-from edgebridge.upstream.state import Order
-from edgebridge.upstream.terms import Terms
-from edgebridge.upstream.toll import Dues
+from edgebridge.bridge.bridge import Bridge
+from edgebridge.bridge.budget import LocalTime, parse_span
+from edgebridge.bridge.endpoints import BridgeCommand
+from edgebridge.bridge.options import BridgeOptions
+from edgebridge.bridge.rules import parse_rule
+from edgebridge.bridge.shaper import ShaperOptions
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import PING_REQ, encode_packet
@@ -21,21 +20,29 @@ from edgebroker.instants import HOUR, SECOND, Instant
 
 from .test_bridge_poison import Nothing
 
-NOON = Moment(1, 12 * 60)
+NOON = LocalTime(1, 12 * 60)
 RULES = ("out/# out 2", "in/# in 2")
 
 
 class Trip:
     """A bridge with *dues*, open at both ends at second 0, at noon; what it writes is kept with the second."""
 
-    def __init__(self, dues: Dues, keep_alive_s: int = 0, rules: Sequence[str] = RULES) -> None:
+    def __init__(self, shaper_options: ShaperOptions, keep_alive_s: int = 0, rules: Sequence[str] = RULES) -> None:
         made = [parse_rule(rule) for rule in rules]
-        terms = Terms("x", "up", made, keep_alive_s=keep_alive_s, tells_origin=False, identity="here", dues=dues)
-        self.splice = Splice(terms, Nothing(), lambda: 0)
+        terms = BridgeOptions(
+            "x",
+            "up",
+            made,
+            keep_alive_s=keep_alive_s,
+            sends_origin=False,
+            identity="here",
+            shaper_options=shaper_options,
+        )
+        self.splice = Bridge(terms, Nothing(), lambda: 0)
         self.now: Instant = 0
-        self.splice.clock(NOON, 0)
+        self.splice.set_local_time(NOON, 0)
         self.splice.start(0)
-        self.orders: list[Order] = []
+        self.orders: list[BridgeCommand] = []
         self.said: list[tuple[Instant, bytes]] = []
         self.connect()
 
@@ -44,20 +51,20 @@ class Trip:
         while self.splice.state != "open":
             self.now = max(self.now, self.splice.next_due() or self.now)
             self.splice.fire(self.now)
-            if Order.DIAL in self.splice.take_orders():
-                self.splice.dialled(self.now)
-                self.splice.heard(encode_packet(ConnAck(), V5), self.now)
-        self.splice.opened(self.now)
-        self.splice.take_orders()
-        self.splice.take_local()
-        self.splice.take_remote(self.now)
+            if BridgeCommand.DIAL in self.splice.take_commands():
+                self.splice.on_connected(self.now)
+                self.splice.receive_remote(encode_packet(ConnAck(), V5), self.now)
+        self.splice.on_local_open(self.now)
+        self.splice.take_commands()
+        self.splice.take_local_output()
+        self.splice.take_remote_output(self.now)
 
     def ours(self, *packets: Packet) -> None:
-        self.splice.told(b"".join(encode_packet(packet, V5) for packet in packets), self.now)
+        self.splice.receive_local(b"".join(encode_packet(packet, V5) for packet in packets), self.now)
         self._write()
 
     def theirs(self, *packets: Packet) -> None:
-        self.splice.heard(b"".join(encode_packet(packet, V5) for packet in packets), self.now)
+        self.splice.receive_remote(b"".join(encode_packet(packet, V5) for packet in packets), self.now)
         self._write()
 
     def until(self, when: Instant) -> None:
@@ -70,7 +77,7 @@ class Trip:
         self.now = when
 
     def _write(self) -> None:
-        self.said += [(self.now, data) for data in self.splice.take_remote(self.now)]
+        self.said += [(self.now, data) for data in self.splice.take_remote_output(self.now)]
 
     def sent(self) -> list[Packet]:
         """What it has written to the remote, and forget it."""
@@ -79,7 +86,7 @@ class Trip:
 
     def answered(self) -> list[Packet]:
         """What it has told our front end."""
-        return read(b"".join(self.splice.take_local()))
+        return read(b"".join(self.splice.take_local_output()))
 
 
 def read(data: bytes) -> list[Packet]:
@@ -102,7 +109,7 @@ def numbers(packets: Sequence[Packet]) -> list[int]:
 
 
 def test_a_backlog_drains_at_the_rate_and_nothing_is_lost() -> None:
-    trip = Trip(Dues(rate_bytes_s=1_000))
+    trip = Trip(ShaperOptions(rate_bytes_s=1_000))
     trip.ours(*messages(100, 1))
     assert 10 <= len(trip.said) <= 11, "a second's worth is free, the greeting had its part of it"
     trip.until(5 * SECOND)
@@ -112,11 +119,11 @@ def test_a_backlog_drains_at_the_rate_and_nothing_is_lost() -> None:
     assert 8 * SECOND <= last <= 10 * SECOND
     assert all(later - now <= 200_000 for (now, _), (later, _) in zip(trip.said, trip.said[1:], strict=False)), "evenly"
     assert numbers(trip.sent()) == list(range(1, 101)), "in order, each once"
-    assert not trip.splice.out.dropped
+    assert not trip.splice.outbound_counters.dropped
 
 
 def test_answers_count_and_leave_half_of_the_rate() -> None:
-    trip = Trip(Dues(rate_bytes_s=100))
+    trip = Trip(ShaperOptions(rate_bytes_s=100))
     trip.ours(*messages(60, 1))
     for step in range(1, 201):  # 20 s with 400 bytes of answers in each
         trip.until(step * 100_000)
@@ -126,7 +133,7 @@ def test_answers_count_and_leave_half_of_the_rate() -> None:
 
 
 def test_messages_a_second() -> None:
-    trip = Trip(Dues(rate_messages_s=5))
+    trip = Trip(ShaperOptions(rate_messages_s=5))
     trip.ours(*messages(30, 1))
     trip.until(2 * SECOND)
     assert 14 <= len(trip.said) <= 17
@@ -135,7 +142,7 @@ def test_messages_a_second() -> None:
 
 
 def test_what_waits_is_in_nobodys_way() -> None:
-    trip = Trip(Dues(rate_bytes_s=100), keep_alive_s=10)
+    trip = Trip(ShaperOptions(rate_bytes_s=100), keep_alive_s=10)
     trip.ours(Publish("out/q", b"", 2, packet_id=9), *messages(20, 2))
     trip.theirs(PubRec(9), Publish("in/a", b"", 2, packet_id=1), PubAck(1))
     assert [type(packet) for packet in trip.answered()] == [PubRec, Publish, PubAck]
@@ -150,20 +157,20 @@ def test_what_waits_is_in_nobodys_way() -> None:
 
 
 def test_qos_0_waits_for_ten_seconds_of_the_rate_and_no_more() -> None:
-    trip = Trip(Dues(rate_bytes_s=1_000))
+    trip = Trip(ShaperOptions(rate_bytes_s=1_000))
     trip.ours(*messages(500, 0))
-    dropped = trip.splice.out.dropped["rate"]
+    dropped = trip.splice.outbound_counters.dropped["rate"]
     assert 380 <= dropped <= 395, "11 went at once, and a little more than 100 wait"
     trip.until(30 * SECOND)
     assert numbers(trip.sent()) == list(range(1, 501 - dropped))
     trip.ours(*messages(40, 0))
     waiting = 40 - len(trip.said)
-    trip.splice.lost("cut", trip.now)
-    assert trip.splice.out.dropped["absent"] == waiting > 0, "with the connection it is over"
+    trip.splice.on_connection_lost("cut", trip.now)
+    assert trip.splice.outbound_counters.dropped["absent"] == waiting > 0, "with the connection it is over"
 
 
 def test_time_to_live_goes_by_while_a_message_waits() -> None:
-    trip = Trip(Dues(rate_bytes_s=100))
+    trip = Trip(ShaperOptions(rate_bytes_s=100))
     trip.ours(*messages(4, 1, 200))
     for number, seconds in ((5, 3), (6, 60)):
         properties = {Property.MESSAGE_EXPIRY_INTERVAL: seconds}
@@ -173,12 +180,12 @@ def test_time_to_live_goes_by_while_a_message_waits() -> None:
     assert isinstance(last, Publish)
     assert last.payload == b"6"
     assert 50 <= int(str(last.properties[Property.MESSAGE_EXPIRY_INTERVAL])) <= 54
-    assert trip.splice.out.dropped["expired"] == 1
+    assert trip.splice.outbound_counters.dropped["expired"] == 1
     assert trip.answered() == [PubAck(5)], "our front end need not send it again"
 
 
 def test_what_the_remote_may_have_is_finished_whatever_its_time_to_live() -> None:
-    trip = Trip(Dues(rate_bytes_s=100))
+    trip = Trip(ShaperOptions(rate_bytes_s=100))
     trip.ours(*messages(4, 1, 200))
     trip.ours(Publish("out/b", b"5", 2, False, True, 5, {Property.MESSAGE_EXPIRY_INTERVAL: 3}))
     trip.until(20 * SECOND)
@@ -188,107 +195,111 @@ def test_what_the_remote_may_have_is_finished_whatever_its_time_to_live() -> Non
 
 
 def test_when_the_days_bytes_are_spent_what_goes_out_waits_for_the_next_day() -> None:
-    trip = Trip(Dues(bytes_per_day=10_000))
-    purse = trip.splice.toll.purse
-    begun = purse.spent
+    trip = Trip(ShaperOptions(bytes_per_day=10_000))
+    daily_budget = trip.splice.shaper.daily_budget
+    begun = daily_budget.spent
     assert begun > 0, "greeting costs too"
     trip.ours(*messages(80, 1))
     trip.theirs(*(PubAck(number) for number in range(1, 81)))
-    assert purse.spent == begun + 8_000 + 80 * 4, "both directions"
-    assert trip.splice.toll.warning == "80% of the 10,000 bytes of the day are spent"
+    assert daily_budget.spent == begun + 8_000 + 80 * 4, "both directions"
+    assert trip.splice.shaper.warning == "80% of the 10,000 bytes of the day are spent"
     trip.sent()
     trip.ours(*messages(40, 1), *messages(5, 0))
     went = len(trip.sent())
-    assert 10_000 <= purse.spent < 10_100
-    assert trip.splice.toll.warning == "the 10,000 bytes of the day are spent: what goes out waits until 00:00"
-    assert trip.splice.out.dropped["budget"] == 5
+    assert 10_000 <= daily_budget.spent < 10_100
+    assert trip.splice.shaper.warning == "the 10,000 bytes of the day are spent: what goes out waits until 00:00"
+    assert trip.splice.outbound_counters.dropped["budget"] == 5
     trip.answered()
     trip.theirs(Publish("in/a", b"", 1, packet_id=1))
     assert [type(packet) for packet in trip.answered()] == [Publish], "what comes in goes on"
     trip.ours(PubAck(1))
     assert trip.sent() == [PubAck(1)]
     trip.until(12 * HOUR)
-    trip.splice.clock(Moment(1, 24 * 60 - 1), trip.now)
+    trip.splice.set_local_time(LocalTime(1, 24 * 60 - 1), trip.now)
     trip.ours()
     assert not trip.said
-    trip.splice.clock(Moment(2, 0), trip.now)
+    trip.splice.set_local_time(LocalTime(2, 0), trip.now)
     trip.ours()
     assert numbers(trip.sent()) == list(range(went + 1, 41))
-    assert trip.splice.toll.warning == ""
+    assert trip.splice.shaper.warning == ""
 
 
 def test_qos_0_does_not_wait_over_night() -> None:
-    trip = Trip(Dues(rate_bytes_s=1_000, bytes_per_day=2_000))
+    trip = Trip(ShaperOptions(rate_bytes_s=1_000, bytes_per_day=2_000))
     trip.ours(*messages(50, 0))
     trip.until(20 * SECOND)
-    assert trip.splice.gate is not None
-    assert trip.splice.gate.held == 0
-    assert trip.splice.out.dropped["budget"] + len(trip.said) == 50
+    assert trip.splice.pacing_queue is not None
+    assert trip.splice.pacing_queue.waiting_messages == 0
+    assert trip.splice.outbound_counters.dropped["budget"] + len(trip.said) == 50
 
 
 def test_what_is_gathered_counts_towards_the_days_bytes() -> None:
-    trip = Trip(Dues(bytes_per_day=3_000), rules=("out/# out 1 batch_messages=500 batch_s=60", "in/# in 2"))
+    trip = Trip(ShaperOptions(bytes_per_day=3_000), rules=("out/# out 1 batch_messages=500 batch_s=60", "in/# in 2"))
     trip.ours(*messages(100, 1))
     assert not trip.said, "it is gathered"
-    assert trip.splice.toll.is_spent
+    assert trip.splice.shaper.is_budget_spent
     trip.until(HOUR)
-    assert 2_500 < trip.splice.toll.purse.spent < 3_200, "not all 100: a message and an envelope too many at most"
+    assert 2_500 < trip.splice.shaper.daily_budget.spent < 3_200, (
+        "not all 100: a message and an envelope too many at most"
+    )
 
 
 def test_a_batch_waits_over_night_if_other_bytes_took_its_place() -> None:
-    trip = Trip(Dues(bytes_per_day=3_000), rules=("out/# out 1 batch_messages=500 batch_s=60", "in/# in 2"))
+    trip = Trip(ShaperOptions(bytes_per_day=3_000), rules=("out/# out 1 batch_messages=500 batch_s=60", "in/# in 2"))
     trip.ours(*messages(10, 1), *messages(1, 0))
     trip.theirs(Publish("in/a", bytes(3_000), 0))
     trip.until(HOUR)
     assert not trip.said
-    trip.splice.clock(Moment(2, 0), trip.now)
+    trip.splice.set_local_time(LocalTime(2, 0), trip.now)
     trip.ours()
     assert len(trip.said) == 1
     trip.ours(*messages(1, 0))
     trip.splice.pause(trip.now)
-    assert trip.splice.out.dropped == {"absent": 1}, "at QoS 0 nobody sends it again"
+    assert trip.splice.outbound_counters.dropped == {"absent": 1}, "at QoS 0 nobody sends it again"
 
 
-NIGHT = Dues(schedule=(parse_span("22:00-06:00 open"), parse_span("00:00-24:00 closed")))
+NIGHT = ShaperOptions(schedule=(parse_span("22:00-06:00 open"), parse_span("00:00-24:00 closed")))
 
 
 def test_outside_its_hours_a_bridge_hangs_up_and_dials_nobody() -> None:
-    trip = Trip(Dues(), keep_alive_s=10)
-    splice = trip.splice = Splice(
-        Terms("x", "up", [parse_rule(rule) for rule in RULES], tells_origin=False, dues=NIGHT), Nothing(), lambda: 0
+    trip = Trip(ShaperOptions(), keep_alive_s=10)
+    splice = trip.splice = Bridge(
+        BridgeOptions("x", "up", [parse_rule(rule) for rule in RULES], sends_origin=False, shaper_options=NIGHT),
+        Nothing(),
+        lambda: 0,
     )
-    splice.clock(NOON, 0)
+    splice.set_local_time(NOON, 0)
     splice.start(0)
     assert (splice.state, splice.reason) == ("closed", "closed until 22:00, as its schedule says")
-    assert splice.take_orders() == [Order.OPEN], "what is for the remote is kept from now on"
+    assert splice.take_commands() == [BridgeCommand.OPEN], "what is for the remote is kept from now on"
     trip.until(9 * HOUR)
-    splice.clock(Moment(1, 21 * 60 + 59), trip.now)
+    splice.set_local_time(LocalTime(1, 21 * 60 + 59), trip.now)
     assert splice.state == "closed"
     trip.until(10 * HOUR)
-    splice.clock(Moment(1, 22 * 60), trip.now)
+    splice.set_local_time(LocalTime(1, 22 * 60), trip.now)
     trip.connect()
-    splice.clock(Moment(2, 5 * 60 + 59), trip.now)
+    splice.set_local_time(LocalTime(2, 5 * 60 + 59), trip.now)
     assert splice.state == "open", "over midnight"
-    splice.clock(Moment(2, 6 * 60), trip.now)
+    splice.set_local_time(LocalTime(2, 6 * 60), trip.now)
     assert splice.state == "closed"
-    assert splice.take_orders() == [Order.HANG_UP, Order.CLOSE]
-    assert [packet for data in splice.take_remote(trip.now) for packet in read(data)] == [Disconnect()]
+    assert splice.take_commands() == [BridgeCommand.HANG_UP, BridgeCommand.CLOSE]
+    assert [packet for data in splice.take_remote_output(trip.now) for packet in read(data)] == [Disconnect()]
     splice.pause(trip.now)
-    splice.clock(Moment(2, 22 * 60), trip.now)
+    splice.set_local_time(LocalTime(2, 22 * 60), trip.now)
     assert splice.state == "paused", "an operator counts before the clock"
     splice.start(trip.now)
     assert splice.state == "waiting"
 
 
 def test_the_rate_follows_the_schedule() -> None:
-    trip = Trip(Dues(rate_bytes_s=100, schedule=(parse_span("13:00-14:00 1000"), parse_span("14:00-15:00 0"))))
+    trip = Trip(ShaperOptions(rate_bytes_s=100, schedule=(parse_span("13:00-14:00 1000"), parse_span("14:00-15:00 0"))))
     trip.ours(*messages(120, 1))
     trip.until(10 * SECOND)
     assert 10 <= len(trip.said) <= 12
-    trip.splice.clock(Moment(1, 13 * 60), trip.now)
+    trip.splice.set_local_time(LocalTime(1, 13 * 60), trip.now)
     trip.ours()
     trip.until(15 * SECOND)
     assert 68 <= len(trip.said) <= 73
-    trip.splice.clock(Moment(1, 14 * 60), trip.now)
+    trip.splice.set_local_time(LocalTime(1, 14 * 60), trip.now)
     trip.ours()
     assert len(trip.said) == 120, "as fast as they can"

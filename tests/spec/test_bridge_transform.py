@@ -11,26 +11,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgebridge.upstream.ends import Ends
-from edgebridge.upstream.envelope import opened, reading, sealed
-from edgebridge.upstream.forms import CborAsJson, Form, cbor_of, json_of
-from edgebridge.upstream.inward import Inward
-from edgebridge.upstream.localend import AT_ONCE
-from edgebridge.upstream.loopguard import LoopGuard
-from edgebridge.upstream.outward import Outward
-from edgebridge.upstream.rule import parse_rule
-from edgebridge.upstream.ruleinvalid import RuleInvalid
-from edgebridge.upstream.rules import Rules
-from edgebridge.upstream.tally import Tally
-from edgebridge.upstream.terms import Granted, Terms
-from edgebridge.upstream.toll import NOTHING, Dues
-from edgebridge.upstream.transform import Transform, Unfit
+from edgebridge.bridge.batching import decode_envelope, encode_entry, encode_envelope
+from edgebridge.bridge.counters import BridgeCounters
+from edgebridge.bridge.endpoints import Endpoints
+from edgebridge.bridge.errors import RuleInvalid
+from edgebridge.bridge.inbound import InboundFlow
+from edgebridge.bridge.json_cbor import CborAsJson, PayloadFormat, encode_cbor, encode_json
+from edgebridge.bridge.local_end import BYTES_PER_TURN
+from edgebridge.bridge.loop_detection import LoopDetector
+from edgebridge.bridge.options import BridgeOptions, RemoteCapabilities
+from edgebridge.bridge.outbound import OutboundFlow
+from edgebridge.bridge.rules import RuleSet, parse_rule
+from edgebridge.bridge.shaper import UNSHAPED, ShaperOptions
+from edgebridge.bridge.transform import PayloadUnfit, Transform
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.framing import Framer
 from edgebridge.wire.packets import Packet, Publish
 from edgebridge.wire.properties import Property
-from edgebroker.world.settings import Settings, SettingsRefused
+from edgebroker.runtime.settings import Settings, SettingsRefused
 
 from .test_bridge_poison import Nothing
 from .test_bridge_toll import Trip
@@ -96,17 +95,17 @@ def test_payloads_become_what_their_rule_says(words: str, payload: bytes, become
 
 @pytest.mark.parametrize(("words", "payload"), UNFIT, ids=[words for words, _ in UNFIT])
 def test_what_would_change_its_meaning_is_unfit(words: str, payload: bytes) -> None:
-    with pytest.raises(Unfit):
+    with pytest.raises(PayloadUnfit):
         rule(words).payload(payload, "")
 
 
 def test_what_is_too_much_is_unfit_and_travels_in_an_envelope_as_text() -> None:
     much = b"[" + b"[]," * 8_192 + b"[]]"
-    with pytest.raises(Unfit, match="it is broken, too deep, or too much"):
+    with pytest.raises(PayloadUnfit, match="it is broken, too deep, or too much"):
         rule("convert=cbor").payload(much, "")
-    whole = sealed(Form.JSON, 0, [reading(Form.JSON, 0, "t", much)])
+    whole = encode_envelope(PayloadFormat.JSON, 0, [encode_entry(PayloadFormat.JSON, 0, "t", much)])
     assert whole.endswith(b',"text"]]')
-    assert [one.payload for one in opened(whole).readings] == [much]
+    assert [one.payload for one in decode_envelope(whole).entries] == [much]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +118,7 @@ def test_what_is_too_much_is_unfit_and_travels_in_an_envelope_as_text() -> None:
 )
 def test_values_and_tags_of_cbor_are_counted(words: str, fits: bytes, more: bytes) -> None:
     rule(words).payload(fits, "")
-    with pytest.raises(Unfit, match="more than 6,000 values"):
+    with pytest.raises(PayloadUnfit, match="more than 6,000 values"):
         rule(words).payload(more, "")
 
 
@@ -136,9 +135,9 @@ TREES = st.recursive(
 @given(TREES)
 def test_json_as_cbor_and_back_is_the_same_text(tree: Any) -> None:
     text = json.dumps(tree, ensure_ascii=False, separators=(",", ":")).encode()
-    became = cbor_of(json.loads(text))
+    became = encode_cbor(json.loads(text))
     assert repr(cbor2.loads(became)) == repr(tree), "another reader finds the same values, in the same order"
-    assert json_of(CborAsJson(became).whole()) == text
+    assert encode_json(CborAsJson(became).whole()) == text
     assert len(became) <= len(cbor2.dumps(tree))
 
 
@@ -161,7 +160,7 @@ def test_fields_of_json_and_of_cbor_go_on_alike(tree: dict[str, Any], select: li
     for payload, read in ((json.dumps(tree).encode(), json.loads), (cbor2.dumps(tree), cbor2.loads)):
         try:
             found.append(repr(read(rule(words).payload(payload, "").payload)))
-        except Unfit:
+        except PayloadUnfit:
             found.append("unfit")
     assert found[0] == found[1]
     if not name and "a.b" in select and isinstance(tree.get("a"), dict) and "b" in tree["a"]:
@@ -175,15 +174,15 @@ class Carried:
     """A bridge with one rule: what it makes of a message."""
 
     def __init__(self, *rules: str) -> None:
-        terms = Terms("x", "up", [parse_rule(one) for one in rules], V5, packet_bytes_max=256)
-        self.ends, made = Ends(), Rules(terms.rules)
-        made.listen(False)
-        self.ends.granted = Granted(V5)
-        guard = LoopGuard(terms, made)
-        guard.begin(self.ends.granted)
-        self.tally = Tally()
-        self.outward = Outward(self.ends, made, guard, self.tally, Nothing())
-        self.inward = Inward(self.ends, made, guard, self.tally, terms, Nothing())
+        terms = BridgeOptions("x", "up", [parse_rule(one) for one in rules], V5, packet_bytes_max=256)
+        self.ends, made = Endpoints(), RuleSet(terms.rules)
+        made.set_remote(False)
+        self.ends.capabilities = RemoteCapabilities(V5)
+        guard = LoopDetector(terms, made)
+        guard.begin(self.ends.capabilities)
+        self.tally = BridgeCounters()
+        self.outward = OutboundFlow(self.ends, made, guard, self.tally, Nothing())
+        self.inward = InboundFlow(self.ends, made, guard, self.tally, terms, Nothing())
 
     def out(self, publish: Publish) -> Packet | None:
         """What the remote gets."""
@@ -279,26 +278,28 @@ def test_rules_say_it_in_a_table() -> None:
         assert why in str(refused.value)
 
 
-@pytest.mark.parametrize("dues", [NOTHING, Dues(bytes_per_day=10**9)])
-def test_many_messages_that_change_take_so_much_of_a_turn_and_go_on_in_the_next(dues: Dues) -> None:
+@pytest.mark.parametrize("dues", [UNSHAPED, ShaperOptions(bytes_per_day=10**9)])
+def test_many_messages_that_change_take_so_much_of_a_turn_and_go_on_in_the_next(dues: ShaperOptions) -> None:
     trip = Trip(dues, rules=["out/# out 1 convert=cbor"])
     payloads = [b'{"number":%d,"text":"%s"}' % (number, b"x" * 1_000) for number in range(100)]
     said = [Publish(f"out/{n % 3}", one, n % 4 > 0, packet_id=n if n % 4 else 0) for n, one in enumerate(payloads)]
     trip.ours(*said)
     turns = [trip.sent()]
-    while trip.splice.local.rests:
+    while trip.splice.local_end.has_backlog:
         assert trip.splice.next_due() == trip.now
         trip.splice.fire(trip.now)
         trip._write()
         turns.append(trip.sent())
-    assert max(map(len, turns)) * 1_000 <= (AT_ONCE + 1_000) * 4 // 3, "a quarter has QoS 0"
+    assert max(map(len, turns)) * 1_000 <= (BYTES_PER_TURN + 1_000) * 4 // 3, "a quarter has QoS 0"
     found = [cbor2.loads(one.payload)["number"] for turn in turns for one in turn if isinstance(one, Publish)]
     assert found == list(range(100))
     trip.ours(*said)
     came = len(trip.sent())
-    assert not trip.splice.local.is_full
-    trip.splice.lost("gone", trip.now)
-    assert trip.splice.out.dropped == {"absent": 25 - (came + 3) // 4}, "of QoS 0; the rest the session has"
+    assert not trip.splice.local_end.is_full
+    trip.splice.on_connection_lost("gone", trip.now)
+    assert trip.splice.outbound_counters.dropped == {"absent": 25 - (came + 3) // 4}, (
+        "of QoS 0; the rest the session has"
+    )
     large = Trip(dues, rules=["out/# out 1 convert=cbor"])
     large.ours(*(Publish("out/1", b'{"text":"%s"}' % (b"x" * 15_000), 1, packet_id=n) for n in range(1, 101)))
-    assert large.splice.local.is_full
+    assert large.splice.local_end.is_full

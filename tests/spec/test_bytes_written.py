@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.frontend.terms import Terms
+from edgebridge.frontend.options import FrontendOptions
 from edgebridge.wire.fields import write_text
 from edgebroker.instants import MILLISECOND, SECOND, Instant
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
 from edgebroker.storage.journal.journal import Journal
 from edgebroker.storage.journal.options import JournalOptions
-from edgebroker.storage.journal.work import Purpose, Write
+from edgebroker.storage.journal.work import WorkPurpose, Write
 
 PAYLOAD = 64
 SYNC_US = 2 * MILLISECOND
@@ -22,11 +22,11 @@ class Gateway:
 
     def __init__(self) -> None:
         journal = Journal(b"sixteen bytes...", JournalOptions(commit_us=15 * MILLISECOND))
-        self.frontend = Frontend(Node(Ledger()), Terms(), lambda: "assigned", journal=journal)
+        self.frontend = Frontend(Node(Ledger()), FrontendOptions(), lambda: "assigned", journal=journal)
         self.written = 0
         self.now: Instant = SECOND
-        self.frontend.keeping.clock = 1_700_000_000 * SECOND
-        self.frontend.keeping.wake = self._wake
+        self.frontend.journal.clock_offset = 1_700_000_000 * SECOND
+        self.frontend.journal.wake = self._wake
         self._ends: list[tuple[Instant, object]] = []
         self.frontend.start(self.now)
 
@@ -54,9 +54,9 @@ class Gateway:
         return heard
 
     def _wake(self) -> None:
-        work = self.frontend.keeping.take(self.now)
+        work = self.frontend.journal.take_work(self.now)
         if work is not None:
-            if work.purpose is Purpose.BATCH:
+            if work.purpose is WorkPurpose.BATCH:
                 self.written += sum(len(one.data) for one in work.operations if isinstance(one, Write))
             self._ends.append((self.now + SYNC_US, work))
 

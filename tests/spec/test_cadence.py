@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from edgebroker.instants import SECOND
-from edgebroker.world.cadence import Beat, Cadence
-from edgebroker.world.loop import Loop
+from edgebroker.runtime.loop.cadence import Beat, Cadence
+from edgebroker.runtime.loop.loop import Loop
 
 PERCENT = 10
 REGULAR = 4  # beats, until a client is expected

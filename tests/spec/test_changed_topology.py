@@ -6,15 +6,15 @@ import pytest
 
 from edgebridge.wire.dialect import V5
 from edgebroker.instants import MILLISECOND, MINUTE, SECOND, Duration
-from edgebroker.overlay.address import Address
-from edgebroker.overlay.difference import difference
-from edgebroker.overlay.draft import Draft, DraftGateway, Site
-from edgebroker.overlay.topology import Topology
-from edgebroker.simworld.checkers import disordered, doubled, missed, unaccounted, unwanted
-from edgebroker.simworld.gateways import Gateways
-from edgebroker.simworld.network import FAIR
-from edgebroker.simworld.participant import Participant
-from edgebroker.simworld.simulation import Simulation
+from edgebroker.names import Address
+from edgebroker.overlay.topology.diff import difference
+from edgebroker.overlay.topology.draft import DraftGateway, Site, TopologyDraft
+from edgebroker.overlay.topology.topology import Topology
+from edgelab.simworld.broker import FAIR
+from edgelab.simworld.checkers import disordered, doubled, missed, unaccounted, unwanted
+from edgelab.simworld.gateways import SimulatedGateways
+from edgelab.simworld.participant import Participant
+from edgelab.simworld.simulation import Simulation
 
 TOPIC = "t/x"
 GAP = 20 * MILLISECOND
@@ -27,7 +27,7 @@ def sites(count: int) -> Topology:
         DraftGateway(f"{position}.{site}", number, str(site), (position,), (Address("host", 1 + number),))
         for number, (position, site) in enumerate(places)
     )
-    return Topology(Draft("plant", ("a-b",), tuple(Site(str(site), site) for site in range(count)), gateways))
+    return Topology(TopologyDraft("plant", ("a-b",), tuple(Site(str(site), site) for site in range(count)), gateways))
 
 
 class Growing:
@@ -35,8 +35,8 @@ class Growing:
 
     def __init__(self, seed: int, is_stored: bool, is_logged: bool = False) -> None:
         self.simulation = Simulation(seed)
-        self.gateways = Gateways(self.simulation, sites(2), is_stored=is_stored, is_logged=is_logged)
-        self.gateways.meet()
+        self.gateways = SimulatedGateways(self.simulation, sites(2), is_stored=is_stored, is_logged=is_logged)
+        self.gateways.wait_for_links()
         self.participants: list[Participant] = []
         self.readers = {name: self.reader(name) for name in self.gateways.by_name}
         self.publishers = [self.joined(f"publisher-{name}", name) for name in ("a.0", "b.1")]
@@ -74,7 +74,7 @@ class Growing:
         for name in names:
             self.gateways[name].change_topology(sites(3))
             self.publish_for(self.simulation.random.randrange(SECOND))
-        self.gateways.meet(MINUTE)  # who was refused dials again
+        self.gateways.wait_for_links(MINUTE)  # who was refused dials again
         self.restless = range(began, self.simulation.now)
 
     def complaints(self) -> list[str]:
@@ -109,8 +109,8 @@ def test_a_site_joins_while_everybody_publishes(is_stored: bool, is_logged: bool
     growing.wait(10 * SECOND)
     assert growing.complaints() == []
     for reader in growing.readers.values():
-        assert len(reader.heard) == growing.sent, reader.name
-    assert 80 < len(late.heard) < growing.sent, "what was said since it came"
+        assert len(reader.received) == growing.sent, reader.name
+    assert 80 < len(late.received) < growing.sent, "what was said since it came"
     assert all(one.sessions_lost == 1 and one.is_ready for one in growing.participants), "their first is no loss"
 
 
@@ -129,7 +129,7 @@ def test_a_gateway_that_is_killed_when_it_has_just_gone_over_loses_nothing(is_po
         growing.wait(SECOND)
         growing.publish_for(SECOND)
     growing.wait(2 * MINUTE)
-    growing.gateways.meet()
+    growing.gateways.wait_for_links()
     growing.wait(10 * SECOND)
     growing.restless = range(growing.simulation.now)
     assert growing.complaints() == []
@@ -138,7 +138,7 @@ def test_a_gateway_that_is_killed_when_it_has_just_gone_over_loses_nothing(is_po
 def test_what_waits_for_a_peer_that_is_away_waits_on(seed: int) -> None:
     growing = Growing(seed, False)
     dead = growing.gateways["b.1"]
-    dead.fall()
+    dead.power_off()
     growing.wait(5 * SECOND)
     growing.publishers.pop()
     growing.publish_for(SECOND)

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from edgebridge.session.carriers import parse_subscription
+from edgebridge.session.subscription_text import parse_subscription
 from edgebroker.cli import main
-from edgebroker.cli.explain.caret import pointed
-from edgebroker.cli.explain.ways import Ways
-from edgebroker.cli.explain.words import words
+from edgebroker.cli.explain import marked_position
+from edgebroker.cli.explain.terms import SubscriptionForms, predicate_text
 from edgebroker.filters import Filter
 
 TRUCK = "$level2 = 'truck-3' AND humidity BETWEEN 40 AND 60"
@@ -77,7 +76,7 @@ def test_the_explanation_for_people() -> None:
 )
 def test_a_test_in_words(expression: str, expected: str) -> None:
     ((test,),) = Filter.parse(expression).predicates
-    assert words(test) == expected
+    assert predicate_text(test) == expected
 
 
 def test_the_explanation_for_programs() -> None:
@@ -122,7 +121,7 @@ EXPRESSIONS = [
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_every_way_to_subscribe_carries_the_filter_through_a_shell(expression: str) -> None:
     wanted = Filter.parse(expression)
-    by_need = {needs: words_of(line) for needs, line in Ways(expression, "a/+/#").commands}
+    by_need = {needs: words_of(line) for needs, line in SubscriptionForms(expression, "a/+/#").commands}
     anywhere = by_need["any MQTT"]
     request = parse_subscription(anywhere[anywhere.index("-t") + 1])
     assert (request.filter, request.topic_filter.text) == (wanted, "a/+/#")
@@ -225,4 +224,4 @@ def test_a_filter_beyond_the_bounds_is_refused_without_a_column() -> None:
     ],
 )
 def test_the_caret_stands_under_the_character(text: str, column: int, expected: tuple[str, str]) -> None:
-    assert pointed(text, column) == expected
+    assert marked_position(text, column) == expected

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgebroker.cli import main
-from edgebroker.cli.explain.comparison import compare
+from edgebroker.cli.explain.meaning import compare
 from edgebroker.filters import Filter
 
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgebroker.cli import main
-from edgebroker.cli.explain.mismatch import mismatch
+from edgebroker.cli.explain.match_trace import mismatch
 from edgebroker.topics import TopicFilter
 
 SUBSCRIPTIONS: list[dict[str, Any]] = [

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgebroker.cli import main
-from edgebroker.cli.word import Word
+from edgebroker.cli.parameters import WordChoice
 
 
 def commands(group: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -35,7 +35,7 @@ CHOICES = dict(choices())
 
 @pytest.mark.parametrize("name", CHOICES)
 def test_every_choice_says_what_may_be_meant(name: str) -> None:
-    assert isinstance(CHOICES[name].type, Word)
+    assert isinstance(CHOICES[name].type, WordChoice)
 
 
 def test_another_word_is_refused_with_the_nearest() -> None:

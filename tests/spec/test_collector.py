@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from edgebroker.world.collector import LONG_S, THRESHOLDS, UNSEEN_MAX, Collector
+from edgebroker.runtime.loop.gc import LONG_S, THRESHOLDS, UNSEEN_MAX, GarbageCollector
 
 
 class Clock:
@@ -29,19 +29,19 @@ def clock() -> Iterator[Clock]:
     gc.enable()
 
 
-def look(collector: Collector, clock: Clock, seconds: float, generation: int = 2) -> None:
-    collector.looked("start", {"generation": generation})
+def look(collector: GarbageCollector, clock: Clock, seconds: float, generation: int = 2) -> None:
+    collector.on_collection("start", {"generation": generation})
     clock.now += seconds
-    collector.looked("stop", {"generation": generation})
+    collector.on_collection("stop", {"generation": generation})
 
 
 def test_what_is_there_when_it_settles_is_never_looked_at(clock: Clock) -> None:
     gc.disable()
-    collector = Collector(clock)
-    collector.settle()
+    collector = GarbageCollector(clock)
+    collector.install()
     assert gc.isenabled()
     assert gc.get_threshold() == THRESHOLDS
-    assert collector.looked in gc.callbacks
+    assert collector.on_collection in gc.callbacks
     before = gc.get_freeze_count()
     assert before > 10_000
     gc.collect()
@@ -50,7 +50,7 @@ def test_what_is_there_when_it_settles_is_never_looked_at(clock: Clock) -> None:
 
 def test_what_a_long_look_found_alive_is_out_of_sight(clock: Clock) -> None:
     gc.collect()
-    collector = Collector(clock)
+    collector = GarbageCollector(clock)
     queue = [[number] for number in range(5_000)]
     look(collector, clock, LONG_S / 2)
     look(collector, clock, LONG_S * 2, generation=1)

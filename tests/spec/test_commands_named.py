@@ -53,7 +53,7 @@ def test_every_command_that_is_named_is_there() -> None:
 
 
 def test_every_code_that_an_operator_may_be_told_stands_in_the_documentation() -> None:
-    sources = [file.read_text() for file in (ROOT / "edgebroker" / "world").rglob("*.py")]
+    sources = [file.read_text() for file in (ROOT / "edgebroker" / "runtime").rglob("*.py")]
     codes = {code for source in sources for code in TOLD.findall(source)}
     page = (ROOT / "docs" / "operations.md").read_text()
     assert len(codes) > 15

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from edgebroker.world.peering.gauge import CongestionGauge
+from edgebroker.runtime.peers.peers import CongestionGauge
 
 
 def link(peer: str, *lanes: tuple[int, int]) -> Any:
@@ -14,7 +14,7 @@ def link(peer: str, *lanes: tuple[int, int]) -> Any:
         at: SimpleNamespace(figures=SimpleNamespace(entered=entered, left=left, waiting=entered - left))
         for at, (entered, left) in enumerate(lanes)
     }
-    return SimpleNamespace(peer=peer, outbox=SimpleNamespace(lanes=outbox))
+    return SimpleNamespace(peer=peer, outbox=SimpleNamespace(queues=outbox))
 
 
 def test_an_idle_link_has_none() -> None:

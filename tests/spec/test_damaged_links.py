@@ -6,18 +6,18 @@ from collections.abc import Callable
 
 import pytest
 
-from edgebridge.frontend.peerlinks import Run, links_of
+from edgebridge.frontend.federation.link_setup import BootIdentity, create_links
 from edgebridge.wire.dialect import V5
 from edgebroker.instants import SECOND
-from edgebroker.overlay.factor import Factor
-from edgebroker.overlay.link.records import Kind, StoredLinks, reserved_record
+from edgebroker.overlay.link.journal_records import LinkRecordKind, StoredLinks, reserved_record
 from edgebroker.overlay.scot import Scot
-from edgebroker.overlay.topology import Topology
-from edgebroker.simworld.gateways import Gateways, SimulatedGateway
-from edgebroker.simworld.network import FAIR
-from edgebroker.simworld.participant import Participant
-from edgebroker.simworld.simulation import Simulation
+from edgebroker.overlay.topology.factor import Factor
+from edgebroker.overlay.topology.topology import Topology
 from edgebroker.storage.journal.recovery import recover
+from edgelab.simworld.broker import FAIR
+from edgelab.simworld.gateways import SimulatedGateway, SimulatedGateways
+from edgelab.simworld.participant import Participant
+from edgelab.simworld.simulation import Simulation
 
 
 def damage(gateway: SimulatedGateway) -> None:
@@ -25,7 +25,7 @@ def damage(gateway: SimulatedGateway) -> None:
     assert gateway.store is not None
     disk, records = gateway.store.disk, list[bytes]()
     recover(disk, lambda lsn, record: records.append(record))
-    *_, last = [record for record in records if record[0] == Kind.RUN]
+    *_, last = [record for record in records if record[0] == LinkRecordKind.RUN]
     [(name, at)] = [(name, at) for name in disk.names() if (at := disk.read(name).find(last)) >= 0]
     disk.flip(name, 8 * (at + len(last) - 1))
 
@@ -33,8 +33,8 @@ def damage(gateway: SimulatedGateway) -> None:
 def conversation() -> tuple[SimulatedGateway, Participant, Participant, Callable[[], None]]:
     """A gateway with its publisher, a reader at another one who gets what that says, and a way to wait for it."""
     simulation = Simulation(1)
-    gateways = Gateways(simulation, Topology.product(Scot(Factor.parse("a-b"), 1)), is_stored=True)
-    gateways.meet()
+    gateways = SimulatedGateways(simulation, Topology.product(Scot(Factor.parse("a-b"), 1)), is_stored=True)
+    gateways.wait_for_links()
     first, last = gateways
 
     def wait() -> None:
@@ -56,16 +56,16 @@ def test_what_is_said_after_damage_is_heard() -> None:
     said = [b"%d" % number for number in range(15)]
     for number, payload in enumerate(said):
         if number in (3, 10):
-            first.fall()
+            first.power_off()
             if number == 10:
                 damage(first)
-            first.rise()
+            first.power_on()
             wait()
             publisher.connect()
             wait()
         assert publisher.publish("t/x", payload, 1 + number % 2)
         wait()
-    assert [heard.payload for heard in reader.heard] == said
+    assert [heard.payload for heard in reader.received] == said
 
 
 def test_what_is_said_with_an_older_copy_of_the_disk_is_heard() -> None:
@@ -75,18 +75,18 @@ def test_what_is_said_with_an_older_copy_of_the_disk_is_heard() -> None:
     copy = first.store.disk
     for number in range(15):
         if number in (3, 8):
-            first.fall()
+            first.power_off()
             if number == 3:
                 copy = first.store.disk.killed()
             else:
                 first.store.disk = copy
-            first.rise()
+            first.power_on()
             wait()
             publisher.connect()
             wait()
         assert publisher.publish("t/x", b"%d" % number, 1 + number % 2)
         wait()
-    assert [heard.payload for heard in reader.heard] == [b"%d" % number for number in range(15)]
+    assert [heard.payload for heard in reader.received] == [b"%d" % number for number in range(15)]
 
 
 class Paper:
@@ -106,7 +106,7 @@ def test_messages_for_peers_are_numbered_by_the_clock(paper: Paper | None, is_da
     stored = StoredLinks()
     stored.apply(reserved_record("b.0", 1 << 20))
     stored.is_damaged = is_damaged
-    run = Run(bytes(8), bytes(8), lambda: 0.5)
-    [link] = links_of(topology, "a.0", run, SECOND, paper, stored, 1_800_000 * SECOND)
+    run = BootIdentity(bytes(8), bytes(8), lambda: 0.5)
+    [link] = create_links(topology, "a.0", run, SECOND, paper, stored, 1_800_000 * SECOND)
     [given, *_] = link.outbox.records()
     assert given == reserved_record("b.0", begins_after)

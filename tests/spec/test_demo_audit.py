@@ -10,27 +10,37 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from edgebridge.session.carriers import parse_subscription
+from edgebridge.session.subscription_text import parse_subscription
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.properties import user_properties
 from edgebroker.cli import main
-from edgebroker.cli.demo.audit import ACKNOWLEDGED, SENT, Account, Publication, Receipt, audit
-from edgebroker.cli.demo.journal import Growth, JournalInvalid, encoded, read_journal
-from edgebroker.cli.demo.outcome import Outcome, duration
-from edgebroker.cli.demo.play import FILES, clear
-from edgebroker.cli.demo.wishes import WISHES, Carrier, Wish
+from edgelab.demo.audit import (
+    ACKNOWLEDGED,
+    SENT,
+    DevicePublication,
+    JournalInvalid,
+    LineCounter,
+    Receipt,
+    SubscriberAccount,
+    audit,
+    encoded,
+    read_journal,
+)
+from edgelab.demo.outcome import DemoOutcome, duration
+from edgelab.demo.play import FILES, clear
+from edgelab.demo.subscriber_specs import SUBSCRIBER_SPECS, FilterCarrier, SubscriberSpec
 
-EVERYTHING = Wish("all", "#", 1, V5)
-WARM = Wish("warm", "trucks/#", 1, V5, "temperature > 8")
+EVERYTHING = SubscriberSpec("all", "#", 1, V5)
+WARM = SubscriberSpec("warm", "trucks/#", 1, V5, "temperature > 8")
 
 
-def publication(device: str, seq: int, temperature: float, qos: int = 1, form: str = "json") -> Publication:
+def publication(device: str, seq: int, temperature: float, qos: int = 1, form: str = "json") -> DevicePublication:
     body = {"device": device, "seq": seq, "temperature": temperature}
     outcome = ACKNOWLEDGED if qos else SENT
-    return Publication(device, seq, f"trucks/{device}", encoded(body, form), qos, False, outcome)
+    return DevicePublication(device, seq, f"trucks/{device}", encoded(body, form), qos, False, outcome)
 
 
-def receipt(message: Publication, wish: Wish) -> Receipt:
+def receipt(message: DevicePublication, wish: SubscriberSpec) -> Receipt:
     return Receipt(message.topic, message.payload, min(message.qos, wish.qos))
 
 
@@ -45,7 +55,7 @@ WANTED = [PUBLISHED[1], PUBLISHED[2], PUBLISHED[4]]
 RECEIVED = [receipt(message, WARM) for message in WANTED]
 
 
-def findings(account: Account) -> tuple[int, int, int, int]:
+def findings(account: SubscriberAccount) -> tuple[int, int, int, int]:
     return len(account.lost), len(account.duplicates), len(account.wrong), len(account.reordered)
 
 
@@ -170,7 +180,7 @@ def test_a_missing_journal_is_refused(tmp_path: Path) -> None:
 
 def test_the_growth_of_a_file_is_counted_in_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    growth = Growth(path)
+    growth = LineCounter(path)
     counts = [growth.lines()]
     for text in ("a\nb", "c\n", "", "d\ne\n"):
         with path.open("a") as file:
@@ -194,9 +204,9 @@ REPORT = {
 }
 
 
-def outcome(account: Account | None = None, **report: object) -> Outcome:
+def outcome(account: SubscriberAccount | None = None, **report: object) -> DemoOutcome:
     accounts = [account or audit(WARM, PUBLISHED, RECEIVED)]
-    return Outcome(20.0, 3, PUBLISHED, accounts, REPORT | report, "demo-output/report.html")
+    return DemoOutcome(20.0, 3, PUBLISHED, accounts, REPORT | report, "demo-output/report.html")
 
 
 def test_a_clean_outcome_has_no_problems_and_says_its_figures() -> None:
@@ -246,13 +256,13 @@ def test_whatever_spark_finds_is_a_problem(report: dict[str, object], problem: s
 
 
 def test_a_demo_in_which_nothing_was_published_has_failed() -> None:
-    empty = Outcome(1.0, 3, [], [audit(WARM, [], [])], REPORT | {"published": 0, "copies": 0, "delivered": 0}, "r")
+    empty = DemoOutcome(1.0, 3, [], [audit(WARM, [], [])], REPORT | {"published": 0, "copies": 0, "delivered": 0}, "r")
     assert empty.problems() == ["the devices published nothing"]
 
 
 def test_messages_given_up_and_troubles_are_problems() -> None:
     published = [replace(PUBLISHED[0], outcome="failed"), *PUBLISHED[1:]]
-    found = Outcome(1.0, 3, published, [audit(WARM, published, RECEIVED)], {}, "r", ("report: no Java",))
+    found = DemoOutcome(1.0, 3, published, [audit(WARM, published, RECEIVED)], {}, "r", ("report: no Java",))
     assert found.problems() == ["report: no Java", "1 messages were given up by their devices"]
 
 
@@ -266,8 +276,8 @@ def test_durations_have_three_digits(us: int, text: str) -> None:
 # -- wishes and files ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wish", WISHES, ids=lambda wish: wish.name)
-def test_every_wish_is_carried_as_it_is_meant(wish: Wish) -> None:
+@pytest.mark.parametrize("wish", SUBSCRIBER_SPECS, ids=lambda wish: wish.name)
+def test_every_wish_is_carried_as_it_is_meant(wish: SubscriberSpec) -> None:
     where = dict(user_properties(wish.properties)).get("$where")
     request = parse_subscription(wish.option.topic_filter, where)
     assert (request.topic_filter, request.filter) == (wish.topic_filter, wish.content_filter)
@@ -275,10 +285,10 @@ def test_every_wish_is_carried_as_it_is_meant(wish: Wish) -> None:
 
 
 def test_the_wishes_use_both_carriers_both_versions_and_every_qos() -> None:
-    filtered = [wish for wish in WISHES if wish.where]
-    assert {wish.carrier for wish in filtered} == set(Carrier)
-    assert {wish.dialect.version for wish in WISHES} == {"3.1.1", "5"}
-    assert {wish.qos for wish in WISHES} == {0, 1, 2}
+    filtered = [wish for wish in SUBSCRIBER_SPECS if wish.where]
+    assert {wish.carrier for wish in filtered} == set(FilterCarrier)
+    assert {wish.dialect.version for wish in SUBSCRIBER_SPECS} == {"3.1.1", "5"}
+    assert {wish.qos for wish in SUBSCRIBER_SPECS} == {0, 1, 2}
 
 
 def test_an_earlier_demos_files_are_cleared_and_no_others(tmp_path: Path) -> None:
@@ -294,7 +304,7 @@ def test_an_earlier_demos_files_are_cleared_and_no_others(tmp_path: Path) -> Non
 
 
 def test_missing_extras_are_named_before_anything_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgebroker.cli.demo.find_spec", lambda name: None if name in ("paho", "pyspark") else object())
+    monkeypatch.setattr("edgelab.demo.find_spec", lambda name: None if name in ("paho", "pyspark") else object())
     result = CliRunner().invoke(main, ["demo", "--dir", str(tmp_path / "out")])
     assert result.exit_code == 2
     assert "the demo needs paho, pyspark: pip install 'edgebroker[analytics,sim]'" in result.stderr

@@ -12,38 +12,36 @@ from click.testing import CliRunner
 
 from edgebridge.wire.dialect import V5
 from edgebroker.cli import main
-from edgebroker.cli.demo.audit import ACKNOWLEDGED, SENT, Publication, Receipt, audit
-from edgebroker.cli.demo.federation.books import Books
-from edgebroker.cli.demo.federation.bridges import Load, alternatives, packet_bytes
-from edgebroker.cli.demo.federation.folder import clear
-from edgebroker.cli.demo.federation.layout import Layout
-from edgebroker.cli.demo.federation.mishaps import Mishaps
-from edgebroker.cli.demo.federation.outcome import Crossing, Outcome
-from edgebroker.cli.demo.federation.relay import Relay
-from edgebroker.cli.demo.federation.relays import RELAYED, Relays
-from edgebroker.cli.demo.federation.wishes import WISHES
-from edgebroker.cli.demo.wishes import Wish
-from edgebroker.cli.topology.tomltext import toml_text
-from edgebroker.overlay.address import Address
-from edgebroker.records import Cause, Fate
+from edgebroker.cli.topology.toml_text import toml_text
+from edgebroker.log_schema import Cause, Fate
+from edgebroker.names import Address
+from edgebroker.runtime.delivery_log import OpenSegment
+from edgebroker.runtime.topology_file import load_topology
 from edgebroker.storage.deliverylog.writer import DeliveryLog
-from edgebroker.world.logsegment import OpenSegment
-from edgebroker.world.topology import load_topology
+from edgelab.demo.audit import ACKNOWLEDGED, SENT, DevicePublication, Receipt, audit
+from edgelab.demo.federation.gateway_process import clear
+from edgelab.demo.federation.layout import Layout
+from edgelab.demo.federation.log_audit import LogAudit
+from edgelab.demo.federation.mishaps import Mishaps
+from edgelab.demo.federation.outcome import CopyLoad, FederationOutcome, UplinkTraffic, alternatives, packet_bytes
+from edgelab.demo.federation.play import SITE_SPECS
+from edgelab.demo.federation.relays import RELAYED, RelayNetwork, UplinkRelay
+from edgelab.demo.subscriber_specs import SubscriberSpec
 
-WARM = Wish("warm", "t/#", 1, V5, "v > 5")
-ALL = Wish("all", "t/+/a", 0, V5)
+WARM = SubscriberSpec("warm", "t/#", 1, V5, "v > 5")
+ALL = SubscriberSpec("all", "t/+/a", 0, V5)
 
 
-def publication(device: str, seq: int, value: int, topic: str = "t/x/a", qos: int = 1) -> Publication:
+def publication(device: str, seq: int, value: int, topic: str = "t/x/a", qos: int = 1) -> DevicePublication:
     payload = f'{{"v":{value},"n":"{device}-{seq}"}}'.encode()
-    return Publication(device, seq, topic, payload, qos, False, ACKNOWLEDGED if qos else SENT, sent_us=seq)
+    return DevicePublication(device, seq, topic, payload, qos, False, ACKNOWLEDGED if qos else SENT, sent_us=seq)
 
 
 # -- what crosses between sites --------------------------------------------------------------------------------------
 
 
 def test_a_packet_has_the_bytes_that_the_standard_says() -> None:
-    short = Publication("d", 1, "a/b", b"12345", 0, False, SENT)
+    short = DevicePublication("d", 1, "a/b", b"12345", 0, False, SENT)
     assert packet_bytes(short) == 2 + 2 + 3 + 5
     assert packet_bytes(replace(short, qos=1)) == 2 + 2 + 3 + 2 + 5
     assert packet_bytes(replace(short, payload=bytes(122))) == 2 + 127
@@ -60,14 +58,14 @@ def test_bridges_take_what_a_topic_asks_for_and_floods_everything() -> None:
         publication("east", 1, 9),
     ]
     pairs = {("north", "south"): 3, ("north", "east"): 1, ("south", "east"): 2}
-    wishes = {"south": [WARM], "east": [ALL]}
-    found = alternatives(pairs, published, lambda one: one.device, wishes)
+    specs = {"south": [WARM], "east": [ALL]}
+    found = alternatives(pairs, published, lambda one: one.device, specs)
     size = [packet_bytes(one) for one in published]
-    assert found["north", "south"].by_topic == Load(3, sum(size[:3]))
-    assert found["north", "south"].wanted == Load(2, size[0] + size[2])
-    assert found["north", "south"].flooded == Load(18, 3 * sum(size))
-    assert found["north", "east"].by_topic == found["north", "east"].wanted == Load(2, size[0] + size[1])
-    assert found["south", "east"].by_topic == Load(2, size[4] + size[5]), "each site wants what the other has"
+    assert found["north", "south"].by_topic == CopyLoad(3, sum(size[:3]))
+    assert found["north", "south"].wanted == CopyLoad(2, size[0] + size[2])
+    assert found["north", "south"].flooded == CopyLoad(18, 3 * sum(size))
+    assert found["north", "east"].by_topic == found["north", "east"].wanted == CopyLoad(2, size[0] + size[1])
+    assert found["south", "east"].by_topic == CopyLoad(2, size[4] + size[5]), "each site wants what the other has"
 
 
 @pytest.mark.parametrize(
@@ -75,8 +73,8 @@ def test_bridges_take_what_a_topic_asks_for_and_floods_everything() -> None:
     [("t/#", True), ("#", True), ("t/x/a", True), ("t/x/a/#", True), ("+/x/+", True), ("t/x", False), ("t/y/#", False)],
 )
 def test_topics_are_matched_level_by_level(topic_filter: str, matches: bool) -> None:
-    wishes = {"b": [Wish("w", topic_filter, 1, V5)]}
-    found = alternatives({("a", "b"): 1}, [publication("d", 1, 1)], lambda _: "a", wishes)
+    specs = {"b": [SubscriberSpec("w", topic_filter, 1, V5)]}
+    found = alternatives({("a", "b"): 1}, [publication("d", 1, 1)], lambda _: "a", specs)
     assert found["a", "b"].by_topic.events == matches
 
 
@@ -107,8 +105,8 @@ def test_roads_are_counted_as_events_travel() -> None:
 
 def test_every_site_has_a_subscriber_and_none_is_alone() -> None:
     layout = Layout(3, 3)
-    places = [place for place, _ in zip(layout.places(), WISHES, strict=False)]
-    assert len(set(places)) == len(WISHES)
+    places = [place for place, _ in zip(layout.places(), SITE_SPECS, strict=False)]
+    assert len(set(places)) == len(SITE_SPECS)
     assert {layout.site(place) for place in places} == set(layout.sites)
 
 
@@ -121,7 +119,7 @@ def test_a_relay_passes_everything_on_in_order_and_counts_it(bytes_per_s: float 
 
     async def play() -> tuple[bytes, dict[str, int]]:
         server = await asyncio.start_server(echo, "127.0.0.1", 0)
-        relay = Relay(("one", "other"), Address(*server.sockets[0].getsockname()), 0.001)
+        relay = UplinkRelay(("one", "other"), Address(*server.sockets[0].getsockname()), 0.001)
         relay.bytes_per_s = bytes_per_s
         async with server, relay.open():
             reader, writer = await asyncio.open_connection("127.0.0.1", relay.port)
@@ -146,7 +144,7 @@ def test_a_relay_without_anybody_behind_it_hangs_up() -> None:
         nobody = Address(*server.sockets[0].getsockname())
         server.close()
         await server.wait_closed()
-        relay = Relay(("one", "other"), nobody, 0.0)
+        relay = UplinkRelay(("one", "other"), nobody, 0.0)
         async with relay.open():
             reader, writer = await asyncio.open_connection("127.0.0.1", relay.port)
             try:
@@ -164,7 +162,7 @@ def test_a_relay_without_anybody_behind_it_hangs_up() -> None:
 Fault = Callable[[DeliveryLog, DeliveryLog], None]
 
 
-def logs(folder: Path, fault: Fault | None = None, *, cut_short: bool = False) -> Books:
+def logs(folder: Path, fault: Fault | None = None, *, cut_short: bool = False) -> LogAudit:
     """Two gateways: `d` publishes at *one*, `s` reads at *other*; a *fault* is written before the logs end."""
     one, other = DeliveryLog("one", "b1"), DeliveryLog("other", "b2")
     for number in (1, 2, 3):
@@ -181,7 +179,7 @@ def logs(folder: Path, fault: Fault | None = None, *, cut_short: bool = False) -
         for block in log.take(100, closing=True):
             segment.append(block)
         segment.finish(final=is_final)
-    return Books.read({"one": folder / "one", "other": folder / "other"})
+    return LogAudit.read({"one": folder / "one", "other": folder / "other"})
 
 
 def arrives(
@@ -248,14 +246,14 @@ def test_damage_is_a_finding(folder: Path) -> None:
     data = bytearray(file.read_bytes())
     data[200] ^= 1
     file.write_bytes(data)
-    found = list(Books.read({"one": folder / "one", "other": folder / "other"}).findings())
+    found = list(LogAudit.read({"one": folder / "one", "other": folder / "other"}).findings())
     assert "other: its log has 1 damaged places" in found
 
 
 # -- order, repetition and the outcome -------------------------------------------------------------------------------
 
 
-def receipts(published: list[Publication], *order: int) -> list[Receipt]:
+def receipts(published: list[DevicePublication], *order: int) -> list[Receipt]:
     return [Receipt(published[at].topic, published[at].payload, published[at].qos) for at in order]
 
 
@@ -268,13 +266,13 @@ def test_only_what_went_around_a_dead_gateway_may_be_overtaken() -> None:
     assert len(audit(WARM, published, heard, went_around=lambda one: one.seq == 3).reordered) == 1
 
 
-def outcome(books: Books, heard: list[Receipt], published: list[Publication]) -> Outcome:
+def outcome(books: LogAudit, heard: list[Receipt], published: list[DevicePublication]) -> FederationOutcome:
     pair = ("north", "south")
     instead, early = (
         alternatives({pair: 1}, told, lambda _: "north", {"south": [WARM]})[pair] for told in (published, [])
     )
-    crossing = Crossing(400, 2, instead, 100, early)
-    return Outcome(
+    crossing = UplinkTraffic(400, 2, instead, 100, early)
+    return FederationOutcome(
         1.0, 2, 1, published, [audit(WARM, published, heard)], {"warm": "other"}, 0, books, {pair: crossing},
         {"one": 1 << 20}, {Layout(2, 1).road("gw-north1", "gw-south1", 1): [11_000, 12_000, 13_000]}, RELAYED, {}, [],
     )  # fmt: skip
@@ -312,7 +310,7 @@ def test_what_end_to_end_and_the_logs_find_are_problems(folder: Path) -> None:
 def test_times_before_any_mishap_are_calm() -> None:
     async def joined() -> None: ...
 
-    mishaps = Mishaps(10.0, Relays(Layout(2, 1)), joined, print)
+    mishaps = Mishaps(10.0, RelayNetwork(Layout(2, 1)), joined, print)
     assert mishaps.is_calm(1)
     assert not mishaps.went_around(5_000_000)
 
@@ -338,7 +336,7 @@ def test_several_gateways_need_several_sites(tmp_path: Path) -> None:
 
 
 def test_a_federation_needs_no_spark_and_names_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgebroker.cli.demo.find_spec", lambda name: None)
+    monkeypatch.setattr("edgelab.demo.find_spec", lambda name: None)
     result = CliRunner().invoke(main, ["demo", "--sites", "3", "--dir", str(tmp_path / "out")])
     assert result.exit_code == 2
     assert "the demo needs paho: pip install 'edgebroker[sim]'" in result.stderr

@@ -14,22 +14,22 @@ import pytest
 from click.testing import CliRunner
 
 from edgebroker.cli import Refused, main
-from edgebroker.cli.demo.federation import kernel, separated
-from edgebroker.cli.demo.federation.kernel import CommandFailed, Counters, counters, has_netem
-from edgebroker.cli.demo.federation.layout import Layout
-from edgebroker.cli.demo.federation.namespaces import Command, Namespaces, left_over, of_run
-from edgebroker.cli.demo.federation.separated import Separated
-from edgebroker.cli.demo.federation.tally import Tally
-from edgebroker.cli.topology.tomltext import toml_text
-from edgebroker.world.topology import load_topology
+from edgebroker.cli.topology.toml_text import toml_text
+from edgebroker.runtime.topology_file import load_topology
+from edgelab.demo.federation import kernel, namespace_network
+from edgelab.demo.federation.kernel import CommandFailed, DeviceCounters, counters, has_netem
+from edgelab.demo.federation.layout import Layout
+from edgelab.demo.federation.namespace_network import NamespaceNetwork
+from edgelab.demo.federation.namespaces import Command, NamespacePlan, left_over, of_run
+from edgelab.demo.federation.outcome import ReceivedBytes
 
 RUN = 4_194_303
 """The largest process identifier of Linux: names are longest."""
 PAIR = ("gw-north1", "gw-south1")
 
 
-def made(sites: int, gateways: int, delay_us: int = 10_000) -> tuple[Namespaces, list[Command]]:
-    plan = Namespaces(RUN, Layout(sites, gateways), delay_us)
+def made(sites: int, gateways: int, delay_us: int = 10_000) -> tuple[NamespacePlan, list[Command]]:
+    plan = NamespacePlan(RUN, Layout(sites, gateways), delay_us)
     return plan, list(plan.making())
 
 
@@ -92,8 +92,8 @@ def test_what_a_killed_run_left_is_found_and_what_others_have_is_not() -> None:
 def test_gateways_find_each_other_at_the_addresses_of_their_links(sites: int, gateways: int, tmp_path: Path) -> None:
     layout = Layout(sites, gateways)
     path = tmp_path / "topology.toml"
-    path.write_text(toml_text(Separated(RUN, layout, print, has_netem=True).draft()))
-    topology, plan = load_topology(path), Namespaces(RUN, layout, 0)
+    path.write_text(toml_text(NamespaceNetwork(RUN, layout, print, has_netem=True).draft()))
+    topology, plan = load_topology(path), NamespacePlan(RUN, layout, 0)
     assert topology.digest == layout.topology.digest
     for one, other in layout.links:
         (address,) = topology.connection(one, other).dial.addresses
@@ -113,15 +113,15 @@ eb9u0a: 7904     120    0    0    0     0          0         0   313976     212 
 
 
 def test_counters_of_devices_are_read() -> None:
-    assert counters(PROC_NET_DEV) == {"lo": Counters(0, 0, 0), "eb9u0a": Counters(7_904, 120, 313_976)}
+    assert counters(PROC_NET_DEV) == {"lo": DeviceCounters(0, 0, 0), "eb9u0a": DeviceCounters(7_904, 120, 313_976)}
 
 
 def test_a_tally_takes_headers_away_and_sees_what_came_another_way() -> None:
-    tally = Tally.sum([Tally(660, 5, 300), Tally(670, 5, 370)])
+    tally = ReceivedBytes.sum([ReceivedBytes(660, 5, 300), ReceivedBytes(670, 5, 370)])
     assert tally == (1_330, 10, 670)
     assert (tally.payload, tally.is_possible) == (670, True)
     assert "(+0.0% of the 670 that the gateways say)" in str(tally)
-    assert not Tally(660, 5, 661).is_possible
+    assert not ReceivedBytes(660, 5, 661).is_possible
 
 
 class Machine:
@@ -131,7 +131,7 @@ class Machine:
         self.done: list[Command] = []
         self.there: list[str] = []
         self._broken = broken
-        for module in (kernel, separated):
+        for module in (kernel, namespace_network):
             monkeypatch.setattr(module, "execute", self.execute)
             monkeypatch.setattr(module, "names", lambda: list(self.there))
 
@@ -164,7 +164,7 @@ def test_what_was_made_is_removed_if_the_rest_fails(monkeypatch: pytest.MonkeyPa
     machine = Machine(monkeypatch, "u0a gso_max_segs")
 
     async def play() -> None:
-        async with Separated(RUN, Layout(2, 1), print, has_netem=True).open():
+        async with NamespaceNetwork(RUN, Layout(2, 1), print, has_netem=True).open():
             raise AssertionError("it cannot be opened")
 
     machine.there.append("edgebroker-8-desk")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from edgebroker.federation.options import FederationOptions
 from edgebroker.instants import MINUTE, SECOND
 from edgebroker.interest import Interest
-from edgebroker.node.ways import Ways
-from edgebroker.overlay.messages import Announce, ClusterBits, ClusterBitsHeld, Digest, Forward, Relay, Told
-from edgebroker.overlay.sorting import HOLD
-from edgebroker.simworld.federation import Federation
+from edgebroker.overlay.messages import Announce, ClusterBits, ClusterBitsAck, Digest, Forward, Relay, StateKind
+from edgebroker.overlay.reorder_buffer import HOLD_TIME
 from edgebroker.topics import TopicFilter
+from edgelab.simworld.federation import Federation
 
 from .overlaying import came, federation
 
@@ -25,9 +25,9 @@ def with_a_dead_mate(clusters: int = 3) -> Federation:
     publish(made, "P", "n/x")
     made.kill("b.1")
     made.settle()
-    made.pass_time(FOUND)
+    made.advance(FOUND)
     made.sent.clear()
-    made.handed.clear()
+    made.local_deliveries.clear()
     return made
 
 
@@ -46,7 +46,7 @@ def publish(made: Federation, client: str, topic: str) -> None:
     """Somebody publishes at b.0, and what has to wait for others has waited."""
     made.publish("b.0", client, topic)
     made.settle()
-    made.pass_time(HOLD)
+    made.advance(HOLD_TIME)
 
 
 def crossings(made: Federation) -> int:
@@ -79,7 +79,7 @@ def test_what_is_asked_for_meanwhile_comes() -> None:
     assert "c.1" in came(made)
     made.unsubscribe("c.1", 2)
     made.settle()
-    made.pass_time(2 * SECOND)
+    made.advance(2 * SECOND)
     events(made)
     publish(made, "P", "n/x")
     assert events(made) == []
@@ -89,19 +89,19 @@ def test_when_it_is_back_the_mate_speaks_for_its_cluster_again() -> None:
     made = with_a_dead_mate()
     made.subscribe("c.1", 2, "n/#")
     made.settle()
-    made.pass_time(SECOND)
+    made.advance(SECOND)
     made.revive("b.1", {})
     made.settle()
-    made.pass_time(2 * MINUTE)
+    made.advance(2 * MINUTE)
     region = made.peers["b.0"].region
     assert region.deputies == {}
     made.sent.clear()
     made.unsubscribe("a.1", 1)
     made.settle()
-    made.pass_time(2 * SECOND)
+    made.advance(2 * SECOND)
     assert {one for one, other, message in made.sent if isinstance(message, ClusterBits)} == {"b.1"}
     assert not any(isinstance(message, Relay) for _, _, message in made.sent), "the deputy says nothing"
-    made.handed.clear()
+    made.local_deliveries.clear()
     made.publish("b.0", "P", "t/x")
     publish(made, "P", "n/x")
     assert set(came(made)) == {"b.1", "c.1"}, "b.1 is on the way"
@@ -111,14 +111,14 @@ def test_an_advertisement_that_is_lost_on_the_way_costs_copies_and_no_more() -> 
     made = with_a_dead_mate(2)
     deputy = made.peers["b.0"].region.deputies[1]
     ways = {("b.0", "a.0"), ("b.0", "c.0"), ("a.0", "a.1"), ("c.0", "c.1")}
-    made.deaf |= ways
+    made.lossy_links |= ways
     publish(made, "Q", "n/x")
-    made.deaf -= ways
+    made.lossy_links -= ways
     events(made)
     publish(made, "Q", "n/x")
     assert crossings(made) == 1, "until it is known there, it may be wanted"
-    made.pass_time(5 * MINUTE)
-    assert {each.client for each in made.peers[deputy].region.answers.of("b.0")} == {"P", "Q"}
+    made.advance(5 * MINUTE)
+    assert {each.client for each in made.peers[deputy].region.secondary.of("b.0")} == {"P", "Q"}
     events(made)
     publish(made, "Q", "n/x")
     assert events(made) == []
@@ -131,11 +131,11 @@ def test_a_deputy_that_dies_is_followed_by_another() -> None:
     other = {"a.1": "c.1", "c.1": "a.1"}[first]
     made.kill(first)
     made.settle()
-    made.pass_time(FOUND)
+    made.advance(FOUND)
     assert made.peers["b.0"].region.deputies[1] == other
     made.subscribe(other, 3, "n/#")
     made.settle()
-    made.handed.clear()
+    made.local_deliveries.clear()
     publish(made, "P", "n/x")
     assert other in came(made)
 
@@ -143,20 +143,20 @@ def test_a_deputy_that_dies_is_followed_by_another() -> None:
 def test_a_gateway_elsewhere_says_nothing_of_interests() -> None:
     made = with_a_dead_mate()
     peers = made.peers["a.1"]
-    for said in (Digest(Told.INTERESTS, 0, 1, 1), Announce((Interest(TopicFilter.parse("x"), ()),), 0)):
+    for said in (Digest(StateKind.INTERESTS, 0, 1, 1), Announce((Interest(TopicFilter.parse("x"), ()),), 0)):
         stranger = Relay(made.peers["b.0"].gateway.number, peers.gateway.number, 1, said)
         assert peers.received("a.0", stranger, made.now) == []
 
 
 def test_who_is_met_is_not_forgotten_because_of_what_went_around() -> None:
-    made = federation(ways=Ways(lease_s=60))
+    made = federation(ways=FederationOptions(lease_s=60))
     made.publish("b.0", "P", "t/x")
     made.settle()
     host, mate = made.peers["b.0"].gateway, made.peers["b.1"]
-    late = Relay(host.number, mate.gateway.number, 1, ClusterBitsHeld(0, 0))
+    late = Relay(host.number, mate.gateway.number, 1, ClusterBitsAck(0, 0))
     made.perform("b.1", mate.received("a.1", late, made.now))
-    made.pass_time(2 * MINUTE)
-    assert len(mate.region.answers.of("b.0")) == 1
+    made.advance(2 * MINUTE)
+    assert len(mate.region.secondary.of("b.0")) == 1
 
 
 @pytest.mark.parametrize("first", ["a.0", "b.0"])
@@ -171,19 +171,19 @@ def test_who_is_back_after_its_deputy_was_lost_too_says_all_anew(first: str, is_
     for one, other in (("a.0", "a.1"), ("b.0", "b.1")):
         made.cut(one, other)
         made.settle()
-        made.pass_time(FOUND)
+        made.advance(FOUND)
     for one, other in sorted((("a.0", "a.1"), ("b.0", "b.1")), key=lambda pair: pair[0] != first):
         made.connect(one, other)
         made.settle()
-    made.pass_time(MINUTE)
+    made.advance(MINUTE)
     made.sent.clear()
     made.publish("a.0", "P", "n/x")
     made.settle()
     assert events(made) == [], "nobody wants it"
     made.subscribe("a.1", 1, "n/#")
     made.settle()
-    made.handed.clear()
+    made.local_deliveries.clear()
     made.publish("a.0", "P", "n/x")
     made.settle()
-    made.pass_time(HOLD)
+    made.advance(HOLD_TIME)
     assert came(made) == ["a.1"]

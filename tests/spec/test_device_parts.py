@@ -20,24 +20,23 @@ from edgebridge.wire.packets import (
 from edgebroker.instants import HOUR, MILLISECOND, SECOND
 from edgedevices.battery import Battery, BatteryKind
 from edgedevices.firmware import NEXT as FIRMWARE
-from edgedevices.firmware import Cue, Firmware, Pace, State
-from edgedevices.identity import Dialect, Identity
-from edgedevices.ledger import Ledger
+from edgedevices.firmware import Firmware, FirmwareEvent, FirmwareState, FirmwareTimes
+from edgedevices.ledger import MessageLedger
 from edgedevices.mischief import BROKEN_PACKETS
 from edgedevices.modem import NEXT as MODEM
-from edgedevices.modem import PATIENCE, PAUSE_LEAST, PAUSE_MOST, Modem, Order, Phase
-from edgedevices.radio import Path, RadioKind
-from edgedevices.session import Session
+from edgedevices.modem import PATIENCE, PAUSE_LEAST, PAUSE_MOST, Modem, ModemOrder, ModemPhase
+from edgedevices.radio import RadioKind, RadioPath
+from edgedevices.session import DeviceDialect, DeviceIdentity, DeviceSession
 from edgedevices.station import image, image_version
 
-LASTING = Identity("m", Dialect.V5)
+LASTING = DeviceIdentity("m", DeviceDialect.V5)
 
 
 def dialled(radio: RadioKind | None = None) -> Modem:
-    session = Session(LASTING, Ledger())
-    modem = Modem(session, Ledger(), Random(1), radio or RadioKind())
+    session = DeviceSession(LASTING, MessageLedger())
+    modem = Modem(session, MessageLedger(), Random(1), radio or RadioKind())
     modem.dial(0)
-    assert modem.take() == [Order.DIAL]
+    assert modem.take_orders() == [ModemOrder.DIAL]
     return modem
 
 
@@ -46,21 +45,21 @@ def talking() -> Modem:
     modem.opened(0)
     modem.received(encode_packet(ConnAck(), V5), 0)
     assert modem.is_talking
-    modem.take()
+    modem.take_orders()
     return modem
 
 
 def test_every_phase_can_be_left_and_every_table_reaches_all_its_states() -> None:
-    assert {phase for phase, _ in MODEM} == set(Phase)
-    assert set(MODEM.values()) == set(Phase)
-    assert {state for state, _ in FIRMWARE} == set(State) - {State.EMPTY}
-    assert set(FIRMWARE.values()) == set(State) - {State.OFF}
+    assert {phase for phase, _ in MODEM} == set(ModemPhase)
+    assert set(MODEM.values()) == set(ModemPhase)
+    assert {state for state, _ in FIRMWARE} == set(FirmwareState) - {FirmwareState.EMPTY}
+    assert set(FIRMWARE.values()) == set(FirmwareState) - {FirmwareState.OFF}
 
 
 def test_pauses_grow_are_bounded_and_come_apart() -> None:
     pauses: list[list[int]] = []
     for seed in range(20):
-        modem = Modem(Session(LASTING, Ledger()), Ledger(), Random(seed))
+        modem = Modem(DeviceSession(LASTING, MessageLedger()), MessageLedger(), Random(seed))
         now, mine = 0, []
         for _ in range(12):
             modem.dial(now)
@@ -79,10 +78,10 @@ def test_pauses_grow_are_bounded_and_come_apart() -> None:
 def test_who_gets_no_connack_gives_up_and_says_so() -> None:
     modem = dialled()
     modem.opened(0)
-    modem.take()
+    modem.take_orders()
     assert modem.due == PATIENCE
     modem.wake(PATIENCE)
-    assert modem.take() == [Order.CUT]
+    assert modem.take_orders() == [ModemOrder.CUT]
     assert modem.last_refusal == "no CONNACK in 20 s"
 
 
@@ -92,9 +91,9 @@ def test_a_broker_that_does_not_answer_a_ping_is_left() -> None:
     assert asked_at is not None
     assert asked_at < LASTING.keep_alive_us
     modem.wake(asked_at)
-    assert modem.take() == [b"\xc0\x00"]
+    assert modem.take_orders() == [b"\xc0\x00"]
     modem.wake(modem.due or 0)
-    assert modem.take() == [Order.CUT]
+    assert modem.take_orders() == [ModemOrder.CUT]
 
 
 def test_what_was_written_before_a_good_bye_leaves_before_the_end() -> None:
@@ -104,12 +103,12 @@ def test_what_was_written_before_a_good_bye_leaves_before_the_end() -> None:
     modem.wake(50 * MILLISECOND)
     modem.received(encode_packet(ConnAck(), V5), 50 * MILLISECOND)
     modem.wake(100 * MILLISECOND)
-    modem.take()
-    modem.leave(100 * MILLISECOND)
-    assert modem.take() == []
+    modem.take_orders()
+    modem.disconnect(100 * MILLISECOND)
+    assert modem.take_orders() == []
     modem.wake(150 * MILLISECOND)
-    octets, order = modem.take()
-    assert (octets, order) == (b"\xe0\x00", Order.HANG_UP)
+    octets, order = modem.take_orders()
+    assert (octets, order) == (b"\xe0\x00", ModemOrder.HANG_UP)
 
 
 def test_where_there_is_no_network_nobody_dials() -> None:
@@ -119,49 +118,49 @@ def test_where_there_is_no_network_nobody_dials() -> None:
     modem.received(encode_packet(ConnAck(), V5), 0)
     lost_at = modem.due
     assert lost_at is not None
-    modem.take()
+    modem.take_orders()
     modem.wake(lost_at)
-    assert modem.take() == [Order.CUT]
+    assert modem.take_orders() == [ModemOrder.CUT]
     assert modem.due == lost_at + 60 * SECOND
     modem.wake(modem.due)
     modem.dial(lost_at + 60 * SECOND)
-    assert modem.take() == [Order.DIAL]
+    assert modem.take_orders() == [ModemOrder.DIAL]
 
 
 def test_unreadable_bytes_end_the_connection() -> None:
     modem = talking()
     modem.received(b"\x00\x00", 5)
-    assert modem.take() == [Order.CUT]
-    assert modem.phase is Phase.PAUSING
+    assert modem.take_orders() == [ModemOrder.CUT]
+    assert modem.phase is ModemPhase.PAUSING
 
 
 def test_no_broken_packet_can_be_read() -> None:
     for octets in BROKEN_PACKETS[:-1]:  # the last is wrong only because it is the second of its kind
         with pytest.raises(ProtocolError):
-            Session(LASTING, Ledger()).receive(octets, 0)
+            DeviceSession(LASTING, MessageLedger()).receive(octets, 0)
     assert isinstance(decode_packet(BROKEN_PACKETS[-1][0], BROKEN_PACKETS[-1][2:], V5), Connect)
 
 
 def test_a_processor_does_what_its_table_says_and_nothing_else() -> None:
-    firmware = Firmware(Pace(500, 20))
-    firmware.feed(Cue.POWER, 0)
-    assert (firmware.state, firmware.until, firmware.runs) == (State.BOOT, 500, False)
-    firmware.feed(Cue.DONE, 500)
-    firmware.feed(Cue.DUE, 600)
-    assert (firmware.state, firmware.until, firmware.runs) == (State.SENSE, 620, True)
+    firmware = Firmware(FirmwareTimes(500, 20))
+    firmware.handle(FirmwareEvent.POWER, 0)
+    assert (firmware.state, firmware.until, firmware.runs) == (FirmwareState.BOOT, 500, False)
+    firmware.handle(FirmwareEvent.DONE, 500)
+    firmware.handle(FirmwareEvent.DUE, 600)
+    assert (firmware.state, firmware.until, firmware.runs) == (FirmwareState.SENSE, 620, True)
     with pytest.raises(KeyError):
-        firmware.feed(Cue.ORDER, 610)
-    firmware.feed(Cue.EMPTIED, 615)
-    assert (firmware.state, firmware.until) == (State.EMPTY, None)
-    for cue in Cue:
+        firmware.handle(FirmwareEvent.ORDER, 610)
+    firmware.handle(FirmwareEvent.EMPTIED, 615)
+    assert (firmware.state, firmware.until) == (FirmwareState.EMPTY, None)
+    for cue in FirmwareEvent:
         with pytest.raises(KeyError):
-            firmware.feed(cue, 700)
+            firmware.handle(cue, 700)
 
 
 @given(st.lists(st.tuples(st.integers(1, 500), st.integers(0, SECOND)), max_size=20), st.integers(0, 99))
 def test_a_radio_sends_no_more_than_its_share_and_nothing_overtakes(sends: list[tuple[int, int]], seed: int) -> None:
     kind = RadioKind(bits_per_s=8_000, duty=0.1, latency_us=(1, 300 * MILLISECOND))
-    path = Path(kind, Random(seed))
+    path = RadioPath(kind, Random(seed))
     now, arrivals = 0, []
     for number, (size, later) in enumerate(sends):
         now += later
@@ -177,7 +176,7 @@ def test_a_radio_sends_no_more_than_its_share_and_nothing_overtakes(sends: list[
 
 
 def test_what_was_lost_before_its_turn_on_the_air_costs_no_silence() -> None:
-    path = Path(RadioKind(bits_per_s=8_000, duty=0.01), Random(1))
+    path = RadioPath(RadioKind(bits_per_s=8_000, duty=0.01), Random(1))
     path.send(bytes(50), 0)  # 50 ms, and 5 s of silence from its beginning
     path.send(bytes(1_000), 0)
     assert path.spent_us(SECOND) == 50 * MILLISECOND
@@ -197,7 +196,7 @@ def test_while_the_radio_must_be_silent_nobody_dials() -> None:
     assert modem.due == modem.up.free_at > 20 * SECOND
     modem.wake(modem.due)
     modem.dial(modem.up.free_at)
-    assert modem.take()[-1] is Order.DIAL
+    assert modem.take_orders()[-1] is ModemOrder.DIAL
 
 
 def test_a_battery_is_empty_when_what_flowed_is_what_it_held() -> None:
@@ -206,7 +205,7 @@ def test_a_battery_is_empty_when_what_flowed_is_what_it_held() -> None:
     assert battery.empty_at == pytest.approx(2 * HOUR, abs=2)
     battery.draw(20.0, HOUR)
     assert battery.left_mah(HOUR) == pytest.approx(5.0)
-    battery.take(100.0, HOUR // 40)
+    battery.consume(100.0, HOUR // 40)
     assert battery.empty_at == pytest.approx(HOUR + HOUR // 8, abs=2)
     assert battery.left_mah(2 * HOUR) == 0.0
     battery.draw(0.0, HOUR)

@@ -23,29 +23,28 @@ from edgebridge.wire.packets import (
 from edgebridge.wire.properties import Property
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.limits import KIB
-from edgedevices.audit import Audit
-from edgedevices.identity import Dialect, Identity
-from edgedevices.ledger import Ledger
-from edgedevices.message import Form, Message
-from edgedevices.session import WINDOW, Full, Session
+from edgedevices.audit import DeliveryAudit
+from edgedevices.ledger import MessageLedger
+from edgedevices.message import DeviceMessage, PayloadForm
+from edgedevices.session import BROKER_WINDOW, DeviceDialect, DeviceIdentity, DeviceSession, QueueDropPolicy
 
-LASTING = Identity("m", Dialect.V5)
+LASTING = DeviceIdentity("m", DeviceDialect.V5)
 
 
-def message(seq: int, qos: int = 1) -> Message:
-    return Message("m", seq, "a/b", {"device": "m", "seq": seq}, Form.JSON, qos)
+def message(seq: int, qos: int = 1) -> DeviceMessage:
+    return DeviceMessage("m", seq, "a/b", {"device": "m", "seq": seq}, PayloadForm.JSON, qos)
 
 
 class Broker:
     """The other end of a session: reads what it wrote, says what a test wants."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: DeviceSession) -> None:
         self.session = session
         self.framer = Framer(64 * KIB)
 
     def heard(self) -> list[Packet]:
         """What the session has written since the last call."""
-        self.framer.feed(self.session.take())
+        self.framer.feed(self.session.take_output())
         found = []
         while (frame := self.framer.next_frame()) is not None:
             found.append(decode_packet(*frame, V5))
@@ -61,9 +60,9 @@ class Broker:
         self.say(ConnAck(present, properties={Property[name]: value for name, value in properties.items()}))
 
 
-def opened(identity: Identity = LASTING, **more: object) -> tuple[Session, Broker, Ledger]:
-    ledger = Ledger()
-    session = Session(identity, ledger, **more)  # type: ignore[arg-type]
+def opened(identity: DeviceIdentity = LASTING, **more: object) -> tuple[DeviceSession, Broker, MessageLedger]:
+    ledger = MessageLedger()
+    session = DeviceSession(identity, ledger, **more)  # type: ignore[arg-type]
     broker = Broker(session)
     broker.greet()
     return session, broker, ledger
@@ -77,8 +76,8 @@ def published(packets: list[Packet]) -> list[tuple[int, bool]]:
 def test_a_message_of_each_qos_gets_its_fate() -> None:
     session, broker, ledger = opened()
     for qos in (0, 1, 2):
-        session.offer(message(qos + 1, qos))
-    session.pump(7)
+        session.enqueue(message(qos + 1, qos))
+    session.send_queued(7)
     assert published(broker.heard()) == [(0, False), (1, False), (2, False)]
     assert ledger.open == 3
     session.written()
@@ -93,11 +92,11 @@ def test_a_message_of_each_qos_gets_its_fate() -> None:
 def test_what_was_not_acknowledged_is_sent_again_in_order_with_its_identifiers() -> None:
     session, broker, ledger = opened()
     for seq in range(1, 5):
-        session.offer(message(seq, qos=2 if seq % 2 else 1))
-    session.pump(0)
+        session.enqueue(message(seq, qos=2 if seq % 2 else 1))
+    session.send_queued(0)
     broker.heard()
     broker.say(PubRec(1))
-    session.lost()
+    session.connection_lost()
     broker.greet(present=True)
     again = broker.heard()
     assert again[0] == PubRel(1)
@@ -115,69 +114,69 @@ def test_what_was_not_acknowledged_is_sent_again_in_order_with_its_identifiers()
     ],
 )
 def test_what_a_broker_says_it_does_not_take_is_not_sent(limit: dict[str, int], qos: int, cause: str) -> None:
-    ledger = Ledger()
-    session = Session(LASTING, ledger)
+    ledger = MessageLedger()
+    session = DeviceSession(LASTING, ledger)
     broker = Broker(session)
     broker.greet(**limit)
-    session.offer(message(1, qos))
-    session.pump(0)
+    session.enqueue(message(1, qos))
+    session.send_queued(0)
     assert broker.heard() == []
     assert session.is_drained
     assert dict(ledger.failures) == {cause: 1}
 
 
 def test_when_the_broker_lost_the_session_everything_is_said_as_if_for_the_first_time() -> None:
-    audit = Audit()
+    audit = DeliveryAudit()
     session, broker, _ = opened(audit=audit)
-    session.offer(message(1, 2))
-    session.pump(0)
+    session.enqueue(message(1, 2))
+    session.send_queued(0)
     broker.heard()
     broker.say(PubRec(1))
-    session.lost()
+    session.connection_lost()
     broker.greet(present=False)
     assert published(broker.heard()) == [(2, False)]
     copy = Publish("a/b", message(1, 2).payload(), 2)
-    audit.hear(copy)
-    audit.hear(copy)
+    audit.record_received(copy)
+    audit.record_received(copy)
     assert (audit.doubled, audit.repeated) == (0, 1)  # nobody can tell whether it had arrived
 
 
 def test_qos_0_that_the_system_did_not_take_is_lost_with_the_connection() -> None:
     session, _, ledger = opened()
-    session.offer(message(1, 0))
-    session.pump(0)
-    session.lost()
+    session.enqueue(message(1, 0))
+    session.send_queued(0)
+    session.connection_lost()
     assert ledger.failures == {"connection lost": 1}
 
 
-@pytest.mark.parametrize(("maximum", "window"), [(3, 3), (100, WINDOW)])
+@pytest.mark.parametrize(("maximum", "window"), [(3, 3), (100, BROKER_WINDOW)])
 def test_no_more_are_on_their_way_than_the_broker_takes(maximum: int, window: int) -> None:
-    session = Session(LASTING, Ledger())
+    session = DeviceSession(LASTING, MessageLedger())
     broker = Broker(session)
     broker.greet(RECEIVE_MAXIMUM=maximum)
     for seq in range(1, 41):
-        session.offer(message(seq))
-    session.pump(0)
+        session.enqueue(message(seq))
+    session.send_queued(0)
     assert len(published(broker.heard())) == window
     broker.say(PubAck(1))
     assert published(broker.heard()) == [(window + 1, False)]
 
 
-@pytest.mark.parametrize(("full", "kept"), [(Full.NEWEST, [1, 2, 3]), (Full.OLDEST, [3, 4, 5])])
-def test_a_full_buffer_drops_from_the_end_that_was_chosen_and_counts_it(full: Full, kept: list[int]) -> None:
-    ledger = Ledger()
-    session = Session(LASTING, ledger, waiting_max=3, full=full)
+@pytest.mark.parametrize(("full", "kept"), [(QueueDropPolicy.NEWEST, [1, 2, 3]), (QueueDropPolicy.OLDEST, [3, 4, 5])])
+def test_a_full_buffer_drops_from_the_end_that_was_chosen_and_counts_it(full: QueueDropPolicy, kept: list[int]) -> None:
+    ledger = MessageLedger()
+    session = DeviceSession(LASTING, ledger, waiting_max=3, full=full)
     for seq in range(1, 6):
-        session.offer(message(seq))
-    assert [one.seq for one in session.waiting] == kept
+        session.enqueue(message(seq))
+    assert [one.seq for one in session.queue] == kept
     assert ledger.failures == {"backlog full": 2}
 
 
 def test_a_connection_that_only_wipes_says_nothing_else() -> None:
-    session = Session(Identity("m", Dialect.V5, status_topic="m/status"), Ledger())
-    session.offer(message(1))
+    session = DeviceSession(DeviceIdentity("m", DeviceDialect.V5, status_topic="m/status"), MessageLedger())
+    session.enqueue(message(1))
     broker = Broker(session)
-    session.connect(wiping=True)
+    session.connect(clears_session=True)
     connect = broker.heard()[0]
     assert isinstance(connect, Connect)
     assert (connect.clean_start, connect.will, connect.properties) == (True, None, {})
@@ -185,7 +184,7 @@ def test_a_connection_that_only_wipes_says_nothing_else() -> None:
     assert broker.heard() == []
     assert session.is_clean
     session.disconnect(forget=False)
-    session.lost()
+    session.connection_lost()
     session.connect()
     connect = broker.heard()[0]
     assert isinstance(connect, Connect)
@@ -194,13 +193,13 @@ def test_a_connection_that_only_wipes_says_nothing_else() -> None:
 
 
 def test_a_will_a_birth_and_a_last_word() -> None:
-    session, broker, _ = opened(Identity("m", Dialect.V5, status_topic="m/status"))
+    session, broker, _ = opened(DeviceIdentity("m", DeviceDialect.V5, status_topic="m/status"))
     birth = broker.heard()[0]
     assert isinstance(birth, Publish)
     assert (birth.topic, birth.retain, b"online" in birth.payload) == ("m/status", True, True)
-    session.sign_off()
-    session.sign_off()
-    session.pump(0)
+    session.enqueue_offline()
+    session.enqueue_offline()
+    session.send_queued(0)
     words = broker.heard()
     assert len(words) == 1
     assert isinstance(words[0], Publish)
@@ -209,23 +208,24 @@ def test_a_will_a_birth_and_a_last_word() -> None:
 
 def test_qos_0_waits_until_the_system_has_taken_what_was_written() -> None:
     session, broker, ledger = opened()
-    for seq in range(1, 3 * WINDOW):
-        session.offer(message(seq, 0))
-    session.pump(0)
-    assert len(published(broker.heard())) == WINDOW
-    session.pump(0)
+    for seq in range(1, 3 * BROKER_WINDOW):
+        session.enqueue(message(seq, 0))
+    session.send_queued(0)
+    assert len(published(broker.heard())) == BROKER_WINDOW
+    session.send_queued(0)
     assert broker.heard() == []
     assert not session.has_room
     session.written()
-    session.pump(0)
-    assert len(published(broker.heard())) == WINDOW
-    assert ledger.sent.total() == WINDOW
+    session.send_queued(0)
+    assert len(published(broker.heard())) == BROKER_WINDOW
+    assert ledger.sent.total() == BROKER_WINDOW
 
 
 def test_a_subscriber_answers_and_hears_qos_2_once() -> None:
     heard: list[bytes] = []
     session, broker, _ = opened(
-        Identity("m", Dialect.V5, asks=(("x/#", 2),)), heard=lambda publish: heard.append(publish.payload)
+        DeviceIdentity("m", DeviceDialect.V5, subscriptions=(("x/#", 2),)),
+        heard=lambda publish: heard.append(publish.payload),
     )
     assert [type(packet) for packet in broker.heard()] == [Subscribe]
     broker.say(Publish("x/1", b"1", 1, packet_id=7), Publish("x/2", b"2", 2, packet_id=8))
@@ -234,7 +234,7 @@ def test_a_subscriber_answers_and_hears_qos_2_once() -> None:
     broker.say(PubRel(8))
     broker.say(Publish("x/3", b"3", 2, packet_id=8))
     assert heard == [b"1", b"2", b"3"]
-    session.lost()
+    session.connection_lost()
     broker.greet(present=True)
     broker.say(Publish("x/3", b"3", 2, dup=True, packet_id=8))
     assert heard == [b"1", b"2", b"3"]
@@ -242,14 +242,14 @@ def test_a_subscriber_answers_and_hears_qos_2_once() -> None:
 
 def test_refusals_are_quoted() -> None:
     session, broker, ledger = opened()
-    session.offer(message(1))
-    session.pump(0)
+    session.enqueue(message(1))
+    session.send_queued(0)
     broker.heard()
     broker.say(PubAck(1, ReasonCode.QUOTA_EXCEEDED))
     assert ledger.failures == {"refused: Quota exceeded": 1}
     broker.say(Disconnect(ReasonCode.SESSION_TAKEN_OVER))
     assert session.refusal == "Session taken over"
-    session.lost()
+    session.connection_lost()
     session.connect()
     broker.say(ConnAck(False, ReasonCode.NOT_AUTHORIZED))
     assert session.refusal == "refused: Not authorized"
@@ -257,24 +257,26 @@ def test_refusals_are_quoted() -> None:
 
 
 def test_an_audit_finds_what_is_missing_doubled_and_foreign() -> None:
-    audit = Audit()
+    audit = DeliveryAudit()
     said = [message(seq, qos) for seq, qos in ((1, 1), (2, 2), (3, 1), (4, 0))]
     for one in said:
-        audit.say(one, one.payload())
+        audit.record_published(one, one.payload())
     for one in said[:3]:
-        audit.owe(one.payload())
+        audit.record_acknowledged(one.payload())
     assert audit.summary()["missing"] == 3
     copies = [Publish("a/b", one.payload(), one.qos) for one in said]
     for copy in (copies[0], copies[0], copies[1], copies[1], Publish("a/b", b"?", 1)):
-        audit.hear(copy)
-    audit.hear(Publish("a/b", said[2].payload(), 1, retain=True))  # kept by the broker: no proof of a delivery
+        audit.record_received(copy)
+    audit.record_received(
+        Publish("a/b", said[2].payload(), 1, retain=True)
+    )  # kept by the broker: no proof of a delivery
     assert audit.missing == ["m 3 (QoS 1)"]
-    assert (audit.doubled, audit.repeated, audit.foreign, audit.heard) == (1, 1, 1, 5)
-    audit.hear(copies[3])
+    assert (audit.doubled, audit.repeated, audit.foreign, audit.received) == (1, 1, 1, 5)
+    audit.record_received(copies[3])
     assert (audit.disordered, audit.doubled_qos_0) == (0, 0)
-    audit.hear(copies[3])
-    audit.hear(copies[2])
+    audit.record_received(copies[3])
+    audit.record_received(copies[2])
     assert (audit.disordered, audit.doubled_qos_0) == (1, 1)
     assert audit.summary()["first_disordered"] == ["a/b 3 after 4"]
-    audit.say(said[0], said[0].payload())  # said once more, after it was heard
+    audit.record_published(said[0], said[0].payload())  # said once more, after it was heard
     assert not audit.missing

@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgebroker.instants import SECOND
+from edgedevices import BrokerUnreachable, InputInvalid
 from edgedevices.__main__ import main
-from edgedevices.address import Address
-from edgedevices.errors import BrokerUnreachable, InputInvalid
-from edgedevices.host import Host
-from edgedevices.ledger import Ledger
-from edgedevices.message import Form, Message
+from edgedevices.broker import BrokerAddress
+from edgedevices.host import HostTelemetry
+from edgedevices.ledger import MessageLedger
+from edgedevices.message import DeviceMessage, PayloadForm
 from edgedevices.options import journal_file
-from edgedevices.progress import PlainLines, describe
+from edgedevices.progress import PlainProgress, describe
 
 CAUSES = ("connection lost", "backlog full")
 
@@ -31,9 +31,9 @@ CAUSES = ("connection lost", "backlog full")
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from((None, *CAUSES)))))
 def test_published_is_the_sum_of_the_fates(fates: list[tuple[int, str | None]]) -> None:
     journal = io.StringIO()
-    ledger = Ledger(journal)
+    ledger = MessageLedger(journal)
     for seq, (qos, cause) in enumerate(fates, 1):
-        message = Message("m", seq, "a/b", {"device": "m", "seq": seq}, Form.JSON, qos)
+        message = DeviceMessage("m", seq, "a/b", {"device": "m", "seq": seq}, PayloadForm.JSON, qos)
         ledger.publish(message)
         assert ledger.open == 1
         if cause is not None:
@@ -61,7 +61,7 @@ def test_published_is_the_sum_of_the_fates(fates: list[tuple[int, str | None]]) 
 def test_a_journal_line_holds_the_whole_message() -> None:
     journal = io.StringIO()
     body = {"device": "m", "seq": 3, "site": "Süd", "axes": [1, 2.5]}
-    Ledger(journal).send(Message("m", 3, "a/b", body, Form.CBOR, 0, retain=True, sent_us=1_000))
+    MessageLedger(journal).send(DeviceMessage("m", 3, "a/b", body, PayloadForm.CBOR, 0, retain=True, sent_us=1_000))
     assert json.loads(journal.getvalue()) == {
         "topic": "a/b",
         "qos": 0,
@@ -77,7 +77,7 @@ def test_a_journal_line_holds_the_whole_message() -> None:
 
 def test_json_payloads_refuse_what_is_no_json() -> None:
     with pytest.raises(ValueError, match="JSON"):
-        Form.JSON.encode({"value": float("nan")})
+        PayloadForm.JSON.encode({"value": float("nan")})
 
 
 @pytest.mark.parametrize(
@@ -91,19 +91,19 @@ def test_json_payloads_refuse_what_is_no_json() -> None:
     ],
 )
 def test_addresses(text: str, host: str, port: int, shown: str) -> None:
-    address = Address.parse(text)
+    address = BrokerAddress.parse(text)
     assert (address.host, address.port, str(address)) == (host, port, shown)
 
 
 @pytest.mark.parametrize("text", ["", ":1883", "host:", "host:0", "host:65536", "host:mqtt", "host:²"])
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(InputInvalid, match="write HOST:PORT"):
-        Address.parse(text)
+        BrokerAddress.parse(text)
 
 
 def test_nobody_listening_is_said_with_the_address(free_port: int) -> None:
     with pytest.raises(BrokerUnreachable, match=f"127.0.0.1:{free_port}"):
-        Address("127.0.0.1", free_port).check_reachable()
+        BrokerAddress("127.0.0.1", free_port).check_reachable()
 
 
 @pytest.mark.parametrize(
@@ -134,12 +134,12 @@ def test_no_broker_gives_one_line_and_exit_code_two(free_port: int) -> None:
 
 
 def test_the_host_measures_itself() -> None:
-    host = Host("rack/{hostname}/", every_us=SECOND, duration_us=3 * SECOND)
-    dues, sent = [], []
+    host = HostTelemetry("rack/{hostname}/", every_us=SECOND, duration_us=3 * SECOND)
+    shaper_options, sent = [], []
     while (due_us := host.due_us) is not None:
-        dues.append(due_us)
+        shaper_options.append(due_us)
         sent.append(host.emit())
-    assert dues == [SECOND, 2 * SECOND, 3 * SECOND]
+    assert shaper_options == [SECOND, 2 * SECOND, 3 * SECOND]
     assert [message.body["seq"] for message in sent] == [1, 2, 3]
     for message in sent:
         prefix, name, last = message.topic.split("/")
@@ -152,8 +152,8 @@ def test_the_host_measures_itself() -> None:
 
 
 def test_progress_for_logs_is_one_line_in_five_seconds() -> None:
-    stream, ledger = io.StringIO(), Ledger()
-    progress = PlainLines(stream)
+    stream, ledger = io.StringIO(), MessageLedger()
+    progress = PlainProgress(stream)
     for half_seconds in range(21):
         progress.show(ledger, 40, half_seconds / 2)
     lines = stream.getvalue().splitlines()

@@ -14,11 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgebroker.instants import SECOND
-from edgedevices.device import Device, FleetPlan, deal
-from edgedevices.identity import Dialect
-from edgedevices.message import Form, Message
+from edgedevices.device import FleetPlan, SimulatedDevice, deal
+from edgedevices.message import DeviceMessage, PayloadForm
 from edgedevices.profiles import PROFILES
-from edgedevices.sensors import DAY_S, HOUR_S, MINUTE_S, Episodes, Lag, Streams, Tour, Walk, day_cycle
+from edgedevices.sensors import (
+    DAY_S,
+    HOUR_S,
+    MINUTE_S,
+    Episodes,
+    RandomWalk,
+    RoundTrip,
+    Streams,
+    ThermalLag,
+    day_cycle,
+)
+from edgedevices.session import DeviceDialect
 
 KEYS = {
     "cold-chain": {"device", "seq", "uptime_s", "temperature", "humidity", "door_open", "battery", "pos"},
@@ -27,7 +37,7 @@ KEYS = {
 }
 
 
-def messages(device: Device) -> list[tuple[int, Message]]:
+def messages(device: SimulatedDevice) -> list[tuple[int, DeviceMessage]]:
     """Everything a device with an end publishes: (due, message)."""
     found = []
     while (due_us := device.due_us) is not None:
@@ -35,14 +45,16 @@ def messages(device: Device) -> list[tuple[int, Message]]:
     return found
 
 
-def fleet(profile: str, **plan: object) -> list[Device]:
+def fleet(profile: str, **plan: object) -> list[SimulatedDevice]:
     return FleetPlan(**{"devices": 12, "seed": 7, "messages_max": 20, **plan, "profile": profile}).build()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_the_same_seed_gives_the_same_messages_byte_for_byte(profile: str) -> None:
     def run(seed: int) -> list[tuple[int, str, bytes, int]]:
-        everything = [found for device in fleet(profile, seed=seed, forms=tuple(Form)) for found in messages(device)]
+        everything = [
+            found for device in fleet(profile, seed=seed, forms=tuple(PayloadForm)) for found in messages(device)
+        ]
         return [(due_us, message.topic, message.payload(), message.qos) for due_us, message in everything]
 
     assert run(7) == run(7)
@@ -60,9 +72,9 @@ def test_every_message_names_its_device_and_counts_from_one(profile: str) -> Non
             assert set(message.body) == KEYS[profile]
 
 
-@pytest.mark.parametrize("form", Form)
-def test_payloads_read_back_as_their_body(form: Form) -> None:
-    read = {Form.JSON: json.loads, Form.CBOR: cbor2.loads}[form]
+@pytest.mark.parametrize("form", PayloadForm)
+def test_payloads_read_back_as_their_body(form: PayloadForm) -> None:
+    read = {PayloadForm.JSON: json.loads, PayloadForm.CBOR: cbor2.loads}[form]
     for device in fleet("vibration", forms=(form,)):
         for _, message in messages(device):
             assert read(message.payload()) == message.body
@@ -84,18 +96,18 @@ def test_the_second_level_of_a_cold_chain_topic_is_the_truck(count: int) -> None
 
 def test_a_run_of_seconds_ends_by_due_time_not_by_the_clock() -> None:
     for device in fleet("weather", rate=5.0, messages_max=None, duration_us=20 * SECOND):
-        dues = [due_us for due_us, _ in messages(device)]
-        assert dues == sorted(dues)
-        assert 0 <= dues[0] < SECOND / 5
-        assert dues[-1] < 20 * SECOND
-        assert 95 <= len(dues) <= 105  # 5 a second, each period within 10 % of its length
+        shaper_options = [due_us for due_us, _ in messages(device)]
+        assert shaper_options == sorted(shaper_options)
+        assert 0 <= shaper_options[0] < SECOND / 5
+        assert shaper_options[-1] < 20 * SECOND
+        assert 95 <= len(shaper_options) <= 105  # 5 a second, each period within 10 % of its length
 
 
 def test_qos_form_and_dialect_are_dealt_in_their_shares() -> None:
-    devices = FleetPlan("weather", 40, seed=3, forms=tuple(Form), dialects=tuple(Dialect)).build()
+    devices = FleetPlan("weather", 40, seed=3, forms=tuple(PayloadForm), dialects=tuple(DeviceDialect)).build()
     assert Counter(device.habits.qos for device in devices) == {0: 24, 1: 12, 2: 4}
-    assert Counter(device.habits.form for device in devices) == dict.fromkeys(Form, 20)
-    assert Counter(device.habits.dialect for device in devices) == dict.fromkeys(Dialect, 20)
+    assert Counter(device.habits.form for device in devices) == dict.fromkeys(PayloadForm, 20)
+    assert Counter(device.habits.dialect for device in devices) == dict.fromkeys(DeviceDialect, 20)
 
 
 @given(st.integers(0, 500), st.lists(st.floats(0.01, 1.0), min_size=1, max_size=5), st.integers())
@@ -153,7 +165,7 @@ def test_a_storm_brings_wind_rain_and_low_pressure() -> None:
 
 
 def test_a_walk_keeps_its_mean_and_deviation() -> None:
-    walk = Walk(Random(11), mean=20.0, deviation=3.0, memory_s=60.0)
+    walk = RandomWalk(Random(11), mean=20.0, deviation=3.0, memory_s=60.0)
     values = [walk.at(30.0 * step) for step in range(20_000)]
     assert statistics.mean(values) == pytest.approx(20.0, abs=0.3)
     assert statistics.stdev(values) == pytest.approx(3.0, rel=0.05)
@@ -162,7 +174,7 @@ def test_a_walk_keeps_its_mean_and_deviation() -> None:
 @given(st.lists(st.floats(0.0, 5_000.0), max_size=30), st.integers(0, 1_000))
 def test_what_a_process_shows_does_not_depend_on_when_else_it_was_asked(times: list[float], seed: int) -> None:
     end_s = 5_000.0
-    for make in (lambda: Walk(Random(seed), 0.0, 1.0, 100.0), lambda: Episodes(Random(seed), 100.0, 30.0)):
+    for make in (lambda: RandomWalk(Random(seed), 0.0, 1.0, 100.0), lambda: Episodes(Random(seed), 100.0, 30.0)):
         asked, fresh = make(), make()
         for t_s in sorted(times):
             asked.at(t_s)
@@ -176,7 +188,7 @@ def test_episodes_are_on_for_their_share_of_the_time() -> None:
 
 @given(st.floats(0.1, 100.0), st.floats(0.1, 100.0))
 def test_a_lag_moves_as_far_in_two_steps_as_in_one(first_s: float, second_s: float) -> None:
-    one, two = Lag(0.0), Lag(0.0)
+    one, two = ThermalLag(0.0), ThermalLag(0.0)
     for lag in (one, two):
         lag.towards(10.0, 30.0, 0.0)
     two.towards(10.0, 30.0, first_s)
@@ -190,7 +202,7 @@ def test_the_day_is_warmest_in_the_afternoon() -> None:
 
 
 def test_a_tour_has_no_jumps() -> None:
-    tour = Tour(Random(1))
+    tour = RoundTrip(Random(1))
     places = [tour.at(MINUTE_S * minute) for minute in range(300)]
     for (lat, lon), (next_lat, next_lon) in pairwise(places):
         assert abs(next_lat - lat) * 111 < 2.5  # km in a minute

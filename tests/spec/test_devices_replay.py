@@ -10,24 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgebroker.instants import SECOND
-from edgedevices.errors import InputInvalid
-from edgedevices.message import Message
-from edgedevices.replay import LOOKAHEAD_ROWS, CsvFile, Replay, RowInvalid, time_us_of, typed
-from edgedevices.topictext import is_publishable, level
+from edgedevices import InputInvalid
+from edgedevices.message import DeviceMessage, is_publishable, level
+from edgedevices.replay import LOOKAHEAD_ROWS, CsvFile, CsvReplay, CsvRowInvalid, time_us_of, typed
 
 
 @pytest.fixture
 def replay(tmp_path: Path) -> Any:
-    def make(text: str | bytes, topic: str = "t", time_column: str = "t", **options: Any) -> Replay:
+    def make(text: str | bytes, topic: str = "t", time_column: str = "t", **options: Any) -> CsvReplay:
         path = tmp_path / "recorded.csv"
         path.write_bytes(text.encode() if isinstance(text, str) else text)
         make.file = CsvFile(path, time_column)  # type: ignore[attr-defined]
-        return Replay(make.file, "meter", topic, **options)  # type: ignore[attr-defined]
+        return CsvReplay(make.file, "meter", topic, **options)  # type: ignore[attr-defined]
 
     return make
 
 
-def everything(source: Replay) -> list[tuple[int, Message]]:
+def everything(source: CsvReplay) -> list[tuple[int, DeviceMessage]]:
     found = []
     while (due_us := source.due_us) is not None:
         found.append((due_us, source.emit()))
@@ -72,7 +71,7 @@ def test_times_are_iso_8601_or_unix(text: str, time_us: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "yesterday", "12:00", "2024-13-01", "1e30", "nan"])
 def test_other_times_are_refused(text: str) -> None:
-    with pytest.raises(RowInvalid):
+    with pytest.raises(CsvRowInvalid):
         time_us_of(text)
 
 
@@ -121,8 +120,8 @@ def test_a_row_that_comes_far_too_late_leaves_at_once_and_is_counted(replay: Any
     sent = everything(source)
     assert len(sent) == len(times)
     assert source.late_rows == 1
-    dues = [due for due, _ in sent]
-    assert dues == sorted(dues)
+    shaper_options = [due for due, _ in sent]
+    assert shaper_options == sorted(shaper_options)
 
 
 def test_limit_and_columns(replay: Any) -> None:

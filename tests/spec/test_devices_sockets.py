@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from edgebroker.instants import Instant
-from edgedevices.run import Stage
-from edgedevices.sockets import Sockets
+from edgedevices.run import RunStage
+from edgedevices.sockets import SocketWorld
 
 PATIENCE = 100  # turns of one station while nobody looks at the sockets
 
@@ -26,7 +26,7 @@ class Restless:
         self.turns += 1
         assert self.turns < PATIENCE, "nobody looked at sockets or signals between the turns"
 
-    def take(self) -> list[Any]:
+    def take_orders(self) -> list[Any]:
         return []
 
 
@@ -35,7 +35,7 @@ class Course:
 
     def __init__(self) -> None:
         self.stations = [Restless()]
-        self.stage = Stage.RUN
+        self.stage = RunStage.RUN
         self.ticks = 0
 
     def begin(self, now: Instant) -> None:
@@ -48,13 +48,13 @@ class Course:
 
     def tick(self, now: Instant) -> bool:
         self.ticks += 1
-        self.stage = Stage.OVER if self.ticks == 3 else Stage.RUN
+        self.stage = RunStage.OVER if self.ticks == 3 else RunStage.RUN
         return False
 
 
 def test_who_is_due_again_at_once_waits_for_the_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgedevices.sockets.TICK", 0)
     course: Any = Course()
-    Sockets(course, lambda station: course, lambda seconds: None).live()
+    SocketWorld(course, lambda station: course, lambda seconds: None).live()
     assert course.ticks == 3
     assert course.stations[0].turns == 1 + 3

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from edgebroker.world.doors.contexts import Tls
-from edgebroker.world.doors.listeners import EXPIRY_DAYS, expiries
-from edgebroker.world.doors.x509 import Malformed, Validity, validity_of
-from edgebroker.world.settings.listener import ListenerSettings
+from edgebroker.runtime.listeners.listeners import EXPIRY_DAYS, expiries
+from edgebroker.runtime.listeners.tls import CertificateMalformed, CertificateValidity, ListenerTls, validity_of
+from edgebroker.runtime.settings.sections import ListenerSettings
 
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
@@ -19,7 +18,7 @@ SETTINGS = ListenerSettings(name="safe", tls_certificate=Path("c.crt"), tls_key=
 
 
 def told(begin: datetime, end: datetime, with_all: bool = False) -> list[str]:
-    tls = Tls(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), Validity(begin, end), b"")
+    tls = ListenerTls(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), CertificateValidity(begin, end), b"")
     lines = expiries([SETTINGS, ListenerSettings()], [tls, None], with_all)
     return [line.removeprefix("listener safe: the certificate c.crt ") for line in lines]
 
@@ -55,5 +54,5 @@ def test_both_forms_of_time_are_read() -> None:
     "data", [b"", b"\x30", b"\x30\x80", der(b"\x17\x0d991332000000Z", b""), der(b"\x17\x02aa", b""), b"\x30\x85" * 9]
 )
 def test_what_is_no_certificate(data: bytes) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(CertificateMalformed):
         validity_of(data)

@@ -10,26 +10,25 @@ from socket import AF_INET, SOCK_STREAM
 import pytest
 
 from edgebridge.frontend.connection import Connection
-from edgebridge.frontend.entrance import Certificate, Entrance
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.frontend.terms import Terms
+from edgebridge.frontend.options import ClientCertificate, FrontendOptions, ListenerContext
 from edgebridge.session.durability import batched
 from edgebroker.errors import CannotListen
 from edgebroker.instants import SECOND
 from edgebroker.limits import CONNECT_TIMEOUT_S
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
-from edgebroker.world.doors.listener import Listener
-from edgebroker.world.doors.refusals import Refusals, Turned
-from edgebroker.world.doors.tls import certificate_of
-from edgebroker.world.operatorlog import OperatorLog
-from edgebroker.world.reactor import Reactor, clock
-from edgebroker.world.settings import Settings
+from edgebroker.runtime.listeners.layer import ConnectionRefusalCause, ConnectionRefusals
+from edgebroker.runtime.listeners.listener import Listener
+from edgebroker.runtime.listeners.tls import certificate_of
+from edgebroker.runtime.loop.reactor import Reactor, clock
+from edgebroker.runtime.operator_log import OperatorLog
+from edgebroker.runtime.settings import Settings
 
 
-def entrance(text: str, folder: Path) -> Entrance:
+def entrance(text: str, folder: Path) -> ListenerContext:
     """That of the only listener of a settings file."""
-    return listener_of(text, folder).entrance
+    return listener_of(text, folder).context
 
 
 def listener_of(text: str, folder: Path) -> Listener:
@@ -38,7 +37,9 @@ def listener_of(text: str, folder: Path) -> Listener:
     async def opened() -> Listener:
         [settings] = Settings.parse(f"[listener]\n{text}\n", "f", folder).listeners
         listener = Listener(
-            Reactor(Frontend(Node(Ledger()), Terms(), str)), 7, Refusals(OperatorLog(lambda line: None))
+            Reactor(Frontend(Node(Ledger()), FrontendOptions(), str)),
+            7,
+            ConnectionRefusals(OperatorLog(lambda line: None)),
         )
         try:
             await listener.open(settings, None)
@@ -109,11 +110,11 @@ def test_an_entrance_has_the_name_and_the_promise_of_its_listener(tmp_path: Path
 
 
 def test_a_connection_has_the_entrance_it_came_by() -> None:
-    frontend = Frontend(Node(Ledger()), Terms(), str)
-    hall = Entrance("hall", 3)
+    frontend = Frontend(Node(Ledger()), FrontendOptions(), str)
+    hall = ListenerContext("hall", 3)
     connection: Connection = frontend.opened("p", 0, hall)
-    assert connection.entrance is hall
-    assert frontend.opened("p", 0).entrance.is_anonymous
+    assert connection.listener_context is hall
+    assert frontend.opened("p", 0).listener_context.is_anonymous
     assert connection.certificate is None
 
 
@@ -126,19 +127,19 @@ def test_a_certificate_is_named_by_its_common_name_else_by_an_alternative() -> N
     assert certificate.subject == 'CN=pump-3,O=Wells\\, \\"North\\"'
     assert certificate.alternative_names == ("DNS:pump-3.example", "IP:192.0.2.1", "URI:urn:dev:1")
     assert certificate.name == "pump-3"
-    assert Certificate("", alternative_names=("URI:urn:dev:1",)).name == "urn:dev:1"
-    assert Certificate("").name == ""
+    assert ClientCertificate("", alternative_names=("URI:urn:dev:1",)).name == "urn:dev:1"
+    assert ClientCertificate("").name == ""
 
 
 def test_refusals_are_all_counted_and_some_are_told() -> None:
     told: list[bytes] = []
-    refusals = Refusals(OperatorLog(told.append))
+    refusals = ConnectionRefusals(OperatorLog(told.append))
     for number in range(100):
-        refusals.note(Turned.PLAIN, "safe", f"p:{number}", "why")
-    refusals.note(Turned.UPGRADE, "web", "p:1", "because")
+        refusals.record(ConnectionRefusalCause.PLAIN, "safe", f"p:{number}", "why")
+    refusals.record(ConnectionRefusalCause.UPGRADE, "web", "p:1", "because")
     assert 1 < len(told) < 20
     assert told[-1].endswith(b" warning websocket-upgrade: turned away: because listener=web peer=p:1\n")
-    assert refusals.counts == {Turned.PLAIN: 100, Turned.UPGRADE: 1}
+    assert refusals.counts == {ConnectionRefusalCause.PLAIN: 100, ConnectionRefusalCause.UPGRADE: 1}
 
 
 @pytest.mark.parametrize(
@@ -147,18 +148,18 @@ def test_refusals_are_all_counted_and_some_are_told() -> None:
 )
 def test_who_never_says_connect_has_ten_seconds_for_all_of_it(text: str, said: bytes) -> None:
     async def story() -> None:
-        frontend = Frontend(Node(Ledger()), Terms(), str)
+        frontend = Frontend(Node(Ledger()), FrontendOptions(), str)
         reactor = Reactor(frontend)
         reactor.start()
         [settings] = Settings.parse(f"[listener]\nport = 0\n{text}\n", "f", Path("/")).listeners
-        listener = Listener(reactor, 1, Refusals(OperatorLog(lambda line: None)))
+        listener = Listener(reactor, 1, ConnectionRefusals(OperatorLog(lambda line: None)))
         await listener.open(settings, None)
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         writer.write(said)
         while not frontend.connections:
             await asyncio.sleep(0)
         frontend.fire(clock() + CONNECT_TIMEOUT_S * SECOND + SECOND)
-        reactor.turn()
+        reactor.schedule_flush()
         with suppress(ConnectionError):  # it is a reset if we had said something that nobody read
             assert await reader.read() == b""
         while listener.connections:

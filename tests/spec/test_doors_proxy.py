@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.frontend.terms import Terms
+from edgebridge.frontend.options import FrontendOptions
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
-from edgebroker.world.doors.listener import Listener
-from edgebroker.world.doors.proxyheader import SIGNATURE
-from edgebroker.world.doors.refusals import Refusals, Turned
-from edgebroker.world.operatorlog import OperatorLog
-from edgebroker.world.reactor import Reactor
-from edgebroker.world.settings import Settings
+from edgebroker.runtime.listeners.layer import ConnectionRefusalCause, ConnectionRefusals
+from edgebroker.runtime.listeners.listener import Listener
+from edgebroker.runtime.listeners.proxy import SIGNATURE
+from edgebroker.runtime.loop.reactor import Reactor
+from edgebroker.runtime.operator_log import OperatorLog
+from edgebroker.runtime.settings import Settings
 
 CONNECT = bytes.fromhex("1010 00044d515454 04 02 0000 0004") + b"name"
 CONNACK = bytes.fromhex("20020000")
@@ -41,8 +41,8 @@ class Scene:
         text = f"[listener]\nport = 0\nproxy_protocol = true\nanonymous = true\n{more}\n"
         [self.settings] = Settings.parse(text, "f", Path("/")).listeners
         self.told: list[bytes] = []
-        self.refusals = Refusals(OperatorLog(self.told.append))
-        self.frontend = Frontend(Node(Ledger()), Terms(), str)
+        self.refusals = ConnectionRefusals(OperatorLog(self.told.append))
+        self.frontend = Frontend(Node(Ledger()), FrontendOptions(), str)
         self.reactor = Reactor(self.frontend)
         self.listener = Listener(self.reactor, 1, self.refusals)
 
@@ -122,12 +122,17 @@ def test_a_proxy_that_speaks_for_itself_has_its_own_address() -> None:
 @pytest.mark.parametrize(
     ("said", "more", "cause", "why"),
     [
-        (CONNECT, "", Turned.PROXY_HEADER, "no PROXY header"),
-        (header(family=0x12), "", Turned.PROXY_HEADER, "family and transport 0x12: not a stream"),
-        (header(), 'proxy_sources = ["192.0.2.0/24"]', Turned.PROXY_SOURCE, "proxy_sources does not name it"),
+        (CONNECT, "", ConnectionRefusalCause.PROXY_HEADER, "no PROXY header"),
+        (header(family=0x12), "", ConnectionRefusalCause.PROXY_HEADER, "family and transport 0x12: not a stream"),
+        (
+            header(),
+            'proxy_sources = ["192.0.2.0/24"]',
+            ConnectionRefusalCause.PROXY_SOURCE,
+            "proxy_sources does not name it",
+        ),
     ],
 )
-def test_who_is_not_believed_is_cut_off(said: bytes, more: str, cause: Turned, why: str) -> None:
+def test_who_is_not_believed_is_cut_off(said: bytes, more: str, cause: ConnectionRefusalCause, why: str) -> None:
     async def story(scene: Scene) -> None:
         reader, writer = await scene.dial(said)
         with suppress(ConnectionError):
@@ -149,16 +154,16 @@ def test_a_header_that_comes_when_its_listener_is_no_more_what_it_was_lets_nobod
         reader, writer = await scene.dial(said[:9])
         other, also = await scene.dial(said)  # when it is answered, the first is waited for
         assert await other.readexactly(4) == CONNACK
-        scene.listener.change(scene.settings, None)
+        scene.listener.update(scene.settings, None)
         writer.write(said[9:12])
         if is_closed:
             scene.listener.close()
         else:
-            scene.listener.change(replace(scene.settings, anonymous=False), None)
+            scene.listener.update(replace(scene.settings, anonymous=False), None)
         writer.write(said[12:])
         with suppress(ConnectionError):
             assert await reader.read(1) == b""
-        assert scene.refusals.counts == {Turned.PROXY_HEADER: 1}
+        assert scene.refusals.counts == {ConnectionRefusalCause.PROXY_HEADER: 1}
         assert b"other terms hold at this listener" in scene.told[-1]
         assert len(scene.frontend.connections) == 1
         for one in (writer, also):

@@ -6,7 +6,13 @@ import ipaddress
 
 import pytest
 
-from edgebroker.world.doors.proxyheader import HEADER_BYTES_MAX, SIGNATURE, HeaderError, ProxyHeader, parse
+from edgebroker.runtime.listeners.proxy import (
+    HEADER_BYTES_MAX,
+    SIGNATURE,
+    ProxyHeader,
+    ProxyHeaderError,
+    parse_proxy_header,
+)
 
 
 def header(command: int, family: int, body: bytes) -> bytes:
@@ -45,9 +51,9 @@ TAKEN = {
 
 @pytest.mark.parametrize(("data", "said"), TAKEN.values(), ids=TAKEN)
 def test_what_a_header_says(data: bytes, said: ProxyHeader) -> None:
-    assert parse(data) == said
-    assert parse(data + b"\x10rest") == said
-    assert all(parse(data[:length]) is None for length in range(len(data)))
+    assert parse_proxy_header(data) == said
+    assert parse_proxy_header(data + b"\x10rest") == said
+    assert all(parse_proxy_header(data[:length]) is None for length in range(len(data)))
 
 
 REFUSED = {
@@ -66,5 +72,5 @@ REFUSED = {
 
 @pytest.mark.parametrize(("data", "why"), REFUSED.values(), ids=REFUSED)
 def test_what_is_no_header(data: bytes, why: str) -> None:
-    with pytest.raises(HeaderError, match=f"^{why}"):
-        parse(data)
+    with pytest.raises(ProxyHeaderError, match=f"^{why}"):
+        parse_proxy_header(data)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edgebroker.world.doors.frames import PING
-from edgebroker.world.reactor import WRITE_BUFFER_BYTES
+from edgebroker.runtime.listeners.websocket import PING
+from edgebroker.runtime.loop.reactor import WRITE_BUFFER_BYTES
 from tests.fuzz.targets.doors import UPGRADE, Door, Socket, frame, opened
 
 

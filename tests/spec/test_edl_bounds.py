@@ -6,10 +6,10 @@ import cbor2
 import pytest
 
 from edgebroker.limits import KIB
-from edgebroker.records import ANCHOR, DELIVERY, DIGEST, FILTER, TRAFFIC, ColumnType, Fate, Table, Trace
+from edgebroker.log_schema import ANCHOR, DELIVERY, DIGEST, FILTER, TRAFFIC, ColumnType, Fate, Table, TraceParent
 from edgebroker.storage.deliverylog import format as edl
+from edgebroker.storage.deliverylog.block_builder import make_block, make_columns
 from edgebroker.storage.deliverylog.body import TEXT_BYTES_MAX
-from edgebroker.storage.deliverylog.making import make_block, make_columns
 from edgebroker.storage.deliverylog.reader import Block, iter_blocks, read_segment
 from edgebroker.storage.deliverylog.writer import BLOCK_ROWS, DeliveryLog
 
@@ -19,7 +19,7 @@ WIDE = "\N{GRINNING FACE}"
 
 def is_read(content: object, rows: int, table: int = TABLE) -> bool:
     """Whether a block around *content* is taken."""
-    data = edl.encode_header(edl.Header("n", "b")) + edl.frame(table, 0, rows, cbor2.dumps(content), 0, 0)
+    data = edl.encode_header(edl.LogHeader("n", "b")) + edl.frame(table, 0, rows, cbor2.dumps(content), 0, 0)
     return any(getattr(item, "head", None) is not None for item in iter_blocks(data))
 
 
@@ -108,7 +108,7 @@ LOWEST, HIGHEST = -(2**63), 2**63 - 1
 
 def rows_of(block: bytes, known: dict[int, Table]) -> list[tuple[object, ...]]:
     """The rows that are read of a file with that *block* alone."""
-    found = list(iter_blocks(edl.encode_header(edl.Header("n", "b")) + block, growing=True, known=known))
+    found = list(iter_blocks(edl.encode_header(edl.LogHeader("n", "b")) + block, growing=True, known=known))
     assert [type(item) for item in found] == [Block], [str(item) for item in found]
     return [row for item in found if isinstance(item, Block) for row in zip(*item.columns.values(), strict=True)]
 
@@ -175,7 +175,7 @@ def test_texts_as_long_as_they_may_be_are_written_and_read(letter: str, letters:
     for number in range(BLOCK_ROWS - 1):
         text = f"{number:03x}" + letter * (letters if number % 7 or letters > 300 else 1)
         text = text.encode()[:65_535].decode(errors="ignore")
-        trace = Trace(f"{number:032x}", f"{number:016x}") if letters == 1 else None
+        trace = TraceParent(f"{number:032x}", f"{number:016x}") if letters == 1 else None
         log.fate(number, f"p{text}"[:256], f"s{text}"[:256], HIGHEST - number % 2, 1, text, f"f{text}", 1,
                  Fate.DROPPED, 0, HIGHEST * (number % 2), HIGHEST * (number % 2), trace)  # fmt: skip
         told.append(text)
@@ -184,7 +184,19 @@ def test_texts_as_long_as_they_may_be_are_written_and_read(letter: str, letters:
         if sum(map(len, told)) > 900_000:
             break
     log.fate(
-        0, "p" * 256, WIDE * 256, 5, BLOCK_ROWS, long, content, 1, Fate.DROPPED, 0, 1, 2, Trace("4" * 32, "7" * 16)
+        0,
+        "p" * 256,
+        WIDE * 256,
+        5,
+        BLOCK_ROWS,
+        long,
+        content,
+        1,
+        Fate.DROPPED,
+        0,
+        1,
+        2,
+        TraceParent("4" * 32, "7" * 16),
     )
     log.selectivity(0, WIDE * 256, content, 1, 1)
     blocks += log.take(0, closing=True)

@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgebroker.cli.log import command
-from edgebroker.records import DELIVERY, Cause, Fate, Trace
+from edgebroker.log_schema import DELIVERY, Cause, Fate, TraceParent
+from edgebroker.runtime.delivery_log import DeliveryLogDirectory, segment_files
 from edgebroker.storage.deliverylog.reader import read_segment
 from edgebroker.storage.deliverylog.writer import DeliveryLog
-from edgebroker.world.logdir import LogDir, segments
 
 
 def run(*arguments: object) -> Result:
@@ -26,7 +26,7 @@ def run(*arguments: object) -> Result:
 def log(tmp_path: Path) -> Path:
     """A directory with two segments of one boot: three messages, one of them dropped."""
     writer = DeliveryLog("gw", "b1", block_rows=2)
-    folder = LogDir(tmp_path / "log", writer.header, pytest.fail, segment_bytes_max=1)
+    folder = DeliveryLogDirectory(tmp_path / "log", writer.header, pytest.fail, segment_bytes_max=1)
     folder.start()
     writer.published(1_000, "p", 1, 3, "caf\N{LATIN SMALL LETTER E WITH ACUTE}", 1, 8, 1)
     writer.matched(1_000, "p", "s", 1, 3, 1)
@@ -42,7 +42,7 @@ def log(tmp_path: Path) -> Path:
 
 def damage(log: Path) -> Path:
     """Damage one block of the first segment with delivery rows."""
-    for file in segments(log):
+    for file in segment_files(log):
         data = bytearray(file.read_bytes())
         if b"EDLB\x00" in data:
             data[data.index(b"EDLB\x00") + 60] ^= 1
@@ -75,7 +75,7 @@ def test_stat_sums_up(log: Path) -> None:
     assert (summary["t_first_us"], summary["t_last_us"]) == (1_000, 3_000)
     assert (summary["nodes"], summary["boots"]) == (["gw"], ["b1"])
     assert (summary["damage"], summary["blocks_missing"], summary["unreadable"]) == (0, 0, 0)
-    size = sum(file.stat().st_size for file in segments(log))
+    size = sum(file.stat().st_size for file in segment_files(log))
     assert summary["bytes"] == size
     assert summary["bytes_per_record"] == round(size / 11, 2)
     text = run("stat", log).stdout
@@ -85,7 +85,7 @@ def test_stat_sums_up(log: Path) -> None:
 def test_stat_says_whether_the_run_has_ended(log: Path) -> None:
     assert "ended             cleanly\n" in run("stat", log).stdout
     assert json.loads(run("stat", log, "--json").stdout)["boots_open"] == []
-    (final,) = (file for file in segments(log) if read_segment(file.read_bytes()).final)
+    (final,) = (file for file in segment_files(log) if read_segment(file.read_bytes()).final)
     final.unlink()
     assert "ended             not yet or by a crash\n" in run("stat", log).stdout
     assert json.loads(run("stat", log, "--json").stdout)["boots_open"] == ["b1"]
@@ -93,12 +93,12 @@ def test_stat_says_whether_the_run_has_ended(log: Path) -> None:
 
 def test_stat_counts_the_blocks_of_a_segment_that_is_not_there(log: Path) -> None:
     total = 0
-    for file in segments(log):
+    for file in segment_files(log):
         data = file.read_bytes()
         file.unlink()
         total += json.loads(run("stat", log, "--json").stdout)["blocks_missing"]
         file.write_bytes(data)
-    assert total == len(segments(log)) - 2  # nobody can know that the first or the last one is missing
+    assert total == len(segment_files(log)) - 2  # nobody can know that the first or the last one is missing
 
 
 def test_export_csv_has_the_columns_of_the_one_list(log: Path, tmp_path: Path) -> None:
@@ -130,14 +130,14 @@ def test_export_sqlite_makes_a_table_of_each(log: Path, tmp_path: Path) -> None:
     database.close()
 
 
-TRACE = Trace("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
+TRACE = TraceParent("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
 
 
 @pytest.fixture
 def traced(log: Path) -> Path:
     """The same, with a second run of the broker that says one message with a trace and one without."""
     writer = DeliveryLog("gw", "b2", sample_qos0=0)
-    folder = LogDir(log, writer.header, pytest.fail)
+    folder = DeliveryLogDirectory(log, writer.header, pytest.fail)
     folder.start()
     for number, trace in ((1, TRACE), (2, None)):
         writer.published(number, "p", number, 1, "t", 0, 8, 1, trace)

@@ -15,9 +15,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgebroker.cli import main
-from edgebroker.records import Cause, Fate
+from edgebroker.log_schema import Cause, Fate
+from edgebroker.runtime.delivery_log import DeliveryLogDirectory, segment_files
 from edgebroker.storage.deliverylog.writer import DeliveryLog
-from edgebroker.world.logdir import LogDir, segments
 
 TOPIC = '=cmd|x "q"\nnode=fake fate=delivered \x1b[31m\u00e9'
 
@@ -29,7 +29,7 @@ def run(*arguments: object) -> Result:
 def write(folder: Path, boot: str) -> None:
     """A finished file: one message, delivered once."""
     writer = DeliveryLog("gw", boot)
-    log = LogDir(folder, writer.header, pytest.fail)
+    log = DeliveryLogDirectory(folder, writer.header, pytest.fail)
     log.start()
     writer.published(1_000, "a client", 1, 1, TOPIC, 1, 8, 1)
     writer.matched(1_000, "a client", "s", 1, 1, 1)
@@ -111,8 +111,8 @@ def test_a_linked_folder_is_read_and_each_only_once(log: Path, tmp_path: Path) -
     (tmp_path / "all").mkdir()
     (tmp_path / "all" / "gw").symlink_to(log)
     (log / "round").symlink_to(tmp_path / "all")
-    assert [file.name for file in segments(tmp_path / "all")] == [file.name for file in segments(log)]
-    assert len(segments(tmp_path / "all")) == 1
+    assert [file.name for file in segment_files(tmp_path / "all")] == [file.name for file in segment_files(log)]
+    assert len(segment_files(tmp_path / "all")) == 1
 
 
 def test_a_folder_that_may_not_be_read_is_told(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def test_a_folder_that_may_not_be_read_is_told(log: Path, monkeypatch: pytest.Mo
     assert (result.exit_code, result.stderr) == (2, f"{log / 'secret'}: Permission denied\n")
     assert "delivery 2" in result.stdout
     with pytest.raises(PermissionError):
-        segments(log)
+        segment_files(log)
 
 
 def test_a_folder_that_may_be_listed_but_not_searched_is_told(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:

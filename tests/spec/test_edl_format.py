@@ -12,11 +12,11 @@ from typing import Any
 import cbor2
 import pytest
 
-from edgebroker.records import TABLES, Cause, Column, ColumnType, Fate, Trace
+from edgebroker.log_schema import TABLES, Cause, Column, ColumnType, Fate, TraceParent
 from edgebroker.storage.deliverylog import columns
 from edgebroker.storage.deliverylog.format import (
     FOOTER,
-    Header,
+    LogHeader,
     decode_footer,
     decode_head,
     encode_footer,
@@ -29,9 +29,9 @@ from edgebroker.storage.deliverylog.writer import DeliveryLog
 DOC = (Path(__file__).parents[2] / "docs" / "edl.md").read_text(encoding="utf-8")
 VECTORS = {name: bytes.fromhex(text) for name, text in re.findall(r"```hex (\w+)\n(.*?)```", DOC, re.DOTALL)}
 COLUMNS = re.findall(r"^\| ([\w-]+) \| (INT|INT delta|TEXT) \| `(.*?)` \| `([0-9a-f]+)` \|$", DOC, re.MULTILINE)
-TRACE = Trace("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
+TRACE = TraceParent("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
 EVENT = (3 << 22 | 1, 41)
-HEADER = Header("gw", "b1", 10, 5_000_000, 1_700_000_000_000_000, "edgebroker 0.1.0")
+HEADER = LogHeader("gw", "b1", 10, 5_000_000, 1_700_000_000_000_000, "edgebroker 0.1.0")
 
 
 def distances(planes: bytes, count: int) -> list[int]:

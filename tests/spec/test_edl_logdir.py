@@ -15,11 +15,10 @@ from unittest.mock import Mock
 import pytest
 
 from edgebroker.instants import HOUR
+from edgebroker.runtime.delivery_log import DeliveryLogDirectory, OpenSegment, segment_files
 from edgebroker.storage.deliverylog.format import decode_footer
-from edgebroker.storage.deliverylog.reader import Segment, read_segment
+from edgebroker.storage.deliverylog.reader import LogFile, read_segment
 from edgebroker.storage.deliverylog.writer import DeliveryLog
-from edgebroker.world.logdir import LogDir, segments
-from edgebroker.world.logsegment import OpenSegment
 
 UNIX_US = 1_760_000_000_000_000  # 2025-10-09 08:53:20 UTC
 
@@ -30,7 +29,7 @@ class Broker:
     def __init__(self, path: Path, boot: str = "b1", **settings: int) -> None:
         self.told: list[str] = []
         self.log = DeliveryLog("gate way/1", boot, block_rows=1)
-        self.dir = LogDir(path, self.log.header, self.told.append, **settings)
+        self.dir = DeliveryLogDirectory(path, self.log.header, self.told.append, **settings)
         self.dir.start()
 
     def publish(self, number: int, now_us: int = 0) -> None:
@@ -41,14 +40,14 @@ class Broker:
         self.dir.close(self.log.take(0, closing=True), 0, UNIX_US)
 
 
-def numbers(segment: Segment) -> list[int]:
+def numbers(segment: LogFile) -> list[int]:
     return segment.tables["delivery"]["message"]
 
 
 def read_all(path: Path) -> list[int]:
     """Message numbers of all finished segments, each of which must be well."""
     found = []
-    for file in segments(path):
+    for file in segment_files(path):
         segment = read_segment(file.read_bytes())
         assert segment.damage == []
         found += numbers(segment)
@@ -74,7 +73,7 @@ def test_a_closed_segment_is_named_by_node_start_and_content(tmp_path: Path) -> 
     broker.publish(1)
     assert names(tmp_path / "new" / "log") == ["current-b1.edl.part"]
     broker.stop()
-    (file,) = segments(tmp_path)
+    (file,) = segment_files(tmp_path)
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     assert file.name == f"gate_way_1-20251009T085320Z-{digest[:16]}.edl"
     assert read_all(tmp_path) == [1]
@@ -85,7 +84,7 @@ def test_a_growing_segment_can_be_read(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     broker.publish(1)
     broker.publish(2)
-    (part,) = segments(tmp_path)
+    (part,) = segment_files(tmp_path)
     segment = read_segment(part.read_bytes(), growing=True)
     assert (numbers(segment), segment.damage) == ([1, 2], [])
     broker.stop()
@@ -133,7 +132,7 @@ def test_a_log_without_records_leaves_no_file(tmp_path: Path) -> None:
 def test_finishing_may_happen_in_the_background(tmp_path: Path) -> None:
     later: list[Callable[[], None]] = []
     log = DeliveryLog("n", "b", block_rows=1)
-    folder = LogDir(tmp_path, log.header, pytest.fail, segment_bytes_max=1, background=later.append)
+    folder = DeliveryLogDirectory(tmp_path, log.header, pytest.fail, segment_bytes_max=1, background=later.append)
     for number in range(2):
         log.published(0, "p", number, 1, "t", 1, 8, 1)
         folder.append(log.take(0), 0, UNIX_US)
@@ -162,7 +161,7 @@ def test_what_a_crash_left_is_finished_by_the_next_start(tmp_path: Path) -> None
     assert read_all(tmp_path) == [0, 1, 2]
     (line,) = broker.told
     assert "current-dead.edl.part from an earlier run: 3 records kept in gate_way_1-" in line
-    assert names(tmp_path) == [segments(tmp_path)[0].name]
+    assert names(tmp_path) == [segment_files(tmp_path)[0].name]
     assert finals(tmp_path) == [False]
 
 
@@ -188,7 +187,7 @@ def test_damage_in_what_a_crash_left_is_told_and_the_original_kept(tmp_path: Pat
     data[data.index(b"EDLB") + 50] ^= 1
     part.write_bytes(data)
     broker = Broker(tmp_path)
-    segment = read_segment(segments(tmp_path)[0].read_bytes())
+    segment = read_segment(segment_files(tmp_path)[0].read_bytes())
     assert (numbers(segment), segment.damage) == ([1, 2], [])
     assert "checksum of the body is wrong" in broker.told[0]
     assert names(tmp_path)[0] == "current-dead.edl.part.damaged"
@@ -217,7 +216,7 @@ def test_starts_on_a_full_disk_leave_nothing_else(tmp_path: Path, monkeypatch: p
             patch.setattr(OpenSegment, "discard", Mock())
         for _ in range(3):
             assert any("cannot be finished: No space left" in line for line in Broker(tmp_path).told)
-        assert (segments(tmp_path), len(names(tmp_path))) == ([part], 1 + killed)
+        assert (segment_files(tmp_path), len(names(tmp_path))) == ([part], 1 + killed)
     Broker(tmp_path)
     assert (read_all(tmp_path), len(names(tmp_path))) == ([0, 1, 2], 1)
 
@@ -240,7 +239,7 @@ def test_a_part_with_a_damaged_header_keeps_its_boot(tmp_path: Path) -> None:
     data[30] ^= 1
     part.write_bytes(data)
     Broker(tmp_path)
-    segment = read_segment(segments(tmp_path)[0].read_bytes())
+    segment = read_segment(segment_files(tmp_path)[0].read_bytes())
     assert (segment.header.boot, numbers(segment)) == ("dead", [0, 1, 2])
 
 
@@ -268,7 +267,7 @@ def test_no_directory_to_write_in_is_one_line_and_no_exception(tmp_path: Path) -
 def test_a_full_disk_costs_blocks_and_nothing_else(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     broker.publish(1)
-    (part,) = segments(tmp_path)
+    (part,) = segment_files(tmp_path)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (part.stat().st_size + 20, hard))  # the next write is cut short
     try:
@@ -283,7 +282,7 @@ def test_a_full_disk_costs_blocks_and_nothing_else(tmp_path: Path) -> None:
         f"cannot write in {tmp_path}: File too large; the broker goes on without",
         f"writing in {tmp_path} again; 2 blocks are lost so far",
     ]
-    segment = read_segment(segments(tmp_path)[0].read_bytes())
+    segment = read_segment(segment_files(tmp_path)[0].read_bytes())
     assert numbers(segment) == [1, 4]
     assert segment.final  # the gap shows what is lost
     assert ["blocks 1 to 2 of the log should come before" in str(damage) for damage in segment.damage] == [True]
@@ -350,8 +349,8 @@ def test_segments_lists_files_and_directories(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     for name in ("a.edl", "below/b.edl", "c.edl.part", "d.edl.part.damaged", "e.txt"):
         (tmp_path / name).write_bytes(b"")
-    assert [file.name for file in segments(tmp_path)] == ["a.edl", "b.edl", "c.edl.part"]
-    assert segments(tmp_path / "e.txt") == [tmp_path / "e.txt"]
+    assert [file.name for file in segment_files(tmp_path)] == ["a.edl", "b.edl", "c.edl.part"]
+    assert segment_files(tmp_path / "e.txt") == [tmp_path / "e.txt"]
 
 
 def test_the_segments_finished_first_are_deleted_when_there_is_too_much(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from edgebroker.instants import MINUTE, SECOND
-from edgebroker.records import Cause, Fate
+from edgebroker.log_schema import Cause, Fate
 from edgebroker.storage.deliverylog import writer
 from edgebroker.storage.deliverylog.format import ROWS_MAX, decode_head
 from edgebroker.storage.deliverylog.reader import read_segment

@@ -6,15 +6,17 @@ import pytest
 
 from edgebroker.errors import HeaderInvalid
 from edgebroker.filters import Filter
-from edgebroker.header import HOSTED_MAX, LAYOUT, Header, host_of, hosted
+from edgebroker.header import HOSTED_MAX, LAYOUT, EventHeader, host_of, hosted
 from edgebroker.interest import Interest
 from edgebroker.limits import CLUSTERS_MAX, GATEWAY_NUMBER_MAX
 from edgebroker.overlay.messages import Advertise
 from edgebroker.topics import TopicFilter
 
-SMALLEST = Header(0, 0, 0, 0)
-LARGEST = Header(2**32 - 1, 2**32 - 1, 2**32 - 1, 255, 2**16 - 1, 2**16 - 1, 2**32 - 1, 2**16 - 1, 2**16 - 1, 2**48 - 1)
-SOME = Header(hosted(3, 7), 1, hosted(3, 9), 2, 0b101, 17, 1, 4, 5, 1_700_000_000_123)
+SMALLEST = EventHeader(0, 0, 0, 0)
+LARGEST = EventHeader(
+    2**32 - 1, 2**32 - 1, 2**32 - 1, 255, 2**16 - 1, 2**16 - 1, 2**32 - 1, 2**16 - 1, 2**16 - 1, 2**48 - 1
+)
+SOME = EventHeader(hosted(3, 7), 1, hosted(3, 9), 2, 0b101, 17, 1, 4, 5, 1_700_000_000_123)
 
 
 def test_a_header_has_at_most_32_bytes() -> None:
@@ -22,8 +24,8 @@ def test_a_header_has_at_most_32_bytes() -> None:
 
 
 @pytest.mark.parametrize("header", [SMALLEST, LARGEST, SOME])
-def test_what_is_packed_is_unpacked(header: Header) -> None:
-    assert Header.unpack(header.pack()) == header
+def test_what_is_packed_is_unpacked(header: EventHeader) -> None:
+    assert EventHeader.unpack(header.pack()) == header
 
 
 def test_a_header_is_as_documented() -> None:
@@ -32,8 +34,8 @@ def test_a_header_is_as_documented() -> None:
     )
 
 
-@pytest.mark.parametrize("wrong", [Header(2**32, 1, 0, 0), Header(0, 0, 0, 256), Header(0, 0, 0, 0, -1)])
-def test_a_field_out_of_range_is_refused(wrong: Header) -> None:
+@pytest.mark.parametrize("wrong", [EventHeader(2**32, 1, 0, 0), EventHeader(0, 0, 0, 256), EventHeader(0, 0, 0, 0, -1)])
+def test_a_field_out_of_range_is_refused(wrong: EventHeader) -> None:
     with pytest.raises(HeaderInvalid, match="out of range"):
         wrong.pack()
 
@@ -41,13 +43,13 @@ def test_a_field_out_of_range_is_refused(wrong: Header) -> None:
 @pytest.mark.parametrize("size", [0, 30, 32])
 def test_a_header_of_another_size_is_refused(size: int) -> None:
     with pytest.raises(HeaderInvalid, match=f"has 31 bytes, not {size}"):
-        Header.unpack(bytes(size))
+        EventHeader.unpack(bytes(size))
 
 
 def test_hosted_numbers_name_their_gateway() -> None:
     assert host_of(hosted(GATEWAY_NUMBER_MAX, HOSTED_MAX)) == GATEWAY_NUMBER_MAX
     assert hosted(GATEWAY_NUMBER_MAX, HOSTED_MAX) == 2**32 - 1
-    assert Header(1, 1, 1, 1, 2**CLUSTERS_MAX - 1).pack()
+    assert EventHeader(1, 1, 1, 1, 2**CLUSTERS_MAX - 1).pack()
     assert SOME.eid == (hosted(3, 7), 1)
 
 

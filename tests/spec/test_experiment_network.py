@@ -8,14 +8,16 @@ from random import Random
 
 import pytest
 
-from edgebroker.matching.published.fixed import FixedPst, Subscription
-from edgebroker.simworld.experiments.interests import Interests
-from edgebroker.simworld.experiments.matchingsteps import ATTRIBUTES, DECLINE, FACTORED
-from edgebroker.simworld.experiments.network import (
+from edgebroker.matching.published.fixed import FixedPst, FixedSubscription
+from edgelab.experiment.link_matching import (
+    ATTRIBUTES,
     CLIENTS_PER_BROKER,
+    DECLINE,
+    FACTORED,
     PUBLISHERS,
     REGIONS,
-    Network,
+    ExperimentNetwork,
+    InterestWorkload,
     region_of,
     shortest_paths,
     three_regions,
@@ -23,25 +25,25 @@ from edgebroker.simworld.experiments.network import (
 
 
 @pytest.fixture(scope="module")
-def network() -> Network:
+def network() -> ExperimentNetwork:
     return three_regions()
 
 
-def test_there_are_39_brokers_and_390_clients_in_three_regions(network: Network) -> None:
+def test_there_are_39_brokers_and_390_clients_in_three_regions(network: ExperimentNetwork) -> None:
     assert Counter(map(region_of, range(len(network.neighbours)))) == {0: 13, 1: 13, 2: 13}
     assert network.clients == 390
     # A root has three children and two other roots; three brokers of each region have a parent and three children.
     assert Counter(map(len, network.neighbours)) == {5: 3, 4: 9, 1: 27}
 
 
-def test_paths_have_up_to_six_brokers(network: Network) -> None:
+def test_paths_have_up_to_six_brokers(network: ExperimentNetwork) -> None:
     for publisher in PUBLISHERS:
         lengths = Counter(len(path(network, publisher, home)) for home in range(39))
         # itself; its parent; siblings and the root; the other children of the root and the other roots; and so on
         assert lengths == {1: 1, 2: 1, 3: 3, 4: 4, 5: 12, 6: 18}
 
 
-def path(network: Network, broker: int, destination: int) -> list[int]:
+def path(network: ExperimentNetwork, broker: int, destination: int) -> list[int]:
     """The brokers on the best path, both ends included."""
     brokers = [broker]
     while brokers[-1] != destination:
@@ -49,12 +51,12 @@ def path(network: Network, broker: int, destination: int) -> list[int]:
     return brokers
 
 
-def test_the_slowest_line_between_roots_is_faster_than_the_way_round(network: Network) -> None:
+def test_the_slowest_line_between_roots_is_faster_than_the_way_round(network: ExperimentNetwork) -> None:
     assert network.neighbours[13][26] == 75
     assert path(network, 17, 30) == [17, 14, 13, 26, 27, 30]
 
 
-def test_best_paths_and_spanning_trees_agree(network: Network) -> None:
+def test_best_paths_and_spanning_trees_agree(network: ExperimentNetwork) -> None:
     # Else events would be lost or come twice.
     for publisher in range(39):
         tree = shortest_paths(network.neighbours, publisher)
@@ -63,7 +65,7 @@ def test_best_paths_and_spanning_trees_agree(network: Network) -> None:
             assert all(tree[child] == parent for parent, child in pairwise(brokers))
 
 
-def test_masks_lead_away_from_the_publisher(network: Network) -> None:
+def test_masks_lead_away_from_the_publisher(network: ExperimentNetwork) -> None:
     masks = network.masks(PUBLISHERS[0])
     for broker, links in enumerate(network.links):
         back = network.next_hop(broker, PUBLISHERS[0]) if broker != PUBLISHERS[0] else None
@@ -75,7 +77,7 @@ def test_masks_lead_away_from_the_publisher(network: Network) -> None:
         assert {link.neighbour for link in open_} - {None} == set(network.neighbours[broker]) - {back} - roots
 
 
-def test_no_bit_is_used_twice_and_every_client_is_reached_from_everywhere(network: Network) -> None:
+def test_no_bit_is_used_twice_and_every_client_is_reached_from_everywhere(network: ExperimentNetwork) -> None:
     bits = [link.bit for links in network.links for link in links]
     assert len(set(bits)) == len(bits) == 390 + sum(map(len, network.neighbours))
     for client in (0, 137, 389):
@@ -83,12 +85,16 @@ def test_no_bit_is_used_twice_and_every_client_is_reached_from_everywhere(networ
         assert all((towards & sum(link.bit for link in links)).bit_count() == 1 for links in network.links)
 
 
-def test_an_event_comes_to_everybody_who_wants_it_and_to_no_broker_twice(network: Network, chance: Random) -> None:
-    interests = Interests(chance, REGIONS, ATTRIBUTES, DECLINE)
+def test_an_event_comes_to_everybody_who_wants_it_and_to_no_broker_twice(
+    network: ExperimentNetwork, chance: Random
+) -> None:
+    interests = InterestWorkload(chance, REGIONS, ATTRIBUTES, DECLINE)
     tree = FixedPst(interests.names, interests.domains, FACTORED)
     clients = {number: chance.randrange(network.clients) for number in range(600)}
     tree.insert_all(
-        Subscription(number, interests.predicate(region_of(client // CLIENTS_PER_BROKER)), network.links_to(client))
+        FixedSubscription(
+            number, interests.predicate(region_of(client // CLIENTS_PER_BROKER)), network.links_to(client)
+        )
         for number, client in clients.items()
     )
     for publisher in PUBLISHERS:

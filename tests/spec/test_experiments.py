@@ -12,18 +12,17 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgebroker.cli import main
-from edgebroker.cli.experiment import idr as idr_command
-from edgebroker.overlay.topology import Topology
-from edgebroker.simworld.experiments import burst as burst_module
-from edgebroker.simworld.experiments.burst import Outcome, burst
-from edgebroker.simworld.experiments.finding import Finding, unmet
-from edgebroker.simworld.experiments.flooded import Flooding
-from edgebroker.simworld.experiments.idr import PAIRS, SEEDS, Both, Case, beyond, cases, findings
-from edgebroker.simworld.experiments.overlay import CLUSTERS, MACHINES, Costs, machines_of, seventy_brokers
+from edgebroker.overlay.topology.topology import Topology
+from edgelab.experiment import idr as burst_module
+from edgelab.experiment import idr as idr_command
+from edgelab.experiment.idr import PAIRS, SEEDS, Both, BurstCase, BurstOutcome, beyond, burst, cases, findings
+from edgelab.experiment.overlay import CLUSTERS, MACHINES, OverlayCosts, machines_of, seventy_brokers
+from edgelab.experiment.report import ExperimentFigure, unmet
+from edgelab.experiment.scot import FloodControl
 
 SVG = "{http://www.w3.org/2000/svg}"
-STATIC = Outcome(10.0, 40.0, 0.34, 90.0, 1_000, 0, 5_000, 900, (1.0, 40.0, 2.0))
-DYNAMIC = Outcome(8.0, 30.0, 0.36, 80.0, 1_000, 0, 5_010, 500, (1.0, 30.0, 2.0))
+STATIC = BurstOutcome(10.0, 40.0, 0.34, 90.0, 1_000, 0, 5_000, 900, (1.0, 40.0, 2.0))
+DYNAMIC = BurstOutcome(8.0, 30.0, 0.36, 80.0, 1_000, 0, 5_010, 500, (1.0, 30.0, 2.0))
 
 
 def experiment(*arguments: str) -> Result:
@@ -51,15 +50,15 @@ def test_no_two_peers_are_on_one_machine(topology: Topology) -> None:
 
 def test_flooding_costs_341_messages_wherever_it_begins(topology: Topology) -> None:
     neighbours = {gateway.name: gateway.peers() for gateway in topology.gateways}
-    for costs in (Costs(0, 0), Costs(100, 100, 1_000), Costs(0, 700, 10)):
-        flooding = Flooding(neighbours, costs)
+    for costs in (OverlayCosts(0, 0), OverlayCosts(100, 100, 1_000), OverlayCosts(0, 700, 10)):
+        flooding = FloodControl(neighbours, costs)
         for host in ("a.0", "F.2", "i.4"):
             tree = flooding.advertise(host)
             assert (tree.messages, len(tree.last_hops)) == (341, 70)
 
 
 def test_a_subscription_meets_no_tree_and_goes_nowhere(topology: Topology) -> None:
-    flooding = Flooding({gateway.name: gateway.peers() for gateway in topology.gateways}, Costs(100, 100))
+    flooding = FloodControl({gateway.name: gateway.peers() for gateway in topology.gateways}, OverlayCosts(100, 100))
     assert flooding.subscribe("a.0", [], 10).messages == 0
     tree = flooding.advertise("F.0")
     spread = flooding.subscribe("i.0", [tree, tree], 10)
@@ -101,11 +100,11 @@ def test_a_burst_loses_and_doubles_nothing_and_repeats(monkeypatch: pytest.Monke
     assert burst(3, True, 0.001) == dynamic
 
 
-def outcomes(found: Iterable[Both] = ()) -> dict[Case, Both]:
-    every: dict[Case, Both] = dict.fromkeys(cases(SEEDS), (STATIC, DYNAMIC))
+def outcomes(found: Iterable[Both] = ()) -> dict[BurstCase, Both]:
+    every: dict[BurstCase, Both] = dict.fromkeys(cases(SEEDS), (STATIC, DYNAMIC))
     for number, mean in ((2, 8.5), (3, 9.0), (5, 9.5)):
         for seed in range(1, PAIRS + 1):
-            every[Case(seed, bursting=number)] = (STATIC, replace(DYNAMIC, mean_s=mean))
+            every[BurstCase(seed, bursting=number)] = (STATIC, replace(DYNAMIC, mean_s=mean))
     return every | dict(zip(every, found, strict=False))
 
 
@@ -148,10 +147,10 @@ def test_idr_prints_its_table_and_ends_with_1_if_not_as_published(
 def test_all_runs_are_made_in_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(burst_module, "SUBSCRIBERS", 100)
     monkeypatch.setattr(burst_module, "EVENTS", 200)
-    monkeypatch.setattr(idr_command, "cases", lambda seeds: [Case(seed) for seed in range(1, seeds + 1)])
+    monkeypatch.setattr(idr_command, "cases", lambda seeds: [BurstCase(seed) for seed in range(1, seeds + 1)])
     found = idr_command.measured(2, 0.001, 2)
-    assert list(found) == [Case(1), Case(2)]
-    assert found[Case(1)] != found[Case(2)]
+    assert list(found) == [BurstCase(1), BurstCase(2)]
+    assert found[BurstCase(1)] != found[BurstCase(2)]
 
 
 # -- findings ---------------------------------------------------------------------------------------------------------
@@ -162,11 +161,11 @@ def test_all_runs_are_made_in_processes_of_their_own(monkeypatch: pytest.MonkeyP
     [(4, 4, "4"), (1, 2, "1 .. 2"), (float("-inf"), 2, "<= 2"), (1, float("inf"), ">= 1")],
 )
 def test_a_finding_says_what_is_accepted(low: float, high: float, accepted: str) -> None:
-    assert Finding("x", "", 1.5, low=low, high=high).accepted == accepted
-    assert Finding("x", "", 1.5, low=low, high=high).is_met is (low <= 1.5 <= high)
+    assert ExperimentFigure("x", "", 1.5, low=low, high=high).accepted == accepted
+    assert ExperimentFigure("x", "", 1.5, low=low, high=high).is_met is (low <= 1.5 <= high)
 
 
 def test_a_finding_of_which_nothing_is_asked_is_met() -> None:
-    assert Finding("x", "", 1.5).is_met
-    assert Finding("x", "", 1.5).accepted == ""
+    assert ExperimentFigure("x", "", 1.5).is_met
+    assert ExperimentFigure("x", "", 1.5).accepted == ""
     assert CLUSTERS == 5

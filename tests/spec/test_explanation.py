@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from edgebroker.event import Value
 from edgebroker.filters import Filter
 from edgebroker.matching.linktrace import LinkTrace, Why
-from edgebroker.matching.placement import Placement, Settled, placements
+from edgebroker.matching.outcomes import TritVector, format_trits
+from edgebroker.matching.placement import Placement, SettlementKind, placements
 from edgebroker.matching.pst import Pst
-from edgebroker.matching.trace import Trace
-from edgebroker.matching.trits import TritVector, format_trits
+from edgebroker.matching.trace import SearchTrace
+from edgebroker.predicate import Value
 from edgebroker.topics import TopicFilter
 
 BUCKET = 40
@@ -80,8 +80,8 @@ def test_a_star_edge_says_why_it_was_taken(garden: Garden) -> None:
 def test_each_test_is_settled_by_the_path_or_compared_where_there_is_no_column(garden: Garden) -> None:
     (placed,) = garden.placed("a3")
     assert [(one.test.attribute, one.settled) for one in placed.tests] == [
-        ("note", Settled.UNCUT),
-        ("site", Settled.PATH),
+        ("note", SettlementKind.UNCUT),
+        ("site", SettlementKind.PATH),
     ]
     assert placed.is_verified
     assert placed.has_few_neighbours
@@ -93,10 +93,13 @@ def test_each_test_is_settled_by_the_path_or_compared_where_there_is_no_column(g
 def test_columns_decide_or_narrow_down(garden: Garden) -> None:
     (placed,) = garden.placed("u1")
     assert sorted(placed.columns) == ["m", "n"]
-    assert [(one.test.attribute, one.settled) for one in placed.tests] == [("m", Settled.CELLS), ("n", Settled.CELLS)]
+    assert [(one.test.attribute, one.settled) for one in placed.tests] == [
+        ("m", SettlementKind.CELLS),
+        ("n", SettlementKind.CELLS),
+    ]
     assert not placed.is_verified
     (pattern,) = garden.placed("pattern")
-    assert [one.settled for one in pattern.tests] == [Settled.CELLS, Settled.UNCUT]
+    assert [one.settled for one in pattern.tests] == [SettlementKind.CELLS, SettlementKind.UNCUT]
 
 
 def test_bounds_inside_a_cell_are_loose() -> None:
@@ -105,7 +108,10 @@ def test_bounds_inside_a_cell_are_loose() -> None:
     for number in range(64):
         crowd.plant(f"{number}", "t", f"a > {number}")
     settled = {crowd.placed(f"{number}")[0].tests[0].settled for number in range(64)}
-    assert settled == {Settled.CELLS, Settled.LOOSE}  # 64 cuts are too many; those that were kept decide their own
+    assert settled == {
+        SettlementKind.CELLS,
+        SettlementKind.LOOSE,
+    }  # 64 cuts are too many; those that were kept decide their own
 
 
 def test_equal_predicates_share_a_leaf(garden: Garden) -> None:
@@ -137,8 +143,8 @@ def names_of(garden: Garden, numbers: object) -> set[str]:
     return {by_number[number] for number in numbers}  # type: ignore[attr-defined]
 
 
-def trace(garden: Garden, topic: str, **attributes: Value) -> Trace:
-    return Trace(garden.tree, topic, attributes)
+def trace(garden: Garden, topic: str, **attributes: Value) -> SearchTrace:
+    return SearchTrace(garden.tree, topic, attributes)
 
 
 def test_edges_taken_and_left_are_told(garden: Garden) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from edgebridge.frontend.refusal import Refusal
-from edgebridge.upstream.tally import Cause as BridgeCause
-from edgebroker.cli.why.causes import SENTENCES
-from edgebroker.records import Cause
+from edgebridge.bridge.counters import BridgeDropCause as BridgeCause
+from edgebridge.frontend.handlers.publish_admission import Refusal
+from edgebroker.cli.why.account import SENTENCES
+from edgebroker.log_schema import Cause
 
 PAGE = (Path(__file__).parents[2] / "docs/fates.md").read_text(encoding="utf-8")
 FILTERED = {Cause.NO_SUBSCRIBER, Cause.CONTENT, Cause.OWN_MESSAGE, Cause.NOT_ALLOWED}

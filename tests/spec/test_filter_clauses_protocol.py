@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.frontend.terms import Terms
+from edgebridge.frontend.options import FrontendOptions
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import DIALECTS, V5, Dialect
 from edgebridge.wire.encode import encode_packet
@@ -37,7 +37,7 @@ class Broker:
 
     def __init__(self) -> None:
         names = (f"auto-{number}" for number in range(1_000))
-        self.frontend = Frontend(Node(Ledger()), Terms(), lambda: next(names))
+        self.frontend = Frontend(Node(Ledger()), FrontendOptions(), lambda: next(names))
         self.frontend.start(0)
         self.peers: list[Peer] = []
 
@@ -64,7 +64,7 @@ class Peer:
         for packet in packets:
             self._frontend.feed(self.connection, encode_packet(packet, self.dialect), 0)
             if self.connection.is_held:  # a hard filter is a turn's work
-                self._frontend.turns.next(0)
+                self._frontend.input_scheduler.run_next(0)
 
     def hear(self) -> list[Packet]:
         self._framer.feed(b"".join(self._frontend.take_output(self.connection, 0)))

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from edgebroker.cli import main
 from edgebroker.filters import Filter
-from edgebroker.filters.announcement import Announced, Change
+from edgebroker.filters.announcement import CoveringAnnouncer, InterestDelta
 from edgebroker.filters.covering import STEPS_MAX, are_apart, common_example, counterexample, covers, merged
 from edgebroker.interest import Interest
 from edgebroker.predicate import Predicate
@@ -254,19 +254,19 @@ class Neighbour:
     """One neighbour, and subscriptions written as texts."""
 
     def __init__(self) -> None:
-        self.announced = Announced()
+        self.announced = CoveringAnnouncer()
 
-    def add(self, number: int, topic: str, text: str | None = None) -> Change:
+    def add(self, number: int, topic: str, text: str | None = None) -> InterestDelta:
         return self.announced.add(number, TopicFilter.parse(topic), ((),) if text is None else predicates(text))
 
 
 @pytest.mark.clause("F-56")
 def test_what_is_covered_is_not_announced() -> None:
     neighbour = Neighbour()
-    assert neighbour.add(1, "plant/#", "temp > 30") == Change((interest("plant/#", "temp > 30"),))
+    assert neighbour.add(1, "plant/#", "temp > 30") == InterestDelta((interest("plant/#", "temp > 30"),))
     assert not neighbour.add(2, "plant/a", "temp > 40")
     assert not neighbour.add(3, "plant/+", "temp = 31 AND site = 'n'")
-    assert neighbour.add(4, "+/a", "temp > 40") == Change((interest("+/a", "temp > 40"),))
+    assert neighbour.add(4, "+/a", "temp > 40") == InterestDelta((interest("+/a", "temp > 40"),))
     assert neighbour.announced.interests == (interest("plant/#", "temp > 30"), interest("+/a", "temp > 40"))
     assert len(neighbour.announced) == 4
     assert 3 in neighbour.announced
@@ -278,18 +278,20 @@ def test_a_wider_one_takes_the_place_of_those_it_covers() -> None:
     narrow = [interest("plant/a", "temp > 40"), interest("plant/b", "temp > 50"), interest("+/b", "temp > 60")]
     for number, (topic, text) in enumerate((("plant/a", "temp > 40"), ("plant/b", "temp > 50"), ("+/b", "temp > 60"))):
         neighbour.add(number, topic, text)
-    assert neighbour.add(9, "plant/#", "temp > 30") == Change((interest("plant/#", "temp > 30"),), tuple(narrow[:2]))
+    assert neighbour.add(9, "plant/#", "temp > 30") == InterestDelta(
+        (interest("plant/#", "temp > 30"),), tuple(narrow[:2])
+    )
 
 
 @pytest.mark.clause("F-56")
 def test_identical_interests_are_announced_once_and_withdrawn_with_the_last() -> None:
     neighbour = Neighbour()
-    assert neighbour.add(1, "t", "a = 1 OR b = 2") == Change((interest("t", "a = 1"), interest("t", "b = 2")))
+    assert neighbour.add(1, "t", "a = 1 OR b = 2") == InterestDelta((interest("t", "a = 1"), interest("t", "b = 2")))
     assert not neighbour.add(2, "t", "1.0 = a")
     assert not neighbour.announced.remove(2)
     neighbour.add(3, "t", "a = 1")
-    assert neighbour.announced.remove(1) == Change((), (interest("t", "b = 2"),))
-    assert neighbour.announced.remove(3) == Change((), (interest("t", "a = 1"),))
+    assert neighbour.announced.remove(1) == InterestDelta((), (interest("t", "b = 2"),))
+    assert neighbour.announced.remove(3) == InterestDelta((), (interest("t", "a = 1"),))
 
 
 @pytest.mark.clause("F-56")
@@ -297,7 +299,7 @@ def test_of_two_that_say_the_same_the_oldest_is_announced() -> None:
     neighbour = Neighbour()
     neighbour.add(1, "#", "a > 1")
     assert not neighbour.add(2, "+/#", "a >= 1.0000000000000002")
-    assert neighbour.announced.remove(1) == Change(
+    assert neighbour.announced.remove(1) == InterestDelta(
         (interest("+/#", "a >= 1.0000000000000002"),), (interest("#", "a > 1"),)
     )
 
@@ -309,8 +311,10 @@ def test_the_oldest_comes_forward_in_whatever_order_they_were_hidden() -> None:
     neighbour.add(2, "t", "b = 1 AND z > 1")
     neighbour.add(3, "t", "b = 1")
     neighbour.add(4, "t", "b = 1 AND z >= 1.0000000000000002")
-    assert neighbour.announced.remove(1) == Change((), (interest("t", "z > 0"),))
-    assert neighbour.announced.remove(3) == Change((interest("t", "b = 1 AND z > 1"),), (interest("t", "b = 1"),))
+    assert neighbour.announced.remove(1) == InterestDelta((), (interest("t", "z > 0"),))
+    assert neighbour.announced.remove(3) == InterestDelta(
+        (interest("t", "b = 1 AND z > 1"),), (interest("t", "b = 1"),)
+    )
 
 
 @pytest.mark.clause("F-56")
@@ -330,10 +334,12 @@ def test_what_a_leaving_subscription_hid_comes_forward() -> None:
     neighbour.add(4, "plant/b", "temp > 45")
     neighbour.add(5, "#", "temp > 44")
     assert neighbour.announced.interests == (interest("plant/#", "temp > 30"), interest("#", "temp > 44"))
-    assert neighbour.announced.remove(1) == Change(
+    assert neighbour.announced.remove(1) == InterestDelta(
         (interest("plant/a/x", "temp > 40"),), (interest("plant/#", "temp > 30"),)
     )
-    assert neighbour.announced.remove(5) == Change((interest("plant/b", "temp > 45"),), (interest("#", "temp > 44"),))
+    assert neighbour.announced.remove(5) == InterestDelta(
+        (interest("plant/b", "temp > 45"),), (interest("#", "temp > 44"),)
+    )
 
 
 @pytest.mark.clause("F-57")

@@ -13,19 +13,19 @@ from lark.exceptions import LarkError, VisitError
 
 from edgebroker.errors import FilterInvalid, FilterTooComplex
 from edgebroker.filters import Filter
-from edgebroker.filters.language import parse
 from edgebroker.filters.names import AttributeName
+from edgebroker.filters.parser import parse
 from edgebroker.filters.syntax import (
     And,
     Between,
     Comparison,
+    InTest,
     Like,
-    Membership,
     Node,
     Not,
+    NullTest,
     Operator,
     Or,
-    Presence,
     joined,
     terms_of,
 )
@@ -100,7 +100,7 @@ class Trees(Transformer[Token, Any]):
     def membership(self, found: list[Any]) -> Node:
         values = tuple(value for value, _ in found[2:])
         one_kind(values)
-        return Membership(name_of(found[0]), values, found[1] is not None, found[0].start_pos + 1)
+        return InTest(name_of(found[0]), values, found[1] is not None, found[0].start_pos + 1)
 
     def between(self, found: list[Any]) -> Node:
         low, high = found[2][0], found[3][0]
@@ -117,7 +117,7 @@ class Trees(Transformer[Token, Any]):
         return Like(name_of(found[0]), parts, found[1] is not None, found[0].start_pos + 1)
 
     def presence(self, found: list[Any]) -> Node:
-        return Presence(name_of(found[0]), found[1] is not None, found[0].start_pos + 1)
+        return NullTest(name_of(found[0]), found[1] is not None, found[0].start_pos + 1)
 
 
 def name_of(token: Token) -> str:

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgebroker.errors import FilterInvalid
-from edgebroker.event import COMPOSITE, Value
 from edgebroker.filters import Extractor, Filter, cbor, payloads
+from edgebroker.predicate import COMPOSITE, Value
 
 law = settings(derandomize=True, deadline=None, max_examples=300)
 

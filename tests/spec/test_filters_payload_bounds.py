@@ -10,8 +10,8 @@ from typing import Any
 import cbor2
 import pytest
 
-from edgebroker.event import Value
 from edgebroker.filters import Extractor, cbor, payloads
+from edgebroker.predicate import Value
 from tests.fuzz.withcbor2 import IS_BOUNDED, read_with_cbor2
 
 DOCUMENT = b'{"a":1,"b":[{"a":"x"}],"value":2.5,"c d":{"c d":null},"a":[0]}'

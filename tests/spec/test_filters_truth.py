@@ -14,28 +14,38 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgebroker.errors import FilterTooComplex
-from edgebroker.event import COMPOSITE, Composite, Value
 from edgebroker.filters import Filter, explain
-from edgebroker.filters.conjunctions import normalised
-from edgebroker.filters.language import parse
+from edgebroker.filters.evaluation import evaluate
+from edgebroker.filters.normal_form import normalised
+from edgebroker.filters.parser import parse
 from edgebroker.filters.patterns import successor
-from edgebroker.filters.predicates import evaluate
 from edgebroker.filters.spelling import canonical
 from edgebroker.filters.syntax import (
     And,
     Between,
     Comparison,
+    InTest,
     Like,
-    Membership,
     Node,
     Not,
+    NullTest,
     Operator,
     Or,
-    Presence,
     joined,
 )
 from edgebroker.limits import FILTER_CONJUNCTIONS_MAX, LIKE_CHARS_MAX
-from edgebroker.predicate import ANY_ONE, ANY_RUN, Bound, Interval, Kind, Pattern, Predicate
+from edgebroker.predicate import (
+    ANY_ONE,
+    ANY_RUN,
+    COMPOSITE,
+    Bound,
+    Composite,
+    Interval,
+    Pattern,
+    Predicate,
+    Value,
+    ValueType,
+)
 
 # -- the second evaluator: Kleene's logic on the numbers 0 (false), 1 (unknown), 2 (true) --------------------------
 
@@ -50,11 +60,11 @@ def truth(node: Node, event: Mapping[str, Value]) -> int:
             return max(truth(operand, event) for operand in operands)
         case Not(operand):
             return TRUE - truth(operand, event)
-        case Presence(attribute, negated):
-            return TRUE - truth(Presence(attribute), event) if negated else TRUE * (event.get(attribute) is None)
+        case NullTest(attribute, negated):
+            return TRUE - truth(NullTest(attribute), event) if negated else TRUE * (event.get(attribute) is None)
         case Comparison(attribute, operator, literal):
             return compared(event.get(attribute), operator, literal)
-        case Membership(attribute, values, negated):
+        case InTest(attribute, values, negated):
             found = max(compared(event.get(attribute), Operator.EQ, value) for value in values)
             return TRUE - found if negated else found
         case Between(attribute, low, high, negated):
@@ -119,7 +129,7 @@ def terms(draw: st.DrawFn) -> Node:
             order = tuple(Operator) if values is not BOOLEANS else (Operator.EQ, Operator.NE)
             return Comparison(name, draw(st.sampled_from(order)), draw(st.sampled_from(values)))
         case 1:
-            return Membership(name, tuple(draw(st.lists(st.sampled_from(values), min_size=1, max_size=3))), negated)
+            return InTest(name, tuple(draw(st.lists(st.sampled_from(values), min_size=1, max_size=3))), negated)
         case 2:
             ends = st.sampled_from(values if values is not BOOLEANS else NUMBERS)
             return Between(name, draw(ends), draw(ends), negated)
@@ -128,7 +138,7 @@ def terms(draw: st.DrawFn) -> Node:
             assert isinstance(tree, Like)
             return Like(name, tree.parts, negated)
         case _:
-            return Presence(name, negated)
+            return NullTest(name, negated)
 
 
 conditions = st.recursive(
@@ -179,8 +189,8 @@ def test_the_normal_form_is_well_formed(node: Node) -> None:
         attributes = [test.attribute for test in predicate]
         assert attributes == sorted(set(attributes))
         for test in predicate:
-            assert bool(test.intervals) is (test.kind not in (Kind.NULL, Kind.NOT_NULL))
-            assert not test.patterns or test.kind is Kind.STRING
+            assert bool(test.intervals) is (test.kind not in (ValueType.NULL, ValueType.NOT_NULL))
+            assert not test.patterns or test.kind is ValueType.STRING
             for one, next_one in pairwise(test.intervals):
                 assert one.high is not None
                 assert next_one.low is not None

@@ -9,17 +9,17 @@ from collections.abc import Iterator
 import pytest
 
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.frontend.terms import Terms
+from edgebridge.frontend.options import FrontendOptions
 from edgebroker.instants import SECOND
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
-from edgebroker.world.doors.listener import Listener
-from edgebroker.world.doors.refusals import Refusals
-from edgebroker.world.gathering import Gathering
-from edgebroker.world.loop import Loop
-from edgebroker.world.operatorlog import OperatorLog
-from edgebroker.world.reactor import Reactor
-from edgebroker.world.settings.listener import ListenerSettings
+from edgebroker.runtime.listeners.layer import ConnectionRefusals
+from edgebroker.runtime.listeners.listener import Listener
+from edgebroker.runtime.loop.input_coalescing import InputCoalescer
+from edgebroker.runtime.loop.loop import Loop
+from edgebroker.runtime.loop.reactor import Reactor
+from edgebroker.runtime.operator_log import OperatorLog
+from edgebroker.runtime.settings.sections import ListenerSettings
 
 CONNECT = bytes.fromhex("1010 00044d515454 04 02 0000 0004") + b"name"
 UNKNOWN_LEVEL = bytes.fromhex("1010 00044d515454 09 02 0000 0004") + b"name"
@@ -80,7 +80,7 @@ class Window(Clients):
         return self.now
 
 
-def turns(gathering: Gathering, clients: Clients, until: int) -> Iterator[int]:
+def turns(gathering: InputCoalescer, clients: Clients, until: int) -> Iterator[int]:
     """The nap before each turn."""
     while clients.now < until:
         nap = gathering.nap_us
@@ -90,18 +90,18 @@ def turns(gathering: Gathering, clients: Clients, until: int) -> Iterator[int]:
         packets = clients.arrived()
         clients.taken += packets
         clients.now += WORK_US + (clients.answers_us if isinstance(clients, Window) else 0)
-        gathering.turned(packets, clients.is_hurried, clients.now)
+        gathering.observe_turn(packets, clients.is_hurried, clients.now)
         yield nap
 
 
 def share_of_naps(clients: Clients) -> float:
-    naps = list(turns(Gathering(NAP_US), clients, 4 * SECOND))
+    naps = list(turns(InputCoalescer(NAP_US), clients, 4 * SECOND))
     return sum(map(bool, naps)) / len(naps)
 
 
 def test_many_devices_are_heard_together() -> None:
     clients = Devices(every_us=50)
-    naps = list(turns(Gathering(NAP_US), clients, SECOND))
+    naps = list(turns(InputCoalescer(NAP_US), clients, SECOND))
     assert naps[:17] == [0] * 16 + [NAP_US], "sixteen turns are enough to see it"
     assert sum(map(bool, naps)) > 0.9 * len(naps)
     assert clients.taken > 2.5 * len(naps), "a turn for every third message"
@@ -125,7 +125,7 @@ def test_who_waits_for_what_it_sends_is_hardly_delayed(size: int) -> None:
 
 
 def test_what_changes_is_noticed_while_there_are_naps() -> None:
-    gathering = Gathering(NAP_US)
+    gathering = InputCoalescer(NAP_US)
     devices = Devices(every_us=50)
     list(turns(gathering, devices, SECOND))
     assert gathering.nap_us
@@ -136,15 +136,15 @@ def test_what_changes_is_noticed_while_there_are_naps() -> None:
 
 
 def test_a_client_that_may_wait_for_an_answer_ends_it_at_once() -> None:
-    gathering = Gathering(NAP_US)
+    gathering = InputCoalescer(NAP_US)
     devices = Devices(every_us=50)
     list(turns(gathering, devices, SECOND))
     assert gathering.nap_us
-    gathering.turned(1, True, devices.now)
+    gathering.observe_turn(1, True, devices.now)
     assert not gathering.nap_us
     for _ in range(1_000):
         for is_hurried in (*[False] * 15, True):
-            gathering.turned(1, is_hurried, devices.now)
+            gathering.observe_turn(1, is_hurried, devices.now)
             assert not gathering.nap_us, "one turn of sixteen is enough"
 
 
@@ -152,14 +152,14 @@ def test_a_client_that_may_wait_for_an_answer_ends_it_at_once() -> None:
 @pytest.mark.parametrize(("spin_us", "gathers"), [(25, True), (NAP_MAX_US, False)])
 def test_a_gateway_counts_what_its_clients_send(spin_us: int, gathers: bool) -> None:
     async def story() -> None:
-        frontend = Frontend(Node(Ledger()), Terms(), lambda: "x")
+        frontend = Frontend(Node(Ledger()), FrontendOptions(), lambda: "x")
         reactor = Reactor(frontend, spin_us, NAP_MAX_US)
         reactor.start()
-        listener = Listener(reactor, 1, Refusals(OperatorLog(lambda line: None)))
+        listener = Listener(reactor, 1, ConnectionRefusals(OperatorLog(lambda line: None)))
         await listener.open(ListenerSettings(port=0), None)
         loop = asyncio.get_running_loop()
         assert isinstance(loop, Loop)
-        gathering = loop.poller.gathering
+        gathering = loop.poller.coalescer
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         writer.write(CONNECT)
         assert await reader.readexactly(4) == CONNACK

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from edgebridge.frontend.together import Groups
-from edgebridge.session.grouped import Grouped
-from edgebridge.session.records import Kind
+from edgebridge.frontend.journal.transactions import PendingTransactions
+from edgebridge.session.journal.session_records import SessionRecordKind
+from edgebridge.session.journal.transactions import TransactionBuffer
 
-TOGETHER, WHOLE, UNDONE = bytes((Kind.TOGETHER,)), bytes((Kind.WHOLE,)), bytes((Kind.UNDONE,))
+TOGETHER, WHOLE, UNDONE = (
+    bytes((SessionRecordKind.TOGETHER,)),
+    bytes((SessionRecordKind.WHOLE,)),
+    bytes((SessionRecordKind.UNDONE,)),
+)
 
 
 def read(*records: tuple[int, bytes]) -> tuple[list[int], bool]:
     """The numbers of those that count, and whether the last group is open."""
     taken: list[int] = []
-    grouped = Grouped(lambda lsn, record: taken.append(lsn))
+    grouped = TransactionBuffer(lambda lsn, record: taken.append(lsn))
     for lsn, record in records:
-        grouped.take(lsn, record)
+        grouped.append(lsn, record)
     return taken, grouped.is_open
 
 
@@ -39,9 +43,9 @@ def test_an_empty_record_is_one_like_others() -> None:
 
 
 def test_what_is_on_disk_does_not_reach_into_a_group() -> None:
-    groups = Groups()
+    groups = PendingTransactions()
     groups.begin(3)
-    groups.end(6)
+    groups.commit(6)
     groups.begin(8)
-    groups.end(9)
-    assert [groups.whole(synced) for synced in (2, 3, 5, 6, 7, 8, 9, 12)] == [2, 2, 2, 6, 7, 7, 9, 12]
+    groups.commit(9)
+    assert [groups.durable_lsn(synced) for synced in (2, 3, 5, 6, 7, 8, 9, 12)] == [2, 2, 2, 6, 7, 7, 9, 12]

@@ -10,8 +10,8 @@ import pytest
 
 from edgebroker.filters import Filter
 from edgebroker.names import ClientId
-from edgebroker.node import groups
-from edgebroker.node.events import ClientGone, Subscribed, Unsubscribed
+from edgebroker.node import shared_groups
+from edgebroker.node.events import ClientRemoval, SubscribeRequest, UnsubscribeRequest
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import TIDY_AT_ONCE, Node
 from edgebroker.node.subscriptions import Copy
@@ -24,7 +24,7 @@ class Hand:
     """A receiver that says of itself what the test wants."""
 
     name: str
-    is_present: bool = True
+    is_connected: bool = True
     outstanding: int = 0
     room: int = 1_000
 
@@ -36,7 +36,7 @@ def join(node: Node, hand: Hand, where: str | None = None, qos: int = 1, group: 
     wanted = Filter.parse(where) if where else None
     topic = TopicFilter.parse("t/#")
     name = f"{group} {where}"
-    node.handle(Subscribed(ClientId(hand.name), name, topic, wanted, qos, False, hand, group=name), 0)
+    node.handle(SubscribeRequest(ClientId(hand.name), name, topic, wanted, qos, False, hand, group=name), 0)
 
 
 def copies(node: Node, payload: bytes = b'{"temp":31}', publisher: str = "p", topic: str = "t/1") -> tuple[Copy, ...]:
@@ -72,16 +72,16 @@ def test_fewest_outstanding_first_then_in_turn(node: Node, hands: list[Hand]) ->
 
 
 def test_the_absent_get_nothing_while_somebody_is_there(node: Node, hands: list[Hand]) -> None:
-    hands[0].is_present = False
+    hands[0].is_connected = False
     hands[1].outstanding = 1_000
-    hands[2].is_present = False
+    hands[2].is_connected = False
     assert chosen(node) == "b"
-    hands[1].is_present = False
+    hands[1].is_connected = False
     assert chosen(node) == "c"
 
 
 def test_of_the_absent_those_that_keep_messages_come_first(node: Node) -> None:
-    for hand, qos in ((Hand("a", is_present=False), 0), (Hand("b", is_present=False, outstanding=9), 1)):
+    for hand, qos in ((Hand("a", is_connected=False), 0), (Hand("b", is_connected=False, outstanding=9), 1)):
         join(node, hand, qos=qos)
     assert [chosen(node), chosen(node)] == ["b", "b"]
 
@@ -90,11 +90,11 @@ def test_who_has_no_room_comes_behind_all_who_have(node: Node, hands: list[Hand]
     """Also behind who is away. If nobody has, it is as ever; and at QoS 0 nobody needs any."""
     hands[0].room = hands[1].room = 0
     assert [chosen(node), chosen(node)] == ["c", "c"]
-    hands[2].is_present = False
+    hands[2].is_connected = False
     assert chosen(node) == "c"
     hands[2].room = 0
     assert [chosen(node), chosen(node)] == ["a", "b"]
-    hands[2].is_present = True
+    hands[2].is_connected = True
     group = node.groups.find("g None")
     assert group is not None
     assert not group.has_room(Publication("p", "t/1", b"x", 1, False, 0))
@@ -103,7 +103,7 @@ def test_who_has_no_room_comes_behind_all_who_have(node: Node, hands: list[Hand]
 
 def test_turns_go_on_when_members_come_and_go(node: Node, hands: list[Hand]) -> None:
     assert chosen(node) == "a"
-    node.handle(Unsubscribed(ClientId("a"), "g None"), 0)
+    node.handle(UnsubscribeRequest(ClientId("a"), "g None"), 0)
     assert chosen(node) == "b"
     join(node, Hand("d"))
     assert [chosen(node) for _ in range(4)] == list("cdbc")
@@ -113,8 +113,8 @@ def test_who_is_gone_is_passed_over_while_its_subscriptions_are_taken_out(node: 
     leaver = ClientId("a")
     for number in range(2 * TIDY_AT_ONCE):
         topic = TopicFilter.parse(f"other/{number}")
-        node.handle(Subscribed(leaver, f"other {number}", topic, None, 0, False, hands[0]), 0)
-    node.handle(ClientGone(leaver), 0)
+        node.handle(SubscribeRequest(leaver, f"other {number}", topic, None, 0, False, hands[0]), 0)
+    node.handle(ClientRemoval(leaver), 0)
     assert [chosen(node) for _ in range(4)] == list("bcbc")
     assert node.groups.of(leaver) == []
     for now in range(1, 10):
@@ -127,7 +127,7 @@ def test_who_is_gone_is_passed_over_while_its_subscriptions_are_taken_out(node: 
 
 def test_the_last_member_takes_the_group_with_it(node: Node) -> None:
     join(node, Hand("a"))
-    node.handle(ClientGone(ClientId("a")), 0)
+    node.handle(ClientRemoval(ClientId("a")), 0)
     assert copies(node) == ()
     assert len(node.groups) == 0
     assert node.ledger.filtered == 1
@@ -145,7 +145,7 @@ def test_a_filter_decides_for_the_whole_group(node: Node) -> None:
 
 
 def test_a_group_and_a_plain_subscription_of_one_client_are_two_copies(node: Node, hands: list[Hand]) -> None:
-    node.handle(Subscribed(ClientId("a"), "t/#", TopicFilter.parse("t/#"), None, 0, True, hands[0]), 0)
+    node.handle(SubscribeRequest(ClientId("a"), "t/#", TopicFilter.parse("t/#"), None, 0, True, hands[0]), 0)
     assert [(copy.receiver.name, copy.label) for copy in copies(node)] == [("a", "t/#"), ("a", "g None")]
     own = copies(node, publisher="a")  # "no local" is not for groups
     assert [(copy.receiver.name, copy.label) for copy in own] == [("b", "g None")]
@@ -164,16 +164,16 @@ def test_sticky_keeps_publisher_and_topic_with_one_member(node: Node, hands: lis
     assert [chosen(node, publisher=who) for who in "pqrs"] == list("abca")
     assert [chosen(node, publisher=who) for who in "srqp"] == list("acba")
     assert chosen(node, publisher="p", topic="t/2") == "b"
-    hands[0].is_present = False
+    hands[0].is_connected = False
     assert chosen(node, publisher="p") == "c"
-    hands[0].is_present = True
+    hands[0].is_connected = True
     assert chosen(node, publisher="p") == "c"
-    node.handle(Unsubscribed(ClientId("c"), "g None"), 0)
+    node.handle(UnsubscribeRequest(ClientId("c"), "g None"), 0)
     assert chosen(node, publisher="p") == "a"
 
 
 def test_sticky_remembers_so_many_flows_only(node: Node, hands: list[Hand], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "STICKY_FLOWS_MAX", 2)
+    monkeypatch.setattr(shared_groups, "STICKY_FLOWS_MAX", 2)
     node.groups.is_sticky = True
     assert [chosen(node, publisher=who) for who in "pqr"] == list("abc")
     assert len(node.groups.flows) == 2

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from edgebridge.session.records import message_record, session_record
-from edgebridge.session.stored import Stored
+from edgebridge.session.journal.session_records import message_record, session_record
+from edgebridge.session.journal.state import JournalState
 
 from .test_session_records import CLOCK, entry, publication, session
 
 
 def test_what_was_handed_over_was_sent_behind_what_was_sent_before() -> None:
     """By one member of a group to another, who is sent it at once."""
-    stored, first, second = Stored(), publication(3), publication(4)
+    stored, first, second = JournalState(), publication(3), publication(4)
     stored.apply(session_record(session(1)))
     stored.apply(session_record(session(2)))
     first.stated, second.stated = 3, 4

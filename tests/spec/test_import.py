@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgebroker.cli import main
-from edgebroker.cli.moving.options import OPTIONS, rule_of
-from edgebroker.cli.moving.translation import translate
-from edgebroker.world.settings import Settings
+from edgebroker.cli.mosquitto_import.options import OPTIONS, rule_of
+from edgebroker.cli.mosquitto_import.translation import translate
+from edgebroker.runtime.settings import Settings
 
 from .importing import Importer, note, settings, verdicts
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from edgebroker.cli.bridge import command
-from edgebroker.cli.moving.translation import Translation, translate
-from edgebroker.world.settings import Settings
-from edgebroker.world.settings.bridge import BridgeSettings
+from edgebroker.cli.mosquitto_import.translation import ImportTranslation, translate
+from edgebroker.runtime.settings import Settings
+from edgebroker.runtime.settings.bridge_section import BridgeSettings
 
 from .importing import Importer, note, verdicts
 
@@ -30,7 +30,7 @@ restart_timeout 5 30
 """
 
 
-def bridges(translation: Translation) -> tuple[BridgeSettings, ...]:
+def bridges(translation: ImportTranslation) -> tuple[BridgeSettings, ...]:
     return Settings.parse(translation.text, "the settings written", Path()).bridges
 
 

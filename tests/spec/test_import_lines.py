@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 
-from edgebroker.cli.inquiry import USUAL_PORT
-from edgebroker.cli.moving.translation import Translation
-from edgebroker.world.settings import Settings
+from edgebroker.cli.http_client import USUAL_PORT
+from edgebroker.cli.mosquitto_import.translation import ImportTranslation
+from edgebroker.runtime.settings import Settings
 
 from .importing import Importer, note, settings, verdicts
 
 
-def sources(translation: Translation, *keys: str) -> list[str]:
+def sources(translation: ImportTranslation, *keys: str) -> list[str]:
     """What stands behind the first value of each key."""
     lines = [line for line in translation.text.splitlines() if not line.startswith("#")]
     shown = [next(line for line in lines if line.startswith(f"{key} = ")).partition("#")[2].strip() for key in keys]
     return [re.sub(r"\S*/mosquitto.conf:", "", one) for one in shown]
 
 
-def said(translation: Translation) -> list[tuple[str, str]]:
+def said(translation: ImportTranslation) -> list[tuple[str, str]]:
     """Of each line, its verdict and what was noted, without the folder."""
     found = [(finding.verdict.name, finding.note) for finding in translation.findings]
     return [(verdict, re.sub(r"\S*/mosquitto.conf:", "", note)) for verdict, note in found]

@@ -8,19 +8,19 @@ from random import Random
 import pytest
 
 from edgebroker.limits import JOURNAL_RECORD_BYTES_MAX
-from edgebroker.simworld.disk import Disk
-from edgebroker.simworld.diskworker import DiskWorker
-from edgebroker.simworld.simulation import Simulation
-from edgebroker.storage.journal.found import Damage, Found
 from edgebroker.storage.journal.journal import LOST, RETRY_US, RETRY_US_MAX, Journal
 from edgebroker.storage.journal.recovery import recover
-from edgebroker.storage.journal.work import Create, Fill, Purpose, SetAside, Sync, SyncFolder, Work, Write
+from edgebroker.storage.journal.recovery_report import CorruptRange, RecoveryReport
+from edgebroker.storage.journal.work import Create, DiskWork, Fill, SetAside, Sync, SyncFolder, WorkPurpose, Write
+from edgelab.simworld.disk import Disk
+from edgelab.simworld.linked import DiskWorker
+from edgelab.simworld.simulation import Simulation
 
 from .journalbench import SMALL, STORE, Bench, next_batch
 
 
-def batches(works: list[Work]) -> list[Work]:
-    return [work for work in works if work.purpose is Purpose.BATCH]
+def batches(works: list[DiskWork]) -> list[DiskWork]:
+    return [work for work in works if work.purpose is WorkPurpose.BATCH]
 
 
 def test_records_go_to_the_disk_together_after_the_commit_time() -> None:
@@ -63,10 +63,10 @@ def test_who_can_wait_longer_says_by_when() -> None:
 def test_one_work_is_under_way_at_a_time() -> None:
     journal = Journal(STORE, SMALL)
     journal.append(b"a", 0)
-    work = journal.take(0)
+    work = journal.next_work(0)
     assert work is not None
     journal.append(b"b", 0)
-    assert journal.take(9_000_000) is None
+    assert journal.next_work(9_000_000) is None
     assert journal.due() is None
     journal.done(work, 10)
     with pytest.raises(ValueError, match="not under way"):
@@ -107,14 +107,14 @@ def test_after_a_failed_sync_everything_goes_to_a_new_segment() -> None:
     journal.append(b"in danger", bench.now)
     work = next_batch(journal, bench.now + 5_000)
     journal.failed(work, "Input/output error", bench.now)
-    assert (journal.is_refusing, journal.trouble, journal.synced) == (True, "Input/output error", 1)
+    assert (journal.is_refusing, journal.refusal_reason, journal.synced) == (True, "Input/output error", 1)
     journal.append(b"meanwhile", bench.now)
     assert journal.due() == bench.now + RETRY_US
-    assert journal.take(bench.now + RETRY_US - 1) is None
+    assert journal.next_work(bench.now + RETRY_US - 1) is None
     bench.now += RETRY_US
     works = batches(bench.work())
     assert not any(getattr(operation, "name", "") == old for operation in works[0].operations)
-    assert (journal.is_refusing, journal.trouble, journal.synced) == (False, "", 3)
+    assert (journal.is_refusing, journal.refusal_reason, journal.synced) == (False, "", 3)
     assert list(bench.recovered()[1].values()) == [b"safe", b"in danger", b"meanwhile"]
 
 
@@ -129,7 +129,7 @@ def test_after_a_segment_was_taken_away_nothing_is_promised_until_all_is_stated_
         bench.say(b"half of the state")
     journal.append(b"in danger", bench.now)
     work = next_batch(journal, bench.now + 5_000)
-    journal.want_snapshot(is_lost=True)
+    journal.request_snapshot(is_lost=True)
     journal.failed(work, "slot was taken away", bench.now)
     bench.now += RETRY_US
     bench.work()
@@ -137,22 +137,22 @@ def test_after_a_segment_was_taken_away_nothing_is_promised_until_all_is_stated_
         bench.say(b"the other half")
         journal.end_snapshot(bench.now)
         bench.work()
-    assert (journal.synced, journal.promised) == (journal.lsn, 1 + is_begun)
-    assert (journal.is_refusing, journal.trouble, journal.is_full, journal.replay_from) == (True, LOST, False, 1)
+    assert (journal.synced, journal.durable_lsn) == (journal.lsn, 1 + is_begun)
+    assert (journal.is_refusing, journal.refusal_reason, journal.is_full, journal.replay_from) == (True, LOST, False, 1)
     work = journal.append(b"again", bench.now) and next_batch(journal, bench.now + 5_000)
-    journal.want_snapshot(is_lost=True)
+    journal.request_snapshot(is_lost=True)
     journal.failed(work, "slot was taken away", bench.now)
     bench.now += RETRY_US
     bench.work()
-    assert (journal.synced, journal.promised) == (journal.lsn, 1 + is_begun)
+    assert (journal.synced, journal.durable_lsn) == (journal.lsn, 1 + is_begun)
     assert journal.wants_snapshot
     first = journal.begin_snapshot(bench.now)
     bench.say(b"session again")
     assert journal.is_refusing, "it is on the disk, and no header says so"
     journal.end_snapshot(bench.now)
     bench.work()
-    assert (journal.is_refusing, journal.trouble, journal.replay_from) == (False, "", first)
-    assert journal.promised == journal.lsn
+    assert (journal.is_refusing, journal.refusal_reason, journal.replay_from) == (False, "", first)
+    assert journal.durable_lsn == journal.lsn
 
 
 def test_the_pause_between_tries_doubles_up_to_a_bound() -> None:
@@ -219,13 +219,13 @@ def test_a_full_journal_refuses_until_a_snapshot_has_freed_segments() -> None:
     journal = bench.journal
     while not journal.is_refusing:
         bench.say(b"x" * 1_000)
-    assert "the limit is 40960" in journal.trouble
+    assert "the limit is 40960" in journal.refusal_reason
     assert journal.wants_snapshot
     journal.begin_snapshot(bench.now)
     bench.say(b"all")
     journal.end_snapshot(bench.now)
     bench.work()
-    assert (journal.is_refusing, journal.trouble) == (False, "")
+    assert (journal.is_refusing, journal.refusal_reason) == (False, "")
 
 
 def test_room_is_made_before_it_is_needed_and_its_failure_is_only_a_warning() -> None:
@@ -233,11 +233,11 @@ def test_room_is_made_before_it_is_needed_and_its_failure_is_only_a_warning() ->
     bench.say(b"x" * 3_000)
     bench.now += 60_000
     (work,) = bench.work()
-    assert work.purpose is Purpose.ROOM
+    assert work.purpose is WorkPurpose.ROOM
     assert {type(operation) for operation in work.operations} >= {Create, Fill, Sync}
     assert bench.journal.segments.free
     journal = Bench().journal
-    work_ = journal.take(0)
+    work_ = journal.next_work(0)
     assert work_ is not None
     journal.failed(work_, "No space left on device", 0)
     assert not journal.is_refusing
@@ -317,14 +317,18 @@ def test_a_damaged_segment_is_set_aside_when_it_is_not_needed_any_more() -> None
 
 def test_where_nothing_was_intact_the_new_journal_begins_one_segment() -> None:
     """Its snapshot begins with the first record: segments that were to say so were begun without end."""
-    bench = Bench(found=Found(b"", damage=[Damage("segment-0001.ebj", 0, 0, 0, "no header and no frame is intact")]))
+    bench = Bench(
+        found=RecoveryReport(
+            b"", damage=[CorruptRange("segment-0001.ebj", 0, 0, 0, "no header and no frame is intact")]
+        )
+    )
     assert bench.journal.wants_snapshot
     bench.journal.begin_snapshot(0)
     bench.journal.append(b"state", 0)
     bench.journal.end_snapshot(0)
     begun = 0
-    while begun < 5 and (work := bench.journal.take(bench.now)) is not None:
-        begun += work.purpose is Purpose.BATCH
+    while begun < 5 and (work := bench.journal.next_work(bench.now)) is not None:
+        begun += work.purpose is WorkPurpose.BATCH
         for operation in work.operations:
             bench.disk.do(operation)
         bench.now += 60_000

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgebroker.cli.journal import command
+from edgebroker.runtime.journal.store import JournalWorker
+from edgebroker.runtime.journal.wear import WEAR
 from edgebroker.storage.journal.options import JournalOptions
-from edgebroker.world.journalworker import JournalWorker
-from edgebroker.world.wear import WEAR
 
 SMALL = JournalOptions(segment_bytes=64 * 1024, snapshot_min_bytes=64 * 1024)
 RECORDS = [b"\xf0first", b"\xf1second", b"\xf0third"]  # kinds that mean nothing to anybody
@@ -26,7 +26,7 @@ def written(folder: Path) -> JournalWorker:
     worker = JournalWorker(folder, SMALL, lambda lsn, records: None)
     for record in RECORDS:
         worker.journal.append(record, 0)
-        assert worker.work_off(10_000_000) == ""
+        assert worker.run_due(10_000_000) == ""
     return worker
 
 

@@ -18,15 +18,14 @@ import pytest
 from edgebroker.errors import JournalDamaged, JournalInUse
 from edgebroker.instants import DAY, HOUR
 from edgebroker.limits import JOURNAL_QUARANTINE_FILES_MAX
+from edgebroker.runtime.journal.files import LOCK, JournalFiles, SyncTimes
+from edgebroker.runtime.journal.store import JournalWorker
+from edgebroker.runtime.journal.wear import WEAR, Card, CardWear, read_wear
 from edgebroker.storage.journal.format import CRC, HEADER, decode_header
-from edgebroker.storage.journal.found import Found
 from edgebroker.storage.journal.options import JournalOptions
 from edgebroker.storage.journal.recovery import recover
-from edgebroker.storage.journal.work import QUARANTINE, Create, Fill, Purpose, Sync, Work
-from edgebroker.world.journalfiles import LOCK, JournalFiles
-from edgebroker.world.journalworker import JournalWorker
-from edgebroker.world.synctimes import SyncTimes
-from edgebroker.world.wear import WEAR, Card, Wear, read_wear
+from edgebroker.storage.journal.recovery_report import RecoveryReport
+from edgebroker.storage.journal.work import QUARANTINE, Create, DiskWork, Fill, Sync, WorkPurpose
 
 SMALL = JournalOptions(segment_bytes=64 * 1024, snapshot_min_bytes=64 * 1024)
 
@@ -38,25 +37,25 @@ def opened(path: Path, given: list[bytes] | None = None) -> JournalWorker:
 def say(worker: JournalWorker, *records: bytes) -> None:
     for record in records:
         worker.journal.append(record, 0)
-    assert worker.work_off(10_000_000) == ""
+    assert worker.run_due(10_000_000) == ""
     assert worker.journal.synced == worker.journal.lsn
 
 
 def test_what_was_synced_is_there_in_the_next_run(tmp_path: Path) -> None:
     first = opened(tmp_path / "data")
-    assert first.found is None
+    assert first.recovery_report is None
     say(first, b"one", b"two")
     assert first.close(10_000_000) == ""
     given: list[bytes] = []
     second = opened(tmp_path / "data", given)
-    assert second.found is not None
-    assert (given, second.found.is_clean, second.journal.lsn) == ([b"one", b"two"], True, 2)
+    assert second.recovery_report is not None
+    assert (given, second.recovery_report.is_clean, second.journal.lsn) == ([b"one", b"two"], True, 2)
     say(second, b"three")
     second.files.close()  # as a crash does
     given.clear()
     third = opened(tmp_path / "data", given)
-    assert third.found is not None
-    assert (given, third.found.is_clean) == ([b"one", b"two", b"three"], False)
+    assert third.recovery_report is not None
+    assert (given, third.recovery_report.is_clean) == ([b"one", b"two", b"three"], False)
     third.close(0)
 
 
@@ -122,10 +121,10 @@ def test_trouble_with_the_disk_is_named_and_the_journal_goes_on_when_it_is_over(
     worker.files._forget(name)
     folder.joinpath(name).rename(tmp_path / "gone")
     worker.journal.append(b"two", 0)
-    assert worker.work_off(20_000_000) == "No such file or directory"
+    assert worker.run_due(20_000_000) == "No such file or directory"
     assert worker.journal.is_refusing
     (tmp_path / "gone").rename(folder / name)
-    assert worker.work_off(40_000_000) == ""
+    assert worker.run_due(40_000_000) == ""
     assert (worker.journal.is_refusing, worker.journal.synced) == (False, 2)
     worker.close(50_000_000)
     given: list[bytes] = []
@@ -140,13 +139,13 @@ def test_a_folder_without_its_name_takes_nothing(tmp_path: Path) -> None:
     folder.rename(gone)
     folder.mkdir()
     worker.journal.append(b"two", 0)
-    assert worker.work_off(20_000_000) == "its folder was taken away or exchanged"
+    assert worker.run_due(20_000_000) == "its folder was taken away or exchanged"
     assert (worker.journal.is_refusing, worker.journal.synced, list(folder.iterdir())) == (True, 1, [])
     folder.rmdir()
-    assert worker.work_off(40_000_000) == "its folder was taken away or exchanged"
+    assert worker.run_due(40_000_000) == "its folder was taken away or exchanged"
     gone.rename(folder)
-    assert worker.work_off(80_000_000) == ""
-    assert (worker.journal.is_refusing, worker.journal.synced, worker.files.has_lost) == (False, 2, False)
+    assert worker.run_due(80_000_000) == ""
+    assert (worker.journal.is_refusing, worker.journal.synced, worker.files.has_lost_segment) == (False, 2, False)
     worker.close(90_000_000)
     given: list[bytes] = []
     opened(folder, given).close(0)
@@ -163,10 +162,10 @@ def test_a_lock_that_was_tidied_away_is_had_again(tmp_path: Path) -> None:
     other = JournalFiles(tmp_path)
     other.lock()
     worker.journal.append(b"two", 0)
-    assert "its lock was taken away or exchanged, and cannot be had again" in worker.work_off(20_000_000)
+    assert "its lock was taken away or exchanged, and cannot be had again" in worker.run_due(20_000_000)
     assert (worker.journal.is_refusing, worker.journal.synced) == (True, 1)
     other.close()
-    assert worker.work_off(40_000_000) == ""
+    assert worker.run_due(40_000_000) == ""
     assert worker.journal.synced == 2
     worker.close(90_000_000)
 
@@ -189,18 +188,18 @@ def test_what_is_synced_into_something_without_a_name_does_not_count(
     else:
         monkeypatch.setattr(os, "fdatasync", take_away_and_sync)
     worker.journal.append(b"two", 0)
-    assert worker.work_off(20_000_000) == f"{name} was taken away"
-    assert (worker.journal.synced, worker.files.has_lost) == (1, True)
+    assert worker.run_due(20_000_000) == f"{name} was taken away"
+    assert (worker.journal.synced, worker.files.has_lost_segment) == (1, True)
     worker.close(90_000_000)
 
 
 def test_nothing_is_lost_with_a_file_that_is_made_ahead_of_need(tmp_path: Path) -> None:
     files = JournalFiles(tmp_path)
     files.lock()
-    assert files.carry_out(Work(Purpose.ROOM, (Create("a.ebj"), Fill("a.ebj", 0, 4_096), Sync("a.ebj")))) == ""
+    assert files.execute(DiskWork(WorkPurpose.ROOM, (Create("a.ebj"), Fill("a.ebj", 0, 4_096), Sync("a.ebj")))) == ""
     (tmp_path / "a.ebj").unlink()
-    reason = files.carry_out(Work(Purpose.ROOM, (Fill("a.ebj", 4_096, 4_096), Sync("a.ebj"))))
-    assert (reason, files.has_lost) == ("a.ebj was taken away", False)
+    reason = files.execute(DiskWork(WorkPurpose.ROOM, (Fill("a.ebj", 4_096, 4_096), Sync("a.ebj"))))
+    assert (reason, files.has_lost_segment) == ("a.ebj was taken away", False)
     files.close()
 
 
@@ -213,21 +212,21 @@ def test_work_is_done_beside_the_event_loop(tmp_path: Path) -> None:
         over = asyncio.Event()
         journal.append(b"one", 0)
         while journal.synced < 1:
-            work = journal.take(10_000_000)
+            work = journal.next_work(10_000_000)
             assert work is not None
 
             def ended(work: object, reason: str) -> None:
                 reasons.append(reason)
                 over.set()
 
-            worker.begin(work, ended)
+            worker.submit(work, ended)
             await asyncio.wait_for(over.wait(), 20)
             over.clear()
             journal.done(work, 10_000_000)
         return reasons
 
     def works() -> int:
-        return sum(isinstance(one, Work) for one in gc.get_objects())
+        return sum(isinstance(one, DiskWork) for one in gc.get_objects())
 
     gc.collect()
     gc.disable()
@@ -250,9 +249,9 @@ def test_closing_finishes_what_is_under_way(tmp_path: Path) -> None:
 
     async def begin() -> None:
         worker.journal.append(b"two", 0)
-        work = worker.journal.take(0)
+        work = worker.journal.next_work(0)
         assert work is not None
-        worker.begin(work, lambda work, reason: None)
+        worker.submit(work, lambda work, reason: None)
 
     asyncio.run(begin())  # the loop is gone before anybody is told
     assert worker.close(20_000_000) == ""
@@ -265,7 +264,7 @@ def test_segments_that_were_made_are_as_long_as_they_say(tmp_path: Path) -> None
     worker = opened(tmp_path)
     say(worker, b"x" * 40_000)
     for second in range(2, 40):  # the next segment is made in parts, between commits
-        worker.work_off(second * 10_000_000)
+        worker.run_due(second * 10_000_000)
     headers = [decode_header(worker.files.head(name)) for name in worker.files.names()]
     assert [header is not None for header in headers] == [True, False]
     assert {(tmp_path / name).stat().st_size for name in worker.files.names()} == {SMALL.segment_bytes}
@@ -277,7 +276,7 @@ def test_recovery_reads_a_copy_that_nobody_locked(tmp_path: Path) -> None:
     say(worker, b"one")
     shutil.copytree(tmp_path / "data", tmp_path / "copy")
     found = recover(JournalFiles(tmp_path / "copy"), lambda lsn, record: None)
-    assert isinstance(found, Found)
+    assert isinstance(found, RecoveryReport)
     assert found.lsn == 1
     worker.close(0)
 
@@ -290,8 +289,10 @@ def test_files_of_which_nothing_is_left_are_told_and_kept(tmp_path: Path) -> Non
     [name] = worker.files.names()
     (tmp_path / name).write_bytes(os.urandom(SMALL.segment_bytes))
     again = opened(tmp_path)
-    assert again.found is not None
-    assert [str(damage) for damage in again.found.damage] == [f"{name} at 0: no header and no frame is intact"]
+    assert again.recovery_report is not None
+    assert [str(damage) for damage in again.recovery_report.damage] == [
+        f"{name} at 0: no header and no frame is intact"
+    ]
     say(again, b"new")
     assert len(again.files.quarantined()) == 1
     again.close(0)
@@ -313,8 +314,8 @@ def test_quarantine_does_not_fill_the_disk(tmp_path: Path) -> None:
     for segment in good.files.names():
         shutil.copy(tmp_path / "good" / segment, tmp_path / "data")
     worker = opened(tmp_path / "data")
-    assert worker.found is not None
-    assert len(worker.found.strangers) == 2
+    assert worker.recovery_report is not None
+    assert len(worker.recovery_report.strangers) == 2
     say(worker, b"more")
     assert len(worker.files.quarantined()) == JOURNAL_QUARANTINE_FILES_MAX
     assert not [name for name in worker.files.names() if name in ("one.ebj", "two.ebj")]
@@ -338,36 +339,36 @@ def test_sync_times_know_their_quantiles() -> None:
 
 
 def test_wear_is_counted_in_running_time_over_all_runs(tmp_path: Path) -> None:
-    wear = Wear(tmp_path)
-    wear.note(0, 0)
-    wear.note(HOUR - 1, 500)
+    wear = CardWear(tmp_path)
+    wear.record(0, 0)
+    wear.record(HOUR - 1, 500)
     assert not (tmp_path / WEAR).exists()
-    wear.note(HOUR, 1_000)
+    wear.record(HOUR, 1_000)
     assert read_wear(tmp_path).bytes_per_day == 24_000
-    again = Wear(tmp_path)
-    again.note(5, 0)
-    again.note(5 + 23 * HOUR, 23_000, is_last=True)
+    again = CardWear(tmp_path)
+    again.record(5, 0)
+    again.record(5 + 23 * HOUR, 23_000, is_last=True)
     written = read_wear(tmp_path)
     assert (written.bytes, written.days, written.running_us) == (24_000, (24_000,), DAY)
     assert replace(written, card=Card(24_000 * 365 / 1e9, 10)).years == pytest.approx(10, rel=0.01)
 
 
 def test_the_card_of_the_settings_is_remembered_for_who_has_no_settings(tmp_path: Path) -> None:
-    wear = Wear(tmp_path, Card(64, 3_000))
-    wear.note(0, 0)
-    wear.note(HOUR, 10**9)
+    wear = CardWear(tmp_path, Card(64, 3_000))
+    wear.record(0, 0)
+    wear.record(HOUR, 10**9)
     written = read_wear(tmp_path)
     assert written.card == Card(64, 3_000)
     assert written.described() == wear.written.described() == {"bytes_per_day": 24 * 10**9, "card_years": 21.9}
-    assert Wear(tmp_path, Card(128, 10)).written.card == Card(128, 10), "another card was put in"
+    assert CardWear(tmp_path, Card(128, 10)).written.card == Card(128, 10), "another card was put in"
 
 
 def test_a_wear_file_without_sense_is_no_trouble(tmp_path: Path) -> None:
     (tmp_path / WEAR).write_text('{"bytes": []}', encoding="utf-8")
     assert read_wear(tmp_path).bytes_per_day is None
-    wear = Wear(tmp_path / "missing")
-    wear.note(0, 0)
-    wear.note(2 * HOUR, 10, is_last=True)
+    wear = CardWear(tmp_path / "missing")
+    wear.record(0, 0)
+    wear.record(2 * HOUR, 10, is_last=True)
     assert wear.written.running_us == 2 * HOUR
 
 

@@ -10,12 +10,11 @@ from random import Random
 import pytest
 
 from edgebroker.errors import JournalDamaged
-from edgebroker.simworld.disk import Disk
 from edgebroker.storage.journal.format import (
     CLEAN,
     CRC,
     HEADER,
-    Header,
+    SegmentHeader,
     bad_header_copies,
     decode_header,
     encode_frame,
@@ -23,8 +22,9 @@ from edgebroker.storage.journal.format import (
 )
 from edgebroker.storage.journal.journal import Journal
 from edgebroker.storage.journal.options import JournalOptions
+from edgelab.simworld.disk import Disk
 
-HEADER_OF_THE_PAGE = Header(bytes(range(16)), 7, 1_000, 8 << 20, 990, 4_321)
+HEADER_OF_THE_PAGE = SegmentHeader(bytes(range(16)), 7, 1_000, 8 << 20, 990, 4_321)
 SMALL = JournalOptions(segment_bytes=8_192, batch_bytes=3_000, snapshot_min_bytes=16_384)
 
 
@@ -58,8 +58,8 @@ def test_one_copy_of_the_header_is_enough(copy: int) -> None:
 
 @pytest.mark.parametrize("newer_first", [True, False])
 def test_of_two_copies_the_later_life_counts(newer_first: bool) -> None:
-    older = encode_header(Header(bytes(16), 3, 1, 8_192))[:512]
-    newer = encode_header(Header(bytes(16), 9, 50, 8_192))[:512]
+    older = encode_header(SegmentHeader(bytes(16), 3, 1, 8_192))[:512]
+    newer = encode_header(SegmentHeader(bytes(16), 9, 50, 8_192))[:512]
     found = decode_header(newer + older if newer_first else older + newer)
     assert found is not None
     assert found.sequence == 9
@@ -77,8 +77,8 @@ def test_what_an_earlier_life_left_never_has_the_right_checksum(chance: Random) 
     for _ in range(300):
         store, record = chance.randbytes(16), chance.randbytes(chance.randrange(1, 90))
         one, other = chance.sample(range(1, 2**32), 2)
-        assert zlib.crc32(record, Header(store, one, 1, 8_192).salt) != zlib.crc32(
-            record, Header(store, other, 1, 8_192).salt
+        assert zlib.crc32(record, SegmentHeader(store, one, 1, 8_192).salt) != zlib.crc32(
+            record, SegmentHeader(store, other, 1, 8_192).salt
         )
 
 
@@ -133,7 +133,7 @@ def test_a_reader_made_from_the_page_reads_what_was_written(chance: Random) -> N
             journal.end_snapshot(now)
             stated = 0
         while (due := journal.due()) is not None and due <= now:
-            work = journal.take(now)
+            work = journal.next_work(now)
             assert work is not None
             for operation in work.operations:
                 disk.do(operation)

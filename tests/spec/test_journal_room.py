@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from itertools import count
 
-from edgebridge.frontend.terms import Terms
+from edgebridge.frontend.options import FrontendOptions
 from edgebridge.wire.packets import Connect, PubAck, PubComp, Publish, PubRec, PubRel
 from edgebridge.wire.properties import Property
 from edgebroker.instants import SECOND
 from edgebroker.limits import MIB
-from edgebroker.simworld.client import Client
-from edgebroker.simworld.network import SimulatedBroker
-from edgebroker.simworld.simulation import Simulation
-from edgebroker.simworld.store import OPTIONS, SimulatedStore
-from edgebroker.simworld.transcript import Player
 from edgebroker.storage.journal.journal import Journal
-from edgebroker.storage.journal.work import Purpose
+from edgebroker.storage.journal.work import WorkPurpose
+from edgelab.simworld.broker import SimulatedBroker
+from edgelab.simworld.client import SimulatedClient
+from edgelab.simworld.simulation import Simulation
+from edgelab.simworld.store import OPTIONS, SimulatedStore
+from edgelab.simworld.transcript import TranscriptPlayer
 
 SEGMENT = OPTIONS.segment_bytes
 DISK = 24 * SEGMENT
@@ -29,20 +29,20 @@ class Flooded:
         self.simulation = Simulation()
         self.store = SimulatedStore(self.simulation)
         self.store.disk.bytes_max = DISK
-        terms = Terms(inflight_max=1, queue_messages_max=100_000, queue_bytes_max=1 << 30)
+        terms = FrontendOptions(inflight_max=1, queue_messages_max=100_000, queue_bytes_max=1 << 30)
         self.broker = SimulatedBroker(self.simulation, terms, store=self.store)
-        Player(self.broker).play("""
+        TranscriptPlayer(self.broker).play("""
         alice > CONNECT clean=0 session=86400    alice < CONNACK
         alice > SUBSCRIBE t qos=2                alice < SUBACK granted=2
         alice cut
         """)
-        self.bob = Client("bob", self.broker)
+        self.bob = SimulatedClient("bob", self.broker)
         self.bob.send(Connect("bob"))
         self._identifiers = count(1)
 
     @property
     def journal(self) -> Journal:
-        journal = self.broker.frontend.keeping.journal
+        journal = self.broker.frontend.journal.storage
         assert journal is not None
         return journal
 
@@ -50,7 +50,7 @@ class Flooded:
         """What the gateway says to one more message."""
         self.bob.send(Publish(topic, b"x" * size, 1, retain, packet_id=next(self._identifiers)))
         self.simulation.run_until(self.simulation.now + SECOND // 5)
-        [reason] = [packet.reason for packet in self.bob.take() if isinstance(packet, PubAck)]
+        [reason] = [packet.reason for packet in self.bob.receive() if isinstance(packet, PubAck)]
         return reason
 
     def flood(self) -> int:
@@ -62,14 +62,14 @@ class Flooded:
 
     def fetch(self, most: int = 1 << 30) -> list[bytes]:
         """What alice gets, one by one, and acknowledges."""
-        alice = Client("alice", self.broker)
+        alice = SimulatedClient("alice", self.broker)
         alice.send(Connect("alice", False, properties={Property.SESSION_EXPIRY_INTERVAL: 86_400}))
         got: list[bytes] = []
         idle = 0
         while idle < 100 and len(got) < most:
             self.simulation.run_until(self.simulation.now + SECOND // 20)
             idle += 1
-            for packet in alice.take():
+            for packet in alice.receive():
                 idle = 0
                 match packet:
                     case Publish(qos=1, packet_id=number, payload=payload):
@@ -93,7 +93,7 @@ def test_what_fills_a_disk_can_be_fetched_and_leaves_it() -> None:
     taken = flooded.flood()
     assert taken * 200 > DISK // 5, "with what is said of them, a second time for the snapshot, it is all of it"
     assert not flooded.journal.failures, "what is refused was never tried"
-    assert "room" in flooded.journal.trouble
+    assert "room" in flooded.journal.refusal_reason
     assert len(flooded.fetch()) == taken
     assert flooded.flood() > taken // 2
     assert not flooded.journal.failures
@@ -142,23 +142,23 @@ def test_a_disk_that_refused_room_is_asked_again() -> None:
     def work() -> None:
         nonlocal now
         now += 11 * SECOND
-        while (due := journal.due()) is not None and due <= now and (one := journal.take(now)) is not None:
+        while (due := journal.due()) is not None and due <= now and (one := journal.next_work(now)) is not None:
             journal.done(one, now)
 
     journal.append(bytes(SEGMENT // 2), now)
     work()
     work()
     assert len(journal.segments.free) == 1
-    journal.room.disk_bytes = 1_000
-    asked = journal.take(now + SECOND)
+    journal.space.disk_bytes = 1_000
+    asked = journal.next_work(now + SECOND)
     assert asked is not None
-    assert asked.purpose is Purpose.ROOM
+    assert asked.purpose is WorkPurpose.ROOM
     journal.failed(asked, "No space left on device", now)
     assert journal.is_full
-    assert journal.trouble.startswith(
+    assert journal.refusal_reason.startswith(
         "no more room can be made on the disk (No space left on device); the journal has "
     )
-    journal.room.disk_bytes = 1 << 40
+    journal.space.disk_bytes = 1 << 40
     journal.append(b"the clock", now)
     work()
     assert journal.is_full, "what was made in part is removed: that says nothing"

@@ -55,8 +55,8 @@ def test_room_is_freed_although_something_cannot_be_set_aside(is_broken: bool, m
     if is_broken:
         rotation = next_batch(journal, 0)
         journal.failed(rotation, "Input/output error", 0)
-    while journal.room.left(0) and (now := journal.due()) is not None and tries < 3:
-        work = journal.take(now)
+    while journal.space.bytes_left(0) and (now := journal.due()) is not None and tries < 3:
+        work = journal.next_work(now)
         assert work is not None
         for operation in work.operations:
             if isinstance(operation, SetAside):

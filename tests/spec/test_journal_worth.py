@@ -8,22 +8,20 @@ from random import Random
 
 import pytest
 
-from edgebridge.frontend.terms import Terms
+from edgebridge.frontend.options import FrontendOptions
 from edgebridge.wire.packets import Connect, PubAck, Publish, SubAck, Subscribe, SubscriptionOption
 from edgebridge.wire.properties import Property
 from edgebroker.instants import SECOND
 from edgebroker.limits import KIB
-from edgebroker.simworld.client import Client
-from edgebroker.simworld.disk import Disk
-from edgebroker.simworld.network import SimulatedBroker
-from edgebroker.simworld.simulation import Simulation
-from edgebroker.simworld.store import SimulatedStore
-from edgebroker.simworld.transcript import Player
-from edgebroker.storage.journal import worth
-from edgebroker.storage.journal.journal import Journal
+from edgebroker.storage.journal.journal import FULL_BYTES_PER_S, Journal, SnapshotPolicy
 from edgebroker.storage.journal.options import JournalOptions
 from edgebroker.storage.journal.recovery import recover
-from edgebroker.storage.journal.worth import FULL_BYTES_PER_S, Worth
+from edgelab.simworld.broker import SimulatedBroker
+from edgelab.simworld.client import SimulatedClient
+from edgelab.simworld.disk import Disk
+from edgelab.simworld.simulation import Simulation
+from edgelab.simworld.store import SimulatedStore
+from edgelab.simworld.transcript import TranscriptPlayer
 
 SEGMENT = 16 * KIB
 LITTLE = JournalOptions(segment_bytes=SEGMENT, bytes_max=4 * SEGMENT)
@@ -33,7 +31,7 @@ LITTLE = JournalOptions(segment_bytes=SEGMENT, bytes_max=4 * SEGMENT)
 def work(journal: Journal, disk: Disk, now: int) -> None:
     """Do all that is due."""
     while (due := journal.due()) is not None and due <= now:
-        done = journal.take(now)
+        done = journal.next_work(now)
         assert done is not None
         for operation in done.operations:
             disk.do(operation)
@@ -49,7 +47,7 @@ def test_starts_do_not_fill_a_journal_of_little_room() -> None:
         for now in (SECOND, 2 * SECOND):
             journal.append(b"record", now)
             work(journal, disk, now + SECOND)
-            assert not journal.is_refusing, f"start {start}: {journal.trouble}"
+            assert not journal.is_refusing, f"start {start}: {journal.refusal_reason}"
             if journal.wants_snapshot:
                 journal.begin_snapshot(now)
                 journal.append(b"all there is", now)
@@ -62,19 +60,19 @@ def test_a_full_journal_whose_readers_come_takes_messages_again(monkeypatch: pyt
     """They are let in, for what waits for them is what fills it. What they fetched is said in a few bytes: nothing that
     is written shows how little there is to state.
     """
-    monkeypatch.setattr(worth, "FULL_BYTES_PER_S", 1)  # it is stated for that alone
+    monkeypatch.setattr("edgebroker.storage.journal.journal.FULL_BYTES_PER_S", 1)  # it is stated for that alone
     simulation = Simulation()
     options = replace(LITTLE, bytes_max=6 * SEGMENT)
-    broker = SimulatedBroker(simulation, Terms(inflight_max=1_000), store=SimulatedStore(simulation, options))
-    player = Player(broker)
+    broker = SimulatedBroker(simulation, FrontendOptions(inflight_max=1_000), store=SimulatedStore(simulation, options))
+    player = TranscriptPlayer(broker)
     player.play("""
     alice > CONNECT clean=0 session=3600    alice < CONNACK
     alice > SUBSCRIBE t qos=1               alice < SUBACK granted=1
     alice cut
     """)
-    journal = broker.frontend.keeping.journal
+    journal = broker.frontend.journal.storage
     assert journal is not None
-    bob, alice = Client("bob", broker), Client("alice", broker)
+    bob, alice = SimulatedClient("bob", broker), SimulatedClient("alice", broker)
     bob.send(Connect("bob"))
     bob_says = count(1)
 
@@ -82,7 +80,7 @@ def test_a_full_journal_whose_readers_come_takes_messages_again(monkeypatch: pyt
         """What the gateway says to one more message."""
         bob.send(Publish("t", b"x" * 900, 1, packet_id=next(bob_says)))
         simulation.run_until(simulation.now + SECOND)
-        [reason] = [packet.reason for packet in bob.take() if isinstance(packet, PubAck)]
+        [reason] = [packet.reason for packet in bob.receive() if isinstance(packet, PubAck)]
         return reason
 
     while publish() == 0:
@@ -98,7 +96,7 @@ def test_a_full_journal_whose_readers_come_takes_messages_again(monkeypatch: pyt
     granted = []
     for _ in range(62):
         simulation.run_until(simulation.now + SECOND)
-        for packet in alice.take():
+        for packet in alice.receive():
             if isinstance(packet, Publish):
                 alice.send(PubAck(packet.packet_id))
             elif isinstance(packet, SubAck):
@@ -109,13 +107,13 @@ def test_a_full_journal_whose_readers_come_takes_messages_again(monkeypatch: pyt
 
 
 def test_a_full_journal_is_stated_again_in_vain_at_a_slow_pace() -> None:
-    since = Worth(LITTLE)
+    since = SnapshotPolicy(LITTLE)
     since.snapshot_bytes = 10 * FULL_BYTES_PER_S
-    since.wrote(100, SECOND)
-    assert since.is_reached(5 * SEGMENT, is_full=True), "nobody knows what there is to win"
-    since.stated(5 * SEGMENT, 2 * SECOND)
-    since.wrote(100, 11 * SECOND)
-    assert not since.is_reached(5 * SEGMENT, is_full=True)
-    since.wrote(100, 12 * SECOND)
-    assert since.is_reached(5 * SEGMENT, is_full=True)
-    assert not since.is_reached(5 * SEGMENT, is_full=False)
+    since.add_written(100, SECOND)
+    assert since.is_due(5 * SEGMENT, is_full=True), "nobody knows what there is to win"
+    since.snapshot_taken(5 * SEGMENT, 2 * SECOND)
+    since.add_written(100, 11 * SECOND)
+    assert not since.is_due(5 * SEGMENT, is_full=True)
+    since.add_written(100, 12 * SECOND)
+    assert since.is_due(5 * SEGMENT, is_full=True)
+    assert not since.is_due(5 * SEGMENT, is_full=False)

@@ -7,34 +7,39 @@ from random import Random
 
 import pytest
 
-from edgebroker.header import Header
+from edgebroker.header import EventHeader
 from edgebroker.instants import DAY, HOUR, MILLISECOND, MINUTE, SECOND, Duration
 from edgebroker.limits import KIB
-from edgebroker.overlay.classes import Service
-from edgebroker.overlay.link.events import Down, Dropped, LinkEvent, Refused, Up
-from edgebroker.overlay.link.hello import Refusal
+from edgebroker.log_schema import Cause
+from edgebroker.overlay.link.events import DropEvent, LinkDown, LinkEvent, LinkRefusal, LinkUp
+from edgebroker.overlay.link.handshake import RefusalCode
 from edgebroker.overlay.link.link import STOPPING, Link
-from edgebroker.overlay.link.outbox import Bounds
-from edgebroker.overlay.link.terms import LAN, METERED, TLS_RECORD_BYTES, LinkTerms
+from edgebroker.overlay.link.options import LAN_OPTIONS, METERED_OPTIONS, TLS_RECORD_BYTES, LinkOptions
+from edgebroker.overlay.link.outbox import OutboxBounds
 from edgebroker.overlay.messages import Forward, Unadvertise
-from edgebroker.records import Cause
-from edgebroker.simworld.linked import WALL, LinkedGateway
-from edgebroker.simworld.roads import Road, Surface
-from edgebroker.simworld.simulation import Simulation
+from edgebroker.overlay.traffic_class import TrafficClass
+from edgelab.simworld.linked import WALL, LinkedGateway
+from edgelab.simworld.roads import Road, RoadConditions
+from edgelab.simworld.simulation import Simulation
 
 NUMBERS = {"a": 0, "b": 1}
-NEAR = Surface((5 * MILLISECOND, 5 * MILLISECOND))
-FAR = Surface((40 * MILLISECOND, 60 * MILLISECOND))
+NEAR = RoadConditions((5 * MILLISECOND, 5 * MILLISECOND))
+FAR = RoadConditions((40 * MILLISECOND, 60 * MILLISECOND))
 
 
 class Pair:
     """Gateways a and b."""
 
-    def __init__(self, terms: LinkTerms = LAN, surface: Surface = NEAR, other_terms: LinkTerms | None = None) -> None:
+    def __init__(
+        self,
+        terms: LinkOptions = LAN_OPTIONS,
+        road_conditions: RoadConditions = NEAR,
+        other_terms: LinkOptions | None = None,
+    ) -> None:
         self.simulation = Simulation(1)
         self.a = LinkedGateway(self.simulation, "a", NUMBERS, terms)
         self.b = LinkedGateway(self.simulation, "b", NUMBERS, other_terms or terms)
-        self.road = Road(self.simulation, surface)
+        self.road = Road(self.simulation, road_conditions)
         self.a.roads["b"] = self.b.roads["a"] = self.road
         self.a.others["b"], self.b.others["a"] = self.b, self.a
         self._sequence = 0
@@ -56,12 +61,12 @@ class Pair:
         self,
         qos: int = 1,
         payload: bytes = b"x",
-        service: Service = Service.LIVE,
+        service: TrafficClass = TrafficClass.LIVE,
         topic: str = "t",
         expires_in_ms: int | None = None,
     ) -> Cause:
         self._sequence += 1
-        header = Header(1, self._sequence, 0, 0, published_ms=(WALL + self.simulation.now) // 1_000)
+        header = EventHeader(1, self._sequence, 0, 0, published_ms=(WALL + self.simulation.now) // 1_000)
         forward = Forward(header, topic, payload, qos, False, "c", expires_in_ms=expires_in_ms)
         cause = self.a.publish("b", forward, service)
         self.a.turn()
@@ -79,48 +84,48 @@ class Pair:
 
 
 def test_either_end_may_dial() -> None:
-    for terms, other in ((LAN, LinkTerms(dials=False)), (LinkTerms(dials=False), LAN)):
+    for terms, other in ((LAN_OPTIONS, LinkOptions(dials=False)), (LinkOptions(dials=False), LAN_OPTIONS)):
         pair = Pair(terms, NEAR, other).start()
-        assert pair.events(Up) == [Up("b", goes_on=False)]
+        assert pair.events(LinkUp) == [LinkUp("b", goes_on=False)]
         assert pair.road.dials == 1
 
 
 def test_of_two_dials_at_once_that_of_the_lower_number_stays() -> None:
     pair = Pair().start()
     assert pair.road.dials == 2
-    assert [event.code for event in pair.events(Refused) if isinstance(event, Refused)] == [Refusal.CROSSED]
-    assert len(pair.events(Up)) == 1
+    assert [event.code for event in pair.events(LinkRefusal) if isinstance(event, LinkRefusal)] == [RefusalCode.CROSSED]
+    assert len(pair.events(LinkUp)) == 1
     pair.run(HOUR)
     assert pair.road.dials == 2
-    assert not pair.events(Down)
+    assert not pair.events(LinkDown)
 
 
 def test_dials_at_random_moments_always_end_in_one_connection(chance: Random) -> None:
     for _ in range(200):
-        pair = Pair(LAN, Surface((MILLISECOND, 30 * MILLISECOND)))
+        pair = Pair(LAN_OPTIONS, RoadConditions((MILLISECOND, 30 * MILLISECOND)))
         pair.a.start()
         pair.run(chance.randrange(60 * MILLISECOND))
         pair.b.start()
         pair.run(2 * SECOND)
-        assert pair.link.stream is not None
-        assert pair.b.links["a"].stream is not None
+        assert pair.link.connection is not None
+        assert pair.b.links["a"].connection is not None
         assert len(pair.a.plugs) == len(pair.b.plugs) == 1
 
 
 def test_a_peer_that_fell_silent_is_noticed_in_the_time_of_a_heartbeat() -> None:
     pair = Pair().start()
     pair.road.is_silent = True
-    pair.run(LAN.heartbeat * 3 // 2 + 4 * SECOND)
-    assert [event.reason for event in pair.events(Down) if isinstance(event, Down)] == ["the peer is silent"]
+    pair.run(LAN_OPTIONS.heartbeat * 3 // 2 + 4 * SECOND)
+    assert [event.reason for event in pair.events(LinkDown) if isinstance(event, LinkDown)] == ["the peer is silent"]
 
 
 def test_silence_is_noticed_sooner_when_an_acknowledgement_is_owed() -> None:
-    pair = Pair(METERED, FAR).start()
+    pair = Pair(METERED_OPTIONS, FAR).start()
     pair.run(2 * SECOND)
     pair.road.is_silent = True
     pair.publish()
-    pair.run(METERED.batch + 7 * SECOND)
-    assert pair.events(Down)
+    pair.run(METERED_OPTIONS.batch + 7 * SECOND)
+    assert pair.events(LinkDown)
 
 
 def test_a_line_that_flaps_all_day_is_not_dialled_more_than_twice_a_minute() -> None:
@@ -137,9 +142,9 @@ def test_a_road_that_is_down_all_night_is_dialled_less_than_twice_a_minute_and_u
     pair.start().run(8 * HOUR)
     assert 2 * 8 * 60 < pair.road.dials < 2 * (2 * 8 * 60 + 10)
     pair.road.mend()
-    assert pair.link.stream is None
+    assert pair.link.connection is None
     pair.run(MINUTE)
-    assert pair.link.stream is not None
+    assert pair.link.connection is not None
 
 
 @pytest.mark.parametrize("why", [STOPPING, "the gateway goes over to another topology"])
@@ -148,11 +153,11 @@ def test_a_gateway_that_goes_says_why(why: str) -> None:
     pair.b.links["a"].stop(pair.simulation.now, why)
     pair.b.turn()
     pair.run(SECOND)
-    assert [event.reason for event in pair.events(Down) if isinstance(event, Down)] == [f"the peer says: {why}"]
+    assert [event.reason for event in pair.events(LinkDown) if isinstance(event, LinkDown)] == [f"the peer says: {why}"]
 
 
 def test_the_clocks_of_peers_are_compared() -> None:
-    pair = Pair(LAN, FAR).start()
+    pair = Pair(LAN_OPTIONS, FAR).start()
     pair.b.links["a"].set_clock(WALL + 90 * SECOND)
     pair.run(5 * MINUTE)
     offset = pair.link.heartbeat.offset
@@ -170,25 +175,27 @@ def test_without_a_connection_qos_0_is_dropped_and_the_rest_waits() -> None:
     pair.start()
     assert pair.publish(0) is Cause.OFFLINE
     assert pair.publish(1) is Cause.NONE
-    dropped = pair.events(Dropped)
-    assert [event.cause for event in dropped if isinstance(event, Dropped)] == [Cause.OFFLINE]
+    dropped = pair.events(DropEvent)
+    assert [event.cause for event in dropped if isinstance(event, DropEvent)] == [Cause.OFFLINE]
     pair.road.mend()
     pair.run(MINUTE)
     assert pair.b.kept == [(1, 2)]
-    assert pair.link.figures(Service.BACKLOG).waiting == 0
+    assert pair.link.figures(TrafficClass.BACKLOG).waiting == 0
 
 
 def test_what_is_in_the_queue_when_the_connection_ends_is_counted() -> None:
-    pair = Pair(LAN, Surface((5 * MILLISECOND, 5 * MILLISECOND), bytes_per_s=1_000, buffer_bytes=2 * KIB)).start()
+    pair = Pair(
+        LAN_OPTIONS, RoadConditions((5 * MILLISECOND, 5 * MILLISECOND), bytes_per_s=1_000, buffer_bytes=2 * KIB)
+    ).start()
     for _ in range(10):
         pair.publish(0, bytes(500))
-    assert pair.link.figures(Service.LIVE).waiting == 6
+    assert pair.link.figures(TrafficClass.LIVE).waiting == 6
     pair.road.shake()
     assert pair.link.outbox.dropped == {Cause.CONNECTION_LOST: 6}
 
 
 def test_the_outbox_is_bounded_and_says_what_it_drops() -> None:
-    pair = Pair(LinkTerms(bounds=Bounds(messages=3)))
+    pair = Pair(LinkOptions(bounds=OutboxBounds(messages=3)))
     assert [pair.publish() for _ in range(5)] == [Cause.NONE] * 3 + [Cause.QUEUE_FULL] * 2
     pair.start().run(MINUTE)
     assert pair.b.kept == [(1, 1), (1, 2), (1, 3)]
@@ -213,43 +220,45 @@ def test_what_waited_too_long_expires() -> None:
 def test_control_goes_on_after_a_cut_and_begins_anew_after_a_restart() -> None:
     pair = Pair().start()
     pair.road.cut()
-    pair.a.publish("b", Unadvertise((1,)), Service.CONTROL)
+    pair.a.publish("b", Unadvertise((1,)), TrafficClass.CONTROL)
     pair.run(SECOND)
     pair.road.mend()
     pair.run(MINUTE)
     assert pair.b.reached == [Unadvertise((1,))]
-    assert pair.events(Up)[-1] == Up("b", goes_on=True)
+    assert pair.events(LinkUp)[-1] == LinkUp("b", goes_on=True)
     pair.b.crash(False)
     pair.run(SECOND)
-    pair.a.publish("b", Unadvertise((2,)), Service.CONTROL)
+    pair.a.publish("b", Unadvertise((2,)), TrafficClass.CONTROL)
     pair.b.boot()
     pair.b.start()
     pair.run(MINUTE)
-    assert pair.events(Up)[-1] == Up("b", goes_on=False)
+    assert pair.events(LinkUp)[-1] == LinkUp("b", goes_on=False)
     assert pair.b.reached == [Unadvertise((1,))]
 
 
 def test_too_much_control_for_a_link_ends_the_connection_and_the_conversation() -> None:
-    pair = Pair(LinkTerms(bounds=Bounds(control_messages=3))).start()
+    pair = Pair(LinkOptions(bounds=OutboxBounds(control_messages=3))).start()
     for number in range(10):
-        pair.a.publish("b", Unadvertise((number,)), Service.CONTROL)
+        pair.a.publish("b", Unadvertise((number,)), TrafficClass.CONTROL)
     pair.a.turn()
     pair.run(MINUTE)
-    assert pair.events(Up)[-1] == Up("b", goes_on=False)
-    assert len(pair.events(Down)) == 1
+    assert pair.events(LinkUp)[-1] == LinkUp("b", goes_on=False)
+    assert len(pair.events(LinkDown)) == 1
 
 
 def test_a_large_message_lets_small_ones_pass() -> None:
-    pair = Pair(LAN, Surface((5 * MILLISECOND, 5 * MILLISECOND), bytes_per_s=8_000, buffer_bytes=KIB)).start()
-    pair.publish(1, bytes(64 * KIB), Service.BULK, "image")
+    pair = Pair(
+        LAN_OPTIONS, RoadConditions((5 * MILLISECOND, 5 * MILLISECOND), bytes_per_s=8_000, buffer_bytes=KIB)
+    ).start()
+    pair.publish(1, bytes(64 * KIB), TrafficClass.BULK, "image")
     pair.run(SECOND)
     pair.publish(1, b"small")
-    pair.a.publish("b", Unadvertise((1,)), Service.CONTROL)
+    pair.a.publish("b", Unadvertise((1,)), TrafficClass.CONTROL)
     pair.run(5 * SECOND)
     assert len(pair.b.reached) == 2
     pair.run(10 * SECOND)
     assert len(pair.b.reached) == 3
-    assert not pair.events(Down)
+    assert not pair.events(LinkDown)
 
 
 # -- bytes -------------------------------------------------------------------------------------------------------------
@@ -271,7 +280,7 @@ def readings(chance: Random, count: int) -> Iterator[tuple[str, bytes]]:
 
 @pytest.mark.parametrize("qos", [0, 1])
 def test_a_reading_costs_35_bytes_at_most_on_a_metered_link(qos: int, chance: Random) -> None:
-    pair = Pair(METERED, FAR).start()
+    pair = Pair(METERED_OPTIONS, FAR).start()
     before, count = pair.bytes_with_tls, 3_000
     for topic, payload in readings(chance, count):
         assert len(payload) == 64
@@ -285,14 +294,14 @@ def test_a_reading_costs_35_bytes_at_most_on_a_metered_link(qos: int, chance: Ra
 
 
 def test_an_idle_metered_link_costs_250_kb_a_day_at_most() -> None:
-    pair = Pair(METERED, FAR).start()
+    pair = Pair(METERED_OPTIONS, FAR).start()
     pair.run(DAY)
     print(f"{pair.bytes_with_tls} bytes a day, TLS included")
     assert 50_000 < pair.bytes_with_tls <= 250_000
 
 
 def test_without_deflate_an_event_of_a_known_flow_takes_seven_bytes_and_its_payload() -> None:
-    pair = Pair(LinkTerms(heartbeat=HOUR)).start()
+    pair = Pair(LinkOptions(heartbeat=HOUR)).start()
     pair.publish(0, bytes(64)), pair.run(SECOND)
     before = pair.road.bytes[0]
     pair.publish(0, bytes(64)), pair.run(SECOND)
@@ -301,13 +310,13 @@ def test_without_deflate_an_event_of_a_known_flow_takes_seven_bytes_and_its_payl
 
 
 def test_a_rate_is_kept_and_control_passes_it() -> None:
-    pair = Pair(LinkTerms(bytes_per_s=4_000, heartbeat=HOUR)).start()
+    pair = Pair(LinkOptions(bytes_per_s=4_000, heartbeat=HOUR)).start()
     before = pair.road.bytes[0]
     for _ in range(200):
         pair.publish(1, bytes(1_000))
     pair.run(10 * SECOND)
     assert 38_000 < pair.road.bytes[0] - before < 46_000
-    pair.a.publish("b", Unadvertise((1,)), Service.CONTROL)
+    pair.a.publish("b", Unadvertise((1,)), TrafficClass.CONTROL)
     pair.a.turn()
     pair.run(20 * MILLISECOND)
     assert pair.b.reached[-1] == Unadvertise((1,))
@@ -316,7 +325,7 @@ def test_a_rate_is_kept_and_control_passes_it() -> None:
 
 
 def test_when_the_days_bytes_are_gone_qos_0_is_dropped_and_the_rest_waits_for_midnight() -> None:
-    pair = Pair(LinkTerms(bytes_per_day=20_000, heartbeat=HOUR)).start()
+    pair = Pair(LinkOptions(bytes_per_day=20_000, heartbeat=HOUR)).start()
     for _ in range(30):
         pair.publish(1, bytes(1_000))
     pair.publish(0)
@@ -331,7 +340,7 @@ def test_when_the_days_bytes_are_gone_qos_0_is_dropped_and_the_rest_waits_for_mi
 
 
 def test_what_was_spent_today_is_remembered_over_a_restart() -> None:
-    pair = Pair(LinkTerms(bytes_per_day=20_000, heartbeat=HOUR)).start()
+    pair = Pair(LinkOptions(bytes_per_day=20_000, heartbeat=HOUR)).start()
     for _ in range(30):
         pair.publish(1, bytes(1_000))
     pair.run(SECOND)
@@ -344,7 +353,7 @@ def test_what_was_spent_today_is_remembered_over_a_restart() -> None:
 
 
 def test_small_messages_wait_for_each_other_and_urgent_ones_do_not() -> None:
-    pair = Pair(LinkTerms(batch=SECOND, heartbeat=HOUR), FAR).start()
+    pair = Pair(LinkOptions(batch=SECOND, heartbeat=HOUR), FAR).start()
     pair.run(SECOND)
     records = pair.a.records_sent
     for number in range(9):  # the first comes after a pause, and for it nobody would be waited for
@@ -356,7 +365,7 @@ def test_small_messages_wait_for_each_other_and_urgent_ones_do_not() -> None:
     assert len(pair.b.reached) == 9
     assert pair.a.records_sent == records + 2
     pair.publish(0)
-    pair.a.publish("b", Unadvertise((1,)), Service.CONTROL)
+    pair.a.publish("b", Unadvertise((1,)), TrafficClass.CONTROL)
     pair.a.turn()
     pair.run(60 * MILLISECOND)
     assert len(pair.b.reached) == 11
@@ -366,14 +375,16 @@ def test_small_messages_wait_for_each_other_and_urgent_ones_do_not() -> None:
 
 
 def test_figures_for_the_congestion_measure() -> None:
-    pair = Pair(LAN, Surface((5 * MILLISECOND, 5 * MILLISECOND), bytes_per_s=1_000, buffer_bytes=2 * KIB)).start()
+    pair = Pair(
+        LAN_OPTIONS, RoadConditions((5 * MILLISECOND, 5 * MILLISECOND), bytes_per_s=1_000, buffer_bytes=2 * KIB)
+    ).start()
     for _ in range(10):
         pair.publish(0, bytes(500))
-    figures = pair.link.figures(Service.LIVE)
+    figures = pair.link.figures(TrafficClass.LIVE)
     assert (figures.entered, figures.left, figures.waiting) == (10, 4, 6)
     assert figures.waiting_bytes > 6 * 500
     pair.run(MINUTE)
-    figures = pair.link.figures(Service.LIVE)
+    figures = pair.link.figures(TrafficClass.LIVE)
     assert (figures.entered, figures.left, figures.waiting, figures.waiting_bytes) == (10, 10, 0, 0)
 
 
@@ -383,7 +394,7 @@ def test_strangers_are_refused_and_counted() -> None:
     stranger.roads["b"], stranger.others["b"] = pair.road, pair.b
     stranger.start()
     pair.run(SECOND)
-    refusals = [event for event in stranger.events if isinstance(event, Refused)]
-    assert refusals[0].code is Refusal.UNKNOWN
+    refusals = [event for event in stranger.events if isinstance(event, LinkRefusal)]
+    assert refusals[0].code is RefusalCode.UNKNOWN
     assert "b has no link to a gateway 'x'" in refusals[0].reason
-    assert pair.b.links.strangers == len(refusals)
+    assert pair.b.links.unidentified == len(refusals)

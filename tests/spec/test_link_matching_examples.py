@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from edgebroker.event import Value
+from edgebroker.matching.outcomes import format_trits, parse_trits, refine
 from edgebroker.matching.published.fixed import FixedPst
 from edgebroker.matching.published.node import STAR
-from edgebroker.matching.trits import format_trits, parse_trits, refine
-from edgebroker.predicate import ElementaryTest, Interval, Kind, Predicate
+from edgebroker.predicate import ElementaryTest, Interval, Predicate, Value, ValueType
 
 NAMES = ("a1", "a2", "a3", "a4", "a5")
 L1, L2, L3 = 1, 2, 4
@@ -17,7 +16,7 @@ L1, L2, L3 = 1, 2, 4
 def predicate(**values: int) -> Predicate:
     """`a1=1, a2=2` as a conjunction of equality tests."""
     return tuple(
-        ElementaryTest(name, Kind.NUMBER, (Interval(value, True, value, True),))
+        ElementaryTest(name, ValueType.NUMBER, (Interval(value, True, value, True),))
         for name, value in sorted(values.items())
     )
 

@@ -6,32 +6,32 @@ from dataclasses import replace
 
 import pytest
 
-from edgebridge.frontend.peerlinks import terms_of
+from edgebridge.frontend.federation.link_setup import link_options
 from edgebroker.instants import DAY, MINUTE, SECOND
-from edgebroker.overlay.classes import SHARED, WEIGHTS, Service
-from edgebroker.overlay.factor import Factor
-from edgebroker.overlay.link.backoff import DELAY_MAX, DELAY_MIN, STEADY, BackOff
-from edgebroker.overlay.link.broken import FrameBroken
-from edgebroker.overlay.link.budget import Budget
-from edgebroker.overlay.link.heartbeat import PATIENCE_FIRST, PATIENCE_MAX, PATIENCE_MIN, SAMPLES, Heartbeat
-from edgebroker.overlay.link.hello import (
+from edgebroker.log_schema import Cause
+from edgebroker.overlay.link.budget import LinkBudget
+from edgebroker.overlay.link.codec.errors import FrameBroken
+from edgebroker.overlay.link.fair_queue import FairQueue
+from edgebroker.overlay.link.handshake import (
     HELLO_BYTES_MAX,
-    Heard,
+    GatewayIdentity,
     Hello,
     HelloRefused,
-    Refusal,
+    ReceiveState,
+    RefusalCode,
     decode_hello,
     encode_hello,
     encode_refusal,
     hello_bytes,
 )
-from edgebroker.overlay.link.identity import Identity
-from edgebroker.overlay.link.outbox import Bounds, Outbox
-from edgebroker.overlay.link.shares import Shares
+from edgebroker.overlay.link.heartbeat import PATIENCE_FIRST, PATIENCE_MAX, PATIENCE_MIN, SAMPLES, LinkHeartbeat
+from edgebroker.overlay.link.link import DELAY_MAX, DELAY_MIN, STEADY, BackOff
+from edgebroker.overlay.link.outbox import LinkOutbox, OutboxBounds
 from edgebroker.overlay.messages import Unadvertise
 from edgebroker.overlay.scot import Scot
-from edgebroker.overlay.topology import Topology
-from edgebroker.records import Cause
+from edgebroker.overlay.topology.factor import Factor
+from edgebroker.overlay.topology.topology import Topology
+from edgebroker.overlay.traffic_class import SHARED, WEIGHTS, TrafficClass
 
 # -- back-off ----------------------------------------------------------------------------------------------------------
 
@@ -61,7 +61,7 @@ def test_only_a_steady_connection_makes_the_next_delay_short() -> None:
 
 
 def test_a_rate_allows_a_burst_of_a_second_and_then_waits() -> None:
-    budget = Budget(1_000, 0, 0)
+    budget = LinkBudget(1_000, 0, 0)
     budget.charge(1_000, 0)
     assert budget.allowed(0) == set(SHARED)
     budget.charge(500, 0)
@@ -71,28 +71,28 @@ def test_a_rate_allows_a_burst_of_a_second_and_then_waits() -> None:
 
 
 def test_the_less_urgent_classes_leave_the_last_of_the_days_bytes_to_the_others() -> None:
-    budget = Budget(0, 1_000_000, 0)
+    budget = LinkBudget(0, 1_000_000, 0)
     seen = []
     for _ in range(11):
         seen.append("".join(service.name[:2] for service in SHARED if service in budget.allowed(0)))
         budget.charge(100_000, 0)
     everything, no_logs, no_bulk, live = "LIBABULO", "LIBABU", "LIBA", "LI"
     assert seen == [everything] * 5 + [no_logs] * 2 + [no_bulk] * 2 + [live, ""]
-    assert budget.is_spent(Service.LIVE, 0)
-    assert not budget.is_spent(Service.CONTROL, 0)
+    assert budget.is_spent(TrafficClass.LIVE, 0)
+    assert not budget.is_spent(TrafficClass.CONTROL, 0)
 
 
 def test_a_day_is_one_of_the_calendar_and_is_remembered() -> None:
     noon = DAY * 20_000 + DAY // 2
-    budget = Budget(0, 1_000, 0, noon)
-    budget.go_on(20_000, 900)
+    budget = LinkBudget(0, 1_000, 0, noon)
+    budget.resume(20_000, 900)
     assert budget.spent == 900
     budget.charge(200, 0)
     assert not budget.allowed(0)
     assert budget.next_day(0) == DAY // 2
     assert budget.allowed(DAY // 2) == set(SHARED)
-    other = Budget(0, 1_000, 0, noon)
-    other.go_on(19_999, 900)
+    other = LinkBudget(0, 1_000, 0, noon)
+    other.resume(19_999, 900)
     assert other.spent == 0
 
 
@@ -100,35 +100,35 @@ def test_a_day_is_one_of_the_calendar_and_is_remembered() -> None:
 
 
 def test_classes_share_by_weight() -> None:
-    shares, sent = Shares(), dict.fromkeys(SHARED, 0)
+    shares, sent = FairQueue(), dict.fromkeys(SHARED, 0)
     for _ in range(23_000):
-        service = shares.next(SHARED)
-        shares.sent(service, 100)
+        service = shares.choose(SHARED)
+        shares.charge(service, 100)
         sent[service] += 1
     assert {service: round(count / 1_000) for service, count in sent.items()} == WEIGHTS
 
 
 def test_who_was_silent_does_not_save_up() -> None:
-    shares = Shares()
+    shares = FairQueue()
     for _ in range(1_000):
-        shares.next([Service.LIVE])
-        shares.sent(Service.LIVE, 100)
+        shares.choose([TrafficClass.LIVE])
+        shares.charge(TrafficClass.LIVE, 100)
     order = []
     for _ in range(46):
-        service = shares.next([Service.LIVE, Service.LOGS])
-        shares.sent(service, 100)
+        service = shares.choose([TrafficClass.LIVE, TrafficClass.LOGS])
+        shares.charge(service, 100)
         order.append(service)
-    assert 2 <= order.count(Service.LOGS) <= 4
+    assert 2 <= order.count(TrafficClass.LOGS) <= 4
 
 
 # -- the outbox --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("service", "is_overrun"), [(Service.CONTROL, True), (Service.LIVE, False)])
-def test_only_control_is_overrun_and_begins_anew(service: Service, is_overrun: bool) -> None:
-    outbox = Outbox("peer", Bounds(control_messages=3), None)
+@pytest.mark.parametrize(("service", "is_overrun"), [(TrafficClass.CONTROL, True), (TrafficClass.LIVE, False)])
+def test_only_control_is_overrun_and_begins_anew(service: TrafficClass, is_overrun: bool) -> None:
+    outbox = LinkOutbox("peer", OutboxBounds(control_messages=3), None)
     outbox.opened({}, False)
-    causes = [outbox.take(Unadvertise((number,)), service, 0) for number in range(4)]
+    causes = [outbox.enqueue(Unadvertise((number,)), service, 0) for number in range(4)]
     assert (causes, outbox.is_overrun) == ([Cause.NONE] * 3 + [Cause.QUEUE_FULL], is_overrun)
 
 
@@ -136,7 +136,7 @@ def test_only_control_is_overrun_and_begins_anew(service: Service, is_overrun: b
 
 
 def test_silence_is_asked_about_twice_and_then_believed() -> None:
-    heartbeat = Heartbeat(10 * SECOND, 0, leads=False)
+    heartbeat = LinkHeartbeat(10 * SECOND, 0, leads=False)
     heartbeat.was_asked()
     assert heartbeat.due() == 10 * SECOND
     assert not heartbeat.asks(10 * SECOND - 1)
@@ -152,14 +152,14 @@ def test_silence_is_asked_about_twice_and_then_believed() -> None:
 
 
 def test_who_was_asked_last_asks_next_and_who_dialled_breaks_a_tie() -> None:
-    dialler, other = Heartbeat(10 * SECOND, 0, leads=True), Heartbeat(10 * SECOND, 0, leads=False)
+    dialler, other = LinkHeartbeat(10 * SECOND, 0, leads=True), LinkHeartbeat(10 * SECOND, 0, leads=False)
     assert (dialler.due(), other.due()) == (12.5 * SECOND, 15 * SECOND)
     other.was_asked()
     assert other.due() == 10 * SECOND
 
 
 def test_an_overdue_acknowledgement_is_noticed_before_the_next_heartbeat() -> None:
-    heartbeat = Heartbeat(60 * SECOND, 0, leads=True)
+    heartbeat = LinkHeartbeat(60 * SECOND, 0, leads=True)
     heartbeat.owed(True, 5 * SECOND)
     assert heartbeat.due() == 5 * SECOND + PATIENCE_FIRST
     heartbeat.heard(6 * SECOND)
@@ -172,8 +172,8 @@ def test_on_a_lan_silence_is_believed_after_three_seconds() -> None:
     topology = Topology.product(Scot(Factor.parse("a-b"), 2))
     spans = {}
     for peer in ("b.0", "a.1"):
-        terms = terms_of(topology, "a.0", peer)
-        heartbeat = Heartbeat(terms.heartbeat, 0, True, terms.patience)
+        terms = link_options(topology, "a.0", peer)
+        heartbeat = LinkHeartbeat(terms.heartbeat, 0, True, terms.patience)
         heartbeat.answered(heartbeat.ping(0, 0), 0, 0, 1_000)
         heartbeat.heard(1_000)
         heartbeat.owed(True, 1_000)
@@ -185,7 +185,7 @@ def test_on_a_lan_silence_is_believed_after_three_seconds() -> None:
 
 def test_the_offset_of_the_peers_clock() -> None:
     """The example of RFC 5905 section 8, in our terms: 40 ms there, 20 ms back, 5 ms in between, 1 s ahead."""
-    heartbeat = Heartbeat(SECOND, 0, leads=True)
+    heartbeat = LinkHeartbeat(SECOND, 0, leads=True)
     number = heartbeat.ping(100_000, 0)
     heartbeat.answered(number, 100_000 + 40_000 + SECOND, 5_000, 165_000)
     assert heartbeat.round_trip == 60_000
@@ -193,7 +193,7 @@ def test_the_offset_of_the_peers_clock() -> None:
 
 
 def test_the_quickest_of_the_last_answers_tells_the_offset() -> None:
-    heartbeat = Heartbeat(SECOND, 0, leads=True)
+    heartbeat = LinkHeartbeat(SECOND, 0, leads=True)
     for trip in (60_000, 20_000, *[80_000] * SAMPLES):
         number = heartbeat.ping(0, 0)
         heartbeat.answered(number, trip * 3 // 4 + 7_000, 0, trip)
@@ -206,7 +206,7 @@ def test_the_quickest_of_the_last_answers_tells_the_offset() -> None:
 
 
 def test_answers_that_make_no_sense_say_nothing() -> None:
-    heartbeat = Heartbeat(SECOND, 0, leads=True)
+    heartbeat = LinkHeartbeat(SECOND, 0, leads=True)
     number = heartbeat.ping(0, 0)
     heartbeat.answered(number - 1, 0, 0, 10)
     heartbeat.answered(number, 0, 20, 10)
@@ -230,10 +230,10 @@ HELLO = Hello(
     b"storesto",
     7,
     "gw-b1",
-    Heard(b"otherrun", b"othersto", {Service.CONTROL: 4, Service.LIVE: 1 << 40}),
+    ReceiveState(b"otherrun", b"othersto", {TrafficClass.CONTROL: 4, TrafficClass.LIVE: 1 << 40}),
     frozenset(("deflate",)),
 )
-THERE = Identity("field", "gw-b1", 4, {"topology": b"\1\2"}, {"gw-a1": 3}, b"r" * 8, b"s" * 8)
+THERE = GatewayIdentity("field", "gw-b1", 4, {"topology": b"\1\2"}, {"gw-a1": 3}, b"r" * 8, b"s" * 8)
 
 
 def test_a_hello_is_read_as_it_was_written() -> None:
@@ -260,34 +260,34 @@ def test_a_hello_that_is_too_long_is_not_written() -> None:
 
 def test_a_refusal_is_read_as_it_was_written() -> None:
     with pytest.raises(HelloRefused, match="the other one") as caught:
-        decode_hello(encode_refusal(HelloRefused(Refusal.CROSSED, "the other one stays")))
-    assert caught.value.code is Refusal.CROSSED
+        decode_hello(encode_refusal(HelloRefused(RefusalCode.CROSSED, "the other one stays")))
+    assert caught.value.code is RefusalCode.CROSSED
 
 
 def test_the_hello_that_was_meant_is_taken() -> None:
-    THERE.judge(HELLO)
-    THERE.judge(HELLO, "gw-a1")
+    THERE.check(HELLO)
+    THERE.check(HELLO, "gw-a1")
 
 
 @pytest.mark.parametrize(
     ("hello", "certified", "code", "told"),
     [
-        (replace(HELLO, federation="forest"), None, Refusal.FEDERATION, "'forest', not 'field'"),
-        (replace(HELLO, to="gw-b2"), None, Refusal.MISDIRECTED, "wants 'gw-b2', and this is 'gw-b1'"),
-        (replace(HELLO, name="gw-x"), None, Refusal.UNKNOWN, "gw-b1 has no link to a gateway 'gw-x'"),
-        (replace(HELLO, number=9), None, Refusal.UNKNOWN, "number 9, and 3 in the topology of gw-b1"),
-        (HELLO, "gw-c1", Refusal.UNPROVEN, "the certificate of 'gw-c1'"),
+        (replace(HELLO, federation="forest"), None, RefusalCode.FEDERATION, "'forest', not 'field'"),
+        (replace(HELLO, to="gw-b2"), None, RefusalCode.MISDIRECTED, "wants 'gw-b2', and this is 'gw-b1'"),
+        (replace(HELLO, name="gw-x"), None, RefusalCode.UNKNOWN, "gw-b1 has no link to a gateway 'gw-x'"),
+        (replace(HELLO, number=9), None, RefusalCode.UNKNOWN, "number 9, and 3 in the topology of gw-b1"),
+        (HELLO, "gw-c1", RefusalCode.UNPROVEN, "the certificate of 'gw-c1'"),
         (
             replace(HELLO, topology={"topology": b"\1\3", "sites": b""}),
             None,
-            Refusal.TOPOLOGY,
+            RefusalCode.TOPOLOGY,
             "the topologies of gw-b1 and gw-a1 differ in sites, topology",
         ),
     ],
 )
-def test_a_refusal_names_the_difference(hello: Hello, certified: str | None, code: Refusal, told: str) -> None:
+def test_a_refusal_names_the_difference(hello: Hello, certified: str | None, code: RefusalCode, told: str) -> None:
     with pytest.raises(HelloRefused, match=told) as caught:
-        THERE.judge(hello, certified)
+        THERE.check(hello, certified)
     assert caught.value.code is code
 
 
@@ -295,4 +295,4 @@ def test_another_version_is_refused_before_anything_else_is_read() -> None:
     data = encode_hello(replace(HELLO, version=2))
     with pytest.raises(HelloRefused, match="version 2 of the protocol, we speak 1") as caught:
         decode_hello(data)
-    assert caught.value.code is Refusal.VERSION
+    assert caught.value.code is RefusalCode.VERSION

@@ -6,58 +6,58 @@ from dataclasses import replace
 
 import pytest
 
-from edgebroker.header import Header
-from edgebroker.overlay.classes import Service
-from edgebroker.overlay.link.outbox import BOUNDS, Bounds, Outbox
-from edgebroker.overlay.link.outflow import Outflow
+from edgebroker.header import EventHeader
+from edgebroker.log_schema import Cause, Fate
+from edgebroker.overlay.link.outbox import BOUNDS, LinkOutbox, OutboxBounds
+from edgebroker.overlay.link.sender import LinkSender
 from edgebroker.overlay.messages import Forward
-from edgebroker.records import Cause, Fate
+from edgebroker.overlay.traffic_class import TrafficClass
 
 
 def event(sequence: int, qos: int) -> Forward:
-    return Forward(Header(1, sequence, 0, 2), "t", b"%d" % sequence, qos, False, "bob")
+    return Forward(EventHeader(1, sequence, 0, 2), "t", b"%d" % sequence, qos, False, "bob")
 
 
-def late_flow() -> Outbox:
+def late_flow() -> LinkOutbox:
     """An open outbox whose BACKLOG holds, of one flow, a numbered event that the peer has, and then one without."""
-    outbox = Outbox("peer", BOUNDS, None)
-    outbox.take(event(1, 1), Service.LIVE, 0)
+    outbox = LinkOutbox("peer", BOUNDS, None)
+    outbox.enqueue(event(1, 1), TrafficClass.LIVE, 0)
     outbox.opened({}, False)
-    outbox.take(event(2, 0), Service.LIVE, 0)
-    assert len(outbox.lanes[Service.BACKLOG].waiting) == 2
-    entry = outbox.next(Service.BACKLOG, 0)
+    outbox.enqueue(event(2, 0), TrafficClass.LIVE, 0)
+    assert len(outbox.queues[TrafficClass.BACKLOG].waiting) == 2
+    entry = outbox.dequeue(TrafficClass.BACKLOG, 0)
     assert entry is not None
-    outbox.sent(Service.BACKLOG, entry)
-    outbox.acked(Service.BACKLOG, entry.number)
+    outbox.sent(TrafficClass.BACKLOG, entry)
+    outbox.acked(TrafficClass.BACKLOG, entry.number)
     return outbox
 
 
 @pytest.mark.parametrize("qos", [0, 1])
 def test_what_is_said_later_waits_behind_what_has_no_number(qos: int) -> None:
     outbox = late_flow()
-    outbox.take(event(3, qos), Service.LIVE, 0)
-    entry = outbox.next(Service.BACKLOG, 0)
+    outbox.enqueue(event(3, qos), TrafficClass.LIVE, 0)
+    entry = outbox.dequeue(TrafficClass.BACKLOG, 0)
     assert entry is not None
-    outbox.take(event(4, qos), Service.LIVE, 0)  # it is sent in part only, and LIVE would come in between
-    assert not outbox.lanes[Service.LIVE].waiting
+    outbox.enqueue(event(4, qos), TrafficClass.LIVE, 0)  # it is sent in part only, and LIVE would come in between
+    assert not outbox.queues[TrafficClass.LIVE].waiting
     outbox.written(entry)
-    assert [one.message.payload for one in outbox.lanes[Service.BACKLOG].waiting] == [b"3", b"4"]
+    assert [one.message.payload for one in outbox.queues[TrafficClass.BACKLOG].waiting] == [b"3", b"4"]
 
 
-@pytest.mark.parametrize("ends", ["written", "unsent", "refused", "closed"])
+@pytest.mark.parametrize("ends", ["written", "requeue", "refused", "closed"])
 def test_a_flow_is_late_no_longer_than_something_waits(ends: str) -> None:
     outbox = late_flow()
-    if ends in ("written", "unsent"):
-        entry = outbox.next(Service.BACKLOG, 0)
+    if ends in ("written", "requeue"):
+        entry = outbox.dequeue(TrafficClass.BACKLOG, 0)
         assert entry is not None
         getattr(outbox, ends)(entry)
     elif ends == "refused":
-        outbox.refuse([Service.BACKLOG], Cause.QUEUE_FULL)
+        outbox.refuse([TrafficClass.BACKLOG], Cause.QUEUE_FULL)
     else:
         outbox.closed()
         outbox.opened({}, True)
-    outbox.take(event(3, 0), Service.LIVE, 0)
-    assert len(outbox.lanes[Service.LIVE].waiting) == 1
+    outbox.enqueue(event(3, 0), TrafficClass.LIVE, 0)
+    assert len(outbox.queues[TrafficClass.LIVE].waiting) == 1
 
 
 class Disk:
@@ -73,61 +73,61 @@ class Disk:
 
 def test_nothing_is_sent_to_a_peer_that_lost_its_disk_before_what_it_had_is_settled_on_ours() -> None:
     disk = Disk()
-    outbox = Outbox("peer", BOUNDS, disk)
+    outbox = LinkOutbox("peer", BOUNDS, disk)
     outbox.opened({}, False)
-    outbox.take(event(1, 1), Service.LIVE, 0)
-    outbox.on_disk(len(disk.records))
-    entry = outbox.next(Service.LIVE, 0)
+    outbox.enqueue(event(1, 1), TrafficClass.LIVE, 0)
+    outbox.synced(len(disk.records))
+    entry = outbox.dequeue(TrafficClass.LIVE, 0)
     assert entry is not None
-    outbox.sent(Service.LIVE, entry)
-    outbox.acked(Service.LIVE, entry.number)
+    outbox.sent(TrafficClass.LIVE, entry)
+    outbox.acked(TrafficClass.LIVE, entry.number)
     outbox.closed()
-    outbox.take(event(2, 1), Service.LIVE, 0)
-    outbox.on_disk(len(disk.records))
+    outbox.enqueue(event(2, 1), TrafficClass.LIVE, 0)
+    outbox.synced(len(disk.records))
     outbox.opened({}, False)  # it knows nothing of the first one: if we lost power now, we would send it after this one
-    assert outbox.next(Service.BACKLOG, 0) is None
-    outbox.on_disk(len(disk.records))
-    later = outbox.next(Service.BACKLOG, 0)
+    assert outbox.dequeue(TrafficClass.BACKLOG, 0) is None
+    outbox.synced(len(disk.records))
+    later = outbox.dequeue(TrafficClass.BACKLOG, 0)
     assert later is not None
     assert later.message.payload == b"2"
 
 
 def test_the_rest_of_a_long_message_in_the_backlog_takes_nothing_along_that_is_later_than_live() -> None:
     disk = Disk()
-    outbox = Outbox("peer", Bounds(live_bytes=1), disk)
-    long = Forward(Header(2, 1, 0, 2), "u", bytes(20_000), 1, False, "eve")
-    outbox.take(long, Service.LIVE, 0)  # nobody is there: it goes into the BACKLOG
+    outbox = LinkOutbox("peer", OutboxBounds(live_bytes=1), disk)
+    long = Forward(EventHeader(2, 1, 0, 2), "u", bytes(20_000), 1, False, "eve")
+    outbox.enqueue(long, TrafficClass.LIVE, 0)  # nobody is there: it goes into the BACKLOG
     outbox.opened({}, False)
-    outbox.on_disk(len(disk.records))
-    outflow = Outflow(deflates=False)
-    outflow.pull(outbox, Service, 5_000, 0)
+    outbox.synced(len(disk.records))
+    outflow = LinkSender(deflates=False)
+    outflow.pull(outbox, TrafficClass, 5_000, 0)
     assert outflow.has_parts
-    outbox.take(event(1, 2), Service.LIVE, 0)  # waits for the disk
-    outbox.take(event(2, 1), Service.LIVE, 0)  # finds LIVE full
-    lanes = outbox.lanes
-    outflow.pull(outbox, Service, 50_000, 0)
+    outbox.enqueue(event(1, 2), TrafficClass.LIVE, 0)  # waits for the disk
+    outbox.enqueue(event(2, 1), TrafficClass.LIVE, 0)  # finds LIVE full
+    lanes = outbox.queues
+    outflow.pull(outbox, TrafficClass, 50_000, 0)
     assert not outflow.has_parts
-    assert (len(lanes[Service.LIVE].waiting), len(lanes[Service.BACKLOG].waiting)) == (1, 1)
-    outbox.on_disk(len(disk.records))
-    outflow.pull(outbox, Service, 50_000, 0)
-    assert (len(lanes[Service.LIVE].waiting), len(lanes[Service.BACKLOG].waiting)) == (0, 0)
+    assert (len(lanes[TrafficClass.LIVE].waiting), len(lanes[TrafficClass.BACKLOG].waiting)) == (1, 1)
+    outbox.synced(len(disk.records))
+    outflow.pull(outbox, TrafficClass, 50_000, 0)
+    assert (len(lanes[TrafficClass.LIVE].waiting), len(lanes[TrafficClass.BACKLOG].waiting)) == (0, 0)
 
 
 @pytest.mark.parametrize("was_written", [True, False])
 def test_what_the_peer_may_have_expires_at_the_peer_only(was_written: bool) -> None:
-    outbox = Outbox("peer", BOUNDS, None)
+    outbox = LinkOutbox("peer", BOUNDS, None)
     outbox.opened({}, False)
-    outbox.take(replace(event(1, 2), expires_in_ms=5), Service.LIVE, 0)
-    entry = outbox.next(Service.LIVE, 0)
+    outbox.enqueue(replace(event(1, 2), expires_in_ms=5), TrafficClass.LIVE, 0)
+    entry = outbox.dequeue(TrafficClass.LIVE, 0)
     assert entry is not None
-    outbox.sent(Service.LIVE, entry)
+    outbox.sent(TrafficClass.LIVE, entry)
     if was_written:
         outbox.written(entry)
     else:
-        outbox.unsent(entry)  # the connection ended amid it
+        outbox.requeue(entry)  # the connection ended amid it
     outbox.closed()
     outbox.opened({}, True)  # whoever has it has not got it on disk yet
-    again = outbox.next(Service.LIVE, 5_000)
+    again = outbox.dequeue(TrafficClass.LIVE, 5_000)
     assert (again is entry) == was_written
     assert [drop.fate for drop in outbox.drops] == ([] if was_written else [Fate.EXPIRED])
     assert entry.expires_in_ms(5_000) == 0

@@ -12,26 +12,33 @@ from typing import Any
 
 import pytest
 
-from edgebroker.header import Header
+from edgebroker.header import EventHeader
 from edgebroker.interest import Interest
-from edgebroker.overlay.classes import Service
-from edgebroker.overlay.link.bodies import alone, read_alone
-from edgebroker.overlay.link.cbor import CborReader
-from edgebroker.overlay.link.flows import FlowReader, FlowWriter
-from edgebroker.overlay.link.frames import FrameReader, FrameWriter, Item, Numbered, Said, Word, word
-from edgebroker.overlay.link.hello import (
-    Heard,
+from edgebroker.overlay.link.codec.cbor import StrictCborReader
+from edgebroker.overlay.link.codec.events import FlowReader, FlowWriter
+from edgebroker.overlay.link.codec.frames import (
+    FrameReader,
+    FrameWriter,
+    Item,
+    LinkSignal,
+    NumberedMessage,
+    SignalCode,
+    signal_item,
+)
+from edgebroker.overlay.link.codec.messages import alone, read_alone
+from edgebroker.overlay.link.handshake import (
     Hello,
     HelloRefused,
-    Refusal,
+    ReceiveState,
+    RefusalCode,
     decode_hello,
     encode_hello,
     encode_refusal,
 )
-from edgebroker.overlay.link.records import (
+from edgebroker.overlay.link.journal_records import (
     StoredLinks,
     entry_record,
-    heard_record,
+    received_record,
     reserved_record,
     settled_record,
     spent_record,
@@ -39,31 +46,32 @@ from edgebroker.overlay.link.records import (
 from edgebroker.overlay.messages import (
     Advertise,
     Announce,
+    Backpressure,
     ClusterBits,
-    ClusterBitsHeld,
-    Crowded,
+    ClusterBitsAck,
     Differ,
     Digest,
+    EventSeries,
     Forward,
+    LinkStateUpdate,
     Message,
-    Recall,
-    Recalled,
     Relay,
     Restate,
-    Series,
-    Told,
+    RetainedQuery,
+    RetainedReply,
+    StateKind,
     Unadvertise,
-    Unreached,
     Withdraw,
 )
-from edgebroker.predicate import ANY_ONE, ANY_RUN, ElementaryTest, Interval, Kind, Pattern
+from edgebroker.overlay.traffic_class import TrafficClass
+from edgebroker.predicate import ANY_ONE, ANY_RUN, ElementaryTest, Interval, Pattern, ValueType
 from edgebroker.topics import TopicFilter
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "link-vectors.toml"
 
 PUBLISHER = 3 << 22 | 7
 READING = Forward(
-    Header(PUBLISHER, 1, 3 << 22 | 1, 2, epoch=9, published_ms=1_800_000_000_000),
+    EventHeader(PUBLISHER, 1, 3 << 22 | 1, 2, epoch=9, published_ms=1_800_000_000_000),
     "plant/press-7/temp",
     b'{"t":21.5}',
     1,
@@ -74,7 +82,7 @@ READING = Forward(
 
 def later(forward: Forward, step: int, delay: int, payload: bytes, **changes: Any) -> Forward:
     old = forward.header
-    header = Header(
+    header = EventHeader(
         old.publisher,
         old.sequence + step,
         old.adv,
@@ -94,28 +102,35 @@ EVENTS = [
         READING, 4, 61_500, b"", civ=5, user=(("site", "north"),), expires_in_ms=60_000, was_marked=True, passed=(4,)
     ),
     later(READING, 2, 1_500, b"late", civ=5, user=(("site", "north"),), was_marked=True, passed=(4,)),
-    Forward(Header(PUBLISHER, 6, 0, 2, published_ms=1_800_000_000_000), "t/" + "long" * 300, b"", 0, True, "press-7"),
-]
-SERIES = Series(
     Forward(
-        Header(PUBLISHER, 7, 3 << 22 | 1, 2, epoch=9, published_ms=1_800_000_062_000), "t", b"onetwosix", 0, False, "p"
+        EventHeader(PUBLISHER, 6, 0, 2, published_ms=1_800_000_000_000), "t/" + "long" * 300, b"", 0, True, "press-7"
+    ),
+]
+SERIES = EventSeries(
+    Forward(
+        EventHeader(PUBLISHER, 7, 3 << 22 | 1, 2, epoch=9, published_ms=1_800_000_062_000),
+        "t",
+        b"onetwosix",
+        0,
+        False,
+        "p",
     ),
     3,
 )
 INTEREST = Interest(
     TopicFilter.parse("plant/+/temp"),
     (
-        ElementaryTest("$qos", Kind.NUMBER, (Interval(None, False, 1, False), Interval(1, False, None, False))),
-        ElementaryTest("gone", Kind.NULL),
+        ElementaryTest("$qos", ValueType.NUMBER, (Interval(None, False, 1, False), Interval(1, False, None, False))),
+        ElementaryTest("gone", ValueType.NULL),
         ElementaryTest(
             "name",
-            Kind.STRING,
+            ValueType.STRING,
             (Interval("p", True, "q", False),),
             (Pattern((ANY_RUN, "x", ANY_ONE), True),),
         ),
-        ElementaryTest("ok", Kind.BOOLEAN, (Interval(True, True, True, True),)),
-        ElementaryTest("t", Kind.NUMBER, (Interval(30.5, False, 1 << 70, True),)),
-        ElementaryTest("unit", Kind.NOT_NULL),
+        ElementaryTest("ok", ValueType.BOOLEAN, (Interval(True, True, True, True),)),
+        ElementaryTest("t", ValueType.NUMBER, (Interval(30.5, False, 1 << 70, True),)),
+        ElementaryTest("unit", ValueType.NOT_NULL),
     ),
 )
 PLAIN = Interest(TopicFilter.parse("#"), ())
@@ -127,24 +142,24 @@ MESSAGES: dict[str, Message] = {
     "unadvertise": Unadvertise((1, 1 << 31)),
     "cluster-bits": ClusterBits((ADVERTISE.adv,), 2, 1 << 40, True, (PLAIN,)),
     "cluster-bits-cleared": ClusterBits((), 15, 1, False, None),
-    "cluster-bits-held": ClusterBitsHeld(2, 1 << 40),
-    "digest": Digest(Told.INTERESTS, 9, 3, 0xFEDC_BA98_7654_3210),
-    "differ": Differ(Told.ADVERTISEMENTS, (0, (1 << 64) - 1)),
-    "restate": Restate(Told.ADVERTISEMENTS, 4, 3, 9, (), (ADVERTISE,)),
-    "recall": Recall(3 << 22 | 5, PLAIN),
-    "recalled": Recalled(3 << 22 | 5, READING),
-    "unreached": Unreached(3, 12, (4, 1_023)),
+    "cluster-bits-held": ClusterBitsAck(2, 1 << 40),
+    "digest": Digest(StateKind.INTERESTS, 9, 3, 0xFEDC_BA98_7654_3210),
+    "differ": Differ(StateKind.ADVERTISEMENTS, (0, (1 << 64) - 1)),
+    "restate": Restate(StateKind.ADVERTISEMENTS, 4, 3, 9, (), (ADVERTISE,)),
+    "recall": RetainedQuery(3 << 22 | 5, PLAIN),
+    "recalled": RetainedReply(3 << 22 | 5, READING),
+    "unreached": LinkStateUpdate(3, 12, (4, 1_023)),
     "relay": Relay(3, 4, 7, Withdraw((PLAIN,), 1)),
     "relayed-event": Relay(3, 4, 7, READING),
-    "crowded": Crowded(3, 1 << 33, 4, (INTEREST, PLAIN)),
+    "crowded": Backpressure(3, 1 << 33, 4, (INTEREST, PLAIN)),
     "event-alone": READING,
 }
-WORDS: dict[str, tuple[Word, list[Any]]] = {
-    "ack": (Word.ACK, [0, 12, 1, 1 << 33]),
-    "ping": (Word.PING, [1]),
-    "pong": (Word.PONG, [1, 1_800_000_000_000_000, 0]),
-    "next": (Word.NEXT, [2, 1_048_577]),
-    "bye": (Word.BYE, [0, "the gateway stops"]),
+WORDS: dict[str, tuple[SignalCode, list[Any]]] = {
+    "ack": (SignalCode.ACK, [0, 12, 1, 1 << 33]),
+    "ping": (SignalCode.PING, [1]),
+    "pong": (SignalCode.PONG, [1, 1_800_000_000_000_000, 0]),
+    "next": (SignalCode.NEXT, [2, 1_048_577]),
+    "bye": (SignalCode.BYE, [0, "the gateway stops"]),
 }
 HELLO = Hello(
     "field",
@@ -155,18 +170,21 @@ HELLO = Hello(
     b"\x22" * 8,
     7,
     "gw-b1",
-    Heard(b"\x33" * 8, b"\x44" * 8, {Service.CONTROL: 4, Service.LIVE: 1_048_577}),
+    ReceiveState(b"\x33" * 8, b"\x44" * 8, {TrafficClass.CONTROL: 4, TrafficClass.LIVE: 1_048_577}),
     frozenset(("crowded", "deflate", "series")),
 )
-REFUSED = HelloRefused(Refusal.TOPOLOGY, "the topologies of gw-b1 and gw-a1 differ in topology")
+REFUSED = HelloRefused(RefusalCode.TOPOLOGY, "the topologies of gw-b1 and gw-a1 differ in topology")
 
 
 def written() -> dict[str, bytes]:
     """Everything as this implementation writes it."""
     flows, frames = FlowWriter(), FrameWriter(False)
-    items = [flows.write(event, int(Service.LIVE), event.expires_in_ms) for event in EVENTS]
-    series = [flows.write_series(SERIES, int(Service.LIVE)), flows.write(after(SERIES), int(Service.LIVE), None)]
-    frames.add(word(*flat(WORDS["next"])))
+    items = [flows.write(event, int(TrafficClass.LIVE), event.expires_in_ms) for event in EVENTS]
+    series = [
+        flows.write_series(SERIES, int(TrafficClass.LIVE)),
+        flows.write(after(SERIES), int(TrafficClass.LIVE), None),
+    ]
+    frames.add(signal_item(*flat(WORDS["next"])))
     frames.add(items[0])
     frames.add(items[1])
     return {
@@ -176,28 +194,30 @@ def written() -> dict[str, bytes]:
         **{f"event-{number}": item for number, item in enumerate(items, 1)},
         "series": series[0],
         "event-after-series": series[1],
-        **{name: word(*flat(each)) for name, each in WORDS.items()},
+        **{name: signal_item(*flat(each)) for name, each in WORDS.items()},
         **{name: alone(message, service_of(message)) for name, message in MESSAGES.items()},
-        "record-entry": entry_record("gw-b1", Service.LIVE, 9, 1_800_000_060_000_000, alone(READING, Service.LIVE)),
-        "record-settled": settled_record("gw-b1", Service.LIVE, 9),
-        "record-heard": heard_record("gw-b1", b"\x44" * 8, {Service.LIVE: 9, Service.BACKLOG: 2}),
+        "record-entry": entry_record(
+            "gw-b1", TrafficClass.LIVE, 9, 1_800_000_060_000_000, alone(READING, TrafficClass.LIVE)
+        ),
+        "record-settled": settled_record("gw-b1", TrafficClass.LIVE, 9),
+        "record-heard": received_record("gw-b1", b"\x44" * 8, {TrafficClass.LIVE: 9, TrafficClass.BACKLOG: 2}),
         "record-reserved": reserved_record("gw-b1", 1_048_577),
         "record-spent": spent_record("gw-b1", 20_833, 1_000_000),
     }
 
 
-def after(series: Series) -> Forward:
+def after(series: EventSeries) -> Forward:
     """The next event of the flow."""
     *_, last = series.events()
     return later(last, 1, 5, b"ten")
 
 
-def flat(each: tuple[Word, list[Any]]) -> tuple[Any, ...]:
+def flat(each: tuple[SignalCode, list[Any]]) -> tuple[Any, ...]:
     return each[0], *each[1]
 
 
-def service_of(message: Message) -> Service:
-    return Service.LIVE if isinstance(message, Forward | Relay) else Service.CONTROL
+def service_of(message: Message) -> TrafficClass:
+    return TrafficClass.LIVE if isinstance(message, Forward | Relay) else TrafficClass.CONTROL
 
 
 def vectors() -> dict[str, bytes]:
@@ -222,11 +242,11 @@ def read(reader: FrameReader, data: bytes) -> list[Item]:
 def test_events_are_read() -> None:
     flows, file = FlowReader(), vectors()
     for number, event in enumerate(EVENTS, 1):
-        reader = CborReader(file[f"event-{number}"])
+        reader = StrictCborReader(file[f"event-{number}"])
         assert flows.read(reader, reader.array()) == event
         assert reader.at == len(reader.data)
     for name, event in (("series", SERIES), ("event-after-series", after(SERIES))):
-        reader = CborReader(file[name])
+        reader = StrictCborReader(file[name])
         assert flows.read(reader, reader.array()) == event
 
 
@@ -238,7 +258,7 @@ def test_messages_are_read(name: str) -> None:
 @pytest.mark.parametrize("name", WORDS)
 def test_words_are_read(name: str) -> None:
     item = vectors()[name]
-    assert read(FrameReader(False), len(item).to_bytes(4) + item) == [Said(*WORDS[name])]
+    assert read(FrameReader(False), len(item).to_bytes(4) + item) == [LinkSignal(*WORDS[name])]
 
 
 def test_hellos_are_read() -> None:
@@ -249,11 +269,15 @@ def test_hellos_are_read() -> None:
 
 
 def test_frames_are_read() -> None:
-    items = [Said(*WORDS["next"]), Numbered(Service.LIVE, EVENTS[0]), Numbered(Service.LIVE, EVENTS[1])]
+    items = [
+        LinkSignal(*WORDS["next"]),
+        NumberedMessage(TrafficClass.LIVE, EVENTS[0]),
+        NumberedMessage(TrafficClass.LIVE, EVENTS[1]),
+    ]
     assert read(FrameReader(False), vectors()["frame"]) == items
     reader = FrameReader(True)
     assert read(reader, vectors()["deflated-1"]) == items
-    assert read(reader, vectors()["deflated-2"]) == [Numbered(Service.LIVE, EVENTS[2])]
+    assert read(reader, vectors()["deflated-2"]) == [NumberedMessage(TrafficClass.LIVE, EVENTS[2])]
 
 
 def test_records_are_read() -> None:
@@ -261,9 +285,9 @@ def test_records_are_read() -> None:
     for name in ("record-entry", "record-heard", "record-reserved", "record-spent"):
         assert stored.apply(file[name])
     link = stored.links["gw-b1"]
-    assert link.entries == {Service.LIVE: {9: (1_800_000_060_000_000, file["event-alone"])}}
-    assert (link.store, link.heard) == (b"\x44" * 8, {Service.LIVE: 9, Service.BACKLOG: 2})
+    assert link.entries == {TrafficClass.LIVE: {9: (1_800_000_060_000_000, file["event-alone"])}}
+    assert (link.store, link.heard) == (b"\x44" * 8, {TrafficClass.LIVE: 9, TrafficClass.BACKLOG: 2})
     assert link.reserved == 1_048_577
     assert (link.day, link.spent) == (20_833, 1_000_000)
     assert stored.apply(file["record-settled"])
-    assert (link.entries, link.last, stored.misunderstood) == ({Service.LIVE: {}}, {Service.LIVE: 9}, 0)
+    assert (link.entries, link.last, stored.misunderstood) == ({TrafficClass.LIVE: {}}, {TrafficClass.LIVE: 9}, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.frontend.terms import Terms
+from edgebridge.frontend.options import FrontendOptions
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Connect, Packet, Publish, Subscribe, SubscriptionOption
@@ -19,7 +19,7 @@ from edgebroker.storage.deliverylog.writer import DeliveryLog
 def labels(text: str, properties: Properties) -> set[str]:
     """The filter column of the rows that a matching message leaves for a subscriber of *text*."""
     log = DeliveryLog("node", "boot")
-    frontend = Frontend(Node(Ledger(log)), Terms(), lambda: "unused")
+    frontend = Frontend(Node(Ledger(log)), FrontendOptions(), lambda: "unused")
     frontend.start(0)
     reader = frontend.opened("reader", 0)
     packets: list[Packet] = [

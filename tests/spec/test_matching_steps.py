@@ -11,14 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgebroker.cli import main
-from edgebroker.cli.experiment.linechart import Line, line_chart, spread, tick_step
-from edgebroker.simworld.experiments.matchingsteps import (
-    REFERENCE,
-    Steps,
-    complaints,
-    mean_of,
-    measure,
-)
+from edgelab.experiment.link_matching import REFERENCE, MatchingSteps, complaints, mean_of, measure
+from edgelab.experiment.report import ChartLine, line_chart, spread, tick_step
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -104,10 +98,10 @@ def test_figures_that_are_not_as_published_end_with_exit_code_1(monkeypatch: pyt
             },
             ["1 hop: 2.00 times the steps"],
         ),
-        ({500: Steps(1, (2, 3, 4, 5, 6, 7))}, []),
+        ({500: MatchingSteps(1, (2, 3, 4, 5, 6, 7))}, []),
     ],
 )
-def test_complaints_name_what_is_off(rows: dict[int, Steps], words: list[str]) -> None:
+def test_complaints_name_what_is_off(rows: dict[int, MatchingSteps], words: list[str]) -> None:
     found = complaints(rows)
     assert len(found) == len(words)
     assert all(word in text for word, text in zip(words, found, strict=True))
@@ -136,7 +130,7 @@ def test_a_chart_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_chart_names_its_lines_and_escapes_what_it_says() -> None:
-    lines = [Line("a < b", {1: 2, 3: 4}, "#000", {3: 5}), Line("flat", {2: 4}, "#111")]
+    lines = [ChartLine("a < b", {1: 2, 3: 4}, "#000", {3: 5}), ChartLine("flat", {2: 4}, "#111")]
     root = ET.fromstring(line_chart("A & B", "", "x", "y", lines))
     texts = [element.text for element in root.findall(f"{SVG}text")]
     assert {"A & B", "a < b", "flat", "x", "y"} <= set(texts)

@@ -16,15 +16,14 @@ from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Connect, Publish
+from edgebroker.runtime.gateway import Gateway
+from edgebroker.runtime.http.metrics import NAMED_SESSIONS, Exposition, metrics_page
+from edgebroker.runtime.http.session_census import RANKS, SESSIONS_PER_TURN, take_census
+from edgebroker.runtime.loop.lag import LAG_BOUNDS_S, LoopLagMonitor
+from edgebroker.runtime.loop.reactor import clock
+from edgebroker.runtime.operator_log import USUAL_CAUSES
+from edgebroker.runtime.process import ProcessUsage
 from edgebroker.topics import TopicFilter
-from edgebroker.world.census import RANKS, SLICE, take_census
-from edgebroker.world.gateway import Gateway
-from edgebroker.world.metrics import NAMED_SESSIONS, metrics
-from edgebroker.world.openmetrics import Exposition
-from edgebroker.world.process import Process
-from edgebroker.world.pulse import BOUNDS_S, Pulse
-from edgebroker.world.reactor import clock
-from edgebroker.world.scribe import USUAL
 
 from .inprocess import come, say, with_gateway
 from .openmetricsreader import Family, read
@@ -73,12 +72,12 @@ def test_a_histogram_adds_its_buckets_up() -> None:
 
 
 def test_lateness_falls_into_the_bucket_of_its_bound() -> None:
-    pulse = Pulse()
-    for late_s in (0.0, BOUNDS_S[0], BOUNDS_S[0] + 1e-9, BOUNDS_S[-1] + 1):
-        pulse.note(late_s)
+    pulse = LoopLagMonitor()
+    for late_s in (0.0, LAG_BOUNDS_S[0], LAG_BOUNDS_S[0] + 1e-9, LAG_BOUNDS_S[-1] + 1):
+        pulse.record(late_s)
     assert (pulse.counts[0], pulse.counts[1], pulse.counts[-1], sum(pulse.counts)) == (2, 1, 1, 4)
-    assert pulse.recent()[2] == BOUNDS_S[-1] + 1
-    assert Pulse().recent() == (0.0, 0.0, 0.0)
+    assert pulse.recent_lag()[2] == LAG_BOUNDS_S[-1] + 1
+    assert LoopLagMonitor().recent_lag() == (0.0, 0.0, 0.0)
 
 
 def test_a_duty_that_fails_does_not_stop_the_pulse() -> None:
@@ -86,9 +85,9 @@ def test_a_duty_that_fails_does_not_stop_the_pulse() -> None:
         told: list[dict[str, Any]] = []
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: told.append(context))
-        pulse, beats = Pulse(), asyncio.Semaphore(0)
-        pulse.each_beat(lambda: 1 // 0)
-        pulse.each_beat(beats.release)
+        pulse, beats = LoopLagMonitor(), asyncio.Semaphore(0)
+        pulse.on_each_beat(lambda: 1 // 0)
+        pulse.on_each_beat(beats.release)
         pulse.start()
         for _ in range(2):
             await beats.acquire()
@@ -103,7 +102,7 @@ def test_a_duty_that_fails_does_not_stop_the_pulse() -> None:
 
 
 async def page_of(gateway: Gateway) -> dict[str, Family]:
-    return read(await metrics(gateway.insight))
+    return read(await metrics_page(gateway.view))
 
 
 def test_a_page_tells_what_became_of_every_message(tmp_path: Path) -> None:
@@ -163,7 +162,7 @@ def test_drops_and_refusals_carry_their_reason() -> None:
 def test_few_sessions_are_named_however_many_there_are() -> None:
     async def story(gateway: Gateway) -> None:
         writer = come(gateway, "writer")
-        count = 2 * SLICE + 1
+        count = 2 * SESSIONS_PER_TURN + 1
         for number in range(count):
             client = come(gateway, f"c{number:04}", "all", *(["some"] if number % 100 == 0 else []))
             gateway.frontend.closed(client, clock())
@@ -193,7 +192,7 @@ def test_the_foremost_session_comes_first_by_every_rank(rank: str) -> None:
         ranked = (await take_census(gateway.frontend, rank, 3)).ranked
         values = [RANKS[rank](session) for session in ranked]
         assert values == sorted(values, reverse=True)
-        assert values[0] == max(map(RANKS[rank], gateway.frontend.connecting.sessions.values())) > 0
+        assert values[0] == max(map(RANKS[rank], gateway.frontend.connect_handler.sessions.values())) > 0
         assert len(ranked) <= 3
 
     with_gateway(story)
@@ -216,7 +215,7 @@ def test_bytes_are_counted_on_both_sides() -> None:
 
 
 def test_the_process_is_described_where_the_machine_can() -> None:
-    now = Process.now()
+    now = ProcessUsage.now()
     assert now.cpu_s > 0
     assert now.descriptors_max > 0
     if Path("/proc/self/statm").exists():
@@ -226,7 +225,7 @@ def test_the_process_is_described_where_the_machine_can() -> None:
 
 def test_without_proc_two_metrics_are_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_STATM", "_DESCRIPTORS"):
-        monkeypatch.setattr(f"edgebroker.world.process.{name}", Path("/proc/no/such/file"))
+        monkeypatch.setattr(f"edgebroker.runtime.process.{name}", Path("/proc/no/such/file"))
 
     async def story(gateway: Gateway) -> None:
         page = await page_of(gateway)
@@ -256,7 +255,7 @@ def test_what_the_system_had_not_taken_when_a_reader_left_is_counted() -> None:
 
 def test_the_documentation_lists_every_metric(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = {"messages": 0, "bytes": 0, "oldest_s": None, "dropped": {"too_old": 3, "refused": 2}}
-    monkeypatch.setattr("edgebridge.frontend.bridgesession.BridgeSession.described", lambda memory, now: queue)
+    monkeypatch.setattr("edgebridge.frontend.bridge_session.BridgeSession.described", lambda memory, now: queue)
     rows = re.findall(r"^\| `(\w+)` \|", (root / "docs/operations.md").read_text(), re.MULTILINE)
     listed = {name for name in rows if name.startswith(("edgebroker_", "process_"))}
 
@@ -301,7 +300,7 @@ def test_dashboard_and_alerts_name_metrics_that_there_are(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of them, in a gateway with bridges and peers whose card has been watched for an hour."""
-    monkeypatch.setattr("edgebroker.world.wear.Written.bytes_per_day", 1.0)
+    monkeypatch.setattr("edgebroker.runtime.journal.wear.WearTotals.bytes_per_day", 1.0)
 
     async def story(gateway: Gateway) -> None:
         page = await page_of(gateway)
@@ -318,7 +317,7 @@ def test_nobody_is_woken_for_drops_that_are_everyday_life(root: Path) -> None:
     """The alert leaves out what the operator's log tells as information only."""
     rules = (root / "deploy/prometheus/edgebroker.rules.yml").read_text()
     (causes,) = re.findall(r'edgebroker_copies_dropped_total\{cause!~"([^"]*)"', rules)
-    assert set(causes.split("|")) == {cause.name.lower() for cause in USUAL}
+    assert set(causes.split("|")) == {cause.name.lower() for cause in USUAL_CAUSES}
 
 
 def test_panels_of_the_dashboard_do_not_overlap(root: Path) -> None:

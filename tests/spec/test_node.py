@@ -10,8 +10,8 @@ from edgebroker.filters import Filter
 from edgebroker.instants import MINUTE
 from edgebroker.names import ClientId
 from edgebroker.node import routes
-from edgebroker.node.effects import Deliver, Ended, Granted, Parted, Refused
-from edgebroker.node.events import ClientGone, Published, Subscribed, Unsubscribed
+from edgebroker.node.effects import ClientDeparture, Deliver, SubscriptionEnd, SubscriptionGrant, SubscriptionRefusal
+from edgebroker.node.events import ClientRemoval, PublishRequest, SubscribeRequest, UnsubscribeRequest
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import COUNTS_AT_ONCE, TIDY_AT_ONCE, Node
 from edgebroker.node.timers import TIDY
@@ -25,14 +25,14 @@ ALICE, BOB = ClientId("alice"), ClientId("bob")
 
 def subscribed(
     client: ClientId, text: str, where: str | None = None, qos: int = 0, no_local: bool = False
-) -> Subscribed:
+) -> SubscribeRequest:
     wanted = Filter.parse(where) if where else None
-    return Subscribed(client, text, TopicFilter.parse(text), wanted, qos, no_local, receiver=f"door of {client}")
+    return SubscribeRequest(client, text, TopicFilter.parse(text), wanted, qos, no_local, receiver=f"door of {client}")
 
 
 def readers(node: Node, payload: bytes, publisher: str = "carol") -> dict[str, int]:
     """Receiver -> QoS of the copies of one publication to `t/a`."""
-    (effect,) = node.handle(Published(Publication(publisher, "t/a", payload, 2, False, 0)), 0)
+    (effect,) = node.handle(PublishRequest(Publication(publisher, "t/a", payload, 2, False, 0)), 0)
     assert isinstance(effect, Deliver)
     return {copy.receiver: copy.qos for copy in effect.copies}
 
@@ -45,7 +45,7 @@ def test_a_publication_reaches_each_receiver_once_at_its_highest_qos() -> None:
         subscribed(BOB, "t/a", qos=1),
     ):
         (effect,) = node.handle(event, 0)
-        assert isinstance(effect, Granted)
+        assert isinstance(effect, SubscriptionGrant)
         assert effect.is_new
     assert readers(node, b'{"temp":31}') == {"door of alice": 2, "door of bob": 1}
     assert readers(node, b'{"temp":29}') == {"door of alice": 0, "door of bob": 1}
@@ -56,17 +56,17 @@ def test_the_same_text_replaces_and_the_client_that_goes_ends_all() -> None:
     node = Node(Ledger())
     node.handle(subscribed(ALICE, "t/a"), 0)
     (again,) = node.handle(subscribed(ALICE, "t/a", qos=1), 0)
-    assert isinstance(again, Granted)
+    assert isinstance(again, SubscriptionGrant)
     assert not again.is_new
     assert readers(node, b"1") == {"door of alice": 1}
-    assert node.handle(Unsubscribed(ALICE, "t/b"), 0) == []
+    assert node.handle(UnsubscribeRequest(ALICE, "t/b"), 0) == []
     node.handle(subscribed(ALICE, "t/b"), 0)
-    (ended,) = node.handle(Unsubscribed(ALICE, "t/b"), 0)
-    assert isinstance(ended, Ended)
+    (ended,) = node.handle(UnsubscribeRequest(ALICE, "t/b"), 0)
+    assert isinstance(ended, SubscriptionEnd)
     assert ended.subscription.text == "t/b"
     node.handle(subscribed(ALICE, "t/b"), 0)
-    assert node.handle(ClientGone(ALICE), 0) == [Parted(ALICE, 2)]
-    assert node.handle(ClientGone(ALICE), 0) == []
+    assert node.handle(ClientRemoval(ALICE), 0) == [ClientDeparture(ALICE, 2)]
+    assert node.handle(ClientRemoval(ALICE), 0) == []
     assert readers(node, b"1") == {}
     assert len(node.tree) == 0
     assert node.ledger.filtered == 1
@@ -79,12 +79,12 @@ def test_no_local_keeps_a_client_from_its_own_messages_alone() -> None:
     assert readers(node, b"1", publisher=BOB) == {"door of alice": 0}
 
 
-def left_behind(node: Node, client: ClientId, count: int) -> list[Subscribed]:
+def left_behind(node: Node, client: ClientId, count: int) -> list[SubscribeRequest]:
     """Let *client* ask for `t/#` so often, half of the times with a content filter, and go."""
     asked = [replace(subscribed(client, "t/#", "temp > 30" if n % 2 else None), text=f"t/# {n}") for n in range(count)]
     for one in asked:
         node.handle(one, 0)
-    assert node.handle(ClientGone(client), 0) == [Parted(client, count)]
+    assert node.handle(ClientRemoval(client), 0) == [ClientDeparture(client, count)]
     return asked
 
 
@@ -114,7 +114,7 @@ def test_who_comes_back_meanwhile_finds_what_it_asks_for_anew_and_nothing_else()
     asked = left_behind(node, ALICE, 3 * TIDY_AT_ONCE)
     assert node.subscriptions.of(ALICE) == {}
     (granted,) = node.handle(asked[1], 1)  # the one at the end of the queue has a content filter
-    assert isinstance(granted, Granted)
+    assert isinstance(granted, SubscriptionGrant)
     assert granted.is_new
     assert readers(node, b'{"temp":29}') == {}
     assert readers(node, b'{"temp":31}') == {"door of alice": 0}
@@ -141,14 +141,14 @@ def test_routes_last_as_long_as_nothing_changes_them() -> None:
     node.handle(subscribed(BOB, "t/a", "temp > 40"), 0)
     assert node.routes.route("t/a") is route
     assert readers(node, b'{"temp":41}') == {"door of alice": 0, "door of bob": 0}
-    node.handle(Unsubscribed(BOB, "t/a"), 0)
+    node.handle(UnsubscribeRequest(BOB, "t/a"), 0)
     assert node.routes.route("t/a") is route
     assert readers(node, b'{"temp":41}') == {"door of alice": 0}
     for change in (
         subscribed(BOB, "t/a", "humidity > 40"),
         subscribed(BOB, "t/a"),
         subscribed(BOB, "t/+", "temp > 40"),
-        ClientGone(BOB),
+        ClientRemoval(BOB),
     ):
         route = node.routes.route("t/a")
         node.handle(change, 0)
@@ -174,17 +174,17 @@ def test_a_topic_seen_for_the_last_time_still_counts(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(routes, "UNGATHERED_MAX", 3)
     node = Node(Ledger())
     (granted,) = node.handle(subscribed(ALICE, "t/+", "temp > 30"), 0)
-    assert isinstance(granted, Granted)
+    assert isinstance(granted, SubscriptionGrant)
     for topic in "abcdefgh":
-        node.handle(Published(Publication(BOB, f"t/{topic}", b'{"temp":31}', 0, False, 0)), 0)
-    node.handle(Unsubscribed(ALICE, "t/+"), 0)
+        node.handle(PublishRequest(Publication(BOB, f"t/{topic}", b'{"temp":31}', 0, False, 0)), 0)
+    node.handle(UnsubscribeRequest(ALICE, "t/+"), 0)
     assert granted.subscription.take_counts() == (0, 0), "they were taken when it ended"
     (granted,) = node.handle(subscribed(ALICE, "t/+", "temp > 30"), 0)
-    assert isinstance(granted, Granted)
+    assert isinstance(granted, SubscriptionGrant)
     for topic in "abcdefgh":
-        node.handle(Published(Publication(BOB, f"t/{topic}", b'{"temp":31}', 0, False, 0)), 0)
+        node.handle(PublishRequest(Publication(BOB, f"t/{topic}", b'{"temp":31}', 0, False, 0)), 0)
     node.routes.forget()
-    node.handle(Published(Publication(BOB, "t/z", b'{"temp":30}', 0, False, 0)), 0)
+    node.handle(PublishRequest(Publication(BOB, "t/z", b'{"temp":30}', 0, False, 0)), 0)
     node.routes.gather()
     assert granted.subscription.take_counts() == (9, 8)
 
@@ -193,9 +193,9 @@ def test_one_subscription_more_than_a_client_may_have_is_refused() -> None:
     node = Node(Ledger(), subscriptions_per_client_max=1)
     node.handle(subscribed(ALICE, "t/a"), 0)
     (refused,) = node.handle(subscribed(ALICE, "t/b"), 0)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, SubscriptionRefusal)
     (replaced,) = node.handle(subscribed(ALICE, "t/a"), 0)
-    assert isinstance(replaced, Granted)
+    assert isinstance(replaced, SubscriptionGrant)
 
 
 def counting(subscriptions: int) -> tuple[Node, DeliveryLog]:
@@ -219,7 +219,7 @@ def told(log: DeliveryLog, now: int) -> list[tuple[int, int, int, int]]:
 
 
 def publish(node: Node, payload: bytes, now: int) -> None:
-    node.handle(Published(Publication("carol", "t/a", payload, 2, False, now)), now)
+    node.handle(PublishRequest(Publication("carol", "t/a", payload, 2, False, now)), now)
 
 
 def test_the_counts_of_a_minute_are_written_by_and_by() -> None:
@@ -244,9 +244,9 @@ def test_who_leaves_while_a_minute_is_written_is_in_the_books() -> None:
     node.close_minute(MINUTE)
     tidy(node, MINUTE + 1)
     publish(node, b'{"temp":31}', MINUTE + 2)
-    node.handle(Unsubscribed(ALICE, "t/# 0"), MINUTE + 2)  # it was written
-    node.handle(Unsubscribed(ALICE, f"t/# {2 * COUNTS_AT_ONCE - 1}"), MINUTE + 2)  # it was not
-    node.handle(ClientGone(ALICE), MINUTE + 2)
+    node.handle(UnsubscribeRequest(ALICE, "t/# 0"), MINUTE + 2)  # it was written
+    node.handle(UnsubscribeRequest(ALICE, f"t/# {2 * COUNTS_AT_ONCE - 1}"), MINUTE + 2)  # it was not
+    node.handle(ClientRemoval(ALICE), MINUTE + 2)
     node.close_books(MINUTE + 3)
     assert told(log, MINUTE + 3) == [(1, number, 2, 2) for number in range(2 * COUNTS_AT_ONCE)]
 

@@ -11,29 +11,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgebridge.frontend.event_buffer import EVENTS_MAX, REFUSED
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.frontend.notes import NOTES_MAX, REFUSED
-from edgebridge.frontend.terms import Terms
-from edgebridge.session.access import Access
+from edgebridge.frontend.options import FrontendOptions
+from edgebridge.session.access import AccessPolicy
 from edgebridge.session.acl import Acl
-from edgebridge.session.rulebook import RuleBook
+from edgebridge.session.acl_rights import AclRights
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Connect, Disconnect, Publish, Subscribe, SubscriptionOption
 from edgebridge.wire.properties import Property
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import MINUTE
+from edgebroker.log_schema import Cause
 from edgebroker.node.ledger import DROPS_MAX, Ledger
 from edgebroker.node.node import Node
-from edgebroker.records import Cause
-from edgebroker.storage.journal.format import STORE_BYTES
-from edgebroker.storage.journal.journal import Journal
-from edgebroker.world.operatorlog import (
+from edgebroker.runtime.operator_log import (
     LINES_MAX,
     REPEATS,
     SUBJECTS_MAX,
     WINDOW_S,
     Level,
+    LogPump,
     Notice,
     OperatorLog,
     as_journal,
@@ -41,7 +40,8 @@ from edgebroker.world.operatorlog import (
     as_text,
     timestamp,
 )
-from edgebroker.world.scribe import Scribe
+from edgebroker.storage.journal.format import STORE_BYTES
+from edgebroker.storage.journal.journal import Journal
 
 
 class Desk:
@@ -115,7 +115,7 @@ def test_timestamps_are_utc(milliseconds: int) -> None:
 def test_only_the_level_and_what_is_worse_is_told() -> None:
     desk = Desk(Level.WARNING)
     for level in Level:
-        desk.log.tell(level, "c", level.name)
+        desk.log.log(level, "c", level.name)
     assert desk.lines() == ["error c: ERROR", "warning c: WARNING"]
     assert desk.log.counts == dict.fromkeys(Level, 1), "all are counted"
 
@@ -123,26 +123,26 @@ def test_only_the_level_and_what_is_worse_is_told() -> None:
 def test_what_repeats_is_told_a_few_times_then_counted() -> None:
     desk = Desk()
     for _ in range(REPEATS + 7):
-        desk.log.tell(Level.WARNING, "dropped", "again", client="slow")
-    desk.log.tell(Level.WARNING, "dropped", "once", client="other")
-    desk.log.tell(Level.WARNING, "refused", "once", client="slow")
+        desk.log.log(Level.WARNING, "dropped", "again", client="slow")
+    desk.log.log(Level.WARNING, "dropped", "once", client="other")
+    desk.log.log(Level.WARNING, "refused", "once", client="slow")
     assert len(desk.lines()) == REPEATS + 2, "another client and another code have limits of their own"
     desk.now = WINDOW_S - 1
-    desk.log.turn()
+    desk.log.end_window()
     assert desk.lines() == []
     desk.now = WINDOW_S
-    desk.log.turn()
+    desk.log.end_window()
     assert desk.lines() == ["warning dropped: 7 more suppressed client=slow suppressed=7"]
-    desk.log.tell(Level.WARNING, "dropped", "again", client="slow")
+    desk.log.log(Level.WARNING, "dropped", "again", client="slow")
     assert desk.lines() == ["warning dropped: again client=slow"], "a new window"
 
 
 def test_a_summary_is_as_bad_as_the_worst_it_stands_for() -> None:
     desk = Desk()
     for level in [Level.INFO] * (REPEATS + 1) + [Level.ERROR, Level.INFO]:
-        desk.log.tell(level, "c", "t")
+        desk.log.log(level, "c", "t")
     desk.lines()
-    desk.log.finish()
+    desk.log.flush()
     assert desk.lines() == ["error c: 3 more suppressed suppressed=3"]
 
 
@@ -150,20 +150,20 @@ def test_many_clients_together_have_a_limit_too() -> None:
     desk = Desk()
     count = LINES_MAX + SUBJECTS_MAX
     for number in range(count):
-        desk.log.tell(Level.WARNING, "refused", "again", client=f"c{number}")
+        desk.log.log(Level.WARNING, "refused", "again", client=f"c{number}")
     told = len(desk.lines())
     assert told <= LINES_MAX
-    desk.log.finish()
+    desk.log.flush()
     suppressed = sum(int(line.rpartition("=")[2]) for line in desk.lines())
     assert told + suppressed == count, "every one is told or counted"
 
 
 def test_a_line_of_a_part_has_its_name_as_code() -> None:
     desk = Desk()
-    desk.log.line("delivery log: cannot write in x: no space")
-    desk.log.line("the journal cannot be written: no space")
+    desk.log.log_line("delivery log: cannot write in x: no space")
+    desk.log.log_line("the journal cannot be written: no space")
     for line in range(7):
-        desk.log.line(f"my users: line {line}: no hash")
+        desk.log.log_line(f"my users: line {line}: no hash")
     assert desk.lines() == [
         "warning delivery-log: cannot write in x: no space",
         "warning journal: the journal cannot be written: no space",
@@ -176,8 +176,8 @@ def test_an_unexpected_error_is_told_with_its_place() -> None:
     try:
         raise ZeroDivisionError("a bug")
     except ZeroDivisionError as error:
-        desk.log.unexpected({"message": "edgebroker: x is cut off", "exception": error})
-    desk.log.unexpected({})
+        desk.log.log_unexpected({"message": "edgebroker: x is cut off", "exception": error})
+    desk.log.log_unexpected({})
     first, second = desk.lines()
     assert first.startswith('error unexpected: edgebroker: x is cut off error="ZeroDivisionError: a bug" at="test_op')
     assert second == "error unexpected: an error nobody expected"
@@ -192,11 +192,11 @@ class Office:
     def __init__(self, **terms: int) -> None:
         self.desk = Desk()
         self.now = 0
-        self.frontend = Frontend(Node(Ledger()), Terms(**terms), lambda: "assigned")
-        self.scribe = Scribe(self.frontend, self.desk.log, lambda: self.now)
+        self.frontend = Frontend(Node(Ledger()), FrontendOptions(**terms), lambda: "assigned")
+        self.scribe = LogPump(self.frontend, self.desk.log, lambda: self.now)
 
     def lines(self) -> list[str]:
-        self.scribe.write()
+        self.scribe.pump()
         return self.desk.lines()
 
     def come(self, client: str, *filters: str, expiry_s: int = 0) -> Any:
@@ -269,7 +269,7 @@ def test_what_a_client_may_not_say_or_ask_is_told(qos: int) -> None:
     """3.1.1 has no words for it: for its clients this is all that anybody hears."""
     office = Office()
     rules = "topic readwrite ok/#\ntopic write small where $size < 5\n"
-    office.frontend.replace_access(Access(rules=RuleBook(Acl.parse(rules))), 0)
+    office.frontend.replace_access(AccessPolicy(rules=AclRights(Acl.parse(rules))), 0)
     client = office.come("c", "ok/#", "other/#", "$filter/a%3E/ok/#")
     for number, topic in enumerate(("ok/1", "other/1", "$SYS/x", "small"), 1):
         office.say(client, Publish(topic, b"payload", qos, packet_id=number * qos))
@@ -287,11 +287,11 @@ def test_what_a_client_may_not_say_or_ask_is_told(qos: int) -> None:
 def test_who_says_forbidden_things_without_end_leaves_room_for_others() -> None:
     office = Office()
     client = office.come("c")
-    for _ in range(2 * NOTES_MAX):
+    for _ in range(2 * EVENTS_MAX):
         office.say(client, Publish("$SYS/x", b"", 0))
     office.leave(office.come("other"))
     told = office.lines()
-    assert office.frontend.publishing.refused == 2 * NOTES_MAX
+    assert office.frontend.publish_handler.refused == 2 * EVENTS_MAX
     assert any(line.startswith("warning not-published: $SYS/x: topics that") for line in told), "without rules, too"
     assert any("client=other" in line for line in told)
     assert not any("missed" in line for line in told)
@@ -357,11 +357,11 @@ def test_drops_of_very_many_clients_are_summed_up() -> None:
 def test_more_than_can_be_noted_is_counted() -> None:
     office = Office()
     connection = office.frontend.opened("10.0.0.9:1", 0)
-    for _ in range(NOTES_MAX + 3):
-        office.frontend.notes.add(REFUSED, connection, 0, "x" * 70_000)
-    assert office.frontend.notes.missed == 3
+    for _ in range(EVENTS_MAX + 3):
+        office.frontend.events.add(REFUSED, connection, 0, "x" * 70_000)
+    assert office.frontend.events.missed == 3
     assert any("missed=3" in line for line in office.lines())
-    assert office.frontend.notes.missed == 0
+    assert office.frontend.events.missed == 0
 
 
 def test_no_password_and_no_payload_is_ever_told() -> None:
@@ -381,10 +381,10 @@ def test_no_password_and_no_payload_is_ever_told() -> None:
 def test_a_disk_that_fails_is_told_when_it_begins_and_when_it_ends() -> None:
     office = Office()
     journal = Journal(bytes(STORE_BYTES))
-    office.scribe = Scribe(office.frontend, office.desk.log, lambda: office.now, journal)
+    office.scribe = LogPump(office.frontend, office.desk.log, lambda: office.now, journal)
     assert office.lines() == []
     journal.warning = "half of the room is taken"
-    journal.failures, journal.trouble = 1, "Input/output error"
+    journal.failures, journal.refusal_reason = 1, "Input/output error"
     assert office.lines() == [
         'warning journal: a write or a sync failed and is tried again elsewhere trouble="Input/output error" failures=1'
     ]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from edgebroker.world.outlet import HELD_BYTES_MAX, Outlet, is_journal
+from edgebroker.runtime.nonblocking_writer import HELD_BYTES_MAX, NonblockingWriter, is_journal
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def drain(descriptor: int) -> bytes:
 @pytest.mark.parametrize("is_polled", [False, True])
 def test_a_full_pipe_holds_nobody_up(pipe: tuple[int, int], is_polled: bool) -> None:
     reading, writing = pipe
-    outlet = Outlet(writing)
+    outlet = NonblockingWriter(writing)
     outlet._must_poll = is_polled
     if is_polled:
         outlet._descriptor = writing
@@ -60,7 +60,7 @@ def test_a_full_pipe_holds_nobody_up(pipe: tuple[int, int], is_polled: bool) -> 
 
 def test_a_reader_that_has_gone_is_no_reason_to_stop(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
-    outlet = Outlet(writing)
+    outlet = NonblockingWriter(writing)
     os.close(reading)
     outlet.write(b"a\n")
     assert (outlet.lost, outlet.held_bytes) == (1, 0)
@@ -69,7 +69,7 @@ def test_a_reader_that_has_gone_is_no_reason_to_stop(pipe: tuple[int, int]) -> N
 def test_a_socket_is_never_waited_for() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        outlet = Outlet(ours.fileno())
+        outlet = NonblockingWriter(ours.fileno())
         for _ in range(20_000):
             outlet.write(b"x" * 99 + b"\n")
         assert outlet.lost > 0
@@ -84,7 +84,7 @@ def test_a_file_is_appended_to(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"before\n")
     with path.open("ab", buffering=0) as file:
-        outlet = Outlet(file.fileno())
+        outlet = NonblockingWriter(file.fileno())
         outlet.write(b"one\n")
         file.write(b"between\n")
         outlet.write(b"two\n")
@@ -95,7 +95,7 @@ def test_a_closed_descriptor_is_silence() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     os.close(writing)
-    outlet = Outlet(writing)
+    outlet = NonblockingWriter(writing)
     outlet.write(b"a\n")
     assert outlet.held_bytes == 0
 
@@ -114,15 +114,15 @@ def test_each_line_that_is_lost_is_handed_back_with_the_reason(pipe: tuple[int, 
     """A full disk is worth a word elsewhere; that nobody reads is not."""
     lost: list[tuple[bytes, str | None]] = []
 
-    def losing(line: bytes, error: OSError | None) -> None:
+    def on_loss(line: bytes, error: OSError | None) -> None:
         lost.append((line, error and error.strerror))
 
     with open("/dev/full", "wb", buffering=0) as full:
-        outlet = Outlet(full.fileno(), losing)
+        outlet = NonblockingWriter(full.fileno(), on_loss)
         outlet.write(b"a\n")
         outlet.write(b"b\n")
     reading, writing = pipe
-    outlet = Outlet(writing, losing)
+    outlet = NonblockingWriter(writing, on_loss)
     outlet.write(bytes(HELD_BYTES_MAX))
     outlet.write(bytes(8_192) + b"c\n")
     outlet.write(b"d\n")

@@ -8,15 +8,15 @@ from random import Random
 import pytest
 
 from edgebroker.errors import TopicInvalid
-from edgebroker.header import Header
+from edgebroker.header import EventHeader
 from edgebroker.instants import MILLISECOND, SECOND
 from edgebroker.interest import Interest
 from edgebroker.limits import HELD_EVENTS_MAX
-from edgebroker.overlay.congestion import LinkStatus, Queue
-from edgebroker.overlay.digest import PARTS_MAX, differ, digest_of, of_part, restated
-from edgebroker.overlay.messages import Forward, Told
-from edgebroker.overlay.seen import Seen
-from edgebroker.overlay.sorting import HOLD, MARKED_WITHIN, PUBLISHERS_MAX, Sorting
+from edgebroker.overlay.congestion import LinkStatus, QueueSample
+from edgebroker.overlay.duplicate_filter import DuplicateFilter
+from edgebroker.overlay.messages import Forward, StateKind
+from edgebroker.overlay.reorder_buffer import HOLD_TIME, MARKED_WITHIN, PUBLISHERS_MAX, ReorderBuffer
+from edgebroker.overlay.state_digest import PARTS_MAX, differ, digest_of, of_part, restated
 from edgebroker.overlay.topicindex import TopicIndex
 from edgebroker.topics import TopicFilter
 
@@ -62,7 +62,7 @@ def some_interests(chance: Random, count: int) -> list[Interest]:
 def test_three_messages_make_two_gateways_agree(count: int, chance: Random) -> None:
     told = some_interests(chance, count)
     held = [one for one in told if chance.random() < 0.99] + some_interests(chance, 3)
-    answer = differ(digest_of(Told.INTERESTS, 1, told), held)
+    answer = differ(digest_of(StateKind.INTERESTS, 1, told), held)
     assert answer is not None
     assert len(answer.sums) <= PARTS_MAX
     said = list(restated(answer, 1, told))
@@ -72,21 +72,21 @@ def test_three_messages_make_two_gateways_agree(count: int, chance: Random) -> N
         result -= set(of_part(part, held)) - set(part.interests)
         result |= set(part.interests)
     assert result == set(told)
-    assert differ(digest_of(Told.INTERESTS, 1, told), list(result)) is None
+    assert differ(digest_of(StateKind.INTERESTS, 1, told), list(result)) is None
 
 
 def test_what_was_seen_is_not_fresh() -> None:
-    seen = Seen(events=4)
-    assert seen.fresh(1, 1, 0b011) == 0b011
-    assert seen.fresh(1, 1, 0b110) == 0b100
-    assert seen.fresh(1, 1, 0b111) == 0
-    assert seen.fresh(2, 1, 0b111) == 0b111
+    seen = DuplicateFilter(events=4)
+    assert seen.new_clusters(1, 1, 0b011) == 0b011
+    assert seen.new_clusters(1, 1, 0b110) == 0b100
+    assert seen.new_clusters(1, 1, 0b111) == 0
+    assert seen.new_clusters(2, 1, 0b111) == 0b111
     for sequence in range(2, 6):
-        assert seen.fresh(1, sequence, 1) == 1
-    assert seen.fresh(1, 1, 0b111) == 0, "at least the last four are remembered"
+        assert seen.new_clusters(1, sequence, 1) == 1
+    assert seen.new_clusters(1, 1, 0b111) == 0, "at least the last four are remembered"
     for sequence in range(10, 20):
-        seen.fresh(1, sequence, 1)
-    assert seen.fresh(1, 1, 0b111) == 0b111, "and no more than twice as many"
+        seen.new_clusters(1, sequence, 1)
+    assert seen.new_clusters(1, 1, 0b111) == 0b111, "and no more than twice as many"
 
 
 @pytest.mark.parametrize(("has_hysteresis", "still"), [(False, False), (True, True)])
@@ -96,7 +96,7 @@ def test_a_link_leaves_congestion(has_hysteresis: bool, still: bool) -> None:
         status.set_up(link, True)
     congested = []
     for waiting in (10, 11, 6, 5, 6):
-        status.measure({"x": Queue(0, 0, waiting)})
+        status.measure({"x": QueueSample(0, 0, waiting)})
         congested.append(status.is_congested("x"))
         assert not status.is_congested("y")
     assert congested == [False, True, still, False, False]
@@ -107,7 +107,7 @@ def test_a_link_leaves_congestion(has_hysteresis: bool, still: bool) -> None:
 
 
 def event(sequence: int, marked: bool = False, publisher: int = 1) -> Forward:
-    return Forward(Header(publisher, sequence, 1, 0), "t", b"", 0, False, "c", was_marked=marked)
+    return Forward(EventHeader(publisher, sequence, 1, 0), "t", b"", 0, False, "c", was_marked=marked)
 
 
 def sequences(found: list) -> list[tuple[int, bool]]:  # type: ignore[type-arg]
@@ -115,48 +115,48 @@ def sequences(found: list) -> list[tuple[int, bool]]:  # type: ignore[type-arg]
 
 
 def test_without_marked_copies_nothing_waits() -> None:
-    sorting = Sorting()
+    sorting = ReorderBuffer()
     for sequence in (3, 1, 2):
-        assert sequences(sorting.take(event(sequence), False, 0)) == [(sequence, False)]
+        assert sequences(sorting.add(event(sequence), False, 0)) == [(sequence, False)]
     assert sorting.next_due is None
 
 
 def test_events_wait_for_those_they_overtook() -> None:
-    sorting = Sorting()
-    assert sorting.take(event(5, marked=True), False, 0) == []
-    assert sorting.take(event(4), True, 10 * MILLISECOND) == []
-    assert sorting.take(event(7), False, 20 * MILLISECOND) == []
-    assert sorting.next_due == HOLD
-    assert sequences(sorting.release(HOLD)) == [(4, False), (5, False)]
+    sorting = ReorderBuffer()
+    assert sorting.add(event(5, marked=True), False, 0) == []
+    assert sorting.add(event(4), True, 10 * MILLISECOND) == []
+    assert sorting.add(event(7), False, 20 * MILLISECOND) == []
+    assert sorting.next_due == HOLD_TIME
+    assert sequences(sorting.release(HOLD_TIME)) == [(4, False), (5, False)]
     assert len(sorting) == 1
-    assert sequences(sorting.take(event(3), False, HOLD + 1)) == [(3, True)], "too late for its place"
-    assert sequences(sorting.release(HOLD + 20 * MILLISECOND)) == [(7, False)]
+    assert sequences(sorting.add(event(3), False, HOLD_TIME + 1)) == [(3, True)], "too late for its place"
+    assert sequences(sorting.release(HOLD_TIME + 20 * MILLISECOND)) == [(7, False)]
     assert sorting.release(10 * SECOND) == []
 
 
 def test_a_second_after_the_last_marked_copy_nothing_waits() -> None:
-    sorting = Sorting()
-    sorting.take(event(1, marked=True), False, 0)
-    sorting.release(HOLD)
-    assert sorting.take(event(2), False, MARKED_WITHIN) == []
-    sorting.release(MARKED_WITHIN + HOLD)
-    assert sequences(sorting.take(event(3), False, MARKED_WITHIN + HOLD)) == [(3, False)]
+    sorting = ReorderBuffer()
+    sorting.add(event(1, marked=True), False, 0)
+    sorting.release(HOLD_TIME)
+    assert sorting.add(event(2), False, MARKED_WITHIN) == []
+    sorting.release(MARKED_WITHIN + HOLD_TIME)
+    assert sequences(sorting.add(event(3), False, MARKED_WITHIN + HOLD_TIME)) == [(3, False)]
 
 
 def test_so_many_events_wait_and_no_more() -> None:
-    sorting = Sorting()
+    sorting = ReorderBuffer()
     handed = []
     for sequence in range(1, HELD_EVENTS_MAX + 11):
-        handed += sorting.take(event(sequence, marked=True), False, 0)
+        handed += sorting.add(event(sequence, marked=True), False, 0)
     assert [sequence for sequence, _ in sequences(handed)] == list(range(1, 11))
     assert len(sorting) == HELD_EVENTS_MAX
 
 
 def test_so_many_publishers_are_remembered_and_no_more() -> None:
-    sorting = Sorting()
+    sorting = ReorderBuffer()
     handed = []
     for publisher in range(PUBLISHERS_MAX + 2):
-        handed += sorting.take(event(1, True, publisher), False, publisher)
+        handed += sorting.add(event(1, True, publisher), False, publisher)
         sorting.release(publisher)
     assert [each.forward.header.publisher for each in handed] == list(range(PUBLISHERS_MAX + 2 - HELD_EVENTS_MAX))
     assert len(sorting._flows) == PUBLISHERS_MAX

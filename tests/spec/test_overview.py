@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgebroker.cli.check import ProbeState, Thresholds, judge_status, probe_line
 from edgebroker.cli.clients import _cells
-from edgebroker.cli.figures import columns, count, fitted, octets, shortened, span
-from edgebroker.cli.httpaddress import HttpAddress, HttpAddressType
+from edgebroker.cli.display import columns, count, fitted, octets, shortened, span
+from edgebroker.cli.http_address import HttpAddress, HttpAddressType
 from edgebroker.cli.overview import SORTS, overview, table
 from edgebroker.cli.top import picture
-from edgebroker.cli.verdictline import State, Thresholds, judge, line
 
 
 def client(name: str, **more: Any) -> dict[str, Any]:
@@ -184,16 +184,16 @@ PERFDATA = re.compile(r"[a-z0-9_]+=[0-9.]+(ms|B|c)?;[0-9.]*;[0-9.]*;0")
 @pytest.mark.parametrize(
     ("bounds", "state", "words"),
     [
-        ({}, State.OK, "truck-3: up 1 min 40 s, 2 clients"),
-        ({"warn_queue": 1_000}, State.OK, "up"),
-        ({"warn_queue": 999}, State.WARNING, "queue is 1000, more than 999"),
-        ({"warn_queue": 10, "crit_queue": 999}, State.CRITICAL, "queue is 1000, more than 999"),
-        ({"warn_lag_ms": 0.2}, State.WARNING, "loop_lag_p99 is 0.3ms, more than 0.2"),
-        ({"warn_lag_ms": 0.1, "crit_lag_ms": 0.2}, State.CRITICAL, "loop_lag_p99 is 0.3ms, more than 0.2"),
+        ({}, ProbeState.OK, "truck-3: up 1 min 40 s, 2 clients"),
+        ({"warn_queue": 1_000}, ProbeState.OK, "up"),
+        ({"warn_queue": 999}, ProbeState.WARNING, "queue is 1000, more than 999"),
+        ({"warn_queue": 10, "crit_queue": 999}, ProbeState.CRITICAL, "queue is 1000, more than 999"),
+        ({"warn_lag_ms": 0.2}, ProbeState.WARNING, "loop_lag_p99 is 0.3ms, more than 0.2"),
+        ({"warn_lag_ms": 0.1, "crit_lag_ms": 0.2}, ProbeState.CRITICAL, "loop_lag_p99 is 0.3ms, more than 0.2"),
     ],
 )
-def test_bounds_decide(bounds: dict[str, Any], state: State, words: str) -> None:
-    found, said = judge(status(), Thresholds(**bounds))
+def test_bounds_decide(bounds: dict[str, Any], state: ProbeState, words: str) -> None:
+    found, said = judge_status(status(), Thresholds(**bounds))
     assert found is state
     text, _, perfdata = said.partition(" | ")
     assert text.startswith(f"EDGEBROKER {state.name} - ")
@@ -205,17 +205,17 @@ def test_bounds_decide(bounds: dict[str, Any], state: State, words: str) -> None
 
 def test_a_gateway_that_just_started_is_not_judged_by_its_first_beats() -> None:
     lag = {"ok": True, "p50_ms": 0.1, "p99_ms": 600.0, "max_ms": 900.0}
-    for is_judged, expected in ((False, State.OK), (True, State.CRITICAL)):
+    for is_judged, expected in ((False, ProbeState.OK), (True, ProbeState.CRITICAL)):
         health = status()["health"] | {"checks": {"loop_lag": {**lag, "is_judged": is_judged}}}
-        assert judge(status(health=health), Thresholds())[0] is expected
+        assert judge_status(status(health=health), Thresholds())[0] is expected
 
 
 def test_a_gateway_that_is_not_well_is_critical_whatever_the_bounds() -> None:
     health = status()["health"] | {"status": "failing", "reasons": ["log: a | b"]}
-    state, said = judge(status(health=health), Thresholds(None, None))
-    assert (state, said.count("|")) == (State.CRITICAL, 1)
-    assert "log: a / b" in line(state, "log: a | b")
-    assert line(state, "one\n  two").endswith(" - one two"), "one line, whatever is told"
+    state, said = judge_status(status(health=health), Thresholds(None, None))
+    assert (state, said.count("|")) == (ProbeState.CRITICAL, 1)
+    assert "log: a / b" in probe_line(state, "log: a | b")
+    assert probe_line(state, "one\n  two").endswith(" - one two"), "one line, whatever is told"
 
 
 @pytest.mark.parametrize(

@@ -12,39 +12,39 @@ from typing import Any
 
 import pytest
 
-from edgebridge.session.access import Access
+from edgebridge.session.access import AccessPolicy
 from edgebridge.session.acl import Acl
+from edgebridge.session.acl_rights import AclRights
 from edgebridge.session.inflight import Inflight
-from edgebridge.session.outbox import Outbox
-from edgebridge.session.rulebook import RuleBook
+from edgebridge.session.queue.outbox import SessionOutbox
 from edgebridge.session.session import Session
 from edgebridge.wire.packets import Publish
 from edgebroker.instants import DAY
 from edgebroker.names import ClientId
-from edgebroker.world import health
-from edgebroker.world.gateway import Gateway
-from edgebroker.world.journalfiles import LOCK
-from edgebroker.world.pages import Pages
-from edgebroker.world.pulse import Pulse
-from edgebroker.world.reactor import clock
-from edgebroker.world.wear import Card, Written
+from edgebroker.runtime.gateway import Gateway
+from edgebroker.runtime.http import health
+from edgebroker.runtime.http.pages import HttpPages
+from edgebroker.runtime.journal.files import LOCK
+from edgebroker.runtime.journal.wear import Card, WearTotals
+from edgebroker.runtime.loop.lag import LoopLagMonitor
+from edgebroker.runtime.loop.reactor import clock
 
 from .inprocess import come, say, with_gateway
 
 
 async def ask(gateway: Gateway, target: str) -> tuple[HTTPStatus, dict[str, Any]]:
-    answer = await Pages(gateway.insight)(target)
+    answer = await HttpPages(gateway.view)(target)
     assert isinstance(answer.body, bytes)
     return answer.status, json.loads(answer.body)
 
 
 def close_doors(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    gateway.insight.listeners.close()
+    gateway.view.listeners.close()
 
 
 def be_late(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(health.BEATS_MIN):
-        gateway.pulse.note(0.75)
+        gateway.lag_monitor.record(0.75)
 
 
 def fill_the_disk(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,13 +55,13 @@ def take_the_disk(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(_: Path) -> None:
         raise PermissionError
 
-    monkeypatch.setattr("edgebroker.world.health.os.statvfs", gone)
+    monkeypatch.setattr("edgebroker.runtime.http.health.os.statvfs", gone)
 
 
 def refuse(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     assert gateway.store is not None
     monkeypatch.setattr(gateway.store.journal, "is_refusing", True)
-    monkeypatch.setattr(gateway.store.journal, "trouble", "no space left on device")
+    monkeypatch.setattr(gateway.store.journal, "refusal_reason", "no space left on device")
 
 
 def empty_the_folder(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_a_gateway_that_is_not_well_says_why(
     async def story(gateway: Gateway) -> None:
         code, found = await ask(gateway, "/health")
         assert (code, found["status"], found["reasons"]) == (HTTPStatus.OK, "ok", [])
-        assert found["checks"].keys() == health.report(gateway.insight)["checks"].keys()
+        assert found["checks"].keys() == health.report(gateway.view)["checks"].keys()
         with monkeypatch.context() as patched:
             trouble(gateway, patched)
             code, found = await ask(gateway, "/health")
@@ -119,12 +119,12 @@ def test_a_gateway_that_is_not_well_says_why(
 
 
 def test_a_process_that_just_started_is_not_judged_by_its_first_beats() -> None:
-    pulse = Pulse()
-    pulse.note(5.0)
+    pulse = LoopLagMonitor()
+    pulse.record(5.0)
     assert pulse.beats_recent < health.BEATS_MIN
 
     async def story(gateway: Gateway) -> None:
-        gateway.pulse.note(5.0)
+        gateway.lag_monitor.record(5.0)
         code, found = await ask(gateway, "/health")
         assert (code, found["checks"]["loop_lag"]["is_judged"]) == (HTTPStatus.OK, False)
 
@@ -154,7 +154,7 @@ def test_the_journal_is_told_of(tmp_path: Path) -> None:
         come(gateway, "keeps", "a")
         writer = come(gateway, "writer")
         say(gateway, writer, Publish("a", b"x", 1, packet_id=1))
-        gateway.insight.reactor.arm()  # nothing came by a door: the deadline of the commit would not be seen
+        gateway.view.reactor.arm_timer()  # nothing came by a door: the deadline of the commit would not be seen
         while (found := (await ask(gateway, "/status"))[1]["journal"])["waiting"] or not found["syncs"]:
             await asyncio.sleep(0.005)
         assert found["lsn"] == found["synced_lsn"] > 0
@@ -163,10 +163,10 @@ def test_the_journal_is_told_of(tmp_path: Path) -> None:
         assert not found["refusing"]
         assert found["card_years"] is None, "nothing is known before the first hour is over"
         assert gateway.store is not None
-        gateway.store.worker.wear.written = Written(running_us=DAY, days=(10**9,), card=Card(64, 3_000))
+        gateway.store.worker.wear.written = WearTotals(running_us=DAY, days=(10**9,), card=Card(64, 3_000))
         _, found = await ask(gateway, "/status")
         assert (found["journal"]["bytes_per_day"], found["journal"]["card_years"]) == (10**9, 525.7)
-        body = (await Pages(gateway.insight)("/metrics")).body
+        body = (await HttpPages(gateway.view)("/metrics")).body
         metrics = body if isinstance(body, bytes) else b"".join([part async for part in body])
         assert b"edgebroker_journal_card_daily_bytes 1000000000" in metrics
         assert b"edgebroker_journal_card_years 525" in metrics
@@ -177,7 +177,7 @@ def test_the_journal_is_told_of(tmp_path: Path) -> None:
 def test_many_who_ask_at_once_share_one_census_at_a_time() -> None:
     async def story(gateway: Gateway) -> None:
         come(gateway, "one", "a")
-        pages = Pages(gateway.insight)
+        pages = HttpPages(gateway.view)
         answers = await asyncio.gather(*(pages(path) for path in ["/metrics", "/status", "/clients", "/health"] * 8))
         assert {answer.status for answer in answers} == {HTTPStatus.OK}
 
@@ -189,7 +189,9 @@ def test_clients_are_whole_however_they_are_cut(count: int) -> None:
     async def story(gateway: Gateway) -> None:
         names = [f"c{number:03}" for number in range(count)]
         for name in names:
-            gateway.frontend.connecting.sessions[ClientId(name)] = Session(ClientId(name), Inflight(1), Outbox(1, 1))
+            gateway.frontend.connect_handler.sessions[ClientId(name)] = Session(
+                ClientId(name), Inflight(1), SessionOutbox(1, 1)
+            )
         _, found = await ask(gateway, "/clients?sort=client&limit=1000")
         assert [row["client"] for row in found["clients"]] == names
         assert (found["sessions"], found["sort"]) == (count, "client")
@@ -201,7 +203,7 @@ def test_clients_are_found_by_name_and_state_page_by_page() -> None:
     async def story(gateway: Gateway) -> None:
         for number in range(600):  # more than are looked at in one turn
             name = ClientId(f"{'ab'[number % 2]}{number:03}")
-            gateway.frontend.connecting.sessions[name] = Session(name, Inflight(1), Outbox(1, 1))
+            gateway.frontend.connect_handler.sessions[name] = Session(name, Inflight(1), SessionOutbox(1, 1))
         come(gateway, "a600", "x")
         names: list[str] = []
         while page := (await ask(gateway, f"/clients?client=a*&sort=client&limit=70&after={''.join(names[-1:])}"))[1]:
@@ -224,7 +226,7 @@ def test_who_would_get_a_message_is_told_and_why_others_would_not() -> None:
     rules = "topic read t/#\ntopic deny t/secret\ntopic read cold/# where temp < 0\n"
 
     async def story(gateway: Gateway) -> None:
-        gateway.frontend.replace_access(Access(rules=RuleBook(Acl.parse(rules))), 0)
+        gateway.frontend.replace_access(AccessPolicy(rules=AclRights(Acl.parse(rules))), 0)
         come(gateway, "anna", "t/#", "$filter/temp%3E30/t/#", "$share/g/t/+")
         gateway.frontend.closed(come(gateway, "bert", "t/+"), clock())
         come(gateway, "carl", "cold/#")
@@ -251,12 +253,12 @@ def test_who_would_get_a_message_is_told_and_why_others_would_not() -> None:
 
 
 def test_who_is_blocked_may_come_again_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgebroker.world.control.clients.BLOCKED_MAX", 1)
+    monkeypatch.setattr("edgebroker.runtime.http.clients.BLOCKED_MAX", 1)
     timers: list[Any] = []
 
     async def story(gateway: Gateway) -> None:
         come(gateway, "a")
-        order = Pages(gateway.insight).controls["/clients"]
+        order = HttpPages(gateway.view).order_routes["/clients"]
         monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda *timer: timers.append(timer))
         answers = [
             await order(f"/clients?do={do}")
@@ -275,7 +277,7 @@ def test_who_is_blocked_may_come_again_in_time(monkeypatch: pytest.MonkeyPatch) 
         assert "did you mean" in bodies[3] or "there are a" in bodies[3]
         [row] = (await ask(gateway, "/blocked"))[1]["blocked"]
         assert (row["client"], 60 < row["ends_in_s"] <= 90) == ("a", True)
-        blocked = gateway.frontend.connecting.blocked
+        blocked = gateway.frontend.connect_handler.blocked
         for _, work, *arguments in timers:
             assert [*blocked] == ["a"], "the first time was replaced by the second"
             work(*arguments)
@@ -285,7 +287,7 @@ def test_who_is_blocked_may_come_again_in_time(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_many_retained_messages_are_cleared_order_by_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgebroker.world.control.retained.CLEARED_MAX", 120)
+    monkeypatch.setattr("edgebroker.runtime.http.retained.CLEARED_MAX", 120)
 
     async def story(gateway: Gateway) -> None:
         writer = come(gateway, "writer")
@@ -296,7 +298,7 @@ def test_many_retained_messages_are_cleared_order_by_order(monkeypatch: pytest.M
             300,
             [("t/006", 7), ("t/013", 7)],
         )
-        clear = Pages(gateway.insight).controls["/retained"]
+        clear = HttpPages(gateway.view).order_routes["/retained"]
         cleared = [json.loads(bytes((await clear("/retained?do=clear&topic=t/%23")).body)) for _ in range(3)]  # type: ignore[arg-type]
         assert [(one["cleared"], one["is_all"]) for one in cleared] == [(120, False), (120, False), (60, True)]
         assert (await ask(gateway, "/retained?topic=t/%23"))[1]["matched"] == 0
@@ -342,7 +344,7 @@ def test_any_target_is_answered(chance: random.Random) -> None:
     ]
 
     async def story(gateway: Gateway) -> None:
-        pages = Pages(gateway.insight)
+        pages = HttpPages(gateway.view)
         codes = {(await pages("".join(chance.choices(pieces, k=chance.randrange(9))))).status for _ in range(2_000)}
         assert {HTTPStatus.NOT_FOUND, HTTPStatus.BAD_REQUEST} <= codes
         assert HTTPStatus.INTERNAL_SERVER_ERROR not in codes
@@ -358,7 +360,7 @@ def test_any_target_is_answered(chance: random.Random) -> None:
             "/retained?do=clear",
             "&topic=+",
         ]
-        for control in pages.controls.values():
+        for control in pages.order_routes.values():
             targets = ("".join(chance.choices(words, k=chance.randrange(6))) for _ in range(300))
             codes = {(await control(target)).status for target in targets}
             assert HTTPStatus.INTERNAL_SERVER_ERROR not in codes
@@ -372,6 +374,6 @@ def test_listeners_are_told_of() -> None:
         [listener] = found["listeners"]
         assert found["connections"]["turned_away"] == {}
         assert (listener["port"], listener["connections"], listener["certificate_expires"]) == (port, 0, None)
-        assert found["held"]["bytes_max"] == gateway.frontend.memory.bytes_max
+        assert found["held"]["bytes_max"] == gateway.frontend.memory_limit.bytes_max
 
     with_gateway(story)

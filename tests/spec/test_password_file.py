@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from edgebridge.session.passwordfile import PasswordFile, PasswordInvalid, User, check_user_name, make_user
 from edgebridge.session.passwordhash import HashInvalid, Pbkdf2, SaltedSha512, Scrypt, read_password_hash
-from edgebridge.session.scramsecret import ScramSecret, SecretInvalid, saslprep
+from edgebridge.session.scram import ScramSecret, SecretInvalid, saslprep
 from edgebroker.cli import main
 
 MOSQUITTO_PASSWD = shutil.which("mosquitto_passwd")

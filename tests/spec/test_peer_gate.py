@@ -8,7 +8,7 @@ import pytest
 
 from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
 from edgebroker.limits import KIB
-from edgebroker.world.peering.gate import WINDOW_FIRST, WINDOW_MIN, Gate
+from edgebroker.runtime.peers.connection import WINDOW_FIRST, WINDOW_MIN, SendWindow
 
 
 class Wire:
@@ -18,7 +18,7 @@ class Wire:
         self.per_s = per_s
         self.trip = trip
         self.now: Instant = 0
-        self.gate = Gate(0)
+        self.gate = SendWindow(0)
         self.written = self.acknowledged = 0
         self.most = 0
         """What stood in the queue, beyond a round trip's worth."""
@@ -36,15 +36,15 @@ class Wire:
         until, before = self.now + duration, self.acknowledged
         self.most = 0
         while self.now < until:
-            while room := min(max(1_000, self.per_s // 200), self.gate.room(self.now)):
+            while room := min(max(1_000, self.per_s // 200), self.gate.writable_bytes(self.now)):
                 self.written += room
                 self._free = max(self._free, self.now) + room * SECOND // self.per_s
                 self._acks.append((self._free + self.trip, room))
                 self.most = max(self.most, self.under_way - self.per_s * self.trip // SECOND)
-                if self.gate.wrote(room, self.now):
-                    self.gate.look(self.under_way, self.trip, self.now)
-            self.now += self.gate.look_after
-            self.gate.look(self.under_way, self.trip, self.now)
+                if self.gate.record_written(room, self.now):
+                    self.gate.measure(self.under_way, self.trip, self.now)
+            self.now += self.gate.measure_after
+            self.gate.measure(self.under_way, self.trip, self.now)
         return self.acknowledged - before
 
 
@@ -74,28 +74,28 @@ def test_a_window_is_worth_nothing_after_a_pause() -> None:
     wire.run(10 * SECOND)
     assert wire.gate.window > 100 * KIB
     wire.now += 15 * SECOND
-    wire.gate.look(wire.under_way, wire.trip, wire.now)
-    assert wire.gate.room(wire.now) == WINDOW_FIRST
+    wire.gate.measure(wire.under_way, wire.trip, wire.now)
+    assert wire.gate.writable_bytes(wire.now) == WINDOW_FIRST
 
 
 def test_after_a_pause_there_is_room_although_nobody_has_looked_since() -> None:
     """Nothing is written without room, not even a ping, and nobody looks until something is written."""
-    gate = Gate(0)
+    gate = SendWindow(0)
     for now in range(0, 8 * MILLISECOND, MILLISECOND):  # all of it is acknowledged within a millisecond
-        gate.wrote(gate.room(now), now)
-        gate.look(gate.window, 0, now)
-        gate.look(0, 0, now + 1)
-    assert not gate.wrote(gate.window // 2, SECOND)
+        gate.record_written(gate.writable_bytes(now), now)
+        gate.measure(gate.window, 0, now)
+        gate.measure(0, 0, now + 1)
+    assert not gate.record_written(gate.window // 2, SECOND)
     now = 15 * SECOND
-    assert 0 < gate.room(now) < WINDOW_FIRST
-    assert gate.wrote(1, now)
-    gate.look(1, 0, now)
-    assert gate.room(now) == WINDOW_FIRST - 1
+    assert 0 < gate.writable_bytes(now) < WINDOW_FIRST
+    assert gate.record_written(1, now)
+    gate.measure(1, 0, now)
+    assert gate.writable_bytes(now) == WINDOW_FIRST - 1
 
 
 def test_a_burst_that_is_acknowledged_at_once_does_not_open_it_wide() -> None:
-    gate = Gate(0)
-    gate.wrote(WINDOW_FIRST, 0)
-    gate.look(WINDOW_FIRST, 0, 0)
-    gate.look(0, 0, 1)
+    gate = SendWindow(0)
+    gate.record_written(WINDOW_FIRST, 0)
+    gate.measure(WINDOW_FIRST, 0, 0)
+    gate.measure(0, 0, 1)
     assert gate.window == 2 * WINDOW_FIRST

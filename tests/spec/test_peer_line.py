@@ -10,21 +10,19 @@ from typing import Any
 
 import pytest
 
-from edgebroker.header import Header
+from edgebroker.header import EventHeader
 from edgebroker.limits import KIB
-from edgebroker.overlay.classes import Service
-from edgebroker.overlay.link.frames import ITEMS_PER_TURN, Word, word
-from edgebroker.overlay.link.hello import Hello, encode_hello
-from edgebroker.overlay.link.identity import Identity
-from edgebroker.overlay.link.link import Link
-from edgebroker.overlay.link.links import Links
-from edgebroker.overlay.link.stream import Stream
-from edgebroker.overlay.link.terms import LinkTerms
+from edgebroker.overlay.link.codec.frames import ITEMS_PER_TURN, SignalCode, signal_item
+from edgebroker.overlay.link.connection import LinkConnection
+from edgebroker.overlay.link.handshake import GatewayIdentity, Hello, encode_hello
+from edgebroker.overlay.link.link import Link, LinkTable
+from edgebroker.overlay.link.options import LinkOptions
 from edgebroker.overlay.messages import Forward
-from edgebroker.world.peering.line import Line
-from edgebroker.world.reactor import clock
+from edgebroker.overlay.traffic_class import TrafficClass
+from edgebroker.runtime.loop.reactor import clock
+from edgebroker.runtime.peers.connection import PeerConnection
 
-HERE = Identity("f", "b", 1, {}, {"a": 0}, b"R" * 8, b"S" * 8)
+HERE = GatewayIdentity("f", "b", 1, {}, {"a": 0}, b"R" * 8, b"S" * 8)
 HELLO = encode_hello(Hello("f", "a", 0, {}, b"r" * 8, b"s" * 8, 1, "b"))
 
 
@@ -32,22 +30,22 @@ class Host:
     """Holds one line and its stream; notes how much each turn was."""
 
     def __init__(self) -> None:
-        self.link = Link("a", HERE, 0, lambda: 0.5, LinkTerms(dials=False))
-        self.stream = Links(HERE, [self.link]).accepted(0)
-        self.line = Line(self, None)
+        self.link = Link("a", HERE, 0, lambda: 0.5, LinkOptions(dials=False))
+        self.stream = LinkTable(HERE, [self.link]).accept(0)
+        self.line = PeerConnection(self, None)
         self.said: list[str] = []
 
-    def came(self, line: Line, certified: str | None) -> None:
+    def connection_made(self, line: PeerConnection, certified: str | None) -> None:
         line.stream = self.stream
 
-    def heard(self, stream: Stream, data: bytes) -> None:
+    def data_received(self, stream: LinkConnection, data: bytes) -> None:
         stream.feed(data, 0)
         self.said.append(f"{len(data)} bytes")
 
-    def flows(self) -> None:
+    def writable(self) -> None:
         pass
 
-    def gone(self, line: Line, error: Exception | None) -> None:
+    def connection_lost(self, line: PeerConnection, error: Exception | None) -> None:
         line.stream = None
 
     # -- its transport --------------------------------------------------------------------------------------------
@@ -82,7 +80,7 @@ async def passes(turns: int) -> None:
 
 def flood(turns: int) -> bytes:
     """As many pings as are read in so many turns, and one more."""
-    one = word(Word.PING, 1)
+    one = signal_item(SignalCode.PING, 1)
     body = one * (ITEMS_PER_TURN * turns + 1)
     return len(body).to_bytes(4) + body
 
@@ -136,11 +134,11 @@ def test_a_peer_that_takes_little_is_not_given_all_that_a_kernel_takes() -> None
             with door.accept()[0]:  # who reads nothing
                 host.line.data_received(HELLO)
                 for number in range(1, 200):
-                    event = Forward(Header(1, number, 0, 0), "t", bytes(KIB), 1, False, "c")
-                    link.send(event, Service.LIVE, clock())
+                    event = Forward(EventHeader(1, number, 0, 0), "t", bytes(KIB), 1, False, "c")
+                    link.send(event, TrafficClass.LIVE, clock())
                 assert host.line.flush() < 24 * KIB
-                assert link.stream is not None
-                assert link.stream.paused
+                assert link.connection is not None
+                assert link.connection.paused
                 link.stop(clock())
                 host.line.flush()
                 assert transport.is_closing()

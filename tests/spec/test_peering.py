@@ -16,12 +16,11 @@ from click.testing import CliRunner
 
 from edgebroker.cli.check import command as check
 from edgebroker.cli.links import shown
-from edgebroker.node.ways import USUAL
-from edgebroker.overlay.address import Address
-from edgebroker.world.peering.change import prepare_change
-from edgebroker.world.peering.dialler import NoAnswer, dial
-from edgebroker.world.peering.membership import load_membership
-from edgebroker.world.settings import Settings, SettingsRefused
+from edgebroker.federation.options import DEFAULT_OPTIONS
+from edgebroker.names import Address
+from edgebroker.runtime.peers.connection import DialError, dial
+from edgebroker.runtime.peers.membership import load_membership, prepare_change
+from edgebroker.runtime.settings import Settings, SettingsRefused
 
 TOPOLOGY = """
 [federation]
@@ -88,7 +87,7 @@ def test_a_gateway_takes_part_as_its_settings_say(settings: Settings) -> None:
     overlay = replace(asked.overlay, topology=settings.overlay.topology)
     ways = load_membership(replace(settings, overlay=overlay)).ways
     assert (ways.is_dynamic, ways.lease_s) == (True, 259_200)
-    assert load_membership(settings).ways == USUAL
+    assert load_membership(settings).ways == DEFAULT_OPTIONS
 
 
 def test_check_looks_into_the_topology_and_the_certificates(tmp_path: Path, settings: Settings) -> None:
@@ -219,7 +218,7 @@ class Answerer(asyncio.Protocol):
 
 
 def test_if_nobody_answers_it_is_said_of_each_address_why(closed: Address) -> None:
-    with pytest.raises(NoAnswer) as no_answer:
+    with pytest.raises(DialError) as no_answer:
         asyncio.run(dial([closed, Address("no-such-host.invalid", 1)], Caller, None))
     first, second = str(no_answer.value).split("; ")
     assert first.startswith(f"{closed}: ")

@@ -8,10 +8,10 @@ import socket
 from pathlib import Path
 
 from edgebridge.wire.packets import Publish
-from edgebroker.overlay.classes import Service
-from edgebroker.world.gateway import Gateway
-from edgebroker.world.pages import Pages
-from edgebroker.world.settings import Settings
+from edgebroker.overlay.traffic_class import TrafficClass
+from edgebroker.runtime.gateway import Gateway
+from edgebroker.runtime.http.pages import HttpPages
+from edgebroker.runtime.settings import Settings
 from tests.spec.inprocess import come, say
 
 PATIENCE_S = 20.0
@@ -56,15 +56,15 @@ def test_what_waits_for_an_answer_when_a_gateway_stops_goes_out_first(tmp_path: 
         for gateway in (here, there):
             await gateway.start()
         try:
-            assert here.peering is not None
-            await until(lambda: all(link.stream is not None for link in here.peering.overlay.links))
-            retained = await Pages(here.insight).known["/retained"][0]({})
+            assert here.peer_manager is not None
+            await until(lambda: all(link.connection is not None for link in here.peer_manager.overlay.links))
+            retained = await HttpPages(here.view).routes["/retained"][0]({})
             assert isinstance(retained.body, bytes)
             assert json.loads(retained.body)["other_gateways"] == 1, "so nobody takes it for all there is"
             come(there, "reader", "t")
             writer = come(here, "writer")
             say(here, writer, Publish("t", b"last words", 0))
-            assert here.peering.overlay.peers.region.waiting.next_due is not None
+            assert here.peer_manager.overlay.peers.region.pending.next_due is not None
             await here.stop()
             await until(lambda: there.ledger.delivered)
             assert here.ledger.matched == here.ledger.delivered == 1
@@ -87,17 +87,17 @@ def test_links_that_a_new_topology_makes_anew_are_shown_as_such(tmp_path: Path) 
         here = Gateway(settings, tell=lambda line: None)
         await here.start()
         try:
-            peering = here.peering
-            assert peering is not None
-            [link] = peering.overlay.links
-            lane = link.outbox.lanes[Service.LIVE]
+            peer_manager = here.peer_manager
+            assert peer_manager is not None
+            [link] = peer_manager.overlay.links
+            lane = link.outbox.queues[TrafficClass.LIVE]
             lane.entered = lane.left = 1
-            assert peering.gauge.index(link) == 0
+            assert peer_manager.congestion.index(link) == 0
             path.write_text(path.read_text().replace('name = "there"\n', 'name = "there"\nuplink = "metered"\n', 1))
-            prepared = await peering.prepare(settings)
+            prepared = await peer_manager.prepare(settings)
             assert [*prepared.commit()] == ["topology: site there has another uplink: metered, 1000 ms, had wan, 2 ms"]
-            [link] = peering.overlay.links
-            assert peering.gauge.index(link) == 0
+            [link] = peer_manager.overlay.links
+            assert peer_manager.congestion.index(link) == 0
         finally:
             await here.stop()
 

@@ -6,30 +6,30 @@ from dataclasses import replace
 
 import pytest
 
-from edgebroker.header import Header
+from edgebroker.federation.effects import DeliverEvent
+from edgebroker.federation.options import DEFAULT_OPTIONS, PUBLISHED_OPTIONS, FederationOptions
+from edgebroker.header import EventHeader
 from edgebroker.instants import SECOND
-from edgebroker.node.peereffects import Hand
-from edgebroker.node.ways import PUBLISHED, USUAL, Ways
-from edgebroker.overlay.congestion import Queue
+from edgebroker.overlay.congestion import QueueSample
 from edgebroker.overlay.messages import (
     Advertise,
     Announce,
     ClusterBits,
-    ClusterBitsHeld,
+    ClusterBitsAck,
     Digest,
     Forward,
-    Recall,
-    Recalled,
+    RetainedQuery,
+    RetainedReply,
     Unadvertise,
     Withdraw,
 )
-from edgebroker.overlay.routing import Case
-from edgebroker.overlay.sorting import HOLD
-from edgebroker.simworld.federation import Federation
+from edgebroker.overlay.reorder_buffer import HOLD_TIME
+from edgebroker.overlay.routing import RoutingCase
+from edgelab.simworld.federation import Federation
 
 from .overlaying import came, federation, kinds
 
-DYNAMIC = Ways(is_dynamic=True)
+DYNAMIC = FederationOptions(is_dynamic=True)
 
 
 # -- events -----------------------------------------------------------------------------------------------------------
@@ -42,22 +42,22 @@ def test_a_marked_copy_does_not_walk_for_ever() -> None:
     made.settle()
     made.perform("a.2", made.peers["a.2"].advertise("P", "t/x", made.now))
     made.settle()
-    crowded = {peer: Queue(0, 0, 12) for peer in ("a.0", "a.1")}
-    for walked, case in ((0, Case.NEIGHBOUR), (1, Case.LAST_RESORT)):
+    crowded = {peer: QueueSample(0, 0, 12) for peer in ("a.0", "a.1")}
+    for walked, case in ((0, RoutingCase.NEIGHBOUR), (1, RoutingCase.LAST_RESORT)):
         peers = made.peers["a.2"]
-        peers.window(crowded)
+        peers.end_window(crowded)
         header = replace(made_header(made), sequence=walked + 1)
-        effects = peers.forwarding.receive("a.0", Forward(header, "t/x", b"", 1, False, "P", walked=walked))
-        assert peers.forwarding.cases[case] == 1, (case, effects)
+        effects = peers.forwarder.receive("a.0", Forward(header, "t/x", b"", 1, False, "P", walked=walked))
+        assert peers.forwarder.cases[case] == 1, (case, effects)
 
 
 def made_header(made: Federation):  # type: ignore[no-untyped-def]
     """A header that asks for both other clusters."""
-    made.handed.clear()
+    made.local_deliveries.clear()
     made.publish("b.2", "Q", "t/x")
     made.settle()
-    made.pass_time(SECOND)
-    header = next(handed.forward.header for handed in made.handed)
+    made.advance(SECOND)
+    header = next(handed.forward.header for handed in made.local_deliveries)
     return replace(header, publisher=header.publisher + 1_000, civ=0b011)
 
 
@@ -75,7 +75,7 @@ def test_events_wait_where_no_way_is_left() -> None:
     assert [pair for pair, waiting in made.outboxes.items() if waiting] == [("a.1", "a.0")]
     made.connect("a.0", "a.1")
     made.settle()
-    made.pass_time(HOLD)  # it went around, so others may have overtaken it
+    made.advance(HOLD_TIME)  # it went around, so others may have overtaken it
     assert came(made) == ["a.0"]
 
 
@@ -88,7 +88,7 @@ def test_a_copy_that_comes_twice_is_dropped() -> None:
     forward = next(message for _, _, message in made.sent if isinstance(message, Forward))
     assert came(made) == ["a.1", "b.1"]
     assert made.peers["a.1"].received("a.0", forward, made.now) == []
-    assert made.peers["a.1"].forwarding.duplicates == 1
+    assert made.peers["a.1"].forwarder.duplicates == 1
 
 
 def test_choices_hold_for_a_window() -> None:
@@ -100,7 +100,7 @@ def test_choices_hold_for_a_window() -> None:
     peers = made.peers["a.2"]
     chosen = []
     for loads in ({"a.0": 12, "a.1": 15}, {"a.0": 15, "a.1": 12}):
-        peers.window({peer: Queue(0, 0, load) for peer, load in loads.items()})
+        peers.end_window({peer: QueueSample(0, 0, load) for peer, load in loads.items()})
         for _ in range(3):
             made.sent.clear()
             made.publish("a.2", "P", "t/x")
@@ -113,27 +113,27 @@ def test_events_that_overtook_others_wait_for_them() -> None:
     made.subscribe("a.1", 1, "t/#")
     made.publish("a.0", "P", "t/x")
     made.settle()
-    forward = made.handed[0].forward
+    forward = made.local_deliveries[0].forward
     peers = made.peers["a.1"]
 
     def arrive(sequence: int, marked: bool = False) -> list[int]:
         header = replace(forward.header, sequence=sequence)
         effects = peers.received("a.0", replace(forward, header=header, was_marked=marked), made.now)
-        return [effect.forward.header.sequence for effect in effects if isinstance(effect, Hand)]
+        return [effect.forward.header.sequence for effect in effects if isinstance(effect, DeliverEvent)]
 
     assert arrive(2) == [2]
     assert arrive(5, marked=True) == []
     assert arrive(4) == []
     assert arrive(3) == []
-    made.handed.clear()
-    made.pass_time(HOLD)
-    assert [(handed.forward.header.sequence, handed.is_late) for handed in made.handed] == [
+    made.local_deliveries.clear()
+    made.advance(HOLD_TIME)
+    assert [(handed.forward.header.sequence, handed.is_late) for handed in made.local_deliveries] == [
         (3, False),
         (4, False),
         (5, False),
     ]
     assert arrive(7) == []
-    made.pass_time(2 * SECOND)
+    made.advance(2 * SECOND)
     assert arrive(8) == [8], "no marked copy for more than a second"
 
 
@@ -141,11 +141,11 @@ def test_events_that_overtook_others_wait_for_them() -> None:
 
 
 def recalled(made: Federation, gateway: str, number: int) -> list[bytes]:
-    made.recalled.clear()
-    made.recall(gateway, number, "t/#")
+    made.retained_replies.clear()
+    made.query_retained(gateway, number, "t/#")
     made.settle()
-    assert all((name, asked) == (gateway, number) for name, asked, _ in made.recalled)
-    return [forward.payload for _, _, forward in made.recalled]
+    assert all((name, asked) == (gateway, number) for name, asked, _ in made.retained_replies)
+    return [forward.payload for _, _, forward in made.retained_replies]
 
 
 def test_a_late_subscriber_anywhere_gets_retained_messages_once() -> None:
@@ -181,32 +181,32 @@ def test_the_copy_of_the_entry_serves_when_the_host_cannot_be_asked() -> None:
 
 
 def test_of_answers_no_more_are_remembered_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgebroker.node.recalls.RECALLED_TOPICS_MAX", 40)
+    monkeypatch.setattr("edgebroker.federation.retained_queries.RETAINED_REPLY_TOPICS_MAX", 40)
     made = federation("a-b", 1)
     peers = made.peers["a.0"]
     for number in range(1, 20):
         made.sent.clear()
-        made.recall("a.0", number, "t/#")
-        request = next(message for _, _, message in made.sent if isinstance(message, Recall)).request
+        made.query_retained("a.0", number, "t/#")
+        request = next(message for _, _, message in made.sent if isinstance(message, RetainedQuery)).request
         for topic in range(15):
-            header = Header(1 << 22, topic + 1, 0, 0, published_ms=5)
+            header = EventHeader(1 << 22, topic + 1, 0, 0, published_ms=5)
             newer = Forward(header, f"t/{topic}", b"x", 0, True, "P")
             older = replace(newer, header=replace(header, published_ms=4))
-            assert len(peers.received("b.0", Recalled(request, newer), made.now)) == 1
-            assert peers.received("b.0", Recalled(request, older), made.now) == []
-        assert peers.recalls.remembered <= 40
+            assert len(peers.received("b.0", RetainedReply(request, newer), made.now)) == 1
+            assert peers.received("b.0", RetainedReply(request, older), made.now) == []
+        assert peers.retained_queries.remembered <= 40
 
 
 def test_a_question_that_comes_twice_is_asked_once() -> None:
     made = federation("a-b", 1)
-    made.recall("a.0", 1, "t/#")
-    recall = next(message for _, _, message in made.sent if isinstance(message, Recall))
+    made.query_retained("a.0", 1, "t/#")
+    recall = next(message for _, _, message in made.sent if isinstance(message, RetainedQuery))
     made.settle()
     assert made.peers["b.0"].received("a.0", recall, made.now) == []
 
 
 def test_published_ways_announce_what_others_cover() -> None:
-    for ways, announced in ((USUAL, 1), (PUBLISHED, 2)):
+    for ways, announced in ((DEFAULT_OPTIONS, 1), (PUBLISHED_OPTIONS, 2)):
         made = federation("a-b", 1, ways)
         made.subscribe("a.0", 1, "t/#")
         made.subscribe("a.0", 2, "t/x")
@@ -224,5 +224,5 @@ def test_kinds_of_messages_are_those_of_the_source() -> None:
     made.publish("a.0", "P", "t/x")
     made.settle()
     said = {type(message) for _, _, message in made.sent}
-    assert said == {Advertise, ClusterBits, ClusterBitsHeld}
+    assert said == {Advertise, ClusterBits, ClusterBitsAck}
     assert not {Announce, Digest, Unadvertise} & said

@@ -14,10 +14,10 @@ from typing import Any, cast
 
 import pytest
 
-from edgebroker.world.cadence import Beat, Cadence
-from edgebroker.world.doors.hall import Hall, listening_at
-from edgebroker.world.loop import Loop
-from edgebroker.world.stream import Stream, Transport, Watch
+from edgebroker.runtime.listeners.listener import Acceptor, open_sockets
+from edgebroker.runtime.loop.cadence import Beat, Cadence
+from edgebroker.runtime.loop.loop import Loop
+from edgebroker.runtime.loop.stream import SocketPoller, SocketStream, Transport
 
 from .test_stream import LOOPS, PATIENCE_S, Heard, watch_of
 
@@ -44,13 +44,13 @@ class Refusing(socket.socket):
 
 
 def test_a_hall_that_had_no_room_tries_again(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgebroker.world.doors.hall.RETRY_S", 0.01)
+    monkeypatch.setattr("edgebroker.runtime.listeners.listener.RETRY_S", 0.01)
 
     async def story() -> None:
         loop = asyncio.get_running_loop()
         told: list[dict[str, Any]] = []
         loop.set_exception_handler(lambda _, context: told.append(context))
-        (opened,) = await listening_at("127.0.0.1", 0)
+        (opened,) = await open_sockets("127.0.0.1", 0)
         listening = Refusing(fileno=opened.detach())
         listening.setblocking(False)
         watch, heard = watch_of(loop), Heard()
@@ -69,7 +69,7 @@ def test_a_hall_that_had_no_room_tries_again(run: Any, monkeypatch: pytest.Monke
                     raise OSError(errno.ENOSPC, "no space left")
                 watch.listen(descriptor, accept)
 
-        hall = Hall([listening], lambda: heard, cast(Watch, Short()), loop)
+        hall = Acceptor([listening], lambda: heard, cast(SocketPoller, Short()), loop)
         with socket.create_connection(listening.getsockname()) as far:
             while not heard.said:
                 await asyncio.sleep(0.001)
@@ -88,13 +88,13 @@ def test_a_storm_at_one_door_leaves_the_other_its_turn(monkeypatch: pytest.Monke
     The poller's clock stands still, so that a step follows each wait: newcomers are let in for as long as the others
     took, and on a machine that was busy meanwhile that was time for 38 of them.
     """
-    monkeypatch.setattr("edgebroker.world.poller.time", SimpleNamespace(monotonic=lambda: 1.0, sleep=time.sleep))
+    monkeypatch.setattr("edgebroker.runtime.loop.poller.time", SimpleNamespace(monotonic=lambda: 1.0, sleep=time.sleep))
 
     async def story() -> int:
         loop = asyncio.get_running_loop()
         storm, calm = Heard(), Heard()
         come = 0
-        halls: list[Hall] = []
+        halls: list[Acceptor] = []
 
         def follow() -> Heard:
             nonlocal come
@@ -104,8 +104,11 @@ def test_a_storm_at_one_door_leaves_the_other_its_turn(monkeypatch: pytest.Monke
                 dialling.append(socket.create_connection(quiet.getsockname()))
             return storm
 
-        (stormy,), (quiet,) = await listening_at("127.0.0.1", 0), await listening_at("127.0.0.1", 0)
-        halls = [Hall([stormy], follow, watch_of(loop), loop), Hall([quiet], lambda: calm, watch_of(loop), loop)]
+        (stormy,), (quiet,) = await open_sockets("127.0.0.1", 0), await open_sockets("127.0.0.1", 0)
+        halls = [
+            Acceptor([stormy], follow, watch_of(loop), loop),
+            Acceptor([quiet], lambda: calm, watch_of(loop), loop),
+        ]
         dialling = [socket.create_connection(stormy.getsockname()) for _ in range(10)]
         while not calm.said and come < 500:
             await asyncio.sleep(0)
@@ -148,10 +151,10 @@ def test_whoever_is_in_is_served_between_any_two_steps_for_who_comes_or_goes() -
         loop = asyncio.get_running_loop()
         book: list[str] = []
 
-        def opened(told: Told) -> tuple[Stream, socket.socket]:
+        def opened(told: Told) -> tuple[SocketStream, socket.socket]:
             near, far = socket.socketpair()
             near.setblocking(False)
-            stream = Stream(near, watch_of(loop), told, loop)
+            stream = SocketStream(near, watch_of(loop), told, loop)
             stream.open()
             return stream, far
 
@@ -169,11 +172,11 @@ def test_whoever_is_in_is_served_between_any_two_steps_for_who_comes_or_goes() -
             known.send(b"hello")
             while len(book) <= number:
                 await asyncio.sleep(0.001)
-        listening = await listening_at("127.0.0.1", 0)
+        listening = await open_sockets("127.0.0.1", 0)
         leaves, says = Told("gone", book), Told("fresh", book)
         (gone, there), (_, fresh) = opened(leaves), opened(says)
         leaves.then = says.then = step
-        hall = Hall(listening, stack, watch_of(loop), loop)
+        hall = Acceptor(listening, stack, watch_of(loop), loop)
         with socket.create_connection(listening[0].getsockname()), known, there, fresh:
             book.clear()
             known.send(b"more")
@@ -207,7 +210,7 @@ def test_whoever_was_accepted_is_let_in_before_a_hall_is_closed(run: Any) -> Non
         loop = asyncio.get_running_loop()
         heard = Heard()
         said = loop.create_future()
-        listening = await listening_at("127.0.0.1", 0)
+        listening = await open_sockets("127.0.0.1", 0)
 
         def stack() -> Heard:
             loop.call_soon(close)
@@ -217,7 +220,7 @@ def test_whoever_was_accepted_is_let_in_before_a_hall_is_closed(run: Any) -> Non
             hall.close()
             said.set_result(heard.said[:])
 
-        hall = Hall(listening, stack, watch_of(loop), loop)
+        hall = Acceptor(listening, stack, watch_of(loop), loop)
         with socket.create_connection(listening[0].getsockname()):
             assert await said == ["made"]
         await heard.is_over.wait()
@@ -252,7 +255,7 @@ def test_what_comes_while_others_are_served_is_told_apart() -> None:
             data_received=lambda data: heard.set(),
             connection_lost=lambda error: None,
         )
-        stream = Stream(near, loop.poller, cast(Any, receiver), loop)
+        stream = SocketStream(near, loop.poller, cast(Any, receiver), loop)
         stream.open()
         loop.poller.cadence = cadence = Seeing()
 

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.terms import Terms
-from edgebridge.session.outbox import QueueFull
+from edgebridge.frontend.options import FrontendOptions
+from edgebridge.session.queue.outbox import OverflowPolicy
 from edgebridge.wire.dialect import V5
 from edgebroker.instants import MINUTE, SECOND
-from edgebroker.overlay.factor import Factor
+from edgebroker.log_schema import Cause
 from edgebroker.overlay.scot import Scot
-from edgebroker.overlay.topology import Topology
-from edgebroker.records import Cause
-from edgebroker.simworld.checkers import disordered, doubled
-from edgebroker.simworld.gateways import Gateways
-from edgebroker.simworld.network import FAIR
-from edgebroker.simworld.participant import Participant
-from edgebroker.simworld.simulation import Simulation
+from edgebroker.overlay.topology.factor import Factor
+from edgebroker.overlay.topology.topology import Topology
+from edgelab.simworld.broker import FAIR
+from edgelab.simworld.checkers import disordered, doubled
+from edgelab.simworld.gateways import SimulatedGateways
+from edgelab.simworld.participant import Participant
+from edgelab.simworld.simulation import Simulation
 
 MESSAGES = 60
 QUEUE = 5
@@ -29,10 +29,10 @@ class Outage:
 
     def __init__(self, seed: int, **terms: Any) -> None:
         self.simulation = Simulation(seed)
-        self.terms = Terms(queue_messages_max=QUEUE, inflight_max=2, **terms)
+        self.terms = FrontendOptions(queue_messages_max=QUEUE, inflight_max=2, **terms)
         topology = Topology.product(Scot(Factor.parse("a"), 2))
-        self.gateways = Gateways(self.simulation, topology, is_stored=True, terms=self.terms)
-        self.gateways.meet()
+        self.gateways = SimulatedGateways(self.simulation, topology, is_stored=True, terms=self.terms)
+        self.gateways.wait_for_links()
         self.near, self.far = self.gateways
         self.publisher = Participant("publisher", self.near, V5, True, 20, FAIR)
         self.readers = [Participant(f"reader-{number}", self.far, V5, True, 20, FAIR) for number in range(2)]
@@ -64,12 +64,12 @@ class Outage:
         return self.far.ledger.dropped.get(Cause.QUEUE_FULL, 0)
 
 
-@pytest.mark.parametrize("policy", [QueueFull.DROP_NEWEST, QueueFull.REFUSE])
-def test_who_reads_gets_all_that_waited_for_the_road(policy: QueueFull, seed: int) -> None:
+@pytest.mark.parametrize("policy", [OverflowPolicy.DROP_NEWEST, OverflowPolicy.REFUSE])
+def test_who_reads_gets_all_that_waited_for_the_road(policy: OverflowPolicy, seed: int) -> None:
     outage = Outage(seed, queue_full=policy)
     outage.break_off()
     for reader in outage.readers:
-        assert {heard.payload for heard in reader.heard} == {b"%d" % number for number in range(MESSAGES)}
+        assert {heard.payload for heard in reader.received} == {b"%d" % number for number in range(MESSAGES)}
     assert outage.dropped == 0
     everybody = [outage.publisher, *outage.readers]
     assert [*doubled(everybody)] == []
@@ -81,13 +81,13 @@ def test_no_more_than_half_of_what_all_may_hold_waits_so(seed: int) -> None:
     outage.break_off()
     assert outage.dropped > 0, "and it is counted"
     assert outage.far.ledger.queued == 0
-    heard = sum(len(reader.heard) for reader in outage.readers)
+    heard = sum(len(reader.received) for reader in outage.readers)
     assert heard + outage.dropped == len(outage.readers) * MESSAGES
 
 
-@pytest.mark.parametrize(("policy", "kept"), [(QueueFull.DROP_NEWEST, QUEUE), (QueueFull.REFUSE, MESSAGES)])
+@pytest.mark.parametrize(("policy", "kept"), [(OverflowPolicy.DROP_NEWEST, QUEUE), (OverflowPolicy.REFUSE, MESSAGES)])
 def test_for_who_is_away_the_queue_is_what_it_is_unless_nothing_may_be_dropped(
-    policy: QueueFull, kept: int, seed: int
+    policy: OverflowPolicy, kept: int, seed: int
 ) -> None:
     outage = Outage(seed, queue_full=policy)
     away, _ = outage.readers
@@ -97,4 +97,4 @@ def test_for_who_is_away_the_queue_is_what_it_is_unless_nothing_may_be_dropped(
     assert outage.dropped == MESSAGES - kept
     away.connect()
     outage.wait(30 * SECOND)
-    assert len(away.heard) == kept
+    assert len(away.received) == kept

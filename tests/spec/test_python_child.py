@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import edgebroker
-from edgebroker.cli.bench.subjects import edgebroker as installed
-from edgebroker.cli.bench.subjects import relay
-from edgebroker.cli.demo.child import child
-from edgebroker.cli.pythonchild import python
+from edgelab.bench.subjects import edgebroker as installed
+from edgelab.bench.subjects import relay
+from edgelab.demo.child import child
+from edgelab.processes import python
 
 TRAP = 'raise SystemExit("a module of the current folder was imported")\n'
 

@@ -11,15 +11,15 @@ import pytest
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.frontend.terms import Terms
+from edgebridge.frontend.options import FrontendOptions
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
-from edgebroker.world.doors.listener import Listener
-from edgebroker.world.doors.refusals import Refusals
-from edgebroker.world.loop import Loop
-from edgebroker.world.operatorlog import OperatorLog
-from edgebroker.world.reactor import Reactor
-from edgebroker.world.settings.listener import ListenerSettings
+from edgebroker.runtime.listeners.layer import ConnectionRefusals
+from edgebroker.runtime.listeners.listener import Listener
+from edgebroker.runtime.loop.loop import Loop
+from edgebroker.runtime.loop.reactor import Reactor
+from edgebroker.runtime.operator_log import OperatorLog
+from edgebroker.runtime.settings.sections import ListenerSettings
 
 CONNECT = bytes.fromhex("1010 00044d515454 04 02 0000 0004") + b"name"
 CONNACK = bytes.fromhex("20020000")
@@ -59,7 +59,7 @@ def run(request: pytest.FixtureRequest) -> Any:
 
 async def listen(reactor: Reactor) -> int:
     reactor.start()
-    listener = Listener(reactor, 1, Refusals(OperatorLog(lambda line: None)))
+    listener = Listener(reactor, 1, ConnectionRefusals(OperatorLog(lambda line: None)))
     await listener.open(ListenerSettings(port=0), None)
     return listener.port
 
@@ -77,7 +77,7 @@ def test_a_bug_ends_one_connection_and_is_told(run: Any, where: str) -> None:
     async def story() -> None:
         told: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
-        frontend = Broken(Node(Ledger()), Terms(), lambda: "x")
+        frontend = Broken(Node(Ledger()), FrontendOptions(), lambda: "x")
         reactor = Reactor(frontend)
         port = await listen(reactor)
         unlucky, spoken = await dial(port, 1)
@@ -100,7 +100,7 @@ def test_a_bug_in_one_deadline_does_not_lose_the_others(run: Any) -> None:
     async def story() -> None:
         told: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
-        frontend = Frontend(Node(Ledger()), Terms(), lambda: "x")
+        frontend = Frontend(Node(Ledger()), FrontendOptions(), lambda: "x")
         reactor = Reactor(frontend)
         port = await listen(reactor)
         reader, writer = await dial(port, 1)
@@ -113,7 +113,7 @@ def test_a_bug_in_one_deadline_does_not_lose_the_others(run: Any) -> None:
         (number,) = frontend.connections
         frontend.connections[number].keep_alive = 1  # long over
         frontend.node.timers.set(("alive", number), 1)
-        reactor.arm()
+        reactor.arm_timer()
         assert await reader.read() == b"", "the second deadline has fired"
         writer.close()
         frontend.node.close_minute = lambda now: None  # type: ignore[method-assign]
@@ -130,7 +130,7 @@ def test_an_answer_for_a_client_that_has_left_is_no_error(run: Any) -> None:
     async def story() -> None:
         told: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
-        frontend = Frontend(Node(Ledger()), Terms(), lambda: "x")
+        frontend = Frontend(Node(Ledger()), FrontendOptions(), lambda: "x")
         reactor = Reactor(frontend)
         port = await listen(reactor)
         _, writer = await dial(port, 1)
@@ -142,7 +142,7 @@ def test_an_answer_for_a_client_that_has_left_is_no_error(run: Any) -> None:
             await asyncio.sleep(0)
         connection.out.append(PINGRESP)
         frontend.dirty.append(connection)
-        reactor.turn()
+        reactor.schedule_flush()
         await asyncio.sleep(0)
         await reactor.stop()
         assert told == []
@@ -152,10 +152,10 @@ def test_an_answer_for_a_client_that_has_left_is_no_error(run: Any) -> None:
 
 def test_a_client_that_is_being_closed_and_does_not_read_is_gone_soon(run: Any, monkeypatch: Any) -> None:
     """Closing waits for the peer to take what is buffered; a peer that is gone never does."""
-    monkeypatch.setattr("edgebroker.world.reactor.GOODBYE_S", 0.05)
+    monkeypatch.setattr("edgebroker.runtime.loop.reactor.GOODBYE_S", 0.05)
 
     async def story() -> None:
-        frontend = Frontend(Node(Ledger()), Terms(), lambda: "x")
+        frontend = Frontend(Node(Ledger()), FrontendOptions(), lambda: "x")
         reactor = Reactor(frontend)
         port = await listen(reactor)
         _, writer = await dial(port, 1)
@@ -166,7 +166,7 @@ def test_a_client_that_is_being_closed_and_does_not_read_is_gone_soon(run: Any, 
         transport.write(bytes(32 << 20))
         assert transport.get_write_buffer_size()
         connection.close()
-        reactor.turn()
+        reactor.schedule_flush()
         while frontend.connections:
             await asyncio.sleep(0.01)
         writer.transport.abort()

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from edgebridge.session.recordtext import read_text
+from edgebridge.session.journal.text import read_text
 
 EDGES = (
     0x00,

@@ -21,30 +21,38 @@ from edgebridge.wire.packets import ConnAck, Packet, Publish, SubAck
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.cli import main as broker_main
 from edgebroker.instants import SECOND
-from edgebroker.records import TABLES
+from edgebroker.log_schema import TABLES
 from edgebroker.storage.deliverylog.reader import Block, iter_blocks
+from edgedevices import InputInvalid
 from edgedevices.__main__ import main
-from edgedevices.access import ANYONE
-from edgedevices.address import Address
-from edgedevices.errors import InputInvalid
-from edgedevices.identity import Dialect
-from edgedevices.ledger import Ledger
+from edgedevices.broker import ANYONE, BrokerAddress
+from edgedevices.ledger import MessageLedger
+from edgedevices.session import DeviceDialect
 from edgedevices.station import Station
-from edgedevices.traffic.heard import Heard, readable, written
-from edgedevices.traffic.playback import FRUITLESS_MAX, Manner, Playback
-from edgedevices.traffic.recorder import Recorder, Wanted
-from edgedevices.traffic.recording import MESSAGE_BYTES_MAX, Recording, RecordingWriter, is_recording
+from edgedevices.traffic.playback import FRUITLESS_MAX, Playback, PlaybackOptions
+from edgedevices.traffic.recorder import Recorder, RecordOptions
+from edgedevices.traffic.recording import (
+    MESSAGE_BYTES_MAX,
+    RecordedMessage,
+    RecordFile,
+    RecordWriter,
+    is_recording,
+    readable,
+    written,
+)
 
 BEGAN_US = 5_000 * SECOND
 
 
-def heard(number: int, payload: bytes | None = None, client: str = "") -> Heard:
+def heard(number: int, payload: bytes | None = None, client: str = "") -> RecordedMessage:
     content = f"reading {number}".encode() if payload is None else payload
-    return Heard(BEGAN_US + number * SECOND, client, f"site/{number % 3}/meter", number % 3, number % 2 == 1, content)
+    return RecordedMessage(
+        BEGAN_US + number * SECOND, client, f"site/{number % 3}/meter", number % 3, number % 2 == 1, content
+    )
 
 
-def record(path: Path, messages: list[Heard]) -> Path:
-    writer = RecordingWriter(path, "127.0.0.1:1883")
+def record(path: Path, messages: list[RecordedMessage]) -> Path:
+    writer = RecordWriter(path, "127.0.0.1:1883")
     assert all(writer.add(message) for message in messages)
     writer.close()
     return path
@@ -53,7 +61,7 @@ def record(path: Path, messages: list[Heard]) -> Path:
 def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     binary = bytes(range(256))
     messages = [heard(0), heard(1, b""), heard(2, binary, "probe"), heard(3, binary, "probe")]
-    recording = Recording(record(tmp_path / "a.edl", messages))
+    recording = RecordFile(record(tmp_path / "a.edl", messages))
     assert list(recording.messages_in_order()) == messages
     assert (recording.messages, recording.damage, recording.first_us) == (4, [], BEGAN_US)
     assert recording.header.node == "127.0.0.1:1883"
@@ -61,13 +69,13 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
 
 
 def test_a_recorder_that_died_leaves_what_it_had_flushed(tmp_path: Path) -> None:
-    writer = RecordingWriter(tmp_path / "a.edl", "")
+    writer = RecordWriter(tmp_path / "a.edl", "")
     for number in range(100):
         writer.add(heard(number))
     writer.flush()
     writer.add(heard(100))
     del writer  # neither closed nor flushed
-    recording = Recording(tmp_path / "a.edl")
+    recording = RecordFile(tmp_path / "a.edl")
     assert [message.t_us for message in recording.messages_in_order()] == [heard(n).t_us for n in range(100)]
     assert recording.damage == [
         f"block {recording.damage[0].split()[1]} at offset {(tmp_path / 'a.edl').stat().st_size}: "
@@ -77,7 +85,7 @@ def test_a_recorder_that_died_leaves_what_it_had_flushed(tmp_path: Path) -> None
 
 def test_damage_costs_its_block_and_is_told(tmp_path: Path) -> None:
     path = tmp_path / "a.edl"
-    writer = RecordingWriter(path, "")
+    writer = RecordWriter(path, "")
     for number in range(30):
         writer.add(heard(number))
         if number % 10 == 9:
@@ -87,7 +95,7 @@ def test_damage_costs_its_block_and_is_told(tmp_path: Path) -> None:
     blocks = [block for block in iter_blocks(bytes(data), tables=()) if isinstance(block, Block)]
     data[blocks[2].end - 1] ^= 1  # block 0 is the clock anchor
     path.write_bytes(data)
-    recording = Recording(path)
+    recording = RecordFile(path)
     numbers = [(message.t_us - BEGAN_US) // SECOND for message in recording.messages_in_order()]
     assert numbers == [*range(10), *range(20, 30)]
     assert recording.damage == [
@@ -117,10 +125,10 @@ def test_a_large_recording_is_never_in_memory_as_a_whole(tmp_path: Path) -> None
     random = Random(7)
     messages = (heard(number, random.randbytes(1_000)) for number in range(5_000))
     tracemalloc.start()
-    writer = RecordingWriter(tmp_path / "a.edl", "")
+    writer = RecordWriter(tmp_path / "a.edl", "")
     assert all(writer.add(message) for message in messages)
     writer.close()
-    recording = Recording(tmp_path / "a.edl")
+    recording = RecordFile(tmp_path / "a.edl")
     read = sum(1 for _ in recording.messages_in_order())
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -130,7 +138,7 @@ def test_a_large_recording_is_never_in_memory_as_a_whole(tmp_path: Path) -> None
 
 
 def test_a_message_larger_than_a_block_is_refused_and_its_neighbours_are_kept(tmp_path: Path) -> None:
-    writer = RecordingWriter(tmp_path / "a.edl", "")
+    writer = RecordWriter(tmp_path / "a.edl", "")
     largest = MESSAGE_BYTES_MAX - len(heard(1).topic)
     assert [writer.add(heard(0)), writer.add(heard(1, bytes(largest))), writer.add(heard(2, bytes(largest + 1)))] == [
         True,
@@ -138,13 +146,13 @@ def test_a_message_larger_than_a_block_is_refused_and_its_neighbours_are_kept(tm
         False,
     ]
     writer.close()
-    assert [len(message.payload) for message in Recording(writer.path).messages_in_order()] == [9, largest]
+    assert [len(message.payload) for message in RecordFile(writer.path).messages_in_order()] == [9, largest]
 
 
 def test_an_existing_file_is_never_written_over(tmp_path: Path) -> None:
     (tmp_path / "a.edl").write_text("dear")
     with pytest.raises(InputInvalid, match="never written over"):
-        RecordingWriter(tmp_path / "a.edl", "")
+        RecordWriter(tmp_path / "a.edl", "")
     assert (tmp_path / "a.edl").read_text() == "dear"
 
 
@@ -152,22 +160,22 @@ def test_an_existing_file_is_never_written_over(tmp_path: Path) -> None:
 def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.edl").write_bytes(content)
     with pytest.raises(InputInvalid, match=r"a\.edl"):
-        Recording(tmp_path / "a.edl")
+        RecordFile(tmp_path / "a.edl")
 
 
-def score(recording: Recording, manner: Manner, count: int) -> list[tuple[int, int]]:
+def score(recording: RecordFile, manner: PlaybackOptions, count: int) -> list[tuple[int, int]]:
     """(seconds at which it is due, number) of the first messages."""
-    playback = Playback(recording, Ledger(), manner)
+    playback = Playback(recording, MessageLedger(), manner)
     return [(due // SECOND, (said.t_us - BEGAN_US) // SECOND) for due, said in islice(playback._score(), count)]
 
 
 def test_the_first_message_is_due_at_once_and_rounds_keep_the_length_of_the_recording(tmp_path: Path) -> None:
-    recording = Recording(record(tmp_path / "a.edl", [heard(number) for number in (10, 11, 14)]))
+    recording = RecordFile(record(tmp_path / "a.edl", [heard(number) for number in (10, 11, 14)]))
     # The recorder's own clock, in the anchor at the end, is far from these made-up instants.
     recording.length_us = 6 * SECOND
-    assert score(recording, Manner(), 9) == [(0, 10), (1, 11), (4, 14)]
+    assert score(recording, PlaybackOptions(), 9) == [(0, 10), (1, 11), (4, 14)]
     looping = [(0, 10), (1, 11), (4, 14), (6, 10), (7, 11), (10, 14), (12, 10)]
-    assert score(recording, Manner(loops=True), 7) == looping
+    assert score(recording, PlaybackOptions(loops=True), 7) == looping
 
 
 PROPERTIES = st.fixed_dictionaries(
@@ -226,30 +234,34 @@ def test_a_full_file_is_followed_by_the_next_number_that_is_free(
     monkeypatch.setattr("edgedevices.traffic.recording.FILE_BLOCKS_MAX", 1)  # the clock anchor is a block
     other = tmp_path / "a-2.edl"
     other.write_bytes(b"of somebody else")
-    recorder = Recorder(Address.parse("127.0.0.1:1"), Dialect.V5, ANYONE, Wanted(messages=2), tmp_path / "a.edl")
+    recorder = Recorder(
+        BrokerAddress.parse("127.0.0.1:1"), DeviceDialect.V5, ANYONE, RecordOptions(messages=2), tmp_path / "a.edl"
+    )
     for _ in range(2):
         recorder.hear(Publish("a/b"))
     assert [path.name for path in recorder.files] == ["a.edl", "a-3.edl", "a-4.edl"]
     assert other.read_bytes() == b"of somebody else"
-    assert [Recording(path).damage for path in recorder.files[:2]] == [[], []]
+    assert [RecordFile(path).damage for path in recorder.files[:2]] == [[], []]
     recorder.close()
 
 
 def test_a_file_is_closed_whole_though_none_can_follow_it(tmp_path: Path) -> None:
-    recorder = Recorder(Address.parse("127.0.0.1:1"), Dialect.V5, ANYONE, Wanted(), tmp_path / "a.edl")
+    recorder = Recorder(
+        BrokerAddress.parse("127.0.0.1:1"), DeviceDialect.V5, ANYONE, RecordOptions(), tmp_path / "a.edl"
+    )
     recorder._writer.add(heard(0))
     recorder._path = tmp_path / "absent" / "a.edl"
     with pytest.raises(InputInvalid):
         recorder._continue()
     recorder._writer.close()
-    assert Recording(tmp_path / "a.edl").messages == 1
+    assert RecordFile(tmp_path / "a.edl").messages == 1
 
 
 def test_messages_of_no_qos_are_left_out_and_counted(tmp_path: Path) -> None:
     messages = [heard(0), replace(heard(1), qos=3), replace(heard(2), qos=255), heard(3)]
-    recording = Recording(record(tmp_path / "a.edl", messages))
-    ledger = Ledger()
-    playback = Playback(recording, ledger, Manner(None))
+    recording = RecordFile(record(tmp_path / "a.edl", messages))
+    ledger = MessageLedger()
+    playback = Playback(recording, ledger, PlaybackOptions(None))
     playback.begin(0)
     (client,) = playback.wake(0)
     client.session.was_up = True
@@ -269,8 +281,8 @@ def answer(station: Station, now: int, *packets: Packet) -> None:
 def test_a_client_that_the_broker_refuses_delays_nobody(tmp_path: Path) -> None:
     messages = [heard(number, client=client) for number, client in enumerate(("", "barred", "", "barred"))]
     said: list[str] = []
-    ledger = Ledger()
-    playback = Playback(Recording(record(tmp_path / "a.edl", messages)), ledger, Manner(), tell=said.append)
+    ledger = MessageLedger()
+    playback = Playback(RecordFile(record(tmp_path / "a.edl", messages)), ledger, PlaybackOptions(), tell=said.append)
     playback.begin(0)
     (welcome,) = playback.wake(0)
     answer(welcome, 0, ConnAck())
@@ -285,9 +297,9 @@ def test_a_client_that_the_broker_refuses_delays_nobody(tmp_path: Path) -> None:
 
 
 def test_a_message_that_the_broker_cannot_bear_is_given_up_after_some_connections(tmp_path: Path) -> None:
-    ledger = Ledger()
+    ledger = MessageLedger()
     playback = Playback(
-        Recording(record(tmp_path / "a.edl", [heard(n) for n in range(1, 100, 3)])), ledger, Manner(None)
+        RecordFile(record(tmp_path / "a.edl", [heard(n) for n in range(1, 100, 3)])), ledger, PlaybackOptions(None)
     )
     playback.begin(0)
     (station,) = playback.wake(0)
@@ -298,21 +310,21 @@ def test_a_message_that_the_broker_cannot_bear_is_given_up_after_some_connection
         for _ in range(2):  # until a window's worth is on its way, and as much waits
             playback.wake(now)
             station.wake(now)
-        assert (playback.due is None) == (station.session.fruitless <= FRUITLESS_MAX)
+        assert (playback.due is None) == (station.session.connections_without_ack <= FRUITLESS_MAX)
         station.ended("connection lost", now)
         now += 60 * SECOND
         station.wake(now)
     playback.wake(now)
     assert dict(ledger.failures) == {f"refused: {FRUITLESS_MAX} connections ended over it": 1}
-    assert next(iter(station.session.unfinished)) == 2
+    assert next(iter(station.session.in_flight)) == 2
     assert playback.has_ended
 
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_recorder_comes_back_and_says_what_it_missed(tmp_path: Path, kept: bool) -> None:
     said: list[str] = []
-    address = Address.parse("127.0.0.1:1")
-    recorder = Recorder(address, Dialect.V5, ANYONE, Wanted(messages=2), tmp_path / "a.edl", said.append)
+    address = BrokerAddress.parse("127.0.0.1:1")
+    recorder = Recorder(address, DeviceDialect.V5, ANYONE, RecordOptions(messages=2), tmp_path / "a.edl", said.append)
     station = recorder.station
     station.session.is_clean = True  # as after the connection that wipes
     station.begin(0)
@@ -323,7 +335,7 @@ def test_a_recorder_comes_back_and_says_what_it_missed(tmp_path: Path, kept: boo
     assert [(gap.at_us, gap.reason, gap.kept) for gap in recorder.gaps] == [(2 * SECOND, "connection lost", kept)]
     assert ("QoS 0 is missing" in said[-1]) == kept
     recorder.close()
-    assert [said.payload for said in Recording(tmp_path / "a.edl").messages_in_order()] == [b"1", b"2"]
+    assert [said.payload for said in RecordFile(tmp_path / "a.edl").messages_in_order()] == [b"1", b"2"]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -331,7 +343,7 @@ def test_a_damaged_recording_is_read_as_far_as_it_is_intact(tmp_path: Path, seed
     """`pytest tests/spec/test_recording.py -k "intact and [SEED]"` repeats it."""
     random, path = Random(seed), tmp_path / "a.edl"
     messages = [heard(number, random.randbytes(random.randrange(40)), "probe") for number in range(60)]
-    writer = RecordingWriter(path, "broker")
+    writer = RecordWriter(path, "broker")
     for number, message in enumerate(messages):
         writer.add(message)
         if number % 15 == 14:
@@ -351,7 +363,7 @@ def test_a_damaged_recording_is_read_as_far_as_it_is_intact(tmp_path: Path, seed
             break
     path.write_bytes(data)
     try:
-        recording = Recording(path)
+        recording = RecordFile(path)
     except InputInvalid:
         return  # nothing of it is left
     found = list(recording.messages_in_order())

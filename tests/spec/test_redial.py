@@ -5,23 +5,23 @@ from __future__ import annotations
 import pytest
 
 from edgebroker.instants import MINUTE, SECOND
-from edgebroker.overlay.factor import Factor
-from edgebroker.overlay.link.backoff import HURRY
+from edgebroker.overlay.link.link import HURRY
 from edgebroker.overlay.scot import Scot
-from edgebroker.overlay.topology import Topology
-from edgebroker.simworld.gateways import Gateways
-from edgebroker.simworld.simulation import Simulation
+from edgebroker.overlay.topology.factor import Factor
+from edgebroker.overlay.topology.topology import Topology
+from edgelab.simworld.gateways import SimulatedGateways
+from edgelab.simworld.simulation import Simulation
 
 ROUND_TRIPS = SECOND // 10
 
 
-def nine(seed: int) -> Gateways:
-    gateways = Gateways(Simulation(seed), Topology.product(Scot(Factor.parse("a-b-c"), 3)), is_stored=True)
-    gateways.meet()
+def nine(seed: int) -> SimulatedGateways:
+    gateways = SimulatedGateways(Simulation(seed), Topology.product(Scot(Factor.parse("a-b-c"), 3)), is_stored=True)
+    gateways.wait_for_links()
     return gateways
 
 
-def wait(gateways: Gateways, length: int) -> None:
+def wait(gateways: SimulatedGateways, length: int) -> None:
     gateways.simulation.run_until(gateways.simulation.now + length)
 
 
@@ -29,11 +29,11 @@ def wait(gateways: Gateways, length: int) -> None:
 def test_a_gateway_that_is_back_is_met_by_all_soon(off: int, seed: int) -> None:
     gateways = nine(seed)
     back = gateways["b.1"]
-    back.fall(False)
+    back.power_off(False)
     wait(gateways, off)
-    back.rise()
+    back.power_on()
     wait(gateways, HURRY + ROUND_TRIPS)
-    assert [link.peer for link in back.overlay.links if link.stream is None] == []
+    assert [link.peer for link in back.overlay.links if link.connection is None] == []
 
 
 def test_a_peer_that_others_reach_is_not_dialled_more_often(seed: int) -> None:

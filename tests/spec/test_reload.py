@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from edgebroker.errors import SettingsInvalid
-from edgebroker.world.gateway import Gateway
-from edgebroker.world.reload import Outcome, Prepared, Reloading, differences
-from edgebroker.world.settings import KEYS, Settings
-from edgebroker.world.settings.section import Applied
+from edgebroker.runtime.gateway import Gateway
+from edgebroker.runtime.reload import PreparedChange, Reloader, ReloadOutcome, differences
+from edgebroker.runtime.settings import KEYS, Settings
+from edgebroker.runtime.settings.schema import Activation
 
 BEFORE = '[limits]\ninflight_max = 7\n[[listener]]\nport = 7\n[[listener]]\nport = 8\nname = "web"\n'
 AFTER = (
@@ -29,12 +29,12 @@ def test_every_changed_key_is_named_with_how_it_is_applied() -> None:
     changes = [(one.key, one.old, one.new, one.applied) for one in differences(parse(BEFORE), parse(AFTER))]
     assert sorted(changes, key=str) == sorted(
         [
-            ("limits.inflight_max", 7, 9, Applied.RESTART),
-            ("notices.level", "warning", "error", Applied.LIVE),
-            ("listener", None, "127.0.0.1:9", Applied.LIVE),
-            ("listener hall.name", "web", "hall", Applied.LIVE),
-            ("listener hall.anonymous", None, False, Applied.LIVE),
-            ("listener", "127.0.0.1:7", None, Applied.LIVE),
+            ("limits.inflight_max", 7, 9, Activation.RESTART),
+            ("notices.level", "warning", "error", Activation.LIVE),
+            ("listener", None, "127.0.0.1:9", Activation.LIVE),
+            ("listener hall.name", "web", "hall", Activation.LIVE),
+            ("listener hall.anonymous", None, False, Activation.LIVE),
+            ("listener", "127.0.0.1:7", None, Activation.LIVE),
         ],
         key=str,
     )
@@ -48,7 +48,7 @@ class Part:
         self.refuses = refuses
         self.did: list[str] = []
 
-    async def prepare(self, settings: Settings) -> Prepared:
+    async def prepare(self, settings: Settings) -> PreparedChange:
         if self.refuses:
             raise SettingsInvalid("a: wrong\nb: wrong too")
 
@@ -56,16 +56,16 @@ class Part:
             self.did.append("commit")
             yield "a note"
 
-        return Prepared(commit, lambda: self.did.append("abandon"))
+        return PreparedChange(commit, lambda: self.did.append("abandon"))
 
 
-def reload(reloading: Reloading, settings: Settings) -> Outcome:
-    return asyncio.run(reloading.to(settings))
+def reload(reloading: Reloader, settings: Settings) -> ReloadOutcome:
+    return asyncio.run(reloading.apply(settings))
 
 
 def test_all_prepare_before_any_changes() -> None:
     first, last = Part(), Part(refuses=True)
-    reloading = Reloading(parse(BEFORE), {"a": first.prepare, "b": last.prepare})
+    reloading = Reloader(parse(BEFORE), {"a": first.prepare, "b": last.prepare})
     outcome = reload(reloading, parse(AFTER))
     assert first.did == ["abandon"]
     assert reloading.settings == parse(BEFORE)
@@ -85,11 +85,11 @@ def test_all_prepare_before_any_changes() -> None:
 
 
 def test_an_error_that_nobody_expected_leaves_nothing_half_prepared() -> None:
-    async def breaks(settings: Settings) -> Prepared:
+    async def breaks(settings: Settings) -> PreparedChange:
         raise ZeroDivisionError
 
     first = Part()
-    reloading = Reloading(parse(BEFORE), {"a": first.prepare, "b": breaks})
+    reloading = Reloader(parse(BEFORE), {"a": first.prepare, "b": breaks})
     with pytest.raises(ZeroDivisionError):
         reload(reloading, parse(AFTER))
     assert first.did == ["abandon"]
@@ -97,7 +97,7 @@ def test_an_error_that_nobody_expected_leaves_nothing_half_prepared() -> None:
 
 
 def test_what_needs_a_restart_is_said_until_it_was_restarted() -> None:
-    reloading = Reloading(parse(BEFORE), {})
+    reloading = Reloader(parse(BEFORE), {})
     for _ in range(2):
         reload(reloading, parse(AFTER))
         assert reloading.settings.limits.inflight_max == 7
@@ -115,14 +115,14 @@ def test_a_gateway_without_journal_keeps_nothing_before_a_restart(is_kept: bool)
     after = parse(
         f'{data}[[listener]]\nport = 7\ndurability = "sync"\n[[listener]]\nport = 8\ndurability = "batched:20"\n'
     )
-    reloading = Reloading(before, {})
+    reloading = Reloader(before, {})
     known, new = "listener 127.0.0.1:7.durability", "listener 127.0.0.1:8.durability"
     said = {change.key: change.applied for change in reload(reloading, after).changes}
     again = [change.key for change in reload(reloading, after).changes]
     if is_kept:
-        assert (said, again) == ({known: Applied.LIVE, "listener": Applied.LIVE}, [])
+        assert (said, again) == ({known: Activation.LIVE, "listener": Activation.LIVE}, [])
     else:
-        assert said == {known: Applied.RESTART, "listener": Applied.LIVE, new: Applied.RESTART}
+        assert said == {known: Activation.RESTART, "listener": Activation.LIVE, new: Activation.RESTART}
         assert again == [known, new]
         assert [change.key for change in reload(reloading, before).changes] == ["listener"], "which is gone"
 
@@ -131,12 +131,12 @@ def test_every_key_that_is_applied_at_once_has_somebody_to_apply_it() -> None:
     async def sections() -> frozenset[str]:
         gateway = Gateway(parse("[listener]\nport = 0\n"), print)
         await gateway.start()
-        assert gateway.reloading is not None
-        prepared = gateway.reloading.sections
+        assert gateway.reloader is not None
+        prepared = gateway.reloader.sections
         await gateway.stop()
         return prepared
 
     live = {
-        name for name, keys in KEYS.items() if any(one.metadata["applied"] is Applied.LIVE for one in keys.values())
+        name for name, keys in KEYS.items() if any(one.metadata["applied"] is Activation.LIVE for one in keys.values())
     }
     assert live <= asyncio.run(sections())

@@ -5,14 +5,14 @@ from __future__ import annotations
 import tracemalloc
 from itertools import product
 
-from edgebridge.session.access import Access
+from edgebridge.session.access import AccessPolicy
 from edgebridge.session.acl import Acl, read_rule
-from edgebridge.session.rights import DECISIONS_MAX, Rights
-from edgebridge.session.rulebook import RuleBook
+from edgebridge.session.acl_rights import AclRights
+from edgebridge.session.authorization import DECISIONS_MAX, Rights
 from edgebroker.limits import MIB, ROUTES_MAX, TOPIC_BYTES_MAX
 from edgebroker.names import ClientId
-from edgebroker.node.effects import Effect, Granted, Refused
-from edgebroker.node.events import ClientGone, Subscribed, Unsubscribed
+from edgebroker.node.effects import Effect, SubscriptionGrant, SubscriptionRefusal
+from edgebroker.node.events import ClientRemoval, SubscribeRequest, UnsubscribeRequest
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
 from edgebroker.topics import USUAL_CHARS, TopicFilter
@@ -25,7 +25,7 @@ def remembered(*rights: Rights) -> list[str]:
 
 
 def test_decisions_about_long_topics_do_not_fill_memory() -> None:
-    rights = RuleBook(Acl.parse("topic #")).rights("", "client")
+    rights = AclRights(Acl.parse("topic #")).rights("", "client")
     for number in range(1_000):
         assert rights.writes(f"{number}/{LONG}")
         assert rights.read(f"{number}/{LONG}").is_always
@@ -34,7 +34,7 @@ def test_decisions_about_long_topics_do_not_fill_memory() -> None:
 
 
 def test_clients_with_claims_share_one_bound() -> None:
-    access = Access()
+    access = AccessPolicy()
     claims = Acl({}, (read_rule("write own/#"),))
     several = [access.rights("pump", f"client-{number}", claims) for number in range(5)]
     own = [rights for rights in several if rights is not None]
@@ -63,7 +63,7 @@ def test_routes_with_many_ends_do_not_fill_memory() -> None:
     client = ClientId("client")
     for levels in product("a+", repeat=10):
         text = "/".join((*levels, "+"))
-        node.handle(Subscribed(client, text, TopicFilter.parse(text), None, 0, False, None), 0)
+        node.handle(SubscribeRequest(client, text, TopicFilter.parse(text), None, 0, False, None), 0)
     tracemalloc.start()
     try:
         for number in range(150):
@@ -83,23 +83,27 @@ def test_subscriptions_of_one_client_do_not_fill_memory() -> None:
     client = ClientId("client")
 
     def ask(text: str) -> Effect:
-        [effect] = node.handle(Subscribed(client, text, TopicFilter.parse(text), None, 0, False, None), 0)
+        [effect] = node.handle(SubscribeRequest(client, text, TopicFilter.parse(text), None, 0, False, None), 0)
         return effect
 
     most = 1_000 * USUAL_CHARS
-    granted = [text for number in range(50) if isinstance(ask(text := f"{number}/{LONG}"), Granted)]
+    granted = [text for number in range(50) if isinstance(ask(text := f"{number}/{LONG}"), SubscriptionGrant)]
     assert len(granted) == most // len(f"0/{LONG}") == 4
-    assert ask("5/" + LONG) == Refused("5/" + LONG, "all subscriptions of a client have at most 256,000 characters")
-    assert isinstance(ask(granted[0]), Granted), "the same again takes no more room"
-    assert isinstance(ask("short"), Granted)
-    node.handle(Unsubscribed(client, granted[0]), 0)
-    assert isinstance(ask("5/" + LONG), Granted)
-    node.handle(ClientGone(client), 0)
-    assert [isinstance(ask(text), Granted) for text in granted] == [True] * 4
+    assert ask("5/" + LONG) == SubscriptionRefusal(
+        "5/" + LONG, "all subscriptions of a client have at most 256,000 characters"
+    )
+    assert isinstance(ask(granted[0]), SubscriptionGrant), "the same again takes no more room"
+    assert isinstance(ask("short"), SubscriptionGrant)
+    node.handle(UnsubscribeRequest(client, granted[0]), 0)
+    assert isinstance(ask("5/" + LONG), SubscriptionGrant)
+    node.handle(ClientRemoval(client), 0)
+    assert [isinstance(ask(text), SubscriptionGrant) for text in granted] == [True] * 4
 
 
 def test_one_longest_subscription_is_always_allowed() -> None:
     node = Node(Ledger(), subscriptions_per_client_max=1)
     longest = "x" * TOPIC_BYTES_MAX
-    [effect] = node.handle(Subscribed(ClientId("c"), longest, TopicFilter.parse(longest), None, 0, False, None), 0)
-    assert isinstance(effect, Granted)
+    [effect] = node.handle(
+        SubscribeRequest(ClientId("c"), longest, TopicFilter.parse(longest), None, 0, False, None), 0
+    )
+    assert isinstance(effect, SubscriptionGrant)

@@ -13,12 +13,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgebroker.instants import SECOND
-from edgebroker.world.settings import SettingsRefused
+from edgebroker.runtime.settings import SettingsRefused
 from edgedevices.__main__ import main
-from edgedevices.ledger import Ledger
-from edgedevices.population import Population, populate
+from edgedevices.ledger import MessageLedger
+from edgedevices.population import FleetPopulation, populate
 from edgedevices.scenario.scenario import load_scenario, parse_scenario
-from edgedevices.simulated import Sky
+from edgedevices.simulated import SimulatedWorld
 from edgedevices.summary import is_kept, summary_of
 
 SCENARIOS = sorted((Path(__file__).resolve().parents[2] / "firmware-sim/scenarios").glob("*.toml"))
@@ -27,8 +27,8 @@ FLEET = '[[fleet]]\nname = "f"\ndevices = 2\n'
 DEVICES = 12  # of each example, so that five of them take three seconds; each fleet keeps its share
 
 
-def lived(population: Population, seed: int, *cuts: int) -> Sky:
-    sky = Sky(population.run, seed, cuts)
+def lived(population: FleetPopulation, seed: int, *cuts: int) -> SimulatedWorld:
+    sky = SimulatedWorld(population.run, seed, cuts)
     sky.live()
     return sky
 
@@ -36,7 +36,7 @@ def lived(population: Population, seed: int, *cuts: int) -> Sky:
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_every_example_keeps_its_promises_through_a_power_cut_on_virtual_time(path: Path) -> None:
     scenario = load_scenario(path)
-    population = populate(scenario, 3, Ledger(), DEVICES)
+    population = populate(scenario, 3, MessageLedger(), DEVICES)
     lived(population, 3, 20 * SECOND)
     summary = summary_of(population)
     assert is_kept(summary), (
@@ -50,7 +50,7 @@ def test_every_example_keeps_its_promises_through_a_power_cut_on_virtual_time(pa
 def test_the_examples_show_what_they_are_there_for() -> None:
     seen: dict[str, dict[str, Any]] = {}
     for path in SCENARIOS:
-        population = populate(load_scenario(path), 1, Ledger(), 20)
+        population = populate(load_scenario(path), 1, MessageLedger(), 20)
         lived(population, 1)
         seen[path.stem] = summary_of(population)
     assert seen["cold-chain"]["losses"]["radio lost"] > 0
@@ -74,7 +74,9 @@ def test_the_examples_show_what_they_are_there_for() -> None:
 
 def test_each_update_fails_as_often_as_it_says() -> None:
     updates = [f'[[update]]\nfleet = "f"\nat = "{at}s"\nfails_percent = {fails}\n' for at, fails in ((1, 0), (6, 100))]
-    population = populate(parse_scenario(HEAD.replace("5s", "12s") + FLEET + "".join(updates), "s.toml"), 1, Ledger())
+    population = populate(
+        parse_scenario(HEAD.replace("5s", "12s") + FLEET + "".join(updates), "s.toml"), 1, MessageLedger()
+    )
     lived(population, 1)
     fleet = summary_of(population)["fleets"]["f"]
     assert (fleet["updated"], fleet["updates_failed"]) == (2, 2)
@@ -82,7 +84,7 @@ def test_each_update_fails_as_often_as_it_says() -> None:
 
 def test_a_storm_is_as_many_drops_as_it_says() -> None:
     storm = '[[mischief]]\nfleet = "f"\nkind = "reconnect-storm"\npercent = 100\nat = "2s"\ntimes = 4\n'
-    population = populate(parse_scenario(HEAD + FLEET + storm, "s.toml"), 1, Ledger())
+    population = populate(parse_scenario(HEAD + FLEET + storm, "s.toml"), 1, MessageLedger())
     lived(population, 1)
     summary = summary_of(population)
     assert (summary["losses"], summary["connections"]) == ({"dropped on purpose": 2 * 4}, 2 * 5)
@@ -90,8 +92,8 @@ def test_a_storm_is_as_many_drops_as_it_says() -> None:
 
 def test_who_had_not_booted_when_a_run_was_interrupted_is_no_failure() -> None:
     text = HEAD.replace("5s", "2h") + 'ramp = "1h"\n' + FLEET
-    population = populate(parse_scenario(text, "s.toml"), 1, Ledger())
-    sky = Sky(population.run, 1)
+    population = populate(parse_scenario(text, "s.toml"), 1, MessageLedger())
+    sky = SimulatedWorld(population.run, 1)
     sky.simulation.at(5 * SECOND, population.run.interrupt)
     sky.live()
     assert population.run.never_connected == 0
@@ -103,7 +105,7 @@ def test_the_same_seed_is_the_same_run_to_the_last_byte() -> None:
 
     def run(seed: int) -> tuple[str, str]:
         journal = io.StringIO()
-        population = populate(scenario, seed, Ledger(journal), 10)
+        population = populate(scenario, seed, MessageLedger(journal), 10)
         return lived(population, seed, 10 * SECOND).broker.digest, journal.getvalue()
 
     assert run(5) == run(5)
@@ -230,14 +232,14 @@ def test_a_simulated_run_that_is_interrupted_ends_with_what_it_knows(
     (tmp_path / "s.toml").write_text(
         '[scenario]\nname = "s"\nseconds = "1d"\n[[fleet]]\nname = "f"\ndevices = 1\nevery = "1h"\n'
     )
-    began = Sky._wake_all
+    began = SimulatedWorld._wake_all
 
-    def interrupted(sky: Sky) -> None:
+    def interrupted(sky: SimulatedWorld) -> None:
         if sky.simulation.now > SECOND:
             signal.raise_signal(signal.SIGINT)
         began(sky)
 
-    monkeypatch.setattr(Sky, "_wake_all", interrupted)
+    monkeypatch.setattr(SimulatedWorld, "_wake_all", interrupted)
     result = edgedevices("run", str(tmp_path / "s.toml"), "--simulated", "--json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["interrupted"] is True

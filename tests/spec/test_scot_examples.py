@@ -6,24 +6,24 @@ from itertools import permutations
 
 import pytest
 
+from edgebroker.federation.options import PUBLISHED_OPTIONS, FederationOptions
 from edgebroker.instants import SECOND
-from edgebroker.node.ways import PUBLISHED, Ways
-from edgebroker.overlay.civ import (
+from edgebroker.overlay.congestion import QueueSample
+from edgebroker.overlay.messages import Advertise, Announce, ClusterBits, Forward
+from edgebroker.overlay.reorder_buffer import HOLD_TIME
+from edgebroker.overlay.routing import (
+    RoutingCase,
     advertisement_context,
     civ_of,
     clusters_of,
     format_civ,
     subscription_context,
 )
-from edgebroker.overlay.congestion import Queue
-from edgebroker.overlay.messages import Advertise, Announce, ClusterBits, Forward
-from edgebroker.overlay.routing import Case
-from edgebroker.overlay.sorting import HOLD
-from edgebroker.simworld.federation import Federation
+from edgelab.simworld.federation import Federation
 
 from .overlaying import federation
 
-DYNAMIC = Ways(is_dynamic=True, is_precise=False, is_covering=False, wants_answers=False)
+DYNAMIC = FederationOptions(is_dynamic=True, is_precise=False, is_covering=False, wants_answers=False)
 
 
 # -- cluster bits: P1 at B(a,2), P2 at B(a,1), P3 at B(e,1) -----------------------------------------------------------
@@ -73,9 +73,9 @@ ORDERS = {
 
 
 @pytest.mark.parametrize("settles", [True, False], ids=["one by one", "all at once"])
-@pytest.mark.parametrize("ways", [PUBLISHED, Ways()], ids=["published", "ours"])
+@pytest.mark.parametrize("ways", [PUBLISHED_OPTIONS, FederationOptions()], ids=["published", "ours"])
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
-def test_the_same_bits_in_every_order_of_arrival(order: list[str], ways: Ways, settles: bool) -> None:
+def test_the_same_bits_in_every_order_of_arrival(order: list[str], ways: FederationOptions, settles: bool) -> None:
     made = federation("a-b-c-d-e", ways=ways)
     for name in order:
         (advertise if name in PUBLISHERS else subscribe)(made, name)
@@ -87,7 +87,7 @@ def test_the_same_bits_in_every_order_of_arrival(order: list[str], ways: Ways, s
 
 def test_the_same_bits_in_all_orders_of_four() -> None:
     for order in permutations(("P2", "P3", "S1", "S4")):
-        made = federation("a-b-c-d-e", ways=PUBLISHED)
+        made = federation("a-b-c-d-e", ways=PUBLISHED_OPTIONS)
         for name in order:
             (advertise if name in PUBLISHERS else subscribe)(made, name)
         for name in ("P1", "S2", "S3"):
@@ -97,7 +97,7 @@ def test_the_same_bits_in_all_orders_of_four() -> None:
 
 
 def test_bits_go_when_the_last_subscriber_has_gone_and_a_second_later() -> None:
-    made = federation("a-b-c-d-e", ways=PUBLISHED)
+    made = federation("a-b-c-d-e", ways=PUBLISHED_OPTIONS)
     for name in (*PUBLISHERS, *SUBSCRIBERS):
         (advertise if name in PUBLISHERS else subscribe)(made, name)
     made.settle()
@@ -105,7 +105,7 @@ def test_bits_go_when_the_last_subscriber_has_gone_and_a_second_later() -> None:
     made.settle()
     # The host cluster's own bit is a matter of the host alone; a secondary's is cleared when nobody has come back.
     assert targets(made) == EXPECTED | {"P1": "000"}
-    made.pass_time(SECOND)
+    made.advance(SECOND)
     made.settle()
     assert targets(made) == {"P1": "000", "P2": "001", "P3": "011"}
 
@@ -119,7 +119,7 @@ def test_bits_go_when_the_last_subscriber_has_gone_and_a_second_later() -> None:
     ],
 )
 def test_copies_leave_the_host_for_targets_only(publisher: str, copies: set[tuple[str, str]]) -> None:
-    made = federation("a-b-c-d-e", ways=PUBLISHED)
+    made = federation("a-b-c-d-e", ways=PUBLISHED_OPTIONS)
     for name in (*PUBLISHERS, *SUBSCRIBERS):
         (advertise if name in PUBLISHERS else subscribe)(made, name)
     made.settle()
@@ -131,11 +131,11 @@ def test_copies_leave_the_host_for_targets_only(publisher: str, copies: set[tupl
     assert {link for link in links if link[0] == host} == copies
     assert len(links) == len(set(links))
     wanting = {gateway for gateway, publishers in SUBSCRIBERS.values() if publisher in publishers}
-    assert wanting <= {handed.gateway for handed in made.handed} | {host}
+    assert wanting <= {handed.gateway for handed in made.local_deliveries} | {host}
 
 
 def test_an_advertisement_costs_m_minus_1_messages_and_a_subscription_n_minus_1() -> None:
-    made = federation("a-b-c-d-e", ways=PUBLISHED)
+    made = federation("a-b-c-d-e", ways=PUBLISHED_OPTIONS)
     advertise(made, "P1")
     assert [type(message) for _, _, message in made.sent] == [Advertise, Advertise]
     made.settle()
@@ -162,19 +162,19 @@ def test_the_published_layouts() -> None:
 @pytest.mark.parametrize(
     ("queue", "element", "index", "congested"),
     [
-        (Queue(0, 0, 0), 1, 0, False),
-        (Queue(40, 20, 12), 1.952, 23.4, True),
-        (Queue(20, 40, 12), 0.512, 6.15, False),
-        (Queue(0, 0, 12), 1, 12, True),
+        (QueueSample(0, 0, 0), 1, 0, False),
+        (QueueSample(40, 20, 12), 1.952, 23.4, True),
+        (QueueSample(20, 40, 12), 0.512, 6.15, False),
+        (QueueSample(0, 0, 12), 1, 12, True),
     ],
 )
-def test_congestion(queue: Queue, element: float, index: float, congested: bool) -> None:
+def test_congestion(queue: QueueSample, element: float, index: float, congested: bool) -> None:
     assert queue.congestion_element == pytest.approx(element, abs=5e-4)
     assert queue.congestion_index == pytest.approx(index, abs=5e-2)
     made = federation("a-b-c-d-e", ways=DYNAMIC)
     peers = made.peers["a.0"]
-    peers.window({"a.1": queue})
-    assert peers.status.is_congested("a.1") is congested
+    peers.end_window({"a.1": queue})
+    assert peers.link_status.is_congested("a.1") is congested
 
 
 # -- dynamic routing on the path a-b-c with three clusters; the publisher is at B(b,2) ---------------------------------
@@ -186,7 +186,9 @@ Z = ("c.0", "c.1", "b.1", "c.2")
 # Links are named without the dot; what a link has waiting, while nothing enters or leaves, is its CI.
 
 
-def copies(placement: tuple[str, ...], loads: dict[str, int], ways: Ways) -> tuple[list[str], int, Federation]:
+def copies(
+    placement: tuple[str, ...], loads: dict[str, int], ways: FederationOptions
+) -> tuple[list[str], int, Federation]:
     """What is sent, as `b2>c2 [011]`, and how many brokers see the event."""
     made = federation("a-b-c", 3, ways)
     for number, gateway in enumerate(placement):
@@ -194,23 +196,25 @@ def copies(placement: tuple[str, ...], loads: dict[str, int], ways: Ways) -> tup
     made.settle()
     made.perform("b.2", made.peers["b.2"].advertise("P", "t/x", made.now))
     made.settle()
-    by_sender: dict[str, dict[str, Queue]] = {}
+    by_sender: dict[str, dict[str, QueueSample]] = {}
     for link, waiting in loads.items():
         sender, peer = (f"{name[0]}.{name[1]}" for name in link.split("-"))
-        by_sender.setdefault(sender, {})[peer] = Queue(0, 0, waiting)
+        by_sender.setdefault(sender, {})[peer] = QueueSample(0, 0, waiting)
     for sender, queues in by_sender.items():
-        made.peers[sender].window(queues)
+        made.peers[sender].end_window(queues)
     made.sent.clear()
     made.publish("b.2", "P", "t/x")
     made.settle()
-    made.pass_time(HOLD)  # marked copies wait for those that they may have overtaken
-    assert {handed.gateway for handed in made.handed} >= {gateway for gateway in placement if gateway != "b.2"}
+    made.advance(HOLD_TIME)  # marked copies wait for those that they may have overtaken
+    assert {handed.gateway for handed in made.local_deliveries} >= {
+        gateway for gateway in placement if gateway != "b.2"
+    }
     path = []
     for sender, peer, message in made.sent:
         assert isinstance(message, Forward)
         civ = message.header.civ
         path.append(f"{sender}>{peer}".replace(".", "") + (f" [{format_civ(civ, 3)}]" if civ else ""))
-    seen = [handed.gateway for handed in made.handed]
+    seen = [handed.gateway for handed in made.local_deliveries]
     assert len(seen) == len(set(seen)), "a broker saw it twice"
     return path, len({*seen, "b.2"}), made
 
@@ -245,13 +249,13 @@ def test_dynamic_routing(
     sent, seen, _ = copies(placement, loads, DYNAMIC)
     assert sorted(sent) == sorted(path.split(", "))
     assert seen == brokers
-    sent, seen, _ = copies(placement, loads, PUBLISHED)
+    sent, seen, _ = copies(placement, loads, PUBLISHED_OPTIONS)
     assert (len(sent), seen) == static
 
 
 def test_the_cases_are_counted() -> None:
-    expected = {"a": Case.ANOTHER_CLUSTER, "b, X": Case.NEIGHBOUR, "d": Case.LAST_RESORT}
+    expected = {"a": RoutingCase.ANOTHER_CLUSTER, "b, X": RoutingCase.NEIGHBOUR, "d": RoutingCase.LAST_RESORT}
     for name, case in expected.items():
         placement, loads, *_ = EXAMPLES[name]
         _, _, made = copies(placement, loads, DYNAMIC)
-        assert made.peers["b.2"].forwarding.cases[case] == 1, name
+        assert made.peers["b.2"].forwarder.cases[case] == 1, name

@@ -7,9 +7,9 @@ from itertools import combinations
 
 import pytest
 
-from edgebroker.overlay.factor import Factor
-from edgebroker.overlay.mistake import TopologyInvalid
 from edgebroker.overlay.scot import Broker, Scot
+from edgebroker.overlay.topology.errors import TopologyInvalid
+from edgebroker.overlay.topology.factor import Factor
 from tests.laws.overlay.graph import Graph
 
 PATH_2, PATH_3, PATH_6 = Factor.parse("a-b"), Factor.parse("a-b-c"), Factor.parse("a-b-c-d-e-f")

@@ -8,8 +8,14 @@ from base64 import b64decode, b64encode
 
 import pytest
 
-from edgebridge.session.scram import MESSAGE_BYTES_MAX, ScramExchange, ScramInvalid, ScramWrong
-from edgebridge.session.scramsecret import ScramSecret, saslprep
+from edgebridge.session.scram import (
+    MESSAGE_BYTES_MAX,
+    ScramExchange,
+    ScramInvalid,
+    ScramProofWrong,
+    ScramSecret,
+    saslprep,
+)
 
 NONCE = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
 FIRST = b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
@@ -105,14 +111,14 @@ def test_what_is_no_final_message(was: bytes, becomes: bytes, why: str) -> None:
 def test_a_wrong_proof(proof: bytes) -> None:
     one = exchange()
     one.challenge(FIRST)
-    with pytest.raises(ScramWrong, match="wrong user name or password"):
+    with pytest.raises(ScramProofWrong, match="wrong user name or password"):
         one.prove(FINAL[:-44] + proof)
 
 
 def test_a_wrong_password_and_a_user_that_does_not_exist_look_the_same() -> None:
     for first in (FIRST, FIRST.replace(b"user", b"nobody")):
         one = exchange()
-        with pytest.raises(ScramWrong, match="wrong user name or password"):
+        with pytest.raises(ScramProofWrong, match="wrong user name or password"):
             one.prove(finished(one.challenge(first), "pencils", first))
     asked = [exchange(str(number)).challenge(b"n,,n=nobody,r=abc").split(b",")[1:] for number in range(2)]
     assert asked[0] == asked[1], "nobody's salt is always the same"
@@ -122,7 +128,7 @@ def test_a_wrong_password_and_a_user_that_does_not_exist_look_the_same() -> None
 def test_who_does_not_exist_cannot_be_proved_with_what_we_said() -> None:
     one = exchange()
     challenge = one.challenge(b"n,,n=nobody,r=abc")
-    with pytest.raises(ScramWrong):
+    with pytest.raises(ScramProofWrong):
         one.prove(finished(challenge, "anything", b"n,,n=nobody,r=abc"))
 
 

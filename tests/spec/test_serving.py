@@ -12,8 +12,8 @@ import pytest
 
 from edgebroker.cli import serving
 from edgebroker.errors import SettingsInvalid, StoreUnusable
-from edgebroker.world.gateway import Gateway
-from edgebroker.world.settings import Settings
+from edgebroker.runtime.gateway import Gateway
+from edgebroker.runtime.settings import Settings
 
 from .inprocess import come, with_gateway
 
@@ -55,7 +55,7 @@ def test_who_is_cut_off_when_memory_is_short_hears_it_although_nobody_says_anyth
 
     async def story(gateway: Gateway) -> bool:
         connection: Any = come(gateway, "large")
-        monkeypatch.setattr(gateway.frontend.memory, "look", lambda now: connection.close())
+        monkeypatch.setattr(gateway.frontend.memory_limit, "check_if_due", lambda now: connection.close())
         for _ in range(100):
             await asyncio.sleep(0.02)
             if connection.number not in gateway.frontend.connections:

@@ -7,15 +7,15 @@ import random
 import pytest
 
 from edgebridge.session.acl import Acl, read_rule
-from edgebridge.session.inflight import Entry, Inflight
-from edgebridge.session.outbox import Outbox
-from edgebridge.session.records import (
+from edgebridge.session.inflight import Inflight, QueueEntry
+from edgebridge.session.journal.dump import describe
+from edgebridge.session.journal.session_records import (
     COPY,
     MESSAGE,
     ONE,
     PACKET,
     SENT,
-    Kind,
+    SessionRecordKind,
     cleared_record,
     copy_record,
     gone_record,
@@ -26,9 +26,9 @@ from edgebridge.session.records import (
     subscription_record,
     unsubscription_record,
 )
-from edgebridge.session.recordwords import describe
+from edgebridge.session.journal.state import JournalState, RecordInvalid
+from edgebridge.session.queue.outbox import SessionOutbox
 from edgebridge.session.session import Session
-from edgebridge.session.stored import RecordInvalid, Stored
 from edgebridge.wire.packets import Will
 from edgebridge.wire.properties import Property
 from edgebroker.names import ClientId
@@ -38,7 +38,7 @@ CLOCK = 1_700_000_000_000_000
 
 
 def session(number: int, client: str = "alice") -> Session:
-    made = Session(ClientId(client), Inflight(10), Outbox(10, 10_000))
+    made = Session(ClientId(client), Inflight(10), SessionOutbox(10, 10_000))
     made.number = number
     made.expiry_s = 3_600
     return made
@@ -50,15 +50,15 @@ def publication(stored: int, topic: str = "t/1", payload: bytes = b"warm", qos: 
     return made
 
 
-def entry(of: Publication, number: int, qos: int = 1, packet_id: int = 0) -> Entry:
-    made = Entry(of, qos, False, (7, 268_435_455), "t/#")
+def entry(of: Publication, number: int, qos: int = 1, packet_id: int = 0) -> QueueEntry:
+    made = QueueEntry(of, qos, False, (7, 268_435_455), "t/#")
     made.number = number
     made.packet_id = packet_id
     return made
 
 
-def replayed(*records: bytes) -> Stored:
-    stored = Stored()
+def replayed(*records: bytes) -> JournalState:
+    stored = JournalState()
     for record in records:
         stored.apply(record)
     stored.finish()
@@ -70,7 +70,7 @@ def test_a_session_comes_back_with_its_terms_and_its_will() -> None:
     alice.user = "alice@site"
     alice.will = Will("status/alice", b"gone", 2, True, {Property.WILL_DELAY_INTERVAL: 30})
     kept = replayed(session_record(alice)).sessions[3]
-    assert (kept.client_id, kept.user, kept.expiry_s, kept.will, kept.gone_at) == (
+    assert (kept.client_id, kept.user, kept.expiry_s, kept.will, kept.disconnected_at) == (
         "alice",
         "alice@site",
         3_600,
@@ -101,7 +101,7 @@ def test_a_will_that_was_settled_does_not_come_back() -> None:
     alice.will = None
     kept = replayed(before, gone_record(alice, CLOCK)).sessions[3]
     assert kept.will is None
-    assert kept.gone_at == CLOCK
+    assert kept.disconnected_at == CLOCK
 
 
 def test_a_subscription_comes_back_as_it_was_asked_for() -> None:
@@ -145,7 +145,7 @@ def test_a_message_comes_back_with_everything_a_reader_gets() -> None:
 @pytest.mark.parametrize("text", ["t/1", "t/+", "+/1", "#", "t/#", "+/+", "$share/g/t/+", "$filter/x%3E1/t/#", "t/1/#"])
 def test_what_a_copy_is_for_comes_back(text: str) -> None:
     alice, sent = session(3), publication(9)
-    copy = Entry(sent, 1, False, (), text)
+    copy = QueueEntry(sent, 1, False, (), text)
     copy.number = 1
     kept = replayed(session_record(alice), message_record(sent, CLOCK, [(alice, copy)])).sessions[3]
     assert kept.copies[1].text == text
@@ -194,8 +194,8 @@ def test_a_will_and_what_came_of_it_are_one_step() -> None:
 def test_a_session_that_is_said_again_is_still_away() -> None:
     alice = session(3)
     records = [session_record(alice), gone_record(alice, CLOCK), session_record(alice, is_away=True)]
-    assert replayed(*records).sessions[3].gone_at == CLOCK
-    assert replayed(*records, session_record(alice)).sessions[3].gone_at == 0
+    assert replayed(*records).sessions[3].disconnected_at == CLOCK
+    assert replayed(*records, session_record(alice)).sessions[3].disconnected_at == 0
 
 
 def test_the_steps_of_a_copy() -> None:
@@ -203,8 +203,8 @@ def test_the_steps_of_a_copy() -> None:
     records = [
         session_record(alice),
         message_record(sent, CLOCK, [(alice, entry(sent, 1, 2))]),
-        SENT.pack(Kind.SENT, 3, 1, 500),
-        COPY.pack(Kind.RELEASED, 3, 1),
+        SENT.pack(SessionRecordKind.SENT, 3, 1, 500),
+        COPY.pack(SessionRecordKind.RELEASED, 3, 1),
         settled_record([(3, 1)]),
     ]
     seen = []
@@ -217,9 +217,9 @@ def test_the_steps_of_a_copy() -> None:
 def test_an_identifier_of_the_publisher_is_on_disk_with_its_message_or_alone() -> None:
     bob, alice, sent = session(2, "bob"), session(3), publication(9, qos=2)
     both = message_record(sent, CLOCK, [(alice, entry(sent, 1, 2))], (bob.number, 12))
-    stored = replayed(session_record(bob), session_record(alice), both, PACKET.pack(Kind.RECEIVED, 2, 13))
+    stored = replayed(session_record(bob), session_record(alice), both, PACKET.pack(SessionRecordKind.RECEIVED, 2, 13))
     assert stored.sessions[2].received == {12, 13}
-    stored.apply(PACKET.pack(Kind.FORGOTTEN, 2, 12))
+    stored.apply(PACKET.pack(SessionRecordKind.FORGOTTEN, 2, 12))
     assert stored.sessions[2].received == {13}
 
 
@@ -234,7 +234,9 @@ def test_retained_messages_come_and_go() -> None:
 def test_a_session_that_ended_takes_everything_with_it() -> None:
     alice, sent = session(3), publication(9)
     stored = replayed(
-        session_record(alice), message_record(sent, CLOCK, [(alice, entry(sent, 1))]), ONE.pack(Kind.ENDED, 3)
+        session_record(alice),
+        message_record(sent, CLOCK, [(alice, entry(sent, 1))]),
+        ONE.pack(SessionRecordKind.ENDED, 3),
     )
     assert not stored.sessions
     assert stored.last_session == 3, "its number is never used again"
@@ -244,10 +246,10 @@ def test_what_concerns_a_session_nobody_knows_is_passed_over() -> None:
     alice, sent = session(3), publication(9)
     stored = replayed(
         message_record(sent, CLOCK, [(alice, entry(sent, 1))], (alice.number, 4)),
-        SENT.pack(Kind.SENT, 3, 1, 5),
-        COPY.pack(Kind.RELEASED, 3, 1),
+        SENT.pack(SessionRecordKind.SENT, 3, 1, 5),
+        COPY.pack(SessionRecordKind.RELEASED, 3, 1),
         settled_record([(3, 1)]),
-        PACKET.pack(Kind.RECEIVED, 3, 9),
+        PACKET.pack(SessionRecordKind.RECEIVED, 3, 9),
         subscription_record(3, "t", "", 0, False, False, 0),
         gone_record(alice, CLOCK),
     )
@@ -257,14 +259,14 @@ def test_what_concerns_a_session_nobody_knows_is_passed_over() -> None:
 def test_a_snapshot_names_a_message_that_was_said_before_its_reader_was() -> None:
     alice, carol, sent = session(3), session(4, "carol"), publication(9)
     mine, hers = entry(sent, 1), entry(sent, 6)
-    stored = Stored()
+    stored = JournalState()
     stored.apply_numbered(100, message_record(sent, CLOCK, [(alice, mine), (carol, hers)]))  # before its readers
     stored.apply(session_record(alice))
     stored.apply(copy_record(sent, alice, mine))
     stored.apply(settled_record([(3, 1)]))
     stored.apply(session_record(carol))
     stored.apply(copy_record(sent, carol, hers))
-    stored.apply(bytes((Kind.STATED,)))
+    stored.apply(bytes((SessionRecordKind.STATED,)))
     stored.finish()
     assert not stored.sessions[3].copies
     assert stored.sessions[4].copies[6].message.publication.payload == b"warm"
@@ -282,7 +284,7 @@ def test_a_record_cut_short_is_no_record(cut: int) -> None:
 def test_a_message_that_is_cut_short_is_dropped_in_the_end(missing: int) -> None:
     """What a message says is read late, since most are settled by then; what cannot be read is not served."""
     alice, sent, whole = session(3), publication(9), publication(10)
-    stored = Stored()
+    stored = JournalState()
     stored.apply_numbered(1, session_record(alice))
     stored.apply_numbered(2, message_record(sent, CLOCK, [(alice, entry(sent, 1))])[:-missing])
     stored.apply_numbered(3, message_record(whole, CLOCK, [(alice, entry(whole, 2))]))
@@ -307,7 +309,7 @@ def test_bytes_that_are_no_records_are_refused_and_described(chance: random.Rand
         for _ in range(chance.randrange(1, 4)):
             record[chance.randrange(len(record))] = chance.randrange(256)
         del record[chance.randrange(1, len(record) + 1) :]
-        stored = Stored()
+        stored = JournalState()
         stored.apply(good[0])
         try:
             stored.apply(bytes(record))
@@ -337,7 +339,7 @@ def test_describing_names_what_a_record_names() -> None:
 
 def test_a_later_session_of_a_client_takes_the_place_of_one_whose_end_is_lost() -> None:
     """A client has one session; two would be counted, and one of them never be found again."""
-    stored = Stored()
+    stored = JournalState()
     for number in (1, 2):
         stored.apply(session_record(session(number)))
     stored.finish()
@@ -352,7 +354,7 @@ def test_a_message_beyond_all_numbers_is_none(number: int) -> None:
     of = publication(1)
     record = message_record(of, CLOCK, [(session(1), entry(of, 1))])
     spoilt = record[: MESSAGE.size] + number.to_bytes(8) + record[MESSAGE.size + 8 :]
-    stored = Stored()
+    stored = JournalState()
     stored.apply(session_record(session(1)))
     stored.apply_numbered(2, spoilt)
     stored.finish()
@@ -378,7 +380,7 @@ def test_a_subscription_identifier_that_no_packet_can_carry_is_none() -> None:
 def test_half_a_message_leaves_no_copy_without_a_message() -> None:
     of = publication(9)
     whole = message_record(of, CLOCK, [(session(1), entry(of, 1)), (session(2, "bob"), entry(of, 1))])
-    stored = Stored()
+    stored = JournalState()
     for number, client in ((1, "alice"), (2, "bob")):
         stored.apply(session_record(session(number, client)))
     stored.apply_numbered(1, whole[:-20])
@@ -390,11 +392,11 @@ def test_half_a_message_leaves_no_copy_without_a_message() -> None:
 def test_an_identifier_of_two_copies_is_that_of_the_later_one() -> None:
     """It was free when it was given again, so the earlier copy was settled, and the record of that is lost."""
     alice = session(1)
-    stored = Stored()
+    stored = JournalState()
     stored.apply(session_record(alice))
     for number in (1, 2):
         of = publication(number)
         stored.apply(message_record(of, CLOCK, [(alice, entry(of, number))]))
-        stored.apply(SENT.pack(Kind.SENT, 1, number, 7))
+        stored.apply(SENT.pack(SessionRecordKind.SENT, 1, number, 7))
     stored.finish()
     assert [(one.number, one.packet_id) for one in stored.sessions[1].copies.values()] == [(2, 7)]

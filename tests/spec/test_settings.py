@@ -15,15 +15,15 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgebridge.session.outbox import QueueFull
+from edgebridge.session.queue.outbox import OverflowPolicy
 from edgebroker import limits
 from edgebroker.cli.check import command as check
 from edgebroker.cli.check import effective
-from edgebroker.world.gateway import Gateway
-from edgebroker.world.settings import KEYS, SECTIONS, Settings, SettingsRefused, default_of
-from edgebroker.world.settings.reading import _with_single_quotes
-from edgebroker.world.tomllines import KeyLines
-from edgebroker.world.valuekinds import Choice, File, Kind, Several, Switch, Unusable, Whole
+from edgebroker.runtime.gateway import Gateway
+from edgebroker.runtime.settings import KEYS, SECTIONS, Settings, SettingsRefused, default_of
+from edgebroker.runtime.settings.kinds import Boolean, Choice, FilePath, Integer, InvalidValue, ListOf, ValueKind
+from edgebroker.runtime.settings.reading import _with_single_quotes
+from edgebroker.runtime.settings.toml import KeyLines
 
 
 def parse(text: str) -> Settings:
@@ -152,7 +152,7 @@ def test_a_whole_number_is_taken_exactly_in_its_range(key: tuple[str, str], valu
     section, name = key
     kind = KEYS[section][name].metadata["kind"]
     text = f"[{section}]\n{NEEDED.get(section, '')}{name} = {value}"
-    if isinstance(kind, Whole) and kind.least <= value <= kind.most:
+    if isinstance(kind, Integer) and kind.least <= value <= kind.most:
         values = parse(text).values()[section]
         assert (values[0] if isinstance(values, list) else values)[name] == value
     else:
@@ -182,20 +182,22 @@ def test_lines_are_found_in_arrays_of_tables() -> None:
 
 
 KINDS = {
-    Switch(): ([True, False], [1, "true", None]),
+    Boolean(): ([True, False], [1, "true", None]),
     Choice(("red", "green")): (["red", "green"], ["", "Red", 1]),
-    Several(Whole(1, 3), 2): ([[], [1], [1, 3]], [[4], [1, 1, 1], 1, ["1"]]),
-    File(): (["a/b", "/a"], ["", "a\0", 1, "~nobody-of-this-name/x"]),
+    ListOf(Integer(1, 3), 2): ([[], [1], [1, 3]], [[4], [1, 1, 1], 1, ["1"]]),
+    FilePath(): (["a/b", "/a"], ["", "a\0", 1, "~nobody-of-this-name/x"]),
 }
 
 
 @pytest.mark.parametrize(("kind", "values"), KINDS.items(), ids=lambda value: type(value).__name__)
-def test_a_kind_takes_what_it_says_and_nothing_else(kind: Kind, values: tuple[list[object], list[object]]) -> None:
+def test_a_kind_takes_what_it_says_and_nothing_else(kind: ValueKind, values: tuple[list[object], list[object]]) -> None:
     for value in values[0]:
         taken = kind.read(value, Path("/f"))
-        assert taken == (tuple(value) if isinstance(value, list) else Path("/f", value) if kind == File() else value)
+        assert taken == (
+            tuple(value) if isinstance(value, list) else Path("/f", value) if kind == FilePath() else value
+        )
     for value in values[1]:
-        with pytest.raises(Unusable):
+        with pytest.raises(InvalidValue):
             kind.read(value, Path("/f"))
 
 
@@ -339,7 +341,7 @@ def test_comments_and_texts_are_as_long_as_they_like() -> None:
 
 def test_what_stands_in_quotes_is_no_sign(monkeypatch: pytest.MonkeyPatch) -> None:
     """A filter may have as many signs as it likes; nobody hides keys and values from the count by odd quotes."""
-    monkeypatch.setattr("edgebroker.world.settings.reading.SIGNS_MAX", 18)
+    monkeypatch.setattr("edgebroker.runtime.settings.reading.SIGNS_MAX", 18)
     bridge = "[[bridge]]\nname = 'a'\naddresses = ['h.example:1']\n"
     rule = 'a/# out 1 where a.b = 1.5 AND c IN (1, 2, 3) AND \\"d e\\" = 1 AND e.f.g.h = 0'
     assert len(parse(f'{bridge}topic = ["{rule}"]').bridges[0].topic) == 1
@@ -389,4 +391,4 @@ def test_no_more_problems_are_told_than_anybody_reads(text: str) -> None:
 def test_what_becomes_of_messages_when_a_queue_is_full_is_what_the_file_says() -> None:
     """The front end compares members of the enumeration: a text that is equal to one would do nothing."""
     settings = Settings.parse('[mqtt]\nqueue_full = "drop-oldest"\n[listener]\nport = 0\n', "f.toml", Path())
-    assert Gateway(settings, tell=lambda line: None).frontend.terms.queue_full is QueueFull.DROP_OLDEST
+    assert Gateway(settings, tell=lambda line: None).frontend.options.queue_full is OverflowPolicy.DROP_OLDEST

@@ -8,7 +8,7 @@ import pytest
 
 from edgebridge.session.durability import batched
 from edgebroker.cli.check import effective
-from edgebroker.world.settings import Settings, SettingsRefused
+from edgebroker.runtime.settings import Settings, SettingsRefused
 
 
 def parse(text: str) -> Settings:

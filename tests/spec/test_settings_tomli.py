@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from edgebroker.world.settings import Settings, SettingsRefused, reading
+from edgebroker.runtime.settings import Settings, SettingsRefused, reading
 
 ODD_TOML = (
     '[listener]\nport = 1_884 # "0\n[node]\nname = "g\\u0041"',
@@ -33,9 +33,9 @@ ODD_TOML = (
 def test_tomli_and_the_standard_library_read_the_same(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which of them there is differs between gateways, and one settings file may be for all."""
     tomli = pytest.importorskip("tomli", reason="tomli is not installed")
-    monkeypatch.setattr(reading, "toml", tomli)
+    monkeypatch.setattr(reading, "toml_parser", tomli)
     quickly = read_or_refused(text)
-    monkeypatch.setattr(reading, "toml", tomllib)
+    monkeypatch.setattr(reading, "toml_parser", tomllib)
     assert quickly == read_or_refused(text)
 
 

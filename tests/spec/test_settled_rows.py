@@ -6,27 +6,27 @@ from random import Random
 
 import pytest
 
-from edgebridge.session.heldnumbers import PAGE, HeldNumbers
-from edgebridge.session.records import MESSAGE, ONE, ONE_COPY, ROW, SESSION, Kind
-from edgebridge.session.stored import Stored
-from edgebridge.session.storedtraffic import MISSED_MAX
+from edgebridge.session.journal.deliveries import MISSES_MAX
+from edgebridge.session.journal.held_numbers import PAGE, HeldNumbers
+from edgebridge.session.journal.session_records import MESSAGE, ONE, ONE_COPY, ROW, SESSION, SessionRecordKind
+from edgebridge.session.journal.state import JournalState
 from edgebridge.wire.fields import write_text
 
 COPIES = 3_000
 
 
 def begun(session: int) -> bytes:
-    return SESSION.pack(Kind.SESSION, session, 3_600, 0) + write_text(str(session)) + write_text("")
+    return SESSION.pack(SessionRecordKind.SESSION, session, 3_600, 0) + write_text(str(session)) + write_text("")
 
 
 def message(session: int, copies: list[int]) -> bytes:
-    head = MESSAGE.pack(Kind.MESSAGE, 1, 1, len(copies))
+    head = MESSAGE.pack(SessionRecordKind.MESSAGE, 1, 1, len(copies))
     said = b"".join(ONE_COPY.pack(session, copy, 1) for copy in copies)
     return head + said + write_text("publisher") + write_text("t") + b"warm"
 
 
 def settled(*rows: tuple[int, int, int]) -> bytes:
-    return bytes((Kind.SETTLED,)) + b"".join(ROW.pack(*row) for row in rows)
+    return bytes((SessionRecordKind.SETTLED,)) + b"".join(ROW.pack(*row) for row in rows)
 
 
 def test_numbers_are_taken_by_ranges_in_their_order(chance: Random) -> None:
@@ -36,17 +36,17 @@ def test_numbers_are_taken_by_ranges_in_their_order(chance: Random) -> None:
         numbers.add(number)
         left.add(number)
         first, count = chance.randrange(5 * PAGE), chance.choice((0, 1, 2, 255, 2 * PAGE))
-        taken = numbers.take(first, count)
+        taken = numbers.remove_range(first, count)
         assert taken == sorted(number for number in left if first <= number < first + count)
         left.difference_update(taken)
-    assert numbers.take(0, 5 * PAGE) == sorted(left)
-    assert numbers.take(0, 5 * PAGE) == []
+    assert numbers.remove_range(0, 5 * PAGE) == sorted(left)
+    assert numbers.remove_range(0, 5 * PAGE) == []
 
 
-@pytest.mark.parametrize("misses", [0, MISSED_MAX])
+@pytest.mark.parametrize("misses", [0, MISSES_MAX])
 def test_what_is_settled_goes_however_many_were_missed_before(misses: int, chance: Random) -> None:
     """Also copies that are said, that move and that end with their session in between."""
-    stored = Stored()
+    stored = JournalState()
     stored.apply_row(1, [begun(1), begun(2), message(1, [9]), settled(*[(1, 5_000, 255)] * (misses // 255 + 1))])
     left: dict[int, set[int]] = {1: {9}, 2: set()}
     for lsn in range(10, 400):
@@ -58,7 +58,7 @@ def test_what_is_settled_goes_however_many_were_missed_before(misses: int, chanc
         for of, first, count in rows:
             left[of].difference_update(range(first, first + count))
         if lsn == 200:
-            stored.apply_row(lsn, [ONE.pack(Kind.ENDED, 2), begun(2)])
+            stored.apply_row(lsn, [ONE.pack(SessionRecordKind.ENDED, 2), begun(2)])
             left[2].clear()
     stored.finish()
     assert {number: set(session.copies) for number, session in stored.sessions.items()} == left
@@ -67,8 +67,8 @@ def test_what_is_settled_goes_however_many_were_missed_before(misses: int, chanc
 
 def test_half_a_message_does_not_spoil_what_is_said_of_it_again() -> None:
     """Its copies were of a session that was said later."""
-    whole = MESSAGE.pack(Kind.MESSAGE, 1 | 0x08, 1, 1) + (7).to_bytes(8) + message(1, [4])[MESSAGE.size :]
-    stored = Stored()
+    whole = MESSAGE.pack(SessionRecordKind.MESSAGE, 1 | 0x08, 1, 1) + (7).to_bytes(8) + message(1, [4])[MESSAGE.size :]
+    stored = JournalState()
     stored.apply_row(1, [whole[: MESSAGE.size + 8 + ONE_COPY.size - 1], begun(1), whole])
     stored.finish()
     assert [copy.message.publication.payload for copy in stored.sessions[1].copies.values()] == [b"warm"]

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgebroker.event import COMPOSITE
 from edgebroker.filters import Extractor, Filter
 from edgebroker.filters.payloads import NOTHING
 from edgebroker.filters.sparkplug import (
@@ -26,6 +25,7 @@ from edgebroker.filters.sparkplug import (
     sparkplug_tree,
     tells,
 )
+from edgebroker.predicate import COMPOSITE
 
 INT8, INT32, INT64, UINT32, FLOAT, DOUBLE, BOOLEAN, STRING, DATASET = 1, 3, 4, 7, 9, 10, 11, 12, 16
 

@@ -6,13 +6,13 @@ import pytest
 
 from edgebridge.wire.dialect import V5
 from edgebroker.instants import MINUTE, SECOND
-from edgebroker.overlay.factor import Factor
 from edgebroker.overlay.scot import Scot
-from edgebroker.overlay.topology import Topology
-from edgebroker.simworld.gateways import Gateways
-from edgebroker.simworld.network import FAIR
-from edgebroker.simworld.participant import Participant
-from edgebroker.simworld.simulation import Simulation
+from edgebroker.overlay.topology.factor import Factor
+from edgebroker.overlay.topology.topology import Topology
+from edgelab.simworld.broker import FAIR
+from edgelab.simworld.gateways import SimulatedGateways
+from edgelab.simworld.participant import Participant
+from edgelab.simworld.simulation import Simulation
 
 
 class Detour:
@@ -20,8 +20,10 @@ class Detour:
 
     def __init__(self, seed: int) -> None:
         self.simulation = Simulation(seed)
-        self.gateways = Gateways(self.simulation, Topology.product(Scot(Factor.parse("a-b"), 2)), is_stored=True)
-        self.gateways.meet()
+        self.gateways = SimulatedGateways(
+            self.simulation, Topology.product(Scot(Factor.parse("a-b"), 2)), is_stored=True
+        )
+        self.gateways.wait_for_links()
         self.road = self.gateways.road("b.0", "b.1")
         self.publisher = self.joined("publisher", "b.0")
         reader = self.joined("reader", "a.1")
@@ -29,7 +31,7 @@ class Detour:
         self.road.cut()
         self.wait(5 * SECOND)
         self.retain(b"here")
-        assert [heard.payload for heard in reader.heard] == [b"here"]
+        assert [heard.payload for heard in reader.received] == [b"here"]
         assert self.gateways["a.1"].frontend.retained.find("t") is not None
         reader.unsubscribe("t")
         self.wait(SECOND)
@@ -43,7 +45,7 @@ class Detour:
     def ask(self, reader: Participant) -> list[bytes]:
         reader.subscribe("t", 1)
         self.wait(2 * SECOND)
-        return [heard.payload for heard in reader.heard]
+        return [heard.payload for heard in reader.received]
 
     def retain(self, payload: bytes) -> None:
         assert self.publisher.publish("t", payload, 1, retain=True)
@@ -74,6 +76,6 @@ def test_while_the_original_can_be_asked_for_that_is_what_a_late_subscriber_gets
 @pytest.mark.parametrize("gateway", ["a.1", "b.1"])
 def test_while_it_cannot_be_asked_for_the_copy_has_to_do(gateway: str, seed: int) -> None:
     detour = Detour(seed)
-    detour.gateways["b.0"].fall()
+    detour.gateways["b.0"].power_off()
     detour.wait(30 * SECOND)
     assert detour.ask(detour.joined("late", gateway)) == [b"here"]

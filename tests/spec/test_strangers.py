@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.frontend.terms import Terms
+from edgebridge.frontend.options import FrontendOptions
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
 
@@ -19,11 +19,11 @@ from edgebroker.node.node import Node
     ],
 )
 def test_who_speaks_something_else_is_recognised(said: bytes, looks: str) -> None:
-    frontend = Frontend(Node(Ledger()), Terms(), lambda: "assigned")
+    frontend = Frontend(Node(Ledger()), FrontendOptions(), lambda: "assigned")
     frontend.start(0)
     connection = frontend.opened("10.0.0.9:1", 0)
     frontend.feed(connection, said, 0)
     assert connection.closing
-    [note], missed = frontend.notes.take()
+    [note], missed = frontend.events.take()
     assert not missed
     assert note.text.startswith(f"the first packet is not CONNECT{looks} [3.1.1: MQTT-3.1.0-1")

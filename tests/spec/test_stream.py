@@ -13,11 +13,11 @@ from typing import Any, cast
 
 import pytest
 
-from edgebroker.world.cadence import Cadence
-from edgebroker.world.doors.hall import Hall, listening_at
-from edgebroker.world.doors.layer import Layer
-from edgebroker.world.loop import Loop, LoopWatch
-from edgebroker.world.stream import FULL_BYTES, Stream, Transport, Watch
+from edgebroker.runtime.listeners.layer import Layer
+from edgebroker.runtime.listeners.listener import Acceptor, open_sockets
+from edgebroker.runtime.loop.cadence import Cadence
+from edgebroker.runtime.loop.loop import Loop, LoopPoller
+from edgebroker.runtime.loop.stream import FULL_BYTES, SocketPoller, SocketStream, Transport
 
 LARGE = bytes(range(256)) * 32_768  # 8 MiB: more than a socket takes at once
 PATIENCE_S = 30.0
@@ -56,8 +56,8 @@ class Heard:
         self.is_over.set()
 
 
-def watch_of(loop: asyncio.AbstractEventLoop) -> Watch:
-    return loop.poller if isinstance(loop, Loop) else LoopWatch(loop)
+def watch_of(loop: asyncio.AbstractEventLoop) -> SocketPoller:
+    return loop.poller if isinstance(loop, Loop) else LoopPoller(loop)
 
 
 class Line:
@@ -69,7 +69,7 @@ class Line:
         near.setblocking(False)
         self.far.setblocking(False)
         self.heard = Heard()
-        self.stream = Stream(near, watch_of(loop), self.heard, loop)
+        self.stream = SocketStream(near, watch_of(loop), self.heard, loop)
         self.stream.open()
 
     async def read(self, size: int) -> bytes:
@@ -97,7 +97,7 @@ class Napping(Loop):
 
     def __init__(self) -> None:
         super().__init__()
-        self.poller.gathering.nap_us = 2_000
+        self.poller.coalescer.nap_us = 2_000
 
 
 class Expecting(Loop):
@@ -201,7 +201,7 @@ def test_who_has_lost_its_stream_is_no_work_for_the_collector(layers: int) -> No
         heard = above = Heard()
         for _ in range(layers):
             above = cast(Any, Layer(cast(Any, above)))
-        Stream(near, LoopWatch(loop), above, loop).open()
+        SocketStream(near, LoopPoller(loop), above, loop).open()
         far.close()
         await heard.is_over.wait()
         return weakref.ref(heard)
@@ -256,8 +256,8 @@ def test_a_hall_survives_what_cannot_come_in(run: Any) -> None:
         loop.set_exception_handler(lambda _, context: told.append(context))
         heard = Heard()
         stacks: list[Heard] = []
-        sockets = await listening_at("127.0.0.1", 0)
-        hall = Hall(sockets, lambda: cast(Any, stacks[0]), watch_of(loop), loop)
+        sockets = await open_sockets("127.0.0.1", 0)
+        hall = Acceptor(sockets, lambda: cast(Any, stacks[0]), watch_of(loop), loop)
         for count in (1, 2):
             with socket.create_connection(sockets[0].getsockname()):
                 while len(told) < count:
@@ -279,8 +279,8 @@ def test_small_packets_are_not_held_back(run: Any) -> None:
     async def story() -> None:
         loop = asyncio.get_running_loop()
         heard = Heard()
-        listening = await listening_at("127.0.0.1", 0)
-        hall = Hall(listening, lambda: heard, watch_of(loop), loop)
+        listening = await open_sockets("127.0.0.1", 0)
+        hall = Acceptor(listening, lambda: heard, watch_of(loop), loop)
         with socket.create_connection(listening[0].getsockname()):
             while not heard.said:
                 await asyncio.sleep(0.001)
@@ -299,14 +299,14 @@ def test_who_cannot_be_watched_does_not_come_in(run: Any) -> None:
         told: list[dict[str, Any]] = []
         loop.set_exception_handler(lambda _, context: told.append(context))
 
-        class Full(LoopWatch):
+        class Full(LoopPoller):
             def watch(self, descriptor: int, stream: Any, reading: bool, writing: bool) -> None:
                 raise OSError(errno.ENOSPC, "no space left")
 
         near, far = socket.socketpair()
         heard = Heard()
         with far:
-            stream = Stream(near, Full(loop), heard, loop)
+            stream = SocketStream(near, Full(loop), heard, loop)
             stream.open()
             assert far.recv(1) == b""
         assert (stream.is_closing(), heard.said) == (True, [])

@@ -15,8 +15,8 @@ import pytest
 
 from edgebroker.cli.init.template import unit_file
 from edgebroker.limits import MIB
-from edgebroker.world.settings import Settings
-from edgebroker.world.systemd import Systemd
+from edgebroker.runtime.settings import Settings
+from edgebroker.runtime.systemd import Systemd
 
 
 @pytest.fixture(params=["path", "abstract"])

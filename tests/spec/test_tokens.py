@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from edgebridge.session.token import (
     CLOCK_IS_SET_AFTER_S,
     ClockUnknown,
-    Token,
+    JsonWebToken,
     TokenInvalid,
     TokenKeys,
     is_token,
@@ -24,7 +24,7 @@ from edgebroker.cli import main
 
 NOW = CLOCK_IS_SET_AFTER_S + 1_000
 KEYS = TokenKeys.parse("\n".join(("# keys", key_line("old", bytes(32)), key_line("fleet", bytes(range(64))))))
-TOKEN = KEYS.make(Token("pump-3", NOW + 100, key_id="fleet")).encode()
+TOKEN = KEYS.make(JsonWebToken("pump-3", NOW + 100, key_id="fleet")).encode()
 
 
 def forged(header: object, claims: object, key: bytes = bytes(range(64))) -> bytes:
@@ -50,10 +50,10 @@ def test_the_signature_is_that_of_rfc_7515() -> None:
 def test_what_is_made_holds() -> None:
     assert not KEYS.problems
     assert is_token(TOKEN)
-    assert KEYS.read(TOKEN, NOW) == Token("pump-3", NOW + 100, key_id="fleet")
+    assert KEYS.read(TOKEN, NOW) == JsonWebToken("pump-3", NOW + 100, key_id="fleet")
     assert KEYS.read(forged(HEADER, CLAIMS), NOW).user == "pump-3"
     rules = KEYS.read(
-        KEYS.make(Token("a", NOW + 1, key_id="old"), ["write a/# where b > 1", "deny c"]).encode(), NOW
+        KEYS.make(JsonWebToken("a", NOW + 1, key_id="old"), ["write a/# where b > 1", "deny c"]).encode(), NOW
     ).rules
     assert rules is not None
     assert [rule.topic_filter.text for rule in rules] == ["a/#", "c"]

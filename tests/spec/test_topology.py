@@ -6,19 +6,26 @@ from dataclasses import replace
 
 import pytest
 
-from edgebroker.overlay.address import Address
-from edgebroker.overlay.dialling import Dial
-from edgebroker.overlay.draft import Dials, Draft, DraftGateway, DraftLink, Site
-from edgebroker.overlay.mistake import TopologyInvalid
-from edgebroker.overlay.topology import Topology
-from edgebroker.overlay.uplink import UPLINKS, Uplink
+from edgebroker.names import Address
+from edgebroker.overlay.topology.dialling import DialPlan
+from edgebroker.overlay.topology.draft import (
+    UPLINKS,
+    DialPreference,
+    DraftGateway,
+    DraftLink,
+    Site,
+    TopologyDraft,
+    Uplink,
+)
+from edgebroker.overlay.topology.errors import TopologyInvalid
+from edgebroker.overlay.topology.topology import Topology
 
 
 def at(host: str) -> tuple[Address, ...]:
     return (Address(host, 8884),)
 
 
-def gateway(name: str, number: int, positions: str = "", dials: Dials = Dials.AUTO) -> DraftGateway:
+def gateway(name: str, number: int, positions: str = "", dials: DialPreference = DialPreference.AUTO) -> DraftGateway:
     """Of the site that its name begins with."""
     site = {"n": "north", "s": "south", "e": "east"}[name[0]]
     return DraftGateway(name, number, site, tuple(positions.split()), at(name), (), dials)
@@ -34,7 +41,7 @@ GATEWAYS = (
     gateway("s2", 5, "c d"),
     gateway("e1", 6),
 )
-DRAFT = Draft("plant", ("a-b-c-d",), (NORTH, SOUTH, EAST), GATEWAYS)
+DRAFT = TopologyDraft("plant", ("a-b-c-d",), (NORTH, SOUTH, EAST), GATEWAYS)
 
 
 def test_a_gateway_knows_its_place() -> None:
@@ -82,7 +89,7 @@ def test_what_all_must_agree_on_is_text() -> None:
 
 
 def test_addresses_and_uplinks_are_no_part_of_the_digest() -> None:
-    moved = replace(GATEWAYS[0], address=at("elsewhere"), lan=at("here"), dials=Dials.NEVER)
+    moved = replace(GATEWAYS[0], address=at("elsewhere"), lan=at("here"), dials=DialPreference.NEVER)
     other = replace(DRAFT, sites=(NORTH, replace(SOUTH, uplink=UPLINKS["lan"]), EAST), gateways=(moved, *GATEWAYS[1:]))
     assert Topology(other).digest == Topology(DRAFT).digest
 
@@ -95,7 +102,7 @@ def test_a_gateway_that_is_none_is_told_with_the_nearest() -> None:
 # -- connections -----------------------------------------------------------------------------------------------------
 
 
-def dial(one: DraftGateway, other: DraftGateway, *links: DraftLink) -> Dial:
+def dial(one: DraftGateway, other: DraftGateway, *links: DraftLink) -> DialPlan:
     """How *one* and *other*, in the places of n1 and s1, come together."""
     gateways = (one, *GATEWAYS[1:4], other, *GATEWAYS[5:])
     return Topology(replace(DRAFT, gateways=gateways, links=links)).connection("n1", "s1").dial
@@ -105,37 +112,37 @@ N1, S1 = GATEWAYS[0], GATEWAYS[4]
 
 
 def test_the_lower_number_dials() -> None:
-    assert dial(N1, S1) == Dial("n1", at("s1"))
-    assert dial(replace(N1, number=9), S1) == Dial("s1", at("n1"))
+    assert dial(N1, S1) == DialPlan("n1", at("s1"))
+    assert dial(replace(N1, number=9), S1) == DialPlan("s1", at("n1"))
 
 
 def test_a_gateway_without_address_dials() -> None:
-    assert dial(N1, replace(S1, address=(), lan=at("local"))) == Dial("s1", at("n1"))
+    assert dial(N1, replace(S1, address=(), lan=at("local"))) == DialPlan("s1", at("n1"))
 
 
 @pytest.mark.parametrize(
     ("n1", "s1", "dialler"),
     [
-        (Dials.NEVER, Dials.AUTO, "s1"),
-        (Dials.AUTO, Dials.ALWAYS, "s1"),
-        (Dials.AUTO, Dials.NEVER, "n1"),
-        (Dials.ALWAYS, Dials.ALWAYS, "n1"),
+        (DialPreference.NEVER, DialPreference.AUTO, "s1"),
+        (DialPreference.AUTO, DialPreference.ALWAYS, "s1"),
+        (DialPreference.AUTO, DialPreference.NEVER, "n1"),
+        (DialPreference.ALWAYS, DialPreference.ALWAYS, "n1"),
     ],
 )
-def test_the_more_eager_dials(n1: Dials, s1: Dials, dialler: str) -> None:
+def test_the_more_eager_dials(n1: DialPreference, s1: DialPreference, dialler: str) -> None:
     assert dial(replace(N1, dials=n1), replace(S1, dials=s1)).dialler == dialler
 
 
 def test_inside_a_site_the_lan_comes_first() -> None:
     s2 = replace(GATEWAYS[5], lan=at("10.0.0.2"))
     topology = Topology(replace(DRAFT, gateways=(*GATEWAYS[:5], s2, *GATEWAYS[6:])))
-    assert topology.connection("s1", "s2").dial == Dial("s1", (*at("10.0.0.2"), *at("s2")))
-    assert topology.connection("n4", "s2").dial == Dial("n4", at("s2"))
+    assert topology.connection("s1", "s2").dial == DialPlan("s1", (*at("10.0.0.2"), *at("s2")))
+    assert topology.connection("n4", "s2").dial == DialPlan("n4", at("s2"))
 
 
 def test_a_link_may_be_an_exception() -> None:
-    assert dial(N1, S1, DraftLink(("s1", "n1"), "s1", at("vpn"))) == Dial("s1", at("vpn"))
-    assert dial(N1, S1, DraftLink(("s1", "n1"), "s1")) == Dial("s1", at("n1"))
+    assert dial(N1, S1, DraftLink(("s1", "n1"), "s1", at("vpn"))) == DialPlan("s1", at("vpn"))
+    assert dial(N1, S1, DraftLink(("s1", "n1"), "s1")) == DialPlan("s1", at("n1"))
 
 
 def test_a_connection_is_as_sparing_as_the_more_sparing_end() -> None:
@@ -160,7 +167,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 # -- mistakes --------------------------------------------------------------------------------------------------------
 
 
-def change(*changed: tuple[int, dict[str, object]]) -> Draft:
+def change(*changed: tuple[int, dict[str, object]]) -> TopologyDraft:
     """DRAFT with other values of some gateways."""
     gateways = list(GATEWAYS)
     for at, values in changed:
@@ -251,11 +258,11 @@ MISTAKES = {
         ["gateway[1].name: neither n2 nor n1 is reached by the other; give one of them a lan or another address"],
     ),
     "nobody dials": (
-        change((0, {"dials": Dials.NEVER}), (4, {"dials": Dials.NEVER})),
+        change((0, {"dials": DialPreference.NEVER}), (4, {"dials": DialPreference.NEVER})),
         ['gateway[4].name: neither s1 nor n1 ever dials; give one of them dials = "auto"'],
     ),
     "whom nobody dials does not dial": (
-        change((0, {"dials": Dials.NEVER, "address": ()})),
+        change((0, {"dials": DialPreference.NEVER, "address": ()})),
         [
             "gateway[0].name: n1 never dials, and n2 does not reach it; "
             'give it a lan or another address or dials = "auto"'
@@ -300,7 +307,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("draft", "told"), MISTAKES.values(), ids=MISTAKES)
-def test_every_mistake_is_told_with_how_to_mend_it(draft: Draft, told: list[str]) -> None:
+def test_every_mistake_is_told_with_how_to_mend_it(draft: TopologyDraft, told: list[str]) -> None:
     with pytest.raises(TopologyInvalid) as refused:
         Topology(draft)
     assert str(refused.value).splitlines() == told

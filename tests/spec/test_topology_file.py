@@ -11,14 +11,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgebroker.cli.topology import command
-from edgebroker.cli.topology.picture import picture
-from edgebroker.overlay.address import Address
-from edgebroker.overlay.draft import Dials
-from edgebroker.overlay.topology import Topology
-from edgebroker.overlay.uplink import Uplink
-from edgebroker.world.settings import SettingsRefused
-from edgebroker.world.topology import load_topology, parse_topology
-from edgebroker.world.topology.sections import SECTIONS
+from edgebroker.cli.topology.drawing import svg_drawing
+from edgebroker.names import Address
+from edgebroker.overlay.topology.draft import DialPreference, Uplink
+from edgebroker.overlay.topology.topology import Topology
+from edgebroker.runtime.settings import SettingsRefused
+from edgebroker.runtime.topology_file import SECTIONS, load_topology, parse_topology
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "deploy" / "topologies" / "three-sites.toml"
@@ -85,7 +83,7 @@ def test_a_link_may_say_who_dials_and_where() -> None:
     assert (dial.dialler, dial.addresses) == ("n1", (Address("::1", 2), Address("x", 3)))
     assert (
         parse(SMALL.replace('site = "north"', 'site = "north"\ndials = "never"', 1)).draft.gateways[0].dials
-        is Dials.NEVER
+        is DialPreference.NEVER
     )
 
 
@@ -327,7 +325,7 @@ def test_a_picture_is_a_document_with_every_name(tmp_path: Path) -> None:
 def test_the_picture_of_the_page_is_that_of_the_example() -> None:
     """`edgebroker topology show deploy/topologies/three-sites.toml --svg docs/topology.svg` makes it again."""
     page = (ROOT / "docs" / "topology.svg").read_text(encoding="utf-8")
-    assert page == picture(load_topology(EXAMPLE))
+    assert page == svg_drawing(load_topology(EXAMPLE))
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgebridge.frontend.connection import Connection
-from edgebridge.frontend.outaliases import OutAliases
+from edgebridge.frontend.topic_alias import OutboundTopicAliases
 from edgebridge.session.inflight import Inflight
-from edgebridge.session.outbox import Outbox
+from edgebridge.session.queue.outbox import SessionOutbox
 from edgebridge.session.session import Session
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
@@ -34,14 +34,23 @@ from edgebridge.wire.properties import Property
 from edgebridge.wire.reasons import ReasonCode
 from edgebridge.wire.tracecontext import TraceContext, sampled
 from edgebroker.cli.trace import shown
+from edgebroker.log_schema import Cause, Fate
 from edgebroker.names import ClientId
 from edgebroker.node.ledger import Ledger
-from edgebroker.records import Cause, Fate
+from edgebroker.runtime.http.tracing import (
+    IDS_MAX,
+    LINES_MAX,
+    PACKET_BYTES_MAX,
+    PACKETS_PER_S,
+    TAPS_MAX,
+    TOO_LARGE,
+    Tap,
+    TooManyTaps,
+    Tracer,
+    describe_packet,
+)
 from edgebroker.storage.deliverylog.writer import DeliveryLog
 from edgebroker.topics import TopicFilter
-from edgebroker.world.packetwords import words
-from edgebroker.world.tap import IDS_MAX, LINES_MAX, Tap
-from edgebroker.world.tracing import PACKET_BYTES_MAX, PACKETS_PER_S, TAPS_MAX, TOO_LARGE, TooManyTaps, Tracing
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
@@ -124,8 +133,8 @@ SECRET = b"secret-secret"
     ids=lambda value: type(value).__name__,
 )
 def test_packets_in_words_without_what_is_secret(packet: Any, said: dict[str, Any]) -> None:
-    assert words(packet) == said
-    assert "secret" not in json.dumps(words(packet))
+    assert describe_packet(packet) == said
+    assert "secret" not in json.dumps(describe_packet(packet))
 
 
 # -- taps -------------------------------------------------------------------------------------------------------
@@ -142,8 +151,8 @@ def test_of_a_topic_the_acknowledgements_are_shown_too() -> None:
     tap = Tap(None, TopicFilter.parse("a/#"))
 
     def packet(way: str, topic: str | None = None, packet_id: int = 0, connection: int = 1) -> bool:
-        tap.packet({"way": way, "packet_id": packet_id}, connection, topic)
-        return bool(tap.take())
+        tap.add_packet({"way": way, "packet_id": packet_id}, connection, topic)
+        return bool(tap.drain())
 
     assert packet("in", "a/b", 1)
     assert not packet("in", "b", 2)
@@ -162,11 +171,11 @@ def test_what_is_too_much_is_counted_as_a_gap() -> None:
     tap = Tap(None, None)
     for number in range(LINES_MAX + 3):
         tap.add({"n": number})
-    tap.miss(4)
-    lines = tap.take()
+    tap.count_missed(4)
+    lines = tap.drain()
     assert [line["n"] for line in lines[:-1]] == list(range(LINES_MAX))
     assert lines[-1] == {"way": "gap", "missed": 7}
-    assert tap.take() == []
+    assert tap.drain() == []
     assert shown(lines[-1]) == "... 7 more were not looked at"
 
 
@@ -180,24 +189,24 @@ class Plain:
 def test_nothing_is_left_when_the_last_tap_closes(log: DeliveryLog | None) -> None:
     reactor: Any = Plain()
     ledger = Ledger(log)
-    tracing = Tracing(reactor, ledger)
+    tracing = Tracer(reactor, ledger)
     taps = [Tap(None, None) for _ in range(TAPS_MAX)]
     for tap in taps:
         tracing.open(tap)
-    assert reactor.tracing is tracing
+    assert reactor.observer is tracing
     with pytest.raises(TooManyTaps):
         tracing.open(Tap(None, None))
     for tap in taps:
         assert ledger.log is not log
         tracing.close(tap)
-    assert reactor.tracing is None
+    assert reactor.observer is None
     assert ledger.log is log
 
 
 def test_fates_go_to_the_log_and_to_whoever_watches() -> None:
     log = DeliveryLog("n", "b")
     ledger = Ledger(log)
-    tracing = Tracing(Plain(), ledger)  # type: ignore[arg-type]
+    tracing = Tracer(Plain(), ledger)  # type: ignore[arg-type]
     by_reader, by_topic, other = Tap("reader", None), Tap(None, TopicFilter.parse("a/+")), Tap("x", None)
     for tap in (by_reader, by_topic, other):
         tracing.open(tap)
@@ -206,25 +215,25 @@ def test_fates_go_to_the_log_and_to_whoever_watches() -> None:
     assert ledger.log is not None
     ledger.log.fate(2, "writer", "reader", 1, 1, "a/b", "a/#", 1, Fate.DROPPED, Cause.QUEUE_FULL, 9, 5)
     ledger.log.selectivity(2, "reader", "a/#", 1, 1)
-    fates = [(line["fate"], line.get("cause")) for line in by_topic.take()]
+    fates = [(line["fate"], line.get("cause")) for line in by_topic.drain()]
     assert fates == [("published", None), ("dropped", "queue_full")]
-    [line] = by_reader.take()
+    [line] = by_reader.drain()
     assert shown({**line, "time": "2026-01-01T01:02:03.004Z"}) == (
         "01:02:03.004 == reader dropped a/b message=1 count=1 qos=1 wait_us=9 cause=queue_full publisher=writer"
     )
-    assert other.take() == []
+    assert other.drain() == []
     assert log.take(3, closing=True), "the log heard it as well"
 
 
 def test_more_than_can_be_looked_at_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgebroker.world.tracing.time.monotonic", lambda: 5.0)
+    monkeypatch.setattr("edgebroker.runtime.http.tracing.time.monotonic", lambda: 5.0)
     ledger = Ledger()
-    tracing = Tracing(Plain(), ledger)  # type: ignore[arg-type]
+    tracing = Tracer(Plain(), ledger)  # type: ignore[arg-type]
     tap = Tap("nobody", None)
     tracing.open(tap)
     for _ in range(PACKETS_PER_S + 7):
         ledger.accept(1, "writer", 1, "a", 0, 5, 1)
-    assert tap.take() == [{"way": "gap", "missed": 7}]
+    assert tap.drain() == [{"way": "gap", "missed": 7}]
 
 
 def test_names_do_nothing_to_a_terminal() -> None:
@@ -233,26 +242,26 @@ def test_names_do_nothing_to_a_terminal() -> None:
 
 
 def test_a_topic_is_known_whoever_set_the_alias_that_stands_for_it() -> None:
-    tracing = Tracing(Plain(), Ledger())  # type: ignore[arg-type]
+    tracing = Tracer(Plain(), Ledger())  # type: ignore[arg-type]
     tap = Tap(None, TopicFilter.parse("long/topic/+"))
     tracing.open(tap)
     connection = Connection(1, "peer", [], 1_000, 0)
     connection.dialect = V5
-    connection.out_aliases = OutAliases(5)
+    connection.out_aliases = OutboundTopicAliases(5)
     connection.out_aliases.sent("long/topic/out")
     connection.aliases[1] = "long/topic/in"
     packet = encode_packet(Publish("", b"x", properties={Property.TOPIC_ALIAS: 1}), V5)
 
     async def story() -> None:
-        tracing.heard(connection, packet[:3])
-        tracing.heard(connection, packet[3:])
-        tracing.said(connection, packet * 2)
-        tracing.said(connection, b"\xff\xff\xff\xff\xff")
-        tracing.said(connection, packet)
-        tracing.gone(connection)
+        tracing.data_received(connection, packet[:3])
+        tracing.data_received(connection, packet[3:])
+        tracing.data_sent(connection, packet * 2)
+        tracing.data_sent(connection, b"\xff\xff\xff\xff\xff")
+        tracing.data_sent(connection, packet)
+        tracing.connection_closed(connection)
 
     asyncio.run(story())
-    assert [(line["way"], line["topic"]) for line in tap.take()] == [
+    assert [(line["way"], line["topic"]) for line in tap.drain()] == [
         ("in", "long/topic/in"),
         ("out", "long/topic/out"),
         ("out", "long/topic/out"),
@@ -260,7 +269,7 @@ def test_a_topic_is_known_whoever_set_the_alias_that_stands_for_it() -> None:
 
 
 def test_an_alias_that_is_given_anew_stood_for_the_topic_of_before() -> None:
-    tracing = Tracing(Plain(), Ledger())  # type: ignore[arg-type]
+    tracing = Tracer(Plain(), Ledger())  # type: ignore[arg-type]
     tap = Tap(None, TopicFilter.parse("#"))
     tracing.open(tap)
     connection = Connection(1, "peer", [], 1_000, 0)
@@ -268,29 +277,29 @@ def test_an_alias_that_is_given_anew_stood_for_the_topic_of_before() -> None:
     said = [Publish(topic, b"x", properties={Property.TOPIC_ALIAS: 1}) for topic in ("first", "", "second", "")]
 
     async def story() -> None:
-        tracing.heard(connection, b"".join(encode_packet(one, V5) for one in said))
+        tracing.data_received(connection, b"".join(encode_packet(one, V5) for one in said))
         connection.aliases[1] = "second"  # the front end has read all of it before a line is shown
         await asyncio.sleep(0)
 
     asyncio.run(story())
-    assert [line["topic"] for line in tap.take()] == ["first", "first", "second", "second"]
+    assert [line["topic"] for line in tap.drain()] == ["first", "first", "second", "second"]
 
 
 def test_a_packet_that_is_too_large_to_watch_is_no_offence() -> None:
-    tracing = Tracing(Plain(), Ledger())  # type: ignore[arg-type]
+    tracing = Tracer(Plain(), Ledger())  # type: ignore[arg-type]
     tap = Tap(None, None)
     tracing.open(tap)
     connection = Connection(1, "peer", [], 1_000, 0)
     connection.dialect = V5
-    tracing.said(connection, encode_packet(Publish("a", bytes(PACKET_BYTES_MAX)), V5))
-    tracing.said(connection, encode_packet(Publish("a", b"x"), V5))
-    [line] = tap.take()
+    tracing.data_sent(connection, encode_packet(Publish("a", bytes(PACKET_BYTES_MAX)), V5))
+    tracing.data_sent(connection, encode_packet(Publish("a", b"x"), V5))
+    [line] = tap.drain()
     assert (line["packet"], line["error"]) == ("?", TOO_LARGE)
     assert "MQTT" not in line["error"], "no clause is broken: the gateway takes and sends larger ones"
 
 
 def test_whose_connect_is_refused_is_told_so_by_name() -> None:
-    tracing = Tracing(Plain(), Ledger())  # type: ignore[arg-type]
+    tracing = Tracer(Plain(), Ledger())  # type: ignore[arg-type]
     tap, other = Tap("pump-*", None), Tap("x", None)
     tracing.open(tap)
     tracing.open(other)
@@ -298,36 +307,36 @@ def test_whose_connect_is_refused_is_told_so_by_name() -> None:
     connection.dialect = V5
 
     async def story() -> None:
-        tracing.heard(connection, encode_packet(Connect("pump-3", dialect=V5), V5))
-        tracing.said(connection, encode_packet(ConnAck(reason=ReasonCode.BAD_USER_NAME_OR_PASSWORD), V5))
-        tracing.gone(connection)
+        tracing.data_received(connection, encode_packet(Connect("pump-3", dialect=V5), V5))
+        tracing.data_sent(connection, encode_packet(ConnAck(reason=ReasonCode.BAD_USER_NAME_OR_PASSWORD), V5))
+        tracing.connection_closed(connection)
 
     asyncio.run(story())
-    lines = [(line["way"], line["client"], line["packet"], line.get("reason")) for line in tap.take()]
+    lines = [(line["way"], line["client"], line["packet"], line.get("reason")) for line in tap.drain()]
     assert lines == [
         ("in", "pump-3", "CONNECT", None),
         ("out", "pump-3", "CONNACK", "bad_user_name_or_password"),
     ]
-    assert other.take() == []
+    assert other.drain() == []
 
 
 def test_who_is_not_watched_is_not_even_cut_into_packets() -> None:
-    tracing = Tracing(Plain(), Ledger())  # type: ignore[arg-type]
+    tracing = Tracer(Plain(), Ledger())  # type: ignore[arg-type]
     tap, other = Tap("one", None), Tap("other", None)
     tracing.open(tap)
     connection = Connection(1, "peer", [], 1_000, 0)
     connection.dialect = V5
-    connection.session = Session(ClientId("other"), Inflight(1), Outbox(1, 1))
+    connection.session = Session(ClientId("other"), Inflight(1), SessionOutbox(1, 1))
     packet = encode_packet(Publish("a", b"x"), V5)
 
     async def story() -> None:
-        tracing.heard(connection, packet[:2])
-        tracing.said(connection, packet)
+        tracing.data_received(connection, packet[:2])
+        tracing.data_sent(connection, packet)
         connection.pending.append(packet[:2])  # what the front end did with it
         tracing.open(other)
-        tracing.heard(connection, packet[2:])
+        tracing.data_received(connection, packet[2:])
         await asyncio.sleep(0)
 
     asyncio.run(story())
-    assert tap.take() == []
-    assert [(line["way"], line["topic"]) for line in other.take()] == [("in", "a")], "from the middle of a packet"
+    assert tap.drain() == []
+    assert [(line["way"], line["topic"]) for line in other.drain()] == [("in", "a")], "from the middle of a packet"

@@ -9,11 +9,11 @@ import pytest
 from edgebridge.wire.dialect import V5, V311
 from edgebridge.wire.packets import Connect, Publish, Subscribe, SubscriptionOption, Will
 from edgebridge.wire.properties import Property as P
-from edgebroker.simworld.network import SimulatedBroker
-from edgebroker.simworld.notation import NotationInvalid, read_packet, show_packet
-from edgebroker.simworld.simulation import Simulation
-from edgebroker.simworld.transcript import Player, TranscriptDiffers, parse
-from edgebroker.simworld.weather import Weather, anywhere, bytewise
+from edgelab.simworld.broker import SimulatedBroker
+from edgelab.simworld.conditions import LineConditions, anywhere, bytewise
+from edgelab.simworld.notation import NotationInvalid, read_packet, show_packet
+from edgelab.simworld.simulation import Simulation
+from edgelab.simworld.transcript import TranscriptDiffers, TranscriptPlayer, parse
 
 # -- packets as text ---------------------------------------------------------------------------------------------
 
@@ -83,8 +83,8 @@ def test_what_is_no_script_is_refused(script: str) -> None:
 
 
 @pytest.fixture
-def player() -> Player:
-    player = Player(SimulatedBroker(Simulation()))
+def player() -> TranscriptPlayer:
+    player = TranscriptPlayer(SimulatedBroker(Simulation()))
     player.play("""
     alice > CONNECT         alice < CONNACK
     alice > SUBSCRIBE t/#   alice < SUBACK granted=0
@@ -112,13 +112,13 @@ def player() -> Player:
         ("alice > 0xf100    alice < DISCONNECT reason=0x82    alice < CLOSED", "+alice < DISCONNECT reason=0x81"),
     ],
 )
-def test_everything_must_be_accounted_for(player: Player, script: str, said: str) -> None:
+def test_everything_must_be_accounted_for(player: TranscriptPlayer, script: str, said: str) -> None:
     with pytest.raises((TranscriptDiffers, NotationInvalid)) as caught:
         player.play(script)
     assert said in str(caught.value)
 
 
-def test_the_difference_is_shown_as_two_scripts(player: Player) -> None:
+def test_the_difference_is_shown_as_two_scripts(player: TranscriptPlayer) -> None:
     with pytest.raises(TranscriptDiffers) as caught:
         player.play("""
         alice > PUBLISH t/1 "one"   alice < PUBLISH t/1 "one"
@@ -140,14 +140,14 @@ def test_the_difference_is_shown_as_two_scripts(player: Player) -> None:
 @pytest.mark.parametrize("chop", [anywhere, bytewise])
 @pytest.mark.parametrize("dialect", [V311, V5])
 def test_a_line_delivers_every_byte_in_order(chop: Any, dialect: Any) -> None:
-    player = Player(SimulatedBroker(Simulation(7)), dialect, Weather((0, 50_000), chop))
+    player = TranscriptPlayer(SimulatedBroker(Simulation(7)), dialect, LineConditions((0, 50_000), chop))
     player.play("alice > CONNECT    alice < CONNACK\nalice > SUBSCRIBE t    alice < SUBACK granted=0")
     for number in range(50):
         player.play(f'alice > PUBLISH t "{number}"    alice < PUBLISH t "{number}"')
 
 
 def test_a_cut_loses_what_is_on_its_way() -> None:
-    player = Player(SimulatedBroker(Simulation()))
+    player = TranscriptPlayer(SimulatedBroker(Simulation()))
     player.play("alice > CONNECT    alice < CONNACK\nbob > CONNECT    bob < CONNACK")
     player.play("alice > SUBSCRIBE t    alice < SUBACK granted=0")
     bob = player.clients["bob"]
@@ -161,11 +161,11 @@ def test_a_cut_loses_what_is_on_its_way() -> None:
 
 def test_lines_overtake_each_other_but_not_themselves() -> None:
     """Two publishers with different delays: the slower one's first message arrives after the faster one's second."""
-    player = Player(SimulatedBroker(Simulation()))
+    player = TranscriptPlayer(SimulatedBroker(Simulation()))
     player.play("alice > CONNECT    alice < CONNACK\nalice > SUBSCRIBE t    alice < SUBACK granted=0")
-    player.weather = Weather((90_000, 90_000))
+    player.conditions = LineConditions((90_000, 90_000))
     player.play("slow > CONNECT    slow < CONNACK")
-    player.weather = Weather((10_000, 10_000))
+    player.conditions = LineConditions((10_000, 10_000))
     player.play("fast > CONNECT    fast < CONNACK")
     for name in ("slow", "fast", "fast", "slow"):
         player.clients[name].send(Publish("t", name.encode()))
@@ -176,7 +176,7 @@ def test_lines_overtake_each_other_but_not_themselves() -> None:
 
 
 def test_both_sides_may_close_at_once() -> None:
-    player = Player(SimulatedBroker(Simulation()))
+    player = TranscriptPlayer(SimulatedBroker(Simulation()))
     player.play("alice > CONNECT    alice < CONNACK")
     client, simulation = player.clients["alice"], player.broker.simulation
     assert client.line is not None

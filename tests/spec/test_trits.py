@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from edgebroker.matching.trits import (
+from edgebroker.matching.outcomes import (
     NOWHERE,
     TritVector,
     absorb,

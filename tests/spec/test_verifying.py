@@ -7,11 +7,11 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from edgebridge.frontend.authenticating import Verification
 from edgebridge.frontend.connection import Connection
-from edgebridge.session.lifecycle import State
-from edgebridge.session.verdict import ANYBODY, Verdict
-from edgebroker.world.verifying import Verifying
+from edgebridge.frontend.handlers.authentication import Verification
+from edgebridge.session.credentials import ANONYMOUS, AuthenticationResult
+from edgebridge.session.lifecycle import ConnectionState
+from edgebroker.runtime.loop.password_workers import PasswordWorkers
 
 
 @dataclass
@@ -22,15 +22,15 @@ class Slow:
     answered: list[int] = field(default_factory=list)
     is_slow: bool = True
 
-    def answer(self, unix_s: int) -> Verdict:
+    def check(self, unix_s: int) -> AuthenticationResult:
         assert self.may_answer.wait(10)
         self.answered.append(unix_s)
-        return ANYBODY
+        return ANONYMOUS
 
 
 def asked(number: int, question: Slow) -> Verification:
     connection = Connection(number, "192.0.2.1:1", [], 1_000, 0)
-    connection.state = State.AUTHENTICATING
+    connection.state = ConnectionState.AUTHENTICATING
     return Verification(connection, cast(Any, question))
 
 
@@ -39,20 +39,20 @@ def test_who_left_before_it_was_its_turn_is_not_hashed_for() -> None:
         done: list[int] = []
         last = asyncio.Event()
 
-        def told(verification: Verification, verdict: Verdict) -> None:
+        def told(verification: Verification, verdict: AuthenticationResult) -> None:
             done.append(verification.connection.number)
             if verification.connection.number == 1_000:
                 last.set()
 
-        verifying = Verifying(asyncio.get_running_loop(), told)
+        verifying = PasswordWorkers(asyncio.get_running_loop(), told)
         may_answer = threading.Event()
         question = Slow(may_answer)
         stormed = [asked(number, question) for number in range(100)]
         for verification in stormed:
-            verifying.run(verification)
+            verifying.submit(verification)
         for verification in stormed:  # all of them hang up at once
-            verification.connection.state = State.CLOSED
-        verifying.run(asked(1_000, question))
+            verification.connection.state = ConnectionState.CLOSED
+        verifying.submit(asked(1_000, question))
         may_answer.set()
         await asyncio.wait_for(last.wait(), 10)
         verifying.stop()

@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgebroker.cli import main
-from edgebroker.cli.why.causes import sentence
-from edgebroker.records import Cause, Fate, Trace
+from edgebroker.cli.why.account import sentence
+from edgebroker.log_schema import Cause, Fate, TraceParent
+from edgebroker.runtime.delivery_log import OpenSegment
 from edgebroker.storage.deliverylog.writer import DeliveryLog
-from edgebroker.world.logsegment import OpenSegment
 
-TRACE = Trace("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
+TRACE = TraceParent("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
 NOON_US = 1_700_000_000_000_000
 EVENT = (12_582_913, 41)
 ID = "12582913-41"

@@ -33,7 +33,7 @@ from edgebridge.wire.packets import (
     Unsubscribe,
     Will,
 )
-from edgebridge.wire.properties import RULES, Carrier, Properties, PropertyValue, read_properties
+from edgebridge.wire.properties import PROPERTY_RULES, Carrier, Properties, PropertyValue, read_properties
 from edgebridge.wire.properties import Property as P
 from edgebridge.wire.reasons import ReasonCode as R
 
@@ -320,7 +320,7 @@ def test_each_property_in_each_packet_that_may_carry_it(key: P) -> None:
     if key is P.AUTHENTICATION_DATA:  # which never stands without its method
         expected = {P.AUTHENTICATION_METHOD: "m", key: value}
     assert encode_properties(expected) == octets
-    (rule,) = (rule for rule in RULES if rule.key is key)
+    (rule,) = (rule for rule in PROPERTY_RULES if rule.key is key)
     assert rule.carriers
     for carrier in rule.carriers:
         assert read_properties(b"??" + octets + b"!", 2, carrier) == (expected, 2 + len(octets))
@@ -350,7 +350,7 @@ _HANDED_OUT = {
 
 @pytest.mark.parametrize("carrier", Carrier, ids=lambda carrier: carrier.name)
 def test_each_packet_has_the_properties_of_table_2_4(carrier: Carrier) -> None:
-    assert {int(rule.key) for rule in RULES if carrier in rule.carriers} == _HANDED_OUT[carrier]
+    assert {int(rule.key) for rule in PROPERTY_RULES if carrier in rule.carriers} == _HANDED_OUT[carrier]
 
 
 # -- what one dialect cannot say -------------------------------------------------------------------------------

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.entrance import Certificate, Entrance
-from edgebridge.frontend.redirect import Redirect
-from edgebridge.frontend.terms import Terms
-from edgebridge.session.access import Access, CertificateUser
+from edgebridge.frontend.options import ClientCertificate, FrontendOptions, ListenerContext, Redirect
+from edgebridge.session.access import AccessPolicy, CertificateUser
+from edgebridge.session.password_cache import PasswordCache
 from edgebridge.session.passwordfile import PasswordFile
-from edgebridge.session.recentproofs import RecentProofs
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import SECOND
 from edgebroker.limits import VERIFICATIONS_MAX, VERIFICATIONS_PER_ADDRESS_MAX
@@ -27,8 +25,8 @@ def quick(user: str, password: str) -> str:
 
 
 USERS = "\n".join((quick("anna", "apple"), quick("bert", "birch")))
-ACCESS = Access(PasswordFile.parse(USERS))
-CLOSED = Entrance("closed", is_anonymous=False)
+ACCESS = AccessPolicy(PasswordFile.parse(USERS))
+CLOSED = ListenerContext("closed", is_anonymous=False)
 
 
 def test_the_right_password(play: Any) -> None:
@@ -40,7 +38,7 @@ def test_the_right_password(play: Any) -> None:
         b > PUBLISH t "x"                               a < PUBLISH t "x"
         """,
         access=ACCESS,
-        entrance=CLOSED,
+        listener_context=CLOSED,
     )
 
 
@@ -56,12 +54,12 @@ def test_the_right_password(play: Any) -> None:
 )
 def test_the_wrong_password(play: Any, given: str) -> None:
     play(f"a > CONNECT {given}    a < CONNACK reason=0x86    a < CLOSED", access=ACCESS)
-    assert play.broker.frontend.connecting.attendance.refused == {ReasonCode.BAD_USER_NAME_OR_PASSWORD: 1}
+    assert play.broker.frontend.connect_handler.counters.refused == {ReasonCode.BAD_USER_NAME_OR_PASSWORD: 1}
 
 
 def test_nobody_in_particular(play: Any) -> None:
     """[MQTT-4.13.2-1]; 3.1.1 says 5, not authorized."""
-    play("a > CONNECT    a < CONNACK reason=0x87    a < CLOSED", access=ACCESS, entrance=CLOSED)
+    play("a > CONNECT    a < CONNACK reason=0x87    a < CLOSED", access=ACCESS, listener_context=CLOSED)
 
 
 def test_nobody_in_particular_where_that_is_enough(play: Any) -> None:
@@ -77,20 +75,20 @@ def test_without_a_password_file_a_name_proves_nothing(play: Any) -> None:
 
 
 def test_without_a_password_file_a_closed_door_stays_closed(play: Any) -> None:
-    play('a > CONNECT username="root" password="x"    a < CONNACK reason=0x86    a < CLOSED', entrance=CLOSED)
+    play('a > CONNECT username="root" password="x"    a < CONNACK reason=0x86    a < CLOSED', listener_context=CLOSED)
 
 
 def test_a_certificate_names_the_user(play: Any) -> None:
-    access = Access(ACCESS.passwords, CertificateUser.COMMON_NAME)
-    play("a opens", access=access, entrance=CLOSED)
-    play.client("a").line.connection.certificate = Certificate("pump-3")
+    access = AccessPolicy(ACCESS.passwords, CertificateUser.COMMON_NAME)
+    play("a opens", access=access, listener_context=CLOSED)
+    play.client("a").line.connection.certificate = ClientCertificate("pump-3")
     play("a > CONNECT    a < CONNACK")
     assert play.client("a").line.connection.session.user == "pump-3"
 
 
 def test_what_a_certificate_can_say() -> None:
     names = ("DNS:pump-3.example", "URI:urn:dev:1")
-    named = {kind: Access(None, kind).named_by("pump-3", names) for kind in CertificateUser}
+    named = {kind: AccessPolicy(None, kind).certificate_user_name("pump-3", names) for kind in CertificateUser}
     assert list(named.values()) == ["", "pump-3", "pump-3.example"]
 
 
@@ -144,9 +142,9 @@ def test_a_client_that_is_gone_when_its_answer_comes(play: Any) -> None:
     play("w > CONNECT    w < CONNACK", access=ACCESS)
     play.broker.verification_takes = 2 * SECOND
     play('a > CONNECT username="anna" password="apple"    a leaves    wait 1s')
-    assert len(play.broker.frontend.authenticating) == 0
+    assert len(play.broker.frontend.authenticator) == 0
     play("wait 5s")
-    assert list(play.broker.frontend.connecting.sessions) == ["w"]
+    assert list(play.broker.frontend.connect_handler.sessions) == ["w"]
 
 
 def test_who_was_right_lately_is_not_asked_again(play: Any) -> None:
@@ -161,7 +159,7 @@ def test_who_was_right_lately_is_not_asked_again(play: Any) -> None:
     play("wait 11m")
     play(come)
     assert play.broker.verifications == 4
-    assert play.broker.replace_access(Access(PasswordFile.parse(quick("anna", "apple")))) == 0
+    assert play.broker.replace_access(AccessPolicy(PasswordFile.parse(quick("anna", "apple")))) == 0
     play(come)
     assert play.broker.verifications == 5
 
@@ -176,8 +174,8 @@ def test_too_many_at_once_are_told_so(play: Any) -> None:
         connection = frontend.opened(f"192.0.2.{number}:1", now)
         connection.transport = None
         frontend.feed(connection, bytes([0x10, len(packet)]) + packet, now)
-    assert len(frontend.verifications()) == len(frontend.authenticating) == VERIFICATIONS_MAX
-    assert frontend.connecting.attendance.refused == {ReasonCode.SERVER_BUSY: 3}
+    assert len(frontend.verifications()) == len(frontend.authenticator) == VERIFICATIONS_MAX
+    assert frontend.connect_handler.counters.refused == {ReasonCode.SERVER_BUSY: 3}
 
 
 def test_one_address_does_not_keep_the_others_out(play: Any) -> None:
@@ -188,23 +186,23 @@ def test_one_address_does_not_keep_the_others_out(play: Any) -> None:
         packet = body + b"\0\4" + f"c{number:03}".encode() + b"\0\4anna\0\5apple"
         connection = frontend.opened(f"192.0.2.1:{number}", now)
         frontend.feed(connection, bytes([0x10, len(packet)]) + packet, now)
-    assert frontend.connecting.attendance.refused == {ReasonCode.SERVER_BUSY: 2}
+    assert frontend.connect_handler.counters.refused == {ReasonCode.SERVER_BUSY: 2}
     packet = body + b"\0\4last\0\4anna\0\5apple"
     other = frontend.opened("192.0.2.2:1", now)
     frontend.feed(other, bytes([0x10, len(packet)]) + packet, now)
-    assert len(frontend.authenticating) == VERIFICATIONS_PER_ADDRESS_MAX + 1
+    assert len(frontend.authenticator) == VERIFICATIONS_PER_ADDRESS_MAX + 1
     for connection in list(frontend.connections.values()):
         frontend.closed(connection, now)
-    assert len(frontend.authenticating) == 0
+    assert len(frontend.authenticator) == 0
 
 
 def test_who_is_being_asked_when_everybody_is_sent_elsewhere_is_sent_too(play: Any) -> None:
     play("w opens", access=ACCESS)
     play.broker.verification_takes = 2 * SECOND
     play('a > CONNECT username="anna" password="apple"')
-    play.broker.frontend.send_elsewhere(Redirect(ReasonCode.SERVER_MOVED, "b.example"))
+    play.broker.frontend.redirect_clients(Redirect(ReasonCode.SERVER_MOVED, "b.example"))
     play("wait 2s    a < CONNACK reason=" + ("0x9D" if play.dialect.has_reasons else "0x88") + "    a < CLOSED")
-    assert not play.broker.frontend.connecting.sessions
+    assert not play.broker.frontend.connect_handler.sessions
 
 
 def test_a_reload_while_the_answer_is_on_its_way(play: Any) -> None:
@@ -213,7 +211,7 @@ def test_a_reload_while_the_answer_is_on_its_way(play: Any) -> None:
     play.broker.verification_takes = 2 * SECOND
     play('a > CONNECT username="anna" password="apple"')
     play('b > CONNECT username="bert" password="birch"')
-    assert play.broker.replace_access(Access(PasswordFile.parse(quick("bert", "birch")))) == 0
+    assert play.broker.replace_access(AccessPolicy(PasswordFile.parse(quick("bert", "birch")))) == 0
     play("wait 3s    a < CONNACK reason=0x86    a < CLOSED    b < CONNACK")
 
 
@@ -227,23 +225,23 @@ def test_a_reload_holds_for_those_who_are_here(play: Any) -> None:
         access=ACCESS,
     )
     changed = PasswordFile.parse("\n".join((quick("anna", "apple"), quick("bert", "better"))))
-    assert play.broker.replace_access(Access(changed)) == 1
+    assert play.broker.replace_access(AccessPolicy(changed)) == 1
     play("wait 1s    b < DISCONNECT reason=0x87    b < CLOSED")
     play("a > PINGREQ    a < PINGRESP    c > PINGREQ    c < PINGRESP")
 
 
 def test_proofs_are_bounded_and_not_mixed_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgebridge.session.recentproofs.ENTRIES_MAX", 3)
-    proofs = RecentProofs(b"secret")
+    monkeypatch.setattr("edgebridge.session.password_cache.ENTRIES_MAX", 3)
+    proofs = PasswordCache(b"secret")
     for number in range(5):
-        proofs.note(f"u{number}", b"p", "mark", 0)
+        proofs.add(f"u{number}", b"p", "mark", 0)
     assert len(proofs) == 3
-    assert [proofs.knows(f"u{number}", b"p", "mark", 1) for number in range(5)] == [False, False, True, True, True]
-    proofs.note("ab", b"c", "", 0)
-    assert not proofs.knows("a", b"bc", "", 0)
-    assert not proofs.knows("ab", b"", "c", 0)
-    nothing = RecentProofs(b"")
-    nothing.note("a", b"b", "", 0)
+    assert [proofs.contains(f"u{number}", b"p", "mark", 1) for number in range(5)] == [False, False, True, True, True]
+    proofs.add("ab", b"c", "", 0)
+    assert not proofs.contains("a", b"bc", "", 0)
+    assert not proofs.contains("ab", b"", "c", 0)
+    nothing = PasswordCache(b"")
+    nothing.add("a", b"b", "", 0)
     assert len(nothing) == 0
 
 
@@ -260,9 +258,9 @@ def test_every_refusal_is_counted_once(play_v5: Any) -> None:
         c > 0xf100                                      c < DISCONNECT reason=0x81    c < CLOSED
         """,
         access=ACCESS,
-        terms=Terms(sessions_max=1),
+        terms=FrontendOptions(sessions_max=1),
     )
-    assert play_v5.broker.frontend.expelling.refusals == {
+    assert play_v5.broker.frontend.disconnector.refusals == {
         ReasonCode.MALFORMED_PACKET: 2,
         ReasonCode.CLIENT_IDENTIFIER_NOT_VALID: 1,
         ReasonCode.BAD_USER_NAME_OR_PASSWORD: 1,

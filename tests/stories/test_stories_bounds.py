@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.terms import Terms
+from edgebridge.frontend.options import FrontendOptions
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Connect
-from edgebroker.records import Cause
+from edgebroker.log_schema import Cause
 
 PAIR = """
     alice > CONNECT    alice < CONNACK
@@ -25,7 +25,7 @@ def test_a_client_cannot_widen_its_window_beyond_ours(play_v5: Any) -> None:
         bob   > CONNECT                         bob   < CONNACK
         alice > SUBSCRIBE t qos=1               alice < SUBACK granted=1
         """,
-        Terms(inflight_max=2),
+        FrontendOptions(inflight_max=2),
     )
     play_v5("""
     bob > PUBLISH t qos=1 id=1 "1"    bob < PUBACK id=1    alice < PUBLISH t qos=1 id=1 "1"
@@ -36,7 +36,7 @@ def test_a_client_cannot_widen_its_window_beyond_ours(play_v5: Any) -> None:
 
 
 def test_what_a_reader_leaves_unacknowledged_is_bounded_in_bytes(play: Any) -> None:
-    play(PAIR, Terms(queue_bytes_max=1_000))
+    play(PAIR, FrontendOptions(queue_bytes_max=1_000))
     play("alice > SUBSCRIBE t qos=1    alice < SUBACK granted=1")
     large = "x" * 600
     for number in (1, 2):  # the window is closed by what passes the bound, so one message of any size gets through
@@ -56,7 +56,7 @@ def test_topics_and_properties_count_in_the_queue(play_v5: Any) -> None:
         alice > CONNECT clean=0 session=60    alice < CONNACK
         bob   > CONNECT                                       bob   < CONNACK
         """,
-        Terms(queue_bytes_max=1_000),
+        FrontendOptions(queue_bytes_max=1_000),
     )
     play_v5(f"""
     alice > SUBSCRIBE # qos=1                             alice < SUBACK granted=1
@@ -68,7 +68,7 @@ def test_topics_and_properties_count_in_the_queue(play_v5: Any) -> None:
 
 
 def test_topics_and_properties_count_in_the_store_of_retained_messages(play_v5: Any) -> None:
-    play_v5(PAIR, Terms(retained_bytes_max=1_000))
+    play_v5(PAIR, FrontendOptions(retained_bytes_max=1_000))
     play_v5(f"""
     bob > PUBLISH t/{"x" * 600} qos=1 retain=1 "1"                   bob < PUBACK
     bob > PUBLISH t qos=1 retain=1 type={"y" * 600} "2"      bob < PUBACK reason=0x97

@@ -51,4 +51,4 @@ def test_a_client_may_say_whether_it_is_connected_and_speak_for_nobody_else(play
     uplink cut
     alice < PUBLISH $SYS/broker/connection/uplink/state "0"
     """)
-    assert play.broker.frontend.publishing.refused == 3
+    assert play.broker.frontend.publish_handler.refused == 3

@@ -6,10 +6,10 @@ import pytest
 
 from edgebridge.wire.packets import Connect, Publish
 from edgebroker.instants import MINUTE, SECOND
-from edgebroker.simworld.network import SimulatedBroker
-from edgebroker.simworld.simulation import Simulation
-from edgebroker.simworld.store import WALL, SimulatedStore
-from edgebroker.simworld.transcript import Player
+from edgelab.simworld.broker import SimulatedBroker
+from edgelab.simworld.simulation import Simulation
+from edgelab.simworld.store import WALL, SimulatedStore
+from edgelab.simworld.transcript import TranscriptPlayer
 
 STORED = """
     alice > CONNECT clean=0 session=100     alice < CONNACK present=0
@@ -23,24 +23,24 @@ STORED = """
 """
 
 
-def publish_enough_for_a_snapshot(play: Player) -> None:
+def publish_enough_for_a_snapshot(play: TranscriptPlayer) -> None:
     bob = play.clients["bob"]
     bob.send(Connect("bob"))
     for packet_id in range(1, 20):
         bob.send(Publish("kept/too", b"x" * 4_000, 1, True, packet_id=packet_id))
     pass_time(play, 5 * SECOND)
-    bob.take()
+    bob.receive()
 
 
-def pass_time(play: Player, length: int) -> None:
+def pass_time(play: TranscriptPlayer, length: int) -> None:
     play.broker.simulation.run_until(play.broker.simulation.now + length)
 
 
-def crash(play: Player) -> None:
+def crash(play: TranscriptPlayer) -> None:
     play.broker.crash()
     pass_time(play, 5 * SECOND)
     for client in play.clients.values():
-        client.take()
+        client.receive()
 
 
 @pytest.mark.parametrize("is_said_again", [False, True], ids=["records", "snapshot"])
@@ -49,17 +49,17 @@ def test_what_was_stored_without_a_clock_ages_from_the_end_of_that_run(is_said_a
     simulation.run_until(MINUTE)
     store = SimulatedStore(simulation)
     store.wall = 0
-    play = Player(SimulatedBroker(simulation, store=store))
+    play = TranscriptPlayer(SimulatedBroker(simulation, store=store))
     play.play(STORED)
     crash(play)
-    assert play.broker.frontend.keeping.clock == 0
+    assert play.broker.frontend.journal.clock_offset == 0
     store.wall = WALL
     for _ in range(3):  # the time is learned once
         crash(play)
-        assert play.broker.frontend.keeping.clock == WALL
+        assert play.broker.frontend.journal.clock_offset == WALL
         if is_said_again:
             publish_enough_for_a_snapshot(play)
-            journal = play.broker.frontend.keeping.journal
+            journal = play.broker.frontend.journal.storage
             assert journal is not None
             assert journal.replay_from > 1, "there is no snapshot"
     left = 20 if is_said_again else 35

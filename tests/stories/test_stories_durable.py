@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.refusal import Refusal
-from edgebridge.frontend.terms import Terms
+from edgebridge.frontend.handlers.publish_admission import Refusal
+from edgebridge.frontend.options import FrontendOptions
 from edgebridge.session.durability import MEMORY, batched
 from edgebroker.instants import MILLISECOND, SECOND
 
@@ -250,9 +250,9 @@ def test_an_answer_waits_for_the_disk_and_nothing_overtakes_it(play_v5: Any) -> 
     bob.write(bytes.fromhex("320a0003742f31000100") + b"one"[:2])  # PUBLISH t/1 qos=1 id=1 "on"
     bob.write(b"\xc0\x00")  # PINGREQ
     broker.simulation.run_until(broker.simulation.now + 900 * MILLISECOND)
-    assert bob.take() == [], "neither PUBACK nor, behind it, PINGRESP"
+    assert bob.receive() == [], "neither PUBACK nor, behind it, PINGRESP"
     broker.simulation.run_until(broker.simulation.now + 200 * MILLISECOND)
-    assert [type(packet).__name__ for packet in bob.take()] == ["PubAck", "PingResp"]
+    assert [type(packet).__name__ for packet in bob.receive()] == ["PubAck", "PingResp"]
 
 
 def test_nobody_waits_where_nothing_is_kept(play: Any) -> None:
@@ -265,11 +265,11 @@ def test_nobody_waits_where_nothing_is_kept(play: Any) -> None:
         is_stored=True,
     )
     play("""bob > PUBLISH t/1 qos=1 "one"    bob < PUBACK    alice < PUBLISH t/1 qos=1 "one" """)
-    assert play.broker.frontend.keeping.journal.lsn == 0
+    assert play.broker.frontend.journal.storage.lsn == 0
 
 
 def test_a_door_that_keeps_nothing_says_so(keep_v5: Any) -> None:
-    terms = Terms(durability=MEMORY)
+    terms = FrontendOptions(durability=MEMORY)
     keep_v5(
         """
     alice > CONNECT clean=0 session=3600
@@ -288,10 +288,10 @@ def test_batched_answers_do_not_wait_and_say_so(play_v5: Any) -> None:
     alice < CONNACK present=0 user.filter=1 user.durability=batched:500
     alice > SUBSCRIBE t/# qos=1          alice < SUBACK granted=1
     """,
-        Terms(durability=batched(500)),
+        FrontendOptions(durability=batched(500)),
         is_stored=True,
     )
-    assert play_v5.broker.frontend.keeping.synced == 0
+    assert play_v5.broker.frontend.journal.synced == 0
     play_v5("wait 600ms    broker crashes    alice < CLOSED")
     play_v5("alice > CONNECT clean=0 session=3600    alice < CONNACK present=1")
 
@@ -341,7 +341,7 @@ def test_batched_promises_are_not_given_either_while_the_disk_takes_nothing(play
     alice > SUBSCRIBE t/# qos=1             alice < SUBACK granted=1
     bob > CONNECT                           bob < CONNACK
     """,
-        Terms(durability=batched(100)),
+        FrontendOptions(durability=batched(100)),
         is_stored=True,
     )
     play_v5.broker.store.disk.sync_fails = 1.0
@@ -353,8 +353,8 @@ def test_batched_promises_are_not_given_either_while_the_disk_takes_nothing(play
     bob > SUBSCRIBE r                       bob < SUBACK granted=0
     alice > SUBSCRIBE more qos=1            alice < SUBACK granted=0x97
     """)
-    assert play_v5.broker.frontend.retained.not_kept == 1
-    assert play_v5.broker.frontend.publishing.refusals == {Refusal.DISK_FULL: 1}
+    assert play_v5.broker.frontend.retained.not_retained == 1
+    assert play_v5.broker.frontend.publish_handler.refusals == {Refusal.DISK_FULL: 1}
 
 
 def test_a_journal_that_is_full_is_stated_anew_and_takes_messages_again(play_v5: Any) -> None:
@@ -367,7 +367,7 @@ def test_a_journal_that_is_full_is_stated_anew_and_takes_messages_again(play_v5:
     """,
         is_stored=True,
     )
-    journal = play_v5.broker.frontend.keeping.journal
+    journal = play_v5.broker.frontend.journal.storage
     for _ in range(300):
         play_v5(f"""bob > PUBLISH t/1 qos=1 "{"x" * 1_000}"    bob < PUBACK    alice < PUBLISH t/1 qos=1 "{"x" * 1_000}"
         alice > PUBACK""")

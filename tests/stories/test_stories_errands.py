@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.errands import WORK_AT_ONCE
-from edgebridge.frontend.quota import Quota
-from edgebridge.frontend.replaying import REPLAY_AT_ONCE
-from edgebridge.frontend.subscribing import ENTRY_WORK, LOOK_WORK
-from edgebridge.frontend.terms import Terms
-from edgebridge.session.carriers import filter_topic
+from edgebridge.frontend.handlers.subscribe import ENTRY_WORK, RETAINED_WORK
+from edgebridge.frontend.job import WORK_AT_ONCE
+from edgebridge.frontend.options import FrontendOptions, Quota
+from edgebridge.frontend.retained_replay import REPLAY_AT_ONCE
+from edgebridge.session.subscription_text import encode_subscription
 from edgebridge.wire.decode import FILTERS_MAX
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
@@ -34,12 +33,12 @@ from edgebridge.wire.reasons import FAILURE, ReasonCode
 from edgebroker.instants import MILLISECOND, MINUTE, SECOND
 from edgebroker.names import ClientId
 from edgebroker.publication import Publication
-from edgebroker.simworld.client import ENDED
-from edgebroker.simworld.network import SimulatedBroker
-from edgebroker.simworld.simulation import Simulation
-from edgebroker.simworld.store import SimulatedStore
-from edgebroker.simworld.transcript import Player
-from edgebroker.simworld.weather import Weather, anywhere
+from edgelab.simworld.broker import SimulatedBroker
+from edgelab.simworld.client import ENDED
+from edgelab.simworld.conditions import LineConditions, anywhere
+from edgelab.simworld.simulation import Simulation
+from edgelab.simworld.store import SimulatedStore
+from edgelab.simworld.transcript import TranscriptPlayer
 from tests.stories.conftest import Story
 
 COUNT = 600
@@ -61,7 +60,7 @@ def octets(play: Story, *packets: Any) -> bytes:
 
 def hardest(number: int) -> str:
     """A filter of 64 alternatives."""
-    return filter_topic(" AND ".join(f"(a{n} = {number} OR b{n} = 2)" for n in range(6)), "t")
+    return encode_subscription(" AND ".join(f"(a{n} = {number} OR b{n} = 2)" for n in range(6)), "t")
 
 
 def kinds(connection: Any) -> list[int]:
@@ -89,8 +88,8 @@ def settle(play: Story, seconds: int = 1) -> list[Any]:
     if play.client("b").is_connected:  # a turn begins when something comes
         play.client("b").send(PingReq())
     simulation.run_until(simulation.now + seconds * SECOND)
-    play.client("b").take()
-    return play.client("a").take()
+    play.client("b").receive()
+    return play.client("a").receive()
 
 
 @pytest.mark.parametrize("is_over", [False, True], ids=["subscribe", "unsubscribe"])
@@ -120,9 +119,9 @@ def test_packets_behind_it_wait_and_others_do_not(play: Any, is_over: bool) -> N
     assert go_on(play, is_done) >= COUNT // AT_ONCE
     assert kinds(one) == [0xB0 if is_over else 0x90, 0xD0, 0xD0]
     assert asked(play) == (0 if is_over else COUNT)
-    assert one.errand is None
+    assert one.job is None
     assert one in frontend.readable
-    assert not frontend.turns
+    assert not frontend.input_scheduler
 
 
 def test_each_entry_has_its_answer_in_its_place(play: Any) -> None:
@@ -183,7 +182,7 @@ def test_a_client_that_goes_meanwhile(play: Any, stays: bool) -> None:
     assert 0 < granted < COUNT
     play.client("a").cut()
     settle(play)
-    assert not frontend.turns
+    assert not frontend.input_scheduler
     assert asked(play) == (granted if stays else 0)
     assert len(frontend.node.tree) == asked(play)
     play(f"a > CONNECT clean={1 - stays:d} session={3_600 * stays}    a < CONNACK present={stays:d}")
@@ -206,11 +205,11 @@ def test_a_client_that_connects_again_meanwhile(play: Any, stays: bool) -> None:
     frontend.feed(new, octets(play, hello, asking(["other"], packet_id=9)), now)
     assert kinds(new) == [0x20, 0x90]
     assert old.closing
-    go_on(play, lambda: not frontend.turns)
+    go_on(play, lambda: not frontend.input_scheduler)
     assert kinds(new) == [0x20, 0x90], "nothing of the old one"
     assert asked(play) == (granted + 1 if stays else 1)
     frontend.closed(old, now)
-    assert frontend.connecting.sessions[ClientId("a")].connection is new
+    assert frontend.connect_handler.sessions[ClientId("a")].connection is new
 
 
 # -- the disk ------------------------------------------------------------------------------------------------------
@@ -229,7 +228,7 @@ def test_an_answer_means_that_all_of_it_is_stored(play: Any, after_ms: int) -> N
     simulation = play.broker.simulation
     play.client("a").send(asking(TEXTS))
     simulation.run_until(simulation.now + after_ms * MILLISECOND)
-    is_answered = any(isinstance(packet, SubAck) for packet in play.client("a").take())
+    is_answered = any(isinstance(packet, SubAck) for packet in play.client("a").receive())
     kept = taken_back(play)
     assert kept == COUNT if is_answered else kept <= COUNT
     assert is_answered or after_ms < 200
@@ -257,7 +256,7 @@ def test_a_disk_that_fails_meanwhile_ends_it(play: Any) -> None:
         assert isinstance(received[0], Disconnect)
         assert received[0].reason == ReasonCode.QUOTA_EXCEEDED
     assert 0 < asked(play) < 100
-    assert not frontend.turns
+    assert not frontend.input_scheduler
     play.broker.store.disk.bytes_max = 1 << 40
     simulation.run_until(simulation.now + MINUTE)
     play("a > CONNECT clean=0 session=3600    a < CONNACK present=1")
@@ -273,14 +272,14 @@ def test_retained_messages_come_behind_the_answer_and_in_turns(play: Any) -> Non
     play(COME)
     frontend, now = play.broker.frontend, play.broker.simulation.now
     for text in TEXTS:
-        frontend.retained.keep(Publication("p", text, b"x", 0, True, 0))
+        frontend.retained.retain(Publication("p", text, b"x", 0, True, 0))
     connection = play.client("a").line.connection
     frontend.feed(connection, octets(play, asking(TEXTS), PingReq()), now)
     before = 0
     while connection.is_held:
         now += 1
         frontend.fire(now)
-        assert frontend.ledger.published - before <= max(REPLAY_AT_ONCE, WORK_AT_ONCE // LOOK_WORK)
+        assert frontend.ledger.published - before <= max(REPLAY_AT_ONCE, WORK_AT_ONCE // RETAINED_WORK)
         before = frontend.ledger.published
     received = settle(play)
     assert [type(packet) for packet in received] == [SubAck, *[Publish] * COUNT, PingResp]
@@ -290,10 +289,10 @@ def test_retained_messages_come_behind_the_answer_and_in_turns(play: Any) -> Non
 def test_acknowledgements_are_read_while_retained_messages_wait_for_room(play: Any) -> None:
     """Many subscriptions, in one packet or one by one, whose messages are more than the queue takes."""
     kept = 600
-    play(COME, Terms(queue_messages_max=100))
+    play(COME, FrontendOptions(queue_messages_max=100))
     frontend = play.broker.frontend
     for number in range(kept):
-        frontend.retained.keep(Publication("p", f"k/{number % 30}/{number}", b"x", 1, True, 0))
+        frontend.retained.retain(Publication("p", f"k/{number % 30}/{number}", b"x", 1, True, 0))
     client = play.client("a")
     texts = [f"k/{number}/#" for number in range(30)]
     client.send(asking(texts[:15], qos=1))
@@ -302,7 +301,7 @@ def test_acknowledgements_are_read_while_retained_messages_wait_for_room(play: A
     topics = []
     for _ in range(kept):
         play.broker.simulation.run_until(play.broker.simulation.now + 10 * MILLISECOND)
-        for packet in client.take():
+        for packet in client.receive():
             if isinstance(packet, Publish):
                 topics.append(packet.topic)
                 client.send(PubAck(packet.packet_id))
@@ -348,8 +347,8 @@ def test_what_waits_in_an_errand_counts_as_memory(play: Any) -> None:
     frontend, now = play.broker.frontend, play.broker.simulation.now
     connection = play.client("a").line.connection
     frontend.feed(connection, octets(play, asking([hardest(number) for number in range(100)] + TEXTS)), now)
-    assert connection.errand_bytes >= 100 * (COUNT + 100)
-    frontend.memory.check(now)
+    assert connection.job_bytes >= 100 * (COUNT + 100)
+    frontend.memory_limit.check(now)
     assert connection.closing
 
 
@@ -357,7 +356,9 @@ def test_what_waits_in_an_errand_counts_as_memory(play: Any) -> None:
 def test_the_same_seed_gives_the_same_turns(seed: int) -> None:
     def digest() -> str:
         simulation = Simulation(seed)
-        player = Player(SimulatedBroker(simulation, store=SimulatedStore(simulation)), V5, Weather(chop=anywhere))
+        player = TranscriptPlayer(
+            SimulatedBroker(simulation, store=SimulatedStore(simulation)), V5, LineConditions(chop=anywhere)
+        )
         player.play(STAY)
         player.clients["a"].send(asking(TEXTS))
         player.clients["b"].send(asking(TEXTS))

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.entrance import Certificate, Entrance
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.frontend.terms import Terms
-from edgebridge.session.access import Access, CertificateUser
+from edgebridge.frontend.options import ClientCertificate, FrontendOptions, ListenerContext
+from edgebridge.session.access import AccessPolicy, CertificateUser
 from edgebridge.session.passwordfile import PasswordFile, User
-from edgebridge.session.scramsecret import ScramSecret
+from edgebridge.session.scram import ScramSecret
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
@@ -27,7 +26,7 @@ from .test_stories_authentication import USERS
 
 METHOD = "SCRAM-SHA-256"
 PLAIN = PasswordFile.parse(USERS)
-ACCESS = Access(
+ACCESS = AccessPolicy(
     replace(
         PLAIN,
         users={
@@ -36,7 +35,7 @@ ACCESS = Access(
         },
     )
 )
-CLOSED = Entrance("closed", is_anonymous=False)
+CLOSED = ListenerContext("closed", is_anonymous=False)
 FIRST = "n,,n=anna,r=abc"
 HELLO = f"CONNECT method={METHOD} data={FIRST}"
 
@@ -57,7 +56,7 @@ class Exchange:
         client = play.client(self._name)
         client.send(packet)
         play.broker.simulation.run_while(lambda: play.broker.is_busy)
-        received = client.take()
+        received = client.receive()
         return received[0] if received else None
 
     def connect(self, first: str = FIRST, **more: Any) -> Any:
@@ -88,7 +87,7 @@ def test_who_knows_the_password_is_let_in_and_told_that_we_know_it_too(play_v5: 
     assert isinstance(connack, ConnAck)
     assert connack.reason == R.SUCCESS
     assert data_of(connack).startswith(b"v=")
-    assert play_v5.broker.frontend.connecting.sessions["a"].user == "anna"
+    assert play_v5.broker.frontend.connect_handler.sessions["a"].user == "anna"
     play_v5("""
     a > SUBSCRIBE t    a < SUBACK granted=0
     x > PUBLISH t "1"  a < PUBLISH t "1"
@@ -103,7 +102,7 @@ def test_who_does_not_is_refused(play_v5: Any, first: str, password: str) -> Non
     refusal = a.auth(finished(data_of(a.connect(first)), password, first.encode()))
     assert isinstance(refusal, ConnAck)
     assert refusal.reason == R.BAD_USER_NAME_OR_PASSWORD
-    assert play_v5.broker.frontend.connecting.attendance.refused == {R.BAD_USER_NAME_OR_PASSWORD: 1}
+    assert play_v5.broker.frontend.connect_handler.counters.refused == {R.BAD_USER_NAME_OR_PASSWORD: 1}
     assert not play_v5.client("a").is_connected
 
 
@@ -114,7 +113,7 @@ def test_who_is_somebody_else_in_another_place_is_refused(play_v5: Any) -> None:
             access = replace(ACCESS, certificate_user=CertificateUser.COMMON_NAME)
             play_v5.broker.frontend.replace_access(access, 0)
             for connection in play_v5.broker.frontend.connections.values():
-                connection.certificate = Certificate("bert", ())
+                connection.certificate = ClientCertificate("bert", ())
         refusal = a.auth(finished(data_of(challenge), "apple", FIRST.encode()))
         assert refusal.reason == R.BAD_USER_NAME_OR_PASSWORD
 
@@ -149,7 +148,7 @@ def test_who_names_no_method_hears_of_none(play_v5: Any) -> None:
         a > AUTH reason=0x19 method={METHOD} data={FIRST}  a < DISCONNECT reason=0x82    a < CLOSED
         """,
         access=ACCESS,
-        entrance=CLOSED,
+        listener_context=CLOSED,
     )
 
 
@@ -179,7 +178,7 @@ def test_in_between_a_client_may_leave(play_v5: Any) -> None:
     a = Exchange(play_v5)
     a.connect()
     play_v5("a > DISCONNECT")
-    assert "a" not in play_v5.broker.frontend.connecting.sessions
+    assert "a" not in play_v5.broker.frontend.connect_handler.sessions
 
 
 def test_who_never_answers_is_closed(play_v5: Any) -> None:
@@ -253,7 +252,7 @@ def test_a_restart_does_not_tell_who_exists() -> None:
     def salts(secret: bytes) -> list[str]:
         found = []
         for name in ("anna", "nobody"):
-            frontend = Frontend(Node(Ledger()), Terms(), str, ACCESS, secret)
+            frontend = Frontend(Node(Ledger()), FrontendOptions(), str, ACCESS, secret)
             connection = frontend.opened("p", 0)
             connect = Connect("c", dialect=V5, properties=properties(f"n,,n={name},r=abc".encode()))
             frontend.feed(connection, encode_packet(connect, V5), 0)
@@ -265,4 +264,4 @@ def test_a_restart_does_not_tell_who_exists() -> None:
     before, after = salts(b"1" * 32), salts(b"2" * 32)
     assert before == after
     assert len(set(before)) == 2
-    assert Access().scram_decoy == b""
+    assert AccessPolicy().scram_decoy == b""

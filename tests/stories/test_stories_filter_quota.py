@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgebridge.frontend.quota import Quota
+from edgebridge.frontend.options import Quota
 from edgebridge.wire.packets import Subscribe, SubscriptionOption
 from edgebridge.wire.properties import Property
 from edgebridge.wire.reasons import ReasonCode
@@ -39,7 +39,7 @@ def test_patterns_and_attributes_of_a_client_together(play: Any) -> None:
     a > UNSUBSCRIBE $filter/a%20LIKE%20'%25x%25'/t   a < UNSUBACK
     a > SUBSCRIBE $filter/a%20LIKE%20'%25y%25'/t     a < SUBACK granted=0
     """)
-    assert play.broker.frontend.subscribing.refused == {"filters_too_costly": 2}
+    assert play.broker.frontend.subscribe_handler.refused == {"filters_too_costly": 2}
 
 
 def test_many_identifiers_are_no_way_round(play: Any) -> None:
@@ -52,7 +52,7 @@ def test_many_identifiers_are_no_way_round(play: Any) -> None:
     play(f"a > SUBSCRIBE {one}    a < SUBACK granted=0    b > SUBSCRIBE {two}    b < SUBACK granted=0")
     play(f"c > SUBSCRIBE {three}    c < SUBACK granted=0x97")
     play("c > SUBSCRIBE t    c < SUBACK granted=0")
-    filters = play.broker.frontend.subscribing.filters
+    filters = play.broker.frontend.subscribe_handler.filter_quota
     assert len(filters) == 1
     play("a leaves")
     play(f"c > SUBSCRIBE {three}    c < SUBACK granted=0")
@@ -71,7 +71,7 @@ def test_five_hundred_ordinary_filters_are_fine(play: Any) -> None:
             "name%20LIKE%20'n{n}%25'",
         ):
             play(f"a > SUBSCRIBE $filter/{kind.format(n=number)}/#    a < SUBACK granted=0")
-    assert play.broker.frontend.subscribing.refused == {}
+    assert play.broker.frontend.subscribe_handler.refused == {}
 
 
 def test_why_a_filter_costs_too_much_is_said(play: Any) -> None:
@@ -79,7 +79,7 @@ def test_why_a_filter_costs_too_much_is_said(play: Any) -> None:
     client, simulation = play.client("a"), play.broker.simulation
     client.send(Subscribe(1, [SubscriptionOption("$filter/a%3E1%20AND%20b%3E1/t")]))
     simulation.run_until(simulation.now + SECOND)
-    (answer,) = client.take()
+    (answer,) = client.receive()
     assert answer.reasons == [ReasonCode.QUOTA_EXCEEDED if play.dialect.has_reasons else 0x80]
     if play.dialect.has_reasons:
         why = "the content filters of a client have at most 1 different attributes"

@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from edgebridge.frontend import peerlinks
+from edgebridge.frontend.federation import link_setup
 from edgebridge.wire.dialect import V5, V311, Dialect
 from edgebroker.instants import MILLISECOND, SECOND
-from edgebroker.overlay.factor import Factor
-from edgebroker.overlay.link.outbox import Bounds
-from edgebroker.overlay.link.terms import LinkTerms
+from edgebroker.overlay.link.options import LinkOptions
+from edgebroker.overlay.link.outbox import OutboxBounds
 from edgebroker.overlay.scot import Scot
-from edgebroker.overlay.topology import Topology
-from edgebroker.simworld.gateways import Gateways
-from edgebroker.simworld.network import FAIR
-from edgebroker.simworld.participant import Participant
-from edgebroker.simworld.simulation import Simulation
+from edgebroker.overlay.topology.factor import Factor
+from edgebroker.overlay.topology.topology import Topology
+from edgelab.simworld.broker import FAIR
+from edgelab.simworld.gateways import SimulatedGateways
+from edgelab.simworld.participant import Participant
+from edgelab.simworld.simulation import Simulation
 
 ROOM = 32
 TAKEN = ROOM - ROOM // 16
@@ -25,12 +25,12 @@ TAKEN = ROOM - ROOM // 16
 
 
 def narrow_outboxes(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = peerlinks.terms_of
+    usual = link_setup.link_options
 
-    def narrow(topology: Topology, name: str, peer: str) -> LinkTerms:
-        return replace(usual(topology, name, peer), bounds=Bounds(messages=ROOM))
+    def narrow(topology: Topology, name: str, peer: str) -> LinkOptions:
+        return replace(usual(topology, name, peer), bounds=OutboxBounds(messages=ROOM))
 
-    monkeypatch.setattr(peerlinks, "terms_of", narrow)
+    monkeypatch.setattr(link_setup, "link_options", narrow)
 
 
 class Cut:
@@ -40,8 +40,8 @@ class Cut:
         narrow_outboxes(monkeypatch)
         self.simulation = Simulation(3)
         topology = Topology.product(Scot(Factor.parse("a"), 2))
-        self.gateways = Gateways(self.simulation, topology, is_stored=True)
-        self.gateways.meet()
+        self.gateways = SimulatedGateways(self.simulation, topology, is_stored=True)
+        self.gateways.wait_for_links()
         self.publisher = Participant("publisher", self.gateways["a.0"], dialect, True, 20, FAIR)
         self.reader = Participant("reader", self.gateways["a.1"], V5, True, 20, FAIR)
         self.publisher.connect()
@@ -59,7 +59,7 @@ class Cut:
 
     def publish(self, topic: str, qos: int, times: int) -> None:
         for _ in range(times):
-            self.publisher.publish(topic, b"%d" % len(self.publisher.said), qos)
+            self.publisher.publish(topic, b"%d" % len(self.publisher.published), qos)
             self.wait(100 * MILLISECOND)
 
 
@@ -72,12 +72,12 @@ def test_publishers_are_refused_and_nothing_is_dropped(monkeypatch: pytest.Monke
     assert len(cut.publisher.refused) == 40 - TAKEN, "nobody there asks for it"
     cut.gateways.road("a.0", "a.1").mend()
     cut.wait(60 * SECOND)
-    taken = [said.payload for said in cut.publisher.said if said.topic == "t"][: TAKEN + 1]
-    assert [heard.payload for heard in cut.reader.heard] == taken
+    taken = [said.payload for said in cut.publisher.published if said.topic == "t"][: TAKEN + 1]
+    assert [heard.payload for heard in cut.reader.received] == taken
     assert not any(gateway.ledger.dropped for gateway in cut.gateways)
     cut.publish("t", qos, 1)
     cut.wait(SECOND)
-    assert cut.reader.heard[-1].payload == cut.publisher.said[-1].payload, "there is room again"
+    assert cut.reader.received[-1].payload == cut.publisher.published[-1].payload, "there is room again"
 
 
 def test_who_cannot_be_told_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,8 +103,8 @@ class Row:
         narrow_outboxes(monkeypatch)
         self.simulation = Simulation(5)
         topology = Topology.product(Scot(Factor.parse(path), clusters))
-        self.gateways = Gateways(self.simulation, topology, is_stored=True)
-        self.gateways.meet()
+        self.gateways = SimulatedGateways(self.simulation, topology, is_stored=True)
+        self.gateways.wait_for_links()
         self.last = self.gateways[last]
         self.publisher = Participant("publisher", self.gateways[at], V5, True, 20, FAIR)
         self.reader = Participant("reader", self.last, V5, True, 20, FAIR)
@@ -115,7 +115,7 @@ class Row:
         self.wait(SECOND)
         self.publish(1)
         self.wait(SECOND)
-        self.last.fall()
+        self.last.power_off()
         self.wait(20 * SECOND)
 
     def wait(self, length: int) -> None:
@@ -123,7 +123,7 @@ class Row:
 
     def publish(self, times: int, topic: str = "t", value: int = 1, qos: int = 1) -> None:
         for _ in range(times):
-            self.publisher.publish(topic, b'{"v": %d, "n": %d}' % (value, len(self.publisher.said)), qos)
+            self.publisher.publish(topic, b'{"v": %d, "n": %d}' % (value, len(self.publisher.published)), qos)
             self.wait(100 * MILLISECOND)
 
     @property
@@ -131,7 +131,7 @@ class Row:
         return len(self.publisher.refused)
 
     def come_back(self) -> None:
-        self.last.rise()
+        self.last.power_on()
         self.wait(30 * SECOND)
         self.reader.connect()
         self.wait(30 * SECOND)
@@ -153,11 +153,11 @@ def test_publishers_elsewhere_are_refused_before_what_was_acknowledged_is_droppe
     row.publish(1, qos=0)
     assert row.refused == before, "nobody there asks for it, or it is no promise"
     row.come_back()
-    meant = {said.payload for said in row.publisher.said if said.topic == "t" and b'"v": 1,' in said.payload}
+    meant = {said.payload for said in row.publisher.published if said.topic == "t" and b'"v": 1,' in said.payload}
     taken = [payload for payload in row.publisher.acknowledged if payload in meant]
-    assert [heard.payload for heard in row.reader.heard] == taken
+    assert [heard.payload for heard in row.reader.received] == taken
     assert not [cause.name for one in row.gateways for cause in one.ledger.dropped if cause.name == "QUEUE_FULL"]
     row.publish(1)
     row.wait(SECOND)
     assert row.refused == before, "there is room again"
-    assert row.reader.heard[-1].payload == row.publisher.said[-1].payload
+    assert row.reader.received[-1].payload == row.publisher.published[-1].payload

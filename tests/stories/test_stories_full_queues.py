@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.refusal import Refusal
-from edgebridge.frontend.terms import Terms
-from edgebridge.session.outbox import QueueFull
+from edgebridge.frontend.handlers.publish_admission import Refusal
+from edgebridge.frontend.options import FrontendOptions
+from edgebridge.session.queue.outbox import OverflowPolicy
 from edgebridge.wire.dialect import V311
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Publish
-from edgebroker.records import Cause
+from edgebroker.log_schema import Cause
 
 
 @pytest.fixture
@@ -44,15 +44,15 @@ FULL = """
 @pytest.mark.parametrize(
     ("policy", "left"),
     [
-        (QueueFull.DROP_NEWEST, ['t/1 qos=1 "one"', 't/2 qos=1 "two"']),
-        (QueueFull.DROP_OLDEST, ['t/2 qos=1 "two"', 't/1 qos=1 "three"']),
-        (QueueFull.KEEP_LAST, ['t/2 qos=1 "two"', 't/1 qos=1 "three"']),
-        (QueueFull.DOWN_SAMPLE, ['t/2 qos=1 "two"', 't/1 qos=1 "three"']),
+        (OverflowPolicy.DROP_NEWEST, ['t/1 qos=1 "one"', 't/2 qos=1 "two"']),
+        (OverflowPolicy.DROP_OLDEST, ['t/2 qos=1 "two"', 't/1 qos=1 "three"']),
+        (OverflowPolicy.KEEP_LAST, ['t/2 qos=1 "two"', 't/1 qos=1 "three"']),
+        (OverflowPolicy.DOWN_SAMPLE, ['t/2 qos=1 "two"', 't/1 qos=1 "three"']),
     ],
 )
-def test_a_full_queue_drops_what_the_operator_chose(keep: Any, policy: QueueFull, left: list[str]) -> None:
+def test_a_full_queue_drops_what_the_operator_chose(keep: Any, policy: OverflowPolicy, left: list[str]) -> None:
     received = "\n".join(f"    alice < PUBLISH {one}" for one in left)
-    keep(FULL + received, Terms(queue_messages_max=2, queue_full=policy))
+    keep(FULL + received, FrontendOptions(queue_messages_max=2, queue_full=policy))
 
 
 def test_of_each_topic_the_last_is_kept_even_if_there_is_room(play: Any) -> None:
@@ -62,7 +62,7 @@ def test_of_each_topic_the_last_is_kept_even_if_there_is_room(play: Any) -> None
     """
     play(
         FULL.replace("    broker crashes                          bob < CLOSED\n", "") + received,
-        Terms(queue_full=QueueFull.KEEP_LAST),
+        FrontendOptions(queue_full=OverflowPolicy.KEEP_LAST),
     )
     assert play.dropped(Cause.SUPERSEDED) == 1
 
@@ -80,7 +80,7 @@ def test_a_full_queue_may_refuse_the_publisher(keep_v5: Any, play_v5: Any) -> No
     bob > PUBLISH t/2 qos=1 "two"           bob < PUBACK reason=0x97
     bob > PUBLISH u/2 qos=1 "three"         bob < PUBACK
     """,
-        Terms(queue_messages_max=1, queue_full=QueueFull.REFUSE),
+        FrontendOptions(queue_messages_max=1, queue_full=OverflowPolicy.REFUSE),
     )
     assert play_v5.broker.ledger.dropped == {}
 
@@ -99,9 +99,9 @@ def test_what_a_refusing_queue_can_never_hold_is_refused_for_good(keep_v5: Any, 
     bob > PUBLISH t/2 qos=1 "two"           bob < PUBACK                carol < PUBLISH t/2 "two"
     bob > PUBLISH t/3 qos=1 "{"x" * 60}"   bob < PUBACK reason=0x97
     """,
-        Terms(queue_bytes_max=64, queue_full=QueueFull.REFUSE),
+        FrontendOptions(queue_bytes_max=64, queue_full=OverflowPolicy.REFUSE),
     )
-    assert play_v5.broker.frontend.publishing.refusals == {Refusal.TOO_LARGE: 1, Refusal.QUEUE_FULL: 1}
+    assert play_v5.broker.frontend.publish_handler.refusals == {Refusal.TOO_LARGE: 1, Refusal.QUEUE_FULL: 1}
 
 
 @pytest.mark.parametrize(("payload", "why"), [(b"two", Refusal.QUEUE_FULL), (b"x" * 70, Refusal.TOO_LARGE)])
@@ -117,7 +117,7 @@ def test_what_a_client_says_right_behind_a_message_that_is_refused_is_not_lost_u
     bob > CONNECT                           bob < CONNACK
     bob > PUBLISH t/1 qos=1 "one"           bob < PUBACK
     """,
-        Terms(queue_messages_max=1, queue_bytes_max=64, queue_full=QueueFull.REFUSE),
+        FrontendOptions(queue_messages_max=1, queue_bytes_max=64, queue_full=OverflowPolicy.REFUSE),
     )
     said = [Publish("t/2", payload, 1, packet_id=7), *[Publish("u", b"x", 0)] * 2, Publish("u", b"x", 1, packet_id=8)]
     frontend, bob = play_v311.broker.frontend, play_v311.client("bob").line.connection
@@ -125,7 +125,7 @@ def test_what_a_client_says_right_behind_a_message_that_is_refused_is_not_lost_u
     assert bob.closing
     frontend.feed(bob, encode_packet(Publish("u", b"late", 0), V311), play_v311.broker.simulation.now)
     frontend.closed(bob, play_v311.broker.simulation.now)
-    assert frontend.publishing.refusals == {why: 1, Refusal.UNREAD: 3}
+    assert frontend.publish_handler.refusals == {why: 1, Refusal.UNREAD: 3}
 
 
 def test_all_queues_together_are_bounded(play: Any) -> None:
@@ -141,7 +141,7 @@ def test_all_queues_together_are_bounded(play: Any) -> None:
     bob > PUBLISH t/1 qos=1 "one"           bob < PUBACK
     bob > PUBLISH t/2 qos=1 "two"           bob < PUBACK
     """,
-        Terms(queued_messages_max=3),
+        FrontendOptions(queued_messages_max=3),
     )
     assert play.dropped(Cause.QUEUE_FULL) == 1
 
@@ -166,7 +166,7 @@ def test_there_is_room_for_all_copies_of_a_message_or_its_publisher_is_refused(
     bob > PUBLISH t/3 qos=1 "three"         bob < PUBACK
     carol < PUBLISH t/3 qos=1 "three"
     """,
-        Terms(queue_full=QueueFull.REFUSE, **bound),
+        FrontendOptions(queue_full=OverflowPolicy.REFUSE, **bound),
     )
     assert play_v5.broker.ledger.dropped == {}
 
@@ -188,7 +188,7 @@ def test_who_reads_at_once_needs_no_room(keep_v5: Any, play_v5: Any) -> None:
     bob > PUBLISH v qos=1 "four"            bob < PUBACK    carol < PUBLISH v qos=1 "four"
     bob > PUBLISH u qos=1 "five"            bob < PUBACK reason=0x97
     """,
-        Terms(queued_messages_max=1, inflight_max=1, queue_full=QueueFull.REFUSE),
+        FrontendOptions(queued_messages_max=1, inflight_max=1, queue_full=OverflowPolicy.REFUSE),
     )
     assert play_v5.broker.ledger.dropped == {}
 
@@ -210,7 +210,7 @@ def test_what_never_has_room_for_all_its_copies_is_refused_for_good(keep_v5: Any
     bob > PUBLISH u qos=1 "sizes"           bob < PUBACK
     bob > PUBLISH u qos=1 "sizes"           bob < PUBACK reason=0x97
     """,
-        Terms(queue_full=QueueFull.REFUSE, **bound),
+        FrontendOptions(queue_full=OverflowPolicy.REFUSE, **bound),
     )
 
 
@@ -230,14 +230,14 @@ def test_there_is_room_for_every_copy_that_one_client_gets(keep_v5: Any, play_v5
     carol > SUBSCRIBE $share/g/t qos=1      carol < SUBACK granted=1    carol < PUBLISH t qos=1 "one"
     bob > PUBLISH t qos=1 "three"           bob < PUBACK                carol < PUBLISH t qos=1 "three"
     """,
-        Terms(queue_messages_max=3, queue_full=QueueFull.REFUSE, sharing=sharing),
+        FrontendOptions(queue_messages_max=3, queue_full=OverflowPolicy.REFUSE, sharing=sharing),
     )
     assert play_v5.dropped(Cause.QUEUE_FULL) == 0
 
 
-@pytest.mark.parametrize("policy", [QueueFull.DROP_NEWEST, QueueFull.DROP_OLDEST, QueueFull.KEEP_LAST])
+@pytest.mark.parametrize("policy", [OverflowPolicy.DROP_NEWEST, OverflowPolicy.DROP_OLDEST, OverflowPolicy.KEEP_LAST])
 @pytest.mark.mqtt(v5="MQTT-3.3.2-5")
-def test_what_has_expired_has_no_place_any_more(keep_v5: Any, play_v5: Any, policy: QueueFull) -> None:
+def test_what_has_expired_has_no_place_any_more(keep_v5: Any, play_v5: Any, policy: OverflowPolicy) -> None:
     """Nor in what all queues may hold together, nor after a crash."""
     keep_v5(
         """
@@ -258,7 +258,7 @@ def test_what_has_expired_has_no_place_any_more(keep_v5: Any, play_v5: Any, poli
     carol > CONNECT clean=0 session=3600    carol < CONNACK present=1    carol < PUBLISH u qos=1 "four"
     alice > CONNECT clean=0 session=3600    alice < CONNACK present=1    alice < PUBLISH t/3 qos=1 "three"
     """,
-        Terms(queue_messages_max=2, queued_messages_max=2, queue_full=policy),
+        FrontendOptions(queue_messages_max=2, queued_messages_max=2, queue_full=policy),
     )
     assert play_v5.dropped(Cause.QUEUE_FULL) == 0
 
@@ -276,12 +276,12 @@ def test_nobody_is_refused_for_what_has_expired(keep_v5: Any) -> None:
     wait 2s
     bob > PUBLISH t/3 qos=1 "three"         bob < PUBACK
     """,
-        Terms(queue_messages_max=1, queue_full=QueueFull.REFUSE),
+        FrontendOptions(queue_messages_max=1, queue_full=OverflowPolicy.REFUSE),
     )
 
 
-@pytest.mark.parametrize("policy", [QueueFull.DROP_OLDEST, QueueFull.KEEP_LAST, QueueFull.DOWN_SAMPLE])
-def test_nothing_makes_room_for_what_cannot_wait_anyway(play: Any, policy: QueueFull) -> None:
+@pytest.mark.parametrize("policy", [OverflowPolicy.DROP_OLDEST, OverflowPolicy.KEEP_LAST, OverflowPolicy.DOWN_SAMPLE])
+def test_nothing_makes_room_for_what_cannot_wait_anyway(play: Any, policy: OverflowPolicy) -> None:
     """It is larger than the queue, or others have taken all there is."""
     play(
         f"""
@@ -297,7 +297,7 @@ def test_nothing_makes_room_for_what_cannot_wait_anyway(play: Any, policy: Queue
     bob > PUBLISH t qos=1 "{"y" * 60}"     bob < PUBACK
     alice > CONNECT clean=0 session=3600    alice < CONNACK present=1    alice < PUBLISH t qos=1 "one"
     """,
-        Terms(queue_bytes_max=64, queued_bytes_max=70, queue_full=policy),
+        FrontendOptions(queue_bytes_max=64, queued_bytes_max=70, queue_full=policy),
     )
     assert play.dropped(Cause.QUEUE_FULL) == 2
     assert play.dropped(Cause.SUPERSEDED) == 0

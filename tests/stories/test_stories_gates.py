@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.terms import Terms
+from edgebridge.frontend.options import FrontendOptions
 from edgebridge.session.durability import batched
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
@@ -30,7 +30,7 @@ def test_nobody_waits_for_a_record_that_is_not_written(play_v5: Any) -> None:
     again = frontend.opened("elsewhere", now)
     frontend.feed(again, encode_packet(Connect("alice", clean_start=False), V5), now)
     assert len(again.out) == 2, "CONNACK and the message"
-    assert all(gate.lsn <= frontend.keeping.journal.lsn for gate in again.gates)
+    assert all(gate.lsn <= frontend.journal.storage.lsn for gate in again.barriers)
 
 
 def test_who_gets_nothing_waits_for_nothing(play_v5: Any) -> None:
@@ -99,23 +99,23 @@ def test_batched_answers_run_no_further_ahead_of_a_slow_disk(play_v5: Any) -> No
     bob > CONNECT                           bob < CONNACK
     wait 1s
     """,
-        Terms(durability=batched(90)),
+        FrontendOptions(durability=batched(90)),
         is_stored=True,
     )
     frontend, began = play_v5.broker.frontend, play_v5.broker.simulation.now
-    keeping, bob = frontend.keeping, play_v5.client("bob").line.connection
+    session_journal, bob = frontend.journal, play_v5.client("bob").line.connection
 
     def is_answered(milliseconds: int) -> bool:
         frontend.feed(bob, encode_packet(Publish("t", b"x", 1, packet_id=1), V5), began + milliseconds * MILLISECOND)
         return not bob.count_waiting()
 
     assert is_answered(0)
-    first = keeping.take(began + 90 * MILLISECOND)
+    first = session_journal.take_work(began + 90 * MILLISECOND)
     assert is_answered(100), "its record waits until 190 ms"
     assert is_answered(280)
     assert not is_answered(281)
-    keeping.done(first, began + 6 * SECOND)
+    session_journal.work_done(first, began + 6 * SECOND)
     assert bob.count_waiting()
-    keeping.done(keeping.take(began + 6 * SECOND), began + 12 * SECOND)
+    session_journal.work_done(session_journal.take_work(began + 6 * SECOND), began + 12 * SECOND)
     assert not bob.count_waiting()
     assert is_answered(12_000)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.terms import Terms
-from edgebridge.session.outbox import QueueFull
-from edgebroker.records import Cause
+from edgebridge.frontend.options import FrontendOptions
+from edgebridge.session.queue.outbox import OverflowPolicy
+from edgebroker.log_schema import Cause
 
 KEPT = "CONNECT clean=0 session=3600"
 TEAM = f"""
@@ -30,13 +30,13 @@ def says(first: int, last: int, reason: str = "") -> str:
     return "\n".join(f'    bob > PUBLISH t qos=1 "{n}"    bob < PUBACK{reason}' for n in range(first, last))
 
 
-@pytest.mark.parametrize("policy", [QueueFull.DROP_NEWEST, QueueFull.KEEP_LAST, QueueFull.REFUSE])
+@pytest.mark.parametrize("policy", [OverflowPolicy.DROP_NEWEST, OverflowPolicy.KEEP_LAST, OverflowPolicy.REFUSE])
 @pytest.mark.parametrize("is_crashed", [False, True])
 def test_what_waits_for_the_absent_goes_over_as_far_as_there_is_room(
-    keep: Any, policy: QueueFull, is_crashed: bool
+    keep: Any, policy: OverflowPolicy, is_crashed: bool
 ) -> None:
     """Two queues of three messages, and a member that comes: the rest follows when it has read what it got."""
-    keep(TEAM.replace("/g/t ", "/g/t/# "), Terms(queue_messages_max=3, inflight_max=1, queue_full=policy))
+    keep(TEAM.replace("/g/t ", "/g/t/# "), FrontendOptions(queue_messages_max=3, inflight_max=1, queue_full=policy))
     keep("alice cut    carl cut")
     for number in range(6):
         keep(f'bob > PUBLISH t/{number} qos=1 "{number}"    bob < PUBACK')
@@ -50,10 +50,12 @@ def test_what_waits_for_the_absent_goes_over_as_far_as_there_is_room(
     keep('alice > PUBACK    alice < PUBLISH t/5 qos=1 "5"    alice > PUBACK')
 
 
-@pytest.mark.parametrize("policy", list(QueueFull))
-def test_who_reads_at_once_gets_what_waits_although_all_queues_together_are_full(play: Any, policy: QueueFull) -> None:
+@pytest.mark.parametrize("policy", list(OverflowPolicy))
+def test_who_reads_at_once_gets_what_waits_although_all_queues_together_are_full(
+    play: Any, policy: OverflowPolicy
+) -> None:
     """It fills them itself: nobody would ever make room."""
-    play(TEAM.replace("/g/t ", "/g/t/# "), Terms(queued_messages_max=3, inflight_max=2, queue_full=policy))
+    play(TEAM.replace("/g/t ", "/g/t/# "), FrontendOptions(queued_messages_max=3, inflight_max=2, queue_full=policy))
     play("alice cut    carl cut")
     for number in range(3):
         play(f'bob > PUBLISH t/{number} qos=1 "{number}"    bob < PUBACK')
@@ -70,7 +72,7 @@ def test_who_reads_at_once_gets_what_waits_although_all_queues_together_are_full
 @pytest.mark.parametrize("end", ["", "alice > CONNECT clean=1    alice < CONNACK    alice cut"], ids=["waits", "ends"])
 def test_what_is_handed_over_does_not_take_the_place_of_what_is_later(keep: Any, is_crashed: bool, end: str) -> None:
     """Only the last of each topic is to wait, and that is not the one that came to the heir last."""
-    keep(TEAM.replace("/g/t ", "/g/t/# "), Terms(inflight_max=1, queue_full=QueueFull.KEEP_LAST))
+    keep(TEAM.replace("/g/t ", "/g/t/# "), FrontendOptions(inflight_max=1, queue_full=OverflowPolicy.KEEP_LAST))
     keep(f"""
     carl > SUBSCRIBE x qos=1    carl < SUBACK granted=1
     alice cut    carl cut
@@ -87,11 +89,11 @@ def test_what_is_handed_over_does_not_take_the_place_of_what_is_later(keep: Any,
 
 def test_who_has_room_comes_before_who_is_there(play: Any) -> None:
     """A full queue drops what a member that is away could have kept."""
-    play(TEAM, Terms(queue_messages_max=2, inflight_max=1))
+    play(TEAM, FrontendOptions(queue_messages_max=2, inflight_max=1))
     play("carl cut")
     play('bob > PUBLISH t qos=1 "0"    bob < PUBACK    alice < PUBLISH t qos=1 "0"')
     play(says(1, 5))
-    sessions = play.broker.frontend.connecting.sessions
+    sessions = play.broker.frontend.connect_handler.sessions
     assert [len(sessions[name].outbox) for name in ("alice", "carl")] == [2, 2]
     play(says(5, 6))
     assert play.dropped(Cause.QUEUE_FULL) == 1
@@ -99,7 +101,7 @@ def test_who_has_room_comes_before_who_is_there(play: Any) -> None:
 
 def test_a_group_refuses_what_no_member_has_room_for(play_v5: Any) -> None:
     play = play_v5
-    play(TEAM, Terms(queue_messages_max=2, inflight_max=1, queue_full=QueueFull.REFUSE))
+    play(TEAM, FrontendOptions(queue_messages_max=2, inflight_max=1, queue_full=OverflowPolicy.REFUSE))
     play("carl cut")
     play('bob > PUBLISH t qos=1 "0"    bob < PUBACK    alice < PUBLISH t qos=1 "0"')
     play(says(1, 5))
@@ -110,7 +112,9 @@ def test_a_group_refuses_what_no_member_has_room_for(play_v5: Any) -> None:
 def test_a_sticky_group_refuses_what_its_member_has_no_room_for(play_v5: Any) -> None:
     """Another has: but then the order would be lost."""
     play = play_v5
-    play(TEAM, Terms(queue_messages_max=2, inflight_max=1, queue_full=QueueFull.REFUSE, sharing="sticky"))
+    play(
+        TEAM, FrontendOptions(queue_messages_max=2, inflight_max=1, queue_full=OverflowPolicy.REFUSE, sharing="sticky")
+    )
     play('bob > PUBLISH t qos=1 "0"    bob < PUBACK    alice < PUBLISH t qos=1 "0"')
     play(says(1, 3))
     play(says(3, 4, " reason=0x97"))
@@ -118,7 +122,7 @@ def test_a_sticky_group_refuses_what_its_member_has_no_room_for(play_v5: Any) ->
 
 
 def test_a_sticky_member_that_subscribes_again_goes_on(play: Any) -> None:
-    play(TEAM, Terms(sharing="sticky"))
+    play(TEAM, FrontendOptions(sharing="sticky"))
     play("""
     bob > PUBLISH t qos=1 "0"             bob < PUBACK    alice < PUBLISH t qos=1 "0"
     alice > SUBSCRIBE $share/g/t qos=1    alice < SUBACK granted=1
@@ -128,14 +132,16 @@ def test_a_sticky_member_that_subscribes_again_goes_on(play: Any) -> None:
     """)
 
 
-@pytest.mark.parametrize(("policy", "waiting", "dropped"), [(QueueFull.DROP_NEWEST, 2, 2), (QueueFull.REFUSE, 4, 0)])
+@pytest.mark.parametrize(
+    ("policy", "waiting", "dropped"), [(OverflowPolicy.DROP_NEWEST, 2, 2), (OverflowPolicy.REFUSE, 4, 0)]
+)
 def test_what_an_ended_session_leaves_is_given_up_only_if_full_queues_drop(
-    play: Any, policy: QueueFull, waiting: int, dropped: int
+    play: Any, policy: OverflowPolicy, waiting: int, dropped: int
 ) -> None:
     """Where they refuse, nothing that was taken is dropped: it waits beyond the bounds, for nobody else keeps it."""
-    play(TEAM, Terms(queue_messages_max=2, inflight_max=1, queue_full=policy))
+    play(TEAM, FrontendOptions(queue_messages_max=2, inflight_max=1, queue_full=policy))
     play("alice cut    carl cut")
     play(says(0, 4))
     play("alice > CONNECT clean=1    alice < CONNACK present=0")
-    assert len(play.broker.frontend.connecting.sessions["carl"].outbox) == waiting
+    assert len(play.broker.frontend.connect_handler.sessions["carl"].outbox) == waiting
     assert play.dropped(Cause.QUEUE_FULL) == dropped

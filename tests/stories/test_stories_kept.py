@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgebridge.frontend.quota import Quota
-from edgebridge.frontend.terms import Terms
+from edgebridge.frontend.options import FrontendOptions, Quota
 from edgebridge.session.durability import MEMORY
-from edgebridge.session.inflight import Entry
+from edgebridge.session.inflight import QueueEntry
 from edgebridge.wire.packets import Connect, PubAck, Publish
 from edgebridge.wire.properties import Property
 from edgebroker.instants import SECOND
+from edgebroker.log_schema import Cause
 from edgebroker.publication import Publication
-from edgebroker.records import Cause
 
 
 def full(play: Any, script: str) -> Any:
@@ -21,8 +20,8 @@ def full(play: Any, script: str) -> Any:
     for _ in range(15):
         play(f'p > PUBLISH some qos=1 "{"x" * 600}"    p < PUBACK')
     frontend = play.broker.frontend
-    frontend.memory.check(play.broker.simulation.now)
-    assert frontend.keeping.is_full
+    frontend.memory_limit.check(play.broker.simulation.now)
+    assert frontend.journal.is_full
     return frontend
 
 
@@ -47,18 +46,18 @@ def test_what_was_acknowledged_is_kept_and_what_comes_is_refused(play_v5: Any) -
         here > PUBACK
     """)
     assert Cause.MEMORY_FULL not in play_v5.broker.ledger.dropped
-    assert len(frontend.connecting.sessions["away"].outbox) == 15
+    assert len(frontend.connect_handler.sessions["away"].outbox) == 15
     away = play_v5.client("away")
     away.send(Connect("away", False, properties={Property.SESSION_EXPIRY_INTERVAL: 3_600}))
     for _ in range(30):
         play_v5.broker.simulation.run_until(play_v5.broker.simulation.now + SECOND)
-        for packet in away.take():
+        for packet in away.receive():
             if isinstance(packet, Publish):
                 away.send(PubAck(packet.packet_id))
     play_v5("""
         p > PUBLISH some qos=1 "taken"    p < PUBACK    away < PUBLISH some qos=1 "taken"
     """)
-    assert not frontend.memory.is_full(play_v5.broker.simulation.now)
+    assert not frontend.memory_limit.is_full(play_v5.broker.simulation.now)
 
 
 def test_a_group_is_refused_only_if_all_of_its_members_are_behind(play_v5: Any) -> None:
@@ -84,7 +83,7 @@ def test_a_group_is_refused_only_if_all_of_its_members_are_behind(play_v5: Any) 
 
 def test_a_session_follows_the_mode_that_holds_when_its_client_comes(play_v5: Any) -> None:
     """What it held in memory is on disk before CONNACK says so."""
-    play_v5("bob > CONNECT    bob < CONNACK", Terms(durability=MEMORY), is_stored=True)
+    play_v5("bob > CONNECT    bob < CONNACK", FrontendOptions(durability=MEMORY), is_stored=True)
     play_v5("""
     alice > CONNECT clean=0 session=3600
     alice < CONNACK present=0 user.filter=1 user.durability=memory
@@ -97,8 +96,8 @@ def test_a_session_follows_the_mode_that_holds_when_its_client_comes(play_v5: An
     bob > PUBLISH t/1 qos=2 "two"        bob < PUBREC
     """)
     broker = play_v5.broker
-    assert broker.frontend.keeping.journal.lsn == 0
-    broker.frontend.connecting._terms = Terms()
+    assert broker.frontend.journal.storage.lsn == 0
+    broker.frontend.connect_handler._options = FrontendOptions()
     play_v5("""
     alice > CONNECT clean=0 session=3600
     alice < CONNACK present=1 user.filter=1 user.durability=sync
@@ -106,8 +105,8 @@ def test_a_session_follows_the_mode_that_holds_when_its_client_comes(play_v5: An
     alice < PUBLISH t/1 qos=2 "two" id=2
     broker crashes                       alice < CLOSED    bob < CLOSED
     """)
-    kept = broker.frontend.connecting.sessions["alice"]
-    assert list(kept.asked) == ["t/#"]
+    kept = broker.frontend.connect_handler.sessions["alice"]
+    assert list(kept.subscription_records) == ["t/#"]
     assert kept.received == {9}
     assert [(entry.publication.payload, entry.packet_id) for entry in kept.inflight] == [(b"one", 1), (b"two", 2)]
 
@@ -148,15 +147,15 @@ def test_small_messages_weigh_more_than_what_was_read_of_them(play: Any) -> None
         """,
         quota=Quota(memory_bytes_max=5_000_000),
     )
-    memory, retained = play.broker.frontend.memory, play.broker.frontend.retained
+    memory, retained = play.broker.frontend.memory_limit, play.broker.frontend.retained
     announced = retained.held_bytes + 300 * len(retained)
     publication = Publication("p", "some", b"", 1, False, 0)
-    outbox = play.broker.frontend.connecting.sessions["away"].outbox
+    outbox = play.broker.frontend.connect_handler.sessions["away"].outbox
     for waiting in (2_000, 3_600):
         while len(outbox) < waiting:
-            outbox.restore(Entry(publication, 1, False, (), "some"))
-        memory.look(play.broker.simulation.now)
-        assert memory.held == (0 if waiting == 2_000 else 3_600 * 304 + announced)
+            outbox.restore(QueueEntry(publication, 1, False, (), "some"))
+        memory.check_if_due(play.broker.simulation.now)
+        assert memory.held_bytes == (0 if waiting == 2_000 else 3_600 * 304 + announced)
 
 
 def test_a_session_outlives_a_connect_that_is_refused(play_v5: Any) -> None:
@@ -193,7 +192,7 @@ def test_a_session_that_had_billions_of_copies_goes_on(play_v5: Any) -> None:
         is_stored=True,
     )
     frontend = play_v5.broker.frontend
-    sessions = frontend.connecting.sessions
+    sessions = frontend.connect_handler.sessions
     for session in sessions.values():
         session.last_copy = (1 << 32) - 20
     play_v5("""
@@ -202,7 +201,7 @@ def test_a_session_that_had_billions_of_copies_goes_on(play_v5: Any) -> None:
     alice > PUBREC id=1                     alice < PUBREL
     bob > PUBLISH t qos=2 id=1 "1"          bob < PUBREC    alice < PUBLISH t qos=2 id=2 "1"
     """)
-    frontend.keeping.journal.want_snapshot()
+    frontend.journal.storage.request_snapshot()
     for number in range(2, 40):
         play_v5(f"""
         bob > PUBLISH t qos=1 "{number}"    bob < PUBACK    alice < PUBLISH t qos=1 "{number}"    alice > PUBACK

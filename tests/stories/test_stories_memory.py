@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgebridge.frontend.quota import Quota
+from edgebridge.frontend.options import Quota
 from edgebroker.instants import MINUTE
 from edgebroker.publication import Publication
 
@@ -12,12 +12,12 @@ from edgebroker.publication import Publication
 def test_what_is_held_no_more_is_told_no_more(play: Any) -> None:
     play("w > CONNECT    w < CONNACK", quota=Quota(memory_bytes_max=100_000))
     frontend, now = play.broker.frontend, play.broker.simulation.now
-    memory = frontend.memory
-    frontend.retained.keep(Publication("p", "k", bytes(85_000), 0, True, 0))
+    memory = frontend.memory_limit
+    frontend.retained.retain(Publication("p", "k", bytes(85_000), 0, True, 0))
     memory.check(now)
-    assert memory.held > 85_000
+    assert memory.held_bytes > 85_000
     frontend.retained.clear("k")
-    memory.look(now + MINUTE - 1)
-    assert memory.held > 85_000, "to measure costs something"
-    memory.look(now + MINUTE)
-    assert memory.held < 10_000
+    memory.check_if_due(now + MINUTE - 1)
+    assert memory.held_bytes > 85_000, "to measure costs something"
+    memory.check_if_due(now + MINUTE)
+    assert memory.held_bytes < 10_000

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.entrance import Entrance
-from edgebridge.frontend.redirect import Redirect
-from edgebridge.frontend.terms import Terms
-from edgebridge.session.verdict import Verdict
+from edgebridge.frontend.options import FrontendOptions, ListenerContext, Redirect
+from edgebridge.session.credentials import AuthenticationResult
 from edgebridge.wire.packets import Disconnect, PubAck
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import SECOND
@@ -21,7 +19,10 @@ from edgebroker.instants import SECOND
 @pytest.mark.parametrize("asked", [0, 61, 65_535])
 def test_a_keep_alive_that_is_too_long_is_replaced(play_v5: Any, asked: int) -> None:
     """[MQTT-3.1.2-21], [MQTT-3.2.2-21]: and then it is ours that counts."""
-    play_v5(f"alice > CONNECT keep-alive={asked}    alice < CONNACK server-keep-alive=60", Terms(keep_alive_s_max=60))
+    play_v5(
+        f"alice > CONNECT keep-alive={asked}    alice < CONNACK server-keep-alive=60",
+        FrontendOptions(keep_alive_s_max=60),
+    )
     play_v5("""
     wait 89s
     wait 2s    alice < DISCONNECT reason=0x8D    alice < CLOSED
@@ -30,7 +31,7 @@ def test_a_keep_alive_that_is_too_long_is_replaced(play_v5: Any, asked: int) -> 
 
 @pytest.mark.parametrize("asked", [1, 60])
 def test_a_keep_alive_within_the_bound_is_not_spoken_of(play_v5: Any, asked: int) -> None:
-    play_v5(f"alice > CONNECT keep-alive={asked}    alice < CONNACK", Terms(keep_alive_s_max=60))
+    play_v5(f"alice > CONNECT keep-alive={asked}    alice < CONNACK", FrontendOptions(keep_alive_s_max=60))
     assert b"\x13\x00" not in b"".join(play_v5.client("alice").octets)
 
 
@@ -41,7 +42,7 @@ def test_3_1_1_keeps_its_own_keep_alive(play_v311: Any) -> None:
         wait 179s
         wait 2s                           alice < CLOSED
         """,
-        Terms(keep_alive_s_max=60),
+        FrontendOptions(keep_alive_s_max=60),
     )
 
 
@@ -57,7 +58,7 @@ def test_where_to_have_responses_sent_is_said_to_who_asks(play_v5: Any) -> None:
         bob   > CONNECT                bob   < CONNACK
         carl  > CONNECT responses=0    carl  < CONNACK
         """,
-        Terms(response_prefix="responses/%c"),
+        FrontendOptions(response_prefix="responses/%c"),
     )
     for name in ("bob", "carl"):
         assert b"responses/" not in b"".join(play_v5.client(name).octets)
@@ -66,12 +67,12 @@ def test_where_to_have_responses_sent_is_said_to_who_asks(play_v5: Any) -> None:
 def test_it_holds_the_identifier_that_was_assigned(play_v5: Any) -> None:
     play_v5(
         'alice > CONNECT id="" responses=1    alice < CONNACK response-information~r/assigned-',
-        Terms(response_prefix="r/%c"),
+        FrontendOptions(response_prefix="r/%c"),
     )
 
 
 def test_an_identifier_that_would_be_a_wildcard_gets_none(play_v5: Any) -> None:
-    play_v5('alice > CONNECT id="#" responses=1    alice < CONNACK', Terms(response_prefix="r/%c"))
+    play_v5('alice > CONNECT id="#" responses=1    alice < CONNACK', FrontendOptions(response_prefix="r/%c"))
     assert b"r/#" not in b"".join(play_v5.client("alice").octets)
 
 
@@ -101,7 +102,7 @@ def test_a_request_finds_its_response(play_v5: Any) -> None:
 def test_an_assigned_identifier_is_good_for_a_session_to_keep(play_v5: Any) -> None:
     """[MQTT-3.2.2-16]: also without Clean Start."""
     play_v5('alice > CONNECT id="" clean=0 session=60    alice < CONNACK assigned~assigned-')
-    (name,) = play_v5.broker.frontend.connecting.sessions
+    (name,) = play_v5.broker.frontend.connect_handler.sessions
     play_v5(f"""
     alice cut
     alice > CONNECT id={name} clean=0 session=60    alice < CONNACK present=1
@@ -110,7 +111,7 @@ def test_an_assigned_identifier_is_good_for_a_session_to_keep(play_v5: Any) -> N
 
 # -- formats ---------------------------------------------------------------------------------------------------
 
-CHECKED = Terms(payload_format_checked=True)
+CHECKED = FrontendOptions(payload_format_checked=True)
 
 
 def test_a_payload_that_is_not_what_it_is_said_to_be_is_refused(play_v5: Any) -> None:
@@ -130,7 +131,7 @@ def test_a_payload_that_is_not_what_it_is_said_to_be_is_refused(play_v5: Any) ->
         """.replace("bob   < PUBACK    alice < PUBLISH t 0xff", "alice < PUBLISH t 0xff    bob < PUBACK"),
         CHECKED,
     )
-    assert play_v5.broker.frontend.publishing.refused == 3
+    assert play_v5.broker.frontend.publish_handler.refused == 3
 
 
 def test_a_will_too(play_v5: Any) -> None:
@@ -152,7 +153,7 @@ def test_by_default_nobody_looks(play_v5: Any) -> None:
 
 # -- retaining -------------------------------------------------------------------------------------------------
 
-NOTHING_KEPT = Terms(retained_messages_max=0)
+NOTHING_KEPT = FrontendOptions(retained_messages_max=0)
 
 
 @pytest.mark.mqtt(v5=("MQTT-3.2.2-13", "MQTT-3.2.2-14"))
@@ -214,7 +215,7 @@ def test_an_identifier_nobody_knows_is_answered_in_words(play_v5: Any) -> None:
 
 # -- the window ------------------------------------------------------------------------------------------------
 
-WINDOW = Terms(receive_maximum=3)
+WINDOW = FrontendOptions(receive_maximum=3)
 
 
 @pytest.mark.mqtt(v5=("MQTT-3.3.4-7",))
@@ -237,7 +238,7 @@ def test_more_messages_without_an_answer_than_allowed_end_the_connection(
     broker.store.disk.sync_us = (SECOND, SECOND)
     bob.write(b"".join(b"\x32\x07\x00\x01t\x00%c\x00x" % number for number in range(1, messages + 1)))
     broker.simulation.run_until(broker.simulation.now + 3 * SECOND)
-    ended = [packet.reason for packet in bob.take() if isinstance(packet, Disconnect)]
+    ended = [packet.reason for packet in bob.receive() if isinstance(packet, Disconnect)]
     assert ended == reasons
     assert bob.is_connected is not bool(reasons)
 
@@ -257,7 +258,7 @@ def test_who_was_told_of_no_maximum_is_not_held_to_it(play_v311: Any) -> None:
     broker.store.disk.sync_us = (SECOND, SECOND)
     bob.write(b"".join(b"\x32\x06\x00\x01t\x00%cx" % number for number in range(1, 11)))
     broker.simulation.run_until(broker.simulation.now + 20 * SECOND)
-    assert [type(packet) for packet in bob.take()] == [PubAck] * 10
+    assert [type(packet) for packet in bob.receive()] == [PubAck] * 10
 
 
 # -- elsewhere -------------------------------------------------------------------------------------------------
@@ -270,15 +271,15 @@ AWAY = Redirect(ReasonCode.USE_ANOTHER_SERVER, "b.example")
 def test_who_comes_is_sent_elsewhere(play_v5: Any) -> None:
     """Section 4.11, [MQTT-3.2.2-22]."""
     play_v5("alice > CONNECT    alice < CONNACK")
-    connecting = play_v5.broker.frontend.connecting
-    connecting.redirect = MOVED
+    connect_handler = play_v5.broker.frontend.connect_handler
+    connect_handler.redirect = MOVED
     play_v5("""
     bob  > CONNECT                    bob  < CONNACK reason=0x9D server="b.example:1884 c.example"    bob  < CLOSED
     carl > CONNECT bytes-max=60       carl < CONNACK reason=0x9D server="b.example:1884 c.example"    carl < CLOSED
     dora > CONNECT bytes-max=20       dora < CONNACK reason=0x9D    dora < CLOSED
     old  > CONNECT v=3.1.1            old  < CONNACK reason=0x88    old  < CLOSED
     """)
-    connecting.redirect = AWAY
+    connect_handler.redirect = AWAY
     play_v5("bob  > CONNECT    bob  < CONNACK reason=0x9C server=b.example    bob  < CLOSED")
 
 
@@ -288,21 +289,21 @@ def test_who_is_here_is_sent_too(play_v5: Any) -> None:
     old   > CONNECT v=3.1.1                           old   < CONNACK
     """)
     frontend = play_v5.broker.frontend
-    assert frontend.send_elsewhere(AWAY) == 2
+    assert frontend.redirect_clients(AWAY) == 2
     play_v5("""
     carl  > CONNECT    carl < CONNACK reason=0x9C server=b.example    carl < CLOSED
                        alice < DISCONNECT reason=0x9C server=b.example    alice < CLOSED    old < CLOSED
     """)
-    assert frontend.send_elsewhere(None) == 0
+    assert frontend.redirect_clients(None) == 0
     play_v5("alice > CONNECT    alice < CONNACK")
 
 
 def test_a_part_of_the_gateway_itself_goes_nowhere_else(play_v5: Any) -> None:
     """What waits for the remote of a bridge is here, wherever clients are sent."""
     play_v5("alice > CONNECT    alice < CONNACK")
-    play_v5.broker.entrance = Entrance("bridge cloud", -1, verdict=Verdict())
+    play_v5.broker.entrance = ListenerContext("bridge cloud", -1, verdict=AuthenticationResult())
     play_v5('cloud > CONNECT id="$bridge/cloud"    cloud < CONNACK')
-    assert play_v5.broker.frontend.send_elsewhere(AWAY) == 1
+    assert play_v5.broker.frontend.redirect_clients(AWAY) == 1
     play_v5("""
     cloud > PINGREQ    alice < DISCONNECT reason=0x9C server=b.example    alice < CLOSED    cloud < PINGRESP
     """)
@@ -315,7 +316,7 @@ def test_who_is_sent_elsewhere_hears_as_much_as_it_takes(play_v5: Any) -> None:
     carl > CONNECT bytes-max=60    carl < CONNACK
     dora > CONNECT bytes-max=20    dora < CONNACK
     """)
-    assert play_v5.broker.frontend.send_elsewhere(MOVED) == 2
+    assert play_v5.broker.frontend.redirect_clients(MOVED) == 2
     play_v5("""
     erik > CONNECT    erik < CONNACK reason=0x9D    erik < CLOSED
                       carl < DISCONNECT reason=0x9D server="b.example:1884 c.example"    carl < CLOSED

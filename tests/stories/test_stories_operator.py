@@ -6,23 +6,22 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.clearing import NotCleared, clear
-from edgebridge.frontend.ousting import disconnect, end
+from edgebridge.frontend.admin import RetainedClearError, clear_retained, end_connection, end_session
 from edgebridge.session.session import Session
 from edgebroker.instants import SECOND
+from edgebroker.log_schema import Cause
 from edgebroker.names import ClientId
-from edgebroker.records import Cause
 from tests.stories.test_stories_authentication import ACCESS
 
 
 def session_of(play: Any, name: str) -> Session:
-    found: Session = play.broker.frontend.connecting.sessions[ClientId(name)]
+    found: Session = play.broker.frontend.connect_handler.sessions[ClientId(name)]
     return found
 
 
-def end_session(play: Any, name: str) -> int:
+def end_session_of(play: Any, name: str) -> int:
     frontend = play.broker.frontend
-    return end(frontend, session_of(play, name), play.broker.simulation.now)
+    return end_session(frontend, session_of(play, name), play.broker.simulation.now)
 
 
 def test_who_is_disconnected_is_told_so_and_keeps_its_session(play: Any) -> None:
@@ -33,7 +32,7 @@ def test_who_is_disconnected_is_told_so_and_keeps_its_session(play: Any) -> None
     a < CONNACK
     a > SUBSCRIBE t qos=1                   a < SUBACK granted=1
     """)
-    assert disconnect(play.broker.frontend, session_of(play, "a"))
+    assert end_connection(play.broker.frontend, session_of(play, "a"))
     told = 'a < DISCONNECT reason=0x98 why="an operator ended the connection"' if play.dialect.has_reasons else ""
     play(f"""
     w > PINGREQ                             w < PINGRESP
@@ -41,7 +40,7 @@ def test_who_is_disconnected_is_told_so_and_keeps_its_session(play: Any) -> None
     a < CLOSED                              w < PUBLISH will "gone"
     w > PUBLISH t qos=1 "one"               w < PUBACK
     """)
-    assert not disconnect(play.broker.frontend, session_of(play, "a")), "it is away already"
+    assert not end_connection(play.broker.frontend, session_of(play, "a")), "it is away already"
     play("""
     a > CONNECT clean=0 session=3600        a < CONNACK present=1
     a < PUBLISH t qos=1 "one"
@@ -52,15 +51,15 @@ def test_who_is_blocked_is_told_so_whenever_it_comes(play: Any) -> None:
     """Also if it was blocked while it was asked who it is."""
     play("b > CONNECT    b < CONNACK", access=ACCESS)
     frontend = play.broker.frontend
-    frontend.connecting.blocked["a"] = 0
+    frontend.connect_handler.blocked["a"] = 0
     refused = 'a < CONNACK reason=0x8A why="an operator keeps this client out"    a < CLOSED'
     if not play.dialect.has_reasons:
         refused = "a < CONNACK reason=0x87    a < CLOSED"
     play(f'a > CONNECT username="anna" password="apple"    {refused}')
-    frontend.connecting.blocked.clear()
+    frontend.connect_handler.blocked.clear()
     play.broker.verification_takes = SECOND
     play('a > CONNECT username="anna" password="apple"')
-    frontend.connecting.blocked["a"] = 0
+    frontend.connect_handler.blocked["a"] = 0
     play(f"wait 2s    {refused}    b > PINGREQ    b < PINGRESP")
 
 
@@ -83,8 +82,8 @@ def test_an_ended_session_is_gone_for_good(play: Any, is_here: bool) -> None:
     )
     if not is_here:
         play("a cut")
-    assert end_session(play, "a") == 1, "b gets that of the group"
-    assert ClientId("a") not in play.broker.frontend.connecting.sessions
+    assert end_session_of(play, "a") == 1, "b gets that of the group"
+    assert ClientId("a") not in play.broker.frontend.connect_handler.sessions
     assert play.dropped(Cause.SESSION_ENDED) == 1
     told = 'a < DISCONNECT reason=0x98 why="an operator ended the session"' if play.dialect.has_reasons else ""
     play(f"""
@@ -109,7 +108,7 @@ def test_what_is_cleared_is_gone_and_everybody_hears_it(play: Any) -> None:
         is_stored=True,
     )
     frontend = play.broker.frontend
-    clear(frontend, "t", play.broker.simulation.now)
+    clear_retained(frontend, "t", play.broker.simulation.now)
     assert frontend.retained.find("t") is None
     play("""
     w > PINGREQ                             w < PINGRESP    r < PUBLISH t qos=1 ""
@@ -118,8 +117,8 @@ def test_what_is_cleared_is_gone_and_everybody_hears_it(play: Any) -> None:
     r > CONNECT                             r < CONNACK
     r > SUBSCRIBE # qos=1                   r < SUBACK granted=1
     """)
-    with pytest.raises(NotCleared, match="own"):
-        clear(frontend, "$SYS/broker/version", play.broker.simulation.now)
-    frontend.keeping.is_refusing = True
-    with pytest.raises(NotCleared, match="the disk takes nothing"):
-        clear(frontend, "t", play.broker.simulation.now)
+    with pytest.raises(RetainedClearError, match="own"):
+        clear_retained(frontend, "$SYS/broker/version", play.broker.simulation.now)
+    frontend.journal.is_refusing = True
+    with pytest.raises(RetainedClearError, match="the disk takes nothing"):
+        clear_retained(frontend, "t", play.broker.simulation.now)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.encoding import Encoding
-from edgebridge.frontend.outaliases import OutAliases
+from edgebridge.frontend.encoding import PublishEncoder
+from edgebridge.frontend.topic_alias import OutboundTopicAliases
 from edgebroker.limits import OUT_ALIASES_MAX
+from edgebroker.log_schema import Cause
 from edgebroker.publication import Publication
-from edgebroker.records import Cause
 
 PAIR = """
     bob   > CONNECT                        bob   < CONNACK
@@ -110,16 +110,16 @@ def test_what_fits_only_without_an_alias_comes_without_one(play_v5: Any, qos: in
 
 def test_we_set_so_many_whatever_the_client_takes(play_v5: Any) -> None:
     play_v5("alice > CONNECT alias-max=65535    alice < CONNACK")
-    aliases = play_v5.broker.frontend.connecting.sessions["alice"].connection.out_aliases
-    assert aliases.most == OUT_ALIASES_MAX
+    aliases = play_v5.broker.frontend.connect_handler.sessions["alice"].connection.out_aliases
+    assert aliases.maximum == OUT_ALIASES_MAX
 
 
 def test_what_an_alias_saves() -> None:
     """A reading of 16 bytes under a topic of 29: 26 bytes instead of 52, and 55 the first time."""
     publication = Publication("p", "site/north/hall/3/temperature", 16 * b"x", 0, False, 0)
-    aliases = OutAliases(1)
+    aliases = OutboundTopicAliases(1)
     sizes = []
     for _ in range(2):
-        sizes.append(len(aliases.encode(publication, Encoding(publication), 1, 7, 0, False, ())))
+        sizes.append(len(aliases.encode(publication, PublishEncoder(publication), 1, 7, 0, False, ())))
         aliases.sent(publication.topic)
     assert sizes == [55, 26]

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from edgebridge.frontend.clearing import clear
-from edgebridge.frontend.reservation import NUMBERS_RESERVED
-from edgebroker.header import PUBLISHED_MS_MAX, Header, hosted
+from edgebridge.frontend.admin import clear_retained
+from edgebridge.frontend.federation.persistence import IDS_RESERVED
+from edgebroker.header import PUBLISHED_MS_MAX, EventHeader, hosted
 from edgebroker.instants import SECOND
-from edgebroker.overlay.factor import Factor
 from edgebroker.overlay.scot import Scot
-from edgebroker.overlay.topology import Topology
+from edgebroker.overlay.topology.factor import Factor
+from edgebroker.overlay.topology.topology import Topology
 from edgebroker.publication import Publication
-from edgebroker.simworld.federated import Federated
-from edgebroker.simworld.gateways import Gateways
-from edgebroker.simworld.simulation import Simulation
+from edgelab.simworld.gateways import SimulatedGateways
+from edgelab.simworld.simulation import Simulation
+from edgelab.simworld.transcript import FederationPlayer
 
 HOMES = {"ann": "a.0", "bob": "b.0", "cem": "a.1", "dee": "b.1", "eva": "b.2"}
 
 
-def federation(is_stored: bool = False) -> Federated:
-    gateways = Gateways(Simulation(7), Topology.product(Scot(Factor.parse("a-b"), 3)), is_stored=is_stored)
-    gateways.meet()
-    return Federated(gateways, HOMES)
+def federation(is_stored: bool = False) -> FederationPlayer:
+    gateways = SimulatedGateways(Simulation(7), Topology.product(Scot(Factor.parse("a-b"), 3)), is_stored=is_stored)
+    gateways.wait_for_links()
+    return FederationPlayer(gateways, HOMES)
 
 
-def all_balanced(sites: Federated) -> None:
+def all_balanced(sites: FederationPlayer) -> None:
     for gateway in sites.gateways:
         ledger = gateway.ledger
         ended = ledger.delivered + ledger.expired + sum(ledger.dropped.values())
@@ -96,7 +96,7 @@ def test_what_an_operator_clears_is_cleared_everywhere() -> None:
     ann > PUBLISH t retain=1 "old"    dee < PUBLISH t "old"
     """)
     [gateway] = [one for one in sites.gateways if one.name == "a.0"]
-    clear(gateway.frontend, "t", gateway.simulation.now)
+    clear_retained(gateway.frontend, "t", gateway.simulation.now)
     sites.play("""
     ann > PINGREQ                     ann < PINGRESP        dee < PUBLISH t ""
     bob > CONNECT                     bob < CONNACK
@@ -127,9 +127,9 @@ def test_late_subscribers_anywhere_get_the_newest_retained_message() -> None:
 @pytest.mark.parametrize("is_ahead", [False, True])
 def test_who_has_seen_a_retained_message_replaces_and_clears_it_whatever_its_clock_says(is_ahead: bool) -> None:
     """One of the two clocks is three hours wrong."""
-    gateways = Gateways(Simulation(7), Topology.product(Scot(Factor.parse("a-b"), 3)))
-    gateways.meet()
-    sites = Federated(gateways, {"ann": "a.0", "amy": "a.0", "eva": "a.2", "ida": "a.2", "bob": "b.0"})
+    gateways = SimulatedGateways(Simulation(7), Topology.product(Scot(Factor.parse("a-b"), 3)))
+    gateways.wait_for_links()
+    sites = FederationPlayer(gateways, {"ann": "a.0", "amy": "a.0", "eva": "a.2", "ida": "a.2", "bob": "b.0"})
     wrong, off_ms = ("a.0", 10_800_000) if is_ahead else ("a.2", -10_800_000)
     gateways[wrong].overlay.peers.unix_offset_ms += off_ms
     sites.play("""
@@ -155,9 +155,9 @@ def test_who_has_seen_a_retained_message_replaces_and_clears_it_whatever_its_clo
 
 def test_several_clients_of_a_gateway_replace_and_clear_what_is_from_the_future_in_turn() -> None:
     """All that they say counts as of the same time, and the one whose number is lower comes last."""
-    gateways = Gateways(Simulation(7), Topology.product(Scot(Factor.parse("a-b"), 2)))
-    gateways.meet()
-    sites = Federated(gateways, {"amy": "a.0", "ann": "a.0", "bob": "a.1", "eve": "a.1", "ida": "a.1"})
+    gateways = SimulatedGateways(Simulation(7), Topology.product(Scot(Factor.parse("a-b"), 2)))
+    gateways.wait_for_links()
+    sites = FederationPlayer(gateways, {"amy": "a.0", "ann": "a.0", "bob": "a.1", "eve": "a.1", "ida": "a.1"})
     gateways["a.1"].overlay.peers.unix_offset_ms += 10_800_000
     sites.play("""
     amy > CONNECT                       amy < CONNACK
@@ -183,12 +183,12 @@ def test_several_clients_of_a_gateway_replace_and_clear_what_is_from_the_future_
 
 
 def test_what_is_retained_from_the_end_of_time_can_be_replaced() -> None:
-    gateways = Gateways(Simulation(7), Topology.product(Scot(Factor.parse("a-b"), 2)), is_stored=True)
-    gateways.meet()
-    sites = Federated(gateways, {"cem": "a.1", "eva": "a.1"})
-    header = Header(hosted(gateways.topology.gateway("b.0").number, 1), 1, 0, 0, published_ms=PUBLISHED_MS_MAX)
+    gateways = SimulatedGateways(Simulation(7), Topology.product(Scot(Factor.parse("a-b"), 2)), is_stored=True)
+    gateways.wait_for_links()
+    sites = FederationPlayer(gateways, {"cem": "a.1", "eva": "a.1"})
+    header = EventHeader(hosted(gateways.topology.gateway("b.0").number, 1), 1, 0, 0, published_ms=PUBLISHED_MS_MAX)
     last = Publication("bob", "t", b"last", 0, True, gateways.simulation.now)
-    gateways["a.1"].overlay.remembering.keep(last, header, gateways.simulation.now)
+    gateways["a.1"].overlay.retained.retain(last, header, gateways.simulation.now)
     sites.play("""
     cem > CONNECT                      cem < CONNACK
     cem > PUBLISH t retain=1 "next"
@@ -199,13 +199,13 @@ def test_what_is_retained_from_the_end_of_time_can_be_replaced() -> None:
 
 def test_an_old_copy_does_not_follow_a_newer_original() -> None:
     """It is where no event enters but around what is down, so nobody there asks the gateway that has the original."""
-    gateways = Gateways(Simulation(7), Topology.product(Scot(Factor.parse("a-b"), 2)))
-    gateways.meet()
-    sites = Federated(gateways, {"bob": "b.0", "bea": "b.0", "cem": "a.1"})
+    gateways = SimulatedGateways(Simulation(7), Topology.product(Scot(Factor.parse("a-b"), 2)))
+    gateways.wait_for_links()
+    sites = FederationPlayer(gateways, {"bob": "b.0", "bea": "b.0", "cem": "a.1"})
     number = gateways.topology.gateway("b.0").number
-    header = Header(hosted(number, 1), 1, 0, 0, published_ms=1)
+    header = EventHeader(hosted(number, 1), 1, 0, 0, published_ms=1)
     old = Publication("bob", "t", b"old", 0, True, gateways.simulation.now)
-    gateways["a.1"].overlay.remembering.keep(old, header, gateways.simulation.now)
+    gateways["a.1"].overlay.retained.retain(old, header, gateways.simulation.now)
     sites.play("""
     cem > CONNECT                    cem < CONNACK
     cem > PUBLISH u retain=1 "other"
@@ -311,10 +311,10 @@ def test_stamps_of_messages_that_expired_go() -> None:
     short = "\n".join(f'ann > PUBLISH short/{number} retain=1 expiry=1 "x"' for number in range(40))
     long = "\n".join(f'ann > PUBLISH long/{number} retain=1 "x"' for number in range(40))
     sites.play(f"ann > CONNECT    ann < CONNACK\n{short}\nwait 1s")
-    remembering = sites.gateways["a.0"].overlay.remembering
-    assert len(remembering) == 40
+    federated_retained = sites.gateways["a.0"].overlay.retained
+    assert len(federated_retained) == 40
     sites.play(f"wait 120s\n{long}\nwait 1s")
-    assert len(remembering) == 40
+    assert len(federated_retained) == 40
 
 
 def test_numbers_of_publishers_do_not_come_again_after_a_power_cut() -> None:
@@ -322,16 +322,16 @@ def test_numbers_of_publishers_do_not_come_again_after_a_power_cut() -> None:
     gateway = sites.gateways["a.0"]
     given = 0
     for _ in range(3):
-        before = gateway.overlay.peers.numbers
-        assert before.given >= given
+        before = gateway.overlay.peers.ids
+        assert before.allocated >= given
         for _ in range(10):
-            before.given += 4 * NUMBERS_RESERVED  # more than the clock would allow for
+            before.allocated += 4 * IDS_RESERVED  # more than the clock would allow for
             sites.play("wait 1s")
-        given = before.given
+        given = before.allocated
         gateway.crash()
-        sites.gateways.meet()
-        assert gateway.overlay.peers.numbers is not before
-    assert gateway.overlay.peers.numbers.given >= given
+        sites.gateways.wait_for_links()
+        assert gateway.overlay.peers.ids is not before
+    assert gateway.overlay.peers.ids.allocated >= given
 
 
 def test_no_peer_is_met_before_the_numbers_of_a_run_are_on_disk() -> None:
@@ -339,11 +339,11 @@ def test_no_peer_is_met_before_the_numbers_of_a_run_are_on_disk() -> None:
     gateway, simulation = sites.gateways["a.0"], sites.gateways.simulation
     assert gateway.store is not None
     gateway.store.disk.sync_us = (5 * SECOND, 5 * SECOND)
-    first = gateway.overlay.peers.numbers.given
+    first = gateway.overlay.peers.ids.allocated
     gateway.crash()
     simulation.run_until(simulation.now + 4 * SECOND)
-    assert all(link.stream is None for link in gateway.overlay.links)
+    assert all(link.connection is None for link in gateway.overlay.links)
     gateway.crash()  # it leaves no trace of its run, and nobody else remembers one
-    assert gateway.overlay.peers.numbers.given > first
+    assert gateway.overlay.peers.ids.allocated > first
     simulation.run_until(simulation.now + 6 * SECOND)
-    sites.gateways.meet(40 * SECOND)  # peers dial again after half a minute at most
+    sites.gateways.wait_for_links(40 * SECOND)  # peers dial again after half a minute at most

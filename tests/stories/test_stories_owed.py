@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.terms import Terms
-from edgebridge.session.records import is_owed
+from edgebridge.frontend.options import FrontendOptions
+from edgebridge.session.journal.session_records import is_owed
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.packets import Connect, PubAck, Publish, Subscribe, SubscriptionOption
 from edgebridge.wire.properties import Properties, Property
@@ -22,7 +22,7 @@ def test_what_is_retained_and_was_on_its_way_goes_on(play: Any, texts: list[str]
     """All that a new subscription is owed comes, also if the gateway dies while its client has no room for more."""
     kept = 2_200
     come = "alice > CONNECT clean=0 session=3600    alice < CONNACK"
-    play(f"{come}    bob > CONNECT    bob < CONNACK", Terms(queue_messages_max=100), is_stored=True)
+    play(f"{come}    bob > CONNECT    bob < CONNACK", FrontendOptions(queue_messages_max=100), is_stored=True)
     broker, simulation = play.broker, play.broker.simulation
     bob, alice = play.client("bob"), play.client("alice")
     for number in range(kept):
@@ -32,21 +32,21 @@ def test_what_is_retained_and_was_on_its_way_goes_on(play: Any, texts: list[str]
     assert len(broker.frontend.retained) > kept
     alice.send(Subscribe(1, [SubscriptionOption(text, 1) for text in texts]))
     simulation.run_until(simulation.now + SECOND)
-    assert sum(isinstance(packet, Publish) for packet in alice.take()) < kept // 2  # none of which is acknowledged
+    assert sum(isinstance(packet, Publish) for packet in alice.receive()) < kept // 2  # none of which is acknowledged
     broker.crash()
     simulation.run_until(simulation.now + SECOND)
-    alice.take()
+    alice.receive()
     alice.send(Connect("alice", False, 0, dialect=alice.dialect, properties=KEPT_FOR_AN_HOUR[alice.dialect is V5]))
     topics = set()
     for _ in range(kept):
         simulation.run_until(simulation.now + 20 * MILLISECOND)
-        for packet in alice.take():
+        for packet in alice.receive():
             if isinstance(packet, Publish):
                 topics.add(packet.topic)
                 alice.send(PubAck(packet.packet_id))
     assert len(topics) == kept
-    session = broker.frontend.connecting.sessions["alice"]
-    assert not any(map(is_owed, session.asked.values())), "it would come again after the next crash"
+    session = broker.frontend.connect_handler.sessions["alice"]
+    assert not any(map(is_owed, session.subscription_records.values())), "it would come again after the next crash"
 
 
 @pytest.mark.parametrize("handling", [0, 1, 2])
@@ -64,6 +64,6 @@ def test_what_is_retained_and_on_its_way_goes_on_for_a_subscription_that_replace
     alice.send(Subscribe(1, [SubscriptionOption("k/#", 0)]))
     alice.send(Subscribe(2, [SubscriptionOption("k/#", 0, retain_handling=handling)]))
     simulation.run_until(simulation.now + 10 * SECOND)
-    topics = [packet.topic for packet in alice.take() if isinstance(packet, Publish)]
+    topics = [packet.topic for packet in alice.receive() if isinstance(packet, Publish)]
     assert len(set(topics)) == kept
     assert len(topics) == kept or not handling

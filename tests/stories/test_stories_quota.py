@@ -6,19 +6,18 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.errands import WORK_AT_ONCE
-from edgebridge.frontend.quota import Quota
-from edgebridge.frontend.replaying import REPLAY_AT_ONCE
-from edgebridge.frontend.terms import Terms
-from edgebridge.frontend.turns import QUIET, REST
-from edgebridge.session.carriers import filter_topic
+from edgebridge.frontend.input_scheduler import QUIET_INTERVAL, REST_INTERVAL
+from edgebridge.frontend.job import WORK_AT_ONCE
+from edgebridge.frontend.options import FrontendOptions, Quota
+from edgebridge.frontend.retained_replay import REPLAY_AT_ONCE
+from edgebridge.session.subscription_text import encode_subscription
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Connect, PingReq, PubAck, Publish, Subscribe, SubscriptionOption, Unsubscribe
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.filters import Filter
 from edgebroker.instants import SECOND
+from edgebroker.log_schema import Cause
 from edgebroker.publication import Publication
-from edgebroker.records import Cause
 
 KEPT = 5 * REPLAY_AT_ONCE
 COME = "a > CONNECT    a < CONNACK"
@@ -27,11 +26,11 @@ COME = "a > CONNECT    a < CONNACK"
 def keep(play: Any, count: int = KEPT, qos: int = 0) -> None:
     """Retained messages under k/, as if published long ago."""
     for number in range(count):
-        play.broker.frontend.retained.keep(Publication("p", f"k/{number}", b"%d" % number, qos, True, 0))
+        play.broker.frontend.retained.retain(Publication("p", f"k/{number}", b"%d" % number, qos, True, 0))
 
 
 def published(play: Any, name: str) -> list[str]:
-    return [packet.topic for packet in play.client(name).take() if isinstance(packet, Publish)]
+    return [packet.topic for packet in play.client(name).receive() if isinstance(packet, Publish)]
 
 
 # -- retained messages in slices -------------------------------------------------------------------------------
@@ -40,14 +39,14 @@ def published(play: Any, name: str) -> list[str]:
 @pytest.mark.parametrize("qos", [0, 1])
 def test_many_retained_messages_come_all_the_same(play: Any, qos: int) -> None:
     """In slices, none twice, none lost: a queue of 1,000 would have been too short for them all at once."""
-    play("a > CONNECT receive-max=65535    a < CONNACK", Terms(queue_messages_max=100))
+    play("a > CONNECT receive-max=65535    a < CONNACK", FrontendOptions(queue_messages_max=100))
     keep(play, qos=qos)
     client = play.client("a")
     client.send(Subscribe(1, [SubscriptionOption("k/#", qos)]))
     topics: list[str] = []
     for _ in range(200):
         play.broker.simulation.run_until(play.broker.simulation.now + SECOND)
-        for packet in client.take():
+        for packet in client.receive():
             if isinstance(packet, Publish):
                 topics.append(packet.topic)
                 if qos:
@@ -76,7 +75,7 @@ def test_one_turn_of_them_is_bounded(play: Any) -> None:
 
 def test_who_does_not_read_gets_no_more(play: Any) -> None:
     """What does not fit waits in the store, not in memory, and nothing is dropped."""
-    play(COME, Terms(out_bytes_max=16_384))
+    play(COME, FrontendOptions(out_bytes_max=16_384))
     keep(play)
     play.client("a").line.stall()
     play.client("a").send(Subscribe(1, [SubscriptionOption("k/#")]))
@@ -91,7 +90,7 @@ def test_who_does_not_read_gets_no_more(play: Any) -> None:
 
 
 def test_the_rest_comes_after_a_reconnect(play: Any) -> None:
-    play("a > CONNECT clean=0 session=3600    a < CONNACK", Terms(out_bytes_max=16_384))
+    play("a > CONNECT clean=0 session=3600    a < CONNACK", FrontendOptions(out_bytes_max=16_384))
     keep(play)
     play.client("a").line.stall()
     play.client("a").send(Subscribe(1, [SubscriptionOption("k/#")]))
@@ -99,7 +98,7 @@ def test_the_rest_comes_after_a_reconnect(play: Any) -> None:
     sent = play.broker.ledger.published
     play.client("a").cut()
     client = play.client("a")
-    client.take()
+    client.receive()
     client.open()
     connect = Connect("a", False, 0, dialect=play.dialect)
     client.send(connect)
@@ -108,7 +107,7 @@ def test_the_rest_comes_after_a_reconnect(play: Any) -> None:
 
 
 def test_an_unsubscribed_filter_gets_no_more(play: Any) -> None:
-    play(COME, Terms(out_bytes_max=16_384))
+    play(COME, FrontendOptions(out_bytes_max=16_384))
     keep(play)
     play.client("a").line.stall()
     play.client("a").send(Subscribe(1, [SubscriptionOption("k/#")]))
@@ -124,7 +123,7 @@ def test_an_unsubscribed_filter_gets_no_more(play: Any) -> None:
 
 def test_the_store_may_change_meanwhile(play: Any) -> None:
     """What is cleared does not come any more, and what is new comes once, as it is published."""
-    play(COME + "    b > CONNECT    b < CONNACK", Terms(out_bytes_max=16_384))
+    play(COME + "    b > CONNECT    b < CONNACK", FrontendOptions(out_bytes_max=16_384))
     keep(play)
     play.client("a").line.stall()
     play.client("a").send(Subscribe(1, [SubscriptionOption("k/#", 1)]))
@@ -132,7 +131,7 @@ def test_the_store_may_change_meanwhile(play: Any) -> None:
     retained = play.broker.frontend.retained
     for number in range(KEPT - 100, KEPT):
         retained.clear(f"k/{number}")
-    retained.keep(Publication("p", "k/new", b"x", 0, True, 0))
+    retained.retain(Publication("p", "k/new", b"x", 0, True, 0))
     play.client("a").line.resume()
     play.broker.simulation.run_until(play.broker.simulation.now + SECOND)
     assert published(play, "a") == [f"k/{number}" for number in range(KEPT - 100)]
@@ -159,7 +158,7 @@ def test_a_flood_of_packets_takes_turns(play: Any) -> None:
         frontend.fire(now + step)
     assert (len(one.out), len(two.out)) == (1_001, 300)
     assert not one.is_held
-    assert not len(frontend.turns)
+    assert not len(frontend.input_scheduler)
 
 
 def test_who_floods_waits_for_those_who_do_not(play: Any) -> None:
@@ -174,13 +173,13 @@ def test_who_floods_waits_for_those_who_do_not(play: Any) -> None:
     busy = now + 1
     while len(flood.out) == 256:
         frontend.feed(other, ping, busy)
-        busy += QUIET
+        busy += QUIET_INTERVAL
         frontend.fire(busy)
-    assert busy - now >= REST, "somebody was, all the time"
+    assert busy - now >= REST_INTERVAL, "somebody was, all the time"
     frontend.feed(other, ping, busy)
-    frontend.fire(busy + QUIET)
+    frontend.fire(busy + QUIET_INTERVAL)
     assert len(flood.out) == 384
-    frontend.fire(busy + 2 * QUIET)
+    frontend.fire(busy + 2 * QUIET_INTERVAL)
     assert len(flood.out) == 512, "nobody said anything for a moment"
 
 
@@ -189,7 +188,7 @@ def test_who_takes_more_than_its_turn_waits_longer(play: Any) -> None:
     play("a > CONNECT    a < CONNACK    b > CONNECT    b < CONNACK")
     frontend, now = play.broker.frontend, play.broker.simulation.now
     text = " OR ".join(f"a{n} > {n}" for n in range(48))
-    bomb = encode_packet(Subscribe(1, [SubscriptionOption(filter_topic(text, "t"))]), play.dialect)
+    bomb = encode_packet(Subscribe(1, [SubscriptionOption(encode_subscription(text, "t"))]), play.dialect)
     ping = encode_packet(PingReq(), play.dialect)
     flood, other = (play.client(name).line.connection for name in "ab")
     frontend.feed(flood, bomb * 2, now)
@@ -199,9 +198,9 @@ def test_who_takes_more_than_its_turn_waits_longer(play: Any) -> None:
     busy = now
     while len(flood.out) == 1:
         frontend.feed(other, ping, busy)
-        busy += QUIET
+        busy += QUIET_INTERVAL
         frontend.fire(busy)
-    assert busy - now >= REST * parts
+    assert busy - now >= REST_INTERVAL * parts
 
 
 @pytest.mark.parametrize("qos", [0, 1])
@@ -259,7 +258,7 @@ def test_who_publishes_too_fast_is_read_more_slowly(play: Any, qos: int) -> None
     assert published(play, "s") == []
     simulation.run_until(simulation.now + 3 * SECOND)
     assert published(play, "s") == ["t"]
-    assert play.broker.frontend.turns.slowed
+    assert play.broker.frontend.input_scheduler.slowed
     assert play.broker.ledger.dropped == {}
 
 
@@ -289,7 +288,7 @@ def test_a_storm_is_turned_away(play: Any) -> None:
     assert one == [False] * 20 + [True] * 5
     other = [frontend.opened(f"192.0.2.2:{port}", now).closing for port in range(15)]
     assert other == [False] * 9 + [True] * 6  # what all have together: 30, one of them was w
-    assert frontend.admission.turned_away == frontend.expelling.counts[ReasonCode.CONNECTION_RATE_EXCEEDED] == 11
+    assert frontend.connection_rate.rejected == frontend.disconnector.counts[ReasonCode.CONNECTION_RATE_EXCEEDED] == 11
     later = [frontend.opened(f"192.0.2.1:{port}", now + SECOND).closing for port in range(3)]
     assert later == [False, False, True]
 
@@ -315,27 +314,27 @@ def test_the_largest_holder_goes_first(play: Any) -> None:
     play(f'p > PUBLISH some qos=1 "{"x" * 500}"    p < PUBACK')
     for _ in range(13):  # the first goes to the transport, which takes no more then
         play(f'p > PUBLISH big "{"x" * 600}"')
-    frontend.memory.check(play.broker.simulation.now)
-    assert 7_000 < frontend.memory.held < 10_000
-    assert frontend.memory.cut == 0
+    frontend.memory_limit.check(play.broker.simulation.now)
+    assert 7_000 < frontend.memory_limit.held_bytes < 10_000
+    assert frontend.memory_limit.relieved == 0
     for _ in range(5):
         play(f'p > PUBLISH big "{"x" * 600}"')
-    frontend.memory.check(play.broker.simulation.now)
+    frontend.memory_limit.check(play.broker.simulation.now)
     play("p > PINGREQ    p < PINGRESP    wait 1s")
-    assert frontend.memory.cut == 1
-    assert frontend.memory.held < 1_200
+    assert frontend.memory_limit.relieved == 1
+    assert frontend.memory_limit.held_bytes < 1_200
     assert [connection.session.client_id for connection in frontend.connections.values()] == ["p"]
-    frontend.memory.bytes_max = 400
-    frontend.memory.check(play.broker.simulation.now)
+    frontend.memory_limit.bytes_max = 400
+    frontend.memory_limit.check(play.broker.simulation.now)
     assert play.broker.ledger.dropped[Cause.MEMORY_FULL] == 1
-    assert not frontend.connecting.sessions["away"].outbox
+    assert not frontend.connect_handler.sessions["away"].outbox
 
 
 def test_nobody_new_comes_while_memory_is_tight(play: Any) -> None:
     play("w > CONNECT    w < CONNACK", quota=Quota(memory_bytes_max=100_000))
     frontend = play.broker.frontend
-    frontend.retained.keep(Publication("p", "k", bytes(99_000), 0, True, 0))
-    frontend.memory.check(play.broker.simulation.now)
+    frontend.retained.retain(Publication("p", "k", bytes(99_000), 0, True, 0))
+    frontend.memory_limit.check(play.broker.simulation.now)
     assert frontend.opened("x:1", play.broker.simulation.now).closing
     frontend.retained.clear("k")
     play("wait 1s")
@@ -343,11 +342,11 @@ def test_nobody_new_comes_while_memory_is_tight(play: Any) -> None:
 
 
 def test_it_is_measured_as_bytes_come(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgebridge.frontend.memory.STEP_BYTES", 100)
+    monkeypatch.setattr("edgebridge.frontend.memory_limit.STEP_BYTES", 100)
     play(COME, quota=Quota(memory_bytes_max=16_000))
-    memory = play.broker.frontend.memory
+    memory = play.broker.frontend.memory_limit
     assert memory.due == 2_000
     for _ in range(5):
         play(f'a > PUBLISH k retain=1 "{"x" * 500}"')
-    assert 1_100 < memory.held < 1_600
+    assert 1_100 < memory.held_bytes < 1_600
     assert memory.unmeasured < memory.due < 2_000

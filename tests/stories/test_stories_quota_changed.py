@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.quota import Quota
-from edgebridge.frontend.quotachange import change_quota
+from edgebridge.frontend.options import Quota
+from edgebridge.frontend.quota_change import change_quota
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import PingReq, Publish
 from edgebroker.instants import SECOND
@@ -30,7 +30,7 @@ def test_another_quota_holds_at_once(play: Any) -> None:
         memory_bytes_max=50_000,
     )
     change_quota(frontend, quota, now)
-    assert frontend.memory.bytes_max == 50_000
+    assert frontend.memory_limit.bytes_max == 50_000
     play("a > SUBSCRIBE $filter/b%3E1/t    a < SUBACK granted=0x97    a > SUBSCRIBE c    a < SUBACK granted=0x97")
     play(f'b opens    b > CONNECT will=t will-payload="{"x" * 200}"    b < CLOSED')
     play(f'a > PUBLISH b "{"x" * 900}"    a < PUBLISH b "{"x" * 900}"')
@@ -38,17 +38,17 @@ def test_another_quota_holds_at_once(play: Any) -> None:
         play.client("a").line.connection, encode_packet(PingReq(), play.dialect) * 900, play.broker.simulation.now
     )
     assert play.client("a").line.connection.is_held
-    assert frontend.turns.slowed == 1
+    assert frontend.input_scheduler.slowed == 1
     play.broker.simulation.run_until(play.broker.simulation.now + 10 * SECOND)
     assert not play.client("a").line.connection.is_held
-    assert len(play.client("a").take()) == 900
+    assert len(play.client("a").receive()) == 900
     change_quota(frontend, Quota(), now)
     assert play.client("a").line.connection.meter is None
     play("a > SUBSCRIBE $filter/b%3E1/t    a < SUBACK granted=0    a > SUBSCRIBE c    a < SUBACK granted=0")
     change_quota(frontend, quota, play.broker.simulation.now)
     fresh = [frontend.opened("192.0.2.1:1", play.broker.simulation.now).closing for _ in range(12)]
     assert fresh == [False] * 10 + [True] * 2
-    assert frontend.admission.turned_away == 2
+    assert frontend.connection_rate.rejected == 2
 
 
 @pytest.mark.parametrize("rate", [0, 1_000])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.terms import Terms
+from edgebridge.frontend.options import FrontendOptions
 
 BYSTANDERS = """
     alice > CONNECT            alice < CONNACK
@@ -202,7 +202,7 @@ def test_extended_authentication_is_refused(play_v5: Any) -> None:
 
 
 def test_too_many_connections(play: Any) -> None:
-    play("alice > CONNECT    alice < CONNACK", Terms(connections_max=1))
+    play("alice > CONNECT    alice < CONNACK", FrontendOptions(connections_max=1))
     play("""
     bob opens                bob   < CLOSED
     alice > PINGREQ          alice < PINGRESP
@@ -210,7 +210,7 @@ def test_too_many_connections(play: Any) -> None:
 
 
 def test_too_many_sessions(play: Any) -> None:
-    play("alice > CONNECT    alice < CONNACK", Terms(sessions_max=1))
+    play("alice > CONNECT    alice < CONNACK", FrontendOptions(sessions_max=1))
     play("""
     bob   > CONNECT          bob   < CONNACK reason=0x97    bob < CLOSED
     alice > DISCONNECT

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.terms import Terms
+from edgebridge.frontend.options import FrontendOptions
 from edgebridge.session.durability import MEMORY, batched
 from edgebroker.node.node import Node
 
@@ -24,14 +24,14 @@ def test_what_was_promised_holds_after_a_restart_too(play_v5: Any) -> None:
         is_stored=True,
     )
     broker = play_v5.broker
-    broker._terms = Terms(durability=batched(60_000))
+    broker._terms = FrontendOptions(durability=batched(60_000))
     play_v5("""
     broker crashes
     bob > CONNECT                        bob < CONNACK
     bob > PUBLISH t/1 qos=1 "one"        bob < PUBACK
     broker crashes                       bob < CLOSED
     """)
-    assert str(broker.frontend.connecting.sessions["alice"].durability) == "sync"
+    assert str(broker.frontend.connect_handler.sessions["alice"].durability) == "sync"
     play_v5("""
     alice > CONNECT clean=0 session=3600
     alice < CONNACK present=1 user.filter=1 user.durability=batched:60000
@@ -41,7 +41,7 @@ def test_what_was_promised_holds_after_a_restart_too(play_v5: Any) -> None:
     wait 61s
     broker crashes
     """)
-    assert str(broker.frontend.connecting.sessions["alice"].durability) == "batched:60000"
+    assert str(broker.frontend.connect_handler.sessions["alice"].durability) == "batched:60000"
 
 
 @pytest.mark.parametrize("chars", [1, 300])
@@ -53,7 +53,7 @@ def test_subscriptions_survive_a_quota_that_grants_fewer(
     play("alice > CONNECT clean=0 session=3600    alice < CONNACK present=0", is_stored=True)
     for text in asked:
         play(f"alice > SUBSCRIBE {text} qos=1     alice < SUBACK granted=1")
-    monkeypatch.setattr("edgebroker.simworld.network.Node", partial(Node, subscriptions_per_client_max=2))
+    monkeypatch.setattr("edgelab.simworld.broker.Node", partial(Node, subscriptions_per_client_max=2))
     monkeypatch.setattr("edgebroker.node.node.TOPIC_BYTES_MAX", 0)
     play("broker crashes    alice < CLOSED")
     play("alice > CONNECT clean=0 session=3600    alice < CONNACK present=1")
@@ -84,7 +84,7 @@ def test_what_a_publisher_was_promised_holds_where_readers_were_promised_less(
     alice < CONNACK present=1
     alice < PUBLISH t/1 {publish[:5]} "one"
     """,
-        Terms(durability_by_client=(("alice", batched(90)),)),
+        FrontendOptions(durability_by_client=(("alice", batched(90)),)),
         is_stored=True,
     )
 
@@ -98,8 +98,8 @@ def test_nobody_waits_where_all_were_promised_less(play_v5: Any) -> None:
     bob > PUBLISH t/1 qos=1 "one"           bob < PUBACK    alice < PUBLISH t/1 qos=1 "one"
     carol > CONNECT                         carol < CONNACK
     """,
-        Terms(durability=batched(90), durability_by_client=(("carol", MEMORY),)),
+        FrontendOptions(durability=batched(90), durability_by_client=(("carol", MEMORY),)),
         is_stored=True,
     )
     play_v5("""carol > PUBLISH t/1 qos=1 "two"    carol < PUBACK    alice < PUBLISH t/1 qos=1 "two" """)
-    assert play_v5.broker.frontend.keeping.synced == 0
+    assert play_v5.broker.frontend.journal.synced == 0

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend import replaying
-from edgebridge.frontend.terms import Terms
-from edgebridge.session.carriers import parse_subscription
+from edgebridge.frontend import retained_replay
+from edgebridge.frontend.options import FrontendOptions
+from edgebridge.session.subscription_text import parse_subscription
 from edgebroker.publication import Publication
 
 PAIR = """
@@ -110,7 +110,7 @@ def test_retained_messages_outlive_their_publisher(play: Any) -> None:
 
 
 def test_the_store_is_bounded(play_v5: Any) -> None:
-    play_v5("bob > CONNECT    bob < CONNACK", Terms(retained_messages_max=2))
+    play_v5("bob > CONNECT    bob < CONNACK", FrontendOptions(retained_messages_max=2))
     play_v5("""
     bob   > PUBLISH a retain=1 qos=1 "x"   bob < PUBACK reason=0
     bob   > PUBLISH b retain=1 qos=1 "x"   bob < PUBACK reason=0x97
@@ -122,17 +122,17 @@ def test_what_others_keep_waits_until_it_is_known_what_waits_already(
     play: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bridge that gets all that is retained once, and asks another gateway for its part of that."""
-    monkeypatch.setattr(replaying, "WAITING_AT_ONCE", 1)
+    monkeypatch.setattr(retained_replay, "QUEUED_AT_ONCE", 1)
     play(PAIR)
     play("alice > SUBSCRIBE t/# qos=1    alice < SUBACK granted=1")
     frontend = play.broker.frontend
-    session = frontend.connecting.sessions["alice"]
-    session.replays = replaying.Replays(iter([None, "t/1"]))
+    session = frontend.connect_handler.sessions["alice"]
+    session.replays = retained_replay.ReplayQueue(iter([None, "t/1"]))
     subscription = frontend.node.subscriptions.of("alice")["t/#"]
     for topic in ("t/1", "t/2", "t/3"):
         kept = Publication("bob", topic, b"x", 1, True, 0)
         request = parse_subscription("t/#", None)
-        frontend.subscribing.replaying.hand_over(subscription, request, False, kept, play.broker.simulation.now)
+        frontend.subscribe_handler.replay.deliver_remote(subscription, request, False, kept, play.broker.simulation.now)
     play("""
     alice > PINGREQ                  alice < PINGRESP
     alice < PUBLISH t/2 retain=1 qos=1 "x"

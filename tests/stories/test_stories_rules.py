@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from edgebridge.session.access import Access
+from edgebridge.session.access import AccessPolicy
 from edgebridge.session.acl import Acl
+from edgebridge.session.acl_rights import AclRights
 from edgebridge.session.passwordfile import PasswordFile
-from edgebridge.session.rulebook import RuleBook
-from edgebroker.records import Cause
+from edgebroker.log_schema import Cause
 from tests.stories.test_stories_authentication import quick
 
 USERS = PasswordFile.parse("\n".join(quick(name, name) for name in ("anna", "bert", "carl")))
 
 
-def access(rules: str) -> Access:
-    return Access(USERS, rules=RuleBook(Acl.parse(rules)))
+def access(rules: str) -> AccessPolicy:
+    return AccessPolicy(USERS, rules=AclRights(Acl.parse(rules)))
 
 
 def comes(name: str, user: str, more: str = "") -> str:
@@ -39,7 +39,7 @@ def test_publishing(play: Any, qos: int, answer: str) -> None:
     play(f'bert > PUBLISH ok/1 "x"    anna < PUBLISH ok/1 "x"    bert > PUBLISH no/1 qos={qos} "x"\n{answer}')
     if qos == 2 and not play.dialect.has_reasons:
         play("bert > PUBREL id=1    bert < PUBCOMP")
-    assert play.broker.frontend.publishing.forbidden == 1
+    assert play.broker.frontend.publish_handler.forbidden == 1
     assert play.broker.ledger.published == 1
 
 
@@ -157,7 +157,7 @@ def test_wills_are_checked_when_they_are_published(play: Any) -> None:
     play(ANNA + "anna > SUBSCRIBE #    anna < SUBACK granted=0", access=access(rules))
     play(comes("b1", "bert", 'will=ok/1 will-payload="gone"') + 'b1 cut    anna < PUBLISH ok/1 "gone"')
     play(comes("b2", "bert", 'will=no/1 will-payload="gone"') + "b2 cut")
-    assert play.broker.frontend.publishing.forbidden == 1
+    assert play.broker.frontend.publish_handler.forbidden == 1
 
 
 def test_patterns(play: Any) -> None:
@@ -201,7 +201,7 @@ def test_a_reload_holds_for_everybody_at_once(play: Any) -> None:
     play('p > PUBLISH b "x"    p > PUBLISH a "x"    s < PUBLISH a "x"')
     play.broker.replace_access(access(before))
     play('p > PUBLISH b "x"    s < PUBLISH b "x"')
-    play.broker.replace_access(Access(USERS))
+    play.broker.replace_access(AccessPolicy(USERS))
     play('p > PUBLISH b "x"    s < PUBLISH b "x"')
 
 
@@ -237,10 +237,10 @@ def test_the_quick_path_stays_quick(play: Any) -> None:
     """Rules about topics alone are settled when a route is planned; only conditions look at each publication."""
     rules = "topic #\nuser anna\ntopic #\nuser bert\ntopic read # where a > 1\n"
     play("w > CONNECT    w < CONNACK    w > SUBSCRIBE t    w < SUBACK granted=0", access=access(rules))
-    assert play.broker.frontend.plans.plan(b"t").is_quick
+    assert play.broker.frontend.fan_out_cache.fan_out(b"t").is_uniform
     play(BERT + "bert > SUBSCRIBE u    bert < SUBACK granted=0")
-    assert play.broker.frontend.plans.plan(b"t").is_quick
-    assert not play.broker.frontend.plans.plan(b"u").is_quick
+    assert play.broker.frontend.fan_out_cache.fan_out(b"t").is_uniform
+    assert not play.broker.frontend.fan_out_cache.fan_out(b"u").is_uniform
 
 
 def test_groups_choose_among_those_who_may_read(play: Any) -> None:

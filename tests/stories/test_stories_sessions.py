@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.terms import Terms
-from edgebroker.records import Cause
+from edgebridge.frontend.options import FrontendOptions
+from edgebroker.log_schema import Cause
 
 KEPT = "CONNECT clean=0 session=3600"
 """A session that outlives its connection, in either dialect."""
@@ -193,7 +193,9 @@ def test_disconnect_changes_the_expiry(play_v5: Any) -> None:
 
 
 def test_the_longest_session_is_ours_to_choose(play_v5: Any) -> None:
-    play_v5("alice > CONNECT session=4294967295    alice < CONNACK session=100", Terms(session_expiry_s_max=100))
+    play_v5(
+        "alice > CONNECT session=4294967295    alice < CONNACK session=100", FrontendOptions(session_expiry_s_max=100)
+    )
 
 
 @pytest.mark.mqtt(v311="MQTT-3.1.4-2", v5="MQTT-3.1.4-3")
@@ -308,6 +310,6 @@ def test_the_queue_is_bounded(play: Any) -> None:
     alice > {KEPT}                   alice < CONNACK present=1
                                      alice < PUBLISH t qos=1 "one"    alice < PUBLISH t qos=1 "two"
     """,
-        Terms(queue_messages_max=2),
+        FrontendOptions(queue_messages_max=2),
     )
     assert play.dropped(Cause.QUEUE_FULL) == 1

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.errands import WORK_AT_ONCE
-from edgebridge.frontend.quota import Quota
-from edgebridge.frontend.terms import Terms
-from edgebridge.session.outbox import QueueFull
+from edgebridge.frontend.job import WORK_AT_ONCE
+from edgebridge.frontend.options import FrontendOptions, Quota
+from edgebridge.session.queue.outbox import OverflowPolicy
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import (
@@ -42,7 +41,7 @@ def settle(play: Story, seconds: int = 2) -> list[Any]:
     simulation = play.broker.simulation
     play.client("b").send(PingReq())  # a turn begins when something comes
     simulation.run_until(simulation.now + seconds * SECOND)
-    return play.client("a").take()
+    return play.client("a").receive()
 
 
 @pytest.mark.parametrize("first", [0x30, 0x31, 0x32], ids=["plain", "retained", "QoS 1"])
@@ -95,7 +94,7 @@ def test_long_properties_of_what_waited_have_several_turns(play_v5: Any, is_agai
     expiry: Any = {Property.SESSION_EXPIRY_INTERVAL: 3_600}
     now = play.broker.simulation.now
     frontend.feed(line.connection, encode_packet(Connect("a", clean_start=False, properties=expiry), V5), now)
-    assert line.connection.is_resting
+    assert line.connection.is_deferred
     at_once = sum(packet[0] >> 4 == 3 for packet in line.connection.out)
     assert 1 <= at_once <= WORK_AT_ONCE // (600 * 5 // 8) + 1, "not all 40"
     frontend.feed(line.connection, encode_packet(PingReq(), V5), now + MILLISECOND)
@@ -131,7 +130,7 @@ def test_messages_that_many_patterns_are_asked_about_have_several_turns(play: An
 
 def test_a_content_filter_counts_a_message_once(play: Any) -> None:
     """Where full queues refuse publishers, its readers are asked for before it is accepted."""
-    play(COME.replace("CONNECT ", "CONNECT clean=0 ", 1), terms=Terms(queue_full=QueueFull.REFUSE))
+    play(COME.replace("CONNECT ", "CONNECT clean=0 ", 1), terms=FrontendOptions(queue_full=OverflowPolicy.REFUSE))
     play("""
     a > SUBSCRIBE $filter/value%3E1/t qos=1    a < SUBACK granted=1
     b > PUBLISH t qos=1 "2"    b < PUBACK    a < PUBLISH t qos=1 "2"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.terms import Terms
-from edgebridge.session.outbox import QueueFull
-from edgebroker.records import Cause
+from edgebridge.frontend.options import FrontendOptions
+from edgebridge.session.queue.outbox import OverflowPolicy
+from edgebroker.log_schema import Cause
 
 from .test_stories_rules import access
 
@@ -177,7 +177,7 @@ def test_if_all_are_away_it_waits_for_who_comes_first(play: Any) -> None:
 
 def test_what_was_never_sent_goes_to_another_when_a_member_goes_away(play: Any) -> None:
     """Section 4.8.2. What was sent waits for its reader's return."""
-    play(TEAM, Terms(inflight_max=1))
+    play(TEAM, FrontendOptions(inflight_max=1))
     play(f"""
     bob   > PUBLISH t qos=1 "one"     bob   < PUBACK    alice < PUBLISH t qos=1 "one"
     bob   > PUBLISH t qos=1 "two"     bob   < PUBACK    carl  < PUBLISH t qos=1 "two"
@@ -255,7 +255,7 @@ def test_what_expired_while_it_waited_is_not_handed_over(play_v5: Any) -> None:
 
 
 def test_a_sticky_group_keeps_what_belongs_together_with_one_member(play: Any) -> None:
-    play(TEAM, Terms(sharing="sticky"))
+    play(TEAM, FrontendOptions(sharing="sticky"))
     play(f"""
     bob   > PUBLISH t/1 "1a"    alice < PUBLISH t/1 "1a"
     bob   > PUBLISH t/1 "1b"    alice < PUBLISH t/1 "1b"
@@ -291,7 +291,7 @@ def test_a_group_and_what_waits_for_it_survive_a_crash(play: Any) -> None:
 
 
 def test_what_was_handed_over_is_not_lost_and_does_not_come_twice(play: Any) -> None:
-    play(TEAM, Terms(inflight_max=1), is_stored=True)
+    play(TEAM, FrontendOptions(inflight_max=1), is_stored=True)
     play(f"""
     bob   > PUBLISH t qos=1 "one"    alice < PUBLISH t qos=1 "one"    bob < PUBACK
     bob   > PUBLISH t qos=1 "two"    carl  < PUBLISH t qos=1 "two"    bob < PUBACK
@@ -334,7 +334,7 @@ def test_a_disk_that_takes_nothing_refuses_what_a_group_would_keep(play_v5: Any)
 
 
 def test_where_full_queues_refuse_a_group_does_only_if_all_its_queues_are_full(play_v5: Any) -> None:
-    play_v5(TEAM, Terms(queue_messages_max=1, queue_full=QueueFull.REFUSE))
+    play_v5(TEAM, FrontendOptions(queue_messages_max=1, queue_full=OverflowPolicy.REFUSE))
     play_v5("""
     alice cut
     carl  cut

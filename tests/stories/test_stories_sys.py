@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 
 import edgebroker
-from edgebridge.frontend.load import Load
-from edgebridge.frontend.notes import CONNECTED
-from edgebridge.frontend.presence import NOT_IN_A_LEVEL
-from edgebridge.frontend.terms import Terms
-from edgebridge.session.access import Access
+from edgebridge.frontend.event_buffer import CONNECTED
+from edgebridge.frontend.options import FrontendOptions
+from edgebridge.frontend.presence import ESCAPES
+from edgebridge.frontend.sys_topics import LoadAverage
+from edgebridge.session.access import AccessPolicy
 from edgebridge.session.acl import Acl
-from edgebridge.session.rulebook import RuleBook
+from edgebridge.session.acl_rights import AclRights
 from edgebridge.wire.dialect import V5
 from edgebroker.instants import MINUTE, SECOND
-from edgebroker.records import Cause
+from edgebroker.log_schema import Cause
 from edgebroker.topics import TopicFilter
 
 MONTH = 2_592_000
-TOLD = Terms(sys_interval_s=10)
+TOLD = FrontendOptions(sys_interval_s=10)
 SYS = "$SYS/broker"
 
 
@@ -224,7 +224,7 @@ def test_the_documentation_lists_every_topic(play_v5: Any, root: Path) -> None:
 
 
 def test_a_load_approaches_the_rate_and_forgets_it() -> None:
-    load, count = Load(), 0
+    load, count = LoadAverage(), 0
     for _ in range(60):
         count += 100
         load.update(count, 10 * SECOND)
@@ -247,7 +247,7 @@ def test_who_comes_and_who_goes_is_told_if_it_is_wanted(play: Any) -> None:
     alice > CONNECT                                 alice < CONNACK
     alice > SUBSCRIBE {SYS}/clients/+/+ #           alice < SUBACK granted=0,0
     """,
-        Terms(presence=True),
+        FrontendOptions(presence=True),
     )
     published = play.broker.ledger.published
     came = {"version": play.dialect.version, "session_present": False, "expiry_s": 60 if play.dialect is V5 else MONTH}
@@ -262,11 +262,11 @@ def test_who_comes_and_who_goes_is_told_if_it_is_wanted(play: Any) -> None:
     wait 1ms                            {heard("b", "disconnected", reason="connection_lost", why="")}
     """)
     assert play.broker.ledger.published == published + 4, "messages like any other, if somebody reads them"
-    assert "b/#%+".translate(NOT_IN_A_LEVEL) == "b%2F%23%25%2B"
+    assert "b/#%+".translate(ESCAPES) == "b%2F%23%25%2B"
 
 
 def test_rules_hold_for_who_comes_and_who_goes(play: Any) -> None:
-    rules = RuleBook(Acl.parse(f"topic read {SYS}/clients/+/disconnected"))
+    rules = AclRights(Acl.parse(f"topic read {SYS}/clients/+/disconnected"))
     play(
         f"""
     alice > CONNECT                                 alice < CONNACK
@@ -276,20 +276,20 @@ def test_rules_hold_for_who_comes_and_who_goes(play: Any) -> None:
     wait 1ms
     {heard("b", "disconnected", reason="normal_disconnection", why="the client said so")}
     """,
-        Terms(presence=True),
-        access=Access(rules=rules),
+        FrontendOptions(presence=True),
+        access=AccessPolicy(rules=rules),
     )
 
 
 def test_so_many_come_and_go_that_not_all_can_be_told(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgebridge.frontend.presence.WAITING_MAX", 3)
-    monkeypatch.setattr("edgebridge.frontend.presence.AT_ONCE", 2)
-    play("alice > CONNECT    alice < CONNACK", Terms(presence=True))
+    monkeypatch.setattr("edgebridge.frontend.presence.PUBLISHED_AT_ONCE", 2)
+    play("alice > CONNECT    alice < CONNACK", FrontendOptions(presence=True))
     play(f"alice > SUBSCRIBE {SYS}/clients/+/+    alice < SUBACK")
     presence = play.broker.frontend.sys_topics.presence
     connection, now = play.client("alice").line.connection, play.broker.simulation.now
     for _ in range(5):
-        play.broker.operate(lambda frontend: frontend.notes.add(CONNECTED, connection, 0, "", now=now))
+        play.broker.operate(lambda frontend: frontend.events.add(CONNECTED, connection, 0, "", now=now))
     assert presence.missed == 2
     told = heard("alice", "connected", version=play.dialect.version, session_present=False, expiry_s=0)
     play("\n".join(["wait 1ms", *[told] * 3]))

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from edgebridge.frontend.connection import UNREAD_ANSWERS
-from edgebridge.frontend.terms import Terms
-from edgebroker.records import Cause
-from edgebroker.simworld.weather import whole
+from edgebridge.frontend.options import FrontendOptions
+from edgebroker.log_schema import Cause
+from edgelab.simworld.conditions import whole
 
 PAIR = """
     alice > CONNECT    alice < CONNACK
@@ -89,7 +89,7 @@ def test_a_resumed_session_keeps_to_the_new_receive_maximum(play_v5: Any) -> Non
 @pytest.mark.mqtt(v5="MQTT-3.3.4-7")
 def test_a_client_that_exceeds_our_receive_maximum_is_closed(play_v5: Any) -> None:
     """[MQTT-3.3.4-7]."""
-    play_v5("bob > CONNECT    bob < CONNACK receive-max=2", Terms(receive_maximum=2))
+    play_v5("bob > CONNECT    bob < CONNACK receive-max=2", FrontendOptions(receive_maximum=2))
     play_v5("""
     bob > PUBLISH t qos=2    bob < PUBREC
     bob > PUBLISH t qos=2    bob < PUBREC
@@ -101,7 +101,7 @@ def test_a_client_that_exceeds_our_receive_maximum_is_closed(play_v5: Any) -> No
 
 def test_a_client_that_cannot_be_told_is_held_to_it_at_qos_2(play_v311: Any) -> None:
     """The identifiers of what it does not release are remembered, so there is a bound."""
-    play_v311("bob > CONNECT    bob < CONNACK", Terms(receive_maximum=2))
+    play_v311("bob > CONNECT    bob < CONNACK", FrontendOptions(receive_maximum=2))
     play_v311("""
     bob > PUBLISH t qos=2    bob < PUBREC
     bob > PUBLISH t qos=2    bob < PUBREC
@@ -115,7 +115,7 @@ def test_a_client_that_cannot_be_told_is_held_to_it_at_qos_2(play_v311: Any) -> 
 def test_what_a_client_may_send_begins_anew_with_each_connection(play_v5: Any) -> None:
     """Section 4.9: what the last one left unreleased does not count."""
     again = "bob > CONNECT clean=0 session=60    bob < CONNACK receive-max=2 present="
-    play_v5(f"{again}0", Terms(receive_maximum=2))
+    play_v5(f"{again}0", FrontendOptions(receive_maximum=2))
     play_v5(f"""
     bob > PUBLISH t qos=2    bob < PUBREC
     bob > PUBLISH t qos=2    bob < PUBREC
@@ -151,7 +151,7 @@ def test_a_packet_too_large_for_its_reader_is_not_sent(play_v5: Any) -> None:
 
 @pytest.mark.mqtt(v5="MQTT-3.2.2-15")
 def test_a_client_that_sends_too_much_is_closed(play: Any) -> None:
-    play("bob > CONNECT    bob < CONNACK", Terms(packet_bytes_max=20))
+    play("bob > CONNECT    bob < CONNACK", FrontendOptions(packet_bytes_max=20))
     play("""
     bob > PUBLISH t "0123456789"
     bob > PUBLISH t "0123456789012345678901234567890"    bob < DISCONNECT reason=0x95    bob < CLOSED
@@ -247,7 +247,7 @@ def test_a_message_expires_in_the_queue(play_v5: Any) -> None:
 
 def test_a_slow_reader_loses_qos_0_and_the_loss_is_counted(play: Any) -> None:
     """P6: nobody else notices."""
-    play(PAIR, Terms(out_bytes_max=300))
+    play(PAIR, FrontendOptions(out_bytes_max=300))
     play("""
     alice > SUBSCRIBE t          alice < SUBACK granted=0
     carl  > CONNECT              carl  < CONNACK
@@ -266,7 +266,7 @@ def test_a_slow_reader_loses_qos_0_and_the_loss_is_counted(play: Any) -> None:
 
 
 def test_an_empty_out_buffer_takes_a_message_of_any_size(play: Any) -> None:
-    play(PAIR, Terms(out_bytes_max=300))
+    play(PAIR, FrontendOptions(out_bytes_max=300))
     large = "x" * 400
     play(f"""
     alice > SUBSCRIBE t          alice < SUBACK granted=0
@@ -278,7 +278,7 @@ def test_an_empty_out_buffer_takes_a_message_of_any_size(play: Any) -> None:
 
 
 def test_a_message_larger_than_the_out_buffer_reaches_a_reader_that_reads(play: Any) -> None:
-    play(PAIR, Terms(out_bytes_max=300))
+    play(PAIR, FrontendOptions(out_bytes_max=300))
     play(f"""
     alice > SUBSCRIBE t qos=1               alice < SUBACK granted=1
     bob   > PUBLISH t "{"x" * 1_000}"       alice < PUBLISH t "{"x" * 1_000}"
@@ -287,7 +287,7 @@ def test_a_message_larger_than_the_out_buffer_reaches_a_reader_that_reads(play: 
 
 
 def test_a_slow_reader_gets_all_of_qos_1(play: Any) -> None:
-    play(PAIR, Terms(out_bytes_max=300))
+    play(PAIR, FrontendOptions(out_bytes_max=300))
     play("""
     alice > SUBSCRIBE t qos=1    alice < SUBACK granted=1
     alice stalls
@@ -303,7 +303,7 @@ def test_a_slow_reader_gets_all_of_qos_1(play: Any) -> None:
 
 def test_a_client_that_asks_and_never_reads_is_cut_off(play: Any) -> None:
     """What piles up for it is bounded even where no message is involved."""
-    play("mute > CONNECT    mute < CONNACK", Terms(out_bytes_max=1_000))
+    play("mute > CONNECT    mute < CONNACK", FrontendOptions(out_bytes_max=1_000))
     play("mute stalls")
     connection = next(iter(play.broker.frontend.connections.values()))
     pings = "0x" + "c000" * 4_000
@@ -313,14 +313,14 @@ def test_a_client_that_asks_and_never_reads_is_cut_off(play: Any) -> None:
         play(f"mute > {pings}")
         assert connection.out_bytes < 4_000_000
     assert not play.broker.frontend.connections
-    assert [note.text for note in play.broker.frontend.notes.take()[0]][-1] == UNREAD_ANSWERS
+    assert [note.text for note in play.broker.frontend.events.take()[0]][-1] == UNREAD_ANSWERS
 
 
 @pytest.mark.parametrize("weather", [whole], indirect=True)  # megabytes byte by byte take 20 s
 @pytest.mark.parametrize("qos", [0, 1])
 def test_who_reads_slowly_is_not_to_blame_for_a_large_message(play: Any, qos: int) -> None:
     """It pings in time, and answers wait behind what is larger than all that may. Who lets too many wait has to go."""
-    play(PAIR, Terms(out_bytes_max=1_000))
+    play(PAIR, FrontendOptions(out_bytes_max=1_000))
     large = "x" * 1_200_000
     play(f"alice > SUBSCRIBE t qos={qos}    alice < SUBACK granted={qos}    alice stalls")
     connection = next(iter(play.broker.frontend.connections.values()))

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from edgebridge.session.access import Access
+from edgebridge.session.access import AccessPolicy
 from edgebridge.session.acl import Acl
-from edgebridge.session.rulebook import RuleBook
-from edgebridge.session.token import Token, TokenKeys, key_line
+from edgebridge.session.acl_rights import AclRights
+from edgebridge.session.token import JsonWebToken, TokenKeys, key_line
 from tests.stories.test_stories_authentication import ACCESS, CLOSED
 
 UNIX_S = 1_800_000_000  # what the clock of the simulation says
@@ -17,21 +17,23 @@ KEYS = TokenKeys.parse(key_line("fleet", bytes(32)))
 
 
 def token(user: str, lasts_s: int = 100, *rules: str) -> str:
-    return KEYS.make(Token(user, UNIX_S + lasts_s, key_id="fleet"), list(rules) or None)
+    return KEYS.make(JsonWebToken(user, UNIX_S + lasts_s, key_id="fleet"), list(rules) or None)
 
 
-TOKENS = Access(ACCESS.passwords, tokens=KEYS)
+TOKENS = AccessPolicy(ACCESS.passwords, tokens=KEYS)
 
 
 def test_a_token_lets_in_until_it_expires(play: Any) -> None:
-    play(f'a > CONNECT username="pump" password="{token("pump")}"    a < CONNACK', access=TOKENS, entrance=CLOSED)
+    play(
+        f'a > CONNECT username="pump" password="{token("pump")}"    a < CONNACK', access=TOKENS, listener_context=CLOSED
+    )
     assert play.client("a").line.connection.session.user == "pump"
     play("wait 90s    wait 11s    a < DISCONNECT reason=0xA0    a < CLOSED")
 
 
 def test_a_token_alone(play_v5: Any) -> None:
     """Version 5 allows a password without a user name (section 3.1.2.9)."""
-    play_v5(f'a > CONNECT password="{token("pump")}"    a < CONNACK', access=TOKENS, entrance=CLOSED)
+    play_v5(f'a > CONNECT password="{token("pump")}"    a < CONNACK', access=TOKENS, listener_context=CLOSED)
     assert play_v5.client("a").line.connection.session.user == "pump"
 
 
@@ -54,10 +56,11 @@ def test_a_gateway_that_does_not_know_the_time(play: Any) -> None:
 
 @pytest.mark.parametrize("has_rules", [False, True])
 def test_what_a_token_allows_at_most(play: Any, has_rules: bool) -> None:
-    rules = RuleBook(Acl.parse("topic #\nuser pump\ntopic write p/#\ntopic read q/#\n")) if has_rules else None
+    rules = AclRights(Acl.parse("topic #\nuser pump\ntopic write p/#\ntopic read q/#\n")) if has_rules else None
     given = token("pump", 100, "write p/1/# where a > 1", "read q/%c")
     play(
-        "w > CONNECT    w < CONNACK    w > SUBSCRIBE #    w < SUBACK granted=0", access=Access(rules=rules, tokens=KEYS)
+        "w > CONNECT    w < CONNACK    w > SUBSCRIBE #    w < SUBACK granted=0",
+        access=AccessPolicy(rules=rules, tokens=KEYS),
     )
     play(f"""
     a > CONNECT username="pump" password="{given}"    a < CONNACK
@@ -72,9 +75,9 @@ def test_what_a_token_allows_at_most(play: Any, has_rules: bool) -> None:
 
 def test_a_key_that_is_taken_away(play: Any) -> None:
     play(f'a > CONNECT username="pump" password="{token("pump")}"    a < CONNACK', access=TOKENS)
-    more = Access(
+    more = AccessPolicy(
         ACCESS.passwords, tokens=TokenKeys.parse("\n".join((key_line("fleet", bytes(32)), key_line("b", bytes(32)))))
     )
     assert play.broker.replace_access(more) == 0
-    assert play.broker.replace_access(Access(tokens=TokenKeys.parse(key_line("fleet", bytes(33))))) == 1
+    assert play.broker.replace_access(AccessPolicy(tokens=TokenKeys.parse(key_line("fleet", bytes(33))))) == 1
     play("wait 1s    a < DISCONNECT reason=0x87    a < CLOSED")

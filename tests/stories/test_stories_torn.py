@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.terms import Terms
-from edgebridge.session.outbox import QueueFull
+from edgebridge.frontend.options import FrontendOptions
+from edgebridge.session.queue.outbox import OverflowPolicy
 from edgebridge.wire.packets import Connect, PubComp, Publish, PubRec
 from edgebridge.wire.properties import Property
 from edgebroker.instants import MILLISECOND, SECOND
-from edgebroker.simworld.network import SimulatedBroker
-from edgebroker.simworld.simulation import Simulation
-from edgebroker.simworld.store import SimulatedStore
-from edgebroker.simworld.transcript import Player
+from edgelab.simworld.broker import SimulatedBroker
+from edgelab.simworld.simulation import Simulation
+from edgelab.simworld.store import SimulatedStore
+from edgelab.simworld.transcript import TranscriptPlayer
 
 KEPT = "CONNECT clean=0 session=3600"
 CRASHES = 20
@@ -27,12 +27,12 @@ TEAM = f"""
 """
 
 
-def stored(seed: int, terms: Terms | None = None) -> Player:
+def stored(seed: int, terms: FrontendOptions | None = None) -> TranscriptPlayer:
     simulation = Simulation(seed)
-    return Player(SimulatedBroker(simulation, terms, store=SimulatedStore(simulation)))
+    return TranscriptPlayer(SimulatedBroker(simulation, terms, store=SimulatedStore(simulation)))
 
 
-def crash_while_syncing(play: Player, after_us: int) -> None:
+def crash_while_syncing(play: TranscriptPlayer, after_us: int) -> None:
     """The power fails while the next sync, a slow one, is under way."""
     assert play.broker.store is not None
     disk = play.broker.store.disk
@@ -42,7 +42,7 @@ def crash_while_syncing(play: Player, after_us: int) -> None:
     play.broker.store.disk.sync_us = usual
 
 
-def come_back(play: Player, *names: str) -> None:
+def come_back(play: TranscriptPlayer, *names: str) -> None:
     """What is on its way arrives, then *names* come again to their sessions."""
     pass_time(play, SECOND)
     for name in names:
@@ -52,18 +52,18 @@ def come_back(play: Player, *names: str) -> None:
     pass_time(play, SECOND)
 
 
-def pass_time(play: Player, length: int) -> None:
+def pass_time(play: TranscriptPlayer, length: int) -> None:
     play.broker.simulation.run_until(play.broker.simulation.now + length)
 
 
-def heard(play: Player, name: str) -> list[bytes]:
-    return [packet.payload for packet in play.clients[name].take() if isinstance(packet, Publish)]
+def heard(play: TranscriptPlayer, name: str) -> list[bytes]:
+    return [packet.payload for packet in play.clients[name].receive() if isinstance(packet, Publish)]
 
 
 @pytest.mark.parametrize("number", range(CRASHES))
 def test_what_a_group_hands_over_comes_once_wherever_the_power_fails(seed: int, number: int) -> None:
     """At QoS 2 the heir has it only when it is on disk that it is the heir's."""
-    play = stored(seed + number, Terms(inflight_max=1))
+    play = stored(seed + number, FrontendOptions(inflight_max=1))
     play.play(TEAM)
     play.play(f"""
     bob   > PUBLISH t qos=2 id=1 "one"    alice < PUBLISH t qos=2 "one"    bob < PUBREC
@@ -73,7 +73,7 @@ def test_what_a_group_hands_over_comes_once_wherever_the_power_fails(seed: int, 
     carl  > PUBCOMP
     wait 1s
     """)
-    assert [len(play.broker.frontend.connecting.sessions[name].outbox) for name in ("alice", "carl")] == [1, 0]
+    assert [len(play.broker.frontend.connect_handler.sessions[name].outbox) for name in ("alice", "carl")] == [1, 0]
     play.clients["alice"].cut()
     crash_while_syncing(play, 500 * MILLISECOND)
     assert heard(play, "carl") == [], "what is not on disk was said"
@@ -97,9 +97,11 @@ def test_a_will_at_qos_2_comes_once_wherever_the_power_fails(seed: int, number: 
 
 
 @pytest.mark.parametrize("number", range(CRASHES))
-@pytest.mark.parametrize("policy", [QueueFull.KEEP_LAST, QueueFull.DROP_OLDEST, QueueFull.DOWN_SAMPLE])
-def test_nothing_leaves_a_queue_before_what_takes_its_place_is_there(seed: int, number: int, policy: QueueFull) -> None:
-    play = stored(seed + number, Terms(queue_full=policy, queue_messages_max=1))
+@pytest.mark.parametrize("policy", [OverflowPolicy.KEEP_LAST, OverflowPolicy.DROP_OLDEST, OverflowPolicy.DOWN_SAMPLE])
+def test_nothing_leaves_a_queue_before_what_takes_its_place_is_there(
+    seed: int, number: int, policy: OverflowPolicy
+) -> None:
+    play = stored(seed + number, FrontendOptions(queue_full=policy, queue_messages_max=1))
     play.play(f"""
     bob   > CONNECT               bob   < CONNACK
     alice > {KEPT}                alice < CONNACK

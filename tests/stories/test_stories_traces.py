@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from edgebroker.records import Fate
+from edgebroker.log_schema import Fate
 from edgebroker.storage.deliverylog.reader import read_segment
 from edgebroker.storage.deliverylog.writer import DeliveryLog
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.notes import NOT_PUBLISHED
-from edgebridge.frontend.refusal import Refusal
-from edgebridge.session.access import Access
+from edgebridge.frontend.event_buffer import NOT_PUBLISHED
+from edgebridge.frontend.handlers.publish_admission import Refusal
+from edgebridge.session.access import AccessPolicy
 from edgebridge.session.acl import Acl
-from edgebridge.session.rulebook import RuleBook
+from edgebridge.session.acl_rights import AclRights
 
 READER = """
     alice > CONNECT               alice < CONNACK
@@ -188,14 +188,14 @@ def test_a_will_to_a_topic_of_the_broker_is_not_published(play: Any) -> None:
 
 def test_a_will_that_may_not_be_published_is_told_to_the_operator(play: Any) -> None:
     """Nobody is there any more who could hear it."""
-    rules = RuleBook(Acl.parse("topic read w/#"))
-    play(READER, access=Access(rules=rules))
+    rules = AclRights(Acl.parse("topic read w/#"))
+    play(READER, access=AccessPolicy(rules=rules))
     play("""
     bob > CONNECT will=w/bob will-payload="gone"   bob < CONNACK
     bob cut
     """)
-    assert play.broker.frontend.publishing.refusals == {Refusal.NOT_ALLOWED: 1}
-    notes, _ = play.broker.frontend.notes.take()
+    assert play.broker.frontend.publish_handler.refusals == {Refusal.NOT_ALLOWED: 1}
+    notes, _ = play.broker.frontend.events.take()
     assert [(one.client, one.text) for one in notes if one.code == NOT_PUBLISHED] == [
         ("bob", "its will, w/bob: you may not publish under this topic")
     ]

@@ -41,7 +41,7 @@ from edgebridge.wire.packets import (
     SubscriptionOption,
 )
 from edgebridge.wire.properties import Property
-from edgebroker.cli.freeports import free_ports
+from edgelab.processes import free_ports
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 WINDOW = 10

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from edgebroker.simworld.storms.scenario import draw
-from edgebroker.simworld.storms.storm import live
+from edgelab.simworld.storms.scenario import draw
+from edgelab.simworld.storms.storm import live
 
 from .mutants.mutant import Mutant, TextNotThere, Tree, mutants
 

@@ -14,37 +14,34 @@ import pytest
 from click.testing import CliRunner
 
 from edgebroker.cli import main
-from edgebroker.cli.simulate import crew
-from edgebroker.cli.simulate.report import repeat
 from edgebroker.instants import MILLISECOND, SECOND, Instant
-from edgebroker.simworld.participant import Heard, Said
-from edgebroker.simworld.storms import shrink as shrink_module
-from edgebroker.simworld.storms.device import CREW, Device
-from edgebroker.simworld.storms.fault import Fault
-from edgebroker.simworld.storms.gatewayfaults import PowerCut
-from edgebroker.simworld.storms.judge import Judge
-from edgebroker.simworld.storms.roadfaults import Cut
-from edgebroker.simworld.storms.scenario import KINDS, Scenario, draw
-from edgebroker.simworld.storms.shape import Shape
-from edgebroker.simworld.storms.shrink import shrink
-from edgebroker.simworld.storms.storm import Outcome, blow, live, storm
-from edgebroker.simworld.storms.world import World
 from edgebroker.storage.journal.format import FRAMES_AT
+from edgelab import simulate
+from edgelab.simulate import repeat
+from edgelab.simworld.participant import PublishedMessage, ReceivedMessage
+from edgelab.simworld.storms import storm as shrink_module
+from edgelab.simworld.storms.device import CREW, StormDevice
+from edgelab.simworld.storms.faults import Fault, PowerCut, RoadCut
+from edgelab.simworld.storms.promises import PromiseChecker
+from edgelab.simworld.storms.scenario import KINDS, StormScenario, draw
+from edgelab.simworld.storms.shape import FederationShape
+from edgelab.simworld.storms.storm import StormOutcome, blow, live, shrink, storm
+from edgelab.simworld.storms.world import StormWorld
 
 PACE = 100 * MILLISECOND
 STORMS = int(os.environ.get("EDGEBROKER_STORMS", "1000"))
 PARTS = 16
-GOOD = Scenario(
+GOOD = StormScenario(
     1,
     "calm",
-    Shape(("a-b",), (("a", "b"), ("ab",)), ("wan", "wan")),
+    FederationShape(("a-b",), (("a", "b"), ("ab",)), ("wan", "wan")),
     (
-        Device(
+        StormDevice(
             "steady-0", "steady", "a0", True, True, 20, ("hall/#", "+/climate"), PACE, MILLISECOND, False, True, True
         ),
-        Device("steady-1", "steady", "ab1", False, True, 20, ("hall/#",), PACE, MILLISECOND, True, False, False),
-        Device("talker-0", "talker", "b0", True, True, 20, (), PACE, MILLISECOND, False, False, False),
-        Device("talker-1", "talker", "ab1", False, True, 20, (), PACE, MILLISECOND, False, False, True),
+        StormDevice("steady-1", "steady", "ab1", False, True, 20, ("hall/#",), PACE, MILLISECOND, True, False, False),
+        StormDevice("talker-0", "talker", "b0", True, True, 20, (), PACE, MILLISECOND, False, False, False),
+        StormDevice("talker-1", "talker", "ab1", False, True, 20, (), PACE, MILLISECOND, False, False, True),
     ),
     (),
     4 * SECOND,
@@ -113,103 +110,105 @@ def test_a_run_depends_on_nothing_but_its_seed(root: Path, tmp_path: Path) -> No
 
 
 @pytest.fixture(scope="module")
-def finished() -> World:
-    world = World(GOOD.seed, GOOD.shape, GOOD.devices)
+def finished() -> StormWorld:
+    world = StormWorld(GOOD.seed, GOOD.shape, GOOD.devices)
     blow(world, GOOD)
-    assert not list(Judge(world).broken())
+    assert not list(PromiseChecker(world).broken())
     return world
 
 
 @pytest.fixture
-def heard(finished: World) -> Iterator[list[Heard]]:
+def heard(finished: StormWorld) -> Iterator[list[ReceivedMessage]]:
     """What the steady device heard that heard most; it is put right again afterwards."""
     steady = [one for one in finished.devices.values() if one.device.kind == "steady"]
-    reader = max(steady, key=lambda one: sum(heard.qos == 2 for heard in one.heard))
-    before = list(reader.heard)
-    yield reader.heard
-    reader.heard[:] = before
+    reader = max(steady, key=lambda one: sum(heard.qos == 2 for heard in one.received))
+    before = list(reader.received)
+    yield reader.received
+    reader.received[:] = before
 
 
-def promises(world: World) -> set[str]:
-    return {promise for promise, _ in Judge(world).broken()}
+def promises(world: StormWorld) -> set[str]:
+    return {promise for promise, _ in PromiseChecker(world).broken()}
 
 
-def test_it_sees_what_was_lost(finished: World, heard: list[Heard]) -> None:
+def test_it_sees_what_was_lost(finished: StormWorld, heard: list[ReceivedMessage]) -> None:
     heard.remove(next(one for one in heard if one.qos == 2))
     assert "P2" in promises(finished)
 
 
-def test_it_sees_what_came_twice(finished: World, heard: list[Heard]) -> None:
+def test_it_sees_what_came_twice(finished: StormWorld, heard: list[ReceivedMessage]) -> None:
     heard.append(next(one for one in heard if one.qos == 2))
     assert "P3" in promises(finished)
 
 
-def test_it_sees_disorder(finished: World, heard: list[Heard]) -> None:
+def test_it_sees_disorder(finished: StormWorld, heard: list[ReceivedMessage]) -> None:
     heard.reverse()
     assert "P4" in promises(finished)
 
 
 def test_what_expired_and_was_said_again_may_come_behind_what_was_said_later(
-    finished: World, heard: list[Heard], monkeypatch: pytest.MonkeyPatch
+    finished: StormWorld, heard: list[ReceivedMessage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flows: dict[tuple[bytes, str, int], list[Heard]] = {}
+    flows: dict[tuple[bytes, str, int], list[ReceivedMessage]] = {}
     for one in heard:
         flows.setdefault((one.payload.split(b"<")[1].split(b"/")[0], one.topic, one.qos), []).append(one)
     first, second = next(some for (_, _, qos), some in flows.items() if qos == 1 and len(some) > 1)[:2]
     publisher = finished.devices[first.payload.decode().split("<")[1].split("/")[0]]
-    old = next(one for one in publisher.said if one.payload == first.payload)
-    place = publisher.said.index(old)
+    old = next(one for one in publisher.published if one.payload == first.payload)
+    place = publisher.published.index(old)
     heard.remove(first)
 
     def is_in_order(expiry_s: int, at: Instant) -> bool:
-        publisher.said[place] = replace(old, expiry_s=expiry_s)
+        publisher.published[place] = replace(old, expiry_s=expiry_s)
         heard.insert(heard.index(second) + 1, replace(first, at=at))
         broken = promises(finished)
         heard.remove(replace(first, at=at))
-        publisher.said[place] = old
+        publisher.published[place] = old
         return "P4" not in broken
 
     late = old.at + 2 * SECOND
     assert not is_in_order(1, late), "it was said once"
-    monkeypatch.setattr(publisher, "said_again", {first.payload})
+    monkeypatch.setattr(publisher, "republished", {first.payload})
     assert not is_in_order(0, late), "it does not expire"
     assert not is_in_order(3, late), "it had not expired yet"
     assert is_in_order(1, late)
 
 
-def test_it_sees_what_nobody_asked_for(finished: World, heard: list[Heard]) -> None:
+def test_it_sees_what_nobody_asked_for(finished: StormWorld, heard: list[ReceivedMessage]) -> None:
     publisher = next(iter(finished.devices.values()))
-    publisher.said.append(Said(publisher.name, "elsewhere", b"<talker-9/1>", 0))
+    publisher.published.append(PublishedMessage(publisher.name, "elsewhere", b"<talker-9/1>", 0))
     heard.append(replace(heard[0], topic="elsewhere", payload=b"<talker-9/1>", qos=0))
     broken = promises(finished)
-    publisher.said.pop()
+    publisher.published.pop()
     assert "P5" in broken
 
 
-def test_it_sees_what_was_acknowledged_too_early(finished: World, heard: list[Heard]) -> None:
+def test_it_sees_what_was_acknowledged_too_early(finished: StormWorld, heard: list[ReceivedMessage]) -> None:
     payload = next(one.payload for one in heard if one.qos == 2)
-    finished.witness.hasty.append(("gateway", payload, finished.simulation.now))
+    finished.observer.early_acks.append(("gateway", payload, finished.simulation.now))
     broken = promises(finished)
-    finished.witness.hasty.clear()
+    finished.observer.early_acks.clear()
     assert "P1" in broken
 
 
-def test_it_sees_what_came_late(finished: World, heard: list[Heard], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_sees_what_came_late(
+    finished: StormWorld, heard: list[ReceivedMessage], monkeypatch: pytest.MonkeyPatch
+) -> None:
     heard[:] = [replace(one, at=one.at + 30 * SECOND) for one in heard]
     for one in finished.devices.values():  # it was not away when all that was said
         monkeypatch.setattr(one, "holidays", [])
     assert promises(finished) & {"P6", "P9"}
 
 
-def test_it_sees_what_came_after_it_had_expired(finished: World, heard: list[Heard]) -> None:
+def test_it_sees_what_came_after_it_had_expired(finished: StormWorld, heard: list[ReceivedMessage]) -> None:
     publisher = finished.devices["talker-0"]
-    said = next(one for one in publisher.said if one.expiry_s)
-    heard.append(Heard("steady-1", said.topic, said.payload, 0, said.at + (said.expiry_s + 3) * SECOND))
-    broken = {text for promise, text in Judge(finished).broken() if promise == "P5"}
+    said = next(one for one in publisher.published if one.expiry_s)
+    heard.append(ReceivedMessage("steady-1", said.topic, said.payload, 0, said.at + (said.expiry_s + 3) * SECOND))
+    broken = {text for promise, text in PromiseChecker(finished).broken() if promise == "P5"}
     assert any("after it had expired" in text for text in broken)
 
 
-def test_it_sees_books_that_do_not_balance(finished: World) -> None:
+def test_it_sees_books_that_do_not_balance(finished: StormWorld) -> None:
     gateway = next(iter(finished.gateways))
     gateway.ledger.matched += 1
     broken = promises(finished)
@@ -217,36 +216,36 @@ def test_it_sees_books_that_do_not_balance(finished: World) -> None:
     assert "P7" in broken
 
 
-def test_the_witness_sees_the_disk(finished: World) -> None:
+def test_the_witness_sees_the_disk(finished: StormWorld) -> None:
     """All that a gateway with a steady device has acknowledged at QoS 2 and that device wants was on its platter."""
-    stored = set().union(*finished.witness.stored.values())
+    stored = set().union(*finished.observer.stored.values())
     assert len(stored) > 20
-    assert not finished.witness.hasty or "P1" not in promises(finished)
+    assert not finished.observer.early_acks or "P1" not in promises(finished)
 
 
 def test_a_flipped_bit_is_told() -> None:
     """Wherever it is: World.damage compares what recovery gives before and after."""
-    world = World(GOOD.seed, GOOD.shape, GOOD.devices)
+    world = StormWorld(GOOD.seed, GOOD.shape, GOOD.devices)
     blow(world, GOOD)
     for gateway in world.gateways:
-        gateway.fall()
+        gateway.power_off()
         for number in range(40):
-            world.damage(gateway.name, number / 40)
+            world.corrupt_journal(gateway.name, number / 40)
     assert not world.broken, world.broken
     assert world.damaged, "no flipped bit ever hit anything"
     assert world.excused
 
 
 def test_a_journal_of_which_no_header_is_intact_begins_anew() -> None:
-    world = World(GOOD.seed, GOOD.shape, GOOD.devices[:1])
+    world = StormWorld(GOOD.seed, GOOD.shape, GOOD.devices[:1])
     blow(world, replace(GOOD, devices=GOOD.devices[:1], length=SECOND))
     gateway = world.gateways["a0"]
-    gateway.fall()
+    gateway.power_off()
     disk = world.store("a0").disk
     for name in disk.names():
         for octet in range(FRAMES_AT):
             disk.flip(name, 8 * octet)
-    gateway.rise()
+    gateway.power_on()
     assert not gateway.is_off
 
 
@@ -257,14 +256,14 @@ def test_a_storm_is_made_as_small_as_can_be(monkeypatch: pytest.MonkeyPatch) -> 
     """Something breaks as long as a certain cut and a certain device are there."""
     scenario = GOOD
     device = scenario.devices[-1]
-    culprit = Cut(SECOND // 2, "a0~a1", 5 * MILLISECOND)
+    culprit = RoadCut(SECOND // 2, "a0~a1", 5 * MILLISECOND)
     faults: tuple[Fault, ...] = (*(PowerCut(number, "a0", 1, 1) for number in range(7)), culprit)
 
-    def lived(smaller: Scenario) -> Outcome:
+    def lived(smaller: StormScenario) -> StormOutcome:
         is_broken = culprit in smaller.faults and device in smaller.devices
         return replace(good, scenario=smaller, broken=(("P2", "lost"),) if is_broken else ())
 
-    good = Outcome(scenario, (), "trace", 0, 0, live(replace(scenario, faults=())).faults)
+    good = StormOutcome(scenario, (), "trace", 0, 0, live(replace(scenario, faults=())).faults)
     monkeypatch.setattr(shrink_module, "live", lived)
     smallest = shrink(lived(replace(scenario, faults=faults))).scenario
     assert smallest.faults == (culprit,)
@@ -285,7 +284,7 @@ def test_the_command_says_what_happened() -> None:
 
 def test_the_command_says_what_was_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     good = live(draw(3))
-    monkeypatch.setattr(crew, "storm", lambda seed: replace(good, broken=(("P2", "lost"),)))
+    monkeypatch.setattr(simulate, "storm", lambda seed: replace(good, broken=(("P2", "lost"),)))
     done = CliRunner().invoke(main, ["simulate", "--scenarios", "5", "--seed", "3", "--until-broken"])
     assert done.exit_code == 1
     assert "P2: lost" in done.output

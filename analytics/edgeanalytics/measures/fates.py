@@ -15,7 +15,7 @@ def facts(tables: Tables) -> DataFrame:
 
 
 def finish(state: DataFrame) -> DataFrame:
-    """Numbers as in `edgebroker.records`; PUBLISHED and FILTERED count messages, the others copies."""
+    """Numbers as in `edgebroker.log_schema`; PUBLISHED and FILTERED count messages, the others copies."""
     return state.select("qos", "fate", "cause", "count")
 
 

@@ -11,7 +11,7 @@ from decimal import Decimal
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from edgebroker.records import SUM_MODULUS, Fate
+from edgebroker.log_schema import SUM_MODULUS, Fate
 
 from ..ingest import Tables
 from .measure import Measure, modular_sum

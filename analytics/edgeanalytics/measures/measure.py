@@ -16,7 +16,7 @@ from typing import TypeAlias
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from edgebroker.records import SUM_MODULUS
+from edgebroker.log_schema import SUM_MODULUS
 
 from ..ingest import Tables
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from edgebroker.records import Cause, Fate
+from edgebroker.log_schema import Cause, Fate
 
 from ..ingest import Tables
 from .flows import ENDS

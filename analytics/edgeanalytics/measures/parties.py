@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from edgebroker.records import Fate
+from edgebroker.log_schema import Fate
 
 from ..ingest import Tables
 from .measure import Measure

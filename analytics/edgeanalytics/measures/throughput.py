@@ -7,7 +7,7 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from edgebroker.records import Fate
+from edgebroker.log_schema import Fate
 
 from ..ingest import Tables
 from .measure import Measure

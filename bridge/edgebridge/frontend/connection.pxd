@@ -4,28 +4,28 @@ from edgebridge.session.session cimport Session
 cdef Py_ssize_t CONTROL_BYTES, OWED_BYTES_MAX
 
 
-cdef class Gate:
+cdef class DurabilityBarrier:
     cdef public long long lsn
-    cdef public Py_ssize_t packets, bytes, messages, runs
+    cdef public Py_ssize_t packets, bytes, messages, batches
 
 
 cdef class Connection:
     cdef public dict aliases
-    cdef public object meter, certificate, entrance
-    cdef public bint closing, is_dirty, is_held, is_resting, is_resumed, is_v5, paused, has_problem_information
-    cdef public bytes last_words
+    cdef public object meter, certificate, listener_context
+    cdef public bint closing, is_dirty, is_held, is_deferred, is_resumed, is_v5, paused, has_problem_information
+    cdef public bytes final_packet
     cdef public object out_aliases
-    cdef public object dialect, errand, farewell, heard, keep_alive, number, peer, state, transport, verdict
-    cdef public list dirty, gates, out, out_runs, pending
+    cdef public object dialect, job, disconnect_reason, last_received_at, keep_alive, number, peer, state, transport, verdict
+    cdef public list dirty, barriers, out, out_batches, pending
     cdef public Py_ssize_t out_bytes, out_bytes_max, out_messages, packet_bytes_max, pending_bytes, pending_wanted
-    cdef public Py_ssize_t errand_bytes, owed_bytes
+    cdef public Py_ssize_t job_bytes, owed_bytes
     cdef public Session session
-    cdef public set carried
+    cdef public set inherited_qos2_ids
     cpdef list take_out(self)
-    cpdef bint open_gates(self, long long synced) except -1
+    cpdef bint release_barriers(self, long long synced) except -1
     cpdef tuple take_written(self)
     cpdef send(self, bytes packet)
     cpdef close(self)
     cpdef Py_ssize_t count_waiting(self, int first=*) except -1
-    cpdef bint takes(self, Py_ssize_t size) except -1
+    cpdef bint has_room_for(self, Py_ssize_t size) except -1
     cpdef bint fits(self, bytes packet) except -1

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from edgebridge.frontend.entrance import LOCAL, Certificate
-from edgebridge.frontend.outaliases import OutAliases
-from edgebridge.session.lifecycle import State
+from edgebridge.frontend.options import LOCAL_LISTENER, ClientCertificate
+from edgebridge.frontend.topic_alias import OutboundTopicAliases
+from edgebridge.session.credentials import ANONYMOUS
+from edgebridge.session.lifecycle import ConnectionState
 from edgebridge.session.session import Session
-from edgebridge.session.verdict import ANYBODY
 from edgebridge.wire.dialect import V311, Dialect
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import Instant
-from edgebroker.records import Trace
+from edgebroker.log_schema import TraceParent
 from edgebroker.tokenbucket import Meter
 
 CONTROL_BYTES = 64
@@ -22,28 +22,28 @@ OWED_BYTES_MAX = 1 << 20
 UNREAD_ANSWERS = "the client asks and does not read the answers"
 """...and why a client is cut off that lets more wait."""
 
-Run: TypeAlias = tuple[str, int, int, str, str, Instant, int, Trace | None]
+OutBatch: TypeAlias = tuple[str, int, int, str, str, Instant, int, TraceParent | None]
 """QoS 0 messages in an out-buffer that share everything: publisher, number of the first, how many, topic, subscription,
 when they were accepted, payload bytes, trace."""
 
 
-class Gate:
+class DurabilityBarrier:
     """A place in an out-buffer: what stands behind it waits until the record `lsn` is on disk.
 
     The rest is what stands before it: packets, their bytes, and the QoS 0 messages and runs among them.
     """
 
-    __slots__ = ("bytes", "lsn", "messages", "packets", "runs")
+    __slots__ = ("batches", "bytes", "lsn", "messages", "packets")
 
     def __init__(self, lsn: int, packets: int, octets: int, messages: int, runs: int) -> None:
         self.lsn = lsn
         self.packets = packets
         self.bytes = octets
         self.messages = messages
-        self.runs = runs
+        self.batches = runs
 
 
-NOTHING_CARRIED: set[int] = set()
+NO_INHERITED_IDS: set[int] = set()
 """One for all, and always empty."""
 
 
@@ -55,33 +55,33 @@ class Connection:
 
     __slots__ = (
         "aliases",
-        "carried",
+        "barriers",
         "certificate",
         "closing",
         "dialect",
         "dirty",
-        "entrance",
-        "errand",
-        "errand_bytes",
-        "farewell",
-        "gates",
+        "disconnect_reason",
+        "final_packet",
         "has_problem_information",
-        "heard",
+        "inherited_qos2_ids",
+        "is_deferred",
         "is_dirty",
         "is_held",
-        "is_resting",
         "is_resumed",
         "is_v5",
+        "job",
+        "job_bytes",
         "keep_alive",
-        "last_words",
+        "last_received_at",
+        "listener_context",
         "meter",
         "number",
         "out",
         "out_aliases",
+        "out_batches",
         "out_bytes",
         "out_bytes_max",
         "out_messages",
-        "out_runs",
         "owed_bytes",
         "packet_bytes_max",
         "paused",
@@ -100,16 +100,16 @@ class Connection:
         self.peer = peer
         self.transport: Any = None
         """The world's own."""
-        self.entrance = LOCAL
-        self.certificate: Certificate | None = None
+        self.listener_context = LOCAL_LISTENER
+        self.certificate: ClientCertificate | None = None
         """What the client proved to be, before its CONNECT is read."""
-        self.state = State.AWAITING_CONNECT
+        self.state = ConnectionState.AWAITING_CONNECT
         self.session: Session | None = None
-        self.carried = NOTHING_CARRIED
+        self.inherited_qos2_ids = NO_INHERITED_IDS
         """Identifiers of QoS 2 messages that earlier connections left unreleased: this one's quota begins anew (section
         4.9).
         """
-        self.verdict = ANYBODY
+        self.verdict = ANONYMOUS
         """Who the client is, from CONNACK on."""
         self.dialect: Dialect = V311
         self.is_v5 = False
@@ -117,12 +117,12 @@ class Connection:
         """Whether the session had been there before."""
         self.keep_alive = 0
         """Microseconds of silence after which the client is taken for dead; 0: never."""
-        self.heard = now
+        self.last_received_at = now
         self.packet_bytes_max = 0
         """The largest packet the client takes; 0: any."""
         self.has_problem_information = True
         self.aliases: dict[int, str] = {}
-        self.out_aliases: OutAliases | None = None
+        self.out_aliases: OutboundTopicAliases | None = None
         """For a client that takes topic aliases from us."""
         # What arrived and is no whole packet yet. It is joined only when `pending_wanted` bytes are there, so that
         # a large packet in many chunks is copied once.
@@ -133,11 +133,11 @@ class Connection:
         """Counts what the client publishes; None: it may publish as fast as it likes."""
         self.is_held = False
         """Whole packets wait in `pending` too: nothing is taken from it, and a world had better not read on."""
-        self.is_resting = False
+        self.is_deferred = False
         """It got much of what waits for it at once: the rest comes in another turn."""
-        self.errand: Any = None
+        self.job: Any = None
         """A packet that is done in several turns (`errands`): those behind it wait."""
-        self.errand_bytes = 0
+        self.job_bytes = 0
         self.dirty = dirty
         self.is_dirty = False
         self.out: list[bytes] = []
@@ -146,15 +146,15 @@ class Connection:
         self.owed_bytes = 0
         """Of these, what was added since the out-buffer is full: answers."""
         self.out_messages = 0
-        self.out_runs: list[Run] = []
+        self.out_batches: list[OutBatch] = []
         """(publisher, first number, count, topic, subscription, accepted at, payload bytes) of QoS 0 in `out`."""
-        self.gates: list[Gate] = []
+        self.barriers: list[DurabilityBarrier] = []
         """What waits for the disk (`keeping`): the last part of `out`, in parts."""
-        self.last_words = b""
+        self.final_packet = b""
         """The last packet, if `out` holds what waits for the disk: that is not written any more."""
         self.paused = False
         """Set by the world while its own buffer for the client is full."""
-        self.farewell: tuple[int, str] | None = None
+        self.disconnect_reason: tuple[int, str] | None = None
         """(reason code, why) of the DISCONNECT that ended it, whichever side said it; None: none was said."""
         self.closing = False
         """The world writes what is in `out`, then closes."""
@@ -162,7 +162,7 @@ class Connection:
     @property
     def is_open(self) -> bool:
         """Whether the client said CONNECT and neither side said good-bye."""
-        return self.state is State.CONNECTED and not self.closing
+        return self.state is ConnectionState.CONNECTED and not self.closing
 
     def send(self, packet: bytes) -> None:
         """Append *packet* to the out-buffer. A client that asks but never reads answers is cut off.
@@ -175,7 +175,7 @@ class Connection:
         if self.out_bytes > self.out_bytes_max:
             self.owed_bytes += len(packet) + CONTROL_BYTES
             if self.owed_bytes > self.out_bytes_max + OWED_BYTES_MAX:
-                self.farewell = self.farewell or (ReasonCode.QUOTA_EXCEEDED, UNREAD_ANSWERS)
+                self.disconnect_reason = self.disconnect_reason or (ReasonCode.QUOTA_EXCEEDED, UNREAD_ANSWERS)
                 self.close()
                 return
         else:
@@ -195,54 +195,54 @@ class Connection:
 
     def take_out(self) -> list[bytes]:
         """What may be written now, and is no longer in the out-buffer: all before the first gate."""
-        if not self.gates:
+        if not self.barriers:
             out, self.out = self.out, []
             self.out_bytes = self.owed_bytes = 0
             return out
-        gate = self.gates[0]
+        gate = self.barriers[0]
         out, self.out = self.out[: gate.packets], self.out[gate.packets :]
         self.out_bytes -= gate.bytes
         self.owed_bytes = min(self.owed_bytes, self.out_bytes)
         packets, octets = gate.packets, gate.bytes
-        for one in self.gates:
+        for one in self.barriers:
             one.packets -= packets
             one.bytes -= octets
-        if self.closing and self.last_words:
-            out.append(self.last_words)
+        if self.closing and self.final_packet:
+            out.append(self.final_packet)
         return out
 
-    def open_gates(self, synced: int) -> bool:
+    def release_barriers(self, synced: int) -> bool:
         """The disk has all records up to *synced*: what waits for these may be written. Whether there was any."""
-        gates = self.gates
+        gates = self.barriers
         count = len(gates)
         while gates and gates[0].lsn <= synced:
             del gates[0]
         return len(gates) != count
 
-    def take_written(self) -> tuple[int, list[Run]]:
+    def take_written(self) -> tuple[int, list[OutBatch]]:
         """The QoS 0 messages that stand before the first gate, and their runs: they are accounted for."""
-        if not self.gates:
+        if not self.barriers:
             messages, self.out_messages = self.out_messages, 0
-            runs, self.out_runs = self.out_runs, []
+            runs, self.out_batches = self.out_batches, []
             return messages, runs
-        messages, count = self.gates[0].messages, self.gates[0].runs
+        messages, count = self.barriers[0].messages, self.barriers[0].batches
         self.out_messages -= messages
-        runs, self.out_runs = self.out_runs[:count], self.out_runs[count:]
-        for one in self.gates:
+        runs, self.out_batches = self.out_batches[:count], self.out_batches[count:]
+        for one in self.barriers:
             one.messages -= messages
-            one.runs -= count
+            one.batches -= count
         return messages, runs
 
     def count_waiting(self, first: int = -1) -> int:
         """How many packets wait for the disk; with *first*, of those that begin with this byte."""
-        if not self.gates:
+        if not self.barriers:
             return 0
-        before = self.gates[0].packets
+        before = self.barriers[0].packets
         if first < 0:
             return len(self.out) - before
         return sum([packet[0] == first for packet in self.out[before:]])
 
-    def takes(self, size: int) -> bool:
+    def has_room_for(self, size: int) -> bool:
         """Whether the out-buffer has room for a QoS 0 message of *size* bytes. While it is empty it takes any."""
         return not self.out_bytes or self.out_bytes + size <= self.out_bytes_max
 

@@ -5,59 +5,59 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from edgebridge.frontend.answers import UNKNOWN, answer
-from edgebridge.frontend.connection import Connection, Run
-from edgebridge.frontend.encoding import Encoding
-from edgebridge.frontend.errands import PROPERTIES_SHIFT, WORK_AT_ONCE
-from edgebridge.frontend.keeping import Keeping
-from edgebridge.session.inflight import Entry, entry_of
-from edgebridge.session.outbox import QueueFull
+from edgebridge.frontend.connection import Connection, OutBatch
+from edgebridge.frontend.encoding import PublishEncoder
+from edgebridge.frontend.handlers.ack import UNKNOWN_PACKET_ID, send_ack
+from edgebridge.frontend.job import PROPERTIES_SHIFT, WORK_AT_ONCE
+from edgebridge.frontend.journal.session_journal import SessionJournal
+from edgebridge.session.inflight import QueueEntry, new_queue_entry
+from edgebridge.session.queue.outbox import OverflowPolicy
 from edgebridge.session.session import Session
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import PubAck, PubComp, PubRec, PubRel
 from edgebridge.wire.reasons import FAILURE, ReasonCode
 from edgebroker.instants import Instant
+from edgebroker.log_schema import Cause, Fate
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.subscriptions import Copy
 from edgebroker.publication import Publication
-from edgebroker.records import Cause, Fate
 
-LOOKS_AT_ONCE: Final = 500
+CHECKS_AT_ONCE: Final = 500
 """Messages that waited for too long, in one turn: 2 ms at 4 us for each that is dropped."""
 
 
 class Delivery:
     """Everything between a routed publication and its readers' acknowledgements."""
 
-    def __init__(self, ledger: Ledger, keeping: Keeping) -> None:
+    def __init__(self, ledger: Ledger, session_journal: SessionJournal) -> None:
         self._ledger = ledger
-        self._keeping = keeping
-        self._kept: list[tuple[Session, Entry]] = []  # copies of the publication that is being delivered
+        self._journal = session_journal
+        self._durable_copies: list[tuple[Session, QueueEntry]] = []  # copies of the publication that is being delivered
         self._is_promised = False  # to the publisher of what is being delivered, by another gateway
-        self._heavy = 0  # of `work`, what properties took since `release` was called
+        self._work_since_release = 0  # of `work`, what properties took since `release` was called
         self.work = 0
         """What sending what waited took so far, in units of about a microsecond: 1 a message, what its properties
         count, and 1 for four subscription identifiers.
         """
-        self.rest: Callable[[Connection, Instant], None] = lambda connection, now: None
+        self.defer: Callable[[Connection, Instant], None] = lambda connection, now: None
         """Called when a connection has got so much at once that the rest waits for another turn (`is_resting`)."""
-        self.is_state: Callable[[Publication], bool] = lambda publication: False
+        self.is_retained: Callable[[Publication], bool] = lambda publication: False
         """Whether a publication is what is retained of its topic."""
-        self.expires: Callable[[Session, Instant, Instant], None] = lambda session, at, now: None
+        self.watch_expiry: Callable[[Session, Instant, Instant], None] = lambda session, at, now: None
         """Called when a message waits in a session that expires then."""
 
     def deliver(
-        self, publication: Publication, copies: tuple[Copy, ...], now: Instant, encoding: Encoding | None = None
+        self, publication: Publication, copies: tuple[Copy, ...], now: Instant, encoding: PublishEncoder | None = None
     ) -> None:
         """Send or queue one copy to each receiver. *encoding*: what is known of its packets already."""
         if encoding is None:
-            encoding = Encoding(publication)
+            encoding = PublishEncoder(publication)
         try:
             for copy in copies:
                 self._send(publication, copy, encoding, publication.retain and copy.retain_as_published, now)
         finally:  # or an error would leave copies of it to the next one
-            if self._kept:
-                self._keep(publication, now)
+            if self._durable_copies:
+                self._append_copies(publication, now)
 
     def deliver_promised(self, publication: Publication, copies: tuple[Copy, ...], now: Instant) -> None:
         """As `deliver`, of what another gateway has acknowledged: it waits where its publisher would be refused."""
@@ -69,15 +69,15 @@ class Delivery:
 
     def deliver_retained(self, publication: Publication, copy: Copy, now: Instant) -> None:
         """Send or queue the one copy of a retained message to a new subscriber."""
-        self._send(publication, copy, Encoding(publication), True, now)
-        if self._kept:
-            self._keep(publication, now)
+        self._send(publication, copy, PublishEncoder(publication), True, now)
+        if self._durable_copies:
+            self._append_copies(publication, now)
 
-    def _keep(self, publication: Publication, now: Instant) -> None:
-        kept, self._kept = self._kept, []
-        self._keeping.published(publication, kept, now)
+    def _append_copies(self, publication: Publication, now: Instant) -> None:
+        kept, self._durable_copies = self._durable_copies, []
+        self._journal.published(publication, kept, now)
 
-    def _send(self, publication: Publication, copy: Copy, encoding: Encoding, retain: bool, now: Instant) -> None:
+    def _send(self, publication: Publication, copy: Copy, encoding: PublishEncoder, retain: bool, now: Instant) -> None:
         """Send or queue one copy at the lower of its two QoS."""
         session: Session = copy.receiver
         qos = min(publication.qos, copy.qos)
@@ -88,7 +88,7 @@ class Delivery:
             return
         identifiers = copy.identifiers
         if qos:
-            entry = entry_of(publication, qos, retain, identifiers, copy.label)
+            entry = new_queue_entry(publication, qos, retain, identifiers, copy.label)
             if session.number:
                 session.last_copy += 1
                 entry.number = session.last_copy
@@ -96,14 +96,14 @@ class Delivery:
                 if retain and session.replays is not None:
                     session.replays.sent(publication)
                 if entry.number:
-                    self._kept.append((session, entry))
+                    self._durable_copies.append((session, entry))
             return
         connection: Connection | None = session.connection
         if connection is None or connection.closing:
             self._drop(publication, session, copy.label, 0, Cause.OFFLINE, now)
             return
-        if self._keeping.is_taking:
-            self._keeping.hold(connection, self._keeping.next_record())
+        if self._journal.is_in_qos2:
+            self._journal.add_barrier(connection, self._journal.next_lsn())
         aliases = connection.out_aliases
         if aliases is None:
             packet = encoding.packet(connection.is_v5, 0, 0, now, retain, False, identifiers)
@@ -113,7 +113,7 @@ class Delivery:
                 packet, aliases = encoding.packet(True, 0, 0, now, retain, False, identifiers), None
         if not connection.fits(packet):
             self._drop(publication, session, copy.label, 0, Cause.PACKET_TOO_LARGE, now)
-        elif not connection.takes(len(packet)):
+        elif not connection.has_room_for(len(packet)):
             self._drop(publication, session, copy.label, 0, Cause.OUT_BUFFER_FULL, now)
         else:
             connection.send(packet)
@@ -123,7 +123,7 @@ class Delivery:
                 session.replays.sent(publication)
             connection.out_messages += 1
             if self._ledger.log is not None:
-                connection.out_runs.append(
+                connection.out_batches.append(
                     (
                         publication.publisher,
                         publication.number,
@@ -136,49 +136,51 @@ class Delivery:
                     )
                 )
 
-    def _send_or_queue(self, session: Session, entry: Entry, encoding: Encoding, now: Instant) -> bool:
+    def _send_or_queue(self, session: Session, entry: QueueEntry, encoding: PublishEncoder, now: Instant) -> bool:
         """Whether *entry* is on its way; else it was dropped."""
-        if session.takes_at_once():
+        if session.can_send_now():
             connection: Connection = session.connection
             # A crash must not forget the identifier that the client knows: its MESSAGE is the next record.
-            is_awaited = self._keeping.is_taking or (entry.number and entry.qos == 2 and session.waits)
-            awaited = self._keeping.next_record() if is_awaited else 0
+            is_awaited = self._journal.is_in_qos2 or (entry.number and entry.qos == 2 and session.waits_for_sync)
+            awaited = self._journal.next_lsn() if is_awaited else 0
             return self._transmit(session, connection, entry, encoding, awaited, now)
         return self._queue(session, entry, now)
 
-    def _queue(self, session: Session, entry: Entry, now: Instant) -> bool:
+    def _queue(self, session: Session, entry: QueueEntry, now: Instant) -> bool:
         """Whether *entry* waits now; what had to make room for it is dropped."""
         outbox = session.outbox
         superseded = outbox.superseded_by(entry)
         if superseded is not None:
-            self.give_up(session, superseded, Cause.SUPERSEDED, now)
+            self.discard(session, superseded, Cause.SUPERSEDED, now)
         while (oldest := outbox.make_room(entry)) is not None:
-            self.give_up(session, oldest, outbox.cause, now)
-        may_exceed = session.connection is not None or outbox.policy is QueueFull.REFUSE  # who is away may stay away
-        if outbox.offer(entry, self._is_promised and may_exceed):
+            self.discard(session, oldest, outbox.cause, now)
+        may_exceed = (
+            session.connection is not None or outbox.policy is OverflowPolicy.REFUSE
+        )  # who is away may stay away
+        if outbox.enqueue(entry, self._is_promised and may_exceed):
             if entry.publication.expires_at is not None:
-                self.expires(session, entry.publication.expires_at, now)
+                self.watch_expiry(session, entry.publication.expires_at, now)
             return True
         self._drop(entry.publication, session, entry.text, entry.qos, Cause.QUEUE_FULL, now)
         return False
 
-    def give_up(self, session: Session, entry: Entry, cause: Cause, now: Instant) -> None:
+    def discard(self, session: Session, entry: QueueEntry, cause: Cause, now: Instant) -> None:
         """A copy that waited is dropped after all."""
         self._drop(entry.publication, session, entry.text, entry.qos, cause, now)
-        self._kept = [one for one in self._kept if one[1] is not entry]
-        self._keeping.settled(session, entry, now)
+        self._durable_copies = [one for one in self._durable_copies if one[1] is not entry]
+        self._journal.settled(session, entry, now)
 
-    def shed(self, session: Session, now: Instant) -> None:
+    def shed_queue(self, session: Session, now: Instant) -> None:
         """Everything that waits in the session's queue is dropped: memory is short."""
-        for entry in session.outbox.pick(lambda _: True):
-            self.give_up(session, entry, Cause.MEMORY_FULL, now)
+        for entry in session.outbox.remove_if(lambda _: True):
+            self.discard(session, entry, Cause.MEMORY_FULL, now)
 
     def release(self, session: Session, now: Instant) -> None:
         """Send what waits in the queue as far as window and out-buffer have room."""
         connection: Connection | None = session.connection
-        if connection is None or connection.is_resting:
+        if connection is None or connection.is_deferred:
             return
-        self._heavy = 0
+        self._work_since_release = 0
         if session.inflight.unsent:
             self._send_again(session, connection, now)
         outbox = session.outbox
@@ -187,52 +189,58 @@ class Delivery:
             outbox
             and self._has_room(session, connection)
             and session.inflight.held_bytes < outbox.bytes_max
-            and self._heavy < WORK_AT_ONCE
-            and aged < LOOKS_AT_ONCE  # of more, `Ageing` takes care
+            and self._work_since_release < WORK_AT_ONCE
+            and aged < CHECKS_AT_ONCE  # of more, `Ageing` takes care
         ):
-            entry = outbox.take()
+            entry = outbox.dequeue()
             publication = entry.publication
             if publication.has_expired(now):
                 self._ledger.expire(now, publication, session.client_id, entry.text, entry.qos)
-                self._keeping.settled(session, entry, now)
-            elif age_us and now - publication.accepted_at > age_us and not self.is_state(publication):
+                self._journal.settled(session, entry, now)
+            elif age_us and now - publication.accepted_at > age_us and not self.is_retained(publication):
                 aged += 1
-                self.give_up(session, entry, Cause.TOO_OLD, now)
+                self.discard(session, entry, Cause.TOO_OLD, now)
             elif session.rights is not None and not session.rights.may_read(publication):
                 self._drop(publication, session, entry.text, entry.qos, Cause.NOT_ALLOWED, now)
-                self._keeping.settled(session, entry, now)
+                self._journal.settled(session, entry, now)
             else:
                 self._transmit_queued(session, connection, entry, now)
-        if self._heavy >= WORK_AT_ONCE and not connection.closing:
-            connection.is_resting = True
-            self.rest(connection, now)
+        if self._work_since_release >= WORK_AT_ONCE and not connection.closing:
+            connection.is_deferred = True
+            self.defer(connection, now)
 
     def _has_room(self, session: Session, connection: Connection) -> bool:
         return (
             session.inflight.has_room() and connection.out_bytes < connection.out_bytes_max and not connection.closing
         )
 
-    def _weigh(self, entry: Entry) -> None:
+    def _weigh(self, entry: QueueEntry) -> None:
         """It waited, and is encoded on its own: 1,798 properties take 0.7 ms."""
         heavy = (entry.publication.properties_bytes >> PROPERTIES_SHIFT) + (len(entry.identifiers) >> 2)
-        self._heavy += heavy
+        self._work_since_release += heavy
         self.work += 1 + heavy
 
-    def _transmit_queued(self, session: Session, connection: Connection, entry: Entry, now: Instant) -> None:
+    def _transmit_queued(self, session: Session, connection: Connection, entry: QueueEntry, now: Instant) -> None:
         awaited = 0
-        if session.number and entry.number and entry.qos == 2 and session.waits:  # else no record comes
-            awaited = self._keeping.next_record()
+        if session.number and entry.number and entry.qos == 2 and session.waits_for_sync:  # else no record comes
+            awaited = self._journal.next_lsn()
         elif entry.publication.qos == 2:  # it may have come just now, and must be taken before anybody has it
-            awaited = self._keeping.awaited
+            awaited = self._journal.awaited
         self._weigh(entry)
-        if self._transmit(session, connection, entry, Encoding(entry.publication), awaited, now):
+        if self._transmit(session, connection, entry, PublishEncoder(entry.publication), awaited, now):
             if entry.number:
-                self._keeping.sent(session, entry, now)
+                self._journal.sent(session, entry, now)
         else:
-            self._keeping.settled(session, entry, now)
+            self._journal.settled(session, entry, now)
 
     def _transmit(
-        self, session: Session, connection: Connection, entry: Entry, encoding: Encoding, awaited: int, now: Instant
+        self,
+        session: Session,
+        connection: Connection,
+        entry: QueueEntry,
+        encoding: PublishEncoder,
+        awaited: int,
+        now: Instant,
     ) -> bool:
         """Whether *entry* was sent, behind the record *awaited*; else the client does not take packets of its size."""
         packet_id = session.inflight.add(entry)
@@ -248,11 +256,11 @@ class Delivery:
                 packet = encoding.packet(True, entry.qos, packet_id, now, retain, False, entry.identifiers)
                 aliases = None
         if not connection.fits(packet):
-            session.inflight.settle(packet_id, entry.qos)
+            session.inflight.acknowledge(packet_id, entry.qos)
             self._drop(entry.publication, session, entry.text, entry.qos, Cause.PACKET_TOO_LARGE, now)
             return False
         if awaited:  # not before: who gets nothing waits for nothing, perhaps for a record that never comes
-            self._keeping.hold(connection, awaited)
+            self._journal.add_barrier(connection, awaited)
         connection.send(packet)
         if aliases is not None:
             aliases.sent(entry.publication.topic)
@@ -267,16 +275,16 @@ class Delivery:
         session.inflight.restart()
         connection: Connection = session.connection
         if session.received:
-            connection.carried = session.received.copy()
-        if session.number and session.waits:  # what is sent again may have got its identifier a moment ago
-            self._keeping.hold(connection, self._keeping.next_record() - 1)
-        session.outbox.resumed()
+            connection.inherited_qos2_ids = session.received.copy()
+        if session.number and session.waits_for_sync:  # what is sent again may have got its identifier a moment ago
+            self._journal.add_barrier(connection, self._journal.next_lsn() - 1)
+        session.outbox.resume()
         self.release(session, now)
 
     def _send_again(self, session: Session, connection: Connection, now: Instant) -> None:
         """What was on its way when the last connection ended, as far as window and out-buffer have room."""
         inflight = session.inflight
-        while self._heavy < WORK_AT_ONCE and (entry := inflight.first_unsent()) is not None:
+        while self._work_since_release < WORK_AT_ONCE and (entry := inflight.first_unsent()) is not None:
             if not (entry.released or self._has_room(session, connection)):
                 break
             inflight.unsent.pop(entry.packet_id)
@@ -284,28 +292,28 @@ class Delivery:
                 connection.send(encode_packet(PubRel(entry.packet_id), connection.dialect))
                 continue
             if session.rights is not None and not session.rights.may_read(entry.publication):
-                inflight.settle(entry.packet_id, entry.qos)
+                inflight.acknowledge(entry.packet_id, entry.qos)
                 self._drop(entry.publication, session, entry.text, entry.qos, Cause.NOT_ALLOWED, now)
-                self._keeping.settled(session, entry, now)
+                self._journal.settled(session, entry, now)
                 continue
             self._weigh(entry)
-            packet = Encoding(entry.publication).packet(
+            packet = PublishEncoder(entry.publication).packet(
                 connection.is_v5, entry.qos, entry.packet_id, now, entry.retain, True, entry.identifiers
             )
             if connection.fits(packet):
                 connection.send(packet)
             else:
-                inflight.settle(entry.packet_id, entry.qos)
+                inflight.acknowledge(entry.packet_id, entry.qos)
                 self._drop(entry.publication, session, entry.text, entry.qos, Cause.PACKET_TOO_LARGE, now)
-                self._keeping.settled(session, entry, now)
+                self._journal.settled(session, entry, now)
 
     def acknowledged(self, session: Session, packet_id: int, now: Instant) -> None:
         """PUBACK with success, the most frequent of all; unknown identifiers are passed over (section 4.4)."""
-        entry = session.inflight.settle(packet_id, 1)
+        entry = session.inflight.acknowledge(packet_id, 1)
         if entry is not None:
             self._ledger.deliver(now, entry.publication, session.client_id, entry.text, 1)
             if entry.number:
-                self._keeping.settled(session, entry, now)
+                self._journal.settled(session, entry, now)
             if session.outbox or session.inflight.unsent:
                 self.release(session, now)
 
@@ -317,12 +325,12 @@ class Delivery:
             entry = session.inflight.release(ack.packet_id)
             reason = ReasonCode.SUCCESS if entry else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
             if entry is not None and entry.number:
-                self._keeping.released(session, entry, now)
-                if session.waits:
-                    self._keeping.hold(connection, self._keeping.awaited)
-            answer(connection, PubRel(ack.packet_id, reason), "" if entry else UNKNOWN)
+                self._journal.released(session, entry, now)
+                if session.waits_for_sync:
+                    self._journal.add_barrier(connection, self._journal.awaited)
+            send_ack(connection, PubRel(ack.packet_id, reason), "" if entry else UNKNOWN_PACKET_ID)
             return
-        entry = session.inflight.settle(ack.packet_id, 1 if isinstance(ack, PubAck) else 2)
+        entry = session.inflight.acknowledge(ack.packet_id, 1 if isinstance(ack, PubAck) else 2)
         if entry is None:
             return
         if ack.reason < FAILURE or entry.released:
@@ -330,7 +338,7 @@ class Delivery:
         else:
             self._drop(entry.publication, session, entry.text, entry.qos, Cause.REFUSED, now)
         if entry.number:
-            self._keeping.settled(session, entry, now)
+            self._journal.settled(session, entry, now)
         self.release(session, now)
 
     def written(self, connection: Connection, now: Instant) -> None:
@@ -338,9 +346,9 @@ class Delivery:
         messages, runs = connection.take_written()
         self._ledger.delivered += messages
         if runs:
-            self._note_runs(connection, runs, Fate.DELIVERED, Cause.NONE, now)
+            self._log_batches(connection, runs, Fate.DELIVERED, Cause.NONE, now)
 
-    def lost(self, connection: Connection, now: Instant) -> None:
+    def connection_lost(self, connection: Connection, now: Instant) -> None:
         """The connection ended before its out-buffer was written."""
         if connection.out_messages:
             session = connection.session
@@ -349,10 +357,12 @@ class Delivery:
             if session is not None:
                 session.outbox.count_dropped(Cause.CONNECTION_LOST, connection.out_messages)
             connection.out_messages = 0
-            runs, connection.out_runs = connection.out_runs, []
-            self._note_runs(connection, runs, Fate.DROPPED, Cause.CONNECTION_LOST, now)
+            runs, connection.out_batches = connection.out_batches, []
+            self._log_batches(connection, runs, Fate.DROPPED, Cause.CONNECTION_LOST, now)
 
-    def _note_runs(self, connection: Connection, runs: list[Run], fate: Fate, cause: Cause, now: Instant) -> None:
+    def _log_batches(
+        self, connection: Connection, runs: list[OutBatch], fate: Fate, cause: Cause, now: Instant
+    ) -> None:
         log = self._ledger.log
         if log is None or connection.session is None:
             return
@@ -367,22 +377,22 @@ class Delivery:
             self._drop(entry.publication, session, entry.text, entry.qos, Cause.SESSION_ENDED, now)
         session.outbox.clear()
 
-    def hand_over(self, session: Session, entry: Entry, copy: Copy, now: Instant) -> None:
+    def transfer(self, session: Session, entry: QueueEntry, copy: Copy, now: Instant) -> None:
         """*entry*, taken out of *session*, is for the reader of *copy*: in the accounts one copy ends, one begins."""
         publication = entry.publication
         if publication.has_expired(now):
             self._ledger.expire(now, publication, session.client_id, entry.text, entry.qos)
-            self._keeping.settled(session, entry, now)
+            self._journal.settled(session, entry, now)
         elif copy.qos and copy.receiver.outbox.holds_later(publication):
-            self.give_up(session, entry, Cause.SUPERSEDED, now)
+            self.discard(session, entry, Cause.SUPERSEDED, now)
         else:
             self._ledger.matched += 1
-            self._keeping.moving(session, entry)
+            self._journal.begin_transfer(session, entry)
             self.deliver_promised(publication, (copy,), now)
-            self._keeping.moved(session, entry, now)
+            self._journal.end_transfer(session, entry, now)
             self._drop(publication, session, entry.text, entry.qos, Cause.HANDED_OVER, now)
 
-    def leave(self, session: Session, now: Instant) -> None:
+    def close_books(self, session: Session, now: Instant) -> None:
         """The books are closed: what waits in the session stays queued."""
         for entry in [*session.inflight, *session.outbox]:
             self._ledger.leave(now, entry.publication, session.client_id, entry.text, entry.qos)

@@ -5,9 +5,9 @@ from edgebridge.wire.head cimport publish_head
 from edgebroker.publication cimport Publication
 
 
-cdef class Encoding:
+cdef class PublishEncoder:
     cdef Publication _publication
-    cdef bytes _said, _topic, _head, _tail
+    cdef bytes _publisher_properties, _topic, _head, _tail
     cdef int _qos
     cdef bint _is_v5, _retain
     cpdef bytes packet(self, bint is_v5, int qos, int packet_id, now, bint retain, bint dup, tuple identifiers)
@@ -20,5 +20,5 @@ cdef class Encoding:
 cdef list OCTETS
 
 
-@cython.locals(encoding=Encoding)
-cpdef Encoding as_it_came(Publication publication, bint is_v5, bytes head, bytes tail)
+@cython.locals(encoding=PublishEncoder)
+cpdef PublishEncoder verbatim_encoder(Publication publication, bint is_v5, bytes head, bytes tail)

@@ -12,14 +12,14 @@ NO_PROPERTIES = b"\0"
 OCTETS = [bytes((octet,)) for octet in range(256)]
 
 
-class Encoding:
+class PublishEncoder:
     """The PUBLISH packets of one publication. Made when it is routed and forgotten with it."""
 
-    __slots__ = ("_head", "_is_v5", "_publication", "_qos", "_retain", "_said", "_tail", "_topic")
+    __slots__ = ("_head", "_is_v5", "_publication", "_publisher_properties", "_qos", "_retain", "_tail", "_topic")
 
     def __init__(self, publication: Publication) -> None:
         self._publication = publication
-        self._said: bytes | None = None  # the publisher's properties, which take 0.1 us each
+        self._publisher_properties: bytes | None = None  # the publisher's properties, which take 0.1 us each
         self._topic = b""
         # The last packet's parts, before and after the packet identifier. Most publications have readers of one kind.
         self._qos = -1
@@ -68,9 +68,11 @@ class Encoding:
         time left to live [MQTT-3.3.2-6], the reader's own identifiers, and the *alias* of the topic if it has one.
         """
         publication = self._publication
-        said = self._said
+        said = self._publisher_properties
         if said is None:
-            said = self._said = write_properties(publication.properties) if publication.properties else b""
+            said = self._publisher_properties = (
+                write_properties(publication.properties) if publication.properties else b""
+            )
         own: Properties = {}
         if publication.expires_at is not None:
             left = max(publication.expires_at - now, 0)
@@ -84,13 +86,13 @@ class Encoding:
         return write_variable(len(said)) + said
 
 
-def as_it_came(publication: Publication, is_v5: bool, head: bytes, tail: bytes) -> Encoding:
+def verbatim_encoder(publication: Publication, is_v5: bool, head: bytes, tail: bytes) -> PublishEncoder:
     """Of a QoS 1 PUBLISH without DUP, RETAIN and properties: readers of its dialect get the same bytes, *head* before
     the packet identifier and *tail* behind it.
     """
-    encoding = Encoding.__new__(Encoding)
+    encoding = PublishEncoder.__new__(PublishEncoder)
     encoding._publication = publication
-    encoding._said = None
+    encoding._publisher_properties = None
     encoding._topic = b""
     encoding._qos = 1
     encoding._is_v5 = is_v5

@@ -3,27 +3,27 @@ cimport cython
 
 from edgebridge.frontend.connection cimport Connection
 from edgebridge.frontend.delivery cimport Delivery
-from edgebridge.frontend.feed cimport Feed
-from edgebridge.frontend.keeping cimport Keeping
-from edgebridge.frontend.plans cimport Plans
-from edgebridge.frontend.runs cimport Runs
+from edgebridge.frontend.fast_path.input cimport InputFastPath
+from edgebridge.frontend.journal.session_journal cimport SessionJournal
+from edgebridge.frontend.fast_path.fan_out cimport FanOutCache
+from edgebridge.frontend.fast_path.qos0_batch cimport Qos0Batches
 from edgebridge.session.session cimport Session
 from edgebroker.node.ledger cimport Ledger
 
 
 cdef class Frontend:
-    cdef public object terms
-    cdef public dict of_session
+    cdef public object options
+    cdef public dict session_timers
     cdef dict _on
     cdef long long _buffers_sent
-    cdef public object admission, authenticating, connecting, exchanging, expelling, memory, node, notes, publishing
-    cdef public object overlay, quota, rebirths, restoring, retained, subscribing, sys_topics, turns
+    cdef public object connection_rate, authenticator, connect_handler, enhanced_auth, disconnector, memory_limit, node, events, publish_handler
+    cdef public object federation, quota, sparkplug_rebirth, recovery, retained, subscribe_handler, sys_topics, input_scheduler
     cdef public Delivery delivery
-    cdef public Feed input
-    cdef public Keeping keeping
+    cdef public InputFastPath input
+    cdef public SessionJournal journal
     cdef public Ledger ledger
-    cdef public Plans plans
-    cdef public Runs runs
+    cdef public FanOutCache fan_out_cache
+    cdef public Qos0Batches qos0_batches
     cdef public dict connections
     cdef public list dirty, readable
     cdef public long long accepted

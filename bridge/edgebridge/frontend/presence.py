@@ -1,7 +1,7 @@
-"""Who comes and who goes, told as messages: `$SYS/broker/clients/NAME/connected` and `/disconnected`, where wanted.
+"""Presence of clients on $SYS: `$SYS/broker/clients/NAME/connected` and `/disconnected`, where it is enabled.
 
-They are QoS 0 and not retained, and said in a turn of their own, after what made them. Who is asked for by nobody costs
-a look at the subscriptions; who is, is a message of the publisher `$SYS` like any other, and rules hold for it.
+These messages are QoS 0 and not retained, and are published in a later turn than their cause. A message that no
+subscription matches is not published; one with readers counts as a message of the publisher `$SYS`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Final
 
 from edgebridge.frontend.connection import Connection
-from edgebridge.frontend.notes import CONNECTED, TEXT_MAX, Notes
-from edgebridge.frontend.publishing import Publishing
+from edgebridge.frontend.event_buffer import CONNECTED, TEXT_MAX, EventBuffer
+from edgebridge.frontend.handlers.publish import PublishHandler
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import MILLISECOND, Instant
 from edgebroker.names import ClientId
@@ -23,27 +23,29 @@ from edgebroker.publication import Publication
 PUBLISHER: Final = ClientId("$SYS")
 TOPIC: Final = "$SYS/broker/clients/{}/{}"
 TIMER: Final = ("sys", "presence")
-AT_ONCE: Final = 50
+PUBLISHED_AT_ONCE: Final = 50
 """Told in one turn: 1 ms at 20 us each."""
 WAITING_MAX: Final = 10_000
 """Comings and goings that wait to be told, about 4 MiB; more are counted in `missed`."""
-NOT_IN_A_LEVEL: Final = {ord(octet): f"%{ord(octet):02X}" for octet in "%/+#"}
+ESCAPES: Final = {ord(octet): f"%{ord(octet):02X}" for octet in "%/+#"}
 
 
-class Presence:
+class ClientPresence:
     """Tells of each client."""
 
-    def __init__(self, node: Node, publishing: Publishing, notes: Notes, unix_us: Callable[[], int]) -> None:
+    def __init__(
+        self, node: Node, publish_handler: PublishHandler, notes: EventBuffer, unix_us: Callable[[], int]
+    ) -> None:
         """*unix_us*: what the wall clock says."""
         self.missed = 0
         """Comings and goings that nobody was told of."""
         self._node = node
-        self._publishing = publishing
+        self._publish_handler = publish_handler
         self._unix_us = unix_us
         self._waiting: deque[tuple[str, str, bytes]] = deque()
-        notes.watch = self._noted
+        notes.on_presence = self._enqueue
 
-    def _noted(self, code: str, connection: Connection, now: Instant) -> None:
+    def _enqueue(self, code: str, connection: Connection, now: Instant) -> None:
         """*connection*, which has a session, came or went."""
         session = connection.session
         if session is None or len(self._waiting) >= WAITING_MAX:
@@ -53,14 +55,14 @@ class Presence:
             "client": session.client_id,
             "user": session.user,
             "address": connection.peer,
-            "listener": connection.entrance.name,
+            "listener": connection.listener_context.name,
         }
         if code == CONNECTED:
             resumed = {"session_present": connection.is_resumed, "expiry_s": session.expiry_s}
             told |= {"version": connection.dialect.version, **resumed}
         else:
-            reason, why = connection.farewell or (None, "")
-            told |= {"reason": "connection_lost" if reason is None else _name_of(reason), "why": why[:TEXT_MAX]}
+            reason, why = connection.disconnect_reason or (None, "")
+            told |= {"reason": "connection_lost" if reason is None else _reason_name(reason), "why": why[:TEXT_MAX]}
         told["unix_ms"] = self._unix_us() // MILLISECOND
         if not self._waiting:
             self._node.timers.set(TIMER, now + 1)  # a later instant: what made it comes first
@@ -68,17 +70,17 @@ class Presence:
 
     def fire(self, now: Instant) -> None:
         """Tell some, and come again for the rest."""
-        for _ in range(min(AT_ONCE, len(self._waiting))):
+        for _ in range(min(PUBLISHED_AT_ONCE, len(self._waiting))):
             client, code, payload = self._waiting.popleft()
-            topic = TOPIC.format(client.translate(NOT_IN_A_LEVEL), code)
+            topic = TOPIC.format(client.translate(ESCAPES), code)
             route = self._node.routes.route(topic)
             if route.copies or route.groups or route.extractor is not None:
-                self._publishing.route(Publication(PUBLISHER, topic, payload, 0, False, now), route, now)
+                self._publish_handler.route(Publication(PUBLISHER, topic, payload, 0, False, now), route, now)
         if self._waiting:
             self._node.timers.set(TIMER, now + 1)
 
 
-def _name_of(reason: int) -> str:
+def _reason_name(reason: int) -> str:
     if not reason:
         return "normal_disconnection"  # of DISCONNECT; the same number has other names elsewhere
     try:

@@ -14,15 +14,21 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from edgebridge.session.acl import Acl
-from edgebridge.session.rights import Decisions, Rights
-from edgebridge.session.rulebook import RuleBook
-from edgebridge.session.verdict import ANYBODY, NAMELESS, WRONG, Proof, Verdict
+from edgebridge.session.acl_rights import AclRights
+from edgebridge.session.authorization import DecisionCache, Rights
+from edgebridge.session.credentials import (
+    ANONYMOUS,
+    CREDENTIALS_REQUIRED,
+    WRONG_CREDENTIALS,
+    AuthenticationResult,
+    CredentialKind,
+)
 from edgebroker.dataclasses import dataclass
 
 if TYPE_CHECKING:  # hashes, SCRAM and tokens take 1.5 MiB, and a gateway without such files has no use for them
+    from edgebridge.session.credential_checks import CredentialCheck
     from edgebridge.session.passwordfile import PasswordFile
-    from edgebridge.session.questions import Question
-    from edgebridge.session.scramsecret import ScramSecret
+    from edgebridge.session.scram import ScramSecret
     from edgebridge.session.token import TokenKeys
 
 
@@ -37,35 +43,37 @@ class CertificateUser(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class AccessPolicy:
     """What the operator's files say. Without any, everybody may do everything, as far as listeners let them in."""
 
     passwords: PasswordFile | None = None
     certificate_user: CertificateUser = CertificateUser.NOBODY
-    rules: RuleBook | None = None
+    rules: AclRights | None = None
     tokens: TokenKeys | None = None
-    decisions: Decisions = field(default_factory=Decisions, compare=False)
+    decisions: DecisionCache = field(default_factory=DecisionCache, compare=False)
     """About clients whose tokens have claims: each has a rule book of its own."""
 
-    def ask(
+    def authenticate(
         self, username: str | None, password: bytes | None, is_anonymous: bool, certified: str = ""
-    ) -> Verdict | Question:
+    ) -> AuthenticationResult | CredentialCheck:
         """Who comes with this CONNECT? *is_anonymous*: the listener lets in who names no user.
 
         *certified* is the user that a client certificate names; it comes before all a packet says.
         """
         if certified:
-            return Verdict(user=certified, proof=Proof.CERTIFICATE, mark=self.certificate_user.value)
+            return AuthenticationResult(
+                user=certified, credential=CredentialKind.CERTIFICATE, mark=self.certificate_user.value
+            )
         if username is None and password is None:
-            return ANYBODY if is_anonymous else NAMELESS
+            return ANONYMOUS if is_anonymous else CREDENTIALS_REQUIRED
         if self.passwords is None and self.tokens is None:
             # Names cannot be checked here: who gives one is as anonymous as who gives none.
-            return ANYBODY if is_anonymous else WRONG
-        from edgebridge.session.questions import question
+            return ANONYMOUS if is_anonymous else WRONG_CREDENTIALS
+        from edgebridge.session.credential_checks import credential_check
 
-        return question(self.passwords, self.tokens, username or "", password or b"") or WRONG
+        return credential_check(self.passwords, self.tokens, username or "", password or b"") or WRONG_CREDENTIALS
 
-    def named_by(self, common_name: str, alternative_names: tuple[str, ...]) -> str:
+    def certificate_user_name(self, common_name: str, alternative_names: tuple[str, ...]) -> str:
         """The user that a client certificate names, empty if certificates name nobody here.
 
         *alternative_names* as `DNS:pump-3.example`, `URI:urn:dev:1`.
@@ -78,26 +86,26 @@ class Access:
             case CertificateUser.NOBODY:
                 return ""
 
-    def still_holds(self, verdict: Verdict, is_anonymous: bool) -> bool:
+    def is_still_valid(self, verdict: AuthenticationResult, is_anonymous: bool) -> bool:
         """Whether who came in by *verdict* would still be let in, now that these files hold."""
-        match verdict.proof:
-            case Proof.NOTHING:
+        match verdict.credential:
+            case CredentialKind.NOTHING:
                 return is_anonymous
-            case Proof.PASSWORD:
+            case CredentialKind.PASSWORD:
                 user = None if self.passwords is None else self.passwords.users.get(verdict.user)
                 return user is not None and str(user.hash) == verdict.mark
-            case Proof.SCRAM:
+            case CredentialKind.SCRAM:
                 return verdict.mark == str(self.scram_secret(verdict.user))
-            case Proof.TOKEN:
+            case CredentialKind.TOKEN:
                 key_id = verdict.mark.partition(":")[0]
                 return self.tokens is not None and self.tokens.mark(key_id) == verdict.mark
-            case Proof.CERTIFICATE:
+            case CredentialKind.CERTIFICATE:
                 return verdict.mark == self.certificate_user.value
         return True
 
     def rights(self, user: str, client: str, claims: Acl | None = None) -> Rights | None:
         """What *client* may do, who is *user*; None: everything. *claims* of a token only ever narrow it."""
-        within = None if claims is None else RuleBook(claims, self.decisions).rights(user, client)
+        within = None if claims is None else AclRights(claims, self.decisions).rights(user, client)
         rights = within if self.rules is None else self.rules.rights(user, client, within)
         if rights is not None:
             rights.origin = self.origin(user, claims)
@@ -126,5 +134,5 @@ class Access:
         return hashlib.sha256(str(hashed).encode()).digest()
 
 
-OPEN = Access()
+OPEN = AccessPolicy()
 """Nothing is asked."""

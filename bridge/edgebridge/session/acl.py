@@ -16,18 +16,18 @@ from collections.abc import Iterator, Sequence
 from enum import IntFlag
 from typing import Final
 
-from edgebridge.session.lineproblem import LineProblem, clipped
+from edgebridge.session.line_error import LineError, clipped
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import EdgebrokerError, FilterInvalid, FilterTooComplex, TopicInvalid
 from edgebroker.filters import Filter
-from edgebroker.likeness import most_alike
+from edgebroker.names import most_alike
 from edgebroker.topics import TopicFilter
 
 RULES_MAX: Final = 50_000  # about 600 bytes each: 30 MiB
 TOKEN_RULES_MAX: Final = 64  # a client brings them along; so many make a token of about 3,000 bytes
 PROBLEMS_MAX: Final = 20  # told at once; a file of another kind has one in each line
 WHERE: Final = " where "
-ANYBODY: Final = ""
+ANONYMOUS_USER: Final = ""
 """The user of clients that proved to be nobody in particular."""
 
 
@@ -56,13 +56,13 @@ _WORD_OF: Final = {access: word for word, access in WORDS.items()}
 class AclInvalid(EdgebrokerError):
     """An access-control file that cannot be used; `problems` has what is wrong, the message one line for each."""
 
-    def __init__(self, problems: Sequence[LineProblem]) -> None:
+    def __init__(self, problems: Sequence[LineError]) -> None:
         super().__init__("\n".join(map(str, problems)))
         self.problems = tuple(problems)
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AclRule:
     """One line. `where` narrows it to publications of which the condition is true; `line` counts from 1."""
 
     access: AccessKind
@@ -90,16 +90,16 @@ class Rule:
 class Acl:
     """All rules: `users` by name, denials first, ANYBODY among them; `patterns` hold for everybody."""
 
-    users: dict[str, tuple[Rule, ...]]
-    patterns: tuple[Rule, ...] = ()
+    users: dict[str, tuple[AclRule, ...]]
+    patterns: tuple[AclRule, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Acl:
         """Read the file. Raises AclInvalid."""
-        users: dict[str, list[Rule]] = {ANYBODY: []}
-        patterns: list[Rule] = []
-        problems: list[LineProblem] = []
-        present = users[ANYBODY]
+        users: dict[str, list[AclRule]] = {ANONYMOUS_USER: []}
+        patterns: list[AclRule] = []
+        problems: list[LineError] = []
+        present = users[ANONYMOUS_USER]
         for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
             words = line.strip()
             if not words or words.startswith("#"):
@@ -115,39 +115,41 @@ class Acl:
                     case "pattern" if rest:
                         patterns.append(_read_rule(rest, number))
                     case "user" | "topic" | "pattern":
-                        raise _Wrong(f"nothing follows {keyword!r}")
+                        raise _AclLineInvalid(f"nothing follows {keyword!r}")
                     case _:
-                        raise _Wrong(f"{clipped(keyword, 30)} begins no rule", "they begin with user, topic or pattern")
-            except _Wrong as wrong:
-                problems.append(LineProblem(number, *wrong.args))
+                        raise _AclLineInvalid(
+                            f"{clipped(keyword, 30)} begins no rule", "they begin with user, topic or pattern"
+                        )
+            except _AclLineInvalid as wrong:
+                problems.append(LineError(number, *wrong.args))
             if len(problems) >= PROBLEMS_MAX:
                 break
         if sum(map(len, users.values())) + len(patterns) > RULES_MAX:
-            problems.append(LineProblem(1, f"the file has more than {RULES_MAX:,} rules"))
+            problems.append(LineError(1, f"the file has more than {RULES_MAX:,} rules"))
         if problems:
             raise AclInvalid(problems)
         return cls({name: _denials_first(rules) for name, rules in users.items()}, _denials_first(patterns))
 
-    def rules(self) -> Iterator[Rule]:
+    def rules(self) -> Iterator[AclRule]:
         """Every rule, in no particular order."""
         for rules in self.users.values():
             yield from rules
         yield from self.patterns
 
 
-class _Wrong(Exception):
+class _AclLineInvalid(Exception):
     """(reason, how to mend it) of a line."""
 
 
-def read_rule(text: str) -> Rule:
+def read_rule(text: str) -> AclRule:
     """One rule as it stands after `topic`. Raises AclInvalid."""
     try:
         return _read_rule(text.strip(), 1)
-    except _Wrong as wrong:
-        raise AclInvalid([LineProblem(1, *wrong.args)]) from None
+    except _AclLineInvalid as wrong:
+        raise AclInvalid([LineError(1, *wrong.args)]) from None
 
 
-def _read_rule(text: str, line: int) -> Rule:
+def _read_rule(text: str, line: int) -> AclRule:
     word, _, rest = text.partition(" ")
     rest = rest.strip()
     if rest and word in WORDS:
@@ -157,26 +159,26 @@ def _read_rule(text: str, line: int) -> Rule:
     else:
         nearest = most_alike(word, WORDS)
         mend = f"did you mean '{nearest}'? A" if nearest else f"there are {', '.join(WORDS)}; a"
-        raise _Wrong(f"{clipped(word, 30)} is no kind of access", f"{mend} topic with blanks needs one")
+        raise _AclLineInvalid(f"{clipped(word, 30)} is no kind of access", f"{mend} topic with blanks needs one")
     topic, separator, condition = rest.partition(WHERE)
     where = None
     if separator:
         if access in (AccessKind.DENY, AccessKind.SUBSCRIBE):
-            raise _Wrong(f"{word!r} takes no condition", "write what is allowed instead")
+            raise _AclLineInvalid(f"{word!r} takes no condition", "write what is allowed instead")
         where = _read_condition(condition)
     try:
-        return Rule(access, TopicFilter.parse(topic.strip()), where, line)
+        return AclRule(access, TopicFilter.parse(topic.strip()), where, line)
     except TopicInvalid as error:
-        raise _Wrong(str(error)) from None
+        raise _AclLineInvalid(str(error)) from None
 
 
 def _read_condition(text: str) -> Filter:
     try:
         return Filter.parse(text.strip())
     except (FilterInvalid, FilterTooComplex) as error:
-        raise _Wrong(f"in the condition, {error}") from None
+        raise _AclLineInvalid(f"in the condition, {error}") from None
 
 
-def _denials_first(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+def _denials_first(rules: Sequence[AclRule]) -> tuple[AclRule, ...]:
     """As Mosquitto asks them. The sort keeps the order of the file otherwise."""
     return tuple(sorted(rules, key=lambda rule: rule.access != AccessKind.DENY))

@@ -16,22 +16,22 @@ class Durability:
     long a record for which nobody waits may wait for others that go to the disk with it.
     """
 
-    keeps: bool
-    waits: bool
-    patience_us: Duration = 100 * MILLISECOND  # ten syncs a second at most, for the sake of the card
+    is_persistent: bool
+    waits_for_sync: bool
+    sync_delay_us: Duration = 100 * MILLISECOND  # ten syncs a second at most, for the sake of the card
 
     def __str__(self) -> str:
-        if not self.keeps:
+        if not self.is_persistent:
             return "memory"
-        return "sync" if self.waits else f"batched:{self.patience_us // MILLISECOND}"
+        return "sync" if self.waits_for_sync else f"batched:{self.sync_delay_us // MILLISECOND}"
 
 
-MEMORY: Final = Durability(keeps=False, waits=False)
+MEMORY: Final = Durability(is_persistent=False, waits_for_sync=False)
 """A restart forgets the session."""
-SYNC: Final = Durability(keeps=True, waits=True)
+SYNC: Final = Durability(is_persistent=True, waits_for_sync=True)
 """What was acknowledged is on disk."""
 
 
 def batched(milliseconds: int) -> Durability:
     """Answers are up to *milliseconds* ahead of the disk: a power cut takes so much, and the card is spared."""
-    return Durability(keeps=True, waits=False, patience_us=milliseconds * MILLISECOND)
+    return Durability(is_persistent=True, waits_for_sync=False, sync_delay_us=milliseconds * MILLISECOND)

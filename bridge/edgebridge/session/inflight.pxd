@@ -4,7 +4,7 @@ cimport cython
 from edgebroker.publication cimport Publication
 
 
-cdef class Entry:
+cdef class QueueEntry:
     cdef public Publication publication
     cdef public int qos, packet_id
     cdef public long long number
@@ -13,8 +13,8 @@ cdef class Entry:
     cdef public str text
 
 
-@cython.locals(made=Entry)
-cpdef Entry entry_of(Publication publication, int qos, bint retain, tuple identifiers, str text)
+@cython.locals(made=QueueEntry)
+cpdef QueueEntry new_queue_entry(Publication publication, int qos, bint retain, tuple identifiers, str text)
 
 
 cdef class Inflight:
@@ -23,11 +23,11 @@ cdef class Inflight:
     cdef dict _entries
     cdef public object unsent
     cpdef bint has_room(self) except -1
-    cpdef Entry first_unsent(self)
+    cpdef QueueEntry first_unsent(self)
     @cython.locals(packet_id=int)
-    cpdef int add(self, Entry entry) except -1
-    @cython.locals(entry=Entry, key=object)
-    cpdef Entry settle(self, int packet_id, int qos)
-    @cython.locals(entry=Entry)
-    cpdef Entry release(self, int packet_id)
-    cdef _is_sent(self, Entry entry)
+    cpdef int add(self, QueueEntry entry) except -1
+    @cython.locals(entry=QueueEntry, key=object)
+    cpdef QueueEntry acknowledge(self, int packet_id, int qos)
+    @cython.locals(entry=QueueEntry)
+    cpdef QueueEntry release(self, int packet_id)
+    cdef _is_sent(self, QueueEntry entry)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from edgebroker.publication import Publication
 
 
-class Entry:
+class QueueEntry:
     """One copy of a publication for one client. `packet_id` is 0 while it waits; `released`: PUBREC came.
 
     `number` names it in the journal, among the copies of its session; 0 if it is not kept there, or no longer.
@@ -33,9 +33,11 @@ class Entry:
         self.released = False
 
 
-def entry_of(publication: Publication, qos: int, retain: bool, identifiers: tuple[int, ...], text: str) -> Entry:
+def new_queue_entry(
+    publication: Publication, qos: int, retain: bool, identifiers: tuple[int, ...], text: str
+) -> QueueEntry:
     """`Entry()`, in half of the time: one is made for each copy."""
-    made = Entry.__new__(Entry)
+    made = QueueEntry.__new__(QueueEntry)
     made.publication = publication
     made.qos = qos
     made.retain = retain
@@ -57,17 +59,17 @@ class Inflight:
 
     def __init__(self, window: int) -> None:
         self.window = window
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, QueueEntry] = {}
         self.last_id = 0
         self.held_bytes = 0
         """What all entries hold. Who reads and never acknowledges gets nothing new once it is as much as a queue."""
-        self.unsent: OrderedDict[int, Entry] = OrderedDict()
+        self.unsent: OrderedDict[int, QueueEntry] = OrderedDict()
         """By packet identifier, in their old order."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[QueueEntry]:
         return iter(self._entries.values())
 
     def has_room(self) -> bool:
@@ -78,11 +80,11 @@ class Inflight:
         """The connection is new: everything must be sent again, in its old order."""
         self.unsent = OrderedDict((entry.packet_id, entry) for entry in self._entries.values())
 
-    def first_unsent(self) -> Entry | None:
+    def first_unsent(self) -> QueueEntry | None:
         """What is to be sent again next; None: everything was."""
         return next(iter(self.unsent.values()), None)
 
-    def add(self, entry: Entry) -> int:
+    def add(self, entry: QueueEntry) -> int:
         """Give *entry* a packet identifier and return it. The window must have room, so a free one exists."""
         packet_id = self.last_id
         while True:
@@ -94,13 +96,13 @@ class Inflight:
         self.held_bytes += entry.publication.held_bytes()
         return packet_id
 
-    def restore(self, entry: Entry) -> None:
+    def restore(self, entry: QueueEntry) -> None:
         """Take *entry* back with the packet identifier it has; to be called in the order of sending."""
         self._entries[entry.packet_id] = entry
         self.last_id = entry.packet_id
         self.held_bytes += entry.publication.held_bytes()
 
-    def settle(self, packet_id: int, qos: int) -> Entry | None:
+    def acknowledge(self, packet_id: int, qos: int) -> QueueEntry | None:
         """PUBACK (*qos* 1), PUBCOMP or a refusing PUBREC (2): the entry leaves. None if there is no such entry."""
         key = packet_id
         entry = self._entries.get(key)
@@ -112,7 +114,7 @@ class Inflight:
             self._is_sent(entry)
         return entry
 
-    def release(self, packet_id: int) -> Entry | None:
+    def release(self, packet_id: int) -> QueueEntry | None:
         """PUBREC: the client has the message. None if there is no such entry."""
         entry = self._entries.get(packet_id)
         if entry is None or entry.qos != 2:
@@ -122,6 +124,6 @@ class Inflight:
             self._is_sent(entry)
         return entry
 
-    def _is_sent(self, entry: Entry) -> None:
+    def _is_sent(self, entry: QueueEntry) -> None:
         """An acknowledgement came. If it was for the transmission before the reconnect, no other is needed."""
         self.unsent.pop(entry.packet_id, None)

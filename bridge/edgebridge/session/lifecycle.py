@@ -21,7 +21,7 @@ from edgebridge.wire.packets import (
 )
 
 
-class State(Enum):
+class ConnectionState(Enum):
     """Where a connection stands, as the server sees it."""
 
     AWAITING_CONNECT = "awaiting CONNECT"
@@ -33,28 +33,28 @@ class State(Enum):
     CLOSED = "closed"
 
 
-CONNECTED: Final = State.CONNECTED
+CONNECTED: Final = ConnectionState.CONNECTED
 """For the hot path: in Python 3.11 a function written in Python finds the members of an enumeration."""
-CLOSED: Final = State.CLOSED
+CLOSED: Final = ConnectionState.CLOSED
 
 # From CONNECT and AUTH on, it depends on what they say: the client is let in, challenged or refused.
-TRANSITIONS: Final[dict[tuple[State, type[Packet]], State]] = {
-    (State.AWAITING_CONNECT, Connect): State.CONNECTED,
-    (State.CHALLENGED, Auth): State.CONNECTED,
-    (State.CHALLENGED, Disconnect): State.CLOSED,
-    (State.CONNECTED, Auth): State.CONNECTED,
-    (State.CONNECTED, Publish): State.CONNECTED,
-    (State.CONNECTED, PubAck): State.CONNECTED,
-    (State.CONNECTED, PubRec): State.CONNECTED,
-    (State.CONNECTED, PubRel): State.CONNECTED,
-    (State.CONNECTED, PubComp): State.CONNECTED,
-    (State.CONNECTED, Subscribe): State.CONNECTED,
-    (State.CONNECTED, Unsubscribe): State.CONNECTED,
-    (State.CONNECTED, PingReq): State.CONNECTED,
-    (State.CONNECTED, Disconnect): State.CLOSED,
+TRANSITIONS: Final[dict[tuple[ConnectionState, type[Packet]], ConnectionState]] = {
+    (ConnectionState.AWAITING_CONNECT, Connect): ConnectionState.CONNECTED,
+    (ConnectionState.CHALLENGED, Auth): ConnectionState.CONNECTED,
+    (ConnectionState.CHALLENGED, Disconnect): ConnectionState.CLOSED,
+    (ConnectionState.CONNECTED, Auth): ConnectionState.CONNECTED,
+    (ConnectionState.CONNECTED, Publish): ConnectionState.CONNECTED,
+    (ConnectionState.CONNECTED, PubAck): ConnectionState.CONNECTED,
+    (ConnectionState.CONNECTED, PubRec): ConnectionState.CONNECTED,
+    (ConnectionState.CONNECTED, PubRel): ConnectionState.CONNECTED,
+    (ConnectionState.CONNECTED, PubComp): ConnectionState.CONNECTED,
+    (ConnectionState.CONNECTED, Subscribe): ConnectionState.CONNECTED,
+    (ConnectionState.CONNECTED, Unsubscribe): ConnectionState.CONNECTED,
+    (ConnectionState.CONNECTED, PingReq): ConnectionState.CONNECTED,
+    (ConnectionState.CONNECTED, Disconnect): ConnectionState.CLOSED,
 }
 
 
-def next_state(state: State, packet: type[Packet]) -> State | None:
+def next_state(state: ConnectionState, packet: type[Packet]) -> ConnectionState | None:
     """The state after *packet* from the client; None if it is not allowed now."""
     return TRANSITIONS.get((state, packet))

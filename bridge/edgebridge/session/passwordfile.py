@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Final
 
-from edgebridge.session.lineproblem import LineProblem, add_problem, clipped
+from edgebridge.session.line_error import LineError, add_line_error, clipped
 from edgebridge.session.passwordhash import HashInvalid, PasswordHash, Scrypt, read_password_hash
-from edgebridge.session.scramsecret import ScramSecret, SecretInvalid
+from edgebridge.session.scram import ScramSecret, SecretInvalid
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import EdgebrokerError
 
@@ -51,7 +51,7 @@ class PasswordFile:
     """Who may come in. `users` by name; `problems` are lines that let nobody in."""
 
     users: Mapping[str, User] = field(default_factory=dict)
-    problems: tuple[LineProblem, ...] = ()
+    problems: tuple[LineError, ...] = ()
     lines: tuple[str, ...] = ()
     decoys: tuple[PasswordHash, ...] = ()
     """A hash of each cost in the file, the costliest first: all are checked, whoever is named, to take as long."""
@@ -60,7 +60,7 @@ class PasswordFile:
     def parse(cls, text: str) -> PasswordFile:
         """Read the whole file. Raises nothing: what cannot be read is in `problems`."""
         users: dict[str, User] = {}
-        problems: list[LineProblem] = []
+        problems: list[LineError] = []
         twice: set[str] = set()
         lines = tuple(text.removeprefix("\ufeff").split("\n"))
         for number, line in enumerate(lines, 1):
@@ -68,19 +68,19 @@ class PasswordFile:
             if not bare or bare[0] == "#":
                 continue
             if ":" not in bare and len(line) <= LINE_CHARACTERS_MAX:  # a file of another kind has nothing else
-                add_problem(problems, number, NO_COLON, MEND)
+                add_line_error(problems, number, NO_COLON, MEND)
                 continue
             try:
                 user = _read_line(line, number)
             except (HashInvalid, SecretInvalid, PasswordInvalid) as error:
-                add_problem(problems, number, str(error), MEND)
+                add_line_error(problems, number, str(error), MEND)
                 continue
             if user.name in users:
                 twice.add(user.name)
                 why = f"the user {clipped(user.name)} stands in line {users[user.name].line} too"
-                add_problem(problems, number, why, "neither line holds: delete one")
+                add_line_error(problems, number, why, "neither line holds: delete one")
             elif len(users) >= USERS_MAX:
-                add_problem(problems, number, f"more than {USERS_MAX:,} users")
+                add_line_error(problems, number, f"more than {USERS_MAX:,} users")
                 break
             else:
                 users[user.name] = user

@@ -15,7 +15,7 @@ _MESSAGE = ""
 """The key of a topic's message within its node. Sub-levels have keys that start with "/", so it is no level."""
 
 
-class Retained:
+class RetainedStore:
     """Topic -> publication, found by topic filter. Bounded in messages and in the bytes they hold.
 
     A tree of levels, so that a filter visits only what it may match.
@@ -29,7 +29,7 @@ class Retained:
         self._bytes = 0
         self._expiring: dict[str, Instant] = {}
         self._purged_at: Instant = -PURGE_US
-        self.not_kept = 0
+        self.not_retained = 0
         """Messages that went to their readers and are not retained: the disk takes nothing, or there is no room for
         them here and they came from another gateway, which retains them."""
         self.expired = 0
@@ -53,7 +53,7 @@ class Retained:
         before = self.find(topic)
         return self._count + (before is None), self._bytes + size - (before.held_bytes() if before else 0)
 
-    def keep(self, publication: Publication) -> bool:
+    def retain(self, publication: Publication) -> bool:
         """Replace the topic's message; an empty payload clears it [MQTT-3.3.1-6]. False if there is no room.
 
         What has expired gives up its place.
@@ -68,7 +68,7 @@ class Retained:
             if not self._expiring or now - self._purged_at < PURGE_US:
                 return False
             self.purge(now)
-            return self.keep(publication)
+            return self.retain(publication)
         node = self._root
         for level in topic.split("/"):
             node = node.setdefault("/" + level, {})

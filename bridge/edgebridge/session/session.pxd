@@ -2,21 +2,21 @@
 cimport cython
 
 from edgebridge.session.inflight cimport Inflight
-from edgebridge.session.outbox cimport Outbox
+from edgebridge.session.queue.outbox cimport SessionOutbox
 
 
 cdef class Session:
     cdef public str client_id, user
-    cdef public Outbox outbox
-    cdef public object connection, bill, claims, replays, rights, will
-    cdef public object expiry_s, gone_at
+    cdef public SessionOutbox outbox
+    cdef public object connection, filter_usage, claims, replays, rights, will
+    cdef public object expiry_s, disconnected_at
     cdef public Inflight inflight
     cdef public set received
-    cdef public dict asked
-    cdef public bint waits
-    cdef public long long number, last_copy, patience_us
+    cdef public dict subscription_records
+    cdef public bint waits_for_sync
+    cdef public long long number, last_copy, sync_delay_us
     cdef public Py_ssize_t subscribed
     @cython.locals(inflight=Inflight)
-    cpdef bint takes_at_once(self) except -1
+    cpdef bint can_send_now(self) except -1
     cpdef bint has_room(self, Py_ssize_t size) except -1
-    cpdef bint refuses(self, Py_ssize_t size) except -1
+    cpdef bint must_refuse(self, Py_ssize_t size) except -1

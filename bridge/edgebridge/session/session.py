@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from edgebridge.session.acl import Acl
+from edgebridge.session.authorization import Rights
 from edgebridge.session.durability import MEMORY, Durability
 from edgebridge.session.inflight import Inflight
-from edgebridge.session.outbox import Outbox
-from edgebridge.session.rights import Rights
+from edgebridge.session.queue.outbox import SessionOutbox
 from edgebridge.wire.packets import Will
 from edgebroker.instants import Instant
 from edgebroker.limits import KIB
@@ -22,28 +22,28 @@ class Session:
     """One client's state. `connection` is None while it is away; subscriptions are kept by the node."""
 
     __slots__ = (
-        "asked",
-        "bill",
         "claims",
         "client_id",
         "connection",
+        "disconnected_at",
         "expiry_s",
-        "gone_at",
+        "filter_usage",
         "inflight",
         "last_copy",
         "number",
         "outbox",
-        "patience_us",
         "received",
         "replays",
         "rights",
         "subscribed",
+        "subscription_records",
+        "sync_delay_us",
         "user",
-        "waits",
+        "waits_for_sync",
         "will",
     )
 
-    def __init__(self, client_id: ClientId, inflight: Inflight, outbox: Outbox) -> None:
+    def __init__(self, client_id: ClientId, inflight: Inflight, outbox: SessionOutbox) -> None:
         self.client_id = client_id
         self.connection: Any = None
         self.expiry_s = 0
@@ -54,7 +54,7 @@ class Session:
         """Packet identifiers of QoS 2 messages taken, until PUBREL [MQTT-4.3.3-2]."""
         self.subscribed = 0
         """How many subscriptions the client has."""
-        self.bill: Any = None
+        self.filter_usage: Any = None
         """What its content filters cost (`session.filterbill`); None as long as it never had any."""
         self.replays: Any = None
         """Subscriptions whose retained messages are on their way (`frontend.replaying`)."""
@@ -66,41 +66,45 @@ class Session:
         """Who the client proved to be; empty: nobody in particular."""
         self.will: Will | None = None
         """Of the present connection, or waiting for its delay to pass."""
-        self.gone_at: Instant = 0
+        self.disconnected_at: Instant = 0
         """When its last connection ended."""
         # -- in the journal
         self.number = 0
         """Its name in the journal; 0 if it is not kept there."""
-        self.waits = False
+        self.waits_for_sync = False
         """Answers about it wait for the disk."""
-        self.patience_us = 0
+        self.sync_delay_us = 0
         """How long its records may wait for others if nobody waits for them."""
         self.last_copy = 0
         """The number of its last copy that is kept."""
-        self.asked: dict[str, bytes] = {}
+        self.subscription_records: dict[str, bytes] = {}
         """The records of its subscriptions, by their text."""
 
-    def close_bill(self) -> None:
+    def release_filters(self) -> None:
         """Its subscriptions are over: their filters count for nobody any more."""
-        if self.bill is not None:
-            self.bill.close()
+        if self.filter_usage is not None:
+            self.filter_usage.release_all()
 
     @property
     def durability(self) -> Durability:
         """What is promised about it."""
-        return Durability(keeps=True, waits=self.waits, patience_us=self.patience_us) if self.number else MEMORY
+        return (
+            Durability(is_persistent=True, waits_for_sync=self.waits_for_sync, sync_delay_us=self.sync_delay_us)
+            if self.number
+            else MEMORY
+        )
 
     @property
-    def is_present(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether the client is connected and neither side said good-bye."""
         return self.connection is not None and not self.connection.closing
 
     @property
     def is_behind(self) -> bool:
         """Whether what comes next would wait here: the client is away, or does not take what it has got."""
-        return not self.is_present or len(self.outbox) > 0 or self.inflight.held_bytes > BEHIND_BYTES
+        return not self.is_connected or len(self.outbox) > 0 or self.inflight.held_bytes > BEHIND_BYTES
 
-    def takes_at_once(self) -> bool:
+    def can_send_now(self) -> bool:
         """Whether what comes next is sent, and waits for nobody."""
         connection, inflight = self.connection, self.inflight
         return (
@@ -121,8 +125,8 @@ class Session:
 
     def has_room(self, size: int) -> bool:
         """Whether a message that holds *size* bytes need not wait, or may wait in the queue."""
-        return self.outbox.has_room(size) or self.takes_at_once()
+        return self.outbox.has_room(size) or self.can_send_now()
 
-    def refuses(self, size: int) -> bool:
+    def must_refuse(self, size: int) -> bool:
         """Whether who publishes a message that holds *size* bytes is to be told that there is no room."""
-        return self.outbox.refuses(size) and not self.takes_at_once()
+        return self.outbox.refuses(size) and not self.can_send_now()

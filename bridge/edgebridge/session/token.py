@@ -20,8 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Final
 
-from edgebridge.session.acl import TOKEN_RULES_MAX, Acl, AclInvalid, Rule, read_rule
-from edgebridge.session.lineproblem import LineProblem, add_problem, clipped
+from edgebridge.session.acl import TOKEN_RULES_MAX, Acl, AclInvalid, AclRule, read_rule
+from edgebridge.session.line_error import LineError, add_line_error, clipped
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import EdgebrokerError
 from edgebroker.instants import CLOCK_IS_SET_AFTER, SECOND
@@ -47,13 +47,13 @@ class ClockUnknown(TokenInvalid):
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class JsonWebToken:
     """What a token says. `until` and `since` are in seconds since 1970."""
 
     user: str
     until: int
     since: int = 0
-    rules: tuple[Rule, ...] | None = None
+    rules: tuple[AclRule, ...] | None = None
     """What it allows at most; None: whatever its user may do."""
     key_id: str = ""
 
@@ -68,13 +68,13 @@ class TokenKeys:
     """The keys that are trusted, by identifier. One per line: `fleet:base64`; comments begin with #."""
 
     keys: Mapping[str, bytes] = field(default_factory=dict)
-    problems: tuple[LineProblem, ...] = ()
+    problems: tuple[LineError, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> TokenKeys:
         """Read the whole file. What cannot be read is in `problems`, and no key."""
         keys: dict[str, bytes] = {}
-        problems: list[LineProblem] = []
+        problems: list[LineError] = []
         twice: set[str] = set()
         for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
             bare = line.strip()
@@ -83,13 +83,13 @@ class TokenKeys:
             try:
                 name, key = _read_key(bare)
             except TokenInvalid as error:
-                add_problem(problems, number, str(error), "edgebroker token key makes a line")
+                add_line_error(problems, number, str(error), "edgebroker token key makes a line")
                 continue
             if name in keys:
                 twice.add(name)
-                add_problem(problems, number, f"the key {name} stands twice", "neither holds: delete one")
+                add_line_error(problems, number, f"the key {name} stands twice", "neither holds: delete one")
             elif len(keys) >= KEYS_MAX:
-                add_problem(problems, number, f"more than {KEYS_MAX} keys")
+                add_line_error(problems, number, f"more than {KEYS_MAX} keys")
                 break
             keys.setdefault(name, key)
         return cls({name: key for name, key in keys.items() if name not in twice}, tuple(problems))
@@ -99,7 +99,7 @@ class TokenKeys:
         key = self.keys.get(key_id)
         return "" if key is None else f"{key_id}:{hashlib.sha256(key).hexdigest()}"
 
-    def make(self, token: Token, rules: Sequence[str] | None = None) -> str:
+    def make(self, token: JsonWebToken, rules: Sequence[str] | None = None) -> str:
         """The token as text, signed with its key; *rules* as `acl` spells them. Raises TokenInvalid."""
         key = self.keys.get(token.key_id)
         if key is None:
@@ -110,14 +110,14 @@ class TokenKeys:
         if rules is not None:
             _read_rules(list(rules))
             claims["acl"] = list(rules)
-        parts = [_spelled({"alg": "HS256", "typ": "JWT", "kid": token.key_id}), _spelled(claims)]
+        parts = [_encode_json({"alg": "HS256", "typ": "JWT", "kid": token.key_id}), _encode_json(claims)]
         signed = b".".join(parts)
         text = b".".join((signed, urlsafe_b64encode(signature(key, signed)).rstrip(b"=")))
         if len(text) > TOKEN_BYTES_MAX:
             raise TokenInvalid(f"the token has {len(text):,} bytes, at most {TOKEN_BYTES_MAX:,} are read")
         return text.decode()
 
-    def read(self, text: bytes, unix_s: int) -> Token:
+    def read(self, text: bytes, unix_s: int) -> JsonWebToken:
         """What the token says, if it holds at *unix_s*. Raises TokenInvalid, ClockUnknown.
 
         The signature comes before anything else of it is believed, and is compared in constant time.
@@ -173,7 +173,7 @@ def _read_key(line: str) -> tuple[str, bytes]:
     raise TokenInvalid(f"a key has {KEY_BYTES_MIN} to {KEY_BYTES_MAX:,} bytes, this one {size}")
 
 
-def _read_claims(claims: dict[str, Any], key_id: str) -> Token:
+def _read_claims(claims: dict[str, Any], key_id: str) -> JsonWebToken:
     user = claims.get("sub")
     if not isinstance(user, str) or not user or len(user) > 1_024 or not user.isprintable():
         raise TokenInvalid("it names no user (sub)")
@@ -184,7 +184,7 @@ def _read_claims(claims: dict[str, Any], key_id: str) -> Token:
     if AUDIENCE not in (audience if isinstance(audience, list) else [audience]):
         raise TokenInvalid("it is meant for others (aud)")
     rules = _read_rules(claims["acl"]) if "acl" in claims else None
-    return Token(user, until, since, rules, key_id)
+    return JsonWebToken(user, until, since, rules, key_id)
 
 
 def _time(claims: dict[str, Any], name: str, wrong: str) -> int:
@@ -194,7 +194,7 @@ def _time(claims: dict[str, Any], name: str, wrong: str) -> int:
     return int(value)
 
 
-def _read_rules(rules: object) -> tuple[Rule, ...]:
+def _read_rules(rules: object) -> tuple[AclRule, ...]:
     if not isinstance(rules, list) or len(rules) > TOKEN_RULES_MAX or not all(isinstance(rule, str) for rule in rules):
         raise TokenInvalid(f"its rules (acl) are no list of at most {TOKEN_RULES_MAX} texts")
     try:
@@ -209,7 +209,7 @@ def _read_rules(rules: object) -> tuple[Rule, ...]:
         raise TokenInvalid(f"a rule of it (acl) cannot be read: {why}") from None
 
 
-def _spelled(value: dict[str, Any]) -> bytes:
+def _encode_json(value: dict[str, Any]) -> bytes:
     return urlsafe_b64encode(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()).rstrip(b"=")
 
 

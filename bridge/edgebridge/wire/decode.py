@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from edgebridge.wire.connect import decode_connack, decode_connect
 from edgebridge.wire.dialect import Dialect
-from edgebridge.wire.errors import MalformedPacket, ProtocolViolation, TooMany, TopicNameInvalid
+from edgebridge.wire.errors import MalformedPacket, ProtocolViolation, TooManyItems, TopicNameInvalid
 from edgebridge.wire.fields import overrun, read_text, read_u16, trailing
 from edgebridge.wire.packets import (
     Auth,
@@ -247,8 +247,8 @@ def _decode_unsubscribe(body: bytes, dialect: Dialect) -> Unsubscribe:
     return Unsubscribe(packet_id, topic_filters, properties)
 
 
-def _too_many_filters() -> TooMany:
-    return TooMany(f"more than {FILTERS_MAX:,} topic filters in one packet")
+def _too_many_filters() -> TooManyItems:
+    return TooManyItems(f"more than {FILTERS_MAX:,} topic filters in one packet")
 
 
 def _decode_unsuback(body: bytes, dialect: Dialect) -> UnsubAck:

@@ -86,7 +86,7 @@ class PacketTooLarge(ProtocolError):
     reason = ReasonCode.PACKET_TOO_LARGE
 
 
-class TooMany(ProtocolError):
+class TooManyItems(ProtocolError):
     """A packet with more of something than its receiver takes."""
 
     reason = ReasonCode.QUOTA_EXCEEDED

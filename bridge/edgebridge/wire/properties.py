@@ -13,13 +13,13 @@ from edgebridge.wire.errors import (
     PacketTooLarge,
     ProtocolError,
     ProtocolViolation,
-    TooMany,
+    TooManyItems,
     TopicAliasInvalid,
     TopicNameInvalid,
 )
 from edgebridge.wire.fields import U16_MAX, U32_MAX, VARIABLE_MAX, read_pair, read_variable
-from edgebroker.codepoints import has_disallowed
 from edgebroker.dataclasses import dataclass
+from edgebroker.topics import has_disallowed
 
 
 class Property(IntEnum):
@@ -86,20 +86,20 @@ class Carrier(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class PropertyType:
     """How a value is read and written."""
 
     read: Callable[[bytes, int], tuple[Any, int]]
     write: Callable[[Any], bytes]
 
 
-BYTE: Final = Kind(fields.read_byte, lambda value: value.to_bytes(1, "big"))
-TWO_BYTES: Final = Kind(fields.read_u16, lambda value: value.to_bytes(2, "big"))
-FOUR_BYTES: Final = Kind(fields.read_u32, lambda value: value.to_bytes(4, "big"))
-VARIABLE: Final = Kind(fields.read_variable, fields.write_variable)
-TEXT: Final = Kind(fields.read_text, fields.write_text)
-BINARY: Final = Kind(fields.read_binary, fields.write_binary)
-PAIR: Final = Kind(fields.read_pair, fields.write_pair)
+BYTE: Final = PropertyType(fields.read_byte, lambda value: value.to_bytes(1, "big"))
+TWO_BYTES: Final = PropertyType(fields.read_u16, lambda value: value.to_bytes(2, "big"))
+FOUR_BYTES: Final = PropertyType(fields.read_u32, lambda value: value.to_bytes(4, "big"))
+VARIABLE: Final = PropertyType(fields.read_variable, fields.write_variable)
+TEXT: Final = PropertyType(fields.read_text, fields.write_text)
+BINARY: Final = PropertyType(fields.read_binary, fields.write_binary)
+PAIR: Final = PropertyType(fields.read_pair, fields.write_pair)
 
 
 _C = Carrier
@@ -112,14 +112,14 @@ _ANSWERS: Final = frozenset(_C) - {_C.CONNECT, _C.PUBLISH, _C.WILL, _C.SUBSCRIBE
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PropertyRule:
     """One line of table 2-4: *key* is of *kind*, may stand in *carriers*, and is explained in *clause*.
 
     A number outside *low* to *high* raises *error*. *listed*: the value is a list, because some carrier may repeat it.
     """
 
     key: Property
-    kind: Kind
+    kind: PropertyType
     carriers: frozenset[Carrier]
     clause: str
     low: int = 0
@@ -129,13 +129,13 @@ class Rule:
 
 
 _P = Property
-RULES: Final[tuple[Rule, ...]] = (
-    Rule(_P.PAYLOAD_FORMAT_INDICATOR, BYTE, _MESSAGE, "section 3.3.2.3.2", high=1),
-    Rule(_P.MESSAGE_EXPIRY_INTERVAL, FOUR_BYTES, _MESSAGE, "section 3.3.2.3.3"),
-    Rule(_P.CONTENT_TYPE, TEXT, _MESSAGE, "section 3.3.2.3.9"),
-    Rule(_P.RESPONSE_TOPIC, TEXT, _MESSAGE, "section 3.3.2.3.5"),
-    Rule(_P.CORRELATION_DATA, BINARY, _MESSAGE, "section 3.3.2.3.6"),
-    Rule(
+PROPERTY_RULES: Final[tuple[PropertyRule, ...]] = (
+    PropertyRule(_P.PAYLOAD_FORMAT_INDICATOR, BYTE, _MESSAGE, "section 3.3.2.3.2", high=1),
+    PropertyRule(_P.MESSAGE_EXPIRY_INTERVAL, FOUR_BYTES, _MESSAGE, "section 3.3.2.3.3"),
+    PropertyRule(_P.CONTENT_TYPE, TEXT, _MESSAGE, "section 3.3.2.3.9"),
+    PropertyRule(_P.RESPONSE_TOPIC, TEXT, _MESSAGE, "section 3.3.2.3.5"),
+    PropertyRule(_P.CORRELATION_DATA, BINARY, _MESSAGE, "section 3.3.2.3.6"),
+    PropertyRule(
         _P.SUBSCRIPTION_IDENTIFIER,
         VARIABLE,
         frozenset({_C.PUBLISH, _C.SUBSCRIBE}),
@@ -144,20 +144,20 @@ RULES: Final[tuple[Rule, ...]] = (
         high=VARIABLE_MAX,
         listed=True,
     ),
-    Rule(_P.SESSION_EXPIRY_INTERVAL, FOUR_BYTES, _HANDSHAKE | {_C.DISCONNECT}, "section 3.1.2.11.2"),
-    Rule(_P.ASSIGNED_CLIENT_IDENTIFIER, TEXT, _CONNACK, "section 3.2.2.3.7"),
-    Rule(_P.SERVER_KEEP_ALIVE, TWO_BYTES, _CONNACK, "section 3.2.2.3.14", high=U16_MAX),
-    Rule(_P.AUTHENTICATION_METHOD, TEXT, _EXCHANGE, "section 3.1.2.11.9"),
-    Rule(_P.AUTHENTICATION_DATA, BINARY, _EXCHANGE, "section 3.1.2.11.10"),
-    Rule(_P.REQUEST_PROBLEM_INFORMATION, BYTE, _CONNECT, "section 3.1.2.11.7", high=1),
-    Rule(_P.WILL_DELAY_INTERVAL, FOUR_BYTES, frozenset({_C.WILL}), "section 3.1.3.2.2"),
-    Rule(_P.REQUEST_RESPONSE_INFORMATION, BYTE, _CONNECT, "section 3.1.2.11.6", high=1),
-    Rule(_P.RESPONSE_INFORMATION, TEXT, _CONNACK, "section 3.2.2.3.15"),
-    Rule(_P.SERVER_REFERENCE, TEXT, _CONNACK | {_C.DISCONNECT}, "section 3.2.2.3.16"),
-    Rule(_P.REASON_STRING, TEXT, _ANSWERS, "section 3.2.2.3.9"),
-    Rule(_P.RECEIVE_MAXIMUM, TWO_BYTES, _HANDSHAKE, "section 3.1.2.11.3", low=1, high=U16_MAX),
-    Rule(_P.TOPIC_ALIAS_MAXIMUM, TWO_BYTES, _HANDSHAKE, "section 3.1.2.11.5", high=U16_MAX),
-    Rule(
+    PropertyRule(_P.SESSION_EXPIRY_INTERVAL, FOUR_BYTES, _HANDSHAKE | {_C.DISCONNECT}, "section 3.1.2.11.2"),
+    PropertyRule(_P.ASSIGNED_CLIENT_IDENTIFIER, TEXT, _CONNACK, "section 3.2.2.3.7"),
+    PropertyRule(_P.SERVER_KEEP_ALIVE, TWO_BYTES, _CONNACK, "section 3.2.2.3.14", high=U16_MAX),
+    PropertyRule(_P.AUTHENTICATION_METHOD, TEXT, _EXCHANGE, "section 3.1.2.11.9"),
+    PropertyRule(_P.AUTHENTICATION_DATA, BINARY, _EXCHANGE, "section 3.1.2.11.10"),
+    PropertyRule(_P.REQUEST_PROBLEM_INFORMATION, BYTE, _CONNECT, "section 3.1.2.11.7", high=1),
+    PropertyRule(_P.WILL_DELAY_INTERVAL, FOUR_BYTES, frozenset({_C.WILL}), "section 3.1.3.2.2"),
+    PropertyRule(_P.REQUEST_RESPONSE_INFORMATION, BYTE, _CONNECT, "section 3.1.2.11.6", high=1),
+    PropertyRule(_P.RESPONSE_INFORMATION, TEXT, _CONNACK, "section 3.2.2.3.15"),
+    PropertyRule(_P.SERVER_REFERENCE, TEXT, _CONNACK | {_C.DISCONNECT}, "section 3.2.2.3.16"),
+    PropertyRule(_P.REASON_STRING, TEXT, _ANSWERS, "section 3.2.2.3.9"),
+    PropertyRule(_P.RECEIVE_MAXIMUM, TWO_BYTES, _HANDSHAKE, "section 3.1.2.11.3", low=1, high=U16_MAX),
+    PropertyRule(_P.TOPIC_ALIAS_MAXIMUM, TWO_BYTES, _HANDSHAKE, "section 3.1.2.11.5", high=U16_MAX),
+    PropertyRule(
         _P.TOPIC_ALIAS,
         TWO_BYTES,
         frozenset({_C.PUBLISH}),
@@ -166,22 +166,22 @@ RULES: Final[tuple[Rule, ...]] = (
         high=U16_MAX,
         error=TopicAliasInvalid,
     ),
-    Rule(_P.MAXIMUM_QOS, BYTE, _CONNACK, "section 3.2.2.3.4", high=1),
-    Rule(_P.RETAIN_AVAILABLE, BYTE, _CONNACK, "section 3.2.2.3.5", high=1),
-    Rule(_P.USER_PROPERTY, PAIR, frozenset(_C), "section 3.1.2.11.8", listed=True),
-    Rule(_P.MAXIMUM_PACKET_SIZE, FOUR_BYTES, _HANDSHAKE, "section 3.1.2.11.4", low=1),
-    Rule(_P.WILDCARD_SUBSCRIPTION_AVAILABLE, BYTE, _CONNACK, "section 3.2.2.3.11", high=1),
-    Rule(_P.SUBSCRIPTION_IDENTIFIER_AVAILABLE, BYTE, _CONNACK, "section 3.2.2.3.12", high=1),
-    Rule(_P.SHARED_SUBSCRIPTION_AVAILABLE, BYTE, _CONNACK, "section 3.2.2.3.13", high=1),
+    PropertyRule(_P.MAXIMUM_QOS, BYTE, _CONNACK, "section 3.2.2.3.4", high=1),
+    PropertyRule(_P.RETAIN_AVAILABLE, BYTE, _CONNACK, "section 3.2.2.3.5", high=1),
+    PropertyRule(_P.USER_PROPERTY, PAIR, frozenset(_C), "section 3.1.2.11.8", listed=True),
+    PropertyRule(_P.MAXIMUM_PACKET_SIZE, FOUR_BYTES, _HANDSHAKE, "section 3.1.2.11.4", low=1),
+    PropertyRule(_P.WILDCARD_SUBSCRIPTION_AVAILABLE, BYTE, _CONNACK, "section 3.2.2.3.11", high=1),
+    PropertyRule(_P.SUBSCRIPTION_IDENTIFIER_AVAILABLE, BYTE, _CONNACK, "section 3.2.2.3.12", high=1),
+    PropertyRule(_P.SHARED_SUBSCRIPTION_AVAILABLE, BYTE, _CONNACK, "section 3.2.2.3.13", high=1),
 )
 """Table 2-4, in its order."""
 
 _USER_PROPERTY: Final = int(Property.USER_PROPERTY)  # every carrier may have it
 _RESPONSE_TOPIC: Final = Property.RESPONSE_TOPIC  # a third of the time that its place in the enumeration takes
 _AUTHENTICATION_DATA: Final = Property.AUTHENTICATION_DATA
-_RULE_OF: Final[dict[int, Rule]] = {int(rule.key): rule for rule in RULES}
+_RULE_OF: Final[dict[int, PropertyRule]] = {int(rule.key): rule for rule in PROPERTY_RULES}
 _NAMES: Final = {int(key): key.name for key in Property}  # to ask a member takes 1 us, as long as to read its value
-_RULES_OF_CARRIER: Final[dict[Carrier, dict[int, Rule]]] = {
+_RULES_OF_CARRIER: Final[dict[Carrier, dict[int, PropertyRule]]] = {
     carrier: {number: rule for number, rule in _RULE_OF.items() if carrier in rule.carriers} for carrier in Carrier
 }
 
@@ -244,8 +244,8 @@ def read_properties(body: bytes, at: int, carrier: Carrier) -> tuple[Properties,
     return properties, at
 
 
-def _too_many(key: Property) -> TooMany:
-    return TooMany(f"{key.name} occurs more than {REPEATS_MAX:,} times", v5="section 4.13.2")
+def _too_many(key: Property) -> TooManyItems:
+    return TooManyItems(f"{key.name} occurs more than {REPEATS_MAX:,} times", v5="section 4.13.2")
 
 
 def encode_properties(properties: Properties) -> bytes:
@@ -274,7 +274,7 @@ def number(properties: Properties, key: Property, default: int = 0) -> int:
     return value
 
 
-def text(properties: Properties, key: Property, default: str = "") -> str:
+def text_property(properties: Properties, key: Property, default: str = "") -> str:
     """The value of a textual property, *default* if it is absent."""
     value = properties.get(key, default)
     assert isinstance(value, str)
@@ -289,7 +289,7 @@ def user_properties(properties: Properties) -> list[tuple[str, str]]:
 def has_disallowed_text(properties: Properties) -> bool:
     """Whether there is a code point in the texts of a message that its readers may refuse (`has_disallowed`)."""
     pairs = chain.from_iterable(user_properties(properties))
-    texts = text(properties, Property.CONTENT_TYPE), text(properties, Property.RESPONSE_TOPIC)
+    texts = text_property(properties, Property.CONTENT_TYPE), text_property(properties, Property.RESPONSE_TOPIC)
     return has_disallowed("".join((*texts, *pairs)))
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from edgebroker.records import Trace
+from edgebroker.log_schema import TraceParent
 
 TRACEPARENT: Final = "traceparent"
 _FORM: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
@@ -37,7 +37,7 @@ class TraceContext(NamedTuple):
         return cls(trace_id, parent_id, bool(int(flags, 16) & _SAMPLED))
 
 
-def sampled(user: Sequence[tuple[str, str]]) -> Trace | None:
+def sampled(user: Sequence[tuple[str, str]]) -> TraceParent | None:
     """The position that user properties name, if there is exactly one context and it asks to be recorded."""
     said = None
     for name, value in user:
@@ -46,4 +46,4 @@ def sampled(user: Sequence[tuple[str, str]]) -> Trace | None:
                 return None
             said = value
     context = TraceContext.parse(said) if said else None
-    return Trace(context.trace_id, context.parent_id) if context is not None and context.is_sampled else None
+    return TraceParent(context.trace_id, context.parent_id) if context is not None and context.is_sampled else None

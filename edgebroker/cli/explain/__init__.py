@@ -1,37 +1,163 @@
-"""`edgebroker explain`: what a filter means and where it sits, and what a message does among subscriptions."""
+"""`edgebroker explain`: shows the meaning of a filter, its place in the tree, and the matches of a message."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
+from unicodedata import combining, east_asian_width
 
 import click
 from click.core import ParameterSource
 
 from edgebroker.cli import Refused
-from edgebroker.cli.existing import Existing
-from edgebroker.cli.explain.caret import pointed
-from edgebroker.cli.explain.comparison import compare
-from edgebroker.cli.explain.inquiry import check
-from edgebroker.cli.explain.journey import Journey
-from edgebroker.cli.explain.meaning import Meaning
-from edgebroker.cli.explain.message import Message
-from edgebroker.cli.explain.population import Population
-from edgebroker.cli.explain.reasons import lines_of, reasons
-from edgebroker.cli.explain.reasons import told as reason_told
-from edgebroker.cli.explain.verdict import judge
-from edgebroker.cli.explain.ways import Ways
-from edgebroker.cli.explain.whereabouts import Whereabouts
+from edgebroker.cli.explain.match_trace import MatchTrace, reason_lines, reasons
+from edgebroker.cli.explain.match_trace import reason_object as reason_told
+from edgebroker.cli.explain.meaning import FilterExplanation, compare
+from edgebroker.cli.explain.placement import SubscriptionPlacement, SubscriptionTree
+from edgebroker.cli.explain.terms import SubscriptionForms, judge_event
+from edgebroker.cli.parameters import ExistingPath
 from edgebroker.errors import FilterInvalid, FilterTooComplex, TopicInvalid
-from edgebroker.filters import Filter
+from edgebroker.filters import Extractor, Filter
+from edgebroker.filters.names import AttributeName, AttributeSource
 from edgebroker.limits import LINKS_MAX
 from edgebroker.matching.drawing import svg as drawn
 from edgebroker.matching.growth import BUCKET_LIMIT
 from edgebroker.matching.portrait import LINES_MAX, Portrait
-from edgebroker.topics import TopicFilter
+from edgebroker.predicate import Value
+from edgebroker.topics import TopicFilter, parse_topic_name
+
+_NEEDS: Final = {
+    "topic_name": "event",
+    "qos": "event",
+    "retain": "event",
+    "publisher": "event",
+    "user": "event",
+    "other": "expression",
+    "topic": "expression",
+    "links": "subscriptions",
+    "bucket": "subscriptions",
+    "portrait": "subscriptions",
+    "svg": "subscriptions",
+    "lines_max": "portrait",
+}
+"""Parameter -> the one without which it says nothing."""
+_SPELT: Final = {
+    "expression": "a filter, EXPR",
+    "other": "--covers",
+    "user": "--user-property",
+    "lines_max": "--lines",
+    "event": "--event PAYLOAD",
+    "subscriptions": "--subscriptions S.jsonl",
+}
+
+
+def check_options(given: Collection[str]) -> None:
+    """Raise click.UsageError, saying how to ask, unless the parameters *given* make a question together."""
+    if "client" in given and "subscriptions" not in given:
+        raise click.UsageError(
+            "--client asks about one subscriber among others: say their subscriptions with --subscriptions S.jsonl. "
+            "The client identifier of the publisher is --publisher."
+        )
+    for name in given:
+        if name in _NEEDS and _NEEDS[name] not in given:
+            raise click.UsageError(f"{_spelt(name)} needs {_spelt(_NEEDS[name])}")
+    if "expression" in given:
+        _refuse_together(given, "a filter, EXPR, is explained by itself", ("client", "portrait", "svg"))
+    elif "subscriptions" not in given:
+        raise click.UsageError("say a filter, EXPR, or whose subscriptions it is about with --subscriptions S.jsonl")
+    elif "portrait" in given or "svg" in given:
+        _refuse_together(given, "the tree is shown by itself", ("event", "client"))
+    elif "event" in given:
+        if "topic_name" not in given:
+            raise click.UsageError("which subscriptions match depends on the topic: say it with --topic-name")
+    elif "client" not in given:
+        raise click.UsageError(
+            "say what to explain of the subscriptions: EXPR, --event PAYLOAD, --client CLIENT, --portrait or --svg FILE"
+        )
+
+
+def _refuse_together(given: Collection[str], why: str, others: Collection[str]) -> None:
+    for name in others:
+        if name in given:
+            raise click.UsageError(f"{why}: leave out {_spelt(name).partition(' ')[0]}")
+
+
+def _spelt(name: str) -> str:
+    return _SPELT.get(name) or f"--{name.replace('_', '-')}"
+
+
+SHOWN_BEFORE_MAX: Final = 50
+SHOWN_AFTER_MAX: Final = 25
+"""Characters of the text on either side of the mistake; together with an ellipsis at both ends they fit 80 columns."""
+
+
+def marked_position(text: str, column: int) -> tuple[str, str]:
+    """The part of *text* around *column* (counted from 1; one past the end is allowed), and a line with the caret.
+
+    Control characters are shown as blanks, so that both stay one line.
+    """
+    at = min(max(column - 1, 0), len(text))
+    start, end = max(0, at - SHOWN_BEFORE_MAX), at + SHOWN_AFTER_MAX
+    before, after = _printable(text[start:at]), _printable(text[at:end])
+    if start:
+        before = "..." + before
+    if end < len(text):
+        after += "..."
+    return before + after, " " * sum(map(_cells, before)) + "^"
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def _cells(character: str) -> int:
+    """Columns of a terminal that *character* takes."""
+    if combining(character):
+        return 0
+    return 2 if east_asian_width(character) in ("W", "F") else 1
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainMessage:
+    """One publication."""
+
+    payload: str
+    """As typed: bytes that are no UTF-8 stay what they are."""
+    topic: str | None
+    qos: int
+    retain: bool
+    publisher: str
+    user: tuple[tuple[str, str], ...]
+
+    def __post_init__(self) -> None:
+        if self.topic is not None:
+            try:
+                parse_topic_name(self.topic)
+            except TopicInvalid as error:
+                raise click.UsageError(f"--topic-name: {error}") from None
+
+    def attributes(self, names: Collection[str]) -> dict[str, Value]:
+        """Those of the attributes *names* that the message has. Raises click.UsageError if its topic must be known."""
+        if self.topic is None:
+            sources = {name: AttributeName.parse(name).source for name in names}
+            asked = sorted(
+                name for name, source in sources.items() if source in (AttributeSource.TOPIC, AttributeSource.LEVEL)
+            )
+            if asked:
+                raise click.UsageError(f"the filter asks for {asked[0]}: say the message's topic with --topic-name")
+        return Extractor(names).extract(
+            self.payload.encode("utf-8", "surrogateescape"),
+            topic=self.topic or "",
+            qos=self.qos,
+            retain=self.retain,
+            client=self.publisher,
+            user=self.user,
+        )
+
 
 __all__ = ["command"]
 
@@ -54,7 +180,7 @@ LABEL: Final = 16
 @click.option("--covers", "other", metavar="EXPR2", help="Also say if EXPR accepts all that EXPR2 does, or why not.")
 @click.option(
     "--subscriptions",
-    type=Existing(dir_okay=False),
+    type=ExistingPath(dir_okay=False),
     metavar="S.jsonl",
     help='Explain among these: one {"id": 7, "client": "anna", "topic": "t/#", "where": "a = 2", "link": 3} a line; '
     'only "id" and "topic" must be there.',
@@ -126,15 +252,15 @@ def command(
     edgebroker explain --subscriptions S.jsonl --event '{"temp": 31}' --topic-name t/x --client anna
     edgebroker explain --subscriptions S.jsonl --portrait
     """  # noqa: D301 - click reads \b, the character: keep the lines below it as they are
-    check({name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE})
-    message = None if event is None else Message(event, topic_name, qos, retain, publisher, user)
+    check_options({name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE})
+    message = None if event is None else ExplainMessage(event, topic_name, qos, retain, publisher, user)
     topic_filter = _topic_filter(topic)
     content_filter = None if expression is None else _read(expression, as_json)
     other_filter = None if other is None else _read(other, as_json)
-    population = None if subscriptions is None else Population.read(subscriptions, links, bucket)
+    population = None if subscriptions is None else SubscriptionTree.read(subscriptions, links, bucket)
     if content_filter is not None:
         meaning = _meaning(content_filter, topic_filter, population, message, other_filter)
-        _say(meaning.told() if as_json else meaning.lines)
+        _say(meaning.as_object() if as_json else meaning.lines)
         return
     assert population is not None
     if portrait or svg is not None:
@@ -148,32 +274,32 @@ def command(
 def _meaning(
     content_filter: Filter,
     topic_filter: TopicFilter,
-    population: Population | None,
-    message: Message | None,
+    population: SubscriptionTree | None,
+    message: ExplainMessage | None,
     other: Filter | None,
-) -> Meaning:
+) -> FilterExplanation:
     whereabouts = None
     if population is not None:
-        whereabouts = Whereabouts.of(population, population.add(topic_filter, content_filter))
-    return Meaning(
+        whereabouts = SubscriptionPlacement.of(population, population.add(topic_filter, content_filter))
+    return FilterExplanation(
         content_filter,
-        Ways(content_filter.text, topic_filter.text),
+        SubscriptionForms(content_filter.text, topic_filter.text),
         whereabouts,
-        None if message is None else judge(content_filter, message.attributes(content_filter.attributes)),
+        None if message is None else judge_event(content_filter, message.attributes(content_filter.attributes)),
         None if other is None else compare(content_filter, other),
     )
 
 
-def _say_whereabouts(population: Population, client: str, as_json: bool) -> None:
+def _say_whereabouts(population: SubscriptionTree, client: str, as_json: bool) -> None:
     numbers = population.of_client(client)
-    found = [Whereabouts.of(population, number) for number in numbers]
+    found = [SubscriptionPlacement.of(population, number) for number in numbers]
     ids = population.ids(numbers)
     if as_json:
         _say(
             {
                 "ok": True,
                 "client": client,
-                "subscriptions": [{"id": i} | w.told() for i, w in zip(ids, found, strict=True)],
+                "subscriptions": [{"id": i} | w.as_object() for i, w in zip(ids, found, strict=True)],
             }
         )
         return
@@ -182,7 +308,7 @@ def _say_whereabouts(population: Population, client: str, as_json: bool) -> None
         _say([("subscription", f"{identifier}" + (f"   {where}" if where is not None else "")), *whereabouts.lines])
 
 
-def _say_journey(population: Population, message: Message, client: str | None, as_json: bool) -> None:
+def _say_journey(population: SubscriptionTree, message: ExplainMessage, client: str | None, as_json: bool) -> None:
     assert message.topic is not None
     numbers = [] if client is None else population.of_client(client)
     wanted = set(population.tree.resolve(message.topic).wanted)
@@ -190,18 +316,18 @@ def _say_journey(population: Population, message: Message, client: str | None, a
         where = population.subscription(number).where
         wanted |= Filter.parse(where).attributes if where is not None else set()
     attributes = message.attributes(wanted)
-    journey = Journey(population, message.topic, attributes)
+    journey = MatchTrace(population, message.topic, attributes)
     found = reasons(population, numbers, journey, message.topic, attributes)
     if as_json:
-        told = {"ok": True} | journey.told()
+        told = {"ok": True} | journey.as_object()
         _say(told if client is None else told | {"client": client, "reasons": [reason_told(one) for one in found]})
         return
     _say(journey.lines)
-    for number, line in enumerate(line for reason in found for line in lines_of(reason)):
+    for number, line in enumerate(line for reason in found for line in reason_lines(reason)):
         _say([("" if number else f"client {client}", line)])
 
 
-def _portray(population: Population, svg: Path | None, as_text: bool, lines_max: int, as_json: bool) -> None:
+def _portray(population: SubscriptionTree, svg: Path | None, as_text: bool, lines_max: int, as_json: bool) -> None:
     portrait = Portrait(population.tree, population.links)
     if svg is not None:
         try:
@@ -249,6 +375,6 @@ def _refuse(expression: str, error: FilterInvalid | FilterTooComplex, as_json: b
     else:
         click.echo(f"edgebroker: {error}", err=True)
         if column is not None:
-            for line in pointed(expression, column):
+            for line in marked_position(expression, column):
                 click.echo(f"  {line}", err=True)
     sys.exit(EXIT_REFUSED)

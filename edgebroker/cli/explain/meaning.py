@@ -1,4 +1,7 @@
-"""What one filter means, how it is looked up and written, and what it says of a message and of another filter."""
+"""The meaning of one filter, and its comparison with another: which accepts all that the other accepts.
+
+Where they differ, an event shows the difference.
+"""
 
 from __future__ import annotations
 
@@ -6,35 +9,120 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from edgebroker.cli.explain.comparison import Comparison
-from edgebroker.cli.explain.verdict import TRUTHS, Verdict
-from edgebroker.cli.explain.ways import Ways
-from edgebroker.cli.explain.whereabouts import Whereabouts
-from edgebroker.cli.explain.words import INDEX_WORDS, words
+from edgebroker.cli.explain.placement import SubscriptionPlacement
+from edgebroker.cli.explain.terms import INDEX_WORDS, TRUTHS, FilterVerdict, SubscriptionForms, predicate_text
 from edgebroker.filters import Filter, explain
-from edgebroker.filters.names import AttributeName, Source
+from edgebroker.filters.covering import are_apart, common_example, counterexample, covers
+from edgebroker.filters.names import AttributeName, AttributeSource
+from edgebroker.filters.spelling import literal
+from edgebroker.predicate import Attributes, Composite, Predicate
 
-_SOURCES: Final = {
-    Source.PAYLOAD: "in the payload",
-    Source.TOPIC: "the topic",
-    Source.LEVEL: "a level of the topic",
-    Source.QOS: "QoS as published",
-    Source.RETAIN: "retain as published",
-    Source.SIZE: "bytes of the payload",
-    Source.CLIENT: "the publisher's client identifier",
-    Source.USER: "an MQTT 5 user property",
+_RELATIONS: Final = {
+    (True, True): "equal",
+    (True, False): "covers",
+    (True, None): "covers",
+    (False, True): "covered",
+    (None, True): "covered",
+    (None, None): "unknown",
+    (None, False): "unknown",
+    (False, None): "unknown",
+}
+_SENTENCES: Final = {
+    "equal": "both accept the same events",
+    "covers": "this filter accepts every event that the other one accepts",
+    "covered": "the other filter accepts every event that this one accepts",
+    "apart": "no event satisfies both",
+    "overlaps": "some events satisfy both, and each accepts some that the other does not",
+    "neither": "each accepts events that the other does not",
+    "unknown": "neither is known to accept all that the other one does",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
+class FilterComparison:
+    """How EXPR stands to another filter. `relation` is EXPR's: one of the keys of `_SENTENCES`."""
+
+    other: str
+    relation: str
+    reasons: tuple[str, ...]
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The comparison for people."""
+        return (self.other, _SENTENCES[self.relation], *self.reasons)
+
+
+def compare(this: Filter, other: Filter) -> FilterComparison:
+    """Whether *this* covers *other*, is covered by it, or why not."""
+    mine, theirs = this.predicates, other.predicates
+    only_there, only_here = counterexample(mine, theirs), counterexample(theirs, mine)
+    covering = True if covers(mine, theirs) else None if only_there is None else False
+    covered = True if covers(theirs, mine) else None if only_here is None else False
+    relation = _RELATIONS.get((covering, covered))
+    if relation is None and are_apart(mine, theirs):
+        relation = "apart"
+    elif relation is None:
+        relation = "neither" if common_example(mine, theirs) is None else "overlaps"
+    reasons = []
+    if only_there is not None:
+        reasons.append(f"only the other accepts {_shown(only_there)}; here {_refusals(mine, only_there)}")
+    if only_here is not None:
+        reasons.append(f"only this one accepts {_shown(only_here)}; there {_refusals(theirs, only_here)}")
+    undecided = sorted({*_undecided(mine, covering), *_undecided(theirs, covered)})
+    if undecided:
+        reasons.append(f"not decided for {', '.join(undecided)}: patterns, and attributes that depend on each other")
+    return FilterComparison(other.canonical, relation, tuple(reasons))
+
+
+def _shown(event: Attributes) -> str:
+    """The event in words; attributes that are not tested are not named."""
+    present = [
+        f"an object as {attribute}" if isinstance(value, Composite) else f"{attribute} = {literal(value)}"
+        for attribute, value in event.items()
+        if value is not None
+    ]
+    absent = [attribute for attribute, value in event.items() if value is None]
+    without = f"without {', '.join(absent)}" if absent else ""
+    return f"{' and '.join(present) or 'a message'} {without}".strip()
+
+
+def _refusals(predicates: tuple[Predicate, ...], event: Attributes) -> str:
+    """The tests that *event* fails, one of each predicate."""
+    failed = (next(t for t in predicate if not t.accepts(event.get(t.attribute))) for predicate in predicates)
+    return (
+        " or ".join(dict.fromkeys(f"{test.attribute} {predicate_text(test)}" for test in failed))
+        or "nothing is accepted"
+    )
+
+
+def _undecided(predicates: tuple[Predicate, ...], covering: bool | None) -> Iterator[str]:
+    """The attributes because of which it is not known whether *predicates* cover others."""
+    if covering is None:
+        tests = [test for predicate in predicates for test in predicate]
+        yield from ({test.attribute for test in tests if test.patterns} or {test.attribute for test in tests})
+
+
+_SOURCES: Final = {
+    AttributeSource.PAYLOAD: "in the payload",
+    AttributeSource.TOPIC: "the topic",
+    AttributeSource.LEVEL: "a level of the topic",
+    AttributeSource.QOS: "QoS as published",
+    AttributeSource.RETAIN: "retain as published",
+    AttributeSource.SIZE: "bytes of the payload",
+    AttributeSource.CLIENT: "the publisher's client identifier",
+    AttributeSource.USER: "an MQTT 5 user property",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FilterExplanation:
     """Everything that is said of one filter; None is what was not asked for."""
 
     filter: Filter
-    ways: Ways
-    whereabouts: Whereabouts | None
-    verdict: Verdict | None
-    comparison: Comparison | None
+    ways: SubscriptionForms
+    whereabouts: SubscriptionPlacement | None
+    verdict: FilterVerdict | None
+    comparison: FilterComparison | None
 
     @property
     def lines(self) -> Iterator[tuple[str, str]]:
@@ -60,7 +148,7 @@ class Meaning:
             for number, text in enumerate(self.comparison.lines):
                 yield "" if number else "compared with", text
 
-    def told(self) -> dict[str, Any]:
+    def as_object(self) -> dict[str, Any]:
         """The same for programs."""
         explanation = explain(self.filter)
         told: dict[str, Any] = {
@@ -69,7 +157,7 @@ class Meaning:
             "canonical": explanation.canonical,
             "attributes": {name: AttributeName.parse(name).source.value for name in explanation.attributes},
             "conjunctions": [
-                [asdict(told) | {"words": words(test)} for test, told in zip(predicate, tests, strict=True)]
+                [asdict(told) | {"words": predicate_text(test)} for test, told in zip(predicate, tests, strict=True)]
                 for predicate, tests in zip(self.filter.predicates, explanation.conjunctions, strict=True)
             ],
             "remark": explanation.remark,
@@ -80,7 +168,7 @@ class Meaning:
             },
         }
         if self.whereabouts is not None:
-            told["sits"] = self.whereabouts.told()
+            told["sits"] = self.whereabouts.as_object()
         if self.verdict is not None:
             told["event"] = asdict(self.verdict)
         if self.comparison is not None:
@@ -92,7 +180,7 @@ class Meaning:
         title = "true if either" if len(predicates) > 1 else "true if"
         for predicate, tests in zip(predicates, explain(self.filter).conjunctions, strict=True):
             rows = [
-                (f"{test.attribute} {words(test)}", INDEX_WORDS[told.index])
+                (f"{test.attribute} {predicate_text(test)}", INDEX_WORDS[told.index])
                 for test, told in zip(predicate, tests, strict=True)
             ]
             width = max((len(text) for text, _ in rows), default=0)

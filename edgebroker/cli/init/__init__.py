@@ -23,7 +23,7 @@ from edgebroker.cli import Refused
 from edgebroker.cli.init.authority import CERTIFICATE_DAYS, Authority
 from edgebroker.cli.init.template import FOLDERS, settings_file, unit_file
 from edgebroker.cli.output import Unwritable, say
-from edgebroker.world.privatefile import replace_private
+from edgebroker.runtime.private_files import replace_private
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9a-fA-F:.]{2,45}")

@@ -62,12 +62,12 @@ NEW_KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-s
 """P-256: a handshake costs 0.1 ms where RSA with 2,048 bits costs 1 ms, and every device knows it."""
 
 
-class CannotMake(EdgebrokerError):
+class OpensslFailed(EdgebrokerError):
     """`openssl` is missing or failed; the message says what it said."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class KeyPair:
     """A certificate and its private key, both in PEM."""
 
     certificate: Path
@@ -78,12 +78,12 @@ class Pair:
 class Authority:
     """Signs certificates for servers, clients and gateways."""
 
-    pair: Pair
+    pair: KeyPair
 
     @classmethod
     def make(cls, folder: Path, name: str, stem: str = "ca") -> Authority:
         """A new authority called *name*: `STEM.crt` and `STEM.key` in *folder*. Raises CannotMake."""
-        pair = Pair(folder / f"{stem}.crt", folder / f"{stem}.key")
+        pair = KeyPair(folder / f"{stem}.crt", folder / f"{stem}.key")
         with tempfile.TemporaryDirectory() as scratch:
             request = Path(scratch, "request")
             request.write_text(REQUEST.format(name=name, alternatives="DNS:unused"))
@@ -95,15 +95,15 @@ class Authority:
         pair.key.chmod(0o600)
         return cls(pair)
 
-    def server(self, folder: Path, hosts: list[str], days: int = CERTIFICATE_DAYS, stem: str = "server") -> Pair:
+    def server(self, folder: Path, hosts: list[str], days: int = CERTIFICATE_DAYS, stem: str = "server") -> KeyPair:
         """A certificate for a server that is called by *hosts*, names and addresses. Raises CannotMake."""
         return self._issue(folder, stem, hosts[0], "server", [_alternative(host) for host in hosts], days)
 
-    def client(self, folder: Path, name: str, days: int = CERTIFICATE_DAYS) -> Pair:
+    def client(self, folder: Path, name: str, days: int = CERTIFICATE_DAYS) -> KeyPair:
         """A certificate for the client *name*: letters, digits, '.', '_' and '-'. Raises CannotMake."""
         return self._issue(folder, name, name, "client", [f"DNS:{name}"], days)
 
-    def gateway(self, folder: Path, name: str, days: int = CERTIFICATE_DAYS) -> Pair:
+    def gateway(self, folder: Path, name: str, days: int = CERTIFICATE_DAYS) -> KeyPair:
         """A certificate for the gateway *name*, which dials its peers and is dialled by them. Raises CannotMake."""
         return self._issue(folder, name, name, "gateway", [f"DNS:{name}"], days)
 
@@ -126,8 +126,8 @@ class Authority:
             os.replace(made, revoked)
         return revoked
 
-    def _issue(self, folder: Path, stem: str, name: str, kind: str, alternatives: list[str], days: int) -> Pair:
-        pair = Pair(folder / f"{stem}.crt", folder / f"{stem}.key")
+    def _issue(self, folder: Path, stem: str, name: str, kind: str, alternatives: list[str], days: int) -> KeyPair:
+        pair = KeyPair(folder / f"{stem}.crt", folder / f"{stem}.key")
         with tempfile.TemporaryDirectory() as scratch:
             request, unsigned = Path(scratch, "request"), Path(scratch, "unsigned")
             # X.520 allows 64 characters in a common name; who checks a server reads the alternative names.
@@ -163,7 +163,7 @@ def _openssl(*arguments: list[str], making: Sequence[Path] = ()) -> None:
     """Raises CannotMake; OSError if the files *making* cannot be written."""
     program = shutil.which("openssl")
     if program is None:
-        raise CannotMake("openssl is not installed, and it makes the certificates; on Debian: apt install openssl")
+        raise OpensslFailed("openssl is not installed, and it makes the certificates; on Debian: apt install openssl")
     command = [program, *(argument for part in arguments for argument in part)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if ended.returncode or not all(map(_is_whole, making)):
@@ -174,4 +174,4 @@ def _openssl(*arguments: list[str], making: Sequence[Path] = ()) -> None:
             for path in making:
                 path.unlink(missing_ok=True)
         said = ended.stderr.strip().splitlines() or ["nothing"]
-        raise CannotMake(f"openssl {command[1]} failed and said: {said[-1]}")
+        raise OpensslFailed(f"openssl {command[1]} failed and said: {said[-1]}")

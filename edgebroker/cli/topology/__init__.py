@@ -1,9 +1,13 @@
-"""`edgebroker topology`: check, draw and plan how sites and gateways are joined. docs/topology.md explains the file."""
+"""`edgebroker topology`: checks, draws and plans the connections of sites and gateways, and counts them.
+
+docs/topology.md explains the file.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,20 +16,86 @@ import click
 
 from edgebroker import limits
 from edgebroker.cli import Refused
-from edgebroker.cli.fileproblems import refuse
-from edgebroker.cli.topology.account import figures, sentences
-from edgebroker.cli.topology.drawing import drawing, place
-from edgebroker.cli.topology.picture import picture
-from edgebroker.cli.topology.tomltext import toml_text
-from edgebroker.cli.word import Word
-from edgebroker.overlay.difference import Change, difference
-from edgebroker.overlay.plan import plan
-from edgebroker.overlay.topology import Topology
-from edgebroker.overlay.uplink import UPLINKS
-from edgebroker.world.settings import SettingsRefused
-from edgebroker.world.topology import load_topology
-from edgebroker.world.topology.sections import NAME
-from edgebroker.world.valuekinds import Unusable
+from edgebroker.cli.check import refuse_file
+from edgebroker.cli.parameters import WordChoice
+from edgebroker.cli.topology.drawing import place, svg_drawing, text_drawing
+from edgebroker.cli.topology.toml_text import toml_text
+from edgebroker.overlay.topology.diff import TopologyDifference, difference
+from edgebroker.overlay.topology.draft import UPLINKS
+from edgebroker.overlay.topology.planner import plan
+from edgebroker.overlay.topology.topology import Topology
+from edgebroker.runtime.settings import SettingsRefused
+from edgebroker.runtime.settings.kinds import InvalidValue
+from edgebroker.runtime.topology_file import NAME, load_topology
+
+
+def figures(topology: Topology) -> dict[str, Any]:
+    """What is shown for programs."""
+    scot = topology.scot
+    inside, across = _connections(topology)
+    return {
+        "federation": topology.federation,
+        "digest": topology.digest,
+        "positions": len(topology.factor),
+        "sites": [site.name for site in topology.sites],
+        "brokers": len(scot),
+        "a_links": sum(1 for _ in scot.a_links()),
+        "i_links": sum(1 for _ in scot.i_links()),
+        "diameter": scot.diameter,
+        "connections_inside": inside,
+        "connections_across": across,
+        "tolerated_gateways": topology.tolerated_gateways,
+        "tolerated_connections": topology.tolerated_connections,
+        "gateways": [
+            {
+                "name": one.name,
+                "number": one.number,
+                "site": one.site,
+                "cluster": one.cluster,
+                "positions": one.positions,
+                "neighbours": one.neighbours,
+                "peers": one.peers(),
+            }
+            for one in topology.gateways
+        ],
+    }
+
+
+def sentences(topology: Topology) -> Iterator[str]:
+    """What people read."""
+    scot = topology.scot
+    inside, across = _connections(topology)
+    gateways = len(topology.gateways)
+    yield (
+        f"federation {topology.federation}: {_count(len(topology.sites), 'site')}, {_count(gateways, 'gateway')}, "
+        f"{_count(len(topology.factor), 'position')}; digest {topology.digest}"
+    )
+    yield (
+        f"stands for {_count(len(scot), 'broker')} with {_count(sum(1 for _ in scot.a_links()), 'aLink')} and "
+        f"{_count(sum(1 for _ in scot.i_links()), 'iLink')}; no way is longer than {_count(scot.diameter, 'link')}"
+    )
+    yield f"{_count(inside + across, 'connection')} between gateways: {inside} inside sites, {across} between sites"
+    yield _tolerance(topology)
+
+
+def _tolerance(topology: Topology) -> str:
+    if not topology.tolerated_gateways:
+        return "one site: a gateway that fails divides the others, unless it stands at an end of the tree"
+    some = _count(topology.tolerated_gateways, "gateway")
+    if topology.tolerated_connections:
+        some += f" or {_count(topology.tolerated_connections, 'connection')}"
+    return f"whichever {some} may fail: what is left stays joined"
+
+
+def _connections(topology: Topology) -> tuple[int, int]:
+    """(inside sites, between sites)."""
+    inside = sum(len(one.neighbours) for one in topology.gateways) // 2
+    return inside, sum(len(one.peers()) for one in topology.gateways) // 2 - inside
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
 
 OVERLAY_PORT = 8884  # beside MQTT's 8883, which a gateway's devices may use
 
@@ -72,11 +142,11 @@ def check(file: Path, old: Path | None, as_json: bool) -> None:
 def show(file: Path, name: str | None, svg: Path | None) -> None:
     """Draw the topology in FILE: sites, gateways, the positions they hold; who dials whom, and where."""
     topology = _load(file)
-    for line in drawing(topology) if name is None else place(topology, topology.gateway(name)):
+    for line in text_drawing(topology) if name is None else place(topology, topology.gateway(name)):
         click.echo(line)
     if svg is not None:
         try:
-            svg.write_text(picture(topology), encoding="utf-8")
+            svg.write_text(svg_drawing(topology), encoding="utf-8")
         except OSError as error:
             raise Refused(f"{svg}: cannot be written: {error.strerror}") from error
 
@@ -85,7 +155,9 @@ def show(file: Path, name: str | None, svg: Path | None) -> None:
 @click.option("--sites", required=True, metavar="N or NAMES", help="How many sites, or their names: north,south.")
 @click.option("--gateways", required=True, metavar="N,N,...", help="How many gateways each site has; or one for all.")
 @click.option("--name", "federation", default="federation", show_default=True, help="What the federation is called.")
-@click.option("--uplink", type=Word(list(UPLINKS)), default="wan", show_default=True, help="The class of all uplinks.")
+@click.option(
+    "--uplink", type=WordChoice(list(UPLINKS)), default="wan", show_default=True, help="The class of all uplinks."
+)
 @click.option(
     "--port",
     type=click.IntRange(1, 65_535),
@@ -109,7 +181,7 @@ def plan_command(sites: str, gateways: str, federation: str, uplink: str, port: 
     for name in (federation, *names):
         try:
             NAME.read(name, Path())
-        except Unusable as error:
+        except InvalidValue as error:
             raise click.UsageError(f"a name {error.args[0]}: {error.args[1]}") from error
     if len(set(names)) != len(names):
         raise click.UsageError("--sites names one twice")
@@ -122,10 +194,10 @@ def _load(file: Path, as_json: bool = False) -> Topology:
     try:
         return load_topology(file)
     except SettingsRefused as refused:
-        refuse(file, refused, as_json)
+        refuse_file(file, refused, as_json)
 
 
-def _tell_changes(old: Path, changes: tuple[Change, ...]) -> None:
+def _tell_changes(old: Path, changes: tuple[TopologyDifference, ...]) -> None:
     click.echo(f"against {old}:" if changes else f"means the same as {old}, in every respect")
     for change in changes:
         click.echo(f"  {'live   ' if change.is_live else 'restart'}  {change.text}")

@@ -9,11 +9,10 @@ from pathlib import Path
 import click
 
 from edgebroker.cli import Refused
-from edgebroker.cli.existing import Existing
+from edgebroker.cli.parameters import ExistingPath
 from edgebroker.cli.why.account import WRITTEN, as_object, lines
-from edgebroker.cli.why.trail import Logs
-from edgebroker.cli.why.wanted import Wanted
-from edgebroker.world.settings import Settings
+from edgebroker.cli.why.trail import LogSet, MessageQuery
+from edgebroker.runtime.settings import Settings
 
 
 @click.command("why")
@@ -25,7 +24,7 @@ from edgebroker.world.settings import Settings
     "--log",
     "folders",
     multiple=True,
-    type=Existing(),
+    type=ExistingPath(),
     metavar="DIR",
     help="A delivery log; may be repeated, or hold those of several gateways in folders.",
 )
@@ -48,8 +47,8 @@ def command(
     Exit code 0 if everybody who was to get it has it, 1 if somebody has not or nothing is known of it, 2 if no log can
     be read.
     """
-    wanted = Wanted.parse(message, client, topic)
-    logs = Logs(folders or (_log_of(config),))
+    wanted = MessageQuery.parse(message, client, topic)
+    logs = LogSet(folders or (_log_of(config),))
     found = logs.trails(wanted, last)
     for trail in found:
         if as_json:
@@ -59,7 +58,7 @@ def command(
     if not found:
         read = ", ".join(sorted(logs.nodes())) or "nobody"
         click.echo(f"no such message in the logs of {read}; {WRITTEN}, and QoS 0 may be sampled", err=True)
-    sys.exit(2 if logs.reading.unreadable else 0 if found and all(trail.has_arrived for trail in found) else 1)
+    sys.exit(2 if logs.log_reader.unreadable else 0 if found and all(trail.has_arrived for trail in found) else 1)
 
 
 def _log_of(config: Path | None) -> Path:

@@ -1,21 +1,49 @@
-"""A trail in words: one line for each thing that happened, and what came of it."""
+"""A trail in words: one line for each event of a message, and a sentence for each cause (docs/fates.md)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
+from edgebroker.cli.display import harmless
 from edgebroker.cli.log import named
-from edgebroker.cli.plain import harmless
-from edgebroker.cli.why.causes import sentence
-from edgebroker.cli.why.trail import NO_EVENT, Copy, Stop, Trail
-from edgebroker.records import Fate
+from edgebroker.cli.why.trail import NO_EVENT, MessageTrail, TrailCopy, TrailStop
+from edgebroker.log_schema import Cause, Fate
+
+SENTENCES: Final[dict[Cause, str]] = {
+    Cause.NO_SUBSCRIBER: "no subscription has a matching topic filter",
+    Cause.CONTENT: "topic filters matched, but every content filter said no or unknown",
+    Cause.OUT_BUFFER_FULL: "it had QoS 0, and its reader reads too slowly: the out-buffer was full",
+    Cause.QUEUE_FULL: "as many messages or bytes waited for its reader as may",
+    Cause.OFFLINE: "it had QoS 0, and its reader was not connected",
+    Cause.CONNECTION_LOST: "it had QoS 0, and the connection ended before it was written",
+    Cause.SESSION_ENDED: "it waited, and the session of its reader ended",
+    Cause.PACKET_TOO_LARGE: "it is larger than the packets that its reader takes",
+    Cause.OWN_MESSAGE: 'only its own publisher asked for it, with "no local"',
+    Cause.REFUSED: "its reader answered with an error",
+    Cause.HANDED_OVER: "the member of the group that it waited for went away: it is another member's copy now",
+    Cause.NOT_ALLOWED: "who asked for it may not read it",
+    Cause.SUPERSEDED: "a later message of its topic came while it waited, and only the last one is to wait",
+    Cause.MEMORY_FULL: "all clients together held too much, and this queue was the largest",
+    Cause.BUDGET_SPENT: "it had QoS 0, and the bytes of the day for this link were spent",
+    Cause.TOO_OLD: "it waited longer than messages for its reader may",
+    Cause.THINNED: "its reader's queue was full, and of each topic every second message that waited had to go",
+}
+
+
+def sentence(cause: int) -> str:
+    """What *cause*, a number of the log, means; also one that a newer gateway wrote."""
+    try:
+        return SENTENCES[Cause(cause)]
+    except (ValueError, KeyError):
+        return f"cause {cause}, which this program does not know"
+
 
 WRITTEN = "a gateway writes its log when a minute is over, or a block is full"
 
 
-def lines(trail: Trail, nodes: Set[str]) -> Iterator[str]:
+def lines(trail: MessageTrail, nodes: Set[str]) -> Iterator[str]:
     """The trail for people. *nodes*: the gateways whose logs were read."""
     first = trail.stops[0]
     name = f"message {first.boot}/{first.number}" if trail.event == NO_EVENT else f"event {_event(trail)}"
@@ -30,13 +58,13 @@ def lines(trail: Trail, nodes: Set[str]) -> Iterator[str]:
             yield f"  {_clock(at_us)}  {stop.node:{width}}  {on}{what}"
         for what in unknown(stop):
             yield f"  {'':15}  {stop.node:{width}}  {what}"
-    for peer in trail.beyond():
+    for peer in trail.unlogged_gateways():
         lacking = f"its log says nothing of it: {WRITTEN}"
         why = lacking if peer in nodes else "its log is not here: add it with --log DIR"
         yield f"  {'':15}  {peer:{width}}  has it; {why}"
 
 
-def happened(stop: Stop, *, is_first: bool) -> Iterator[tuple[int, str]]:
+def happened(stop: TrailStop, *, is_first: bool) -> Iterator[tuple[int, str]]:
     """What the log of one gateway says, each with its instant."""
     how = "accepted" if is_first else "came from another gateway"
     if stop.copies:
@@ -48,7 +76,7 @@ def happened(stop: Stop, *, is_first: bool) -> Iterator[tuple[int, str]]:
         yield end.at_us, ended(end)
 
 
-def ended(end: Copy) -> str:
+def ended(end: TrailCopy) -> str:
     """What became of a copy."""
     who = f"gateway {end.peer}" if end.peer else end.subscriber + (f" ({end.filter})" if end.filter else "")
     who = harmless(who)
@@ -64,7 +92,7 @@ def ended(end: Copy) -> str:
     return f"{named('fate', end.fate)} for {who}{after}"
 
 
-def unknown(stop: Stop) -> Iterator[str]:
+def unknown(stop: TrailStop) -> Iterator[str]:
     """What the log of one gateway does not say."""
     if not stop.open:
         return
@@ -80,7 +108,7 @@ def unknown(stop: Stop) -> Iterator[str]:
         yield f"the run goes on or was cut short; {WRITTEN}"
 
 
-def as_object(trail: Trail) -> dict[str, Any]:
+def as_object(trail: MessageTrail) -> dict[str, Any]:
     """The trail for programs."""
     first = trail.stops[0]
     return {
@@ -92,11 +120,11 @@ def as_object(trail: Trail) -> dict[str, Any]:
         "payload_bytes": first.payload_bytes,
         "has_arrived": trail.has_arrived,
         "stops": [_stop_object(stop) for stop in trail.stops],
-        "beyond": trail.beyond(),
+        "beyond": trail.unlogged_gateways(),
     }
 
 
-def _stop_object(stop: Stop) -> dict[str, Any]:
+def _stop_object(stop: TrailStop) -> dict[str, Any]:
     return {
         "gateway": stop.node,
         "message": f"{stop.boot}/{stop.number}",
@@ -121,7 +149,7 @@ def _stop_object(stop: Stop) -> dict[str, Any]:
     }
 
 
-def _event(trail: Trail) -> str:
+def _event(trail: MessageTrail) -> str:
     return f"{trail.event[0]}-{trail.event[1]}"
 
 

@@ -1,18 +1,79 @@
-"""The trail of a message through delivery logs: where it was accepted, what became of each copy, and what waits."""
+"""The trail of a message through delivery logs: the query, where it was accepted, and the end of each copy."""
 
 from __future__ import annotations
 
 import heapq
+import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from edgebroker.cli.log import Reading
-from edgebroker.cli.why.wanted import Event, Wanted
-from edgebroker.records import SUM_MODULUS, Cause, Fate
-from edgebroker.storage.deliverylog.format import Header
+import click
+
+from edgebroker.cli.log import LogReader
+from edgebroker.log_schema import SUM_MODULUS, Cause, Fate
+from edgebroker.storage.deliverylog.format import LogHeader
+
+Event = tuple[int, int]
+"""Publisher and sequence of the header: the same at every gateway."""
+FORMS: Final = (
+    "an event (PUBLISHER-SEQUENCE), a message of a run (BOOT/NUMBER), a trace id of 32 hexadecimal digits,"
+    " or a traceparent"
+)
+_EVENT: Final = re.compile(r"([0-9]{1,10})-([0-9]{1,10})")
+_NUMBER: Final = re.compile(r"([0-9a-zA-Z_.-]+)/([0-9]{1,19})")
+_TRACE: Final = re.compile(r"(?:[0-9a-f]{2}-)?([0-9a-f]{32})(?:-[0-9a-f]{16}-.*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class MessageQuery:
+    """What is said of the message. Everything that is said must hold."""
+
+    event: Event | None = None
+    trace_id: str = ""
+    boot: str = ""
+    number: int = 0
+    client: str = ""
+    topic: str = ""
+
+    @classmethod
+    def parse(cls, text: str | None, client: str | None, topic: str | None) -> MessageQuery:
+        """Raises click.BadParameter."""
+        of = cls(client=client or "", topic=topic or "")
+        if text is None:
+            if not client and not topic:
+                raise click.UsageError(f"which message? Give {FORMS}; or --client or --topic")
+            return of
+        if found := _EVENT.fullmatch(text):
+            return replace(of, event=(int(found[1]), int(found[2])))
+        if found := _TRACE.fullmatch(text.lower()):
+            return replace(of, trace_id=found[1])
+        if found := _NUMBER.fullmatch(text):
+            return replace(of, boot=found[1], number=int(found[2]))
+        raise click.BadParameter(f"{text!r} is neither {FORMS.replace(', or', ', nor')}", param_hint="MESSAGE")
+
+    def may_be_in(self, boot: str, columns: Mapping[str, Sequence[Any]]) -> bool:
+        """Whether a block of run *boot* with these *columns* may have it: most have not, and need no closer look."""
+        return (
+            (self.event is None or self.event[1] in columns["event_sequence"])
+            and (not self.trace_id or self.trace_id in columns["trace_id"])
+            and (not self.boot or (self.boot == boot and self.number in columns["message"]))
+            and (not self.client or self.client in columns["publisher"])
+            and (not self.topic or self.topic in columns["topic"])
+        )
+
+    def matches(self, boot: str, row: dict[str, Any]) -> bool:
+        """Whether *row* of run *boot*, one of a message that was accepted, is asked about."""
+        return (
+            (self.event is None or self.event == (row["event_publisher"], row["event_sequence"]))
+            and self.trace_id in ("", row["trace_id"])
+            and (not self.boot or (self.boot, self.number) == (boot, row["message"]))
+            and self.client in ("", row["publisher"])
+            and self.topic in ("", row["topic"])
+        )
+
 
 NO_EVENT: Final[Event] = (0, 0)
 COLUMNS: Final = (
@@ -28,7 +89,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class TrailCopy:
     """What became of one copy, by `Fate`, for whom; `filter` is the subscription."""
 
     at_us: int
@@ -50,7 +111,7 @@ class Copy:
 
 
 @dataclass(slots=True)
-class Stop:
+class TrailStop:
     """The message in one run of one gateway. Times are microseconds since 1970, by that gateway's clock."""
 
     node: str
@@ -67,7 +128,7 @@ class Stop:
     """How many were made."""
     filtered: int = 0
     """Why, by `Cause`, if none was made."""
-    ends: list[Copy] = field(default_factory=list)
+    ends: list[TrailCopy] = field(default_factory=list)
     waiting: dict[str, int] = field(default_factory=dict)
     """For whom a copy may still wait -> how many copies of its publisher do."""
     is_over: bool = False
@@ -88,19 +149,21 @@ class Stop:
         elif fate == Fate.FILTERED:
             self.filtered = row["cause"]
         else:
-            self.ends.append(Copy(at_us, *(row[name] for name in ("subscriber", "filter", "fate", "cause", "wait_us"))))
+            self.ends.append(
+                TrailCopy(at_us, *(row[name] for name in ("subscriber", "filter", "fate", "cause", "wait_us")))
+            )
 
-    def place(self, ahead_us: int) -> None:
+    def to_wall_clock(self, ahead_us: int) -> None:
         """Its times become those of the wall clock, which is so far ahead of the monotonic one."""
         self.at_us += ahead_us
         self.ends = [replace(end, at_us=end.at_us + ahead_us) for end in self.ends]
 
 
 @dataclass(slots=True)
-class Trail:
+class MessageTrail:
     """One message at all gateways whose logs are there: nobody before who gave it to him, else in order of time."""
 
-    stops: list[Stop]
+    stops: list[TrailStop]
 
     @property
     def event(self) -> Event:
@@ -115,18 +178,18 @@ class Trail:
             for stop in self.stops
         )
 
-    def beyond(self) -> list[str]:
+    def unlogged_gateways(self) -> list[str]:
         """Gateways that have it, as another one's log says, and whose own log does not know it."""
         known = {stop.node for stop in self.stops}
         given = {end.peer for stop in self.stops for end in stop.ends if end.peer and end.fate == Fate.DELIVERED}
         return sorted(given - known)
 
 
-class Logs:
+class LogSet:
     """Delivery logs of one or several gateways. They are read as often as need be, and never kept in memory."""
 
     def __init__(self, paths: tuple[Path, ...]) -> None:
-        self.reading = Reading(paths)
+        self.log_reader = LogReader(paths)
         """The first reading: it tells what is damaged."""
         self._paths = paths
         self._ahead_us: dict[str, int] = {}
@@ -134,13 +197,13 @@ class Logs:
 
     def nodes(self) -> set[str]:
         """The gateways whose logs these are; known after the first question."""
-        return {header.node for header in self.reading.headers}
+        return {header.node for header in self.log_reader.headers}
 
-    def trails(self, wanted: Wanted, last: int) -> list[Trail]:
+    def trails(self, wanted: MessageQuery, last: int) -> list[MessageTrail]:
         """The *last* messages that are wanted, the oldest first."""
         found: defaultdict[str, dict[int, tuple[int, Event]]] = defaultdict(dict)
-        for header, row in _accepted(self.reading, wanted):
-            if wanted.fits(header.boot, row):
+        for header, row in _accepted(self.log_reader, wanted):
+            if wanted.matches(header.boot, row):
                 of_run = found[header.boot]
                 of_run[row["message"]] = row["t_us"], event_of(row)
                 if len(of_run) > 2 * last:  # those that cannot be among the last go, now and then
@@ -157,14 +220,14 @@ class Logs:
         if elsewhere:
             events |= {
                 (header.boot, row["message"]): event_of(row)
-                for header, row in _accepted(self._again(), Wanted())
+                for header, row in _accepted(self._again(), MessageQuery())
                 if event_of(row) in elsewhere
             }
             self._read_clocks({boot for boot, _ in events})
-        grouped: defaultdict[object, list[Stop]] = defaultdict(list)
+        grouped: defaultdict[object, list[TrailStop]] = defaultdict(list)
         for key, stop in self._stops(events).items():
             grouped[key if events[key] == NO_EVENT else events[key]].append(stop)
-        made = [Trail(in_order(stops)) for stops in grouped.values()]
+        made = [MessageTrail(in_order(stops)) for stops in grouped.values()]
         return sorted(made, key=lambda trail: trail.stops[0].at_us)[-last:]
 
     def _read_clocks(self, boots: Iterable[str]) -> None:
@@ -183,12 +246,12 @@ class Logs:
             readings[header.boot] = max(readings.get(header.boot, first), first)
         self._ahead_us |= {boot: ahead_us for boot, (_, ahead_us) in readings.items() if boot in wanted}
 
-    def _again(self) -> Reading:
-        return Reading(self._paths, is_quiet=True)
+    def _again(self) -> LogReader:
+        return LogReader(self._paths, is_quiet=True)
 
-    def _stops(self, keys: Collection[Key]) -> dict[Key, Stop]:
+    def _stops(self, keys: Collection[Key]) -> dict[Key, TrailStop]:
         """What the logs say of these messages."""
-        stops: dict[Key, Stop] = {}
+        stops: dict[Key, TrailStop] = {}
         if not keys:
             return stops
         reading, numbers = self._again(), {number for _, number in keys}
@@ -197,16 +260,16 @@ class Logs:
                 for row in _rows(block.columns):
                     key = header.boot, row["message"]
                     if key in keys:
-                        stop = stops.setdefault(key, Stop(header.node, *key))
+                        stop = stops.setdefault(key, TrailStop(header.node, *key))
                         stop.add(row)
         for stop in stops.values():
-            stop.place(self._ahead_us[stop.boot])
+            stop.to_wall_clock(self._ahead_us[stop.boot])
             stop.is_over = stop.boot in reading.boots_ended
         if any(stop.open for stop in stops.values()):
             self._find_waiting(stops)
         return stops
 
-    def _find_waiting(self, stops: dict[Key, Stop]) -> None:
+    def _find_waiting(self, stops: dict[Key, TrailStop]) -> None:
         """For whom copies were made that have no end: the difference of the digests of each flow.
 
         Where one copy is open, the difference of the sums is its number.
@@ -242,9 +305,9 @@ def _last_of(at: dict[Key, int], found: dict[str, dict[int, tuple[int, Event]]],
         yield key
 
 
-def in_order(stops: list[Stop]) -> list[Stop]:
+def in_order(stops: list[TrailStop]) -> list[TrailStop]:
     """*stops* of one event, the earliest first, but nobody before the one who gave it to him: clocks may differ."""
-    rest, placed = sorted(stops, key=lambda stop: stop.at_us), list[Stop]()
+    rest, placed = sorted(stops, key=lambda stop: stop.at_us), list[TrailStop]()
     while rest:
         given = {end.peer for stop in rest for end in stop.ends if end.fate == Fate.DELIVERED}
         # Everybody has it from somebody else only if the logs tell of a circle, which cannot be.
@@ -259,7 +322,7 @@ def event_of(row: Row) -> Event:
     return row["event_publisher"], row["event_sequence"]
 
 
-def _accepted(reading: Reading, wanted: Wanted) -> Iterator[tuple[Header, Row]]:
+def _accepted(reading: LogReader, wanted: MessageQuery) -> Iterator[tuple[LogHeader, Row]]:
     """Every message that was accepted, but for blocks in which none can be *wanted*."""
     for header, block in reading.blocks(["delivery"]):
         if block.columns and wanted.may_be_in(header.boot, block.columns):

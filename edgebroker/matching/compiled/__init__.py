@@ -3,7 +3,7 @@
 from edgebroker.matching.compiled.buckets import Bucket
 from edgebroker.matching.compiled.forks import Fork, annotate_up, count_in, gain, plant, root_of
 from edgebroker.matching.compiled.leaves import Leaves
-from edgebroker.matching.compiled.nodes import Node
+from edgebroker.matching.compiled.nodes import TreeNode
 from edgebroker.matching.compiled.search import decide, match, route
 from edgebroker.matching.compiled.surveys import spread, survey
 from edgebroker.matching.compiled.topictree import TopicTree
@@ -18,7 +18,7 @@ __all__ = [
     "Bucket",
     "Fork",
     "Leaves",
-    "Node",
+    "TreeNode",
     "TopicTree",
     "annotate_up",
     "count_in",

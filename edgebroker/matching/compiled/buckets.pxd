@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from edgebroker.matching.compiled.columns cimport Column
-from edgebroker.matching.compiled.nodes cimport Node
+from edgebroker.matching.compiled.nodes cimport TreeNode
 
 cdef enum:
     WORDS_MAX = 64  # BUCKET_LIMIT / 64
@@ -14,7 +14,7 @@ cdef enum:
     CERTAIN = 2
     FIRST_ROW = 3
 
-cdef class Bucket(Node):
+cdef class Bucket(TreeNode):
     cdef uint32_t number
     cdef uint32_t* slots  # leaf by position
     cdef uint64_t* rows

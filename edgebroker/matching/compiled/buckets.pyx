@@ -24,7 +24,7 @@ from edgebroker.matching.compiled.events cimport value_of
 from edgebroker.matching.compiled.forks cimport Fork
 from edgebroker.matching.compiled.leaves cimport Leaf, Leaves
 from edgebroker.matching.compiled.members cimport LINK_WORDS_MAX
-from edgebroker.matching.compiled.nodes cimport Node, maybe_at, yes_at
+from edgebroker.matching.compiled.nodes cimport TreeNode, maybe_at, yes_at
 
 from edgebroker.matching.growth import BUCKET_LIMIT, CAPACITY_WORDS, COLUMNS_MAX, SAMPLE_MAX
 
@@ -75,7 +75,7 @@ cdef int[12] ROOMS = CAPACITY_WORDS
 
 
 @cython.no_gc_clear  # it needs its leaves to the last
-cdef class Bucket(Node):
+cdef class Bucket(TreeNode):
     """Up to BUCKET_LIMIT leaves."""
 
     def __cinit__(self, Leaves leaves):
@@ -97,7 +97,7 @@ cdef class Bucket(Node):
 
     def tree_end(self):
         """The end of the topic filter whose tree this is in."""
-        cdef Node node = self
+        cdef TreeNode node = self
         while node.parent is not None:
             node = node.parent
         return node.end
@@ -329,7 +329,7 @@ cdef class Bucket(Node):
 
     cdef bint is_settled(self, uint32_t* test) except -1:
         """Whether every event that gets here passes *test*, because an edge on the way accepts just the same."""
-        cdef Node node = self
+        cdef TreeNode node = self
         cdef Fork fork
         cdef Covered covered
         while node.parent is not None:

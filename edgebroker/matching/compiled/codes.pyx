@@ -9,25 +9,25 @@ from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memcpy
 
 from edgebroker.matching.cells import as_float, strings_of
-from edgebroker.matching.interned import Interned
-from edgebroker.predicate import ElementaryTest, Interval, Kind
+from edgebroker.matching.interned import InternTable
+from edgebroker.predicate import ElementaryTest, Interval, ValueType
 
 cdef enum:
     ATTRIBUTES_MAX = 1 << 24
 
-cdef object NULL_KIND = Kind.NULL
-cdef object NOT_NULL_KIND = Kind.NOT_NULL
-cdef object NUMBER_KIND = Kind.NUMBER
-cdef object BOOLEAN_KIND = Kind.BOOLEAN
+cdef object NULL_KIND = ValueType.NULL
+cdef object NOT_NULL_KIND = ValueType.NOT_NULL
+cdef object NUMBER_KIND = ValueType.NUMBER
+cdef object BOOLEAN_KIND = ValueType.BOOLEAN
 
 
 cdef class Interning:
     """What the code of tests refers to."""
 
     def __cinit__(self):
-        self.names = Interned()
-        self.strings = Interned()
-        self.others = Interned()
+        self.names = InternTable()
+        self.strings = InternTable()
+        self.others = InternTable()
         self.name_numbers = self.names.numbers
         self.name_uses = self.names.uses
         self.string_numbers = self.strings.numbers
@@ -98,15 +98,15 @@ cdef class Interning:
         cdef double high = 0.0
         name = self.names.values[attribute_of(head)]
         if kind == TESTS_NULL:
-            return ElementaryTest(name, Kind.NULL)
+            return ElementaryTest(name, ValueType.NULL)
         if kind == TESTS_NOT_NULL:
-            return ElementaryTest(name, Kind.NOT_NULL)
+            return ElementaryTest(name, ValueType.NOT_NULL)
         if kind == TESTS_BOOLEAN:
             accepted = [value for value, flag in ((False, ACCEPTS_FALSE), (True, ACCEPTS_TRUE)) if flags & flag]
-            return ElementaryTest(name, Kind.BOOLEAN, tuple([Interval(each, True, each, True) for each in accepted]))
+            return ElementaryTest(name, ValueType.BOOLEAN, tuple([Interval(each, True, each, True) for each in accepted]))
         if kind == TESTS_STRING:
             text = self.strings.values[code[1]]
-            return ElementaryTest(name, Kind.STRING, (Interval(text, True, text, True),))
+            return ElementaryTest(name, ValueType.STRING, (Interval(text, True, text, True),))
         if kind == TESTS_OTHER:
             return self.others.values[code[1]]
         bounds_of(code, &low, &high)
@@ -116,7 +116,7 @@ cdef class Interning:
             high if flags & HAS_HIGH else None,
             bool(flags & HIGH_CLOSED),
         )
-        return ElementaryTest(name, Kind.NUMBER, (interval,))
+        return ElementaryTest(name, ValueType.NUMBER, (interval,))
 
     cdef int release(self, uint32_t* code) except -1:
         """Use what the test refers to once less."""

@@ -29,7 +29,7 @@ from edgebroker.matching.compiled.codes cimport (
     length_of,
 )
 
-from edgebroker.event import Composite
+from edgebroker.predicate import Composite
 from edgebroker.matching import cells
 from edgebroker.matching.cells import as_float
 

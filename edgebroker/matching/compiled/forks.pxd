@@ -4,9 +4,9 @@ from libc.stdint cimport uint16_t, uint64_t
 
 from edgebroker.matching.compiled.columns cimport Column, cell_of
 from edgebroker.matching.compiled.events cimport value_of
-from edgebroker.matching.compiled.nodes cimport Node
+from edgebroker.matching.compiled.nodes cimport TreeNode
 
-cdef class Fork(Node):
+cdef class Fork(TreeNode):
     cdef object cut  # the cells, or None
     cdef Column column
     cdef int span_max
@@ -18,7 +18,7 @@ cdef class Fork(Node):
     cdef uint16_t starts[66]
 
     cdef unsigned long long edge_for(self, unsigned int leaf) except? 0xFFFFFFFFFFFFFFFF
-    cdef Node child_at(self, unsigned long long edge)
+    cdef TreeNode child_at(self, unsigned long long edge)
     cdef int index_kids(self) except -1
 
 cdef inline int branch(Fork fork, int* last, bint* doubtful) except -1:

@@ -9,7 +9,7 @@ from edgebroker.matching.compiled.codes cimport attribute_of, length_of
 from edgebroker.matching.compiled.columns cimport Covered, close_column, column_bytes, cover, open_column
 from edgebroker.matching.compiled.leaves cimport Leaves
 from edgebroker.matching.compiled.members cimport LINK_WORDS_MAX
-from edgebroker.matching.compiled.nodes cimport Node, maybe_at, yes_at
+from edgebroker.matching.compiled.nodes cimport TreeNode, maybe_at, yes_at
 
 import sys
 
@@ -17,7 +17,7 @@ cdef extern from *:
     int __builtin_popcountll(unsigned long long bits) noexcept
 
 
-cdef class Fork(Node):
+cdef class Fork(TreeNode):
     """A test of one attribute, with an edge for each set of cells that predicates below accept, and a `*` edge."""
 
     def __cinit__(self, Leaves leaves, cells, int span_max):
@@ -46,7 +46,7 @@ cdef class Fork(Node):
         """All nodes to which edges lead, `*` last."""
         return self.nodes + self.stars
 
-    def attach(self, unsigned long long edge, Node node):
+    def attach(self, unsigned long long edge, TreeNode node):
         """Let *edge* lead to *node*, whose leaves count from now on for this fork alone, not for those above."""
         cdef int used = len(self.nodes)
         node.parent = self
@@ -65,7 +65,7 @@ cdef class Fork(Node):
         self.nodes.append(node)
         self.index_kids()
 
-    def detach(self, Node node):
+    def detach(self, TreeNode node):
         """Take away the edge to *node*."""
         cdef int place, other
         node.parent = None
@@ -79,7 +79,7 @@ cdef class Fork(Node):
             self.edges[other] = self.edges[other + 1]
         self.index_kids()
 
-    def swap(self, Node old, Node new):
+    def swap(self, TreeNode old, TreeNode new):
         """Let the edge to *old* lead to *new*. Counts stay as they are."""
         new.parent = self
         new.edge = old.edge
@@ -89,7 +89,7 @@ cdef class Fork(Node):
 
     def discard(self):
         """Give back what the fork and all below hold, and let go of that, so that nothing is held in a circle."""
-        cdef Node node
+        cdef TreeNode node
         if self.cut is not None:
             self.leaves.let_go(self.cut)
         for node in self.children():
@@ -106,7 +106,7 @@ cdef class Fork(Node):
         cdef int words = self.leaves.link_words
         cdef int word, cell, kid
         cdef uint64_t here
-        cdef Node node
+        cdef TreeNode node
         cdef bint tests = self.cut is not None
         for word in range(words):
             yes[word] = <uint64_t>0xFFFFFFFFFFFFFFFF if tests else 0
@@ -114,7 +114,7 @@ cdef class Fork(Node):
             for cell in range(self.column.count):
                 here = 0
                 for kid in range(self.starts[cell], self.starts[cell + 1]):
-                    here |= yes_at(<Node>self.nodes[self.kids[kid]], word)
+                    here |= yes_at(<TreeNode>self.nodes[self.kids[kid]], word)
                 yes[word] &= here
             for node in self.nodes:
                 reach[word] |= yes_at(node, word) | maybe_at(node, word)
@@ -142,13 +142,13 @@ cdef class Fork(Node):
             at += length_of(at[0])
         return 0
 
-    cdef Node child_at(self, unsigned long long edge):
+    cdef TreeNode child_at(self, unsigned long long edge):
         cdef int place
         if not edge:
-            return <Node>self.stars[len(self.stars) - 1] if self.stars else None
+            return <TreeNode>self.stars[len(self.stars) - 1] if self.stars else None
         for place in range(len(self.nodes)):
             if self.edges[place] == edge:
-                return <Node>self.nodes[place]
+                return <TreeNode>self.nodes[place]
         return None
 
     cdef int index_kids(self) except -1:
@@ -177,10 +177,10 @@ cdef class Fork(Node):
         return 0
 
 
-def plant(Node root, unsigned int leaf):
+def plant(TreeNode root, unsigned int leaf):
     """The bucket below *root* where *leaf* belongs, made if there is none."""
     cdef Fork fork
-    cdef Node child
+    cdef TreeNode child
     cdef unsigned long long edge
     while root.is_fork:
         fork = <Fork>root
@@ -193,14 +193,14 @@ def plant(Node root, unsigned int leaf):
     return root
 
 
-def root_of(Node node):
+def root_of(TreeNode node):
     """The root of the tree in which *node* is."""
     while node.parent is not None:
         node = node.parent
     return node
 
 
-def count_in(Node node, long long leaves):
+def count_in(TreeNode node, long long leaves):
     """Count *leaves* more (or fewer) at all forks above *node*."""
     node = node.parent
     while node is not None:

@@ -5,10 +5,10 @@ from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
-from edgebroker.matching.trits import TritVector
+from edgebroker.matching.outcomes import TritVector
 
 
-cdef class Node:
+cdef class TreeNode:
     """A node of a content tree."""
 
     def __dealloc__(self):

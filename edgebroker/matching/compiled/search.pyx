@@ -12,9 +12,9 @@ from edgebroker.matching.compiled.buckets cimport LOOSE, WORDS_MAX, Bucket
 from edgebroker.matching.compiled.forks cimport Fork, branch
 from edgebroker.matching.compiled.leaves cimport Leaf, Leaves, passes
 from edgebroker.matching.compiled.members cimport LINK_WORDS_MAX, Members
-from edgebroker.matching.compiled.nodes cimport Node, maybe_at, yes_at
+from edgebroker.matching.compiled.nodes cimport TreeNode, maybe_at, yes_at
 
-from edgebroker.matching.outcomes import Found
+from edgebroker.matching.outcomes import MatchResult
 
 cdef extern from *:
     int __builtin_ctzll(unsigned long long bits) noexcept
@@ -100,7 +100,7 @@ def match(Leaves leaves, trees, attributes):
     basket.several = {}
     leaves.event.look_at(attributes)
     for tree in trees:
-        collect(leaves, <Node>tree.root, False, basket)
+        collect(leaves, <TreeNode>tree.root, False, basket)
     return basket.gathered()
 
 
@@ -112,7 +112,7 @@ def decide(Leaves leaves, trees, attributes, mask):
     memset(yes, 0, leaves.link_words * sizeof(uint64_t))
     leaves.event.look_at(attributes)
     for tree in trees:
-        close(leaves, <Node>tree.root, False, open_, yes)
+        close(leaves, <TreeNode>tree.root, False, open_, yes)
     return number_of(yes, leaves.link_words)
 
 
@@ -126,8 +126,8 @@ def route(Leaves leaves, trees, attributes, mask, int local):
     basket.several = {}
     leaves.event.look_at(attributes)
     for tree in trees:
-        both(leaves, <Node>tree.root, False, open_, yes, local, basket)
-    return Found(basket.gathered(), number_of(yes, leaves.link_words))
+        both(leaves, <TreeNode>tree.root, False, open_, yes, local, basket)
+    return MatchResult(basket.gathered(), number_of(yes, leaves.link_words))
 
 
 cdef int words_of(object mask, uint64_t* words) except -1:
@@ -192,7 +192,7 @@ cdef int gather(
     return used
 
 
-cdef int collect(Leaves leaves, Node node, bint doubtful, Harvest harvest) except -1:
+cdef int collect(Leaves leaves, TreeNode node, bint doubtful, Harvest harvest) except -1:
     """Take the members of all leaves at and below *node* that accept the event.
 
     doubtful: an edge on the way was followed because the value lies between two floats; nothing below is settled.
@@ -210,9 +210,9 @@ cdef int collect(Leaves leaves, Node node, bint doubtful, Harvest harvest) excep
         if fork.cut is not None:
             first = branch(fork, &last, &doubt)
             for kid in range(first, last):
-                collect(leaves, <Node>fork.nodes[fork.kids[kid]], doubt, harvest)
+                collect(leaves, <TreeNode>fork.nodes[fork.kids[kid]], doubt, harvest)
         for kid in range(len(fork.stars)):
-            collect(leaves, <Node>fork.stars[kid], doubtful, harvest)
+            collect(leaves, <TreeNode>fork.stars[kid], doubtful, harvest)
         return 0
     bucket = <Bucket>node
     outcome = bucket.narrow(left)
@@ -231,7 +231,7 @@ cdef int collect(Leaves leaves, Node node, bint doubtful, Harvest harvest) excep
                 harvest.take(&leaves.leaves[leaf])
 
 
-cdef int close(Leaves leaves, Node node, bint doubtful, uint64_t* mask, uint64_t* yes) except -1:
+cdef int close(Leaves leaves, TreeNode node, bint doubtful, uint64_t* mask, uint64_t* yes) except -1:
     """Add to *yes* the links of *mask* over which a leaf at or below *node* accepts."""
     cdef uint64_t[WORDS_MAX] left
     cdef uint64_t[LINK_WORDS_MAX] open_
@@ -258,11 +258,11 @@ cdef int close(Leaves leaves, Node node, bint doubtful, uint64_t* mask, uint64_t
         if fork.cut is not None:
             first = branch(fork, &last, &doubt)
             for kid in range(first, last):
-                close(leaves, <Node>fork.nodes[fork.kids[kid]], doubt, open_, yes)
+                close(leaves, <TreeNode>fork.nodes[fork.kids[kid]], doubt, open_, yes)
                 if is_closed(open_, yes, words):
                     return 0
         for kid in range(len(fork.stars)):
-            close(leaves, <Node>fork.stars[kid], doubtful, open_, yes)
+            close(leaves, <TreeNode>fork.stars[kid], doubtful, open_, yes)
             if is_closed(open_, yes, words):
                 return 0
         return 0
@@ -315,7 +315,7 @@ cdef inline bint is_closed(uint64_t* open_, uint64_t* yes, int words) noexcept:
     return some == 0
 
 
-cdef int both(Leaves leaves, Node node, bint doubtful, uint64_t* mask, uint64_t* yes, int local, Harvest harvest) except -1:
+cdef int both(Leaves leaves, TreeNode node, bint doubtful, uint64_t* mask, uint64_t* yes, int local, Harvest harvest) except -1:
     """`close` for the links of *mask*, and taking the members over the link *local* on the way."""
     cdef uint64_t[WORDS_MAX] left
     cdef uint64_t[LINK_WORDS_MAX] links
@@ -344,9 +344,9 @@ cdef int both(Leaves leaves, Node node, bint doubtful, uint64_t* mask, uint64_t*
         if fork.cut is not None:
             first = branch(fork, &last, &doubt)
             for kid in range(first, last):
-                both(leaves, <Node>fork.nodes[fork.kids[kid]], doubt, mask, yes, local, harvest)
+                both(leaves, <TreeNode>fork.nodes[fork.kids[kid]], doubt, mask, yes, local, harvest)
         for kid in range(len(fork.stars)):
-            both(leaves, <Node>fork.stars[kid], doubtful, mask, yes, local, harvest)
+            both(leaves, <TreeNode>fork.stars[kid], doubtful, mask, yes, local, harvest)
         return 0
     bucket = <Bucket>node
     outcome = bucket.narrow(left)

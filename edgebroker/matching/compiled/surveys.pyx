@@ -23,10 +23,10 @@ from edgebroker.matching.compiled.codes cimport (
 from edgebroker.matching.compiled.columns cimport Column, Covered, close_column, cover, open_column
 
 from edgebroker.matching.cells import high_cut, holes_of, low_cut, points_of
-from edgebroker.matching.outcomes import Use
-from edgebroker.predicate import Kind
+from edgebroker.matching.outcomes import AttributeUse
+from edgebroker.predicate import ValueType
 
-cdef object NUMBER_KIND = Kind.NUMBER
+cdef object NUMBER_KIND = ValueType.NUMBER
 
 
 def survey(Bucket bucket):
@@ -64,7 +64,7 @@ def survey(Bucket bucket):
                     survey_other(bucket, bucket.leaves.interning.others.values[at[1]], attribute, cuts, strings)
             at += length_of(head)
     return {
-        attribute: Use(
+        attribute: AttributeUse(
             tested,
             cuts.get(attribute),
             list(strings[attribute]) if attribute in strings else None,

@@ -1,18 +1,73 @@
-"""A search tree over content alone, with a fixed order of attributes, as in the examples of the source [LM]."""
+"""A search tree over content alone with a fixed order of attributes, and its factoring by index attributes [LM].
+
+A subscription that leaves an index attribute untested goes into the trees of all its values. There may be more
+values than subscriptions name. Those that none names share one tree, which holds only the copies with `*`: its
+value is OTHER.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from itertools import product
+from typing import NamedTuple, TypeAlias
 
 from edgebroker.dataclasses import dataclass
-from edgebroker.event import Attributes, Value
-from edgebroker.matching.published.factoring import Factoring, IndexKey
-from edgebroker.matching.published.node import STAR, Branch, Key, Label, Node, Path, label_of
-from edgebroker.matching.published.tree import SearchTree
-from edgebroker.matching.published.walks import Decision
-from edgebroker.matching.trits import TritVector
-from edgebroker.predicate import ElementaryTest, Predicate
+from edgebroker.matching.outcomes import TritVector
+from edgebroker.matching.published.node import STAR, Branch, Key, Label, Node, Path, key_of, label_of
+from edgebroker.matching.published.tree import SearchDecision, SearchTree
+from edgebroker.predicate import Attributes, ElementaryTest, Predicate, Value
+
+
+class OtherValue(Enum):
+    """The value that stands for all that no subscription names."""
+
+    OTHER = "other"
+
+
+IndexKey: TypeAlias = tuple[Key | OtherValue, ...]
+"""One value per index attribute: the name of a tree."""
+
+
+class FactorTable:
+    """Which trees a subscription belongs in, and which one an event is looked up in."""
+
+    def __init__(self, index_attributes: int) -> None:
+        self._named: list[Counter[Key]] = [Counter() for _ in range(index_attributes)]
+        """For each index attribute: how many subscriptions name a value."""
+
+    def name(self, labels: Sequence[Key]) -> list[tuple[int, Key]]:
+        """Count the values that *labels* (key or STAR) name; return those that are new, by index attribute."""
+        fresh = [(at, key) for at, key in _keys(labels) if not self._named[at][key]]
+        for at, key in _keys(labels):
+            self._named[at][key] += 1
+        return fresh
+
+    def forget(self, labels: Sequence[Key]) -> list[tuple[int, Key]]:
+        """Undo `name`; return the values that nobody names any more."""
+        gone = []
+        for at, key in _keys(labels):
+            self._named[at][key] -= 1
+            if not self._named[at][key]:
+                del self._named[at][key]
+                gone.append((at, key))
+        return gone
+
+    def trees_of(self, labels: Sequence[Key]) -> Iterator[IndexKey]:
+        """The trees that a subscription belongs in, with *labels* (key or STAR) for its index attributes."""
+        everywhere = [(*named, OtherValue.OTHER) for named in self._named]
+        return product(*(everywhere[at] if key is STAR else (key,) for at, key in enumerate(labels)))
+
+    def tree_for(self, values: Sequence[Value]) -> IndexKey:
+        """The tree for events with *values* of the index attributes."""
+        keys = zip(map(key_of, values), self._named, strict=True)
+        return tuple(key if key in named else OtherValue.OTHER for key, named in keys)
+
+
+def _keys(labels: Sequence[Key]) -> list[tuple[int, Key]]:
+    """The values that are named, by index attribute."""
+    return [(at, key) for at, key in enumerate(labels) if key is not STAR]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +85,7 @@ class Optimisations:
 PLAIN = Optimisations()
 
 
-class Subscription(NamedTuple):
+class FixedSubscription(NamedTuple):
     """One conjunction, and where its subscriber is."""
 
     number: int
@@ -52,9 +107,9 @@ class FixedPst:
         self.names = tuple(names)
         self._optimisations = optimisations
         self._domains = {self.names.index(name): tuple(values) for name, values in (domains or {}).items()}
-        self._factoring = Factoring(optimisations.index_attributes)
+        self._factoring = FactorTable(optimisations.index_attributes)
         self._trees: dict[IndexKey, SearchTree] = {}
-        self._subscriptions: dict[int, Subscription] = {}
+        self._subscriptions: dict[int, FixedSubscription] = {}
 
     def __len__(self) -> int:
         return len(self._subscriptions)
@@ -65,9 +120,9 @@ class FixedPst:
         Raises ValueError if *number* is in use, if an attribute is not in *names*, or if an index attribute is tested
         for anything but one value.
         """
-        self._insert(Subscription(number, predicate, links), annotate=True)
+        self._insert(FixedSubscription(number, predicate, links), annotate=True)
 
-    def insert_all(self, subscriptions: Iterable[Subscription]) -> None:
+    def insert_all(self, subscriptions: Iterable[FixedSubscription]) -> None:
         """Add many subscriptions and annotate once, at the end. Raises what `insert` raises."""
         for subscription in subscriptions:
             self._insert(subscription, annotate=False)
@@ -100,14 +155,14 @@ class FixedPst:
         steps = tree.match(values, found)
         return found, steps
 
-    def decide(self, attributes: Attributes, mask: int) -> Decision:
+    def decide(self, attributes: Attributes, mask: int) -> SearchDecision:
         """The links of *mask* that an event must take, and the matching steps (link matching).
 
         An event that no subscription of any index value can match takes one step.
         """
         values = [attributes.get(name) for name in self.names]
         tree = self._tree_for(values)
-        return Decision(0, 1) if tree is None else tree.decide(values, mask)
+        return SearchDecision(0, 1) if tree is None else tree.decide(values, mask)
 
     def annotation(self, path: Sequence[Label] = ()) -> TritVector:
         """The annotation of the node that *path*, the labels from the root on, leads to, in a tree without factoring.
@@ -136,7 +191,7 @@ class FixedPst:
                 stack.extend(child for _, child in node.edges())
         return count
 
-    def _insert(self, subscription: Subscription, *, annotate: bool) -> None:
+    def _insert(self, subscription: FixedSubscription, *, annotate: bool) -> None:
         number, predicate, links = subscription
         if number in self._subscriptions:
             raise ValueError(f"subscription {number} is in the tree already")

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
-from edgebroker.event import Composite, Value
-from edgebroker.matching.trits import NOWHERE
-from edgebroker.predicate import ElementaryTest
+from edgebroker.matching.outcomes import NOWHERE
+from edgebroker.predicate import Composite, ElementaryTest, Value
 
 Key: TypeAlias = int | float | str | tuple[bool] | Composite | None
 """A value as edges are looked up: equal values have equal keys. A boolean is a tuple of one, because `True == 1`."""

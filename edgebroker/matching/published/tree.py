@@ -1,17 +1,67 @@
-"""A parallel search tree: how it grows and shrinks, and what each node knows of the links below it [LM, annotation].
+"""A parallel search tree: insertion, removal, annotation, and the two searches, for all matching predicates and
+for links alone [LM].
+
+Both go depth first, value edges before the `*` edge. A matching step is a visit to a node.
 
 For a given order of attributes the shape depends on the predicates in the tree alone, not on their history.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from edgebroker.event import Value
-from edgebroker.matching.published.node import LEAF, STAR, Branch, Equality, Label, Leaf, Node, Path
-from edgebroker.matching.published.walks import Decision, collect, decide
-from edgebroker.matching.trits import NOWHERE, TritVector, alternative_combine, parallel_combine
-from edgebroker.predicate import ElementaryTest
+from edgebroker.matching.outcomes import NOWHERE, TritVector, alternative_combine, parallel_combine
+from edgebroker.matching.published.node import LEAF, STAR, Branch, Equality, Label, Leaf, Node, Path, key_of
+from edgebroker.predicate import ElementaryTest, Value
+
+
+class SearchDecision(NamedTuple):
+    """The outcome of one search for links."""
+
+    yes: int
+    """The links that need a copy, one bit each."""
+    steps: int
+    """The nodes visited."""
+
+
+def collect(node: Node, values: Sequence[Value], found: list[int]) -> int:
+    """Append to *found* the subscriptions below *node* that accept an event; return the steps.
+
+    values: the event's values by rank.
+    """
+    if isinstance(node, Leaf):
+        found += node.members
+        return 1
+    return 1 + sum(collect(child, values, found) for child in _selected(node, values))
+
+
+def decide(node: Node, values: Sequence[Value], open_: int) -> SearchDecision:
+    """Which of the links *open_* some subscription below *node* wants an event for.
+
+    The mask of the source is a vector of trits. Here it is the set of links that are still MAYBE: what has become YES
+    is the result, and a link that is NO is in neither. The search ends as soon as no link is open.
+    """
+    yes = open_ & node.annotation.yes
+    open_ &= node.annotation.maybe
+    steps = 1
+    if open_ and isinstance(node, Branch):
+        for child in _selected(node, values):
+            below = decide(child, values, open_)
+            yes |= below.yes
+            steps += below.steps
+            open_ &= ~below.yes
+            if not open_:
+                break
+    return SearchDecision(yes, steps)
+
+
+def _selected(node: Branch, values: Sequence[Value]) -> Iterator[Node]:
+    """The children to search. The `*` branch is left out if all its leaves require what the event has not [LM]."""
+    yield from node.taken(values[node.rank])
+    star = node.star
+    if star is not None and all(key_of(values[rank]) == key for rank, key in star.shared):
+        yield star
 
 
 class SearchTree:
@@ -50,9 +100,9 @@ class SearchTree:
         """Append to *found* the subscriptions that accept an event with *values* by rank; return the steps."""
         return collect(self.root, values, found) if self.root else 0
 
-    def decide(self, values: Sequence[Value], mask: int) -> Decision:
+    def decide(self, values: Sequence[Value], mask: int) -> SearchDecision:
         """The links of *mask* that an event with *values* by rank must take."""
-        return decide(self.root, values, mask) if self.root else Decision(0, 0)
+        return decide(self.root, values, mask) if self.root else SearchDecision(0, 0)
 
     def _grown(self, node: Node | None, path: Path, number: int, links: int, annotate: bool) -> Node:
         """The sub-tree at *node*, with one subscription more."""

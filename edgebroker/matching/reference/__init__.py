@@ -3,7 +3,7 @@
 from edgebroker.matching.reference.buckets import Bucket
 from edgebroker.matching.reference.forks import Fork, annotate_up, count_in, gain, plant, root_of
 from edgebroker.matching.reference.leaves import Leaves
-from edgebroker.matching.reference.nodes import Node
+from edgebroker.matching.reference.nodes import TreeNode
 from edgebroker.matching.reference.search import decide, match, route
 from edgebroker.matching.reference.surveys import spread, survey
 from edgebroker.matching.reference.topictree import TopicTree
@@ -18,7 +18,7 @@ __all__ = [
     "Bucket",
     "Fork",
     "Leaves",
-    "Node",
+    "TreeNode",
     "TopicTree",
     "annotate_up",
     "count_in",

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from edgebroker.matching.cells import Cells, Cover
 from edgebroker.matching.growth import BUCKET_LIMIT, SAMPLE_MAX, STAR
 from edgebroker.matching.reference.leaves import Leaves
-from edgebroker.matching.reference.nodes import Node
+from edgebroker.matching.reference.nodes import TreeNode
 from edgebroker.predicate import ElementaryTest, Predicate
 
 
-class Bucket(Node):
+class Bucket(TreeNode):
     """Up to BUCKET_LIMIT leaves."""
 
     __slots__ = ("certain", "columns", "fresh", "leaves", "live", "loose", "rows", "slots")
@@ -156,7 +156,7 @@ class Bucket(Node):
 
     def is_settled(self, attribute: int, test: ElementaryTest) -> bool:
         """Whether every event that gets here passes *test*, because an edge on the way accepts just the same."""
-        node: Node = self
+        node: TreeNode = self
         while node.parent is not None:
             cells = node.parent.cells
             if cells is not None and cells.attribute == attribute and node.edge != STAR:

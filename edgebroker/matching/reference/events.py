@@ -5,10 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from math import inf
 
-from edgebroker.event import Attributes, Composite, Value
 from edgebroker.matching.cells import ABSENT, EXACT_INTEGER_MAX, OTHERWISE, Cells
 from edgebroker.matching.reference.leaves import Leaves
-from edgebroker.predicate import Predicate
+from edgebroker.predicate import Attributes, Composite, Predicate, Value
 
 INSIDE = -1
 """Instead of a cell: the value lies between two floats, so that every test must look at it itself."""

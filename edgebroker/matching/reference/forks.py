@@ -8,10 +8,10 @@ from edgebroker.matching.cells import Cells
 from edgebroker.matching.growth import STAR
 from edgebroker.matching.reference.buckets import Bucket, edge_of
 from edgebroker.matching.reference.leaves import Leaves
-from edgebroker.matching.reference.nodes import Node
+from edgebroker.matching.reference.nodes import TreeNode
 
 
-class Fork(Node):
+class Fork(TreeNode):
     """A test of one attribute, with an edge for each set of cells that predicates below accept, and a `*` edge.
 
     Without `cells` it tests nothing and has `*` edges only: leaves that nothing tells apart, in several buckets.
@@ -27,9 +27,9 @@ class Fork(Node):
         if cells is not None:
             leaves.hold(cells)
         self.span_max = span_max
-        self.edges: dict[int, Node] = {}
-        self.stars: list[Node] = []
-        self.kids: list[list[Node]] = [[] for _ in range(cells.count if cells else 0)]
+        self.edges: dict[int, TreeNode] = {}
+        self.stars: list[TreeNode] = []
+        self.kids: list[list[TreeNode]] = [[] for _ in range(cells.count if cells else 0)]
         """By cell: the nodes to which its values lead."""
 
     def edge_of(self, leaf: int) -> int:
@@ -39,17 +39,17 @@ class Fork(Node):
         covered = edge_of(self.leaves, leaf, self.cells).cells
         return covered if covered.bit_count() <= self.span_max else STAR
 
-    def child(self, edge: int) -> Node | None:
+    def child(self, edge: int) -> TreeNode | None:
         """The node to which *edge* leads; the last one if several do."""
         if edge == STAR:
             return self.stars[-1] if self.stars else None
         return self.edges.get(edge)
 
-    def children(self) -> list[Node]:
+    def children(self) -> list[TreeNode]:
         """All nodes to which edges lead, `*` last."""
         return [*self.edges.values(), *self.stars]
 
-    def attach(self, edge: int, node: Node) -> None:
+    def attach(self, edge: int, node: TreeNode) -> None:
         """Let *edge* lead to *node*, whose leaves count from now on for this fork alone, not for those above."""
         node.parent = self
         node.edge = edge
@@ -62,7 +62,7 @@ class Fork(Node):
             if edge >> cell & 1:
                 kids.append(node)
 
-    def detach(self, node: Node) -> None:
+    def detach(self, node: TreeNode) -> None:
         """Take away the edge to *node*."""
         node.parent = None
         self.count -= node.count
@@ -74,7 +74,7 @@ class Fork(Node):
             if node.edge >> cell & 1:
                 kids.remove(node)
 
-    def swap(self, old: Node, new: Node) -> None:
+    def swap(self, old: TreeNode, new: TreeNode) -> None:
         """Let the edge to *old* lead to *new*. Counts stay as they are."""
         new.parent, new.edge = self, old.edge
         old.parent = None
@@ -124,7 +124,7 @@ class Fork(Node):
         return 200 + lists + (self.cells.bytes() if self.cells else 0)
 
 
-def plant(root: Node, leaf: int) -> Bucket:
+def plant(root: TreeNode, leaf: int) -> Bucket:
     """The bucket below *root* where *leaf* belongs, made if there is none."""
     node = root
     while isinstance(node, Fork):
@@ -138,14 +138,14 @@ def plant(root: Node, leaf: int) -> Bucket:
     return node
 
 
-def root_of(node: Node) -> Node:
+def root_of(node: TreeNode) -> TreeNode:
     """The root of the tree in which *node* is."""
     while node.parent is not None:
         node = node.parent
     return node
 
 
-def count_in(node: Node, leaves: int) -> None:
+def count_in(node: TreeNode, leaves: int) -> None:
     """Count *leaves* more (or fewer) at all forks above *node*."""
     fork = node.parent
     while fork is not None:
@@ -159,7 +159,7 @@ def gain(bucket: Bucket, leaf: int) -> None:
         annotate_up(bucket.parent)
 
 
-def annotate_up(node: Node | None) -> None:
+def annotate_up(node: TreeNode | None) -> None:
     """Annotate *node* anew, and the path above it as far as something changes."""
     while node is not None and node.annotate():
         node = node.parent

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 
 from edgebroker.matching.cells import Cells, strings_of
-from edgebroker.matching.interned import Interned
-from edgebroker.matching.reference.nodes import Node
+from edgebroker.matching.interned import InternTable
+from edgebroker.matching.reference.nodes import TreeNode
 from edgebroker.predicate import Predicate
 
 
@@ -15,8 +15,8 @@ class Leaves:
     """All leaves of an engine by number, and what they share: attribute names and strings."""
 
     def __init__(self) -> None:
-        self.names: Interned[str] = Interned()
-        self.strings: Interned[str] = Interned()
+        self.names: InternTable[str] = InternTable()
+        self.strings: InternTable[str] = InternTable()
         self.steps = 0
         """Matching steps so far: forks and buckets visited."""
         self.pattern_work = 0
@@ -25,7 +25,7 @@ class Leaves:
         """Texts that were too long for the patterns of a test, once for each test."""
         self.predicates: list[Predicate | None] = []
         self.members: list[dict[int, int]] = []  # subscription number -> link
-        self.homes: list[Node | None] = []
+        self.homes: list[TreeNode | None] = []
         self.positions: list[int] = []
         self._several: set[int] = set()  # leaves with a member that has other leaves too
         self._of_number: dict[int, tuple[int, ...]] = {}
@@ -118,7 +118,7 @@ class Leaves:
         """The members of *leaf*: subscription number -> link. Not to be changed."""
         return self.members[leaf]
 
-    def home(self, leaf: int) -> Node:
+    def home(self, leaf: int) -> TreeNode:
         """The bucket that holds *leaf*."""
         home = self.homes[leaf]
         assert home is not None

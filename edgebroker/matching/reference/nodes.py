@@ -6,16 +6,16 @@ from abc import ABC, abstractmethod
 
 from edgebroker.matching.cells import Cells
 from edgebroker.matching.growth import STAR
-from edgebroker.matching.trits import TritVector
+from edgebroker.matching.outcomes import TritVector
 
 
-class Node(ABC):
+class TreeNode(ABC):
     """A node of a content tree."""
 
     __slots__ = ("cells", "count", "edge", "end", "maybe", "parent", "yes")
 
     def __init__(self) -> None:
-        self.parent: Node | None = None
+        self.parent: TreeNode | None = None
         self.end = 0
         """Of a root: the end of the topic filter whose tree it is."""
         self.edge = STAR

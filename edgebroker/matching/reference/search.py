@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from edgebroker.event import Attributes
-from edgebroker.matching.outcomes import Found
+from edgebroker.matching.outcomes import MatchResult
 from edgebroker.matching.reference.buckets import Bucket
 from edgebroker.matching.reference.events import INSIDE, Event
 from edgebroker.matching.reference.forks import Fork
 from edgebroker.matching.reference.leaves import Leaves
-from edgebroker.matching.reference.nodes import Node
+from edgebroker.matching.reference.nodes import TreeNode
+from edgebroker.predicate import Attributes
 
 
-class Tree(Protocol):
+class SearchableTree(Protocol):
     """What can be searched."""
 
     @property
-    def root(self) -> Node:
+    def root(self) -> TreeNode:
         """The topmost node."""
 
 
-def match(leaves: Leaves, trees: Sequence[Tree], attributes: Attributes) -> list[int]:
+def match(leaves: Leaves, trees: Sequence[SearchableTree], attributes: Attributes) -> list[int]:
     """The members, each once, of all leaves of *trees* that accept an event with *attributes*."""
     event = Event(leaves, attributes)
     found: list[int] = []
@@ -36,7 +36,7 @@ def match(leaves: Leaves, trees: Sequence[Tree], attributes: Attributes) -> list
     return found + list(several)
 
 
-def decide(leaves: Leaves, trees: Sequence[Tree], attributes: Attributes, mask: int) -> int:
+def decide(leaves: Leaves, trees: Sequence[SearchableTree], attributes: Attributes, mask: int) -> int:
     """The links of *mask* (one bit each) over which some leaf of *trees* accepts an event with *attributes*."""
     event = Event(leaves, attributes)
     yes = 0
@@ -45,7 +45,9 @@ def decide(leaves: Leaves, trees: Sequence[Tree], attributes: Attributes, mask: 
     return yes
 
 
-def route(leaves: Leaves, trees: Sequence[Tree], attributes: Attributes, mask: int, local: int) -> Found:
+def route(
+    leaves: Leaves, trees: Sequence[SearchableTree], attributes: Attributes, mask: int, local: int
+) -> MatchResult:
     """`match` for the members over the link *local*, and `decide` for the links of *mask*, in one walk."""
     event = Event(leaves, attributes)
     found: dict[int, None] = {}
@@ -72,10 +74,10 @@ def route(leaves: Leaves, trees: Sequence[Tree], attributes: Attributes, mask: i
                 yes |= links & mask
                 if links & here:
                     found.update((number, None) for number, link in leaves.members_of(leaf).items() if link == local)
-    return Found(list(found), yes)
+    return MatchResult(list(found), yes)
 
 
-def _leaves(root: Node, event: Event) -> Iterator[int]:
+def _leaves(root: TreeNode, event: Event) -> Iterator[int]:
     """The leaves below *root* that accept the event."""
     nodes = [(root, False)]
     while nodes:
@@ -91,7 +93,7 @@ def _leaves(root: Node, event: Event) -> Iterator[int]:
                 yield leaf
 
 
-def _close(node: Node, event: Event, open_: int, doubtful: bool = False) -> int:
+def _close(node: TreeNode, event: Event, open_: int, doubtful: bool = False) -> int:
     """The links of *open_* that turn out YES at or below *node*."""
     assert isinstance(node, (Fork, Bucket))
     node.leaves.steps += 1
@@ -117,12 +119,12 @@ def _close(node: Node, event: Event, open_: int, doubtful: bool = False) -> int:
     return yes
 
 
-def _next(fork: Fork, event: Event, doubtful: bool) -> list[tuple[Node, bool]]:
+def _next(fork: Fork, event: Event, doubtful: bool) -> list[tuple[TreeNode, bool]]:
     """The children of *fork* that an event reaches, value edges before `*`, and whether what they say is doubtful.
 
     It is below value edges that were followed because the value lies between two floats: nothing there is settled.
     """
-    edges: list[tuple[Node, bool]] = []
+    edges: list[tuple[TreeNode, bool]] = []
     if fork.cells is not None:
         cell = event.cell(fork.cells)
         if cell == INSIDE:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from edgebroker.matching.cells import Cells, high_cut, holes_of, low_cut, points_of
-from edgebroker.matching.outcomes import Use
+from edgebroker.matching.outcomes import AttributeUse
 from edgebroker.matching.reference.buckets import Bucket, edge_of
-from edgebroker.predicate import Kind
+from edgebroker.predicate import ValueType
 
 
-def survey(bucket: Bucket) -> dict[int, Use]:
+def survey(bucket: Bucket) -> dict[int, AttributeUse]:
     """How each attribute is used in the sample, as far as the path to the bucket does not settle it."""
     counts: dict[int, int] = {}
     cuts: dict[int, list[float]] = {}
@@ -20,18 +20,18 @@ def survey(bucket: Bucket) -> dict[int, Use]:
             if bucket.is_settled(attribute, test):
                 continue
             counts[attribute] = counts.get(attribute, 0) + 1
-            if test.kind is Kind.NUMBER:
+            if test.kind is ValueType.NUMBER:
                 found = cuts.setdefault(attribute, [])
                 for interval in test.intervals:
                     found += [cut for cut in (low_cut(interval)[0], high_cut(interval)[0]) if cut is not None]
-            elif test.kind is Kind.STRING:
+            elif test.kind is ValueType.STRING:
                 named = points_of(test) or holes_of(test) or ()
                 numbers = bucket.leaves.strings.numbers
                 strings.setdefault(attribute, {}).update(dict.fromkeys(numbers[text] for text in named))
-            elif test.kind is Kind.BOOLEAN:
+            elif test.kind is ValueType.BOOLEAN:
                 booleans.add(attribute)
     return {
-        attribute: Use(
+        attribute: AttributeUse(
             tested,
             cuts.get(attribute),
             list(strings[attribute]) if attribute in strings else None,

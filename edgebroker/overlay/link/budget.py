@@ -6,16 +6,16 @@ from typing import Final
 
 from edgebroker.instants import DAY, Instant
 from edgebroker.limits import KIB, MIB
-from edgebroker.overlay.classes import BUDGET_SHARES, SHARED, Service
+from edgebroker.overlay.traffic_class import BUDGET_SHARES, SHARED, TrafficClass
 from edgebroker.tokenbucket import TokenBucket
 
 ROOM_MIN: Final = 1 * KIB
 ROOM_MAX: Final = 1 * MIB
-_NOTHING: Final[frozenset[Service]] = frozenset()
+_NOTHING: Final[frozenset[TrafficClass]] = frozenset()
 _ALL: Final = frozenset(SHARED)
 
 
-class Budget:
+class LinkBudget:
     """The bytes of one link, both ways of counting; 0 is no bound.
 
     A day ends at midnight of the stored clock: `clock` is what to add to an instant for microseconds since 1970. A
@@ -53,7 +53,7 @@ class Budget:
         if self._bucket is not None:
             self.owed_until = now + self._bucket.charge(octets, now)
 
-    def allowed(self, now: Instant) -> frozenset[Service]:
+    def allowed(self, now: Instant) -> frozenset[TrafficClass]:
         """The shared classes that may send now. CONTROL always may."""
         if now < self.owed_until:
             return _NOTHING
@@ -63,9 +63,9 @@ class Budget:
         part = self.spent / self.bytes_per_day
         return frozenset(service for service in SHARED if part < BUDGET_SHARES[service])
 
-    def is_spent(self, service: Service, now: Instant) -> bool:
+    def is_spent(self, service: TrafficClass, now: Instant) -> bool:
         """Whether the day's bytes are gone as far as *service* is concerned."""
-        if service is Service.CONTROL or not self.bytes_per_day:
+        if service is TrafficClass.CONTROL or not self.bytes_per_day:
             return False
         self._turn_day(now)
         return self.spent >= self.bytes_per_day * BUDGET_SHARES[service]
@@ -74,13 +74,13 @@ class Budget:
         """When the next day begins."""
         return ((now + self.clock) // DAY + 1) * DAY - self.clock
 
-    def go_on(self, day: int, spent: int) -> None:
+    def resume(self, day: int, spent: int) -> None:
         """Begin with what an earlier run had spent on *day*; of another day it does not count."""
         self._noted = (day, spent)
         if day == self._day:
             self.spent += spent
 
-    def take_note(self) -> tuple[int, int] | None:
+    def take_record(self) -> tuple[int, int] | None:
         """The present day and what it has spent, if the journal has to know: another day, or a hundredth of it more."""
         day, spent = self._noted
         if not self.bytes_per_day or (self._day == day and self.spent - spent < self.bytes_per_day // 100):

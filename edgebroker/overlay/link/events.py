@@ -5,21 +5,20 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from edgebroker.dataclasses import dataclass
+from edgebroker.log_schema import Cause, Fate
+from edgebroker.overlay.link.handshake import RefusalCode
 from edgebroker.overlay.messages import Message
-from edgebroker.records import Cause, Fate
-
-from .hello import Refusal
 
 
 @dataclass(frozen=True, slots=True)
-class Dial:
+class DialRequest:
     """Open a connection to the peer; then call `dialled`, or `dial_failed`."""
 
     peer: str
 
 
 @dataclass(frozen=True, slots=True)
-class Up:
+class LinkUp:
     """Messages arrive from now on. `goes_on`: the peer has, or gets, every message of CONTROL sent since the last Up;
     else it must be told anew what it has to know.
     """
@@ -29,7 +28,7 @@ class Up:
 
 
 @dataclass(frozen=True, slots=True)
-class Down:
+class LinkDown:
     """The connection ended."""
 
     peer: str
@@ -37,16 +36,16 @@ class Down:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class LinkRefusal:
     """The peer, or we, would not have the connection; `code.wants_somebody` says whether that goes on by itself."""
 
     peer: str
-    code: Refusal
+    code: RefusalCode
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class DropEvent:
     """Messages to the peer that will not be sent."""
 
     peer: str
@@ -57,7 +56,7 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
+class DeliveryEvent:
     """Events that the peer has; those of QoS 0 were written."""
 
     peer: str
@@ -65,12 +64,12 @@ class Delivered:
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceiveEvent:
     """Messages of the peer, in order. Handle all of them, then call `handled`."""
 
     peer: str
     messages: list[Message]
 
 
-LinkEvent: TypeAlias = Dial | Up | Down | Refused | Dropped | Delivered | Received
+LinkEvent: TypeAlias = DialRequest | LinkUp | LinkDown | LinkRefusal | DropEvent | DeliveryEvent | ReceiveEvent
 """Everything a link has to tell."""

@@ -45,7 +45,7 @@ TRIES: Final = 2
 SAMPLES: Final = 8
 
 
-class Heartbeat:
+class LinkHeartbeat:
     """What one connection knows by asking. *leads*: this end dialled."""
 
     __slots__ = (

@@ -5,7 +5,7 @@ cdef int _UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY, _MAP, _TAG, _SIMPLE
 cdef int _TEXT_0, _TEXT_8, _TEXT_16
 
 
-cdef class _Reader:
+cdef class _BodyReader:
     cdef Py_ssize_t at
     cdef bytes _raw
     cdef long long _left, _texts_left, _bytes_left

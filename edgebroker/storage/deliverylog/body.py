@@ -36,14 +36,14 @@ def read_body(raw: bytes, values_max: int, texts_max: int, bytes_max: int) -> An
 
     What neither a block nor a footer has (tags, other simple values) is read as None.
     """
-    reader = _Reader(raw, values_max, texts_max, bytes_max)
+    reader = _BodyReader(raw, values_max, texts_max, bytes_max)
     value = reader.item(0)
     if reader.at != len(raw):
         raise BodyBroken("bytes after the end")
     return value
 
 
-class _Reader:
+class _BodyReader:
     def __init__(self, raw: bytes, values_max: int, texts_max: int, bytes_max: int) -> None:
         self.at = 0
         self._raw = raw

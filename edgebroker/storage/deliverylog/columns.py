@@ -14,7 +14,7 @@ from itertools import accumulate, repeat
 from operator import add, and_, sub
 from typing import TYPE_CHECKING, Any
 
-from edgebroker.records import Column, ColumnType
+from edgebroker.log_schema import Column, ColumnType
 
 MASK = 2**64 - 1
 HALF = 2**63

@@ -16,7 +16,7 @@ from edgebroker import __version__
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import LogDamaged
 from edgebroker.limits import KIB, MIB
-from edgebroker.records import ANCHOR, TABLES, TRAFFIC, ColumnType, Table
+from edgebroker.log_schema import ANCHOR, TABLES, TRAFFIC, ColumnType, Table
 
 from . import columns
 from .body import LIST_VALUES, read_body
@@ -66,7 +66,7 @@ TABLE_NUMBERS = {table.name: number for number, table in (LOG_TABLES | RECORDING
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class LogHeader:
     """Whose log this is. Times are when the file was begun: the first clock anchor."""
 
     node: str = ""
@@ -98,21 +98,21 @@ class BlockHead:
 class Footer:
     """The index at the end of a closed file: header once more, and (offset, head) of every block."""
 
-    header: Header
+    header: LogHeader
     blocks: tuple[tuple[int, int, int, int, int, int], ...]
     """offset, table, sequence, rows, t_first_us, t_last_us"""
     final: bool = False
     """The run ended cleanly with this file: nothing of it comes later."""
 
 
-def encode_header(header: Header) -> bytes:
+def encode_header(header: LogHeader) -> bytes:
     """The first bytes of a file."""
     text = cbor2.dumps(header_map(header))
     head = FILE_HEAD.pack(MAGIC, VERSION, 0, len(text)) + text
     return head + CRC.pack(zlib.crc32(head))
 
 
-def decode_header(data: bytes) -> tuple[Header, int] | None:
+def decode_header(data: bytes) -> tuple[LogHeader, int] | None:
     """Header and the offset of the first block; None if damaged. Raises LogDamaged for a version of the future."""
     if len(data) < FILE_HEAD.size + CRC.size:
         return None
@@ -128,20 +128,20 @@ def decode_header(data: bytes) -> tuple[Header, int] | None:
     return None if header is None else (header, end + CRC.size)
 
 
-def header_map(header: Header) -> dict[str, Any]:
+def header_map(header: LogHeader) -> dict[str, Any]:
     """The CBOR map of *header*; a key that a reader does not know is passed over."""
-    return {name: getattr(header, name) for name in Header.__slots__}
+    return {name: getattr(header, name) for name in LogHeader.__slots__}
 
 
-def header_of(value: object) -> Header | None:
+def header_of(value: object) -> LogHeader | None:
     """The header in a decoded CBOR map: missing keys take their defaults; None if a value has the wrong type."""
     if not isinstance(value, dict):
         return None
-    plain = Header()
-    known = {name: value.get(name, getattr(plain, name)) for name in Header.__slots__}
+    plain = LogHeader()
+    known = {name: value.get(name, getattr(plain, name)) for name in LogHeader.__slots__}
     if any(type(known[name]) is not type(getattr(plain, name)) for name in known):
         return None
-    return Header(**known)
+    return LogHeader(**known)
 
 
 def decode_cbor(text: bytes) -> object:
@@ -228,7 +228,7 @@ def decode_rows(table: Table, head: BlockHead, body: dict[Any, Any]) -> dict[str
     }
 
 
-def encode_footer(header: Header, blocks: list[tuple[int, BlockHead]], offset: int, *, final: bool = False) -> bytes:
+def encode_footer(header: LogHeader, blocks: list[tuple[int, BlockHead]], offset: int, *, final: bool = False) -> bytes:
     """Footer block and trailer of a file whose blocks, as (offset, head), end at *offset*. *final*: see `Footer`."""
     index = [(at, b.table, b.sequence, b.rows, b.t_first_us, b.t_last_us) for at, b in blocks]
     mark = {"final": True} if final else {}

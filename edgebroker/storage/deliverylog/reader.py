@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import LogDamaged
-from edgebroker.records import TABLES, Table
+from edgebroker.log_schema import TABLES, Table
 
 from . import format as edl
 from .columns import ColumnDamaged
@@ -28,7 +28,7 @@ NO_TABLE: Final = Table("", ())
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class LogCorruption:
     """Something is wrong with a file."""
 
     block: int
@@ -66,13 +66,13 @@ class Block:
 
 
 @dataclass(slots=True)
-class Segment:
+class LogFile:
     """The whole of one file."""
 
-    header: edl.Header
+    header: edl.LogHeader
     tables: dict[str, Columns]
-    """Every table of `edgebroker.records`, with all its columns, in the order of the file."""
-    damage: list[Damage] = field(default_factory=list)
+    """Every table of `edgebroker.log_schema`, with all its columns, in the order of the file."""
+    damage: list[LogCorruption] = field(default_factory=list)
     final: bool = False
     """The run ended cleanly with this file. Without such a file it is still going on, or it crashed."""
 
@@ -81,17 +81,17 @@ class Segment:
         return len(next(iter(self.tables[table].values())))
 
 
-def read_segment(data: bytes, *, growing: bool = False) -> Segment:
+def read_segment(data: bytes, *, growing: bool = False) -> LogFile:
     """Everything in a file. *growing*: the file is being written (`.part`), so that it may end anywhere.
 
     Raises LogDamaged if *data* is no delivery log at all, or has so many rows that `iter_blocks` should read it; all
     other trouble is in `Segment.damage`.
     """
     header, damage = read_header(data)
-    segment = Segment(header, {table.name: {column.name: [] for column in table.columns} for table in TABLES}, damage)
+    segment = LogFile(header, {table.name: {column.name: [] for column in table.columns} for table in TABLES}, damage)
     rows = 0
     for item in iter_blocks(data, growing=growing):
-        if isinstance(item, Damage):
+        if isinstance(item, LogCorruption):
             segment.damage.append(item)
         elif item.table:
             rows += item.head.rows
@@ -109,7 +109,7 @@ def is_final(data: bytes, *, growing: bool = False) -> bool:
     return footer is not None and footer.final
 
 
-def read_header(data: bytes) -> tuple[edl.Header, list[Damage]]:
+def read_header(data: bytes) -> tuple[edl.LogHeader, list[LogCorruption]]:
     """The file header, from the footer if that at the start is damaged, empty if both are; and what is wrong.
 
     Raises LogDamaged if *data* is no delivery log.
@@ -121,8 +121,10 @@ def read_header(data: bytes) -> tuple[edl.Header, list[Damage]]:
         raise LogDamaged("no delivery log: it does not begin like one and no block of one is in it")
     footer = edl.decode_footer(data)
     if footer is None:
-        return edl.Header(product=""), [Damage(-1, 0, "checksum or length is wrong; node and boot are not known")]
-    return footer.header, [Damage(-1, 0, "checksum or length is wrong; the copy at the end of the file is used")]
+        return edl.LogHeader(product=""), [
+            LogCorruption(-1, 0, "checksum or length is wrong; node and boot are not known")
+        ]
+    return footer.header, [LogCorruption(-1, 0, "checksum or length is wrong; the copy at the end of the file is used")]
 
 
 def iter_blocks(
@@ -131,7 +133,7 @@ def iter_blocks(
     tables: Container[str] | None = None,
     growing: bool = False,
     known: Mapping[int, Table] = edl.LOG_TABLES,
-) -> Iterator[Block | Damage]:
+) -> Iterator[Block | LogCorruption]:
     """The intact blocks in order, one at a time, and between them what is damaged.
 
     tables: the names of the tables to decode, all if None; other blocks are verified and passed on without columns.
@@ -152,7 +154,7 @@ def iter_blocks(
             resumed = next_head(data, position + 1)
             harmed = True
             resuming = True  # this damage stands for the blocks that the next head will show to be missing
-            yield Damage(number, position, unreadable(data, position, resumed))
+            yield LogCorruption(number, position, unreadable(data, position, resumed))
             number += 1
             position = len(data) if resumed is None else resumed
             continue
@@ -167,13 +169,13 @@ def iter_blocks(
         if head.sequence <= last:
             harmed = True
             reason = f"block {head.sequence} of the log comes after block {last} and is passed over"
-            yield Damage(number, position, reason, head.rows, table.name)
+            yield LogCorruption(number, position, reason, head.rows, table.name)
         else:
             if head.sequence > last + 1 and not resuming:
                 harmed = True
-                yield Damage(number, position, missing(last + 1, head.sequence - 1))
+                yield LogCorruption(number, position, missing(last + 1, head.sequence - 1))
             item = read_block(data, position, head, number, table, tables)
-            harmed = harmed or isinstance(item, Damage)
+            harmed = harmed or isinstance(item, LogCorruption)
             yield item
             last = head.sequence
         resuming = False
@@ -181,29 +183,33 @@ def iter_blocks(
         # A body that is cut short may have the next blocks inside its declared length.
         position = end if end <= len(data) else next_head(data, position + 1) or len(data)
     if not growing:
-        yield Damage(number, len(data), "the file ends without a footer: it was cut short, or never closed")
+        yield LogCorruption(number, len(data), "the file ends without a footer: it was cut short, or never closed")
 
 
 def read_block(
     data: bytes, offset: int, head: edl.BlockHead, number: int, table: Table, tables: Container[str] | None
-) -> Block | Damage:
+) -> Block | LogCorruption:
     """The block of *table* with the intact *head* at *offset*, or what is wrong with its body."""
     name = table.name
     body = data[offset + edl.BLOCK_HEAD_BYTES : offset + edl.BLOCK_HEAD_BYTES + head.body_bytes]
     if len(body) != head.body_bytes:
         short = head.body_bytes - len(body)
-        return Damage(number, offset, f"cut short: {short} of {head.body_bytes} bytes are missing", head.rows, name)
+        return LogCorruption(
+            number, offset, f"cut short: {short} of {head.body_bytes} bytes are missing", head.rows, name
+        )
     if zlib.crc32(body) != head.body_crc:
-        return Damage(number, offset, "checksum of the body is wrong", head.rows, name)
+        return LogCorruption(number, offset, "checksum of the body is wrong", head.rows, name)
     columns: Columns = {}
     if name and (tables is None or name in tables):
         decoded = edl.decode_body(head, body)
         if decoded is None:
-            return Damage(number, offset, "the body does not unfold to the declared length and CBOR", head.rows, name)
+            return LogCorruption(
+                number, offset, "the body does not unfold to the declared length and CBOR", head.rows, name
+            )
         try:
             columns = edl.decode_rows(table, head, decoded)
         except ColumnDamaged as reason:
-            return Damage(number, offset, str(reason), head.rows, name)
+            return LogCorruption(number, offset, str(reason), head.rows, name)
     return Block(number, offset, head, name, columns)
 
 
@@ -215,16 +221,16 @@ def next_head(data: bytes, start: int) -> int | None:
     return None
 
 
-def check_end(data: bytes, offset: int, head: edl.BlockHead, number: int, harmed: bool) -> Iterator[Damage]:
+def check_end(data: bytes, offset: int, head: edl.BlockHead, number: int, harmed: bool) -> Iterator[LogCorruption]:
     """What is wrong with the footer at *offset* and what follows it; *number* blocks came before."""
     footer = edl.decode_footer(data)
     end = offset + edl.BLOCK_HEAD_BYTES + head.body_bytes + edl.TRAILER.size
     if end > len(data):
-        yield Damage(number, offset, "the footer is cut short")
+        yield LogCorruption(number, offset, "the footer is cut short")
     elif footer is None or end != len(data):
-        yield Damage(number, offset, "the footer or what follows it is damaged")
+        yield LogCorruption(number, offset, "the footer or what follows it is damaged")
     elif not harmed and len(footer.blocks) != number:
-        yield Damage(number, offset, f"the footer names {len(footer.blocks)} blocks, {number} are there")
+        yield LogCorruption(number, offset, f"the footer names {len(footer.blocks)} blocks, {number} are there")
 
 
 def unreadable(data: bytes, offset: int, resumed: int | None) -> str:

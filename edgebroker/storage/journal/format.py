@@ -46,7 +46,7 @@ NUMBER_END = 2**63
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class SegmentHeader:
     """The first sector of a segment."""
 
     store: bytes
@@ -87,7 +87,7 @@ def salt_of(store: bytes, sequence: int) -> int:
     return zlib.crc32(store) ^ (sequence & 0xFFFFFFFF)
 
 
-def encode_header(header: Header) -> bytes:
+def encode_header(header: SegmentHeader) -> bytes:
     """The first two sectors of a segment."""
     head = HEADER.pack(
         MAGIC,
@@ -104,7 +104,7 @@ def encode_header(header: Header) -> bytes:
     return (head + CRC.pack(zlib.crc32(head))).ljust(SECTOR_BYTES, b"\0") * len(HEADER_COPIES)
 
 
-def decode_header(data: bytes) -> Header | None:
+def decode_header(data: bytes) -> SegmentHeader | None:
     """The header in the first two sectors: the intact copy, the later one of two; None if both are bad.
 
     A crash may leave one copy of a recycled segment's former life: the higher sequence is the truth. Raises
@@ -114,12 +114,12 @@ def decode_header(data: bytes) -> Header | None:
     return max(found, key=lambda header: header.sequence, default=None)
 
 
-def bad_header_copies(data: bytes, header: Header) -> list[int]:
+def bad_header_copies(data: bytes, header: SegmentHeader) -> list[int]:
     """The offsets of copies that do not say what *header* says."""
     return [at for at in HEADER_COPIES if _decode_copy(data, at) != header]
 
 
-def _decode_copy(data: bytes, at: int) -> Header | None:
+def _decode_copy(data: bytes, at: int) -> SegmentHeader | None:
     if len(data) < at + HEADER.size + CRC.size:
         return None
     magic, version, _, size, store, sequence, first, replay, snapshot, _ = HEADER.unpack_from(data, at)
@@ -133,7 +133,7 @@ def _decode_copy(data: bytes, at: int) -> Header | None:
         )
     if not FRAMES_AT < size <= JOURNAL_SEGMENT_BYTES_MAX or max(sequence, first, replay) >= NUMBER_END:
         return None
-    return Header(store, sequence, first, size, replay, snapshot)
+    return SegmentHeader(store, sequence, first, size, replay, snapshot)
 
 
 def encode_frame(records: Sequence[bytes], first_lsn: int, sequence: int, salt: int, flags: int = 0) -> bytes:

@@ -1,17 +1,18 @@
-"""The journal: records go in, operations for the disk come out. It decides everything and does nothing itself.
+"""The journal: records go in, operations for the disk come out. SnapshotPolicy decides when a snapshot is worth
+its cost.
 
 Theory of operation. A record is bytes whose first one is its kind; what it means is its owner's business. `append`
-gives it a number, its LSN, and it waits. When the first one has waited for `commit_us`, or when enough of them wait,
-`due` says so and `take` returns a *work*: one frame with all of them, written and synced. One work is under way at a
-time; when it is `done`, `synced` says how far the promise reaches. So the world's part is a loop:
+gives it a number, its LSN, and it waits. When the first one has waited for `commit_us`, or when enough of them
+wait, `due` says so and `next_work` returns a *work*: one frame with all of them, written and synced. One work is
+under way at a time; when it is `done`, `synced` says how far the promise reaches. So the world's part is a loop:
 
-    if journal.due() is not None and journal.due() <= now and (work := journal.take(now)) is not None:
+    if journal.due() is not None and journal.due() <= now and (work := journal.next_work(now)) is not None:
         ...carry out work.operations...; then journal.done(work, now) or journal.failed(work, reason, now)
 
-When a write or a sync fails, nobody knows what is on the disk: a later sync of the same file may succeed although the
-pages never got there (https://wiki.postgresql.org/wiki/Fsync_Errors). So the segment is not written to again. Every
-record that was not known to be synced is still in memory and goes to a new segment, after a pause; until that is done
-`is_refusing` says that nothing more may be promised.
+When a write or a sync fails, nobody knows what is on the disk: a later sync of the same file may succeed although
+the pages never got there (https://wiki.postgresql.org/wiki/Fsync_Errors). So the segment is not written to again.
+Every record that was not known to be synced is still in memory and goes to a new segment, after a pause; until that
+is done `is_refusing` says that nothing more may be promised.
 """
 
 from __future__ import annotations
@@ -19,26 +20,87 @@ from __future__ import annotations
 from typing import Final
 
 from edgebroker.instants import MILLISECOND, NEVER, SECOND, Duration, Instant
-from edgebroker.limits import JOURNAL_RECORD_BYTES_MAX
-
-from .format import (
+from edgebroker.limits import JOURNAL_RECORD_BYTES_MAX, KIB
+from edgebroker.storage.journal.format import (
     CLEAN,
     FRAMES_AT,
     RECORD_BYTES,
     STORE_BYTES,
-    Header,
+    SegmentHeader,
     encode_frame,
     encode_header,
     fitting,
     frame_bytes,
     salt_of,
 )
-from .found import Found, Segment
-from .options import JournalOptions
-from .room import Room
-from .segments import Segments
-from .work import Operation, Purpose, Sync, Work, Write
-from .worth import Worth
+from edgebroker.storage.journal.options import JournalOptions
+from edgebroker.storage.journal.recovery_report import JournalSegment, RecoveryReport
+from edgebroker.storage.journal.segments import Segments
+from edgebroker.storage.journal.space_budget import SpaceBudget
+from edgebroker.storage.journal.work import DiskWork, Operation, Sync, WorkPurpose, Write
+
+SPARSE_SEGMENTS: Final = 12
+"""So many segments in use are a reason for a snapshot, however little was written: 96 MiB, or 12 starts..."""
+SPARSE_SEGMENTS_MIN: Final = 4
+"""...or fewer, where the journal may not have twice as many; but never less than these."""
+FULL_BYTES_PER_S: Final = 64 * KIB
+"""A full journal is stated again however little was written, for nobody knows what was settled meanwhile. In vain as
+often as not, so at this pace: 5.7 GB a day, of which a card of 32 GB takes seven years."""
+
+
+class SnapshotPolicy:
+    """What was written since the last snapshot, and what that took."""
+
+    def __init__(self, options: JournalOptions, found: RecoveryReport | None = None) -> None:
+        self.snapshot_bytes = 0
+        """What the last snapshot took."""
+        self.wants_at_once = False
+        """There is a reason of its own: of damage, or the owner has one."""
+        self._options = options
+        self._written = 0  # bytes of all frames...
+        self._stated_at = 0  # ...and how many there were when the last snapshot was on the disk
+        self._least_bytes = 0  # of the segments in use then
+        self._now: Instant = 0
+        self._full_again_at: Instant = 0
+        if found is not None:
+            self.snapshot_bytes = found.snapshot_bytes
+            self._stated_at = min(0, found.snapshot_bytes - found.used_bytes)
+            self.wants_at_once = bool(found.damage)  # the sooner all is said again, the sooner the bad part may go
+
+    def add_written(self, size: int, now: Instant) -> None:
+        """*size* bytes more are on the disk."""
+        self._written += size
+        self._now = now
+
+    def snapshot_taken(self, segments_bytes: int, now: Instant) -> None:
+        """The last snapshot is on the disk, and the segments that are in use now take *segments_bytes*."""
+        self._stated_at = self._written
+        self._least_bytes = segments_bytes
+        self._full_again_at = now + SECOND * self.snapshot_bytes // FULL_BYTES_PER_S
+
+    def is_due(self, segments_bytes: int, is_full: bool, is_last: bool = False) -> bool:
+        """Whether the segments in use, which take *segments_bytes*, should be exchanged for a snapshot.
+
+        is_last: soon there will be no room for one.
+        """
+        if self.wants_at_once or self._is_sparse(segments_bytes):
+            return True
+        options, written = self._options, self._written - self._stated_at
+        if is_last and written >= options.segment_bytes:
+            return True
+        if is_full:
+            is_much = written >= max(options.segment_bytes, self.snapshot_bytes // 2)
+            return is_much or self._now >= self._full_again_at
+        return written >= max(options.snapshot_min_bytes, options.snapshot_factor * self.snapshot_bytes)
+
+    def _is_sparse(self, segments_bytes: int) -> bool:
+        """Every start begins a segment: after many, much room is taken by little."""
+        segment_bytes = self._options.segment_bytes
+        half = self._options.bytes_max // (2 * segment_bytes)
+        sparse_bytes = segment_bytes * min(SPARSE_SEGMENTS, max(SPARSE_SEGMENTS_MIN, half))
+        is_much = segments_bytes >= max(sparse_bytes, 4 * self.snapshot_bytes)
+        return is_much and segments_bytes > self._least_bytes
+
 
 RETRY_US: Final[Duration] = 100 * MILLISECOND
 """The pause after a failure; it doubles with each one in a row..."""
@@ -60,7 +122,7 @@ class Journal:
     """
 
     def __init__(
-        self, store: bytes, options: JournalOptions | None = None, found: Found | None = None, skip: int = 0
+        self, store: bytes, options: JournalOptions | None = None, found: RecoveryReport | None = None, skip: int = 0
     ) -> None:
         if len(store) != STORE_BYTES:
             raise ValueError(f"a store is named by {STORE_BYTES} bytes, not {len(store)}")
@@ -72,7 +134,7 @@ class Journal:
         """All records up to this one are on the disk."""
         self.is_refusing = False
         """Nothing more may be promised: the disk takes nothing, or the journal is full. `trouble` says why."""
-        self.trouble = ""
+        self.refusal_reason = ""
         self.warning = ""
         """What an operator should know although nothing is refused yet."""
         self.replay_from = 1
@@ -82,17 +144,17 @@ class Journal:
         self.failures = 0
         """Works that failed, over the whole run."""
         self.segments = Segments(options.segment_bytes, options.free_max, found, skip)
-        self.room = Room(options, self.segments)
+        self.space = SpaceBudget(options, self.segments)
         self._batch_records = options.batch_records
         self._batch_bytes = options.batch_bytes
         self._waiting: list[bytes] = []
         self.waiting_bytes = 0  # on the disk, without what frames them
-        self.by: Instant = NEVER  # when the waiting ones want to go to the disk
-        self._flying: list[bytes] = []
-        self._work: Work | None = None
-        self._segment: Segment | None = None  # the one being written; None: the next batch begins one
+        self.commit_by: Instant = NEVER  # when the waiting ones want to go to the disk
+        self._in_flight: list[bytes] = []
+        self._work: DiskWork | None = None
+        self._segment: JournalSegment | None = None  # the one being written; None: the next batch begins one
         self._offset = 0
-        self._begun: Segment | None = None  # by the work under way
+        self._begun: JournalSegment | None = None  # by the work under way
         self._begun_replay_from = 1
         self._frame_bytes = 0
         self._aside_at: Instant = 0  # when room may be made, or what is not needed be removed
@@ -108,19 +170,19 @@ class Journal:
         self._lost_upto = self._promised_before = 0  # the last that may be lost; what was promised until then
         self._is_stated = False  # a snapshot is complete, and no header on the disk names it yet
         self._rotates = False
-        self._worth = Worth(options, found)
+        self._snapshot_policy = SnapshotPolicy(options, found)
         self._taken_bytes = 0  # bytes of all records that were taken
         self._state_bytes_at = 0
         if found is not None:
-            self._go_on(found)
+            self._resume(found)
 
-    def _go_on(self, found: Found) -> None:
+    def _resume(self, found: RecoveryReport) -> None:
         self.lsn = found.lsn
         self.synced = found.lsn - len(found.unproven)
         self.replay_from = found.replay_from
         self._waiting = list(found.unproven)
         self.waiting_bytes = sum(map(len, self._waiting)) + RECORD_BYTES * len(self._waiting)
-        self.by = 0 if self._waiting else NEVER
+        self.commit_by = 0 if self._waiting else NEVER
 
     # -- records --------------------------------------------------------------------------------------------------
 
@@ -135,13 +197,13 @@ class Journal:
             raise ValueError(f"a record of {size} bytes; records have 1 to {JOURNAL_RECORD_BYTES_MAX}")
         if by is None:
             by = now + self.options.commit_us
-        if by < self.by:
-            self.by = by
+        if by < self.commit_by:
+            self.commit_by = by
         waiting = self._waiting
         waiting.append(record)
         self.waiting_bytes += size + RECORD_BYTES
-        if (self.waiting_bytes >= self._batch_bytes or len(waiting) >= self._batch_records) and now < self.by:
-            self.by = now
+        if (self.waiting_bytes >= self._batch_bytes or len(waiting) >= self._batch_records) and now < self.commit_by:
+            self.commit_by = now
         self.lsn += 1
         return self.lsn
 
@@ -156,12 +218,12 @@ class Journal:
         """When to call `take`; None while a work is under way or there is nothing to do. It may have passed."""
         if self._work is not None or self.is_closed:
             return None
-        when = min(self.by, self._aside_at) if self._has_aside else self.by
+        when = min(self.commit_by, self._aside_at) if self._has_aside else self.commit_by
         if self._is_broken and when < self._retry_at:
             when = self._retry_at
         return None if when >= NEVER else when
 
-    def take(self, now: Instant) -> Work | None:
+    def next_work(self, now: Instant) -> DiskWork | None:
         """What to do on the disk next. None while a work is under way, after a failure, and if there is nothing.
 
         It does not ask whether anything is due: records that wait go to the disk now.
@@ -176,32 +238,32 @@ class Journal:
         self._work = work
         return work
 
-    def done(self, work: Work, now: Instant) -> None:
+    def done(self, work: DiskWork, now: Instant) -> None:
         """*work* was carried out. Raises ValueError if it is not the one under way."""
         self._end(work)
-        if work.purpose is Purpose.BATCH:
+        if work.purpose is WorkPurpose.BATCH:
             self._batch_done(work, now)
         else:
-            if work.purpose is Purpose.ROOM:
+            if work.purpose is WorkPurpose.ROOM:
                 self.segments.room_made()
                 self.warning = ""
-                self.room.refused = ""
+                self.space.refusal = ""
             else:
                 self.segments.tidied()
             self._aside_at = now + ROOM_PACE_US
         self._judge()
 
-    def failed(self, work: Work, reason: str, now: Instant) -> None:
+    def failed(self, work: DiskWork, reason: str, now: Instant) -> None:
         """*work* could not be carried out, or only in part. Raises ValueError if it is not the one under way."""
         self._end(work)
         self.failures += 1
-        if work.purpose is Purpose.ROOM:
+        if work.purpose is WorkPurpose.ROOM:
             self.segments.room_failed()
-            self.room.refused = reason
+            self.space.refusal = reason
             self._judge()
             self.warning = f"no room can be made for the next segment: {reason}"
             self._aside_at = now + ROOM_RETRY_US
-        elif work.purpose is Purpose.TIDY:
+        elif work.purpose is WorkPurpose.TIDY:
             self.segments.tidy_failed()
             self.warning = f"files that are not needed cannot be removed: {reason}"
             self._aside_at = now + ROOM_RETRY_US
@@ -214,7 +276,7 @@ class Journal:
         self._go_on_closing(now)
 
     @property
-    def promised(self) -> int:
+    def durable_lsn(self) -> int:
         """What counts of `synced`: nothing more while something that was before it is lost and not stated again."""
         return self._promised_before if self.replay_from <= self._lost_upto else self.synced
 
@@ -223,24 +285,24 @@ class Journal:
     @property
     def is_full(self) -> bool:
         """Whether it refuses although the disk takes what it gets: it holds too much, or the disk has little left."""
-        return self.is_refusing and not self._is_broken and self.trouble != LOST
+        return self.is_refusing and not self._is_broken and self.refusal_reason != LOST
 
     @property
     def wants_snapshot(self) -> bool:
         """Whether it is worth it to state everything again: half of what was written then need not be read again."""
         if self._is_stating or self._is_stated or self._is_broken or self._is_closing:
             return False
-        if not self.room.takes(0, self.waiting_bytes):
+        if not self.space.has_room_for(0, self.waiting_bytes):
             return False
-        return self._worth.is_reached(self.segments.bytes, self.is_full, self.room.is_last(self.waiting_bytes))
+        return self._snapshot_policy.is_due(self.segments.bytes, self.is_full, self.space.is_last(self.waiting_bytes))
 
-    def want_snapshot(self, is_lost: bool = False) -> None:
+    def request_snapshot(self, is_lost: bool = False) -> None:
         """The owner has a reason to state everything again: it holds much less than it did, or (*is_lost*) what was
         synced is not on the disk any more. Then nothing more is promised until all is there again.
         """
-        self._worth.wants_at_once = True
+        self._snapshot_policy.wants_at_once = True
         if is_lost:
-            self._promised_before, self._lost_upto = self.promised, self.synced
+            self._promised_before, self._lost_upto = self.durable_lsn, self.synced
             self._is_stated = self._is_stated and self._state_first > self._lost_upto
 
     def begin_snapshot(self, now: Instant) -> int:
@@ -252,7 +314,7 @@ class Journal:
         if self._is_stating:
             raise ValueError("a snapshot is being made")
         self._is_stating = True
-        self._worth.wants_at_once = False
+        self._snapshot_policy.wants_at_once = False
         self._state_first = self.lsn + 1
         self._is_stated = False
         self._state_bytes_at = self._taken_bytes + self.waiting_bytes
@@ -268,17 +330,17 @@ class Journal:
         self._is_stating = False
         self._is_stated = self._state_first > max(self.replay_from, self._lost_upto)  # else no header is to say so
         self._state_last = self.lsn
-        self._worth.snapshot_bytes = self._taken_bytes + self.waiting_bytes - self._state_bytes_at
+        self._snapshot_policy.snapshot_bytes = self._taken_bytes + self.waiting_bytes - self._state_bytes_at
         self._rotate_if_synced(now)
 
     def _rotate_if_synced(self, now: Instant) -> None:
         if self._is_stated and self.synced >= self._state_last:
             self._rotates = True
-            self.by = min(self.by, now)
+            self.commit_by = min(self.commit_by, now)
 
     # -- batches --------------------------------------------------------------------------------------------------
 
-    def _batch(self) -> Work:
+    def _batch(self) -> DiskWork:
         first_lsn = self.lsn - len(self._waiting) + 1
         records = self._next_records()
         size = frame_bytes(len(records), sum(map(len, records)))
@@ -292,17 +354,17 @@ class Journal:
             segment, operations, after = self.segments.begin(first_lsn, FRAMES_AT + size)
             self._begun, self._begun_replay_from, offset = segment, self._next_replay_from(), 0
             replay_from = self._begun_replay_from
-            state_bytes = self._worth.snapshot_bytes if replay_from > 1 else 0
-            header = Header(self.store, segment.sequence, first_lsn, segment.bytes, replay_from, state_bytes)
+            state_bytes = self._snapshot_policy.snapshot_bytes if replay_from > 1 else 0
+            header = SegmentHeader(self.store, segment.sequence, first_lsn, segment.bytes, replay_from, state_bytes)
             head = encode_header(header)
         salt = salt_of(self.store, segment.sequence)
         frame = encode_frame(records, first_lsn, segment.sequence, salt, CLEAN if self._is_marking else 0)
         data = head + frame if head else frame
         self._frame_bytes = len(data)
-        self._flying = records
+        self._in_flight = records
         operations.append(Write(segment.name, offset, data))
         operations.append(Sync(segment.name))
-        return Work(Purpose.BATCH, (*operations, *after), first_lsn + len(records) - 1)
+        return DiskWork(WorkPurpose.BATCH, (*operations, *after), first_lsn + len(records) - 1)
 
     def _next_records(self) -> list[bytes]:
         records, limit = self._waiting, self.options.frame_bytes_max
@@ -316,13 +378,13 @@ class Journal:
         self.waiting_bytes -= taken_bytes
         self._taken_bytes += taken_bytes
         if not self._waiting:
-            self.by = NEVER
+            self.commit_by = NEVER
         return records
 
     def _next_replay_from(self) -> int:
         return self._state_first if self._is_stated and self.synced >= self._state_last else self.replay_from
 
-    def _batch_done(self, work: Work, now: Instant) -> None:
+    def _batch_done(self, work: DiskWork, now: Instant) -> None:
         begun, self._begun = self._begun, None
         if begun is not None:
             self.segments.begun(begun)
@@ -332,16 +394,16 @@ class Journal:
             if self._begun_replay_from != self.replay_from:
                 self.replay_from = self._begun_replay_from
                 self._is_stated = self._is_stated and self._state_first != self.replay_from
-                self._worth.stated(self.segments.bytes, now)
-                self.room.refused = ""
+                self._snapshot_policy.snapshot_taken(self.segments.bytes, now)
+                self.space.refusal = ""
         self._offset += self._frame_bytes
         assert self._segment is not None
-        self.room.written(self._frame_bytes, self._segment, self._offset)
-        self._worth.wrote(self._frame_bytes, now)
+        self.space.written(self._frame_bytes, self._segment, self._offset)
+        self._snapshot_policy.add_written(self._frame_bytes, now)
         self.synced = work.upto
         self._is_broken = False
         self._pause = RETRY_US
-        self._flying = []
+        self._in_flight = []
         self._rotate_if_synced(now)
         if self._is_closing:
             self._go_on_closing(now)
@@ -350,10 +412,12 @@ class Journal:
         """Whether more may be promised."""
         if not self._is_broken:
             is_lost = self.replay_from <= self._lost_upto
-            self.trouble = self.room.trouble(self.waiting_bytes) or (LOST if is_lost else "")
+            self.refusal_reason = self.space.refusal_reason(self.waiting_bytes) or (LOST if is_lost else "")
             if self.segments.bytes > self.options.bytes_max:
-                self.trouble = f"the journal holds {self.segments.bytes} bytes; the limit is {self.options.bytes_max}"
-            self.is_refusing = bool(self.trouble)
+                self.refusal_reason = (
+                    f"the journal holds {self.segments.bytes} bytes; the limit is {self.options.bytes_max}"
+                )
+            self.is_refusing = bool(self.refusal_reason)
 
     def _batch_failed(self, reason: str, now: Instant) -> None:
         begun, self._begun = self._begun, None
@@ -362,25 +426,25 @@ class Journal:
         elif self._segment is not None:
             self._segment.is_sound = False
         self._segment = None
-        self.room.ended()
-        size = sum(map(len, self._flying)) + RECORD_BYTES * len(self._flying)
-        self._waiting = self._flying + self._waiting
+        self.space.ended()
+        size = sum(map(len, self._in_flight)) + RECORD_BYTES * len(self._in_flight)
+        self._waiting = self._in_flight + self._waiting
         self.waiting_bytes += size
         self._taken_bytes -= size
-        self._flying = []
-        self.by = now
+        self._in_flight = []
+        self.commit_by = now
         self._is_broken = self.is_refusing = True
-        self.trouble = reason
+        self.refusal_reason = reason
         self._retry_at = now + self._pause
         self._pause = min(2 * self._pause, RETRY_US_MAX)
 
-    def _end(self, work: Work) -> None:
+    def _end(self, work: DiskWork) -> None:
         if work is not self._work:
             raise ValueError("this work is not under way")
         self._work = None
 
     def _go_on_closing(self, now: Instant) -> None:
-        self.by = now
+        self.commit_by = now
         is_idle = not self._waiting and self._work is None and not self._rotates and not self._is_broken
         self.is_closed = is_idle and (self._is_marking or self._segment is None)
 
@@ -391,10 +455,10 @@ class Journal:
         segments = self.segments
         if not segments.is_tidy:
             return True
-        return not self._is_broken and not self._is_closing and self.room.wants_another()
+        return not self._is_broken and not self._is_closing and self.space.wants_another()
 
-    def _aside(self) -> Work:
+    def _aside(self) -> DiskWork:
         operations = self.segments.tidy()
         if operations:
-            return Work(Purpose.TIDY, tuple(operations))
-        return Work(Purpose.ROOM, tuple(self.segments.make_room()))
+            return DiskWork(WorkPurpose.TIDY, tuple(operations))
+        return DiskWork(WorkPurpose.ROOM, tuple(self.segments.make_room()))

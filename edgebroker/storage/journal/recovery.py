@@ -1,4 +1,5 @@
-"""One pass over the segments: every record that is intact goes to its owner, in order, once; the rest is reported.
+"""Recovery: one pass over the segments gives every intact record to its owner, in order, once, and reports the
+rest. Salvage finds records behind damaged bytes.
 
 What decides is the count of records. The frames of a segment are written one after the other, each when the one
 before is synced, and a segment begins when all of the one before it is. So whatever has an intact frame or segment
@@ -12,24 +13,91 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from .format import (
+from edgebroker.limits import KIB, MIB
+from edgebroker.storage.journal.format import (
     CLEAN,
     FRAME,
     FRAME_BYTES,
     FRAMES_AT,
     NUMBER_END,
+    RECORD,
+    RECORD_BYTES,
     SECTOR_BYTES,
     FrameHead,
-    Header,
+    SegmentHeader,
     after_frame,
     bad_header_copies,
     decode_frame,
     find_frame,
 )
-from .found import Damage, Found, Segment, Torn
-from .reading import read_records
-from .salvage import Salvage
-from .survey import Source, Survey
+from edgebroker.storage.journal.record_reader import find_row, read_records, skip_broken
+from edgebroker.storage.journal.recovery_report import CorruptRange, JournalSegment, RecoveryReport, TornCommit
+from edgebroker.storage.journal.segment_scan import SegmentScan, SegmentSource
+
+SEARCH_BYTES_MAX = 64 * MIB
+"""What all searches of one recovery may checksum: 0.1 s. Bytes made to look like records would take hours else."""
+SEARCH_STEP_BYTES = 32
+"""What it costs to look at one more place, in bytes that could be checksummed in that time."""
+SEARCH_PLACES = 16 * KIB
+"""So many are looked at together."""
+
+
+class Salvage:
+    """Searches behind damaged places. What they may cost is bounded over all of them."""
+
+    def __init__(self) -> None:
+        self._bytes_left = SEARCH_BYTES_MAX
+        self._trusted = (0, 0)  # end and limit of the frame whose lengths were found to be right
+
+    def behind(self, data: bytes, at: int, end: int, lsn: int, limit: int, salt: int) -> tuple[int, int]:
+        """Where to go on behind the damaged record *lsn* at *at*, in a frame up to *end* whose last is *limit* - 1.
+
+        Returns the LSN and the offset of the next record that is worth a try; *limit* and *end* if there is none.
+        If the lengths from here on lead exactly to the end, they are right, and it is the next one that is intact. Else
+        the LSN of an intact row of records that ends where the frame ends is counted from there.
+        """
+        if self._trusted == (end, limit) or self._count(data, at, end, limit - lsn) == limit - lsn:
+            self._trusted = (end, limit)
+            return skip_broken(data, at, end, lsn, limit, salt)
+        last, most = end - RECORD_BYTES, limit - lsn - 1
+        told = bytearray(end - at)
+        for begin in range(at + 1, last, SEARCH_PLACES) if most else ():
+            stop = min(begin + SEARCH_PLACES, last)
+            self._bytes_left -= SEARCH_STEP_BYTES * (stop - begin)
+            if self._bytes_left <= 0:
+                break
+            spot, count, self._bytes_left = find_row(data, begin, stop, end, most, salt, told, self._bytes_left)
+            if count:
+                return limit - count, spot
+        return limit, end
+
+    def _count(self, data: bytes, at: int, end: int, most: int) -> int:
+        """How many records the lengths from *at* say there are, if they end at *end*; 0 if they do not."""
+        count = 0
+        while at < end and count < most:
+            if at + RECORD_BYTES > end:
+                return 0
+            at += RECORD_BYTES + RECORD.unpack_from(data, at)[1]
+            count += 1
+        return count if at == end else 0
+
+    def headless(self, data: bytes, at: int, end: int, lsn: int, limit: int, salt: int) -> list[bytes]:
+        """Records from *lsn* to before *limit* between *at* and *end*, where no frame's head is intact.
+
+        Those behind the first head are surely numbered from *lsn*. Those behind further heads only if no record is
+        missing in all.
+        """
+        found: list[bytes] = []
+        sure = 0
+        while at < end and lsn < limit:
+            begin = at + FRAME_BYTES
+            lsn, behind = read_records(data, begin, end, lsn, limit, salt, found)
+            if behind == begin:
+                break
+            sure = sure or len(found)
+            at = behind + -behind % SECTOR_BYTES
+        return found if lsn == limit else found[:sure]
+
 
 Apply: TypeAlias = Callable[[int, bytes], object]
 """Takes the LSN and the bytes of a record."""
@@ -39,7 +107,7 @@ DAMAGE_MAX = 1_000
 """Places in a report; a disk that bad is told as one."""
 
 
-def recover(source: Source, apply: Apply) -> Found | None:
+def recover(source: SegmentSource, apply: Apply) -> RecoveryReport | None:
     """Give every intact record to *apply*, in order. None if there is no journal and nothing
     that could have been one.
 
@@ -54,22 +122,22 @@ def recover(source: Source, apply: Apply) -> Found | None:
     return recover_rows(source, apply_row)
 
 
-def recover_rows(source: Source, apply_row: ApplyRow) -> Found | None:
+def recover_rows(source: SegmentSource, apply_row: ApplyRow) -> RecoveryReport | None:
     """`recover`, in rows: a call for each record takes longer than to read it."""
-    survey = Survey(source)
+    survey = SegmentScan(source)
     if not survey.segments:
         if not survey.strangers:
             return None
-        return Found(b"", free=survey.free, strangers=survey.strangers, damage=survey.damage, torn=survey.torn)
-    return Replay(source, survey, apply_row).run()
+        return RecoveryReport(b"", free=survey.free, strangers=survey.strangers, damage=survey.damage, torn=survey.torn)
+    return RecoveryPass(source, survey, apply_row).run()
 
 
-class Replay:
+class RecoveryPass:
     """The pass itself."""
 
-    def __init__(self, source: Source, survey: Survey, apply_row: ApplyRow) -> None:
+    def __init__(self, source: SegmentSource, survey: SegmentScan, apply_row: ApplyRow) -> None:
         newest = max((header for _, header in survey.segments), key=lambda header: header.replay_from)
-        self.found = Found(
+        self.report = RecoveryReport(
             survey.store,
             replay_from=max(newest.replay_from, 1),
             snapshot_bytes=newest.snapshot_bytes,
@@ -86,12 +154,12 @@ class Replay:
         self._salvage = Salvage()
         self._data = ("", b"")
 
-    def run(self) -> Found:
+    def run(self) -> RecoveryReport:
         """Read everything from `replay_from` on."""
-        found, segments = self.found, self._segments
+        found, segments = self.report, self._segments
         tail = self._find_tail()
         for index, (name, header) in enumerate(segments):
-            segment = Segment(name, header.bytes, header.sequence, header.first_lsn)
+            segment = JournalSegment(name, header.bytes, header.sequence, header.first_lsn)
             found.segments.append(segment)
             following = segments[index + 1][1].first_lsn if index + 1 < len(segments) else None
             if following is not None and following > header.first_lsn:
@@ -120,7 +188,7 @@ class Replay:
                 break
         return index
 
-    def _begins_well(self, name: str, header: Header) -> bool:
+    def _begins_well(self, name: str, header: SegmentHeader) -> bool:
         data = self._read(name)
         head = decode_frame(data, FRAMES_AT, header.salt, header.sequence)
         if head is not None:
@@ -136,7 +204,7 @@ class Replay:
             self._data = name, self._source.read(name)
         return self._data[1]
 
-    def _read_segment(self, name: str, header: Header, following: int | None, is_tail: bool) -> None:
+    def _read_segment(self, name: str, header: SegmentHeader, following: int | None, is_tail: bool) -> None:
         """Read one segment; *following* is the first LSN of the next, None if this is the last.
 
         In a segment of the tail, what *following* and the next ones repeat is read too: perhaps they do not have it.
@@ -144,7 +212,7 @@ class Replay:
         data = self._read(name)
         salt, sequence = header.salt, header.sequence
         if not self._next:
-            self._next = min(header.first_lsn, self.found.replay_from)
+            self._next = min(header.first_lsn, self.report.replay_from)
         if header.replay_from:  # its own word, not a guess from its frames
             self._expect(header.first_lsn)
         at, frames = FRAMES_AT, 0
@@ -171,7 +239,7 @@ class Replay:
                 and not (following is not None and head.first_lsn < following)
             ):
                 self._read_last_frame(name, data, at, head, salt)
-                self.found.is_clean = following is None and bool(head.flags & CLEAN)
+                self.report.is_clean = following is None and bool(head.flags & CLEAN)
                 at = len(data) if self._next < end_lsn else behind
                 break
             self._read_frame(name, data, at, head, salt)
@@ -190,19 +258,19 @@ class Replay:
         for copy in bad_header_copies(data, header):
             self._damage(name, copy, 0, 0, "a copy of the header is damaged")
 
-    def _proved(self, header: Header) -> None:
+    def _proved(self, header: SegmentHeader) -> None:
         """Something was written behind the first frame of this segment, so it was synced, and the header with it."""
-        self.found.proven_from = max(self.found.proven_from, header.replay_from)
+        self.report.proven_from = max(self.report.proven_from, header.replay_from)
 
     # -- frames ---------------------------------------------------------------------------------------------------
 
     def _read_frame(self, name: str, data: bytes, at: int, head: FrameHead, salt: int) -> None:
         """A frame that was synced."""
         self._expect(head.first_lsn, name, at)
-        self.found.used_bytes += after_frame(at, head) - at
+        self.report.used_bytes += after_frame(at, head) - at
         lsn, limit = head.first_lsn, head.first_lsn + head.count
         spot, end = at + FRAME_BYTES, at + FRAME_BYTES + head.bytes
-        needed = max(self.found.replay_from, self._next)
+        needed = max(self.report.replay_from, self._next)
         self._next = max(limit, self._next)
         if limit <= needed:
             return  # all of it lies before the snapshot, or was given
@@ -220,14 +288,14 @@ class Replay:
     def _read_last_frame(self, name: str, data: bytes, at: int, head: FrameHead, salt: int) -> None:
         """A frame that perhaps was never synced, so the next run writes its records again."""
         self._expect(head.first_lsn, name, at)
-        self.found.used_bytes += after_frame(at, head) - at
+        self.report.used_bytes += after_frame(at, head) - at
         limit = head.first_lsn + head.count
         end = at + FRAME_BYTES + head.bytes
         spot = self._read_unproven(data, at + FRAME_BYTES, end, head.first_lsn, limit, salt)
         if self._next < limit:
-            self.found.torn = Torn(name, spot, self._next, limit - 1)
+            self.report.torn = TornCommit(name, spot, self._next, limit - 1)
 
-    def _read_torn(self, name: str, data: bytes, at: int, header: Header) -> None:
+    def _read_torn(self, name: str, data: bytes, at: int, header: SegmentHeader) -> None:
         """Behind the last intact frame: if the head of one more is bad, its first records may be good."""
         first = header.first_lsn if at == FRAMES_AT else self._next
         before = self._next
@@ -239,15 +307,15 @@ class Replay:
             _, _, sequence, lsn, _, _ = FRAME.unpack_from(data, at)
             is_begun = sequence == header.sequence or lsn == before
         if self._next > before or is_begun:
-            self.found.torn = Torn(name, spot, self._next, 0)
+            self.report.torn = TornCommit(name, spot, self._next, 0)
 
     def _read_unproven(self, data: bytes, at: int, end: int, first: int, limit: int, salt: int) -> int:
         """Records from *first* on, except those that the segment before had already. Returns where they end."""
         records: list[bytes] = []
         _, spot = read_records(data, at, end, first, limit, salt, records)
         records = records[self._next - first :]
-        self.found.unproven += records
-        self._apply_needed(self._next, records, self.found.replay_from)
+        self.report.unproven += records
+        self._apply_needed(self._next, records, self.report.replay_from)
         self._next += len(records)
         return spot
 
@@ -256,7 +324,7 @@ class Replay:
         if limit <= self._next:
             return
         records = self._salvage.headless(data, at, end, self._next, limit, salt)
-        self._apply_needed(self._next, records, self.found.replay_from)
+        self._apply_needed(self._next, records, self.report.replay_from)
         self._next += len(records)
         self._damage(name, at, 0, 0, "the head of a frame is damaged")
         self._expect(limit, name, at)
@@ -267,7 +335,7 @@ class Replay:
             records = records[needed - first :]
             first = needed
         if records:
-            self.found.records += len(records)
+            self.report.records += len(records)
             self._apply_row(first, records)
 
     # -- the report -------------------------------------------------------------------------------------------------
@@ -279,12 +347,12 @@ class Replay:
             self._next = lsn
 
     def _damage(self, name: str, at: int, first: int, last: int, what: str) -> None:
-        if first and last < self.found.replay_from:
+        if first and last < self.report.replay_from:
             return  # not needed since a snapshot
-        damage = self.found.damage
+        damage = self.report.damage
         if len(damage) >= DAMAGE_MAX:
             final = damage[-1]
             first, last = final.first_lsn or first, max(final.last_lsn, last)
-            damage[-1] = Damage(final.name, final.offset, first, last, "more is damaged than can be listed")
+            damage[-1] = CorruptRange(final.name, final.offset, first, last, "more is damaged than can be listed")
         else:
-            damage.append(Damage(name, at, max(first, self.found.replay_from) if first else 0, last, what))
+            damage.append(CorruptRange(name, at, max(first, self.report.replay_from) if first else 0, last, what))

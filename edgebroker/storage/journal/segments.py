@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from edgebroker.limits import JOURNAL_QUARANTINE_FILES_MAX, KIB
+from edgebroker.storage.journal.recovery_report import JournalSegment, RecoveryReport
 
 from .format import PAGE_BYTES
-from .found import Found, Segment
 from .work import Create, Fill, Operation, Remove, SetAside, Sync, SyncFolder
 
 ROOM_SLICE_BYTES = 128 * KIB  # a slow card takes 30 ms for it, and a commit may have to wait so long
@@ -20,9 +20,9 @@ def slot_name(number: int) -> str:
 class Segments:
     """Files by name; what to do with them comes out as operations."""
 
-    def __init__(self, segment_bytes: int, free_max: int, found: Found | None = None, skip: int = 0) -> None:
+    def __init__(self, segment_bytes: int, free_max: int, found: RecoveryReport | None = None, skip: int = 0) -> None:
         self.segment_bytes = segment_bytes
-        self.live: list[Segment] = []
+        self.live: list[JournalSegment] = []
         """Those that hold records, in order; the last one is being written."""
         self.free: list[str] = []
         """Files of the usual size that hold nothing of use."""
@@ -62,7 +62,7 @@ class Segments:
 
     # -- a new segment ------------------------------------------------------------------------------------------
 
-    def begin(self, first_lsn: int, least_bytes: int) -> tuple[Segment, list[Operation], list[Operation]]:
+    def begin(self, first_lsn: int, least_bytes: int) -> tuple[JournalSegment, list[Operation], list[Operation]]:
         """A segment with room for *least_bytes*; what must be done before it is written to, and after its sync."""
         size = self.segment_bytes
         before: list[Operation] = []
@@ -86,11 +86,11 @@ class Segments:
             after.append(SyncFolder())
         if self._has_unsure_names:
             after = [SyncFolder()]
-        segment = Segment(name, size, self.next_sequence, first_lsn)
+        segment = JournalSegment(name, size, self.next_sequence, first_lsn)
         self.next_sequence += 1
         return segment, before, after
 
-    def begun(self, segment: Segment) -> None:
+    def begun(self, segment: JournalSegment) -> None:
         """*segment* was written and synced, and so was all that had to be done after it."""
         self.live.append(segment)
         self._has_unsure_names = False
@@ -139,7 +139,7 @@ class Segments:
             else:
                 self._remove(segment.name)
 
-    def discard(self, segment: Segment) -> None:
+    def discard(self, segment: JournalSegment) -> None:
         """A segment that was begun and could not be written: nothing in it was promised."""
         self._remove(segment.name)
 

@@ -66,7 +66,7 @@ class Remove:
 Operation: TypeAlias = Create | Fill | Write | Sync | SyncFolder | SetAside | Remove
 
 
-class Purpose(Enum):
+class WorkPurpose(Enum):
     """What a work is for."""
 
     BATCH = "batch"
@@ -78,10 +78,10 @@ class Purpose(Enum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Work:
+class DiskWork:
     """Operations to be carried out in this order. The first that fails ends it: the journal is told with `failed`."""
 
-    purpose: Purpose
+    purpose: WorkPurpose
     operations: tuple[Operation, ...]
     upto: int = 0
     """BATCH: the last LSN that is on disk when all is done."""

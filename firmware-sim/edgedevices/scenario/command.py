@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from edgebroker.instants import SECOND
-from edgedevices.errors import InputInvalid
+from edgedevices import InputInvalid
 from edgedevices.options import (
     EXIT_FAILED,
     EXIT_IMPOSSIBLE,
@@ -24,9 +24,9 @@ from edgedevices.options import (
 )
 
 if TYPE_CHECKING:
-    from edgebroker.world.settings import SettingsRefused
-    from edgedevices.population import Population
-    from edgedevices.scenario.scenario import Scenario
+    from edgebroker.runtime.settings import SettingsRefused
+    from edgedevices.population import FleetPopulation
+    from edgedevices.scenario.scenario import DeviceScenario
 
 
 @click.command("run")
@@ -62,7 +62,7 @@ def run(
     Exit code 0: everything acknowledged arrived, QoS 2 once; 1: something did not, was refused or not acknowledged in
     time, or a device never got a connection; 2: wrong usage, a scenario that cannot be run, or no broker.
     """
-    from edgedevices.ledger import Ledger
+    from edgedevices.ledger import MessageLedger
     from edgedevices.population import populate
     from edgedevices.summary import in_words, is_kept, summary_of
 
@@ -80,7 +80,7 @@ def run(
         scenario = replace(scenario, terms=replace(scenario.terms, seconds=length))
     seed = scenario.terms.seed if seed is None else seed
     with one_line(), journal_file(journal) as written:
-        population = populate(scenario, seed, Ledger(written), devices)
+        population = populate(scenario, seed, MessageLedger(written), devices)
         about: dict[str, Any] = {"scenario": scenario.terms.name, "seed": seed}
         if simulated:
             about |= _simulate(population, seed, cuts)
@@ -92,11 +92,11 @@ def run(
     sys.exit(0 if is_kept(summary) and not is_torn else EXIT_FAILED)
 
 
-def _simulate(population: Population, seed: int, cuts: tuple[float, ...]) -> dict[str, Any]:
-    from edgedevices.simulated import Sky
+def _simulate(population: FleetPopulation, seed: int, cuts: tuple[float, ...]) -> dict[str, Any]:
+    from edgedevices.simulated import SimulatedWorld
     from edgedevices.sockets import signals
 
-    sky = Sky(population.run, seed, [round(at * SECOND) for at in cuts])
+    sky = SimulatedWorld(population.run, seed, [round(at * SECOND) for at in cuts])
     with signals(population.run.interrupt):
         sky.live()
     if late := [at for at in cuts if at * SECOND > sky.simulation.now and not population.run.interrupted]:
@@ -105,20 +105,19 @@ def _simulate(population: Population, seed: int, cuts: tuple[float, ...]) -> dic
 
 
 def _live(
-    population: Population,
+    population: FleetPopulation,
     brokers: tuple[str, ...],
     audit_at: str | None,
     progress: bool | None,
     access: dict[str, Any],
 ) -> dict[str, Any]:
-    from edgedevices.access import Access
-    from edgedevices.address import Address
+    from edgedevices.broker import BrokerAddress, BrokerCredentials
     from edgedevices.fleet import live
     from edgedevices.progress import progress_for
 
-    addresses = [Address.parse(broker) for broker in brokers]
-    auditor = None if audit_at is None else Address.parse(audit_at)
-    live(population.run, addresses, progress_for(progress), auditor, Access.read(**access))
+    addresses = [BrokerAddress.parse(broker) for broker in brokers]
+    auditor = None if audit_at is None else BrokerAddress.parse(audit_at)
+    live(population.run, addresses, progress_for(progress), auditor, BrokerCredentials.read(**access))
     return {"broker": ", ".join(map(str, addresses))}
 
 
@@ -144,9 +143,9 @@ def check(file: Path, as_json: bool) -> None:
         click.echo(scenario.described())
 
 
-def _read(file: Path, as_json: bool = False) -> Scenario:
+def _read(file: Path, as_json: bool = False) -> DeviceScenario:
     """The scenario of *file*; or all that is wrong with it, and the end of the process with exit code 2."""
-    from edgebroker.world.settings import SettingsRefused
+    from edgebroker.runtime.settings import SettingsRefused
     from edgedevices.scenario.scenario import load_scenario
 
     try:

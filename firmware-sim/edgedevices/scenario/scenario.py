@@ -8,9 +8,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from edgebroker.world.settings.problems import Problem, SettingsRefused
-from edgebroker.world.settings.reading import read, text_of
-from edgebroker.world.tomllines import KeyLines
+from edgebroker.runtime.settings.problems import Problem, SettingsRefused
+from edgebroker.runtime.settings.reading import read_sections, read_settings_text
+from edgebroker.runtime.settings.toml import KeyLines
 from edgedevices.scenario.sections import (
     MAINS,
     SECTIONS,
@@ -37,7 +37,7 @@ REFERENCES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
+class DeviceScenario:
     """The sections of one file; names are unique and lead somewhere."""
 
     terms: ScenarioSection
@@ -58,14 +58,14 @@ class Scenario:
         return f"{self.terms.name}: {self.devices:,} devices ({fleets})"
 
 
-def load_scenario(path: Path) -> Scenario:
+def load_scenario(path: Path) -> DeviceScenario:
     """Read a scenario file. Raises SettingsRefused."""
-    return parse_scenario(text_of(path), str(path))
+    return parse_scenario(read_settings_text(path), str(path))
 
 
-def parse_scenario(text: str, file: str) -> Scenario:
+def parse_scenario(text: str, file: str) -> DeviceScenario:
     """A scenario from TOML text. `file` names it in problems. Raises SettingsRefused."""
-    content = read(SECTIONS, text, file, Path())
+    content = read_sections(SECTIONS, text, file, Path())
     missing = [name for name in ("scenario", "fleet") if name not in content]
     if missing:
         raise SettingsRefused([Problem(file, 0, name, "is missing", f"write {_header(name)}") for name in missing])
@@ -77,7 +77,7 @@ def parse_scenario(text: str, file: str) -> Scenario:
             for where, reason, mend in mistakes
         ]
         raise SettingsRefused(sorted(problems, key=lambda problem: problem.line))
-    return Scenario(
+    return DeviceScenario(
         content["scenario"],
         content["fleet"],
         {one.name: one for one in content.get("radio", ())},

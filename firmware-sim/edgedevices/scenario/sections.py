@@ -1,30 +1,101 @@
-"""The sections of a scenario file."""
+"""The sections of a scenario file, and the kinds of value that they have beside those of settings."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Final
 
-from edgebroker.instants import HOUR, MILLISECOND, MINUTE, SECOND, Duration
+from edgebroker.instants import DAY, HOUR, MILLISECOND, MINUTE, SECOND, Duration
 from edgebroker.limits import KIB, MIB
-from edgebroker.world.settings.section import Conflict, Section, key
-from edgebroker.world.valuekinds import Choice, Several, Switch, Text, Whole
+from edgebroker.runtime.settings.kinds import Boolean, Choice, Integer, InvalidValue, ListOf, Text, ValueKind, toml_name
+from edgebroker.runtime.settings.schema import Conflict, Section, key
 from edgedevices.battery import BatteryKind
-from edgedevices.firmware import Pace
-from edgedevices.identity import Dialect
-from edgedevices.message import Form
+from edgedevices.firmware import FirmwareTimes
+from edgedevices.message import PayloadForm
 from edgedevices.mischief import Mischief, Prank
 from edgedevices.profiles import PROFILES
 from edgedevices.radio import RadioKind
-from edgedevices.scenario.kinds import Between, Number, Span
-from edgedevices.session import WAITING_MAX, Full
+from edgedevices.session import WAITING_MAX, DeviceDialect, QueueDropPolicy
+
+UNITS: Final = {"ms": MILLISECOND, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY}
+_SPAN: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(ms|s|m|h|d)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class DurationRange:
+    """A length of time, kept in microseconds; `least` is 0 where nothing is a length too."""
+
+    least: Duration = 1
+    most: Duration = 366 * DAY
+
+    def read(self, value: object, folder: Path) -> Duration:
+        if not isinstance(value, str):
+            raise InvalidValue(f"is {toml_name(value)}", f"write {self}, in quotes")
+        found = _SPAN.fullmatch(value)
+        if not found:
+            raise InvalidValue(f"is {value!r}", f"write {self}")
+        length = round(float(found[1]) * UNITS[found[2]])
+        if not self.least <= length <= self.most:
+            raise InvalidValue(f"is {value!r}", f"write {self}")
+        return length
+
+    def __str__(self) -> str:
+        return f'a length of {shown(self.least)} to {shown(self.most)}, like "500ms", "10s", "5m", "2h" or "1d"'
+
+
+@dataclass(frozen=True, slots=True)
+class NumberRange:
+    """A number with or without a fraction, from `least` to `most`, both included."""
+
+    least: float
+    most: float
+
+    def read(self, value: object, folder: Path) -> float:
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise InvalidValue(f"is {toml_name(value)}", f"write a number, {self}, without quotes")
+        if not self.least <= value <= self.most:
+            raise InvalidValue(f"is {value:g}", f"write a number, {self}")
+        return float(value)
+
+    def __str__(self) -> str:
+        return f"{self.least:g} to {self.most:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRange:
+    """[least, most] of one kind, or one value that is both; kept as a pair."""
+
+    kind: ValueKind
+
+    def read(self, value: object, folder: Path) -> tuple[object, object]:
+        ends = value if isinstance(value, list) else [value, value]
+        if len(ends) != 2:
+            raise InvalidValue(f"has {len(ends)} entries", f"write {self}")
+        least, most = (self.kind.read(end, folder) for end in ends)
+        if least > most:  # type: ignore[operator]  # both are of one kind
+            raise InvalidValue("begins above its end", "write the least first")
+        return least, most
+
+    def __str__(self) -> str:
+        return f"one value or [least, most], each {self.kind}"
+
+
+def shown(length: Duration) -> str:
+    """A length in the largest unit that it is a whole number of."""
+    for unit, worth in reversed(UNITS.items()):
+        if length >= worth and length % worth == 0:
+            return f"{length // worth}{unit}"
+    return f"{length / MILLISECOND:g}ms"
+
 
 NAME: Final = Text(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", "1 to 32 letters, digits, '_' or '-'")
 DEVICES_MAX: Final = 20_000
 """Of a fleet: beyond, one process on one core is no fleet any more."""
-CURRENT: Final = Number(0, 10_000)
-PERCENT: Final = Number(0, 100)
+CURRENT: Final = NumberRange(0, 10_000)
+PERCENT: Final = NumberRange(0, 100)
 WIRED: Final = "wired"
 MAINS: Final = "mains"
 
@@ -39,12 +110,12 @@ class ScenarioSection:
     """The run as a whole."""
 
     name: str = key("", NAME)
-    seconds: Duration = key(0, Span(100 * MILLISECOND))
-    seed: int = key(1, Whole(0, 2**63 - 1))
-    ramp: Duration = key(0, Span(0, 24 * HOUR))
-    drain: Duration = key(30 * SECOND, Span(0, HOUR))
-    world_speed: float = key(60.0, Number(0.001, 1e6))
-    audit: bool = key(True, Switch())
+    seconds: Duration = key(0, DurationRange(100 * MILLISECOND))
+    seed: int = key(1, Integer(0, 2**63 - 1))
+    ramp: Duration = key(0, DurationRange(0, 24 * HOUR))
+    drain: Duration = key(30 * SECOND, DurationRange(0, HOUR))
+    world_speed: float = key(60.0, NumberRange(0.001, 1e6))
+    audit: bool = key(True, Boolean())
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
         return _missing(
@@ -57,23 +128,23 @@ class FleetSection:
     """Devices of one kind."""
 
     name: str = key("", NAME)
-    devices: int = key(0, Whole(1, DEVICES_MAX))
+    devices: int = key(0, Integer(1, DEVICES_MAX))
     profile: str = key("cold-chain", Choice(tuple(PROFILES)))
-    every: Duration = key(10 * SECOND, Span(MILLISECOND))
-    qos: tuple[int, ...] = key((1,), Several(Whole(0, 2), 3))
-    mqtt: tuple[str, ...] = key(("3.1.1", "5"), Several(Choice(tuple(one.value for one in Dialect)), 2))
-    payload: tuple[str, ...] = key(("json",), Several(Choice(tuple(one.value for one in Form)), 2))
-    retain: bool = key(False, Switch())
-    will: bool = key(True, Switch())
+    every: Duration = key(10 * SECOND, DurationRange(MILLISECOND))
+    qos: tuple[int, ...] = key((1,), ListOf(Integer(0, 2), 3))
+    mqtt: tuple[str, ...] = key(("3.1.1", "5"), ListOf(Choice(tuple(one.value for one in DeviceDialect)), 2))
+    payload: tuple[str, ...] = key(("json",), ListOf(Choice(tuple(one.value for one in PayloadForm)), 2))
+    retain: bool = key(False, Boolean())
+    will: bool = key(True, Boolean())
     session: str = key("kept", Choice(("kept", "clean")))
-    keep_alive: Duration = key(MINUTE, Span(5 * SECOND, 18 * HOUR))
+    keep_alive: Duration = key(MINUTE, DurationRange(5 * SECOND, 18 * HOUR))
     radio: str = key(WIRED, NAME)
     battery: str = key(MAINS, NAME)
-    batch: int = key(1, Whole(1, WAITING_MAX))
-    buffer: int = key(WAITING_MAX, Whole(1, 100_000))
-    buffer_full: str = key(Full.NEWEST.value, Choice(tuple(one.value for one in Full)))
-    boot: Duration = key(500 * MILLISECOND, Span(0, HOUR))
-    sense: Duration = key(20 * MILLISECOND, Span(0, HOUR))
+    batch: int = key(1, Integer(1, WAITING_MAX))
+    buffer: int = key(WAITING_MAX, Integer(1, 100_000))
+    buffer_full: str = key(QueueDropPolicy.NEWEST.value, Choice(tuple(one.value for one in QueueDropPolicy)))
+    boot: Duration = key(500 * MILLISECOND, DurationRange(0, HOUR))
+    sense: Duration = key(20 * MILLISECOND, DurationRange(0, HOUR))
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
         yield from _missing(given, name="give the fleet a name", devices="say how many there are")
@@ -84,8 +155,8 @@ class FleetSection:
             yield "batch", f"is {self.batch}", f"the buffer holds {self.buffer}: the radio would never be switched on"
 
     @property
-    def pace(self) -> Pace:
-        return Pace(self.boot, self.sense)
+    def pace(self) -> FirmwareTimes:
+        return FirmwareTimes(self.boot, self.sense)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +164,13 @@ class RadioSection:
     """A kind of radio."""
 
     name: str = key("", NAME)
-    always_on: bool = key(True, Switch())
-    latency: tuple[Duration, Duration] = key((0, 0), Between(Span(0, MINUTE)))
-    bits_per_s: int | None = key(None, Whole(50, 10**10))
-    duty_percent: float = key(100.0, Number(0.1, 100))
-    lost_every: Duration | None = key(None, Span(100 * MILLISECOND))
-    outage: tuple[Duration, Duration] = key((SECOND, 10 * SECOND), Between(Span(0, 24 * HOUR)))
-    listen: Duration = key(SECOND, Span(0, HOUR))
+    always_on: bool = key(True, Boolean())
+    latency: tuple[Duration, Duration] = key((0, 0), ValueRange(DurationRange(0, MINUTE)))
+    bits_per_s: int | None = key(None, Integer(50, 10**10))
+    duty_percent: float = key(100.0, NumberRange(0.1, 100))
+    lost_every: Duration | None = key(None, DurationRange(100 * MILLISECOND))
+    outage: tuple[Duration, Duration] = key((SECOND, 10 * SECOND), ValueRange(DurationRange(0, 24 * HOUR)))
+    listen: Duration = key(SECOND, DurationRange(0, HOUR))
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
         yield from _missing(given, name="give the radio a name")
@@ -130,8 +201,8 @@ class BatterySection:
     """A kind of battery, and what the device draws from it."""
 
     name: str = key("", NAME)
-    capacity_mah: float = key(0.0, Number(0.0001, 1e6))
-    charge_percent: tuple[float, float] = key((100.0, 100.0), Between(PERCENT))
+    capacity_mah: float = key(0.0, NumberRange(0.0001, 1e6))
+    charge_percent: tuple[float, float] = key((100.0, 100.0), ValueRange(PERCENT))
     sleep_ma: float = key(0.01, CURRENT)
     boot_ma: float = key(30.0, CURRENT)
     sense_ma: float = key(5.0, CURRENT)
@@ -163,8 +234,8 @@ class UpdateSection:
     """Another firmware for a fleet."""
 
     fleet: str = key("", NAME)
-    at: Duration = key(0, Span(0))
-    image_bytes: int = key(32 * KIB, Whole(1, MIB - KIB))
+    at: Duration = key(0, DurationRange(0))
+    image_bytes: int = key(32 * KIB, Integer(1, MIB - KIB))
     fails_percent: float = key(0.0, PERCENT)
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
@@ -178,9 +249,9 @@ class MischiefSection:
     fleet: str = key("", NAME)
     kind: str = key("", Choice(tuple(one.value for one in Prank)))
     percent: float = key(10.0, PERCENT)
-    at: Duration | None = key(None, Span(0))
-    every: Duration | None = key(None, Span(MILLISECOND))
-    times: int = key(1, Whole(1, 1_000))
+    at: Duration | None = key(None, DurationRange(0))
+    every: Duration | None = key(None, DurationRange(MILLISECOND))
+    times: int = key(1, Integer(1, 1_000))
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
         yield from _missing(given, fleet="name the [[fleet]] whose habit it is", kind="say what they do")
@@ -200,7 +271,7 @@ class MischiefSection:
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _ScenarioFile:
     """The sections, as a file may have them."""
 
     scenario: ScenarioSection = field(default_factory=ScenarioSection)
@@ -217,5 +288,5 @@ class _File:
     )
 
 
-SECTIONS: Final[Mapping[str, Section]] = {section.name: section for section in map(Section.of, fields(_File))}
+SECTIONS: Final[Mapping[str, Section]] = {section.name: section for section in map(Section.of, fields(_ScenarioFile))}
 """By the name that a file gives them."""

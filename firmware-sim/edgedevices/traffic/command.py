@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from edgedevices.errors import InputInvalid
+from edgedevices import InputInvalid
 from edgedevices.options import (
     EXIT_FAILED,
     access_options,
@@ -50,28 +50,27 @@ def record(
     **access: Any,
 ) -> None:  # fmt: skip
     """Record the traffic of a broker in FILE (.edl): topics, payloads, QoS, RETAIN flags, times, MQTT 5 properties."""
-    from edgedevices.access import Access
-    from edgedevices.address import Address
-    from edgedevices.identity import Dialect
-    from edgedevices.traffic.recorder import Recorder, Wanted
+    from edgedevices.broker import BrokerAddress, BrokerCredentials
+    from edgedevices.session import DeviceDialect
+    from edgedevices.traffic.recorder import Recorder, RecordOptions
 
     with one_line():
         if client_level is not None and client_property is not None:
             raise InputInvalid("--client-level and --client-property both name the publisher; give one")
-        if client_property is not None and Dialect(mqtt) is Dialect.V311:
+        if client_property is not None and DeviceDialect(mqtt) is DeviceDialect.V311:
             raise InputInvalid(
                 "--client-property needs --mqtt 5: 3.1.1 has no user properties; --client-level names a topic level"
             )
-        address = Address.parse(broker)
-        allowed = Access.read(**access)
+        address = BrokerAddress.parse(broker)
+        allowed = BrokerCredentials.read(**access)
         address.check_reachable()
-        wanted = Wanted(topics, qos, client_level, client_property, no_retained, seconds, messages)
+        wanted = RecordOptions(topics, qos, client_level, client_property, no_retained, seconds, messages)
 
         def tell(line: str) -> None:
             click.echo(f"edgedevices: {line}", err=True)
 
         try:
-            summary = Recorder(address, Dialect(mqtt), allowed, wanted, file, tell).live()
+            summary = Recorder(address, DeviceDialect(mqtt), allowed, wanted, file, tell).live()
         except OSError as error:
             raise InputInvalid(f"cannot write {file}: {error.strerror or error}") from error
     click.echo(json.dumps(summary) if as_json else _heard_in_words(summary))
@@ -114,25 +113,24 @@ def replay_recording(
     **access: Any,
 ) -> None:
     """Play a recording to one broker, print the summary, exit. Raises DeviceError."""
-    from edgedevices.access import Access
-    from edgedevices.address import Address
-    from edgedevices.identity import Dialect
-    from edgedevices.ledger import Ledger
+    from edgedevices.broker import BrokerAddress, BrokerCredentials
+    from edgedevices.ledger import MessageLedger
     from edgedevices.progress import progress_for
-    from edgedevices.traffic.playback import Manner, Playback
-    from edgedevices.traffic.recording import Recording
+    from edgedevices.session import DeviceDialect
+    from edgedevices.traffic.playback import Playback, PlaybackOptions
+    from edgedevices.traffic.recording import RecordFile
 
     if len(brokers) > 1:
         raise InputInvalid("a recording goes to one broker; give --broker once")
-    address = Address.parse(brokers[0])
-    allowed = Access.read(**access)
-    recording = Recording(file)
+    address = BrokerAddress.parse(brokers[0])
+    allowed = BrokerCredentials.read(**access)
+    recording = RecordFile(file)
     for damage in recording.damage:
         click.echo(f"edgedevices: {file}: {damage}", err=True)
     address.check_reachable()
-    manner = Manner(speed, loops, limit, prefix, device or f"replay-{file.stem}", Dialect(mqtt), drain)
+    manner = PlaybackOptions(speed, loops, limit, prefix, device or f"replay-{file.stem}", DeviceDialect(mqtt), drain)
     with journal_file(journal) as written:
-        ledger = Ledger(written)
+        ledger = MessageLedger(written)
 
         def tell(line: str) -> None:
             click.echo(f"edgedevices: {line}", err=True)

@@ -9,22 +9,17 @@ from typing import Any, Final
 
 from edgebridge.wire.properties import Properties
 from edgebroker.instants import SECOND, Duration, Instant
-from edgedevices.access import ANYONE, Access
-from edgedevices.address import Address
-from edgedevices.errors import BrokerUnreachable
-from edgedevices.identity import Dialect, Identity
-from edgedevices.ledger import Ledger
-from edgedevices.message import Form, Message
+from edgedevices import BrokerUnreachable
+from edgedevices.broker import ANYONE, BrokerAddress, BrokerCredentials
+from edgedevices.ledger import MessageLedger
+from edgedevices.message import DeviceMessage, PayloadForm, is_publishable
 from edgedevices.modem import Modem
-from edgedevices.progress import Progress
-from edgedevices.run import FIRST_CONNECTION, Run
-from edgedevices.session import Session
-from edgedevices.sockets import Sockets
-from edgedevices.station import Kit, Silent, Station
-from edgedevices.topictext import is_publishable
-
-from .heard import Heard, is_text, readable
-from .recording import Recording
+from edgedevices.progress import RunProgress
+from edgedevices.run import FIRST_CONNECTION, DeviceRun
+from edgedevices.session import DeviceDialect, DeviceIdentity, DeviceSession
+from edgedevices.sockets import SocketWorld
+from edgedevices.station import SilentSource, Station, StationParts
+from edgedevices.traffic.recording import RecordedMessage, RecordFile, is_text, readable
 
 CLIENTS_MAX: Final = 1_000
 """Connections of one playback: many systems allow 1,024 files. Who comes later speaks through that of the unknown."""
@@ -38,7 +33,7 @@ FRUITLESS_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded(Message):
+class ReplayMessage(DeviceMessage):
     """A message with the payload (`raw`) and the properties that it had."""
 
     kept: bytes = b""
@@ -50,7 +45,7 @@ class Recorded(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class PlaybackOptions:
     """How a recording is played. speed: recorded seconds per second, None is as fast as the broker acknowledges."""
 
     speed: float | None = 1.0
@@ -62,12 +57,12 @@ class Manner:
     """Put in front of every topic."""
     unknown: str = "replay"
     """The MQTT client identifier for messages whose client is not known."""
-    dialect: Dialect = Dialect.V5
+    dialect: DeviceDialect = DeviceDialect.V5
     drain_s: float = 10.0
 
 
 @dataclass(slots=True)
-class Part:
+class PlaybackClient:
     """One client of the recording."""
 
     station: Station
@@ -85,19 +80,19 @@ class Playback:
 
     def __init__(
         self,
-        recording: Recording,
-        ledger: Ledger,
-        manner: Manner,
-        access: Access = ANYONE,
+        recording: RecordFile,
+        ledger: MessageLedger,
+        manner: PlaybackOptions,
+        access: BrokerCredentials = ANYONE,
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._recording, self._ledger, self._manner = recording, ledger, manner
         self._access, self._tell = access, tell
         self._stations: list[Station] = []
-        self.run = Run(self._stations, ledger, round(manner.drain_s * SECOND), conductor=self)
-        self._parts: dict[str, Part] = {}
+        self.run = DeviceRun(self._stations, ledger, round(manner.drain_s * SECOND), conductor=self)
+        self._parts: dict[str, PlaybackClient] = {}
         self._rest = self._score()
-        self._next: tuple[Duration, Heard] | None = None
+        self._next: tuple[Duration, RecordedMessage] | None = None
         self._began: Instant | None = None  # when the broker let the first client in: then the clock starts
         self._said = 0
         self._refused = 0
@@ -108,10 +103,10 @@ class Playback:
         self.not_publishable = 0
         """Recorded messages whose topic nobody may publish to, or of no QoS; only damaged or made-up files have any."""
 
-    def live(self, address: Address, progress: Progress) -> dict[str, Any]:
+    def live(self, address: BrokerAddress, progress: RunProgress) -> dict[str, Any]:
         """The whole playback; what is known at its end besides the ledger. Raises BrokerUnreachable."""
         run, endpoint = self.run, address.endpoint()
-        world = Sockets(
+        world = SocketWorld(
             run,
             lambda station: endpoint,
             lambda seconds: progress.show(self._ledger, len(self._stations), seconds),
@@ -154,7 +149,7 @@ class Playback:
             return at
         if not session.was_up and (self._began is None or not session.has_room):
             return max(at, part.until)
-        return at if session.has_room or session.fruitless > FRUITLESS_MAX else None
+        return at if session.has_room or session.connections_without_ack > FRUITLESS_MAX else None
 
     def begin(self, now: Instant) -> None:
         """See Conductor."""
@@ -185,11 +180,11 @@ class Playback:
             return began
         return began + round(self._next[0] / self._manner.speed)
 
-    def _judge(self, part: Part, now: Instant) -> None:
+    def _judge(self, part: PlaybackClient, now: Instant) -> None:
         """Note that a client will not get in any more."""
         session = part.station.session
-        if session.fruitless > FRUITLESS_MAX:
-            session.give_up_first(f"refused: {FRUITLESS_MAX} connections ended over it")
+        if session.connections_without_ack > FRUITLESS_MAX:
+            session.fail_oldest(f"refused: {FRUITLESS_MAX} connections ended over it")
         if part.refusal or not (session.is_denied or (not session.was_up and now >= part.until)):
             return
         part.refusal = part.station.modem.last_refusal
@@ -198,7 +193,7 @@ class Playback:
         if self._refused <= REFUSALS_TOLD_MAX:
             self._tell(f"client {part.station.name}: {part.refusal}; its messages are counted as failed")
 
-    def _say(self, part: Part, heard: Heard, now: Instant) -> None:
+    def _say(self, part: PlaybackClient, heard: RecordedMessage, now: Instant) -> None:
         if self._began is not None and self._manner.speed is not None:
             self.late_us = max(self.late_us, now - self._due_at(self._began))
         topic = self._manner.prefix + heard.topic
@@ -206,12 +201,12 @@ class Playback:
             self.not_publishable += 1
             return
         self._said += 1
-        message = Recorded(
+        message = ReplayMessage(
             device=part.station.name,
             seq=self._said,
             topic=topic,
             body={},
-            form=Form.JSON,
+            form=PayloadForm.JSON,
             qos=heard.qos,
             retain=heard.retain,
             raw=heard.payload,
@@ -221,30 +216,30 @@ class Playback:
             self._ledger.publish(message)
             self._ledger.fail(message, part.refusal)
         else:
-            part.station.session.offer(message)
+            part.station.session.enqueue(message)
 
-    def _name(self, heard: Heard) -> str:
+    def _name(self, heard: RecordedMessage) -> str:
         """Who says *heard*; "" is whoever speaks for the unknown."""
         client = heard.client
         if client in self._parts or (len(self._parts) < CLIENTS_MAX and is_text(client)):
             return client
         return ""
 
-    def _part(self, client: str, now: Instant) -> Part:
+    def _part(self, client: str, now: Instant) -> PlaybackClient:
         """What *client* has to say, from the first time on."""
         part = self._parts.get(client)
         if part is None:
-            identity = Identity(client or self._manner.unknown, self._manner.dialect)
-            session = Session(identity, self._ledger)
-            session.access = self._access
+            identity = DeviceIdentity(client or self._manner.unknown, self._manner.dialect)
+            session = DeviceSession(identity, self._ledger)
+            session.credentials = self._access
             chance = Random(f"replay/{identity.device}")
-            station = Station(Silent(), Modem(session, self._ledger, chance), Kit(gives_up=True), chance)
-            part = self._parts[client] = Part(station, now + FIRST_CONNECTION)
+            station = Station(SilentSource(), Modem(session, self._ledger, chance), StationParts(gives_up=True), chance)
+            part = self._parts[client] = PlaybackClient(station, now + FIRST_CONNECTION)
             self._stations.append(station)
             station.begin(now)
         return part
 
-    def _score(self) -> Iterator[tuple[Duration, Heard]]:
+    def _score(self) -> Iterator[tuple[Duration, RecordedMessage]]:
         """Every message and when it is due, in recorded microseconds from the start; for ever if it loops."""
         round_us = max(self._recording.length_us, ROUND_MIN_US)
         while True:

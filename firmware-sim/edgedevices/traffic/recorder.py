@@ -17,19 +17,15 @@ from edgebroker.errors import TopicInvalid
 from edgebroker.instants import SECOND, Duration, Instant
 from edgebroker.limits import MIB
 from edgebroker.topics import TopicFilter
-from edgedevices.access import Access
-from edgedevices.address import Address
-from edgedevices.errors import BrokerUnreachable, InputInvalid
-from edgedevices.identity import Dialect, Identity
-from edgedevices.ledger import Ledger
+from edgedevices import BrokerUnreachable, InputInvalid
+from edgedevices.broker import BrokerAddress, BrokerCredentials
+from edgedevices.ledger import MessageLedger
 from edgedevices.modem import Modem
-from edgedevices.run import Run
-from edgedevices.session import Session
-from edgedevices.sockets import Sockets
-from edgedevices.station import Kit, Silent, Station
-
-from .heard import Heard, written
-from .recording import RecordingWriter, now_us
+from edgedevices.run import DeviceRun
+from edgedevices.session import DeviceDialect, DeviceIdentity, DeviceSession
+from edgedevices.sockets import SocketWorld
+from edgedevices.station import SilentSource, Station, StationParts
+from edgedevices.traffic.recording import RecordedMessage, RecordWriter, now_us, written
 
 KEEP_ALIVE: Final = 30 * SECOND
 SESSION_EXPIRY_S: Final = 300  # MQTT 5: what the broker queues for us while a connection is cut; then it forgets us
@@ -41,7 +37,7 @@ GAPS_KEPT_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RecordOptions:
     """What to record, and where it ends (None: never).
 
     client_level: the topic level, from 1, that names the publisher. client_property: the user property that does.
@@ -58,7 +54,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class RecordGap:
     """A time in which nothing was heard. at_us: from the beginning. kept: the broker still had our session then."""
 
     at_us: Duration
@@ -76,10 +72,10 @@ class Recorder:
 
     def __init__(
         self,
-        address: Address,
-        dialect: Dialect,
-        access: Access,
-        wanted: Wanted,
+        address: BrokerAddress,
+        dialect: DeviceDialect,
+        access: BrokerCredentials,
+        wanted: RecordOptions,
         path: Path,
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
@@ -91,9 +87,9 @@ class Recorder:
                 TopicFilter.parse(topic)
             except TopicInvalid as error:
                 raise InputInvalid(f"--topic: {error}") from error
-        self._ledger = Ledger()
+        self._ledger = MessageLedger()
         self._session, self.station = self._listener()
-        self._writer = RecordingWriter(path, str(address))
+        self._writer = RecordWriter(path, str(address))
         self.files = [path]
         """Every file written; a second one begins when the index of the first is full."""
         self._file_bytes = 0
@@ -111,7 +107,7 @@ class Recorder:
         """Heard, and not recorded."""
         self.connections = 0
         """How often it began to listen."""
-        self.gaps: list[Gap] = []
+        self.gaps: list[RecordGap] = []
         """The first times without a connection. Messages may be missing for each."""
         self.away_us: Duration = 0
         """How long all of them took."""
@@ -123,18 +119,18 @@ class Recorder:
         Raises BrokerUnreachable if no connection was ever made, InputInvalid if a topic is refused, OSError if the disk
         takes no more. The file is closed whole in every case.
         """
-        run = Run([self.station], self._ledger, 0, conductor=self)
+        run = DeviceRun([self.station], self._ledger, 0, conductor=self)
         endpoint = self._address.endpoint()
         try:
-            Sockets(run, lambda station: endpoint, lambda seconds: None, self._access.tls).live()
+            SocketWorld(run, lambda station: endpoint, lambda seconds: None, self._access.tls).live()
         finally:
             self.close()
             if not self.connections:
                 self._path.unlink(missing_ok=True)  # nobody was heard: a file without a message helps nobody
         if self._trouble is not None:
             raise self._trouble
-        if self._session.barred:
-            raise InputInvalid(f"{self._address} refuses {self._session.barred}")
+        if self._session.refused_filter:
+            raise InputInvalid(f"{self._address} refuses {self._session.refused_filter}")
         if not self.connections:
             reason = "interrupted" if run.interrupted else self.station.modem.last_refusal
             raise BrokerUnreachable(f"no connection to {self._address}: {reason}")
@@ -182,7 +178,7 @@ class Recorder:
     def has_ended(self) -> bool:
         """See Conductor."""
         never = not self.connections and self._session.is_denied
-        return self._is_full or never or bool(self._session.barred)
+        return self._is_full or never or bool(self._session.refused_filter)
 
     def begin(self, now: Instant) -> None:
         """See Conductor."""
@@ -210,19 +206,19 @@ class Recorder:
 
     # -- the connection -----------------------------------------------------------------------------------------
 
-    def _listener(self) -> tuple[Session, Station]:
+    def _listener(self) -> tuple[DeviceSession, Station]:
         name = f"record-{uuid4().hex[:12]}"
         # A 3.1.1 session would outlive a recorder that is killed, and collect messages for ever.
-        lasts = self._dialect is Dialect.V5
-        identity = Identity(name, self._dialect, lasts=lasts, keep_alive_us=KEEP_ALIVE, expiry_s=SESSION_EXPIRY_S)
-        session = Session(identity, self._ledger, packet_bytes_max=PACKET_BYTES_MAX)
-        session.access = self._access
-        session.asks = self._asks(first=True)
-        session.granted = self._granted
+        lasts = self._dialect is DeviceDialect.V5
+        identity = DeviceIdentity(name, self._dialect, lasts=lasts, keep_alive_us=KEEP_ALIVE, expiry_s=SESSION_EXPIRY_S)
+        session = DeviceSession(identity, self._ledger, packet_bytes_max=PACKET_BYTES_MAX)
+        session.credentials = self._access
+        session.subscriptions = self._asks(first=True)
+        session.subscribed_handler = self._granted
         modem = Modem(session, self._ledger, Random(name))
-        modem.told = self._told
-        station = Station(Silent(), modem, Kit(), Random(name))
-        session.heard = self.hear
+        modem.state_handler = self._told
+        station = Station(SilentSource(), modem, StationParts(), Random(name))
+        session.publish_handler = self.hear
         return session, station
 
     def _asks(self, first: bool) -> list[SubscriptionOption]:
@@ -236,17 +232,17 @@ class Recorder:
     def _told(self, reason: str, now: Instant) -> None:
         """A connection has begun (no reason), or ended."""
         self._answer_by = None
-        if reason and self._session.asked and not self._is_full:
+        if reason and self._session.is_subscribed and not self._is_full:
             self._lost = now, reason
             self._tell(f"{reason}; dialling again")
-        elif not reason and self._session.asked:
+        elif not reason and self._session.is_subscribed:
             self._listening(now)
         elif not reason:
             self._answer_by = now + ANSWER_WITHIN
 
     def _granted(self) -> None:
         self._answer_by = None
-        self._session.asks = self._asks(first=False)
+        self._session.subscriptions = self._asks(first=False)
         self._listening(now_us())
 
     def _listening(self, now: Instant) -> None:
@@ -255,7 +251,7 @@ class Recorder:
             self._tell(f"recording {', '.join(self._wanted.topics)} from {self._address} in {self._writer.path}")
             return
         (at, reason), self._lost = self._lost, None
-        gap = Gap(at - self._began, now - at, reason, self._session.is_resumed)
+        gap = RecordGap(at - self._began, now - at, reason, self._session.is_resumed)
         self.away_us += gap.length_us
         if len(self.gaps) < GAPS_KEPT_MAX:
             self.gaps.append(gap)
@@ -273,11 +269,11 @@ class Recorder:
         wanted = self._wanted
         if self._is_full:
             return
-        if publish.retain and self._dialect is Dialect.V311 and (wanted.skips_retained or self._is_back):
+        if publish.retain and self._dialect is DeviceDialect.V311 and (wanted.skips_retained or self._is_back):
             return  # 3.1.1 sets the flag on what was stored, and on nothing else; what was stored is recorded once
         name = self._publisher(publish)
         properties = written(publish.properties)
-        heard = Heard(now_us(), name, publish.topic, publish.qos, publish.retain, publish.payload, properties)
+        heard = RecordedMessage(now_us(), name, publish.topic, publish.qos, publish.retain, publish.payload, properties)
         try:
             if not self._writer.add(heard):
                 self.too_large += 1
@@ -312,7 +308,7 @@ class Recorder:
         """Go on in another file, of the next number that is free. It is open before the full one is closed."""
         numbered = (self._path.with_stem(f"{self._path.stem}-{number}") for number in count(len(self.files) + 1))
         path = next(path for path in numbered if not path.exists())
-        full, self._writer = self._writer, RecordingWriter(path, str(self._address))
+        full, self._writer = self._writer, RecordWriter(path, str(self._address))
         self.files.append(path)
         full.close()
         self._file_bytes += full.bytes

@@ -1,7 +1,4 @@
-"""A recording on the disk: written block by block, read block by block, never in memory as a whole.
-
-The format is that of delivery logs with a table of its own, `edgebroker.records.TRAFFIC`: docs/edl.md, "Recordings".
-"""
+"""A recording on the disk: messages with their MQTT 5 properties, written and read block by block."""
 
 from __future__ import annotations
 
@@ -10,30 +7,110 @@ import os
 import stat
 import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic_ns, time_ns
 from typing import Final, cast
 from uuid import uuid4
 
+import cbor2
+
+from edgebridge.wire.properties import PROPERTIES_BYTES_MAX, REPEATS_MAX, Properties, Property
 from edgebroker.errors import LogDamaged
 from edgebroker.instants import SECOND, Duration, Instant
 from edgebroker.limits import KIB, MIB
-from edgebroker.records import ANCHOR, TRAFFIC, Table
+from edgebroker.log_schema import ANCHOR, TRAFFIC, Table
+from edgebroker.storage.deliverylog.block_builder import make_block, make_columns
 from edgebroker.storage.deliverylog.format import (
     BLOCKS_MAX,
     MAGIC,
     RECORDING_TABLES,
     BlockHead,
-    Header,
+    LogHeader,
     decode_head,
     encode_footer,
     encode_header,
 )
-from edgebroker.storage.deliverylog.making import make_block, make_columns
-from edgebroker.storage.deliverylog.reader import Damage, iter_blocks, read_header
-from edgedevices.errors import InputInvalid
+from edgebroker.storage.deliverylog.reader import LogCorruption, iter_blocks, read_header
+from edgedevices import InputInvalid
+from edgedevices.message import is_publishable
 
-from .heard import Heard
+KEPT: Final = {
+    Property.USER_PROPERTY: "user",
+    Property.CONTENT_TYPE: "content_type",
+    Property.RESPONSE_TOPIC: "response_topic",
+    Property.CORRELATION_DATA: "correlation",
+    Property.PAYLOAD_FORMAT_INDICATOR: "format",
+    Property.MESSAGE_EXPIRY_INTERVAL: "expiry",
+}
+"""Properties of PUBLISH that are the message's own -> their keys in a recording.
+
+Topic aliases and subscription identifiers belong to the connection on which the recorder heard the message.
+"""
+KINDS: Final = {
+    "user": list, "content_type": str, "response_topic": str, "correlation": bytes, "format": int, "expiry": int
+}  # fmt: skip
+WHOLE_MAX: Final = {"format": 1, "expiry": 2**32 - 1}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedMessage:
+    """A message as a recorder heard it. t_us: by the recorder's monotonic clock. client: "" if not known."""
+
+    t_us: Instant
+    client: str
+    topic: str
+    qos: int
+    retain: bool
+    payload: bytes
+    properties: bytes = b""
+    """As `written` made them."""
+
+
+def written(properties: Properties) -> bytes:
+    """The kept ones of *properties* as a CBOR map; empty if there are none."""
+    kept = {key: properties[name] for name, key in KEPT.items() if name in properties}
+    return cbor2.dumps(kept) if kept else b""
+
+
+def readable(properties: bytes) -> Properties:
+    """What `written` wrote. What nobody can have sent is left out: files come from anywhere."""
+    if not properties or len(properties) > PROPERTIES_BYTES_MAX:
+        return {}
+    try:
+        kept = cbor2.loads(properties)
+    except Exception:  # cbor2 answers hostile input with many kinds of exception
+        return {}
+    if not isinstance(kept, dict):
+        return {}
+    return {name: kept[key] for name, key in KEPT.items() if key in kept and _is_sendable(key, kept[key])}
+
+
+def _is_sendable(key: str, value: object) -> bool:
+    if type(value) is not KINDS[key]:
+        return False
+    if isinstance(value, list):
+        return len(value) <= REPEATS_MAX and all(map(_is_pair, value))
+    if isinstance(value, int):
+        return 0 <= value <= WHOLE_MAX[key]
+    if isinstance(value, bytes):
+        return len(value) < 65_536
+    return is_text(value) and (key != "response_topic" or is_publishable(str(value)))  # MQTT-3.3.2-14
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and len(value) == 2 and all(map(is_text, value))
+
+
+def is_text(value: object) -> bool:
+    """Whether MQTT can carry *value* as a string: MQTT 5.0, section 1.5.4."""
+    if not isinstance(value, str) or "\0" in value:
+        return False
+    try:
+        return len(value.encode()) < 65_536
+    except UnicodeEncodeError:
+        return False
+
 
 BLOCK_MESSAGES: Final = 2_048
 BLOCK_BYTES: Final = 512 * KIB  # made at once, in 10 to 30 ms in which the broker's messages wait in the socket
@@ -54,7 +131,7 @@ def is_recording(path: Path) -> bool:
         raise InputInvalid(f"cannot read {path}: {error.strerror}") from error
 
 
-class RecordingWriter:
+class RecordWriter:
     """Appends messages to a new file; `close` makes it whole. A file that was not closed is readable up to its end.
 
     node: where the messages came from. Raises InputInvalid if the file exists already or cannot be written.
@@ -62,7 +139,7 @@ class RecordingWriter:
 
     def __init__(self, path: Path, node: str) -> None:
         self.path = path
-        self._header = Header(node, uuid4().hex[:16], 1, now_us(), time_ns() // 1_000)
+        self._header = LogHeader(node, uuid4().hex[:16], 1, now_us(), time_ns() // 1_000)
         try:
             self._file = path.open("xb")
         except FileExistsError:
@@ -72,7 +149,7 @@ class RecordingWriter:
         self.bytes = 0
         """Written so far."""
         self._index: list[tuple[int, BlockHead]] = []
-        self._waiting: list[Heard] = []
+        self._waiting: list[RecordedMessage] = []
         self._waiting_bytes = 0
         self._write(encode_header(self._header))
         self._anchor()
@@ -82,7 +159,7 @@ class RecordingWriter:
         """Whether the index at the end can take no more: another file has to go on."""
         return len(self._index) >= FILE_BLOCKS_MAX
 
-    def add(self, heard: Heard) -> bool:
+    def add(self, heard: RecordedMessage) -> bool:
         """Keep *heard*; False if it is larger than any block. Raises OSError when the disk refuses."""
         size = len(heard.payload) + len(heard.topic) + len(heard.properties) + len(heard.client)
         if size > MESSAGE_BYTES_MAX:
@@ -136,7 +213,7 @@ class RecordingWriter:
         self.bytes += len(data)
 
 
-class Recording:
+class RecordFile:
     """A recorded file. The system pages it in as it is read. Raises InputInvalid if it is none."""
 
     def __init__(self, path: Path) -> None:
@@ -162,7 +239,7 @@ class Recording:
         first: Instant | None = None
         last = 0
         for item in iter_blocks(self._data, tables=(), known=RECORDING_TABLES):
-            if isinstance(item, Damage):
+            if isinstance(item, LogCorruption):
                 self.damage.append(str(item))
                 continue
             if item.table == TRAFFIC.name:
@@ -176,12 +253,12 @@ class Recording:
         self.length_us: Duration = max(last - first, 0)
         """From the first message to the end of the recording."""
 
-    def messages_in_order(self) -> Iterator[Heard]:
+    def messages_in_order(self) -> Iterator[RecordedMessage]:
         """Every message, as it was heard. One block of at most 8 MiB is in memory at a time."""
         for item in iter_blocks(self._data, tables={TRAFFIC.name}, known=RECORDING_TABLES):
-            if not isinstance(item, Damage) and item.table == TRAFFIC.name:
+            if not isinstance(item, LogCorruption) and item.table == TRAFFIC.name:
                 for t_us, client, topic, qos, retain, payload, properties in zip(*item.columns.values(), strict=True):
-                    yield Heard(t_us, client, topic, qos, bool(retain), payload, properties)
+                    yield RecordedMessage(t_us, client, topic, qos, bool(retain), payload, properties)
 
 
 def now_us() -> Instant:

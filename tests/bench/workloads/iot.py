@@ -1,6 +1,6 @@
 """Readings with eight numbers, and filters that ask for ranges of three to five of them."""
 
-from edgebroker.cli.bench.churn.load import RangeLoad
+from edgelab.bench.churn.trial import RangeLoad
 
 TOPIC = "iot/readings"
 

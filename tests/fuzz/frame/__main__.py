@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from edgebroker.world.collector import Collector
+from edgebroker.runtime.loop.gc import GarbageCollector
 from tests.fuzz.targets import TARGETS, kind_of, share_of
 
 from .bounds import costs_of
@@ -35,7 +35,7 @@ def main() -> int:
         parser.error(f"there is no target {unknown[0]}; there are {', '.join(TARGETS)}")
     targets = [TARGETS[name] for name in given.targets or TARGETS]
     if given.bounds:
-        Collector().settle()  # as a gateway does: nothing that was there before is looked at again
+        GarbageCollector().install()  # as a gateway does: nothing that was there before is looked at again
         return _measure(targets)
     if given.repeat is not None:
         if len(given.targets) != 1:

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import fmean
 
-from edgebroker.storage.journal import reading
+from edgebroker.storage.journal import record_reader
 
 from .run import lines_of, peak_bytes, steps_us
 from .target import Target
 from .yardstick import PC_US, laid_us
 
 REPETITIONS = 8
-IS_COMPILED = not str(reading.__file__).endswith(".py")
+IS_COMPILED = not str(record_reader.__file__).endswith(".py")
 LINES_PER_MS = 50_000 if IS_COMPILED else 200_000
 """Lines of Python that take a millisecond, if nothing in them takes long: what `Target.bound_ms` allows. Where nothing
 is compiled, kernels have lines too."""

@@ -8,11 +8,18 @@ from base64 import b64encode, urlsafe_b64encode
 from hashlib import sha256
 
 from edgebridge.session.acl import Acl, AclInvalid
+from edgebridge.session.acl_rights import AclRights
 from edgebridge.session.passwordfile import PasswordFile
-from edgebridge.session.rulebook import RuleBook
-from edgebridge.session.scram import ScramExchange, ScramFailed
-from edgebridge.session.scramsecret import ScramSecret
-from edgebridge.session.token import CLOCK_IS_SET_AFTER_S, Token, TokenInvalid, TokenKeys, is_token, key_line, signature
+from edgebridge.session.scram import ScramExchange, ScramFailed, ScramSecret
+from edgebridge.session.token import (
+    CLOCK_IS_SET_AFTER_S,
+    JsonWebToken,
+    TokenInvalid,
+    TokenKeys,
+    is_token,
+    key_line,
+    signature,
+)
 from tests.fuzz.frame.target import BOMB_BYTES, Target, filled
 
 KEY = "qgs1QcSFOIvzZ3UqBhBGWcPvsJzdjzo6LcJDQ2NcHbXzAhhBmhN3M2H3vGq2ezGZ6jWnOAe4bWx2L1dXb1DTBg=="
@@ -60,7 +67,7 @@ def read_acl(data: bytes) -> None:
     lines = text.split("\n")
     while True:
         try:
-            RuleBook(Acl.parse("\n".join(lines)))
+            AclRights(Acl.parse("\n".join(lines)))
             return
         except AclInvalid as invalid:
             for problem in invalid.problems:
@@ -71,7 +78,7 @@ def read_acl(data: bytes) -> None:
 
 
 KEYS = TokenKeys.parse("# keys\n" + "\n".join(key_line(name, bytes(range(32))) for name in ("a", "b", "c")) + "\n")
-TOKEN = KEYS.make(Token("pump", CLOCK_IS_SET_AFTER_S + 9, key_id="b"), ["write a/# where v > 1"]).encode()
+TOKEN = KEYS.make(JsonWebToken("pump", CLOCK_IS_SET_AFTER_S + 9, key_id="b"), ["write a/# where v > 1"]).encode()
 
 
 def read_keys(data: bytes) -> None:
@@ -97,7 +104,7 @@ def read_claims(data: bytes) -> None:
     assert token.user
     assert token.until > CLOCK_IS_SET_AFTER_S
     if token.claims is not None:
-        RuleBook(token.claims)
+        AclRights(token.claims)
 
 
 HEADER = b'{"alg":"HS256","kid":"b"}\n'

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import cbor2
 
-from edgebridge.upstream.envelope import EnvelopeBroken, opened, reading, sealed
-from edgebridge.upstream.forms import Form
-from edgebridge.upstream.rule import parse_rule
-from edgebridge.upstream.transform import Transform, Unfit
+from edgebridge.bridge.batching import EnvelopeInvalid, decode_envelope, encode_entry, encode_envelope
+from edgebridge.bridge.json_cbor import PayloadFormat
+from edgebridge.bridge.rules import parse_rule
+from edgebridge.bridge.transform import PayloadUnfit, Transform
 from tests.fuzz.frame.target import Target
 
 from .payloads import CBOR_BOMBS, JSON_BOMBS, VALUES, make_cbor
@@ -27,7 +27,7 @@ CUT, AS_JSON, AS_CBOR = map(transform, ("select=temp,pos.lat,tags[1] rename=pos.
 def cut(data: bytes) -> None:
     try:
         CUT.payload(data, "")
-    except Unfit:
+    except PayloadUnfit:
         return
 
 
@@ -47,10 +47,10 @@ def one_turn(data: bytes) -> None:
 
 def open_and_seal(data: bytes) -> None:
     """What is taken out can be put in again."""
-    wall, messages = opened(data)
-    for form in Form if len(data) < 1_000 else ():
-        found = opened(sealed(form, wall, [reading(form, *one) for one in messages]))
-        assert [one[:2] for one in found.readings] == [one[:2] for one in messages]
+    wall, messages = decode_envelope(data)
+    for form in PayloadFormat if len(data) < 1_000 else ():
+        found = decode_envelope(encode_envelope(form, wall, [encode_entry(form, *one) for one in messages]))
+        assert [one[:2] for one in found.entries] == [one[:2] for one in messages]
 
 
 SEEDS = tuple(transform("convert=cbor").payload(payload, "").payload for payload in (b'{"a":[1,"x"]}', b"[2.5,null]"))
@@ -59,7 +59,7 @@ TARGETS = (
         "bridge-payloads",
         shape,
         (*map(cbor2.dumps, VALUES[:2]), b'{"temp":31.5,"pos":{"lat":1},"tags":["a","b"]}', *SEEDS),
-        (Unfit,),
+        (PayloadUnfit,),
         (b"\xbf", b"\xff", b"\x9f", b"\xf7", b"\xf9\x7e\x00", b"\xc2\x41\xff", b'"pos":{', b"1e400", b"\\ud800"),
         make=make_cbor,
         bombs={
@@ -75,8 +75,11 @@ TARGETS = (
     Target(
         "bridge-envelopes",
         open_and_seal,
-        tuple(sealed(form, 1_763_827_200_123, [reading(form, *one) for one in MESSAGES]) for form in Form),
-        (EnvelopeBroken,),
+        tuple(
+            encode_envelope(form, 1_763_827_200_123, [encode_entry(form, *one) for one in MESSAGES])
+            for form in PayloadFormat
+        ),
+        (EnvelopeInvalid,),
         (b"\x83", b"\x01", b'"text"', b'"base64"', b'[0,"t",', b"]", b",", b"\\ud800"),
         bombs={name: lambda bomb=bomb: b'[1,0,[0,"t",' + bomb()[:-16] + b"]]" for name, bomb in JSON_BOMBS.items()},
     ),

@@ -7,21 +7,23 @@ from itertools import count, product
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.frontend.terms import Terms
+from edgebridge.frontend.options import FrontendOptions
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import SPOKEN, V5, V311
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.framing import Framer
 from edgebridge.wire.packets import Connect, Subscribe, SubscriptionOption
 from edgebroker.instants import MILLISECOND, SECOND
+from edgebroker.log_schema import Cause
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
-from edgebroker.records import Cause
 from tests.fuzz.frame.target import BOMB_BYTES, Target, filled
 
 from . import packets
 
-TERMS = Terms(queue_messages_max=20, receive_maximum=10, packet_bytes_max=1 << 20, sessions_max=10, connections_max=10)
+TERMS = FrontendOptions(
+    queue_messages_max=20, receive_maximum=10, packet_bytes_max=1 << 20, sessions_max=10, connections_max=10
+)
 HELLO = {dialect: encode_packet(Connect("c", dialect=dialect), dialect) for dialect in SPOKEN}
 
 
@@ -73,7 +75,7 @@ class Broker:
         """Everything that is due within an hour, and the books."""
         self.now += 3_600 * SECOND
         self.turn()
-        sessions = self.frontend.connecting.sessions
+        sessions = self.frontend.connect_handler.sessions
         waiting = sum(len(session.inflight) + len(session.outbox) for session in sessions.values())
         unwritten = sum(connection.out_messages for connection in self.frontend.connections.values())
         assert self.ledger.queued == waiting + unwritten

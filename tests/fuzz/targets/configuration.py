@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
 
-from edgebridge.upstream.effort import LATELY
-from edgebroker.cli.moving.conffile import ConfUnreadable
-from edgebroker.cli.moving.translation import translate
-from edgebroker.world.settings import Problem, Settings, SettingsRefused, reading
-from edgebroker.world.settings.settings import KEYS
-from edgebroker.world.topology import load_topology
-from edgebroker.world.topology.sections import SECTIONS
+from edgebridge.bridge.rule_budget import CONDITION_WORK_CACHE
+from edgebroker.cli.mosquitto_import.conf_file import ConfUnreadable
+from edgebroker.cli.mosquitto_import.translation import translate
+from edgebroker.runtime.settings import Problem, Settings, SettingsRefused, reading
+from edgebroker.runtime.settings.settings import KEYS
+from edgebroker.runtime.topology_file import SECTIONS, load_topology
 from tests.fuzz.frame.target import Target, filled
 
 FOLDER = Path("/nowhere")
@@ -140,7 +139,7 @@ def read_settings(data: bytes) -> None:
 
 def check_plainly(data: bytes, read: Settings | list[Problem]) -> None:
     """Without tomli, *data* has the same settings or problems."""
-    with patch.object(reading, "toml", tomllib):
+    with patch.object(reading, "toml_parser", tomllib):
         try:
             plainly: Settings | list[Problem] = Settings.load(held(data))
         except SettingsRefused as refused:
@@ -163,7 +162,7 @@ def read_topology(data: bytes) -> None:
 
 def load(data: bytes) -> None:
     """The reading alone, by who has read nothing lately."""
-    LATELY.clear()
+    CONDITION_WORK_CACHE.clear()
     Settings.load(held(data))
 
 

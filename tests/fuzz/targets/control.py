@@ -9,14 +9,14 @@ from random import Random
 from typing import Any, cast
 from urllib.parse import quote
 
-from edgebridge.upstream.effort import LATELY
-from edgebroker.world.bridging.added import added_text
-from edgebroker.world.bridging.bridging import NameTaken, NoSuchBridge
-from edgebroker.world.bridging.control import control
-from edgebroker.world.http import REQUEST_BYTES_MAX, Answer
-from edgebroker.world.settings import Settings
-from edgebroker.world.settings.bridge import RULES_MAX, BridgeSettings
-from edgebroker.world.settings.settings import KEYS
+from edgebridge.bridge.rule_budget import CONDITION_WORK_CACHE
+from edgebroker.runtime.bridges.bridges import BridgeNameTaken, NoSuchBridge
+from edgebroker.runtime.bridges.state import added_text
+from edgebroker.runtime.http.bridges import run_bridge_order
+from edgebroker.runtime.http.server import REQUEST_BYTES_MAX, HttpResponse
+from edgebroker.runtime.settings import Settings
+from edgebroker.runtime.settings.bridge_section import RULES_MAX, BridgeSettings
+from edgebroker.runtime.settings.settings import KEYS
 from tests.fuzz.frame.target import Target, filled
 
 FOLDER = Path("/nowhere")
@@ -48,7 +48,7 @@ class Bridges:
     folder = FOLDER
     here = FOLDER
 
-    def pause(self, name: str, is_paused: bool) -> None:
+    def set_paused(self, name: str, is_paused: bool) -> None:
         raise NoSuchBridge(name)
 
     async def remove(self, name: str) -> int:
@@ -57,22 +57,22 @@ class Bridges:
     async def add(self, settings: BridgeSettings) -> None:
         assert settings.password_file is None or settings.password_file.is_relative_to(FOLDER)
         assert Settings.parse(added_text([settings]), "bridges.toml", FOLDER).bridges == (settings,)
-        raise NameTaken(settings.name)
+        raise BridgeNameTaken(settings.name)
 
 
 class NamesTaken(Bridges):
     """The same, and nothing is written: a gateway does that in a turn of its own (`Bridging._change`)."""
 
     async def add(self, settings: BridgeSettings) -> None:
-        raise NameTaken(settings.name)
+        raise BridgeNameTaken(settings.name)
 
 
-def at_once(answering: Coroutine[None, None, Answer]) -> Answer:
+def at_once(answering: Coroutine[None, None, HttpResponse]) -> HttpResponse:
     """What *answering* returns, which waits for nothing: these bridges write no file."""
     try:
         answering.send(None)
     except StopIteration as end:
-        answer: Answer = end.value
+        answer: HttpResponse = end.value
         return answer
     raise AssertionError("it waits for something")
 
@@ -86,12 +86,12 @@ def read_control(data: bytes) -> None:
 
 def read_anew(data: bytes) -> None:
     """Conditions too, as if none had been read before."""
-    LATELY.clear()
+    CONDITION_WORK_CACHE.clear()
     answer_of(NamesTaken(), data)
 
 
-def answer_of(bridges: Bridges, data: bytes) -> Answer:
-    return at_once(control(cast(Any, bridges), "/bridges?" + data.decode("latin-1"), has_token=False))
+def answer_of(bridges: Bridges, data: bytes) -> HttpResponse:
+    return at_once(run_bridge_order(cast(Any, bridges), "/bridges?" + data.decode("latin-1"), has_token=False))
 
 
 def rules(words: bytes) -> bytes:

@@ -9,14 +9,14 @@ from random import Random
 import cbor2
 
 from edgebroker.errors import LogDamaged
-from edgebroker.records import DELIVERY, ColumnType, Fate, Trace
+from edgebroker.log_schema import DELIVERY, ColumnType, Fate, TraceParent
 from edgebroker.storage.deliverylog import format as edl
 from edgebroker.storage.deliverylog.body import TEXT_BYTES_MAX
-from edgebroker.storage.deliverylog.reader import Damage, iter_blocks, read_header, read_segment
+from edgebroker.storage.deliverylog.reader import LogCorruption, iter_blocks, read_header, read_segment
 from edgebroker.storage.deliverylog.writer import DeliveryLog
 from tests.fuzz.frame.target import BOMB_BYTES, Target, filled
 
-TRACES = (None, Trace("4" * 32, "7" * 16), None, None)
+TRACES = (None, TraceParent("4" * 32, "7" * 16), None, None)
 
 
 def log_file() -> bytes:
@@ -24,7 +24,7 @@ def log_file() -> bytes:
     log = DeliveryLog("n", "b", block_rows=1)
     for number in range(4):
         log.fate(number, f"p{number}", "s", 10 + number, 1, "t", "t", 1, Fate.DELIVERED, 0, 5, 6, TRACES[number])
-    header = edl.Header("n", "b", 1, 0, 0)
+    header = edl.LogHeader("n", "b", 1, 0, 0)
     data, index = edl.encode_header(header), []
     for block in [block for block in log.take(0) if block[4] == 0]:
         head = edl.decode_head(block, 0)
@@ -50,7 +50,7 @@ def blocks_of(data: bytes) -> Iterator[None]:
     yield
     read_header(data)
     for item in iter_blocks(data):
-        if isinstance(item, Damage):
+        if isinstance(item, LogCorruption):
             str(item)
         del item
         yield
@@ -101,7 +101,7 @@ def make_log(chance: Random) -> bytes:
         "topic",
         "trace_id",
     )
-    data = edl.encode_header(edl.Header("n", "b"))
+    data = edl.encode_header(edl.LogHeader("n", "b"))
     for sequence in range(chance.randrange(1, 4)):
         content = cbor2.dumps({chance.choice(names): column() for _ in range(chance.randrange(5))})
         data += edl.frame(chance.choice((0, 1, 2, 3, 4, 255)), sequence, chance.choice((1, 2, 3, 8_192)), content, 0, 9)
@@ -110,7 +110,7 @@ def make_log(chance: Random) -> bytes:
 
 def bomb_log(content: bytes, rows: int = 1, table: int = 3) -> bytes:
     """A file of one block."""
-    return edl.encode_header(edl.Header("n", "b")) + edl.frame(table, 0, rows, content, 0, 0)
+    return edl.encode_header(edl.LogHeader("n", "b")) + edl.frame(table, 0, rows, content, 0, 0)
 
 
 def full_rows(
@@ -161,7 +161,7 @@ def listed(pieces: int, piece: bytes) -> bytes:
 
 def with_footer(content: bytes, size: int = 0) -> bytes:
     """A file of any footer behind bytes that are no block, of about *size* bytes in all."""
-    header = edl.encode_header(edl.Header("n", "b"))
+    header = edl.encode_header(edl.LogHeader("n", "b"))
     header += bytes(max(0, size - len(header) - len(zlib.compress(content)) - edl.BLOCK_HEAD_BYTES - edl.TRAILER.size))
     where = len(header).to_bytes(8, "little")
     trailer = edl.TRAILER.pack(len(header), zlib.crc32(where), edl.END_MARK)
@@ -177,13 +177,13 @@ LOG_BOMBS = {
     "marks of heads that may be": lambda: filled(edl.BLOCK_MARK + bytes(20), log_file()[:100]),
     "marks with one row": lambda: filled(edl.BLOCK_MARK + bytes(8) + b"\1" + bytes(11), log_file()[:100]),
     "heads that promise blocks": lambda: (
-        edl.encode_header(edl.Header("n", "b"))
+        edl.encode_header(edl.LogHeader("n", "b"))
         + filled(edl.frame(3, 0, 1, b"\xa0", 0, 0)[: edl.BLOCK_HEAD_BYTES], size=BOMB_BYTES - 100)
     ),
-    "blocks of one row": lambda: filled(edl.frame(3, 0, 1, b"\xa0", 0, 0), edl.encode_header(edl.Header("n", "b"))),
+    "blocks of one row": lambda: filled(edl.frame(3, 0, 1, b"\xa0", 0, 0), edl.encode_header(edl.LogHeader("n", "b"))),
     "defaults of 8,192 rows": lambda: bomb_log(b"\xa0", edl.ROWS_MAX, 0),
     "blocks of 8,192 rows": lambda: (
-        edl.encode_header(edl.Header("n", "b"))
+        edl.encode_header(edl.LogHeader("n", "b"))
         + b"".join(edl.frame(0, n, edl.ROWS_MAX, b"\xa0", 0, 0) for n in range(40))
     ),
     "an array of 8 MiB": lambda: bomb_log(b"\x9f" + b"\x01" * (8 * 2**20 - 2) + b"\xff"),

@@ -8,14 +8,19 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, cast
 
-from edgebroker.world import query as queries
-from edgebroker.world.doors.frames import Code, FrameError, Frames, close_frame
-from edgebroker.world.doors.proxyheader import HEADER_BYTES_MAX, SIGNATURE, HeaderError, parse
-from edgebroker.world.doors.refusals import Turned
-from edgebroker.world.doors.websocket import WebSocketLayer
-from edgebroker.world.doors.x509 import Malformed, validity_of
-from edgebroker.world.http import Answer, HttpServer, Visit, plain
-from edgebroker.world.settings.listener import ListenerSettings
+from edgebroker.runtime.http import query as queries
+from edgebroker.runtime.http.server import HttpConnection, HttpResponse, HttpServer, text_response
+from edgebroker.runtime.listeners.layer import ConnectionRefusalCause
+from edgebroker.runtime.listeners.proxy import HEADER_BYTES_MAX, SIGNATURE, ProxyHeaderError, parse_proxy_header
+from edgebroker.runtime.listeners.tls import CertificateMalformed, validity_of
+from edgebroker.runtime.listeners.websocket import (
+    CloseCode,
+    WebSocketDecoder,
+    WebSocketFrameError,
+    WebSocketLayer,
+    close_frame,
+)
+from edgebroker.runtime.settings.sections import ListenerSettings
 from tests.fuzz.frame.target import Target, filled
 
 MASK = b"\1\2\3\4"
@@ -42,18 +47,18 @@ def read_frames(data: bytes) -> None:
     assert whole[0] == cut[0] if whole[2] is None else cut[0].startswith(whole[0])
 
 
-def taken(pieces: list[bytes]) -> tuple[bytes, int | None, Code | None]:
+def taken(pieces: list[bytes]) -> tuple[bytes, int | None, CloseCode | None]:
     """(payloads, code of a close, code of a refusal)."""
-    frames, heard = Frames(), b""
+    frames, heard = WebSocketDecoder(), b""
     try:
         for piece in pieces:
-            heard += frames.take(piece)
-            answers = frames.answers()
+            heard += frames.feed(piece)
+            answers = frames.take_replies()
             assert len(answers) <= 2 + 125 + 127
-    except FrameError as error:
+    except WebSocketFrameError as error:
         close_frame(error.code, error.reason)
-        return heard, frames.closed, error.code
-    return heard, frames.closed, None
+        return heard, frames.close_code, error.code
+    return heard, frames.close_code, None
 
 
 @dataclass(slots=True)
@@ -64,7 +69,9 @@ class Door:
     connection: Any = None
 
     def __post_init__(self) -> None:
-        self.connection = cast(Any, type("Somebody", (), {"entrance": type("By", (), {"name": "l"}), "peer": "p"}))
+        self.connection = cast(
+            Any, type("Somebody", (), {"listener_context": type("By", (), {"name": "l"}), "peer": "p"})
+        )
 
     def data_received(self, data: bytes) -> None:
         self.heard += data
@@ -110,7 +117,7 @@ class Socket(asyncio.Transport):
 class Turnings:
     """In place of the refusals: what was said is short, and no more is needed."""
 
-    def note(self, cause: Turned, listener: str, peer: str, why: str) -> None:
+    def record(self, cause: ConnectionRefusalCause, listener: str, peer: str, why: str) -> None:
         assert len(why) < 10_000
 
 
@@ -166,15 +173,15 @@ HTTP_WORDS = (
 LOOP = asyncio.new_event_loop()
 
 
-async def answered(target: str) -> Answer:
+async def answered(target: str) -> HttpResponse:
     """As `Pages` does it, without a gateway."""
     try:
-        path, query = queries.parts_of(target)
-        queries.choice(query, "sort", "queue", ["queue", "bytes"])
-        queries.whole(query, "limit", 1, 0, 100)
-    except queries.QueryRefused as refused:
-        return plain(HTTPStatus.BAD_REQUEST, str(refused))
-    return plain(HTTPStatus.OK, path)
+        path, query = queries.parse_target(target)
+        queries.read_choice(query, "sort", "queue", ["queue", "bytes"])
+        queries.read_integer(query, "limit", 1, 0, 100)
+    except queries.QueryInvalid as refused:
+        return text_response(HTTPStatus.BAD_REQUEST, str(refused))
+    return text_response(HTTPStatus.OK, path)
 
 
 def read_http(data: bytes) -> None:
@@ -184,7 +191,7 @@ def read_http(data: bytes) -> None:
     trouble: list[Any] = []
     LOOP.set_exception_handler(lambda _, context: trouble.append(context["exception"]))
     server = HttpServer(answered)
-    socket, visit = Socket(), Visit(server)
+    socket, visit = Socket(), HttpConnection(server)
 
     async def story() -> None:
         visit.connection_made(socket)
@@ -199,7 +206,7 @@ def read_http(data: bytes) -> None:
     if trouble:
         raise trouble[0]
     assert bool(socket.said) == socket.is_over
-    assert not server.visits
+    assert not server.connections
 
 
 def proxied(command: int, family: int, body: bytes) -> bytes:
@@ -217,13 +224,13 @@ TLS_SAID = tlv(0x20, b"\3\0\0\0\0" + tlv(0x21, b"TLSv1.3") + tlv(0x22, b"pump-3"
 
 def read_proxy(data: bytes) -> None:
     """A header: what is behind it changes nothing."""
-    header = parse(data)
+    header = parse_proxy_header(data)
     if header is None:
         assert len(data) < HEADER_BYTES_MAX
         return
     assert header.size <= min(len(data), HEADER_BYTES_MAX)
-    assert parse(data + b"more") == header
-    assert parse(data[: header.size]) == header
+    assert parse_proxy_header(data + b"more") == header
+    assert parse_proxy_header(data[: header.size]) == header
 
 
 TIME = b"\x17\x0d261121191652Z"
@@ -326,7 +333,7 @@ TARGETS = (
             proxied(0x20, 0, b""),
             b"PROXY TCP4 1.2.3.4 1.2.3.4 5 6\r\n",
         ),
-        (HeaderError,),
+        (ProxyHeaderError,),
         (SIGNATURE, TLS_SAID, tlv(4, b""), tlv(0x22, b"x"), b"\x21\x11", b"\x21\x21", b"\xff\xff"),
         bombs={
             "as long as can be said": lambda: proxied(0x21, 0x11, filled(b"\4\0\0", bytes(12), size=0xFFF0)),
@@ -341,7 +348,7 @@ TARGETS = (
         "certificate",
         read_certificate,
         (CERTIFICATE, CERTIFICATE.replace(b"\x17\x0d26", b"\x18\x0f20")),
-        (Malformed,),
+        (CertificateMalformed,),
         (TIME, b"\x18\x0f20261121191652Z", b"\x30\x84\xff\xff\xff\xff", b"\x30\x80", b"\xa0"),
         bombs={
             "sequences in sequences": lambda: filled(b"\x30\x84\0\0\xff\xf0"),

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from edgebridge.session.carriers import parse_subscription
+from edgebridge.session.subscription_text import parse_subscription
 from edgebridge.wire.tracecontext import TraceContext
 from edgebroker.errors import FilterInvalid, FilterTooComplex, TopicInvalid
-from edgebroker.event import Value
 from edgebroker.filters import Filter
 from edgebroker.filters.patterns import parts_of
 from edgebroker.limits import FILTER_CONJUNCTIONS_MAX, TOPIC_LEVELS_MAX
-from edgebroker.predicate import Pattern
+from edgebroker.predicate import Pattern, Value
 from tests.fuzz.frame.target import Target, filled
 
 FILTERS = (

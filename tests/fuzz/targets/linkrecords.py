@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from edgebroker.filters import Filter
-from edgebroker.header import Header
+from edgebroker.header import EventHeader
 from edgebroker.interest import Interest
-from edgebroker.overlay.classes import Service
-from edgebroker.overlay.link.bodies import alone
-from edgebroker.overlay.link.link import Link
-from edgebroker.overlay.link.records import (
+from edgebroker.overlay.link.codec.messages import alone
+from edgebroker.overlay.link.journal_records import (
     StoredLinks,
+    delivered_record,
     entry_record,
-    handed_record,
-    heard_record,
     held_record,
-    learned_record,
+    interests_record,
+    received_record,
     reserved_record,
     settled_record,
     spent_record,
 )
+from edgebroker.overlay.link.link import Link
 from edgebroker.overlay.messages import Forward, Relay
+from edgebroker.overlay.traffic_class import TrafficClass
 from edgebroker.topics import TopicFilter
 from tests.fuzz.frame.target import Target, filled
 
@@ -42,7 +42,7 @@ def read_links(data: bytes) -> None:
     for record in link.records():
         assert again.apply(record)
     assert again.misunderstood == 0
-    waiting = {service: len(lane) for service, lane in link.outbox.lanes.items() if len(lane)}
+    waiting = {service: len(lane) for service, lane in link.outbox.queues.items() if len(lane)}
     assert waiting == {service: len(lane) for service, lane in again.links["a"].entries.items() if lane}
 
 
@@ -61,7 +61,7 @@ HOT = Filter.parse("x > 1 AND y LIKE 'a%b_'").predicates[0]
 
 def small(number: int) -> Forward:
     """An event as small as there are."""
-    return Forward(Header(1, number, 0, 0), "a", b"", 0, False, "")
+    return Forward(EventHeader(1, number, 0, 0), "a", b"", 0, False, "")
 
 
 def interest(number: int) -> Interest:
@@ -70,28 +70,28 @@ def interest(number: int) -> Interest:
 
 
 RECORDS = (
-    entry_record("a", Service.LIVE, 1, None, alone(READING, Service.LIVE)),
-    entry_record("a", Service.LIVE, 5, 1 << 50, alone(READING, Service.LIVE)),
-    entry_record("a", Service.BACKLOG, 2, None, alone(Relay(1, 2, 3, READING), Service.BACKLOG)),
-    settled_record("a", Service.LIVE, 1),
-    heard_record("a", b"S" * 8, {Service.LIVE: 4}),
+    entry_record("a", TrafficClass.LIVE, 1, None, alone(READING, TrafficClass.LIVE)),
+    entry_record("a", TrafficClass.LIVE, 5, 1 << 50, alone(READING, TrafficClass.LIVE)),
+    entry_record("a", TrafficClass.BACKLOG, 2, None, alone(Relay(1, 2, 3, READING), TrafficClass.BACKLOG)),
+    settled_record("a", TrafficClass.LIVE, 1),
+    received_record("a", b"S" * 8, {TrafficClass.LIVE: 4}),
     spent_record("a", 20_000, 5),
     reserved_record("a", 1 << 20),
-    settled_record("a", Service.LIVE, 1 << 16_000),
+    settled_record("a", TrafficClass.LIVE, 1 << 16_000),
     held_record(small(1), True, 1 << 50),
-    handed_record((1, 1)),
-    learned_record("a", [interest(1), interest(2)], [interest(1)]),
-    learned_record("a", [Interest(TopicFilter.parse("a/#"), HOT)], []),
+    delivered_record((1, 1)),
+    interests_record("a", [interest(1), interest(2)], [interest(1)]),
+    interests_record("a", [Interest(TopicFilter.parse("a/#"), HOT)], []),
 )
 
 
 BROKEN = {
     "entries": lambda: packed(
-        *(entry_record("a", Service.LIVE, number, None, RECORDS[0][-60:]) for number in range(1, 600))
+        *(entry_record("a", TrafficClass.LIVE, number, None, RECORDS[0][-60:]) for number in range(1, 600))
     ),
-    "settled": lambda: packed(*(settled_record("a", Service.LIVE, number) for number in range(1, 3_600))),
+    "settled": lambda: packed(*(settled_record("a", TrafficClass.LIVE, number) for number in range(1, 3_600))),
     "reserved": lambda: within(packed(*(reserved_record("a", number) for number in range(1, 5_500)))),
-    "handed on": lambda: within(packed(*(handed_record((number, 1)) for number in range(5_500)))),
+    "handed on": lambda: within(packed(*(delivered_record((number, 1)) for number in range(5_500)))),
     "records of one byte": lambda: within(filled(b"\0\1\x22")),
     "records of nothing": lambda: within(filled(b"\0\2\x22\x80")),
     "records of other values": lambda: within(filled(b"\0\3\x22\x81\0")),
@@ -107,9 +107,9 @@ BROKEN = {
 }
 WHOLE = {
     "events that wait": lambda: within(packed(*(held_record(small(number), True, None) for number in range(4_000)))),
-    "interests": lambda: within(packed(learned_record("a", map(interest, range(9_000)), ()))),
-    "one interest again and again": lambda: within(packed(learned_record("a", [interest(0)] * 16_000, ()))),
-    "interests one by one": lambda: within(packed(*(learned_record("a", [interest(n)], ()) for n in range(5_000)))),
+    "interests": lambda: within(packed(interests_record("a", map(interest, range(9_000)), ()))),
+    "one interest again and again": lambda: within(packed(interests_record("a", [interest(0)] * 16_000, ()))),
+    "interests one by one": lambda: within(packed(*(interests_record("a", [interest(n)], ()) for n in range(5_000)))),
 }
 
 

@@ -8,58 +8,59 @@ from random import Random
 
 import cbor2
 
-from edgebroker.header import Header
+from edgebroker.header import EventHeader
 from edgebroker.interest import Interest
-from edgebroker.overlay.classes import Service
-from edgebroker.overlay.link.bodies import alone, body
-from edgebroker.overlay.link.broken import FrameBroken
-from edgebroker.overlay.link.flows import FlowWriter
-from edgebroker.overlay.link.frames import (
+from edgebroker.overlay.link.codec.errors import FrameBroken
+from edgebroker.overlay.link.codec.events import FlowWriter
+from edgebroker.overlay.link.codec.frames import (
     FRAME_BYTES_MAX,
-    Begun,
     FrameReader,
     FrameWriter,
     Item,
-    Numbered,
-    Said,
-    Word,
-    word,
+    LinkSignal,
+    NumberedMessage,
+    PartialMessage,
+    SignalCode,
+    signal_item,
 )
-from edgebroker.overlay.link.hello import (
+from edgebroker.overlay.link.codec.messages import alone, body
+from edgebroker.overlay.link.handshake import (
     HEAD_BYTES,
     MAGIC,
-    Heard,
+    GatewayIdentity,
     Hello,
     HelloRefused,
-    Refusal,
+    ReceiveState,
+    RefusalCode,
     decode_hello,
     encode_hello,
     encode_refusal,
     hello_bytes,
 )
-from edgebroker.overlay.link.identity import Identity
-from edgebroker.overlay.link.link import Link
-from edgebroker.overlay.link.links import Links
-from edgebroker.overlay.link.terms import LinkTerms
-from edgebroker.overlay.messages import Announce, Forward, Message, Relay, Series, Unadvertise
-from edgebroker.predicate import ElementaryTest, Interval, Kind, Pattern
+from edgebroker.overlay.link.link import Link, LinkTable
+from edgebroker.overlay.link.options import LinkOptions
+from edgebroker.overlay.messages import Announce, EventSeries, Forward, Message, Relay, Unadvertise
+from edgebroker.overlay.traffic_class import TrafficClass
+from edgebroker.predicate import ElementaryTest, Interval, Pattern, ValueType
 from edgebroker.topics import TopicFilter
 from tests.fuzz.frame.target import BOMB_BYTES, Target, filled
 
-HELLO = Hello("f", "a", 0, {"t": b"d"}, b"r" * 8, b"s" * 8, 1, "b", Heard(b"R" * 8, b"S" * 8, {Service.LIVE: 3}))
-HERE = Identity("f", "b", 1, {"t": b"d"}, {"a": 0}, b"R" * 8, b"S" * 8)
-READING = Forward(Header(7, 1, 1, 2, published_ms=1 << 40), "a/b", b'{"t":1}', 1, False, "c")
+HELLO = Hello(
+    "f", "a", 0, {"t": b"d"}, b"r" * 8, b"s" * 8, 1, "b", ReceiveState(b"R" * 8, b"S" * 8, {TrafficClass.LIVE: 3})
+)
+HERE = GatewayIdentity("f", "b", 1, {"t": b"d"}, {"a": 0}, b"R" * 8, b"S" * 8)
+READING = Forward(EventHeader(7, 1, 1, 2, published_ms=1 << 40), "a/b", b'{"t":1}', 1, False, "c")
 TESTS = (
-    ElementaryTest("n", Kind.NUMBER, (Interval(1, True, 2, False), Interval(3, True, None, False))),
-    ElementaryTest("s", Kind.STRING, (Interval("a", True, "b", True),), (Pattern(("a", 0), False),)),
+    ElementaryTest("n", ValueType.NUMBER, (Interval(1, True, 2, False), Interval(3, True, None, False))),
+    ElementaryTest("s", ValueType.STRING, (Interval("a", True, "b", True),), (Pattern(("a", 0), False),)),
 )
 INTEREST = Interest(TopicFilter.parse("a/+"), TESTS)
 
 
-def gateway(deflates: bool) -> Links:
+def gateway(deflates: bool) -> LinkTable:
     """A gateway with one peer."""
-    terms = LinkTerms(dials=False, deflates=deflates)
-    return Links(HERE, [Link("a", HERE, 0, lambda: 0.5, terms)])
+    terms = LinkOptions(dials=False, deflates=deflates)
+    return LinkTable(HERE, [Link("a", HERE, 0, lambda: 0.5, terms)])
 
 
 def read_stream(data: bytes) -> None:
@@ -67,7 +68,7 @@ def read_stream(data: bytes) -> None:
     told = []
     for size in (len(data) or 1, 7):
         links = gateway(True)
-        stream = links.accepted(0)
+        stream = links.accept(0)
         for at in range(0, len(data), size):
             stream.feed(data[at : at + size], at)
             while stream.has_more:
@@ -83,7 +84,7 @@ def read_stream(data: bytes) -> None:
 def stream_in_turns(data: bytes) -> Iterator[None]:
     """The reading alone, in one piece; clients have their turn whenever the stream says so."""
     links = gateway(True)
-    stream = links.accepted(0)
+    stream = links.accept(0)
     yield
     stream.feed(data, 0)
     while stream.has_more:
@@ -110,14 +111,14 @@ def read_frames(data: bytes) -> None:
     """Frames alone; what they say can be said again."""
     items = [item for turn in turns_of(data) for item in turn]
     for item in items:
-        if isinstance(item, Said):
-            word(item.word, *item.values)
-        elif isinstance(item, Numbered | Begun):
+        if isinstance(item, LinkSignal):
+            signal_item(item.word, *item.values)
+        elif isinstance(item, NumberedMessage | PartialMessage):
             alone(item.message, item.service)
-        elif isinstance(item, Series):
-            FlowWriter().write_series(item, int(Service.LIVE))
+        elif isinstance(item, EventSeries):
+            FlowWriter().write_series(item, int(TrafficClass.LIVE))
         else:
-            alone(item, Service.LIVE)
+            alone(item, TrafficClass.LIVE)
 
 
 def turns_of(data: bytes) -> Iterator[list[Item]]:
@@ -150,26 +151,26 @@ def frame(*items: bytes, deflates: bool = False) -> bytes:
 
 def event(forward: Forward) -> bytes:
     """The first event of a flow."""
-    return FlowWriter().write(forward, int(Service.LIVE), None)
+    return FlowWriter().write(forward, int(TrafficClass.LIVE), None)
 
 
 def series(first: Forward, count: int) -> bytes:
     """A series in a flow of its own."""
-    return FlowWriter().write_series(Series(first, count), int(Service.LIVE))
+    return FlowWriter().write_series(EventSeries(first, count), int(TrafficClass.LIVE))
 
 
-NEXT = b"".join(word(Word.NEXT, int(service), 9) for service in Service)
+NEXT = b"".join(signal_item(SignalCode.NEXT, int(service), 9) for service in TrafficClass)
 MESSAGES: tuple[Message, ...] = (Announce((INTEREST,), 1), Unadvertise((1, 2)), Relay(1, 2, 3, READING), READING)
 ITEMS = (
-    *(alone(message, Service.LIVE) for message in MESSAGES),
+    *(alone(message, TrafficClass.LIVE) for message in MESSAGES),
     event(READING) + bytes.fromhex("84010101417884010101417985010101417aa10003"),
     series(replace(READING, qos=0), len(READING.payload)) + bytes.fromhex("8601010143616263a0038501010140a10401"),
-    word(Word.ACK, 0, 1, 1, 2),
-    word(Word.PING, 1),
-    word(Word.PONG, 1, 2, 3),
-    word(Word.BYE, 0, "bye"),
-    word(Word.PART, 1, False, alone(READING, Service.LIVE)[:20])
-    + word(Word.PART, 1, True, alone(READING, Service.LIVE)[20:]),
+    signal_item(SignalCode.ACK, 0, 1, 1, 2),
+    signal_item(SignalCode.PING, 1),
+    signal_item(SignalCode.PONG, 1, 2, 3),
+    signal_item(SignalCode.BYE, 0, "bye"),
+    signal_item(SignalCode.PART, 1, False, alone(READING, TrafficClass.LIVE)[:20])
+    + signal_item(SignalCode.PART, 1, True, alone(READING, TrafficClass.LIVE)[20:]),
 )
 HUGE = 1 << 16_000
 """More than 4,300 digits, of which Python writes none."""
@@ -178,7 +179,7 @@ HUGE_ITEMS = tuple(
     for item in (
         [0, 1, 1, b"", {0: "t", 1: HUGE}],
         [0, 1, 1, b"", {HUGE: 1}],
-        [int(Word.ACK), 1, HUGE],
+        [int(SignalCode.ACK), 1, HUGE],
         [-11, 0, HUGE],
         [-9, 0, [["a", [["s", 4, [[HUGE, None, 1]], []]]]], 1],
     )
@@ -276,12 +277,12 @@ BOMBS = {
     ),
     "a series of many": lambda: one_frame(series(replace(READING, qos=0, payload=b"x" * (ROOM - 200)), ROOM - 200)),
     "empty frames": lambda: filled(bytes(4)),
-    "pings": lambda: one_frame(filled(word(Word.PING, 1), size=ROOM)),
+    "pings": lambda: one_frame(filled(signal_item(SignalCode.PING, 1), size=ROOM)),
     "acknowledgements": lambda: one_frame(cbor2.dumps([-1, *[1, 1] * (ROOM // 2 - 4)])),
     "interests": lambda: one_frame(letters(ROOM)),
     "interests in parts": lambda: one_frame(
         b"".join(
-            word(Word.PART, 0, at + 8_000 >= ROOM - 200, letters(ROOM - 200)[at : at + 8_000])
+            signal_item(SignalCode.PART, 0, at + 8_000 >= ROOM - 200, letters(ROOM - 200)[at : at + 8_000])
             for at in range(0, ROOM - 200, 8_000)
         )
     ),
@@ -299,7 +300,7 @@ BOMBS = {
     ),
     "lists in a word": lambda: one_frame(cbor2.dumps([-3, [[]] * (ROOM - 20)])),
     "empty lists": lambda: one_frame(b"\x83\x2b\0\x99\xff\0" + filled(b"\x80", size=0xFF00)),
-    "parts": lambda: one_frame(filled(word(Word.PART, 1, False, b"x"), size=ROOM)),
+    "parts": lambda: one_frame(filled(signal_item(SignalCode.PART, 1, False, b"x"), size=ROOM)),
 }
 
 
@@ -317,7 +318,7 @@ TARGETS = (
     Target(
         "link-hello",
         read_hello,
-        (encode_hello(HELLO), DEFLATING, encode_refusal(HelloRefused(Refusal.TOPOLOGY, "x")), *HUGE_HELLOS),
+        (encode_hello(HELLO), DEFLATING, encode_refusal(HelloRefused(RefusalCode.TOPOLOGY, "x")), *HUGE_HELLOS),
         (FrameBroken, HelloRefused),
         WORDS,
         mend=whole_hello,

@@ -9,11 +9,11 @@ from typing import Any
 
 import cbor2
 
-from edgebroker.event import COMPOSITE
 from edgebroker.filters import cbor
 from edgebroker.filters.cbor import read_cbor
 from edgebroker.filters.payloads import NOTHING, payload_tree, value_of
 from edgebroker.filters.sparkplug import Births, sparkplug_tree
+from edgebroker.predicate import COMPOSITE
 from tests.fuzz.frame.target import BOMB_BYTES, Target, filled
 from tests.fuzz.withcbor2 import IS_BOUNDED, read_with_cbor2
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from random import Random
 
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.session.records import (
+from edgebridge.session.journal.dump import describe
+from edgebridge.session.journal.session_records import (
     CAUSED,
     CLOCK,
     COPY,
@@ -26,13 +27,12 @@ from edgebridge.session.records import (
     SENT,
     SENT_AS,
     SESSION,
-    Kind,
+    SessionRecordKind,
     settled_record,
     subscription_record,
     unsubscription_record,
 )
-from edgebridge.session.recordwords import describe
-from edgebridge.session.stored import Stored
+from edgebridge.session.journal.state import JournalState
 from edgebridge.wire.fields import write_text
 from edgebroker.instants import CLOCK_IS_SET_AFTER, SECOND
 from edgebroker.node.ledger import Ledger
@@ -73,7 +73,7 @@ def within(data: bytes) -> bytes:
 
 def read_records(data: bytes) -> None:
     """Records in any order and of any content: a broker begins with what they say, and its books are right."""
-    stored = Stored()
+    stored = JournalState()
     for lsn, record in enumerate(records_of(data), data[0] if data else 1):
         stored.apply_numbered(lsn, record)
         assert describe(record, lsn) is not None
@@ -82,9 +82,9 @@ def read_records(data: bytes) -> None:
     journal = Journal(b"fuzz" * 4, JournalOptions())
     frontend = Frontend(Node(ledger), TERMS, lambda: "assigned", journal=journal)
     frontend.start(0)
-    frontend.restoring.begin(stored, CLOCK_IS_SET_AFTER, 0)
-    frontend.restoring.restore(stored, 0)
-    sessions = frontend.connecting.sessions
+    frontend.recovery.begin(stored, CLOCK_IS_SET_AFTER, 0)
+    frontend.recovery.restore(stored, 0)
+    sessions = frontend.connect_handler.sessions
     for now in (1, 3_600 * SECOND):
         frontend.fire(now)
         waiting = sum(len(session.inflight) + len(session.outbox) for session in sessions.values())
@@ -95,7 +95,7 @@ def applied(data: bytes) -> Iterator[None]:
     """The reading alone, of records that are at hand as recovery has them."""
     found = records_of(data)
     yield
-    stored = Stored()
+    stored = JournalState()
     stored.apply_row(1, found)
     stored.finish()
     yield
@@ -115,9 +115,9 @@ def one_copy(session: int, copy: int, flags: int = 1, packet_id: int = 0, identi
     return ONE_COPY.pack(session, copy, flags) + said + b"".join(one.to_bytes(4) for one in identifiers)
 
 
-ALICE = SESSION.pack(Kind.SESSION, 1, 3_600, 0) + write_text("alice") + write_text("anna")
+ALICE = SESSION.pack(SessionRecordKind.SESSION, 1, 3_600, 0) + write_text("alice") + write_text("anna")
 BOB = (
-    SESSION.pack(Kind.SESSION, 2, 60, 3)
+    SESSION.pack(SessionRecordKind.SESSION, 2, 60, 3)
     + write_text("bob")
     + write_text("")
     + b"\1"
@@ -128,7 +128,7 @@ BOB = (
     + write_text("read a/# where x > 1")
 )
 MESSAGE_1 = (
-    MESSAGE.pack(Kind.MESSAGE, 1 | NUMBERED | EXPIRES | CAUSED | PROPERTIES, 1_000, 2)
+    MESSAGE.pack(SessionRecordKind.MESSAGE, 1 | NUMBERED | EXPIRES | CAUSED | PROPERTIES, 1_000, 2)
     + (7).to_bytes(8)
     + (9_000_000_000).to_bytes(8)
     + (2).to_bytes(4)
@@ -136,28 +136,36 @@ MESSAGE_1 = (
     + one_copy(1, 1, 1, 0, (1, 9))
     + one_copy(2, 1, 2, 4)
 )
-MESSAGE_2 = MESSAGE.pack(Kind.MESSAGE, 2 | INSTEAD, 1_500, 1) + (1).to_bytes(4) + (1).to_bytes(4) + one_copy(2, 3, 2)
+MESSAGE_2 = (
+    MESSAGE.pack(SessionRecordKind.MESSAGE, 2 | INSTEAD, 1_500, 1)
+    + (1).to_bytes(4)
+    + (1).to_bytes(4)
+    + one_copy(2, 3, 2)
+)
 HISTORY = (
     ALICE,
     BOB,
     subscription_record(1, "a/#", "x > 1", 1, False, True, 9),
     subscription_record(1, "$share/g/$filter/x > 1/a", "", 2, False, False, 0),
     MESSAGE_1 + body("a/b", b'{"x":2}', b"\x07\x26\0\1k\0\1v"),
-    COPY_OF.pack(Kind.COPY, 7) + one_copy(2, 2, 2),
-    SENT.pack(Kind.SENT, 1, 1, 3),
-    COPY.pack(Kind.RELEASED, 2, 1),
-    PACKET.pack(Kind.RECEIVED, 1, 8),
+    COPY_OF.pack(SessionRecordKind.COPY, 7) + one_copy(2, 2, 2),
+    SENT.pack(SessionRecordKind.SENT, 1, 1, 3),
+    COPY.pack(SessionRecordKind.RELEASED, 2, 1),
+    PACKET.pack(SessionRecordKind.RECEIVED, 1, 8),
     MESSAGE_2 + body("a/c", b"moved"),
-    MESSAGE.pack(Kind.MESSAGE, 1 | CAUSED, 1_600, 1) + bytes((0, 0, 0, 2, 0, 0)) + one_copy(1, 4) + body("will", b""),
-    MESSAGE.pack(Kind.RETAINED, 5, 2_000, 0) + body("r", b"kept"),
-    GONE.pack(Kind.GONE, 2, 60, 1, 5_000),
-    CLOCK.pack(Kind.CLOCK, 6_000),
-    bytes((Kind.STATED,)),
+    MESSAGE.pack(SessionRecordKind.MESSAGE, 1 | CAUSED, 1_600, 1)
+    + bytes((0, 0, 0, 2, 0, 0))
+    + one_copy(1, 4)
+    + body("will", b""),
+    MESSAGE.pack(SessionRecordKind.RETAINED, 5, 2_000, 0) + body("r", b"kept"),
+    GONE.pack(SessionRecordKind.GONE, 2, 60, 1, 5_000),
+    CLOCK.pack(SessionRecordKind.CLOCK, 6_000),
+    bytes((SessionRecordKind.STATED,)),
     settled_record([(1, 1), (1, 2), (2, 3)]),
-    PACKET.pack(Kind.FORGOTTEN, 1, 8),
+    PACKET.pack(SessionRecordKind.FORGOTTEN, 1, 8),
     unsubscription_record(1, "a/#"),
-    bytes((Kind.CLEARED,)) + write_text("r"),
-    ONE.pack(Kind.ENDED, 2),
+    bytes((SessionRecordKind.CLEARED,)) + write_text("r"),
+    ONE.pack(SessionRecordKind.ENDED, 2),
 )
 
 
@@ -168,41 +176,44 @@ def shuffled(chance: Random) -> bytes:
 
 def kept(properties: bytes) -> bytes:
     """Retained messages with these, each of another topic."""
-    head = MESSAGE.pack(Kind.RETAINED, 1 | PROPERTIES, 1, 0) + b"\0\0"
+    head = MESSAGE.pack(SessionRecordKind.RETAINED, 1 | PROPERTIES, 1, 0) + b"\0\0"
     return within(packed(*(head + write_text(f"{number:x}") + properties for number in range(3_000))))
 
 
 RECORD_BOMBS = {
     "a message with many copies": lambda: packed(
         ALICE,
-        MESSAGE.pack(Kind.MESSAGE, 1, 1, 6_500)
+        MESSAGE.pack(SessionRecordKind.MESSAGE, 1, 1, 6_500)
         + b"".join(ONE_COPY.pack(1, n, 1) for n in range(6_500))
         + body("a", b""),
     ),
     "many identifiers of a copy": lambda: packed(
         ALICE,
-        MESSAGE.pack(Kind.MESSAGE, 1, 1, 1) + one_copy(1, 1, 1, 0, tuple(range(16_000))) + body("a", b""),
+        MESSAGE.pack(SessionRecordKind.MESSAGE, 1, 1, 1) + one_copy(1, 1, 1, 0, tuple(range(16_000))) + body("a", b""),
     ),
     "a message with many properties": lambda: packed(
-        MESSAGE.pack(Kind.RETAINED, 1 | PROPERTIES, 1, 0)
+        MESSAGE.pack(SessionRecordKind.RETAINED, 1 | PROPERTIES, 1, 0)
         + body("a", b"", b"\xe8\x7f" + filled(b"\x26\0\0\0\0", size=16_360).ljust(16_360, b"\0"))
     ),
     "rows of copies that are not there": lambda: within(
         packed(
             ALICE,
-            MESSAGE.pack(Kind.MESSAGE, 1, 1, 3_000)
+            MESSAGE.pack(SessionRecordKind.MESSAGE, 1, 1, 3_000)
             + b"".join(ONE_COPY.pack(1, n, 1) for n in range(3_000))
             + body("a", b""),
-            bytes((Kind.SETTLED,)) + b"".join(ROW.pack(1, 5_000, 255) for _ in range(3_400)),
+            bytes((SessionRecordKind.SETTLED,)) + b"".join(ROW.pack(1, 5_000, 255) for _ in range(3_400)),
         )
     ),
     "rows between copies": lambda: within(
         packed(
             ALICE,
-            MESSAGE.pack(Kind.MESSAGE, 1, 1, 1_000)
+            MESSAGE.pack(SessionRecordKind.MESSAGE, 1, 1, 1_000)
             + b"".join(ONE_COPY.pack(1, n << 8, 1) for n in range(1_000))
             + body("a", b""),
-            *(bytes((Kind.SETTLED,)) + b"".join(ROW.pack(1, n % 1_000 << 8 | 1, 255) for n in range(6_000)),),
+            *(
+                bytes((SessionRecordKind.SETTLED,))
+                + b"".join(ROW.pack(1, n % 1_000 << 8 | 1, 255) for n in range(6_000)),
+            ),
         )
     ),
     "rows of one copy, and copies": lambda: within(
@@ -213,8 +224,8 @@ RECORD_BOMBS = {
                 one
                 for n in range(900)
                 for one in (
-                    MESSAGE.pack(Kind.MESSAGE, 1, 1, 1) + ONE_COPY.pack(1, n << 12, 1) + body("a", b""),
-                    bytes((Kind.SETTLED,)) + ROW.pack(1, (n << 12) - 100 & 0xFFFFFFFF, 255),
+                    MESSAGE.pack(SessionRecordKind.MESSAGE, 1, 1, 1) + ONE_COPY.pack(1, n << 12, 1) + body("a", b""),
+                    bytes((SessionRecordKind.SETTLED,)) + ROW.pack(1, (n << 12) - 100 & 0xFFFFFFFF, 255),
                 )
             ),
         )
@@ -222,7 +233,10 @@ RECORD_BOMBS = {
     "ends of snapshots": lambda: within(
         packed(
             ALICE,
-            *(MESSAGE.pack(Kind.MESSAGE, 1, 1, 1) + ONE_COPY.pack(1, n, 1) + body("a", b"") for n in range(600)),
+            *(
+                MESSAGE.pack(SessionRecordKind.MESSAGE, 1, 1, 1) + ONE_COPY.pack(1, n, 1) + body("a", b"")
+                for n in range(600)
+            ),
         )
         + filled(b"\0\1\x10")
     ),
@@ -238,13 +252,13 @@ RECORD_BOMBS = {
     "other sessions in turn": lambda: within(
         packed(
             *(
-                SESSION.pack(Kind.SESSION, n & 1, 0, 0) + write_text("a" if n & 2 else "b") + b"\0\0"
+                SESSION.pack(SessionRecordKind.SESSION, n & 1, 0, 0) + write_text("a" if n & 2 else "b") + b"\0\0"
                 for n in range(3_000)
             )
         )
     ),
     "sessions": lambda: within(
-        packed(*(SESSION.pack(Kind.SESSION, n, 0, 0) + write_text(str(n)) + b"\0\0" for n in range(3_000)))
+        packed(*(SESSION.pack(SessionRecordKind.SESSION, n, 0, 0) + write_text(str(n)) + b"\0\0" for n in range(3_000)))
     ),
     "subscriptions": lambda: within(
         packed(ALICE, *(subscription_record(1, str(n), "", 0, False, False, 0) for n in range(3_200)))
@@ -256,10 +270,12 @@ RECORD_BOMBS = {
     "topics that are no text": lambda: within(filled(b"\0\4\x0e\0\1\xff")),
     "topic filters that are no text": lambda: within(packed(ALICE) + filled(b"\0\x08\5\0\0\0\1\0\1\xff")),
     "rules of a token": lambda: packed(
-        SESSION.pack(Kind.SESSION, 1, 0, 2) + b"\0\0\0\0" + (32_000).to_bytes(2) + bytes(64_000)
+        SESSION.pack(SessionRecordKind.SESSION, 1, 0, 2) + b"\0\0\0\0" + (32_000).to_bytes(2) + bytes(64_000)
     ),
     "rules of tokens": lambda: within(
-        packed(*(SESSION.pack(Kind.SESSION, n, 0, 2) + b"\0\0\0\0\0\x40" + bytes(128) for n in range(1, 480)))
+        packed(
+            *(SESSION.pack(SessionRecordKind.SESSION, n, 0, 2) + b"\0\0\0\0\0\x40" + bytes(128) for n in range(1, 480))
+        )
     ),
 }
 

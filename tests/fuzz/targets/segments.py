@@ -7,15 +7,15 @@ import zlib
 from random import Random
 
 from edgebroker.errors import JournalDamaged
-from edgebroker.simworld.disk import Disk, File
 from edgebroker.storage.journal import format as ebj
-from edgebroker.storage.journal import reading
+from edgebroker.storage.journal import record_reader
 from edgebroker.storage.journal.journal import Journal
 from edgebroker.storage.journal.options import JournalOptions
 from edgebroker.storage.journal.recovery import DAMAGE_MAX, recover
+from edgelab.simworld.disk import Disk, DiskFile
 from tests.fuzz.frame.target import BOMB_BYTES, Target, filled
 
-IS_COMPILED = not str(reading.__file__).endswith(".py")
+IS_COMPILED = not str(record_reader.__file__).endswith(".py")
 STORE = b"fuzz" * 4
 NEXT = b"\n-- next file --\n"
 SEGMENT_BYTES = 8_192
@@ -25,7 +25,7 @@ def read_journal(data: bytes) -> None:
     """Any files are a journal, and one can go on from it."""
     disk = Disk(Random(0))
     disk.files = {
-        f"segment-{number:04d}.ebj": File(bytearray(part), bytearray(part))
+        f"segment-{number:04d}.ebj": DiskFile(bytearray(part), bytearray(part))
         for number, part in enumerate(data.split(NEXT))
     }
     given: list[int] = []
@@ -37,20 +37,20 @@ def read_journal(data: bytes) -> None:
         assert len(found.damage) <= DAMAGE_MAX
         journal = Journal(found.store or STORE, JournalOptions(segment_bytes=SEGMENT_BYTES), found)
         journal.append(b"more", 0)
-        while (work := journal.take(0)) is not None:
+        while (work := journal.next_work(0)) is not None:
             journal.done(work, 0)
 
 
 def recover_alone(data: bytes) -> None:
     """The reading alone, of one file."""
     disk = Disk(Random(0))
-    disk.files = {"segment-0001.ebj": File(bytearray(data), bytearray(data))}
+    disk.files = {"segment-0001.ebj": DiskFile(bytearray(data), bytearray(data))}
     recover(disk, lambda lsn, record: None)
 
 
 def segment(sequence: int, first: int, *frames: list[bytes], replay_from: int = 1, size: int = SEGMENT_BYTES) -> bytes:
     """A good segment."""
-    data = ebj.encode_header(ebj.Header(STORE, sequence, first, size, replay_from))
+    data = ebj.encode_header(ebj.SegmentHeader(STORE, sequence, first, size, replay_from))
     for records in frames:
         data += ebj.encode_frame(records, first, sequence, ebj.salt_of(STORE, sequence))
         first += len(records)
@@ -99,7 +99,7 @@ def whole_frame(body: bytes, count: int) -> bytes:
     salt = ebj.salt_of(STORE, 1)
     head = ebj.FRAME.pack(ebj.FRAME_MARK, 0, 1, 1, count, len(body))
     frame = head + ebj.CRC.pack(zlib.crc32(head, salt)) + body
-    data = ebj.encode_header(ebj.Header(STORE, 1, 1, BOMB_BYTES)) + frame + bytes(-len(frame) % ebj.SECTOR_BYTES)
+    data = ebj.encode_header(ebj.SegmentHeader(STORE, 1, 1, BOMB_BYTES)) + frame + bytes(-len(frame) % ebj.SECTOR_BYTES)
     return data + ebj.encode_frame([b"behind"], 60_001, 1, salt)
 
 

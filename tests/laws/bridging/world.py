@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from edgebridge.frontend.bounds import Bounds
-from edgebridge.frontend.bridgesession import BridgeSession
-from edgebridge.frontend.entrance import LOCAL, Entrance
-from edgebridge.session.verdict import Verdict
-from edgebridge.upstream.purse import Moment
-from edgebridge.upstream.splice import Splice
-from edgebridge.upstream.state import Order
-from edgebridge.upstream.terms import Terms
+from edgebridge.bridge.bridge import Bridge
+from edgebridge.bridge.budget import LocalTime
+from edgebridge.bridge.endpoints import BridgeCommand
+from edgebridge.bridge.options import BridgeOptions
+from edgebridge.frontend.bridge_session import BridgeQueueBounds, BridgeSession
+from edgebridge.frontend.options import LOCAL_LISTENER, ListenerContext
+from edgebridge.session.credentials import AuthenticationResult
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.framing import Framer, frame_bounds
 from edgebridge.wire.packets import Connect, Disconnect, PubAck, PubComp, Publish, PubRec, PubRel, SubAck, Subscribe
@@ -26,10 +25,10 @@ from edgebridge.wire.packets import SubscriptionOption as Option
 from edgebridge.wire.properties import Property
 from edgebroker.instants import MILLISECOND, SECOND, Instant
 from edgebroker.names import ClientId
-from edgebroker.simworld.client import Client
-from edgebroker.simworld.network import Line, SimulatedBroker
-from edgebroker.simworld.simulation import Simulation
-from edgebroker.simworld.store import SimulatedStore
+from edgelab.simworld.broker import ClientLine, SimulatedBroker
+from edgelab.simworld.client import SimulatedClient
+from edgelab.simworld.simulation import Simulation
+from edgelab.simworld.store import SimulatedStore
 
 LARGEST = 256 << 20
 LOOK = MILLISECOND  # how soon to look again whether something is on disk
@@ -39,7 +38,10 @@ class World:
     """`fail` is called before each step with its number; it may call `power_here`, `power_there` or `cut`."""
 
     def __init__(
-        self, terms: Terms, fail: Callable[[int], None] = lambda step: None, bounds: Bounds | None = None
+        self,
+        terms: BridgeOptions,
+        fail: Callable[[int], None] = lambda step: None,
+        bounds: BridgeQueueBounds | None = None,
     ) -> None:
         self.bounds = bounds
         self.simulation = Simulation()
@@ -48,14 +50,14 @@ class World:
         self.terms = terms
         self.fail = fail
         self.steps = 0
-        self.splice: Splice
+        self.splice: Bridge
         self.memory: BridgeSession
         self.sure: set[bytes] = set()
         self._met_as: str | None = None
         self._life = 0
         self._wake: Instant | None = None
-        self._remote: Line | None = None
-        self._local: Line | None = None
+        self._remote: ClientLine | None = None
+        self._local: ClientLine | None = None
 
     # -- the bridge -----------------------------------------------------------------------------------------------
 
@@ -66,8 +68,8 @@ class World:
             self.memory.part(self.simulation.now)
         self._met_as = self.terms.client_id
         self._bound()
-        self.splice = Splice(self.terms, self.memory, lambda: 0.0, asked)
-        self.splice.clock(Moment(1, 60), self.simulation.now)
+        self.splice = Bridge(self.terms, self.memory, lambda: 0.0, asked)
+        self.splice.set_local_time(LocalTime(1, 60), self.simulation.now)
         self.splice.start(self.simulation.now)
         self._settle()
 
@@ -85,18 +87,18 @@ class World:
         self._life += 1
         self._wake = None
         self.terms = replace(self.terms, **terms)
-        self.begin(self.splice.asked)
+        self.begin(self.splice.requested_subscriptions)
 
     def forget(self) -> None:
         """There the session of the bridge is lost, and nothing else."""
         self.cut()
-        connecting = self.there.frontend.connecting
+        connect_handler = self.there.frontend.connect_handler
         name = ClientId(self.terms.client_id)
-        session = connecting.sessions.get(name)
+        session = connect_handler.sessions.get(name)
         if session is not None and session.connection is not None:
             self.there.frontend.closed(session.connection, self.simulation.now)  # a clean one ends with it
-        if name in connecting.sessions:
-            connecting.expire_session(connecting.sessions[name], self.simulation.now)
+        if name in connect_handler.sessions:
+            connect_handler.expire_session(connect_handler.sessions[name], self.simulation.now)
 
     def hours(self) -> None:
         """The clock shows hours in which the bridge is closed, for five seconds."""
@@ -106,7 +108,7 @@ class World:
 
     def _clock(self, minute: int, life: int) -> None:
         if life == self._life:
-            self.splice.clock(Moment(1, minute), self.simulation.now)
+            self.splice.set_local_time(LocalTime(1, minute), self.simulation.now)
             self._settle()
 
     def power_here(self, is_power_cut: bool = True) -> None:
@@ -128,7 +130,7 @@ class World:
         if self._remote is not None:
             self._remote.cut()
             self._remote = None
-            self.splice.lost("cut", self.simulation.now)
+            self.splice.on_connection_lost("cut", self.simulation.now)
             self._settle()
 
     def _step(self) -> bool:
@@ -149,7 +151,7 @@ class World:
             self._write()
             if life != self._life:
                 return
-            orders = self.splice.take_orders()
+            orders = self.splice.take_commands()
             if not orders:
                 break
             for order in orders:
@@ -165,31 +167,33 @@ class World:
             self.splice.fire(self.simulation.now)
             self._settle()
 
-    def _do(self, order: Order) -> None:
+    def _do(self, order: BridgeCommand) -> None:
         now, life = self.simulation.now, self._life
         match order:
-            case Order.DIAL:
-                self._remote = self._line(self.there, self.splice.heard, lambda: self._gone(life))
-                self.splice.dialled(now)
+            case BridgeCommand.DIAL:
+                self._remote = self._line(self.there, self.splice.receive_remote, lambda: self._gone(life))
+                self.splice.on_connected(now)
                 self.here._plan_turn()  # something may have to be on disk first
-            case Order.HANG_UP:
+            case BridgeCommand.HANG_UP:
                 self._write()
                 self.here._plan_turn()
                 line, self._remote = self._remote, None
                 if line is not None:
                     line.leave()
-            case Order.OPEN:
-                self.here.entrance = Entrance("bridge", -1, verdict=Verdict())
-                self._local = self._line(self.here, self.splice.told, lambda: self._closed(life))
-                self.here.entrance = LOCAL
-                self.splice.opened(now)
-            case Order.CLOSE:
+            case BridgeCommand.OPEN:
+                self.here.entrance = ListenerContext("bridge", -1, verdict=AuthenticationResult())
+                self._local = self._line(self.here, self.splice.receive_local, lambda: self._closed(life))
+                self.here.entrance = LOCAL_LISTENER
+                self.splice.on_local_open(now)
+            case BridgeCommand.CLOSE:
                 self._write()
                 line, self._local = self._local, None
                 if line is not None:
                     line.leave()
 
-    def _line(self, broker: SimulatedBroker, read: Callable[[bytes, Instant], None], ended: Callable[[], None]) -> Line:
+    def _line(
+        self, broker: SimulatedBroker, read: Callable[[bytes, Instant], None], ended: Callable[[], None]
+    ) -> ClientLine:
         life, framer, opened = self._life, Framer(LARGEST), []
 
         def came(chunk: bytes) -> None:
@@ -208,24 +212,24 @@ class World:
     def _gone(self, life: int) -> None:
         if life == self._life and self._remote is not None and not self._remote.is_open:
             self._remote = None
-            self.splice.lost("closed", self.simulation.now)
+            self.splice.on_connection_lost("closed", self.simulation.now)
             self._settle()
 
     def _closed(self, life: int) -> None:
         if life == self._life and self._local is not None and not self._local.is_open:
             self._local = None
-            self.splice.closed(self.simulation.now)
+            self.splice.on_local_closed(self.simulation.now)
             self._settle()
 
     def _write(self) -> None:
         """What the bridge says, packet by packet."""
         said: list[bytes] = []
         if self.memory.is_noted():
-            said = self.splice.take_remote(self.simulation.now)
+            said = self.splice.take_remote_output(self.simulation.now)
         else:
             life = self._life
             self.simulation.at(self.simulation.now + LOOK, lambda: life == self._life and self._settle())
-        ends = [(self._remote, said), (self._local, self.splice.take_local())]
+        ends = [(self._remote, said), (self._local, self.splice.take_local_output())]
         for line, packets in ends:
             for packet in packets:
                 if not self._step():
@@ -241,27 +245,27 @@ class World:
 
     def sleeper(self, broker: SimulatedBroker, *filters: str) -> None:
         """A reader with a lasting session asks for all, and is away."""
-        client = Client("sleeper", broker)
+        client = SimulatedClient("sleeper", broker)
         client.send(Connect("sleeper", False, properties={Property.SESSION_EXPIRY_INTERVAL: 3_600}, dialect=V5))
         client.send(Subscribe(1, [Option(text, 2, False, True) for text in filters]))
         self.quiet(1)
-        assert any(isinstance(packet, SubAck) for packet in client.take())
+        assert any(isinstance(packet, SubAck) for packet in client.receive())
         client.send(Disconnect())
         self.quiet(1)
 
     def publish(self, broker: SimulatedBroker, messages: Sequence[tuple[str, bytes, int]], **more: Any) -> None:
         """Somebody publishes them, and is sure of all before the end."""
-        client = Client("writer", broker)
+        client = SimulatedClient("writer", broker)
         client.send(Connect("writer", dialect=V5))
         for number, (topic, payload, qos) in enumerate(messages, 1):
             client.send(Publish(topic, payload, qos, packet_id=number if qos else 0, **more))
         self.quiet(1)
-        received = client.take()
+        received = client.receive()
         for packet in received:
             if isinstance(packet, PubRec):
                 client.send(PubRel(packet.packet_id))
         self.quiet(1)
-        sure = sum(isinstance(packet, PubAck | PubComp) for packet in [*received, *client.take()])
+        sure = sum(isinstance(packet, PubAck | PubComp) for packet in [*received, *client.receive()])
         assert sure == sum(qos > 0 for _, _, qos in messages)
         client.send(Disconnect())
         self.quiet(1)
@@ -270,17 +274,17 @@ class World:
         """Somebody publishes them here while anything may happen, and gets the answers that it gets."""
         if not messages:
             return
-        client = Client("late", self.here)
+        client = SimulatedClient("late", self.here)
         client.send(Connect("late", dialect=V5))
         for number, (topic, payload, qos) in enumerate(messages, 1):
             client.send(Publish(topic, payload, qos, packet_id=number))
         self.quiet(5)
-        answers = [packet for packet in client.take() if isinstance(packet, PubAck | PubRec)]
+        answers = [packet for packet in client.receive() if isinstance(packet, PubAck | PubRec)]
         self.sure = {messages[packet.packet_id - 1][1] for packet in answers}
 
     def read(self, broker: SimulatedBroker) -> Counter[tuple[str, bytes]]:
         """What waits for the sleeper, how many times."""
-        session = broker.frontend.connecting.sessions[ClientId("sleeper")]
+        session = broker.frontend.connect_handler.sessions[ClientId("sleeper")]
         entries = [*session.inflight, *session.outbox]
         return Counter((entry.publication.topic, bytes(entry.publication.payload)) for entry in entries)
 

@@ -8,13 +8,12 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
-from edgebridge.frontend.clearing import NotCleared, clear
+from edgebridge.frontend.admin import RetainedClearError, clear_retained, end_connection, end_session
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.frontend.ousting import disconnect, end
-from edgebridge.frontend.terms import Terms
+from edgebridge.frontend.options import FrontendOptions
 from edgebridge.session.durability import MEMORY, batched
-from edgebridge.session.inflight import Entry
-from edgebridge.session.outbox import QueueFull
+from edgebridge.session.inflight import QueueEntry
+from edgebridge.session.queue.outbox import OverflowPolicy
 from edgebridge.wire.dialect import V5, V311
 from edgebridge.wire.packets import (
     Connect,
@@ -34,11 +33,11 @@ from edgebroker.instants import Instant
 from edgebroker.limits import KIB, MIB
 from edgebroker.names import ClientId
 from edgebroker.publication import Publication
-from edgebroker.simworld.client import Client
-from edgebroker.simworld.network import SimulatedBroker
-from edgebroker.simworld.simulation import Simulation
-from edgebroker.simworld.store import SimulatedStore
 from edgebroker.storage.journal.options import JournalOptions
+from edgelab.simworld.broker import SimulatedBroker
+from edgelab.simworld.client import SimulatedClient
+from edgelab.simworld.simulation import Simulation
+from edgelab.simworld.store import SimulatedStore
 
 TOPICS = ("a/1", "a/2", "b", "c/d")
 FILTERS = ("a/#", "a/1", "b", "#", "$share/g/a/#", "$share/g/b", "$share/h/#", "$filter/x>3/a/#")
@@ -55,15 +54,15 @@ class Conversation:
         options = JournalOptions(
             segment_bytes=16 * KIB, snapshot_min_bytes=chance.choice((16 * KIB, MIB)), bytes_max=64 * MIB
         )
-        self.terms = Terms(
+        self.terms = FrontendOptions(
             queue_messages_max=chance.choice((5, 1_000)),
             inflight_max=chance.choice((2, 10, 100)),
-            queue_full=chance.choice(list(QueueFull)),
+            queue_full=chance.choice(list(OverflowPolicy)),
             durability_by_client=(("memory", MEMORY), ("batched", batched(50))),
         )
         self.store = SimulatedStore(self.simulation, options)
         self.broker = SimulatedBroker(self.simulation, self.terms, store=self.store)
-        self._clients = {name: Client(name, self.broker) for name in NAMES}
+        self._clients = {name: SimulatedClient(name, self.broker) for name in NAMES}
         self._owes: dict[str, deque[PubAck | PubRec | PubRel | PubComp]] = {name: deque() for name in NAMES}
         self._packet_id = 0
 
@@ -72,9 +71,9 @@ class Conversation:
         for name, client in self._clients.items():
             self._owes[name].extend(self._answers(client))
 
-    def _answers(self, client: Client) -> Iterator[PubAck | PubRec | PubRel | PubComp]:
+    def _answers(self, client: SimulatedClient) -> Iterator[PubAck | PubRec | PubRel | PubComp]:
         """What *client* will have to say to what it got."""
-        for packet in client.take():
+        for packet in client.receive():
             refuses = client.dialect is V5 and self.chance.random() < 0.05
             match packet:
                 case Publish(qos=1, packet_id=packet_id):
@@ -92,14 +91,14 @@ class Conversation:
         name, topic, lot = ClientId(chance.choice(NAMES)), chance.choice(TOPICS), chance.random()
 
         def done(frontend: Frontend) -> None:
-            session = frontend.connecting.sessions.get(name)
+            session = frontend.connect_handler.sessions.get(name)
             if lot < 0.3:
-                with suppress(NotCleared):  # a reader's queue is full, and refuses
-                    clear(frontend, topic, now)
+                with suppress(RetainedClearError):  # a reader's queue is full, and refuses
+                    clear_retained(frontend, topic, now)
             elif session is not None and lot < 0.7:
-                end(frontend, session, now)
+                end_session(frontend, session, now)
             elif session is not None:
-                disconnect(frontend, session)
+                end_connection(frontend, session)
 
         self.broker.operate(done)
 
@@ -131,7 +130,7 @@ class Conversation:
             self.wait(1_000)
             client.cut()
 
-    def _connect(self, client: Client) -> None:
+    def _connect(self, client: SimulatedClient) -> None:
         chance, is_old = self.chance, client.name == "old"
         self._owes[client.name].clear()
         properties: Properties = {}
@@ -152,7 +151,7 @@ class Conversation:
             )
         )
 
-    def _publish(self, client: Client) -> None:
+    def _publish(self, client: SimulatedClient) -> None:
         chance = self.chance
         properties: Properties = {}
         if client.dialect is V5 and chance.random() < 0.3:
@@ -165,22 +164,22 @@ class Conversation:
 
     def state_again(self) -> None:
         """A snapshot begins."""
-        journal = self.broker.frontend.keeping.journal
+        journal = self.broker.frontend.journal.storage
         assert journal is not None
-        journal.want_snapshot()
-        self.broker.frontend.restoring.restate_if_wanted(self.simulation.now)
+        journal.request_snapshot()
+        self.broker.frontend.recovery.begin_snapshot_if_due(self.simulation.now)
 
 
 def known(frontend: Frontend, now: Instant) -> dict[tuple[str, str], Any]:
     """What *frontend* knows at *now* that is to outlive it."""
-    clock, found = frontend.keeping.clock, dict[tuple[str, str], Any]()
-    for session in frontend.connecting.sessions.values():
+    clock, found = frontend.journal.clock_offset, dict[tuple[str, str], Any]()
+    for session in frontend.connect_handler.sessions.values():
         if session.number:
             found["session", session.client_id] = {
                 "terms": (session.number, session.user, session.expiry_s, session.will),
-                "gone at": None if session.connection is not None else session.gone_at + clock,
+                "gone at": None if session.connection is not None else session.disconnected_at + clock,
                 "received": sorted(session.received),
-                "asked": session.asked,
+                "asked": session.subscription_records,
                 "in flight": [_copy(entry, clock) for entry in session.inflight],
                 "waiting": [_copy(entry, clock) for entry in session.outbox],
             }
@@ -191,7 +190,7 @@ def known(frontend: Frontend, now: Instant) -> dict[tuple[str, str], Any]:
     return found
 
 
-def _copy(entry: Entry, clock: int) -> tuple[Any, ...]:
+def _copy(entry: QueueEntry, clock: int) -> tuple[Any, ...]:
     own = entry.number, entry.packet_id, entry.qos, entry.retain, entry.released, entry.identifiers, entry.text
     return *own, *_said(entry.publication, clock)
 

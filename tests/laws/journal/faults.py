@@ -8,12 +8,11 @@ import pytest
 
 from edgebroker.storage.journal import format as format_module
 from edgebroker.storage.journal import journal as journal_module
+from edgebroker.storage.journal import segment_scan as survey_module
 from edgebroker.storage.journal import segments as segments_module
-from edgebroker.storage.journal import survey as survey_module
-from edgebroker.storage.journal.found import Found
 from edgebroker.storage.journal.journal import Journal
-from edgebroker.storage.journal.recovery import Replay, recover
-from edgebroker.storage.journal.salvage import Salvage
+from edgebroker.storage.journal.recovery import RecoveryPass, Salvage, recover
+from edgebroker.storage.journal.recovery_report import RecoveryReport
 from edgebroker.storage.journal.segments import Segments
 from edgebroker.storage.journal.work import Fill, Remove
 
@@ -42,7 +41,7 @@ def names_a_snapshot_that_is_not_synced(patch: pytest.MonkeyPatch) -> None:
     def rotate(self: Any, now: int) -> None:
         if self._is_stated:
             self._rotates = True
-            self.by = min(self.by, now)
+            self.commit_by = min(self.commit_by, now)
 
     patch.setattr(Journal, "_rotate_if_synced", rotate)
     patch.setattr(Journal, "_next_replay_from", lambda self: self._state_first if self._is_stated else self.replay_from)
@@ -52,14 +51,14 @@ def forgets_what_failed(patch: pytest.MonkeyPatch) -> None:
     fail = Journal._batch_failed
 
     def forgetting(self: Any, reason: str, now: int) -> None:
-        self._flying = []
+        self._in_flight = []
         fail(self, reason, now)
 
     patch.setattr(Journal, "_batch_failed", forgetting)
 
 
 def believes_what_is_unproven(patch: pytest.MonkeyPatch) -> None:
-    def believing(source: Any, apply: Any) -> Found | None:
+    def believing(source: Any, apply: Any) -> RecoveryReport | None:
         found = recover(source, apply)
         if found is not None:
             found.unproven = []
@@ -69,7 +68,7 @@ def believes_what_is_unproven(patch: pytest.MonkeyPatch) -> None:
 
 
 def lets_a_torn_segment_replace_the_one_before(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Replay, "_begins_well", lambda self, name, header: True)
+    patch.setattr(RecoveryPass, "_begins_well", lambda self, name, header: True)
 
 
 def believes_every_length(patch: pytest.MonkeyPatch) -> None:
@@ -77,7 +76,7 @@ def believes_every_length(patch: pytest.MonkeyPatch) -> None:
 
 
 def keeps_silent(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Replay, "_damage", lambda self, name, at, first, last, what: None)
+    patch.setattr(RecoveryPass, "_damage", lambda self, name, at, first, last, what: None)
 
 
 FAULTS = (

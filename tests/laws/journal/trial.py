@@ -7,13 +7,13 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from random import Random
 
-from edgebroker.simworld.disk import Disk, DiskFailed
 from edgebroker.storage.journal.format import FRAME, FRAME_BYTES, FRAME_MARK, MAGIC, RECORD_BYTES
-from edgebroker.storage.journal.found import Found
 from edgebroker.storage.journal.journal import Journal
 from edgebroker.storage.journal.options import JournalOptions
 from edgebroker.storage.journal.recovery import recover
-from edgebroker.storage.journal.work import Purpose, Work, Write
+from edgebroker.storage.journal.recovery_report import RecoveryReport
+from edgebroker.storage.journal.work import DiskWork, WorkPurpose, Write
+from edgelab.simworld.disk import Disk, DiskFailed
 
 STORE = bytes(range(16))
 SMALL = JournalOptions(
@@ -95,7 +95,7 @@ class Trial:
             self.stating = random.choice((1, 4, 12))
         due = journal.due()
         if due is not None and due <= self.now:
-            work = journal.take(self.now)
+            work = journal.next_work(self.now)
             if work is not None:
                 self.carry_out(work)
         self.refusals += journal.is_refusing
@@ -106,7 +106,7 @@ class Trial:
         lsn = self.journal.append(record, self.now)
         self.said[lsn] = record
 
-    def carry_out(self, work: Work) -> None:
+    def carry_out(self, work: DiskWork) -> None:
         """Do what the journal wants; a crash may end its life at any point."""
         journal = self.journal
         for operation in work.operations:
@@ -131,7 +131,7 @@ class Trial:
             before = journal.synced
             journal.done(work, self.now)
             assert journal.synced == (work.upto or before)
-            if work.purpose is Purpose.BATCH:  # the first of a life begins a segment
+            if work.purpose is WorkPurpose.BATCH:  # the first of a life begins a segment
                 self.forgotten = {}
                 self.replay_from = journal.replay_from
 
@@ -165,7 +165,7 @@ class Trial:
         if found is not None and random.random() < 0.08:
             self.go_on(image, found, given, bool(flips))
 
-    def check(self, image: Disk, given: dict[int, bytes], flips: list[tuple[str, int]]) -> Found | None:
+    def check(self, image: Disk, given: dict[int, bytes], flips: list[tuple[str, int]]) -> RecoveryReport | None:
         """Whether what recovery says of *image*, whose records it adds to *given*, keeps every law."""
         self.images += 1
         order: list[int] = []
@@ -203,7 +203,7 @@ class Trial:
             self.check_one_flip(found, missing, *flips[0])
         return found
 
-    def check_one_flip(self, found: Found, missing: set[int], name: str, bit: int) -> None:
+    def check_one_flip(self, found: RecoveryReport, missing: set[int], name: str, bit: int) -> None:
         """A single flipped bit costs the record it is in, and in a torn commit what follows it."""
         torn = found.torn.first_lsn if found.torn is not None else found.lsn + 1
         hit = {
@@ -222,7 +222,7 @@ class Trial:
             if not behind or lsn < torn:
                 raise Broken(f"record {lsn} at {self.places[lsn]} is missing; bit {bit} of {name} is elsewhere")
 
-    def go_on(self, image: Disk, found: Found, given: dict[int, bytes], is_flipped: bool) -> None:
+    def go_on(self, image: Disk, found: RecoveryReport, given: dict[int, bytes], is_flipped: bool) -> None:
         """The next life begins on *image*, of which recovery has *given* the records."""
         self.lives += 1
         old = self.journal
@@ -246,7 +246,7 @@ class Trial:
         self.journal = Journal(STORE, old.options, found, skip=self.random.randrange(1000))
 
 
-def told(found: Found, lsn: int) -> bool:
+def told(found: RecoveryReport, lsn: int) -> bool:
     """Whether the report says that record *lsn* is lost."""
     torn = found.torn
     return (

@@ -12,21 +12,20 @@ from typing import Final, TypeAlias
 import pytest
 
 from edgebroker.instants import Instant
-from edgebroker.overlay.classes import SHARED, Service
-from edgebroker.overlay.link.budget import Budget
-from edgebroker.overlay.link.events import Up
-from edgebroker.overlay.link.frames import Item, Said, Word
-from edgebroker.overlay.link.hello import Heard, Hello
-from edgebroker.overlay.link.inflow import Inflow, Positions
-from edgebroker.overlay.link.lanes import Entry, Lane
+from edgebroker.log_schema import Cause
+from edgebroker.overlay.link.budget import LinkBudget
+from edgebroker.overlay.link.class_queue import ClassQueue, QueuedMessage
+from edgebroker.overlay.link.codec.frames import Item, LinkSignal, SignalCode
+from edgebroker.overlay.link.connection import LinkConnection
+from edgebroker.overlay.link.events import LinkUp
+from edgebroker.overlay.link.handshake import Hello, ReceiveState
+from edgebroker.overlay.link.journal_records import StoredLink, entry_record, settled_record, spent_record
 from edgebroker.overlay.link.link import Link
-from edgebroker.overlay.link.outbox import Outbox
-from edgebroker.overlay.link.outflow import Outflow
-from edgebroker.overlay.link.receipts import Receipts
-from edgebroker.overlay.link.records import StoredLink, entry_record, settled_record, spent_record
-from edgebroker.overlay.link.stream import Stream
+from edgebroker.overlay.link.outbox import LinkOutbox
+from edgebroker.overlay.link.receiver import AckTracker, LinkReceiver, ReceivePositions
+from edgebroker.overlay.link.sender import LinkSender
 from edgebroker.overlay.messages import Message
-from edgebroker.records import Cause
+from edgebroker.overlay.traffic_class import SHARED, TrafficClass
 
 Patch: TypeAlias = pytest.MonkeyPatch
 
@@ -35,35 +34,35 @@ Patch: TypeAlias = pytest.MonkeyPatch
 
 def acknowledges_before_the_sync(patch: Patch) -> None:
     """What is handled counts as safe while the journal still has it in memory."""
-    right = Receipts.handled
+    right = AckTracker.handled
 
-    def handled(self: Receipts) -> bool:
+    def handled(self: AckTracker) -> bool:
         is_news = right(self)
         self._safe.update(self._handled)
         return is_news
 
-    patch.setattr(Receipts, "handled", handled)
+    patch.setattr(AckTracker, "handled", handled)
 
 
 def says_in_a_hello_what_is_not_on_disk(patch: Patch) -> None:
     """The next connection begins with all that was received, and not with what is safe."""
 
-    def heard(self: Receipts) -> Heard:
-        return Heard(self.positions.run, self.positions.store, dict(self.positions.upto))
+    def heard(self: AckTracker) -> ReceiveState:
+        return ReceiveState(self.positions.run, self.positions.store, dict(self.positions.upto))
 
-    patch.setattr(Receipts, "heard", heard)
+    patch.setattr(AckTracker, "receive_state", heard)
 
 
 def takes_an_acknowledgement_for_one_more(patch: Patch) -> None:
     """A cumulative acknowledgement is counted one too far."""
-    right = Outbox.acked
-    patch.setattr(Outbox, "acked", lambda self, service, upto: right(self, service, upto + 1))
+    right = LinkOutbox.acked
+    patch.setattr(LinkOutbox, "acked", lambda self, service, upto: right(self, service, upto + 1))
 
 
 def settles_more_than_was_acknowledged(patch: Patch) -> None:
     """The journal hears that everything sent is settled: nothing shows before a restart."""
 
-    def settled(peer: str, service: Service, upto: int) -> bytes:
+    def settled(peer: str, service: TrafficClass, upto: int) -> bytes:
         return settled_record(peer, service, upto + 3)
 
     patch.setattr("edgebroker.overlay.link.outbox.settled_record", settled)
@@ -74,72 +73,72 @@ def settles_more_than_was_acknowledged(patch: Patch) -> None:
 
 def takes_what_it_has_taken(patch: Patch) -> None:
     """A number that came before is not left out."""
-    right = Inflow._take
+    right = LinkReceiver._take
 
-    def take(self: Inflow, items: list[Item], messages: list[Message]) -> list[Said]:
+    def take(self: LinkReceiver, items: list[Item], messages: list[Message]) -> list[LinkSignal]:
         self._positions.upto.clear()
         return right(self, items, messages)
 
-    patch.setattr(Inflow, "_take", take)
+    patch.setattr(LinkReceiver, "_take", take)
 
 
 def gives_numbers_again_after_a_crash(patch: Patch) -> None:
     """A run begins behind the last number that its journal remembers, and not behind those it had reserved."""
-    right = Outbox.restore
+    right = LinkOutbox.restore
 
-    def restore(self: Outbox, stored: StoredLink) -> int:
+    def restore(self: LinkOutbox, stored: StoredLink) -> int:
         broken = right(self, stored)
-        for service, lane in self.lanes.items():
+        for service, lane in self.queues.items():
             lane.next_number = stored.last.get(service, 0) + 1
         return broken
 
-    patch.setattr(Outbox, "restore", restore)
+    patch.setattr(LinkOutbox, "restore", restore)
 
 
 def sends_numbers_before_they_are_reserved_on_disk(patch: Patch) -> None:
     """A number is used as soon as its reservation was appended."""
-    right = Outbox._reserve
+    right = LinkOutbox._reserve
 
-    def reserve(self: Outbox, number: int, storage: object) -> None:
+    def reserve(self: LinkOutbox, number: int, storage: object) -> None:
         right(self, number, storage)  # type: ignore[arg-type]
         self._reserved = self._asked
 
-    patch.setattr(Outbox, "_reserve", reserve)
+    patch.setattr(LinkOutbox, "_reserve", reserve)
 
 
 def begins_a_connection_with_the_wrong_number(patch: Patch) -> None:
     """The peer is told the number before that of the message which comes."""
-    right = Outflow._tell_number
+    right = LinkSender._tell_number
 
-    def tell_number(self: Outflow, service: Service, entry: Entry) -> None:
+    def tell_number(self: LinkSender, service: TrafficClass, entry: QueuedMessage) -> None:
         if service not in self._expected:
-            self.say(Word.NEXT, int(service), entry.number - 1)
+            self.add_signal(SignalCode.NEXT, int(service), entry.number - 1)
             self._expected[service] = entry.number
         right(self, service, entry)
 
-    patch.setattr(Outflow, "_tell_number", tell_number)
+    patch.setattr(LinkSender, "_tell_number", tell_number)
 
 
 def mistakes_another_store_for_the_one_it_knew(patch: Patch) -> None:
     """What was received of a peer's old disk counts for its new one."""
 
-    def met(self: Positions, run: bytes, store: bytes) -> None:
+    def met(self: ReceivePositions, run: bytes, store: bytes) -> None:
         self.store = store
         if run != self.run:
-            self.upto.pop(Service.CONTROL, None)
+            self.upto.pop(TrafficClass.CONTROL, None)
             self.run = run
 
-    patch.setattr(Positions, "met", met)
+    patch.setattr(ReceivePositions, "open", met)
 
 
 def believes_what_was_heard_of_another_store(patch: Patch) -> None:
     """What the peer has received of our old disk counts as received of the new one."""
     right = Link._open
 
-    def opened(self: Link, stream: Stream, hello: Hello, now: Instant, leads: bool) -> None:
+    def opened(self: Link, stream: LinkConnection, hello: Hello, now: Instant, leads: bool) -> None:
         upto = dict(hello.heard.upto)
         right(self, stream, hello, now, leads)
-        upto.pop(Service.CONTROL, None)
+        upto.pop(TrafficClass.CONTROL, None)
         for service, number in upto.items():
             self.outbox.acked(service, number)
 
@@ -151,33 +150,33 @@ def believes_what_was_heard_of_another_store(patch: Patch) -> None:
 
 def sends_what_was_under_way_behind_what_waits(patch: Patch) -> None:
     """After a connection was lost the newer messages of a class go first."""
-    right = Lane.lost
+    right = ClassQueue.lost
 
-    def lost(self: Lane) -> list[Entry]:
+    def lost(self: ClassQueue) -> list[QueuedMessage]:
         under_way = len(self.unacked)
         gone = right(self)
         self.waiting.rotate(-under_way)
         return gone
 
-    patch.setattr(Lane, "lost", lost)
+    patch.setattr(ClassQueue, "lost", lost)
 
 
 def lets_the_backlog_overtake(patch: Patch) -> None:
     """BACKLOG does not wait for what was LIVE before."""
 
-    def ready(self: Outbox, allowed: frozenset[Service]) -> list[Service]:
+    def ready(self: LinkOutbox, allowed: frozenset[TrafficClass]) -> list[TrafficClass]:
         self._ahead = 0
         return [service for service in allowed if self._may_send(service)]
 
-    patch.setattr(Outbox, "ready", ready)
+    patch.setattr(LinkOutbox, "ready", ready)
 
 
 def lets_a_flow_leave_the_backlog(patch: Patch) -> None:
     """An event is LIVE although older ones of its flow are in the BACKLOG."""
-    right = Outbox.take
+    right = LinkOutbox.enqueue
 
-    def take(self: Outbox, message: Message, service: Service, now: Instant) -> Cause:
-        late = self._late
+    def take(self: LinkOutbox, message: Message, service: TrafficClass, now: Instant) -> Cause:
+        late = self._backlog_flows
         late.counts, counts = {}, late.counts
         try:
             return right(self, message, service, now)
@@ -186,7 +185,7 @@ def lets_a_flow_leave_the_backlog(patch: Patch) -> None:
                 counts[flow] = counts.get(flow, 0) + count
             late.counts = counts
 
-    patch.setattr(Outbox, "take", take)
+    patch.setattr(LinkOutbox, "enqueue", take)
 
 
 # -- what waits ---------------------------------------------------------------------------------------------------
@@ -194,33 +193,33 @@ def lets_a_flow_leave_the_backlog(patch: Patch) -> None:
 
 def forgets_what_was_sent_last(patch: Patch) -> None:
     """The newest message under way is not sent again over the next connection."""
-    right = Lane.lost
+    right = ClassQueue.lost
 
-    def lost(self: Lane) -> list[Entry]:
+    def lost(self: ClassQueue) -> list[QueuedMessage]:
         if self.unacked:
             self.unacked.pop()
         return right(self)
 
-    patch.setattr(Lane, "lost", lost)
+    patch.setattr(ClassQueue, "lost", lost)
 
 
 def forgets_the_end_of_the_outbox(patch: Patch) -> None:
     """A restart leaves out the last entry of each class."""
-    right = Outbox.restore
+    right = LinkOutbox.restore
 
-    def restore(self: Outbox, stored: StoredLink) -> int:
+    def restore(self: LinkOutbox, stored: StoredLink) -> int:
         for entries in stored.entries.values():
             if entries:
                 entries.pop(max(entries))
         return right(self, stored)
 
-    patch.setattr(Outbox, "restore", restore)
+    patch.setattr(LinkOutbox, "restore", restore)
 
 
 def leaves_an_event_out_of_the_journal(patch: Patch) -> None:
     """The outbox takes one event in seven without a record that says so."""
 
-    def written(peer: str, service: Service, number: int, expires_at: int | None, item: bytes) -> bytes:
+    def written(peer: str, service: TrafficClass, number: int, expires_at: int | None, item: bytes) -> bytes:
         if number % 7:
             return entry_record(peer, service, number, expires_at, item)
         return spent_record(peer, 0, 0)
@@ -230,16 +229,16 @@ def leaves_an_event_out_of_the_journal(patch: Patch) -> None:
 
 def sends_qos_2_before_it_is_on_disk(patch: Patch) -> None:
     """After a power cut its publisher gives it again, as another event."""
-    right = Outbox.take
+    right = LinkOutbox.enqueue
 
-    def take(self: Outbox, message: Message, service: Service, now: Instant) -> Cause:
+    def take(self: LinkOutbox, message: Message, service: TrafficClass, now: Instant) -> Cause:
         cause = right(self, message, service, now)
-        for lane in self.lanes.values():
+        for lane in self.queues.values():
             if lane.waiting:
                 lane.waiting[-1].lsn = 0
         return cause
 
-    patch.setattr(Outbox, "take", take)
+    patch.setattr(LinkOutbox, "enqueue", take)
 
 
 # -- connections --------------------------------------------------------------------------------------------------
@@ -249,9 +248,9 @@ def goes_on_with_a_conversation_that_is_over(patch: Patch) -> None:
     """A peer that has forgotten what CONTROL said is not told anew."""
     right = Link._open
 
-    def opened(self: Link, stream: Stream, hello: Hello, now: Instant, leads: bool) -> None:
+    def opened(self: Link, stream: LinkConnection, hello: Hello, now: Instant, leads: bool) -> None:
         right(self, stream, hello, now, leads)
-        self._events = [replace(event, goes_on=True) if isinstance(event, Up) else event for event in self._events]
+        self._events = [replace(event, goes_on=True) if isinstance(event, LinkUp) else event for event in self._events]
 
     patch.setattr(Link, "_open", opened)
 
@@ -260,10 +259,10 @@ def goes_on_with_half_a_frame_of_an_older_connection(patch: Patch) -> None:
     """What was read of the last connection's frame is put before what the next one says."""
     right = Link._open
 
-    def opened(self: Link, stream: Stream, hello: Hello, now: Instant, leads: bool) -> None:
-        rest = self._inflow._frames._buffer
+    def opened(self: Link, stream: LinkConnection, hello: Hello, now: Instant, leads: bool) -> None:
+        rest = self._receiver._frames._buffer
         right(self, stream, hello, now, leads)
-        self._inflow._frames._buffer = rest
+        self._receiver._frames._buffer = rest
 
     patch.setattr(Link, "_open", opened)
 
@@ -272,20 +271,22 @@ def ends_the_new_connection_with_an_older_one(patch: Patch) -> None:
     """That an older connection is over is taken for the end of the present one."""
     right = Link.ended
 
-    def ended(self: Link, stream: Stream, reason: str, now: Instant) -> None:
-        right(self, self.stream or stream, reason, now)
+    def ended(self: Link, stream: LinkConnection, reason: str, now: Instant) -> None:
+        right(self, self.connection or stream, reason, now)
 
     patch.setattr(Link, "ended", ended)
 
 
 def spends_what_it_has_not(patch: Patch) -> None:
     """The shared classes do not wait for the budget."""
-    patch.setattr(Budget, "allowed", lambda self, now: frozenset(SHARED))
+    patch.setattr(LinkBudget, "allowed", lambda self, now: frozenset(SHARED))
 
 
 def lets_what_the_peer_may_have_expire(patch: Patch) -> None:
     """What was sent, and was on its way to the peer's disk when the connection ended, expires here as well."""
-    patch.setattr(Entry, "has_expired", lambda self, now: self.expires_at is not None and now >= self.expires_at)
+    patch.setattr(
+        QueuedMessage, "has_expired", lambda self, now: self.expires_at is not None and now >= self.expires_at
+    )
 
 
 FAULTS: Final[tuple[Callable[[Patch], None], ...]] = (

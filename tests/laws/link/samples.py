@@ -8,26 +8,26 @@ from random import Random
 from typing import Any
 
 from edgebroker.filters.filter import Filter
-from edgebroker.header import Header
+from edgebroker.header import EventHeader
 from edgebroker.interest import Interest
 from edgebroker.overlay.messages import (
     Advertise,
     Announce,
+    Backpressure,
     ClusterBits,
-    ClusterBitsHeld,
-    Crowded,
+    ClusterBitsAck,
     Differ,
     Digest,
+    EventSeries,
     Forward,
+    LinkStateUpdate,
     Message,
-    Recall,
-    Recalled,
     Relay,
     Restate,
-    Series,
-    Told,
+    RetainedQuery,
+    RetainedReply,
+    StateKind,
     Unadvertise,
-    Unreached,
     Withdraw,
 )
 from edgebroker.topics import TopicFilter
@@ -48,12 +48,12 @@ def some_interest(chance: Random) -> Interest:
     return Interest(topic_filter, chance.choice(predicates))
 
 
-def some_series(chance: Random, flows: int = 5) -> Series:
+def some_series(chance: Random, flows: int = 5) -> EventSeries:
     """Events as `some_forward` makes them, as far as a series can have them."""
     first, count = some_forward(chance, flows), chance.choice([2, 3, 40])
     payload = chance.randbytes(count * chance.choice([1, 23, 60]))
     header = replace(first.header, sequence=min(first.header.sequence, (1 << 32) - count))
-    return Series(replace(first, header=header, payload=payload, qos=0, retain=False, expires_in_ms=None), count)
+    return EventSeries(replace(first, header=header, payload=payload, qos=0, retain=False, expires_in_ms=None), count)
 
 
 def some_interests(chance: Random) -> tuple[Interest, ...]:
@@ -67,7 +67,7 @@ def some_number(chance: Random, bits: int) -> int:
 def some_forward(chance: Random, flows: int = 5) -> Forward:
     flow = chance.randrange(flows)
     steady = chance.random() < 0.8
-    header = Header(
+    header = EventHeader(
         flow,
         some_number(chance, 32) if chance.random() < 0.1 else chance.randrange(1, 1_000),
         0 if steady else some_number(chance, 32),
@@ -124,23 +124,25 @@ SOME: dict[type[Any], Callable[[Random], Message]] = {
         chance.random() < 0.5,
         chance.choice([None, some_interests(chance)]),
     ),
-    ClusterBitsHeld: lambda chance: ClusterBitsHeld(chance.randrange(16), some_number(chance, 64)),
+    ClusterBitsAck: lambda chance: ClusterBitsAck(chance.randrange(16), some_number(chance, 64)),
     Digest: lambda chance: Digest(
-        chance.choice(list(Told)), some_number(chance, 16), some_number(chance, 32), some_number(chance, 64)
+        chance.choice(list(StateKind)), some_number(chance, 16), some_number(chance, 32), some_number(chance, 64)
     ),
-    Differ: lambda chance: Differ(chance.choice(list(Told)), some_numbers(chance, 64)),
+    Differ: lambda chance: Differ(chance.choice(list(StateKind)), some_numbers(chance, 64)),
     Restate: lambda chance: Restate(
-        chance.choice(list(Told)),
+        chance.choice(list(StateKind)),
         8,
         3,
         some_number(chance, 16),
         some_interests(chance),
         tuple(some_advertise(chance) for _ in range(chance.randrange(3))),
     ),
-    Recall: lambda chance: Recall(some_number(chance, 32), some_interest(chance)),
-    Recalled: lambda chance: Recalled(some_number(chance, 32), some_forward(chance)),
-    Unreached: lambda chance: Unreached(chance.randrange(1_024), some_number(chance, 64), some_numbers(chance, 10)),
-    Crowded: lambda chance: Crowded(
+    RetainedQuery: lambda chance: RetainedQuery(some_number(chance, 32), some_interest(chance)),
+    RetainedReply: lambda chance: RetainedReply(some_number(chance, 32), some_forward(chance)),
+    LinkStateUpdate: lambda chance: LinkStateUpdate(
+        chance.randrange(1_024), some_number(chance, 64), some_numbers(chance, 10)
+    ),
+    Backpressure: lambda chance: Backpressure(
         chance.randrange(1_024), some_number(chance, 64), chance.randrange(1_024), some_interests(chance)
     ),
     Relay: lambda chance: Relay(

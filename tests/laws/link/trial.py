@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from random import Random
 
-from edgebroker.header import Header
+from edgebroker.header import EventHeader
 from edgebroker.instants import MILLISECOND, SECOND, Duration
 from edgebroker.limits import KIB
-from edgebroker.overlay.classes import Service
-from edgebroker.overlay.link.events import Dropped, Up
-from edgebroker.overlay.link.lanes import event_of, events_of
+from edgebroker.log_schema import Cause, Fate
+from edgebroker.overlay.link.class_queue import event_of, events_of
+from edgebroker.overlay.link.events import DropEvent, LinkUp
 from edgebroker.overlay.link.link import Link
-from edgebroker.overlay.link.outbox import Bounds
-from edgebroker.overlay.link.terms import LinkTerms
-from edgebroker.overlay.messages import Forward, Message, Relay, Series, Unadvertise
-from edgebroker.records import Cause, Fate
-from edgebroker.simworld.linked import Eid, LinkedGateway
-from edgebroker.simworld.roads import Road, Surface
-from edgebroker.simworld.simulation import Simulation
+from edgebroker.overlay.link.options import LinkOptions
+from edgebroker.overlay.link.outbox import OutboxBounds
+from edgebroker.overlay.messages import EventSeries, Forward, Message, Relay, Unadvertise
+from edgebroker.overlay.traffic_class import TrafficClass
+from edgelab.simworld.linked import Eid, LinkedGateway
+from edgelab.simworld.roads import Road, RoadConditions
+from edgelab.simworld.simulation import Simulation
 
 NAMES = {"east": 0, "west": 1}
 OVERSHOOT = 32 * KIB
@@ -40,18 +40,18 @@ class Trial:
         self.simulation = Simulation(seed)
         self.chance = chance = Random(seed)
         self.per_s = [chance.choice([0, 0, 16_000]) for _ in NAMES]
-        surface = Surface(
+        road_conditions = RoadConditions(
             chance.choice([(MILLISECOND, MILLISECOND), (10 * MILLISECOND, 80 * MILLISECOND), (300_000, 310_000)]),
             chance.choice([0, 0, 20_000, 200_000]),
             chance.choice([2 * KIB, 64 * KIB]),
         )
-        self.bounds = Bounds(
+        self.bounds = OutboxBounds(
             messages=chance.choice([40, 2_000]),
             live_bytes=chance.choice([4 * KIB, 1 << 20]),
             numbers=chance.choice([4, 8, 1 << 20]),
         )
         self.pace = chance.choice([100 * MILLISECOND, 500 * MILLISECOND])  # between steps
-        self.road = Road(self.simulation, surface)
+        self.road = Road(self.simulation, road_conditions)
         self.gateways = [self._gateway(name) for name in NAMES]
         for one, other in (self.gateways, reversed(self.gateways)):
             one.roads[other.name] = self.road
@@ -77,7 +77,7 @@ class Trial:
 
     def _gateway(self, name: str) -> LinkedGateway:
         chance = self.chance
-        terms = LinkTerms(
+        terms = LinkOptions(
             dials=name == "east" or chance.random() < 0.6,
             heartbeat=chance.choice([5, 30]) * SECOND,
             batch=chance.choice([0, 200 * MILLISECOND]),
@@ -157,7 +157,7 @@ class Trial:
             self._publish_series(index, peer)
         elif chance.random() < 0.1:
             self.words[index] += 1
-            gateway.publish(peer, Unadvertise((self.words[index],)), Service.CONTROL)
+            gateway.publish(peer, Unadvertise((self.words[index],)), TrafficClass.CONTROL)
             self.told[index].append(self.words[index])
         else:
             self._publish_event(index, peer)
@@ -167,8 +167,8 @@ class Trial:
         chance, gateway = self.chance, self.gateways[index]
         publisher = index << 22 | chance.randrange(3)
         self.sequences[index] += 1
-        header = Header(publisher, self.sequences[index], 0, 0, published_ms=self.simulation.now // 1_000)
-        service = chance.choice([Service.LIVE] * 3 + [Service.BULK])
+        header = EventHeader(publisher, self.sequences[index], 0, 0, published_ms=self.simulation.now // 1_000)
+        service = chance.choice([TrafficClass.LIVE] * 3 + [TrafficClass.BULK])
         event = Forward(
             header,
             f"{service.name}/{publisher}/{chance.randrange(2)}",
@@ -192,24 +192,24 @@ class Trial:
     def _publish_series(self, index: int, peer: str) -> None:
         chance, gateway = self.chance, self.gateways[index]
         publisher, count = index << 22 | chance.randrange(3), chance.choice([2, 20, 300])
-        header = Header(publisher, self.sequences[index] + 1, 0, 0, published_ms=self.simulation.now // 1_000)
+        header = EventHeader(publisher, self.sequences[index] + 1, 0, 0, published_ms=self.simulation.now // 1_000)
         self.sequences[index] += count
         payload = chance.randbytes(count * chance.choice([8, 60, 300]))
         first = Forward(header, f"LIVE/{publisher}/0", payload, 0, False, f"client-{publisher}")
-        series = Series(first, count)
+        series = EventSeries(first, count)
         for event in series.events():
             self.events[event.header.eid] = event
             self.bare.add(event.header.eid)
-        gateway.publish(peer, series, Service.LIVE)
+        gateway.publish(peer, series, TrafficClass.LIVE)
 
     # -- what must hold -------------------------------------------------------------------------------------------
 
     def _held(self, gateway: LinkedGateway) -> set[Eid]:
         held = set()
         for link in gateway.links:
-            for lane in link.outbox.lanes.values():
+            for lane in link.outbox.queues.values():
                 for entry in (*lane.waiting, *lane.unacked):
-                    if isinstance(entry.message, Series) and not entry.message.first.qos:
+                    if isinstance(entry.message, EventSeries) and not entry.message.first.qos:
                         continue  # all of them are of QoS 0; made one by one, they would take 9 of 10 s of a trial
                     held |= {event.header.eid for event in events_of(entry.message) if event.qos}
         return held
@@ -218,7 +218,7 @@ class Trial:
         index = NAMES[gateway.name]
         other = self.gateways[1 - index]
         for event in gateway.events:
-            if isinstance(event, Dropped):
+            if isinstance(event, DropEvent):
                 for message in event.messages:
                     for dropped in events_of(message):
                         self.dropped.add(dropped.header.eid)
@@ -226,11 +226,11 @@ class Trial:
                             self.expired.add(dropped.header.eid)
                         if dropped.qos:
                             check(event.fate is Fate.EXPIRED or event.cause is Cause.QUEUE_FULL, f"{event} of QoS > 0")
-            elif isinstance(event, Up) and not event.goes_on:
+            elif isinstance(event, LinkUp) and not event.goes_on:
                 self.told[index].clear()
         gateway.events.clear()
         for link in gateway.links:
-            lanes = link.outbox.lanes.values()
+            lanes = link.outbox.queues.values()
             check(sum(lane.bytes for lane in lanes) <= self.bounds.bytes, "the outbox is larger than its bound")
             check(sum(map(len, lanes)) <= self.bounds.messages + 10_000, "the outbox is longer than its bound")
             check(
@@ -249,8 +249,8 @@ class Trial:
     def _check_reserved(self, gateway: LinkedGateway, link: Link) -> None:
         """A number that was sent is one that no later run gives to anything else."""
         reserved = gateway.reserved.get(link.peer, 0)
-        for service, lane in link.outbox.lanes.items():
-            if service is not Service.CONTROL and lane.unacked:
+        for service, lane in link.outbox.queues.items():
+            if service is not TrafficClass.CONTROL and lane.unacked:
                 number = lane.unacked[-1].number
                 check(number <= reserved, f"number {number} was sent, and up to {reserved} is reserved on disk")
 
@@ -281,7 +281,7 @@ class Trial:
         simulation.run_until(simulation.now + 1_200 * SECOND)
         for index, gateway in enumerate(self.gateways):
             other = self.gateways[1 - index]
-            check(gateway.links[other.name].stream is not None, "the link is not up")
+            check(gateway.links[other.name].connection is not None, "the link is not up")
             check(not self._held(gateway), f"{len(self._held(gateway))} events still wait at {gateway.name}")
             missing = gateway.promised - self.dropped - self.perished - other.known
             check(not missing, f"{missing} was promised by {gateway.name} and did not arrive")

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from edgebroker.errors import FilterTooComplex
-from edgebroker.event import Value
 from edgebroker.filters import Filter
-from edgebroker.predicate import Kind, Predicate
+from edgebroker.predicate import Predicate, Value, ValueType
 from edgebroker.topics import TopicFilter
 
 from . import values
@@ -22,7 +21,7 @@ SIZES = (16, 24, 32, 64, 128, 256, 512, 1_024, 1_025, 2_048)
 BUCKETS = (8, 8, 16, 64, 1_024)
 LARGE_BUCKETS = (100, 256, 1_024, 4_096)
 """How many predicates the trees keep in one place, for sets of up to 200 subscriptions and for larger ones."""
-NUMBER, STRING, BOOLEAN = Kind.NUMBER, Kind.STRING, Kind.BOOLEAN
+NUMBER, STRING, BOOLEAN = ValueType.NUMBER, ValueType.STRING, ValueType.BOOLEAN
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class Shape:
     counts: Callable[[random.Random], int] = field(default=lambda rng: rng.randint(1, 80))
     numbers: Sequence[Callable[[random.Random], list[Number]]] = (values.few, values.special, values.spread)
     strings: Sequence[Callable[[random.Random], list[str]]] = (values.short, values.odd)
-    kinds: tuple[Kind, ...] = (NUMBER, NUMBER, STRING, BOOLEAN)
+    kinds: tuple[ValueType, ...] = (NUMBER, NUMBER, STRING, BOOLEAN)
     styles: Sequence[Style] = (values.point, values.points, values.side, values.between, values.unequal, values.pieces)
     presences: float = 0.1  # the share of tests that are IS [NOT] NULL
     texts: float = 0.3  # the share of subscriptions whose predicates come from a text

@@ -13,13 +13,12 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from edgebroker.event import Attributes, Value
 from edgebroker.matching import reference
 from edgebroker.matching.cells import Cells, Cover
 from edgebroker.matching.ends import Resolution
-from edgebroker.matching.outcomes import Decision
+from edgebroker.matching.outcomes import LinkDecision
 from edgebroker.matching.pst import Pst
-from edgebroker.predicate import ElementaryTest, Kind, Predicate
+from edgebroker.predicate import Attributes, ElementaryTest, Predicate, Value, ValueType
 from edgebroker.topics import TopicFilter
 
 
@@ -57,19 +56,19 @@ class PatternsForgotten(Misread):
 
 class NullForgotten(Misread):
     def read(self, test: ElementaryTest) -> ElementaryTest | None:
-        return None if test.kind is Kind.NULL else test
+        return None if test.kind is ValueType.NULL else test
 
 
 class PresenceForgotten(Misread):
     def read(self, test: ElementaryTest) -> ElementaryTest | None:
-        return None if test.kind is Kind.NOT_NULL else test
+        return None if test.kind is ValueType.NOT_NULL else test
 
 
 class BoundsRounded(Misread):
     """Keeps whole numbers as floats, also those that are none."""
 
     def read(self, test: ElementaryTest) -> ElementaryTest:
-        if test.kind is not Kind.NUMBER:
+        if test.kind is not ValueType.NUMBER:
             return test
         rounded = (replace(each, low=_as_float(each.low), high=_as_float(each.high)) for each in test.intervals)
         return replace(test, intervals=tuple(rounded))
@@ -99,7 +98,7 @@ class Misseen(Pst):
     def match(self, resolution: Resolution, attributes: Attributes) -> list[int]:
         return super().match(resolution, self.seen(attributes))
 
-    def decide(self, resolution: Resolution, attributes: Attributes, mask: int) -> Decision:
+    def decide(self, resolution: Resolution, attributes: Attributes, mask: int) -> LinkDecision:
         return super().decide(resolution, self.seen(attributes), mask)
 
     def seen(self, attributes: Attributes) -> Mapping[str, Value]:
@@ -130,19 +129,19 @@ class CompositesAbsent(Misseen):
 
 
 class PlainLinksForgotten(Pst):
-    def decide(self, resolution: Resolution, attributes: Attributes, mask: int) -> Decision:
+    def decide(self, resolution: Resolution, attributes: Attributes, mask: int) -> LinkDecision:
         numbers = set(super().match(resolution, attributes))
         with_content = super().decide(resolution, attributes, mask)
         return with_content if numbers else with_content._replace(yes=0)
 
 
 class MaskForgotten(Pst):
-    def decide(self, resolution: Resolution, attributes: Attributes, mask: int) -> Decision:
+    def decide(self, resolution: Resolution, attributes: Attributes, mask: int) -> LinkDecision:
         return super().decide(resolution, attributes, mask | 1)
 
 
 class StepsUnbounded(Pst):
-    def decide(self, resolution: Resolution, attributes: Attributes, mask: int) -> Decision:
+    def decide(self, resolution: Resolution, attributes: Attributes, mask: int) -> LinkDecision:
         decision = super().decide(resolution, attributes, mask)
         return decision._replace(steps=2 * decision.steps + 1)
 
@@ -221,7 +220,7 @@ def _beside_the_cut(cells: Cells, number: float) -> int:
 
 
 def _null_not_covered(cells: Cells, test: ElementaryTest, *known: Any) -> Cover:
-    return Cover(0, True) if test.kind is Kind.NULL else _cover(cells, test, *known)
+    return Cover(0, True) if test.kind is ValueType.NULL else _cover(cells, test, *known)
 
 
 def _always_exact(cells: Cells, test: ElementaryTest, *known: Any) -> Cover:

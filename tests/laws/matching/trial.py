@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from edgebroker.event import Value
 from edgebroker.matching.pst import Pst
+from edgebroker.predicate import Value
 
 from .cases import Case
 from .oracle import Choice, Oracle

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from edgebroker.event import COMPOSITE, Value
-from edgebroker.predicate import ANY_ONE, ANY_RUN, Bound, ElementaryTest, Interval, Kind, Pattern
+from edgebroker.predicate import ANY_ONE, ANY_RUN, COMPOSITE, Bound, ElementaryTest, Interval, Pattern, Value, ValueType
 
 Number = int | float
 
@@ -102,20 +101,20 @@ class Attribute:
     name: str
     numbers: Sequence[Number]
     strings: Sequence[str]
-    kinds: tuple[Kind, ...]
+    kinds: tuple[ValueType, ...]
     """NUMBER, STRING and BOOLEAN, each as often as it is to be compared with."""
     skew: float = 1.0
 
-    def bounds(self, kind: Kind) -> Sequence[Bound]:
-        if kind is Kind.BOOLEAN:
+    def bounds(self, kind: ValueType) -> Sequence[Bound]:
+        if kind is ValueType.BOOLEAN:
             return (False, True)
-        return self.numbers if kind is Kind.NUMBER else self.strings
+        return self.numbers if kind is ValueType.NUMBER else self.strings
 
-    def bound(self, rng: random.Random, kind: Kind) -> Bound:
+    def bound(self, rng: random.Random, kind: ValueType) -> Bound:
         bounds = self.bounds(kind)
         return bounds[int(rng.random() ** self.skew * len(bounds))]
 
-    def ascending(self, rng: random.Random, kind: Kind, count: int) -> list[Bound]:
+    def ascending(self, rng: random.Random, kind: ValueType, count: int) -> list[Bound]:
         """At most *count* different bounds in order."""
         return sorted({self.bound(rng, kind) for _ in range(count)})  # type: ignore[type-var]
 
@@ -150,44 +149,44 @@ def neighbours(bound: Value) -> list[Value]:
 
 # -- elementary tests -------------------------------------------------------------------------------------------------
 
-Style = Callable[[random.Random, Attribute, Kind], tuple[Interval, ...]]
+Style = Callable[[random.Random, Attribute, ValueType], tuple[Interval, ...]]
 
 
-def point(rng: random.Random, attribute: Attribute, kind: Kind) -> tuple[Interval, ...]:
+def point(rng: random.Random, attribute: Attribute, kind: ValueType) -> tuple[Interval, ...]:
     value = attribute.bound(rng, kind)
     return (Interval(value, True, value, True),)
 
 
-def points(rng: random.Random, attribute: Attribute, kind: Kind) -> tuple[Interval, ...]:
+def points(rng: random.Random, attribute: Attribute, kind: ValueType) -> tuple[Interval, ...]:
     return tuple(Interval(value, True, value, True) for value in attribute.ascending(rng, kind, rng.randint(2, 8)))
 
 
-def side(rng: random.Random, attribute: Attribute, kind: Kind) -> tuple[Interval, ...]:
+def side(rng: random.Random, attribute: Attribute, kind: ValueType) -> tuple[Interval, ...]:
     bound, closed = attribute.bound(rng, kind), rng.random() < 0.5
     return (Interval(bound, closed) if rng.random() < 0.5 else Interval(None, False, bound, closed),)
 
 
-def between(rng: random.Random, attribute: Attribute, kind: Kind) -> tuple[Interval, ...]:
+def between(rng: random.Random, attribute: Attribute, kind: ValueType) -> tuple[Interval, ...]:
     ends = attribute.ascending(rng, kind, 2)
     if len(ends) == 1:
         return (Interval(ends[0], True, ends[0], True),)
     return (Interval(ends[0], rng.random() < 0.5, ends[1], rng.random() < 0.5),)
 
 
-def around(rng: random.Random, attribute: Attribute, kind: Kind) -> tuple[Interval, ...]:
+def around(rng: random.Random, attribute: Attribute, kind: ValueType) -> tuple[Interval, ...]:
     """From the n-th bound to the n-th last: each interval lies inside all longer ones."""
     bounds = attribute.bounds(kind)
     distance = rng.randrange(max(1, len(bounds) // 2))
     return (Interval(bounds[distance], rng.random() < 0.9, bounds[-1 - distance], rng.random() < 0.9),)
 
 
-def unequal(rng: random.Random, attribute: Attribute, kind: Kind) -> tuple[Interval, ...]:
+def unequal(rng: random.Random, attribute: Attribute, kind: ValueType) -> tuple[Interval, ...]:
     """Everything but a few points."""
     gaps = [None, *attribute.ascending(rng, kind, rng.randint(1, 3)), None]
     return tuple(Interval(low, False, high, False) for low, high in pairwise(gaps))
 
 
-def pieces(rng: random.Random, attribute: Attribute, kind: Kind) -> tuple[Interval, ...]:
+def pieces(rng: random.Random, attribute: Attribute, kind: ValueType) -> tuple[Interval, ...]:
     """What lies between some positions, each just before or just after a bound; intervals may touch."""
     bounds = attribute.ascending(rng, kind, rng.randint(1, 4))
     positions = [(bound, after) for bound in bounds for after in (False, True) if rng.random() < 0.6]
@@ -199,7 +198,7 @@ def pieces(rng: random.Random, attribute: Attribute, kind: Kind) -> tuple[Interv
     return tuple(piece for piece in found if rng.random() < 0.6) or (found[0],)
 
 
-def whole(rng: random.Random, attribute: Attribute, kind: Kind) -> tuple[Interval, ...]:
+def whole(rng: random.Random, attribute: Attribute, kind: ValueType) -> tuple[Interval, ...]:
     return (Interval(),)
 
 
@@ -211,18 +210,18 @@ def pattern(rng: random.Random, attribute: Attribute) -> Pattern:
 
 
 def presence(rng: random.Random, attribute: Attribute) -> ElementaryTest:
-    return ElementaryTest(attribute.name, rng.choice((Kind.NULL, Kind.NOT_NULL)))
+    return ElementaryTest(attribute.name, rng.choice((ValueType.NULL, ValueType.NOT_NULL)))
 
 
 def elementary_test(rng: random.Random, attribute: Attribute, styles: Sequence[Style]) -> ElementaryTest:
     """A test of *attribute* in one of the *styles*; of strings sometimes with patterns."""
     kind = rng.choice(attribute.kinds)
     intervals = rng.choice(styles)(rng, attribute, kind)
-    if kind is Kind.BOOLEAN:  # filters spell these as single values, never as a range
+    if kind is ValueType.BOOLEAN:  # filters spell these as single values, never as a range
         truths = [truth for truth in (False, True) if any(each.contains(truth) for each in intervals)] or [True]
         intervals = tuple(Interval(truth, True, truth, True) for truth in truths)
     patterns: tuple[Pattern, ...] = ()
-    if kind is Kind.STRING and rng.random() < 0.15:
+    if kind is ValueType.STRING and rng.random() < 0.15:
         patterns = tuple(pattern(rng, attribute) for _ in range(rng.randint(1, 2)))
     return ElementaryTest(attribute.name, kind, intervals, patterns)
 
@@ -243,7 +242,7 @@ def term(rng: random.Random, attribute: Attribute) -> str:
     bound = literal(attribute.bound(rng, kind))
     if rng.random() < 0.1:
         return f"{name} IS {no}NULL"
-    if kind is Kind.BOOLEAN:
+    if kind is ValueType.BOOLEAN:
         return rng.choice((name, f"{name} = {bound}", f"{name} <> {bound}", f"{name} {no}IN (FALSE, TRUE)"))
     operator = rng.choice(("=", "=", "<>", "<", "<=", ">", ">="))
     forms = [f"{name} {operator} {bound}", f"{bound} {operator} {name}"]
@@ -252,7 +251,7 @@ def term(rng: random.Random, attribute: Attribute) -> str:
             f"{name} {no}IN ({', '.join(literal(attribute.bound(rng, kind)) for _ in range(rng.randint(1, 5)))})",
             f"{name} {no}BETWEEN {bound} AND {literal(attribute.bound(rng, kind))}",
         ]
-    if kind is Kind.STRING and rng.random() < 0.4:
+    if kind is ValueType.STRING and rng.random() < 0.4:
         text = rng.choice(attribute.strings)[:40]
         like = rng.choice((text + "%", text[:1] + "%", "%" + text, text[:1] + "_%", "%" + text[1:2] + "%", text))
         forms = [f"{name} {no}LIKE {literal(like)}", f"{name} {no}LIKE {literal(text[:2] + '!%_%')} ESCAPE '!'"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from edgebroker.overlay.address import Address
-from edgebroker.overlay.draft import Draft, DraftGateway, Site
-from edgebroker.overlay.factor import Factor
+from edgebroker.names import Address
+from edgebroker.overlay.topology.draft import DraftGateway, Site, TopologyDraft
+from edgebroker.overlay.topology.factor import Factor
 
 
 @st.composite
@@ -33,7 +33,7 @@ def contractions(draw: st.DrawFn, factor: Factor) -> tuple[tuple[str, ...], ...]
 
 
 @st.composite
-def drafts(draw: st.DrawFn) -> Draft:
+def drafts(draw: st.DrawFn) -> TopologyDraft:
     """A draft of a topology without mistakes; every gateway has an address."""
     factor = draw(factors())
     count = draw(st.integers(1, 5))
@@ -48,4 +48,4 @@ def drafts(draw: st.DrawFn) -> Draft:
         for at, ((site, part), number) in enumerate(zip(held, numbers, strict=True))
     )
     tree = (*factor.positions, *("-".join(edge) for edge in factor.edges))
-    return Draft("plant", tree, sites, gateways)
+    return TopologyDraft("plant", tree, sites, gateways)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
+from edgebroker.federation.options import DEFAULT_OPTIONS, PUBLISHED_OPTIONS, FederationOptions
 from edgebroker.filters import Filter
-from edgebroker.node.ways import PUBLISHED, USUAL, Ways
-from edgebroker.overlay.address import Address
-from edgebroker.overlay.congestion import Queue
-from edgebroker.overlay.draft import Draft, DraftGateway, Site
-from edgebroker.overlay.factor import Factor
+from edgebroker.names import Address
+from edgebroker.overlay.congestion import QueueSample
 from edgebroker.overlay.messages import Forward
+from edgebroker.overlay.reorder_buffer import HOLD_TIME
 from edgebroker.overlay.scot import Scot
-from edgebroker.overlay.sorting import HOLD
-from edgebroker.overlay.topology import Topology
+from edgebroker.overlay.topology.draft import DraftGateway, Site, TopologyDraft
+from edgebroker.overlay.topology.factor import Factor
+from edgebroker.overlay.topology.topology import Topology
 from edgebroker.predicate import Predicate
-from edgebroker.simworld.federation import ANYTHING, Federation
 from edgebroker.topics import TopicFilter
+from edgelab.simworld.federation import ANYTHING, Federation
 
 TOPICS = ("s/a/x", "s/a/y", "s/b/x", "t/a/x", "t", "s/a")
 FILTERS = ("#", "s/#", "s/+/x", "s/a/#", "+/a/+", "t/a/x", "+/b/#", "t", "s/a/y")
@@ -26,9 +26,9 @@ PREDICATES: tuple[tuple[Predicate, ...], ...] = (
     tuple(ANYTHING),
     *(tuple(Filter.parse(text).predicates) for text in CONDITIONS),
 )
-DYNAMIC = Ways(is_dynamic=True)
-MIXED = Ways(is_dynamic=True, is_precise=False, is_covering=False)
-WAYS = (USUAL, PUBLISHED, DYNAMIC, MIXED)
+DYNAMIC = FederationOptions(is_dynamic=True)
+MIXED = FederationOptions(is_dynamic=True, is_precise=False, is_covering=False)
+WAYS = (DEFAULT_OPTIONS, PUBLISHED_OPTIONS, DYNAMIC, MIXED)
 CROWDED = (0, 0, 0, 12, 20)
 """What a link may have waiting."""
 
@@ -58,13 +58,13 @@ def some_topology(chance: Random, positions: int = 5, clusters: int = 4) -> Topo
             name = f"{site.name}-{''.join(part)}"
             gateways.append(DraftGateway(name, len(gateways), site.name, positions_held, (Address(name, 1),)))
     tree = (*factor.positions, *("-".join(edge) for edge in factor.edges))
-    return Topology(Draft("trial", tree, sites, tuple(gateways)))
+    return Topology(TopologyDraft("trial", tree, sites, tuple(gateways)))
 
 
 class Trial:
     """One federation, what was asked for, and what must come of it."""
 
-    def __init__(self, chance: Random, topology: Topology | None = None, ways: Ways | None = None) -> None:
+    def __init__(self, chance: Random, topology: Topology | None = None, ways: FederationOptions | None = None) -> None:
         self.chance = chance
         self.federation = Federation(topology or some_topology(chance), ways or chance.choice(WAYS))
         self.names = [gateway.name for gateway in self.federation.topology.gateways]
@@ -99,7 +99,7 @@ class Trial:
         """Let some links be congested."""
         for name, peers in self.federation.peers.items():
             around = self.federation.topology.gateway(name).peers()
-            peers.window({peer: Queue(0, 0, self.chance.choice(CROWDED)) for peer in around})
+            peers.end_window({peer: QueueSample(0, 0, self.chance.choice(CROWDED)) for peer in around})
 
     def wanting(self, topic: str, value: int | None) -> set[str]:
         """The gateways with a client that wants an event."""
@@ -125,11 +125,11 @@ class Trial:
         host, topic = self.chance.choice(self.names), self.chance.choice(TOPICS)
         value = self.chance.choice((None, 0, 1, 2, 3, 4))
         payload = b"" if value is None else b'{"v": %d}' % value
-        if not self.federation.ways.wants_answers:  # as published, nobody waits: one who publishes has advertised
+        if not self.federation.options.wants_answers:  # as published, nobody waits: one who publishes has advertised
             effects = self.federation.peers[host].advertise(f"c@{host}", topic, self.federation.now)
             self.federation.perform(host, effects)
             self.settle()
-        self.federation.handed.clear()
+        self.federation.local_deliveries.clear()
         self.federation.sent.clear()
         self.federation.publish(host, f"c@{host}", topic, payload)
         return host, topic, value
@@ -137,8 +137,8 @@ class Trial:
     def arrive(self) -> Counter[str]:
         """Let it arrive; return how often each gateway was handed it."""
         self.settle()
-        self.federation.pass_time(HOLD)
-        return Counter(handed.gateway for handed in self.federation.handed)
+        self.federation.advance(HOLD_TIME)
+        return Counter(handed.gateway for handed in self.federation.local_deliveries)
 
     def check(self, is_calm: bool) -> None:
         """Publish something while nothing else happens: it comes to all who want it, once, and no further.

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from edgebroker.cli.freeports import free_ports
+from edgelab.processes import free_ports
 
 from .player import PATIENCE_S
 

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from edgebridge.wire.packets import Subscribe
-from edgebroker.simworld.notation import read_packet
 from edgebroker.topics import TopicFilter
+from edgelab.simworld.notation import read_packet
 
 from .lines import identifiers_of, message_of, payload_of, qos_of, retain_of, topic_of
 from .model import State

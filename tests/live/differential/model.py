@@ -9,8 +9,8 @@ from typing import Final
 from edgebridge.wire.packets import Connect, PubAck, Publish, SubAck, Subscribe, SubscriptionOption, Unsubscribe
 from edgebridge.wire.properties import Property, number
 from edgebridge.wire.reasons import FAILURE
-from edgebroker.simworld.notation import read_packet
 from edgebroker.topics import TopicFilter
+from edgelab.simworld.notation import read_packet
 
 from .lines import message_of, payload_of, qos_of
 from .player import CLOSED, Received

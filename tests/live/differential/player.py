@@ -2,7 +2,7 @@
 
 A script is a list of lines, each one action, or several with ` ; ` between them:
 
-    a > CONNECT id=x clean=0 v=5    a packet, as `edgebroker.simworld.notation` writes them; CONNECT opens a connection
+    a > CONNECT id=x clean=0 v=5    a packet, as `edgelab.simworld.notation` writes them; CONNECT opens a connection
     a > 0xf100                      bytes
     a opens                         a connection, and nothing said
     a drops                         the client closes without a word
@@ -45,7 +45,7 @@ from edgebridge.wire.packets import (
 )
 from edgebridge.wire.properties import Property
 from edgebridge.wire.reasons import FAILURE
-from edgebroker.simworld.notation import read_packet, show_packet
+from edgelab.simworld.notation import read_packet, show_packet
 
 PATIENCE_S = 20.0  # how long a broker may take to answer; nothing waits that long when all is well
 ROUNDS_MAX = 50

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.terms import Terms
+from edgebridge.frontend.options import FrontendOptions
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import Dialect
 from edgebridge.wire.fields import write_binary, write_text
@@ -147,7 +147,10 @@ def test_sessions_go_by_the_client_identifier_alone(play: Any) -> None:
 
 @pytest.mark.mqtt(v311=("MQTT-3.1.3-9", "MQTT-3.2.2-5"), v5=("MQTT-3.1.3-8", "MQTT-3.2.2-7"))
 def test_an_identifier_beyond_the_bounds_is_refused(play: Any) -> None:
-    play("alice > CONNECT id=12345    alice < CONNACK reason=0x85    alice < CLOSED", Terms(client_id_bytes_max=4))
+    play(
+        "alice > CONNECT id=12345    alice < CONNACK reason=0x85    alice < CLOSED",
+        FrontendOptions(client_id_bytes_max=4),
+    )
 
 
 @pytest.mark.mqtt(v311="MQTT-3.1.3-6")
@@ -157,14 +160,14 @@ def test_clients_without_identifier_do_not_meet(play_v311: Any) -> None:
     bob   > CONNECT id=""    bob   < CONNACK
     alice > PINGREQ          alice < PINGRESP
     """)
-    assert len(play_v311.broker.frontend.connecting.sessions) == 2
+    assert len(play_v311.broker.frontend.connect_handler.sessions) == 2
 
 
 @pytest.mark.mqtt(v5=("MQTT-3.1.3-7", "MQTT-3.2.2-16"))
 def test_an_assigned_identifier_is_nobody_elses_and_holds(play_v5: Any) -> None:
     play_v5("alice > CONNECT    alice < CONNACK")
     names = iter(("alice", "alice", "fresh"))
-    play_v5.broker.frontend.connecting._new_client_id = lambda: next(names)
+    play_v5.broker.frontend.connect_handler._new_client_id = lambda: next(names)
     play_v5("""
     bob   > CONNECT id="" clean=0 session=60     bob   < CONNACK assigned=fresh
     alice > PINGREQ                              alice < PINGRESP
@@ -193,7 +196,7 @@ def test_connack_comes_first_and_once(play: Any) -> None:
 @pytest.mark.mqtt(v311="MQTT-3.2.2-4", v5="MQTT-3.2.2-6")
 def test_a_refusal_knows_no_session(play: Any) -> None:
     """There is one, and the CONNECT is refused for its will, or for the number of sessions."""
-    play(f"alice > {KEPT}    alice < CONNACK    alice cut", Terms(sessions_max=1, client_id_bytes_max=5))
+    play(f"alice > {KEPT}    alice < CONNACK    alice cut", FrontendOptions(sessions_max=1, client_id_bytes_max=5))
     play("""
     alice > CONNECT id=another clean=0    alice < CONNACK present=0 reason=0x85    alice < CLOSED
     bob   > CONNECT clean=0               bob   < CONNACK present=0 reason=0x97    bob   < CLOSED
@@ -204,7 +207,7 @@ def test_a_refusal_knows_no_session(play: Any) -> None:
 def test_nothing_behind_a_refused_connect_is_processed(play: Any) -> None:
     publish = "300400017478" if not play.dialect.has_reasons else "30050001740078"
     long = connect(play.dialect, 0x02, write_text("toolong")).removeprefix("0x")
-    play("alice > CONNECT    alice < CONNACK", Terms(client_id_bytes_max=6))
+    play("alice > CONNECT    alice < CONNACK", FrontendOptions(client_id_bytes_max=6))
     play(f"""
     alice > SUBSCRIBE #             alice < SUBACK granted=0
     mallory opens
@@ -248,7 +251,7 @@ def test_a_client_that_takes_no_connack_was_never_here(play_v5: Any) -> None:
     """)
 
 
-TINY = Terms(client_id_bytes_max=4)
+TINY = FrontendOptions(client_id_bytes_max=4)
 
 
 # -- DISCONNECT --------------------------------------------------------------------------------------------------

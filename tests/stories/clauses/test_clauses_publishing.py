@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.terms import Terms
+from edgebridge.frontend.options import FrontendOptions
 
 KEPT = "CONNECT clean=0 session=3600"
 PAIR = """
@@ -58,7 +58,7 @@ def test_a_response_topic_with_wildcards(play_v5: Any, topic: str) -> None:
 
 @pytest.mark.mqtt(v5="MQTT-3.3.2-12")
 def test_every_announced_alias_is_taken(play_v5: Any) -> None:
-    play_v5(PAIR, Terms(topic_alias_maximum=5))
+    play_v5(PAIR, FrontendOptions(topic_alias_maximum=5))
     play_v5("alice > SUBSCRIBE #    alice < SUBACK granted=0")
     for alias in range(1, 6):
         play_v5(f"bob > PUBLISH t/{alias} alias={alias}    alice < PUBLISH t/{alias}")
@@ -116,7 +116,7 @@ def test_identifiers_in_use_are_passed_over(play: Any) -> None:
     bob   > PUBLISH t qos=2 "1"             bob   < PUBREC    alice < PUBLISH t qos=2 id=1 "1"
     """)
     (inflight,) = [
-        session.inflight for session in play.broker.frontend.connecting.sessions.values() if session.inflight
+        session.inflight for session in play.broker.frontend.connect_handler.sessions.values() if session.inflight
     ]
     inflight.last_id = 65_534
     play("""

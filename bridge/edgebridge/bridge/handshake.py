@@ -1,0 +1,314 @@
+"""The MQTT handshakes of a bridge: CONNECT, SUBSCRIBE and UNSUBSCRIBE at both ends, and the end of a session.
+
+A remote broker that kept our session may hold subscriptions of earlier rules: they are unsubscribed. A CONNECT that
+the remote refused is repeated in another way. `SessionTeardown` ends the session of a bridge that was removed: a
+client that connects with clean start and leaves has no session afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+from enum import Enum
+from typing import Final
+
+from edgebridge.bridge import handshake
+from edgebridge.bridge.endpoints import Endpoints, reason_text
+from edgebridge.bridge.options import U16_MAX, BridgeOptions, LocalSession, RemoteCapabilities
+from edgebridge.bridge.rules import BridgeSubscription, RuleSet
+from edgebridge.session.bridge_sync_state import NEVER_EXPIRES
+from edgebridge.wire.decode import decode_packet
+from edgebridge.wire.dialect import V5, V311, V311_BRIDGE, Dialect
+from edgebridge.wire.encode import encode_packet
+from edgebridge.wire.errors import ProtocolError
+from edgebridge.wire.framing import Framer
+from edgebridge.wire.origin import BRIDGE_PROPERTY
+from edgebridge.wire.packets import (
+    ConnAck,
+    Connect,
+    Disconnect,
+    Publish,
+    SubAck,
+    Subscribe,
+    SubscriptionOption,
+    UnsubAck,
+    Unsubscribe,
+    Will,
+)
+from edgebridge.wire.properties import Properties, Property
+from edgebridge.wire.reasons import FAILURE, ReasonCode
+from edgebroker.instants import Instant
+
+REQUESTS_MAX: Final = 512
+"""SUBSCRIBEs for as many rules as a bridge may have, and UNSUBSCRIBEs for as many that it had before."""
+WINDOW_MAX: Final = U16_MAX - REQUESTS_MAX
+"""Messages on their way: their packet identifiers and those of requests are of one space (MQTT-2.2.1-3)."""
+SEND_ALWAYS, SEND_IF_NEW, SEND_NEVER = 0, 1, 2  # retain handling (section 3.8.3.1)
+
+
+def connect_remote(
+    terms: BridgeOptions, dialect: Dialect, clean_start: bool, will_qos: int = 1, will_retains: bool = True
+) -> Connect:
+    """Who we are to the remote. *will_qos*, *will_retains*: of the notification that it sends when we are gone."""
+    properties: Properties = {}
+    if dialect.has_properties:
+        properties = {
+            Property.SESSION_EXPIRY_INTERVAL: NEVER_EXPIRES,
+            Property.RECEIVE_MAXIMUM: terms.receive_maximum,
+            Property.MAXIMUM_PACKET_SIZE: terms.packet_bytes_max,
+            Property.USER_PROPERTY: [(BRIDGE_PROPERTY, terms.identity)],
+        }
+    will = Will(terms.notification_topic, b"0", will_qos, will_retains) if terms.notification_topic else None
+    return Connect(
+        terms.client_id, clean_start, terms.keep_alive_s, terms.username, terms.password, will, properties, dialect
+    )
+
+
+def connect_local(terms: BridgeOptions, granted: RemoteCapabilities, is_open: bool, ends: int) -> Connect:
+    """Who we are to our own front end: what it may send unacknowledged is what the remote takes.
+
+    *is_open*: the remote is there. *ends*: when the session does, which tells what the remote knows of it.
+    """
+    # While it is not, what is sent goes nowhere, and the queue's bounds hold for it no more: as little as MQTT allows.
+    window = min(terms.inflight_max, granted.receive_maximum, WINDOW_MAX) if is_open else 1
+    properties: Properties = {Property.SESSION_EXPIRY_INTERVAL: ends, Property.RECEIVE_MAXIMUM: window}
+    return Connect(terms.local_client_id, False, 0, properties=properties, dialect=V5)
+
+
+def notification_publish(terms: BridgeOptions, granted: RemoteCapabilities, word: bytes) -> Publish:
+    """Whether the bridge is there."""
+    return Publish(terms.notification_topic, word, retain=granted.retains)
+
+
+def subscribe_remote(
+    rules: RuleSet, granted: RemoteCapabilities, ids: Iterator[int]
+) -> Iterator[tuple[BridgeSubscription, Subscribe]]:
+    """One SUBSCRIBE for each rule, so that each has its identifier. *ids*: packet identifiers that are free."""
+    for wanted in rules.remote_subscriptions:
+        properties: Properties = {}
+        if granted.has_subscription_identifiers and rules.remote_needs_identifiers:
+            properties = {Property.SUBSCRIPTION_IDENTIFIER: [wanted.identifier]}
+        handling = SEND_IF_NEW if granted.session_present else SEND_ALWAYS
+        option = SubscriptionOption(wanted.text, min(wanted.rule.qos, granted.maximum_qos), True, True, handling)
+        yield wanted, Subscribe(next(ids), [option], properties)
+
+
+def subscribe_local(
+    rules: RuleSet, handling: int, ids: Iterator[int]
+) -> Iterator[tuple[BridgeSubscription, Subscribe]]:
+    """The same at our own front end, with *handling* of what is retained there."""
+    for wanted in rules.local_subscriptions:
+        option = SubscriptionOption(wanted.text, wanted.rule.qos, True, True, handling)
+        properties: Properties = {}
+        if rules.local_needs_identifiers:
+            properties = {Property.SUBSCRIPTION_IDENTIFIER: [wanted.identifier]}
+        yield wanted, Subscribe(next(ids), [option], properties)
+
+
+def unsubscribe_local(rules: RuleSet, subscribed: Sequence[str], ids: Iterator[int]) -> Unsubscribe | None:
+    """What the session has, and no rule wants any more."""
+    gone = sorted(set(subscribed) - {wanted.text for wanted in rules.local_subscriptions})
+    return Unsubscribe(next(ids), gone) if gone else None
+
+
+class RemoteSubscriptions:
+    """Those of one connection after the other, and which of them were refused."""
+
+    def __init__(
+        self,
+        ends: Endpoints,
+        rules: RuleSet,
+        memory: LocalSession,
+        refusals: dict[int, str],
+        asked: Set[str] = frozenset(),
+    ) -> None:
+        """*refusals*: by the number of the rule: by whom, and why. *asked*: the texts of earlier rules too."""
+        self.requested = frozenset(asked)
+        """The texts of all subscriptions that the remote may have of us. To be remembered before anything is said."""
+        self._endpoints = ends
+        self._rules = rules
+        self._local_session = memory
+        self._refusals = refusals
+        self._subscribing: dict[int, int] = {}  # packet identifier -> subscription identifier
+        self._unsubscribing: dict[int, str] = {}
+
+    def begin(self) -> None:
+        """Subscribe, and unsubscribe from what no rule wants any more."""
+        granted = self._endpoints.capabilities
+        ids = iter(self._local_session.free_packet_ids(handshake.REQUESTS_MAX))
+        wanted = {one.text for one in self._rules.remote_subscriptions}
+        gone = sorted(self.requested - wanted) if granted.session_present else []
+        self.requested = frozenset(wanted.union(gone))
+        self._subscribing.clear()
+        for one, subscribe in handshake.subscribe_remote(self._rules, granted, ids):
+            self._subscribing[subscribe.packet_id] = one.identifier
+            self._endpoints.send_remote(subscribe)
+        self._unsubscribing = dict(zip(ids, gone, strict=False))  # the rest with the next connection
+        for packet_id, text in self._unsubscribing.items():
+            self._endpoints.send_remote(Unsubscribe(packet_id, [text]))  # one each: clouds bound how many a packet has
+
+    def on_suback(self, suback: SubAck) -> None:
+        """A subscription is granted, or not: then its rule takes part no more."""
+        identifier = self._subscribing.pop(suback.packet_id, None)
+        reason = suback.reasons[0]
+        if identifier is not None and reason >= FAILURE:
+            self._rules.reject(identifier)
+            for wanted in self._rules.remote_subscriptions:
+                if wanted.identifier == identifier:
+                    self._refusals[wanted.number] = f"the remote: {reason_text(ReasonCode(reason), suback.properties)}"
+
+    def on_unsuback(self, unsuback: UnsubAck) -> None:
+        """A subscription of before is no more, unless the remote refuses: then it is asked again the next time."""
+        text = self._unsubscribing.pop(unsuback.packet_id, None)
+        if text is not None and all(reason < FAILURE for reason in unsuback.reasons):
+            self.requested -= {text}
+
+
+PRIVATE_TRIES: Final = 2
+"""Connections in vain that say that this is a bridge; then one says that it is any client."""
+PRIVATE_TRIES_KNOWN: Final = 12
+"""The same where the last greeting was an answer to a bridge. What stands before a broker that is down takes
+connections and ends them; but there may be another broker meanwhile, which cannot bear what bridges say."""
+NEXT_ADDRESS_REASONS: Final = frozenset(
+    {
+        ReasonCode.SERVER_BUSY,
+        ReasonCode.SERVER_SHUTTING_DOWN,
+        ReasonCode.USE_ANOTHER_SERVER,
+        ReasonCode.SERVER_MOVED,
+    }
+)
+"""Good-byes after which another address is better. The one it names is not dialled: an operator says whom to trust."""
+
+
+class HandshakeRetry(Enum):
+    """The remote is to be dialled once more, and at once: we say something else then."""
+
+    AT_ONCE = "at once"
+
+
+class Handshake:
+    """From one connection to the next: what was said in vain is said in another way."""
+
+    def __init__(
+        self, terms: BridgeOptions, memory: LocalSession, ends: Endpoints, knows_bridges: bool = False
+    ) -> None:
+        self.knows_bridges = knows_bridges
+        """Whether the remote greeted us last when we had said that this is a bridge, in version 3.1.1."""
+        self._options = terms
+        self._endpoints = ends
+        self._may_be_private = terms.try_private and terms.dialect is V311
+        self._is_plain = not self._may_be_private
+        self._will_qos, self._will_retains = 1, True  # until a remote refuses such a will
+        self._local_session = memory
+        self._is_in_doubt = memory.is_in_doubt()
+        self._awaits_answer = False  # to a CONNECT that a remote may have taken
+        self._in_vain = 0  # connections to one address that ended before CONNACK, one after the other
+        # A session of ours that begins anew numbers its messages anew: the remote would take them for old ones.
+        self._needs_clean_start = terms.wants_exactly_once and not memory.has_remote_session()
+
+    def begin(self) -> None:
+        """Say who we are."""
+        dialect = self._dialect
+        self._is_in_doubt |= self._awaits_answer
+        # What a remote cannot bear begins no session there: it would be in doubt each time.
+        self._awaits_answer = dialect is not V311_BRIDGE or self.knows_bridges
+        self._endpoints.capabilities = RemoteCapabilities(dialect)
+        will = self._will_qos, self._will_retains
+        self._endpoints.send_remote(handshake.connect_remote(self._options, dialect, self._needs_clean_start, *will))
+
+    def record_doubt(self, now: Instant) -> None:
+        """Keep what is in doubt from now on, or no longer, for the case that we are killed before more is known."""
+        if self._awaits_answer:
+            self._local_session.mark_in_doubt(now)
+        elif not self._is_in_doubt:
+            self._local_session.clear_doubt(now)
+
+    def confirm(self) -> None:
+        """What the last CONNACK said of our session is acted upon: of what was before it there is no doubt any more."""
+        self._is_in_doubt = False
+
+    def on_no_connack(self) -> bool:
+        """The remote closed the connection before CONNACK; whether nothing else is left to be said to this one."""
+        if not self._may_be_private:
+            return True
+        # Twice may mean that it cannot bear what bridges say first; once, anything.
+        tries = PRIVATE_TRIES_KNOWN if self.knows_bridges else PRIVATE_TRIES
+        self._in_vain = (self._in_vain + 1) % (tries + 1)
+        self._is_plain = self._in_vain == tries
+        return self._in_vain == 0
+
+    def on_connack(self, connack: ConnAck) -> RemoteCapabilities | HandshakeRetry | str:
+        """What the remote grants; or why there is nothing to be had."""
+        self._awaits_answer = False
+        if connack.reason >= FAILURE:
+            if connack.reason == ReasonCode.UNSUPPORTED_PROTOCOL_VERSION and not self._is_plain:
+                # It does not know what bridges say first: once more, as any client.
+                self._is_plain, self._may_be_private = True, False
+                return HandshakeRetry.AT_ONCE
+            if self._lowers_will(connack.reason):
+                return HandshakeRetry.AT_ONCE
+            return f"the remote refuses us: {reason_text(connack.reason, connack.properties)}"
+        granted = RemoteCapabilities.of(connack, self._dialect, self._options.keep_alive_s, self._is_in_doubt)
+        if granted.gateway_identity and granted.gateway_identity == self._options.identity:
+            return "the remote is this gateway itself"
+        if self._needs_clean_start:
+            self._needs_clean_start = False
+            if not self._dialect.has_properties:  # for 3.1.1 a session that begins anew ends with its connection
+                self._endpoints.send_remote(Disconnect())
+                return HandshakeRetry.AT_ONCE
+        self._in_vain = 0
+        self.knows_bridges = self._dialect is V311_BRIDGE
+        self._is_plain = not self._may_be_private  # that it greets any client does not say that it knows no bridges
+        return granted
+
+    def _lowers_will(self, reason: ReasonCode) -> bool:
+        """Whether the will asks for less from now on. What a remote bears it says in CONNACK only, when it was told."""
+        if reason == ReasonCode.RETAIN_NOT_SUPPORTED and self._will_retains:
+            self._will_retains = False
+        elif reason == ReasonCode.QOS_NOT_SUPPORTED and self._will_qos:
+            self._will_qos = 0
+        else:
+            return False
+        return bool(self._options.notification_topic)
+
+    @property
+    def _dialect(self) -> Dialect:
+        return self._options.dialect if self._is_plain else V311_BRIDGE
+
+
+class SessionTeardown:
+    """One connection for one CONNECT. `reason` says why it came to nothing."""
+
+    def __init__(self, terms: BridgeOptions) -> None:
+        self._terms = terms
+        self._framer = Framer(terms.packet_bytes_max)
+        self.is_over = False
+        """Whether the remote has answered: hang up."""
+        self.reason = ""
+
+    def connect_packet(self) -> bytes:
+        """What to say first: the same client, and no Session Expiry Interval, so it ends with its connection."""
+        terms = self._terms
+        connect = Connect(
+            terms.client_id, True, terms.keep_alive_s, terms.username, terms.password, None, {}, terms.dialect
+        )
+        return encode_packet(connect, terms.dialect)
+
+    def receive(self, chunk: bytes) -> bytes:
+        """What to answer to *chunk*."""
+        self._framer.feed(chunk)
+        try:
+            frame = self._framer.next_frame()
+            if frame is None or self.is_over:
+                return b""
+            packet = decode_packet(*frame, self._terms.dialect)
+        except ProtocolError as error:
+            self.is_over, self.reason = True, f"the remote breaks the protocol: {error}"
+            return b""
+        self.is_over = True
+        if not isinstance(packet, ConnAck):
+            self.reason = "the remote says something else than CONNACK"
+        elif packet.reason >= FAILURE:
+            self.reason = f"the remote refuses us: {reason_text(packet.reason, packet.properties)}"
+        else:
+            return encode_packet(Disconnect(), self._terms.dialect)
+        return b""

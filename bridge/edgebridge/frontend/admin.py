@@ -1,0 +1,69 @@
+"""Orders of an operator: end a connection or a session, clear a retained message.
+
+Each function takes effect at once. Its caller, the HTTP server, checks the rights of whoever gives the order.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.frontend import Frontend
+from edgebridge.session.session import Session
+from edgebridge.wire.reasons import ReasonCode
+from edgebroker.errors import EdgebrokerError
+from edgebroker.instants import Instant
+from edgebroker.log_schema import Cause
+from edgebroker.names import ClientId
+from edgebroker.publication import Publication
+
+CONNECTION_ENDED: Final = "an operator ended the connection"
+SESSION_ENDED: Final = "an operator ended the session"
+
+
+def end_connection(frontend: Frontend, session: Session) -> bool:
+    """End the connection of *session*: its will goes out, its session waits or ends as if the network had failed.
+
+    False if its client is away already.
+    """
+    if not session.is_connected:
+        return False
+    frontend.connect_handler.disconnect(session.connection, ReasonCode.ADMINISTRATIVE_ACTION, CONNECTION_ENDED)
+    return True
+
+
+def end_session(frontend: Frontend, session: Session, now: Instant) -> int:
+    """End *session* at once, and its connection; its will goes out. Returns how many messages for it are dropped."""
+    connect_handler, dropped = frontend.connect_handler, frontend.ledger.dropped
+    before = dropped.get(Cause.SESSION_ENDED, 0)
+    connection: Connection | None = session.connection
+    session.expiry_s = 0
+    if connection is not None:
+        connect_handler.disconnect(connection, ReasonCode.ADMINISTRATIVE_ACTION, SESSION_ENDED)
+        if not connection.paused:  # the world writes no more to who does not read
+            frontend.delivery.written(connection, now)
+        connect_handler.detach(connection, now)  # with an expiry of 0 the session ends with it
+    else:
+        connect_handler.end_session(session, now)
+    return dropped.get(Cause.SESSION_ENDED, 0) - before
+
+
+OPERATOR: Final = ClientId("$operator")
+"""Whose message it is in the delivery log."""
+
+
+class RetainedClearError(EdgebrokerError):
+    """A retained message stays; the text says why."""
+
+
+def clear_retained(frontend: Frontend, topic: str, now: Instant) -> None:
+    """Let nothing be retained under *topic*. Raises NotCleared."""
+    session_journal = frontend.journal
+    if session_journal.is_refusing:  # what a restart would forget is not done
+        raise RetainedClearError(f"the disk takes nothing: {session_journal.trouble}")
+    try:
+        reason = frontend.publish_handler.publish(Publication(OPERATOR, topic, b"", 1, True, now), now)
+    except EdgebrokerError as error:  # a reader's queue refuses, or the memory of all
+        raise RetainedClearError(str(error)) from error
+    if reason != ReasonCode.SUCCESS:
+        raise RetainedClearError(f"{topic} is the broker's own")

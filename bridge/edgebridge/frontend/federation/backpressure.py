@@ -1,0 +1,132 @@
+"""Backpressure of a federation: refuses events for a gateway for which too much waits, here or on the way.
+
+`PeerBackpressure` refuses events of local clients and tells other gateways of full outboxes. `CongestionSampler`
+counts what enters and leaves the queues of links, window by window, for dynamic routing [SCOT 2.7]. While nothing
+waits for any link, there are no windows and no timer. What a link holds back to send it in one batch does not count
+as waiting.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edgebroker.dataclasses import dataclass
+from edgebroker.federation.effects import SendMessage
+from edgebroker.federation.forwarding import forward_of
+from edgebroker.federation.router import LOCAL_TOPIC_PREFIX, FederationRouter
+from edgebroker.header import EventHeader
+from edgebroker.instants import SECOND, Duration, Instant
+from edgebroker.interest import Interest
+from edgebroker.overlay.congestion import WINDOW, QueueSample
+from edgebroker.overlay.link.link import Link, LinkTable
+from edgebroker.overlay.traffic_class import SHARED
+from edgebroker.publication import Publication
+
+ANNOUNCE_INTERVAL: Final[Duration] = SECOND
+"""So often at most others are told that a neighbour for whom too much waits wants something else now."""
+
+
+@dataclass(slots=True)
+class _AnnouncedBackpressure:
+    interests: tuple[Interest, ...]
+    epoch: int
+    at: Instant
+
+
+class PeerBackpressure:
+    """The outboxes of one gateway, and what others say of theirs."""
+
+    def __init__(self, links: LinkTable, peers: FederationRouter) -> None:
+        self._links = links
+        self._peers = peers
+        self._backpressure_table = peers.gossip.backpressure
+        self._outboxes = [(peer, links[peer].outbox) for peer in peers.gateway.neighbours]
+        self._announced: dict[str, _AnnouncedBackpressure] = {}
+
+    def may_refuse(self, size: int) -> bool:
+        """Whether an event of *size* bytes by a local client may have to be refused."""
+        return self._backpressure_table.is_active or self._links.lacks_room(size)
+
+    def full_peer(self, publication: Publication) -> str:
+        """The gateway that *publication*, by a local client, is for and for which too much waits; empty if there is
+        none.
+        """
+        size = publication.held_bytes()
+        if not self.may_refuse(size) or publication.topic.startswith(LOCAL_TOPIC_PREFIX):
+            return ""
+        if full := [link.peer for link in self._links if not link.outbox.has_room(size)]:
+            bound = self._peers.next_peers(publication)
+            for peer in full:
+                if peer in bound:
+                    return peer
+        return self._full_remote_peer(publication) if self._backpressure_table.is_active else ""
+
+    def _full_remote_peer(self, publication: Publication) -> str:
+        forward = forward_of(publication, EventHeader(0, 0, 0, 0), b"", publication.accepted_at)
+        forwarding = self._peers.forwarder
+        return self._backpressure_table.blocking_gateway(
+            publication.topic, lambda names: forwarding.attributes(forward, names)
+        )
+
+    def announce(self, now: Instant) -> list[SendMessage]:
+        """Tell others what has become crowded, and what has room again."""
+        sends: list[SendMessage] = []
+        for peer, outbox in self._outboxes:
+            if not outbox.has_backpressure and peer not in self._announced:
+                continue
+            if outbox.has_backpressure:
+                outbox.update_backpressure()
+            sends += self._announce_full(peer, now) if outbox.has_backpressure else self._withdraw(peer)
+        return sends
+
+    def _announce_full(self, peer: str, now: Instant) -> list[SendMessage]:
+        told, interests = self._announced.get(peer), self._peers.interests
+        if told is not None and (told.epoch == interests.epoch or now < told.at + ANNOUNCE_INTERVAL):
+            return []
+        wanted = interests.announced_by(peer)
+        is_news = told is None or told.interests != wanted
+        self._announced[peer] = _AnnouncedBackpressure(wanted, interests.epoch, now)
+        return self._peers.gossip.set_backpressure(peer, wanted) if is_news else []
+
+    def _withdraw(self, peer: str) -> list[SendMessage]:
+        del self._announced[peer]
+        return self._peers.gossip.set_backpressure(peer, ())
+
+
+class CongestionSampler:
+    """Those of one gateway."""
+
+    def __init__(self, links: LinkTable, peers: FederationRouter) -> None:
+        self._links = links
+        self._peers = peers
+        self.due: Instant | None = None
+        """When the present window ends."""
+        self._before: dict[str, tuple[int, int]] = {}
+
+    def sample(self, now: Instant) -> None:
+        """All links were flushed: a window begins if something waits all the same, and ends when it is time."""
+        if self.due is None:
+            if any(link.is_held_up(now) for link in self._links):
+                self._begin(now)
+        elif now >= self.due:
+            queues = {link.peer: self._queue(link, now) for link in self._links}
+            self._peers.end_window({peer: queue for peer, queue in queues.items() if queue.waiting})
+            self.due = None
+            if any(queue.waiting for queue in queues.values()):
+                self._begin(now)
+
+    def _begin(self, now: Instant) -> None:
+        self.due = now + WINDOW
+        self._before = {link.peer: _counts(link) for link in self._links}
+
+    def _queue(self, link: Link, now: Instant) -> QueueSample:
+        entered, left = _counts(link)
+        before = self._before[link.peer]
+        waiting = sum(link.figures(service).waiting for service in SHARED) if link.is_held_up(now) else 0
+        return QueueSample(entered - before[0], left - before[1], waiting)
+
+
+def _counts(link: Link) -> tuple[int, int]:
+    """The events that ever entered the queue of *link*, and that left it."""
+    figures = [link.figures(service) for service in SHARED]
+    return sum(each.entered for each in figures), sum(each.left for each in figures)

@@ -1,0 +1,121 @@
+"""The fast path of events between clients and links: ordinary events, and whole batches of QoS 0.
+
+A batch of a local publisher leaves as a series, and a series arrives as a batch. Everything else goes through
+`FederationMember`, and so does every event while there is a delivery log, which notes the identity of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from edgebridge.frontend.delivery import Delivery
+from edgebridge.frontend.fast_path.fan_out import FanOutCache
+from edgebridge.frontend.fast_path.qos0_batch import Qos0Batches
+from edgebroker.federation.effects import SendMessage
+from edgebroker.federation.forwarding_cache import CachedRoute, ForwardingCache
+from edgebroker.instants import Instant
+from edgebroker.node.node import Node
+from edgebroker.node.routes import Route
+from edgebroker.node.subscriptions import Copy
+from edgebroker.overlay.messages import EventSeries, Forward, Message
+from edgebroker.publication import Publication, plain
+from edgebroker.topics import has_disallowed
+
+
+class FederationFastPath:
+    """Where the usual passes. *send* and *pass_on* give something to links, *accept* is the long way in."""
+
+    def __init__(
+        self,
+        serial: ForwardingCache,
+        node: Node,
+        delivery: Delivery,
+        plans: FanOutCache,
+        runs: Qos0Batches,
+        send: Callable[[Collection[str], Message, Instant], None],
+        pass_on: Callable[[Iterable[SendMessage], Instant], None],
+        accept: Callable[[Publication, Route, Instant], tuple[Copy, ...]],
+        is_tight: Callable[[int], bool],
+    ) -> None:
+        self._forwarding_cache = serial
+        self._node = node
+        self._delivery = delivery
+        self._fan_out_cache = plans
+        self._qos0_batches = runs
+        self._send = send
+        self._send_all = pass_on
+        self._accept = accept
+        self.may_refuse = is_tight
+        """Whether an event of so many bytes may have to be refused, for too much waits for a peer."""
+        self.invalidate = serial.clear
+        """To be called when interests, advertisements or links have changed."""
+
+    def route_of(self, client: str, topic: str, count_max: int) -> CachedRoute | None:
+        """The way of a run of up to *count_max* messages; None: each takes the long way."""
+        return None if self._node.ledger.log is not None else self._forwarding_cache.route_for(client, topic, count_max)
+
+    def send_batch(self, way: CachedRoute, topic: str, payloads: bytes, count: int, now: Instant) -> int:
+        """Send a run of QoS 0 on its way. Returns to how many peers: the books do not know of them yet."""
+        message = self._forwarding_cache.publish(way, topic, payloads, 0, count, now)
+        if message is not None:
+            self._send(way.peers, message, now)
+        return len(way.peers)
+
+    def accept(self, publication: Publication, route: Route, now: Instant) -> tuple[Copy, ...]:
+        """As `Overlay.accept`, for a publication of QoS 1 without properties that is not to be retained."""
+        way = self.route_of(publication.publisher, publication.topic, 1)
+        if way is None:
+            return self._accept(publication, route, now)
+        message = self._forwarding_cache.publish(way, publication.topic, publication.payload, publication.qos, 1, now)
+        if message is not None:
+            self._send(way.peers, message, now)
+        return route.accept(publication, self._node.ledger, now, len(way.peers))
+
+    def receive(self, peer: str, message: Forward | EventSeries, now: Instant) -> bool:
+        """Hand *message* to local clients and pass it on. False, and nothing has happened: it must go the long way."""
+        first = message if isinstance(message, Forward) else message.first
+        if (
+            first.qos == 2  # nobody may have it before its group of records is on disk
+            or first.retain
+            or first.user
+            or first.properties
+            or first.content_type is not None
+            or first.expires_in_ms is not None
+            or first.topic.startswith("$")
+            or self._node.ledger.log is not None
+        ):
+            return False
+        if isinstance(message, Forward):
+            return self._receive_event(peer, message, now)
+        return self._receive_series(peer, message, now)
+
+    def _receive_event(self, peer: str, forward: Forward, now: Instant) -> bool:
+        found = self._forwarding_cache.receive_one(peer, forward)
+        if found is None:
+            return False
+        is_ours, sends = found
+        if sends:
+            self._send_all(sends, now)
+        if is_ours:
+            publication = plain(forward.client, forward.topic, forward.payload, forward.qos, now)
+            route = self._node.routes.route(forward.topic)
+            copies = route.accept(publication, self._node.ledger, now, len(sends))
+            self._delivery.deliver_promised(publication, copies, now)
+        elif sends:
+            payload_bytes = len(forward.payload)
+            self._node.ledger.accept(now, forward.client, 1, forward.topic, forward.qos, payload_bytes, len(sends))
+        return True
+
+    def _receive_series(self, peer: str, series: EventSeries, now: Instant) -> bool:
+        first = series.first
+        if has_disallowed(first.topic):  # of an older version; here no client may say it, and no plan is made for it
+            return False
+        plan = self._fan_out_cache.fan_out(first.topic.encode())
+        if not plan.is_uniform:
+            return False
+        sends = self._forwarding_cache.receive(peer, series)
+        if sends is None:
+            return False
+        self._send_all(sends, now)
+        self._qos0_batches.deliver_payloads(plan, first.payload, series.count, first.client, len(sends), now)
+        return True

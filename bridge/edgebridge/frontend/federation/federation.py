@@ -1,0 +1,420 @@
+"""The front end as a member of a federation: joins its clients, its journal and its links to peers.
+
+How a world works with it:
+
+    member = join.join(frontend, ...)             before anything is restored; then member.start(now)
+    stream = member.accepted(now, certified)      a peer's connection came in
+    stream = member.dialled(peer, now, certified), member.dial_failed(peer, now)
+    stream.feed(chunk, now), stream.lost(now)     as the connection of an overlay link says
+    member.turn(now, flush)                       once per turn, before clients are flushed; *flush* writes what a
+                                                  stream has, sets `paused`, and closes its socket if it `is_over`
+    member.take_dials()                           the peers to dial now
+    member.drain(now), member.stop(now)           says good-bye; a `turn` after each writes it
+
+Deadlines are those of `frontend.fire`, and the journal is the front end's: a record is on disk when that says so.
+
+An event for a peer is appended to the journal before its publisher is answered, and the answer waits for the disk.
+What one chunk of a peer leads to here is one transaction with the record that the chunk was received; a QoS 2 message
+is one with the record of its packet identifier. So each happens exactly once, whatever crashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import field
+from typing import Final
+
+from edgebridge.frontend.delivery import Delivery
+from edgebridge.frontend.federation.backpressure import CongestionSampler, PeerBackpressure
+from edgebridge.frontend.federation.convert import encode_other_properties, to_publication
+from edgebridge.frontend.federation.fast_path import FederationFastPath
+from edgebridge.frontend.federation.link_setup import BootIdentity, create_links
+from edgebridge.frontend.federation.peer_copies import PeerCopyLedger
+from edgebridge.frontend.federation.persistence import IdReservation, NeighbourInterestStore, PeerInbox, ReorderStore
+from edgebridge.frontend.federation.retained import FederatedRetained
+from edgebridge.frontend.journal.session_journal import SessionJournal
+from edgebroker.dataclasses import dataclass
+from edgebroker.federation.effects import (
+    AttachHeader,
+    DeliverEvent,
+    DeliverRetained,
+    Effect,
+    HoldEvent,
+    LookUpRetained,
+    RedialPeer,
+    SendMessage,
+    StoreInterests,
+)
+from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
+from edgebroker.federation.router import LOCAL_TOPIC_PREFIX, FederationRouter
+from edgebroker.instants import MILLISECOND, NEVER, Instant
+from edgebroker.node.node import Node
+from edgebroker.node.routes import Route
+from edgebroker.node.subscriptions import Copy
+from edgebroker.overlay.link.class_queue import event_of
+from edgebroker.overlay.link.connection import LinkConnection
+from edgebroker.overlay.link.events import (
+    DeliveryEvent,
+    DialRequest,
+    DropEvent,
+    LinkDown,
+    LinkEvent,
+    LinkRefusal,
+    LinkUp,
+    ReceiveEvent,
+)
+from edgebroker.overlay.link.journal_records import StoredLinks
+from edgebroker.overlay.link.link import STOPPING, Link
+from edgebroker.overlay.messages import EventSeries, Forward, Message
+from edgebroker.overlay.topology.topology import Topology
+from edgebroker.overlay.traffic_class import TrafficClass
+from edgebroker.predicate import Predicate
+from edgebroker.publication import Publication
+from edgebroker.topics import TopicFilter
+
+OVERLAY: Final = ("overlay",)
+"""The deadline of links and routing."""
+
+
+@dataclass(slots=True)
+class _FederationEvent:
+    """One event that came or goes."""
+
+    forward: Forward
+    peers: list[str] = field(default_factory=list)  # a copy leaves for them; several for one that passes on several
+    local_delivery: DeliverEvent | None = None
+
+
+class FederationMember:
+    """One gateway's part in a federation."""
+
+    def __init__(
+        self,
+        node: Node,
+        delivery: Delivery,
+        session_journal: SessionJournal,
+        federated_retained: FederatedRetained,
+        topology: Topology,
+        name: str,
+        run: BootIdentity,
+        now: Instant,
+        stored: StoredLinks | None = None,
+        ways: FederationOptions = DEFAULT_OPTIONS,
+        peer_copies: PeerCopyLedger | None = None,
+    ) -> None:
+        """*stored*: what an earlier run left; *departures* go on, if there are any. Raises TopologyInvalid."""
+        stored = StoredLinks() if stored is None else stored
+        self.topology = topology
+        self.name = name
+        self.link_events: list[
+            LinkUp | LinkDown | LinkRefusal
+        ] = []  # an operator may want to know; whoever tells it empties the list
+        self.streams: list[
+            LinkConnection
+        ] = []  # every connection with a peer, or with somebody who may turn out to be one
+        self._node = node
+        self._delivery = delivery
+        self._journal = session_journal
+        self._dials: list[str] = []
+        self._now = now
+        self._planned = NEVER
+        self._id_reservation = own = IdReservation(session_journal, stored, now)
+        self._is_dialling = False
+        self.retained = federated_retained
+        self.peers = FederationRouter(
+            topology, name, ways, boot=own.boot, first=own.first, keeps_retained=federated_retained.retains_own
+        )
+        self.peers.unix_offset_ms = session_journal.clock_offset // MILLISECOND
+        storage = None if session_journal.storage is None else self
+        self.links = create_links(topology, name, run, now, storage, stored, session_journal.clock_offset)
+        self.backpressure = PeerBackpressure(self.links, self.peers)
+        self.congestion = CongestionSampler(self.links, self.peers) if ways.is_dynamic else None
+        """What dynamic routing goes by; None: routing is static."""
+        self.peer_copies = PeerCopyLedger(node.ledger) if peer_copies is None else peer_copies
+        self.fast_path: FederationFastPath | None = None
+        """The short way of events; None: all take the long one."""
+        self.inbox = PeerInbox(session_journal, self._receive)
+        self.reorder_store = ReorderStore(session_journal, stored.held)
+        self.interest_store = NeighbourInterestStore(session_journal, self.peers, stored.interests)
+        federated_retained.attach(self.peers, self._perform, stored)
+
+    # -- the run --------------------------------------------------------------------------------------------------
+
+    def start(self, now: Instant) -> None:
+        """Begin to dial. The front end's state is restored."""
+        self._now = now
+        self.peers.start(now, self.interest_store.take_recovered())
+        self.peer_copies.begin(((link.peer, each) for link in self.links for each in link.outbox.events()), now)
+        self._id_reservation.begin(self.peers.ids, now)
+        self._start_links(now)
+        self.retained.advertise(now)
+        self._perform_atomically(self.peers.resume(self.reorder_store.recovered(now)), now)
+        self._node.timers.set(OVERLAY, now)
+
+    def _start_links(self, now: Instant) -> None:
+        """Begin to dial, once it is certain that no other run gives the same numbers."""
+        if not self._is_dialling and self._id_reservation.is_on_disk:
+            self._is_dialling = True
+            for link in self.links:
+                link.start(now)
+
+    def stop(self, now: Instant, why: str = STOPPING) -> None:
+        """Say good-bye to all peers, and *why*."""
+        for link in self.links:
+            link.stop(now, why)
+
+    def drain(self, now: Instant) -> None:
+        """To be called a turn before `stop`: what waits only to be in order, or for an answer, waits no longer."""
+        self._perform_atomically(self.peers.release_held(now), now)
+
+    def close_books(self, now: Instant) -> None:
+        """What waits for peers stays queued."""
+        self.peer_copies.close_books(now)
+
+    # -- connections ----------------------------------------------------------------------------------------------
+
+    def accepted(self, now: Instant, certified: str | None = None) -> LinkConnection:
+        """A connection came in; *certified* is the name in the peer's certificate, if it showed one."""
+        stream = self.links.accept(now, certified)
+        if not self._is_dialling:
+            stream.end("the journal is not on disk yet", now)
+        return self._opened(stream)
+
+    def dialled(self, peer: str, now: Instant, certified: str | None = None) -> LinkConnection:
+        """The connection to *peer* is there."""
+        return self._opened(self.links[peer].dialled(now, certified))
+
+    def dial_failed(self, peer: str, now: Instant) -> None:
+        """The connection to *peer* could not be had."""
+        self.links[peer].dial_failed(now)
+
+    def take_dials(self) -> list[str]:
+        """The peers to dial now. To each, `dialled` or `dial_failed` is the answer."""
+        dials, self._dials = self._dials, []
+        return dials
+
+    def _opened(self, stream: LinkConnection) -> LinkConnection:
+        self.streams.append(stream)
+        return stream
+
+    # -- turns ----------------------------------------------------------------------------------------------------
+
+    def turn(self, now: Instant, flush: Callable[[LinkConnection], None]) -> None:
+        """Do what has come up, and let *flush* write what each connection has."""
+        self._now = now
+        stirred = True
+        while stirred:  # most turns find nothing to do here, and each client's packet is one
+            for link in self.links:
+                if link.has_events:
+                    for event in link.take_events():
+                        try:
+                            self._handle_event(link, event, now)
+                        except Exception as error:
+                            self.inbox.fail(link.peer, event, error, now)
+            self.send_all(self.backpressure.announce(now), now)
+            for stream in self.streams:
+                flush(stream)
+            self.streams = [stream for stream in self.streams if not stream.is_over or stream.out]
+            stirred = False
+            for link in self.links:
+                stirred = stirred or link.has_events
+        if self.congestion is not None:
+            self.congestion.sample(now)
+        self._id_reservation.extend(self.peers.ids, now)
+        self._plan()
+
+    def fire(self, now: Instant) -> None:
+        """The deadline OVERLAY has come."""
+        self._now = now
+        self._planned = NEVER
+        self._invalidate_routes()
+        for link in self.links:
+            link.fire(now)
+        for stream in self.streams:
+            stream.fire(now)
+        self._perform_atomically(self.peers.fire(now), now)
+        self.retained.continue_replies(now)
+
+    def synced(self, now: Instant) -> None:
+        """The journal is on disk as far as `keeping.synced` says."""
+        self._start_links(now)
+        for link in self.links:
+            link.synced(self._journal.synced, now)
+
+    def _plan(self) -> None:
+        due, windows = NEVER, None if self.congestion is None else self.congestion.due
+        for one in (self.peers.timers.next_due(), self.retained.due, windows):
+            if one is not None and one < due:
+                due = one
+        for each in (*self.links, *self.streams):
+            if (one := each.due()) is not None and one < due:
+                due = one
+        due = max(due, self._now + 1)  # what waits in the world's queues comes first
+        if due != self._planned and due < NEVER:
+            self._planned = due
+            self._node.timers.set(OVERLAY, due)
+
+    # -- the journal of the links ---------------------------------------------------------------------------------
+
+    def append(self, record: bytes, waits: bool) -> int:
+        """Take a record of a link."""
+        return self._journal.append(record, waits, self._now)
+
+    def records(self) -> Iterator[bytes]:
+        """All that the journal has to know, said again for a snapshot."""
+        yield self._id_reservation.record()
+        for link in self.links:
+            yield from link.records()
+        yield from self.retained.records()
+        yield from self.reorder_store.records()
+        yield from self.interest_store.records()
+
+    # -- local clients --------------------------------------------------------------------------------------------
+
+    def subscribed(
+        self, number: int, topic_filter: TopicFilter, predicates: tuple[Predicate, ...], now: Instant
+    ) -> None:
+        """A subscription holds."""
+        self._invalidate_routes()
+        self._perform(self.peers.subscribed(number, topic_filter, predicates, now), now)
+
+    def unsubscribed(self, number: int, now: Instant) -> None:
+        """It ended."""
+        self._invalidate_routes()
+        self.retained.subscription_ended(number)
+        self._perform(self.peers.unsubscribed(number, now), now)
+
+    def accept(self, publication: Publication, route: Route, now: Instant) -> tuple[Copy, ...]:
+        """As `route.accept`; and what peers want of *publication*, by a local client, is on its way to them."""
+        ledger = self._node.ledger
+        if publication.topic.startswith(LOCAL_TOPIC_PREFIX):
+            return route.accept(publication, ledger, now)
+        old = self.retained.stamp(publication.topic) if publication.retain else None
+        before = self.peers.interests.tree.pattern_work
+        effects = self.peers.publish(publication, now, encode_other_properties(publication), not publication.qos, old)
+        self._node.routes.work += self.peers.interests.tree.pattern_work - before
+        for effect in effects:
+            if isinstance(effect, AttachHeader):
+                self.retained.published(effect.header, publication, now)
+        peers = self._perform(effects, now, self.peers.last_event_id)
+        if ledger.log is not None:
+            ledger.log.stamp(self.peers.last_event_id)
+        copies = route.accept(publication, ledger, now, len(peers))
+        for peer in peers:
+            self.peer_copies.open_copy(peer, self.peers.last_event_id, publication, now)
+        return copies
+
+    # -- peers ----------------------------------------------------------------------------------------------------
+
+    def _handle_event(self, link: Link, event: LinkEvent, now: Instant) -> None:
+        match event:
+            case ReceiveEvent(_, messages):
+                self.inbox.receive(link, messages, now)
+            case DialRequest(peer):
+                self._dials.append(peer)
+            case LinkUp(peer):
+                self._invalidate_routes()
+                self.link_events.append(event)
+                self._perform(self.peers.link_up(peer, now), now)
+            case LinkDown(peer):
+                self._invalidate_routes()
+                self.link_events.append(event)
+                self._perform(self.peers.link_down(peer, now), now)
+            case LinkRefusal():
+                self.link_events.append(event)
+            case DeliveryEvent(peer, events):
+                self.peer_copies.delivered(peer, events, now)
+            case DropEvent(peer, messages, cause, fate):
+                self.peer_copies.dropped(peer, messages, cause, fate, now)
+
+    def _perform_atomically(self, effects: Iterable[Effect], now: Instant) -> None:
+        """As `_perform`; it counts as a whole after a crash, or not at all."""
+        self._journal.begin_transaction()
+        self._perform(effects, now)
+        self._journal.commit_transaction(now)
+
+    def _receive(self, peer: str, message: Message, now: Instant) -> None:
+        if isinstance(message, Forward | EventSeries):
+            if self.fast_path is not None and self.fast_path.receive(peer, message, now):
+                return
+        else:
+            self._invalidate_routes()
+        self._perform(self.peers.received(peer, message, now), now)
+
+    def _invalidate_routes(self) -> None:
+        """What decides on the ways of events has changed, or may have."""
+        if self.fast_path is not None:
+            self.fast_path.invalidate()
+
+    def send(self, peers: Collection[str], message: Message, now: Instant) -> None:
+        """Give an event, or a series, to the links of *peers*."""
+        self._now = now
+        for peer in peers:
+            self.links[peer].send(message, TrafficClass.LIVE, now)
+
+    def send_all(self, sends: Iterable[SendMessage], now: Instant) -> None:
+        """Give *sends* to their links."""
+        self._now = now
+        for send in sends:
+            self.links[send.peer].send(send.message, send.service, now)
+
+    def _perform(self, effects: Iterable[Effect], now: Instant, own: tuple[int, int] | None = None) -> list[str]:
+        """Do what routing wants done. Returns the peers that get the event *own*, which is not in the books yet.
+
+        What leaves goes first: if the gateway crashes in between, what comes again must not be taken for known.
+        """
+        self._now = now
+        events: dict[tuple[int, int], _FederationEvent] = {}
+        is_held = False
+        for effect in effects:
+            match effect:
+                case SendMessage(peer, message, service):
+                    self.links[peer].send(message, service, now)
+                    forward = event_of(message)
+                    if forward is not None:
+                        events.setdefault(forward.header.eid, _FederationEvent(forward)).peers.append(peer)
+                case DeliverEvent(forward):
+                    events.setdefault(forward.header.eid, _FederationEvent(forward)).local_delivery = effect
+                case HoldEvent():
+                    self.reorder_store.add(effect, now)
+                    is_held = True
+                case StoreInterests():
+                    self.interest_store.update(effect, now)
+                case RedialPeer(peer):
+                    self.links[peer].dial_soon(now)
+                case LookUpRetained(request, interest):
+                    self.retained.query_received(request, interest, now)
+                case DeliverRetained(number, forward):
+                    self.retained.reply_received(number, to_publication(forward, now), forward.header, now)
+        self.reorder_store.forwarded_early += is_held and bool(events)
+        mine = events.pop(own, None) if own is not None else None
+        for event in events.values():
+            self._account_event(event, now)
+        return [] if mine is None else mine.peers
+
+    def _account_event(self, event: _FederationEvent, now: Instant) -> None:
+        """An event of another gateway, or one that had to wait: it is in the books from now on, with its copies."""
+        forward, ledger = event.forward, self._node.ledger
+        if event.local_delivery is not None and event.local_delivery.was_held:
+            self.reorder_store.remove(forward.header.eid, now)
+        publication = to_publication(forward, now)
+        if event.local_delivery is not None and not forward.topic.startswith(LOCAL_TOPIC_PREFIX):
+            if forward.retain and event.local_delivery.is_entry:
+                self.retained.retain(publication, forward.header, now)
+            session_journal = self._journal
+            if forward.qos == 2:  # no reader may have it before that is on disk
+                session_journal.open_transaction(now)
+                session_journal.is_in_qos2 = True
+            route = self._node.routes.route(forward.topic)
+            if ledger.log is not None:
+                ledger.log.stamp(forward.header.eid)
+            self._delivery.deliver_promised(publication, route.accept(publication, ledger, now, len(event.peers)), now)
+            session_journal.is_in_qos2 = False
+        elif event.peers:
+            if ledger.log is not None:
+                ledger.log.stamp(forward.header.eid)
+            publication.number = ledger.accept(
+                now, forward.client, 1, forward.topic, forward.qos, len(forward.payload), len(event.peers)
+            )
+        for peer in event.peers:
+            self.peer_copies.open_copy(peer, forward.header.eid, publication, now)

@@ -1,0 +1,82 @@
+"""How a front end joins a federation and changes to another topology. Without a federation nothing of it is loaded."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edgebridge.frontend.federation.fast_path import FederationFastPath
+from edgebridge.frontend.federation.federation import FederationMember
+from edgebridge.frontend.federation.link_setup import BootIdentity
+from edgebridge.frontend.federation.peer_copies import PeerCopyLedger
+from edgebridge.frontend.federation.retained import FederatedRetained
+from edgebridge.frontend.frontend import Frontend
+from edgebroker.federation.forwarding_cache import ForwardingCache
+from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
+from edgebroker.instants import Instant
+from edgebroker.overlay.link.journal_records import StoredLinks
+from edgebroker.overlay.topology.topology import Topology
+
+TOPOLOGY_CHANGE: Final = "the gateway goes over to another topology"
+"""Why a gateway leaves its peers before `rejoin`."""
+
+
+def join(
+    frontend: Frontend,
+    topology: Topology,
+    name: str,
+    run: BootIdentity,
+    now: Instant,
+    stored: StoredLinks | None = None,
+    ways: FederationOptions = DEFAULT_OPTIONS,
+    peer_copies: PeerCopyLedger | None = None,
+) -> FederationMember:
+    """Let *frontend* be the gateway *name* of a federation. Its clock is set, and nothing is restored yet.
+
+    *stored*: what its journal says of links. *departures*: those of this process, if it was one before. Raises
+    TopologyInvalid: there is no gateway of this name.
+    """
+    session_journal = frontend.journal
+    federated_retained = FederatedRetained(session_journal, frontend.retained, frontend.subscribe_handler.replay)
+    node, delivery = frontend.node, frontend.delivery
+    overlay = FederationMember(
+        node, delivery, session_journal, federated_retained, topology, name, run, now, stored, ways, peer_copies
+    )
+    frontend.federation = frontend.publish_handler.federation = overlay
+    frontend.subscribe_handler.federation = frontend.recovery.federation = overlay
+    node.subscription_listener = overlay
+    serial = ForwardingCache(overlay.peers, ways.is_dynamic)
+    overlay.fast_path = frontend.input.federation_path = FederationFastPath(
+        serial,
+        node,
+        delivery,
+        frontend.fan_out_cache,
+        frontend.qos0_batches,
+        overlay.send,
+        overlay.send_all,
+        overlay.accept,
+        overlay.backpressure.may_refuse,
+    )
+    session_journal.is_federated = frontend.fan_out_cache.is_federated = True
+    return overlay
+
+
+def rejoin(
+    frontend: Frontend, topology: Topology, run: BootIdentity, now: Instant, ways: FederationOptions = DEFAULT_OPTIONS
+) -> FederationMember:
+    """Let *frontend*, which is a gateway already and has left (`Overlay.stop`), be the same one in another *topology*.
+
+    Its clients notice nothing. Peers find what they find after a restart: another run, the same store, and whatever
+    was not acknowledged. No peer of before may be missing, for what waits for it would wait for ever.
+    """
+    before = frontend.federation
+    assert before is not None
+    stored = StoredLinks()
+    for record in before.records():
+        stored.apply(record)
+    stored.numbers = max(stored.numbers, before.peers.ids.allocated)
+    overlay = join(frontend, topology, before.name, run, now, stored, ways, before.peer_copies)
+    overlay.peers.forwarder.resume(before.peers.forwarder)
+    for number, topic_filter, predicates in before.peers.interests.own():
+        overlay.subscribed(number, topic_filter, predicates, now)
+    overlay.start(now)
+    return overlay

@@ -1,0 +1,73 @@
+"""The links of a gateway, made from the topology, the identity of this boot, and what the journal says of links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from edgebroker.dataclasses import dataclass
+from edgebroker.instants import MILLISECOND, Instant
+from edgebroker.overlay.link.handshake import GatewayIdentity
+from edgebroker.overlay.link.heartbeat import IDLE_INTERVAL, LAN_INTERVAL, PATIENCE_MIN, PATIENCE_NEAR
+from edgebroker.overlay.link.journal_records import StoredLink, StoredLinks
+from edgebroker.overlay.link.link import Link, LinkTable
+from edgebroker.overlay.link.options import LinkOptions
+from edgebroker.overlay.link.outbox import LinkStorage
+from edgebroker.overlay.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class BootIdentity:
+    """One run of a gateway."""
+
+    boot_id: bytes
+    """8 random bytes."""
+    store_id: bytes
+    """8 bytes: of the journal's store, or random if there is none."""
+    random: Callable[[], float]
+    """Gives numbers from 0 to 1."""
+
+
+def create_links(
+    topology: Topology,
+    name: str,
+    run: BootIdentity,
+    now: Instant,
+    storage: LinkStorage | None,
+    stored: StoredLinks,
+    clock: int,
+) -> LinkTable:
+    """The links of gateway *name*, one to each peer. *stored*: what an earlier run left."""
+    gateway = topology.gateway(name)
+    numbers = {peer: topology.gateway(peer).number for peer in gateway.peers()}
+    identity = GatewayIdentity(
+        topology.federation, name, gateway.number, _topology_digests(topology), numbers, run.boot_id, run.store_id
+    )
+    links = []
+    for peer in numbers:
+        terms, left = link_options(topology, name, peer), stored.links.get(peer, StoredLink())
+        if storage is not None or stored.is_damaged:
+            # The journal may be an older copy, or damaged, and not know the highest numbers that were given. Of a
+            # microsecond there was never more than one, so none above these was.
+            left.reserved = max(left.reserved, now + clock)
+        links.append(Link(peer, identity, now, run.random, terms, storage, left, clock))
+    return LinkTable(identity, links)
+
+
+def link_options(topology: Topology, name: str, peer: str) -> LinkOptions:
+    """On what terms gateway *name* keeps up the link to *peer*."""
+    connection = topology.connection(name, peer)
+    uplink = connection.uplink
+    return LinkOptions(
+        dials=connection.dial.dialler == name,
+        heartbeat=IDLE_INTERVAL if uplink.kind == "metered" else LAN_INTERVAL,
+        patience=PATIENCE_NEAR if uplink.kind == "lan" else PATIENCE_MIN,
+        batch=uplink.batch_ms * MILLISECOND,
+        deflates=uplink.kind != "lan",
+        bytes_per_s=uplink.bytes_per_s or 0,
+        bytes_per_day=uplink.bytes_per_day or 0,
+    )
+
+
+def _topology_digests(topology: Topology) -> dict[str, bytes]:
+    """A digest of each part of a topology, so that a difference has a name."""
+    return {"topology": bytes.fromhex(topology.digest)}

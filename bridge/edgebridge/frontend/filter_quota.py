@@ -1,0 +1,89 @@
+"""The quota of content filters: the matching work that one client, and all clients of one user, may ask for.
+
+A publication whose topic matches is tested against all content filters on that topic, so every publisher pays for the
+filters of each subscriber. All clients of a user, or of an address where no user is named, share the quota of a few
+clients: many client identifiers are no way round it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edgebridge.frontend.connection_rate import source_of
+from edgebridge.frontend.options import Quota
+from edgebridge.session.filter_cost import FilterCost, FilterUsage, UsageTotals
+from edgebridge.session.session import Session
+from edgebridge.session.subscription_text import SubscriptionRequest
+from edgebroker.errors import FilterTooComplex
+
+_MEASURES: Final = (
+    ("filter_tests_max", "elementary tests", lambda tally, weight: tally.tests + weight.tests),
+    ("filter_patterns_max", "LIKE patterns", lambda tally, weight: tally.patterns + weight.patterns),
+    ("filter_attributes_max", "different attributes", UsageTotals.attributes_with),
+)
+"""What is bounded: the setting, what it counts, and how much of it there would be."""
+
+
+class FiltersTooCostly(FilterTooComplex):
+    """A content filter is beyond what its client, or all clients of its user or address, may have together."""
+
+
+class FilterQuota:
+    """Grants content filters, and keeps count of them."""
+
+    def __init__(self, quota: Quota) -> None:
+        self.quota = quota
+        """May be replaced: what was granted stays granted."""
+        self._sources: dict[tuple[str, str], UsageTotals] = {}
+
+    def __len__(self) -> int:
+        """Sources that have filters."""
+        return len(self._sources)
+
+    def admit(self, session: Session, request: SubscriptionRequest) -> FilterCost | None:
+        """What the filter of *request* weighs; None if it has none. Raises FiltersTooCostly."""
+        if request.filter is None:
+            return None
+        weight = FilterCost.of(request.filter)
+        bill = self._usage(session)
+        replaced = bill.release(request.text)
+        try:
+            self._check(bill.own, weight, 1, "a client")
+            whose = f"all clients of {_quota_owner(session)[0]} together"
+            self._check(bill.shared, weight, self.quota.filter_clients_max, whose)
+        finally:
+            if replaced is not None:
+                bill.charge(request.text, replaced)
+        return weight
+
+    def charge(self, session: Session, text: str, weight: FilterCost | None) -> None:
+        """The subscription *text* was granted, with a filter of this *weight* or without one."""
+        self.release(session, text)
+        if weight is not None:
+            self._usage(session).charge(text, weight)
+
+    def release(self, session: Session, text: str) -> FilterCost | None:
+        """The subscription *text* is over; what its filter weighed, None if it had none."""
+        bill: FilterUsage | None = session.filter_usage
+        return None if bill is None else bill.release(text)
+
+    def _check(self, tally: UsageTotals, weight: FilterCost, clients: int, whose: str) -> None:
+        for name, what, total in _MEASURES:
+            most = clients * getattr(self.quota, name)
+            if total(tally, weight) > most:
+                raise FiltersTooCostly(f"the content filters of {whose} have at most {most:,} {what}")
+
+    def _usage(self, session: Session) -> FilterUsage:
+        if session.filter_usage is None:
+            session.filter_usage = FilterUsage(self._sources, _quota_owner(session))
+        bill: FilterUsage = session.filter_usage
+        return bill
+
+
+def _quota_owner(session: Session) -> tuple[str, str]:
+    """Who answers for the client: ("a user", name), or ("an address", ...); a session from the journal for itself."""
+    if session.user:
+        return "a user", session.user
+    if session.connection is not None:
+        return "an address", source_of(session.connection.peer)
+    return "a client", session.client_id

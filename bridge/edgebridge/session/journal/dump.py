@@ -1,0 +1,119 @@
+"""Journal records described by name, for people and programs (`edgebroker journal`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from edgebridge.session.journal.copy_record import CopyReader
+from edgebridge.session.journal.interning import TextInterner
+from edgebridge.session.journal.message import READ_ERRORS, read_publication
+from edgebridge.session.journal.message_header import MessageHeader
+from edgebridge.session.journal.session_records import (
+    BATCHED,
+    CLOCK,
+    COPY,
+    COPY_OF,
+    GONE,
+    ONE,
+    PACKET,
+    QOS,
+    ROW,
+    SENT,
+    SESSION,
+    SUBSCRIPTION,
+    WILL,
+    SessionRecordKind,
+)
+from edgebridge.wire.fields import read_text
+
+
+def describe(record: bytes, lsn: int = 0) -> dict[str, Any]:
+    """The record *lsn* in words, for people and programs: its kind and what it names."""
+    try:
+        kind = SessionRecordKind(record[0])
+        described: dict[str, Any] = {"kind": kind.name.lower()}
+        if kind in (SessionRecordKind.MESSAGE, SessionRecordKind.RETAINED):
+            described.update(_describe_message(record, lsn))
+        else:
+            described.update(_DESCRIBED[kind](record))
+    except READ_ERRORS:
+        return {"kind": "unknown", "hex": record[:64].hex()}
+    return described
+
+
+def _describe_message(record: bytes, lsn: int) -> dict[str, Any]:
+    head = MessageHeader()
+    head.read(record, lsn)
+    at = head.at
+    one, to = CopyReader(), []
+    for _ in range(head.copies):
+        one.read(record, at)
+        at = one.end
+        to.append({"session": one.session, "copy": one.copy, "qos": one.flags & QOS, "packet_id": one.packet_id})
+    publication = read_publication(
+        record, at, head.flags, head.accepted_at, head.expires_at, head.number, TextInterner()
+    )
+    described: dict[str, Any] = {
+        "message": head.number,
+        "topic": publication.topic,
+        "publisher": publication.publisher,
+        "qos": publication.qos,
+        "payload_bytes": len(publication.payload),
+        "accepted_at": head.accepted_at,
+        "copies": to,
+    }
+    if head.cause is not None:
+        described.update(publisher_session=head.cause[0], packet_id=head.cause[1])
+    if head.instead_of is not None:
+        described.update(instead_of=dict(zip(("session", "copy"), head.instead_of, strict=True)))
+    return described
+
+
+def _describe_settled(record: bytes) -> dict[str, Any]:
+    rows = ROW.iter_unpack(memoryview(record)[1:])
+    return {"copies": [{"session": session, "first": first, "count": count} for session, first, count in rows]}
+
+
+def _describe_session(record: bytes) -> dict[str, Any]:
+    _, number, expiry_s, flags = SESSION.unpack_from(record)
+    return {
+        "session": number,
+        "client": read_text(record, SESSION.size)[0],
+        "expiry_s": expiry_s,
+        "has_will": flags & WILL != 0,
+        "is_batched": flags & BATCHED != 0,
+    }
+
+
+def _named(*names: str) -> Callable[[bytes, Any], dict[str, Any]]:
+    return lambda record, layout: dict(zip(names, layout.unpack_from(record)[1:], strict=True))
+
+
+_SESSION_PACKET: Final = _named("session", "packet_id")
+_DESCRIBED: Final[dict[SessionRecordKind, Callable[[bytes], dict[str, Any]]]] = {
+    SessionRecordKind.SESSION: _describe_session,
+    SessionRecordKind.ENDED: lambda record: _named("session")(record, ONE),
+    SessionRecordKind.GONE: lambda record: _named("session", "expiry_s", "flags", "clock")(record, GONE),
+    SessionRecordKind.SUBSCRIBED: lambda record: {
+        **_named("session", "options", "identifier")(record, SUBSCRIPTION),
+        "text": read_text(record, SUBSCRIPTION.size)[0],
+    },
+    SessionRecordKind.UNSUBSCRIBED: lambda record: {
+        **_named("session")(record, ONE),
+        "text": read_text(record, ONE.size)[0],
+    },
+    SessionRecordKind.COPY: lambda record: _named("message")(record, COPY_OF),
+    SessionRecordKind.SENT: lambda record: _named("session", "copy", "packet_id")(record, SENT),
+    SessionRecordKind.RELEASED: lambda record: _named("session", "copy")(record, COPY),
+    SessionRecordKind.SETTLED: _describe_settled,
+    SessionRecordKind.RECEIVED: lambda record: _SESSION_PACKET(record, PACKET),
+    SessionRecordKind.FORGOTTEN: lambda record: _SESSION_PACKET(record, PACKET),
+    SessionRecordKind.CLEARED: lambda record: {"topic": read_text(record, 1)[0]},
+    SessionRecordKind.CLOCK: lambda record: _named("clock")(record, CLOCK),
+    SessionRecordKind.CLOCK_SET: lambda record: _named("clock")(record, CLOCK),
+    **dict.fromkeys(
+        (SessionRecordKind.STATED, SessionRecordKind.TOGETHER, SessionRecordKind.WHOLE, SessionRecordKind.UNDONE),
+        lambda record: {},
+    ),
+}

@@ -1,0 +1,339 @@
+"""The state that recovery builds from the journal: sessions, subscriptions, copies and retained messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import field
+from typing import TYPE_CHECKING, Final
+
+from edgebridge.session.acl import TOKEN_RULES_MAX
+from edgebridge.session.durability import SYNC, Durability, batched
+from edgebridge.session.journal.deliveries import KINDS, SHORTEST, StoredCopy, StoredDeliveries
+from edgebridge.session.journal.message import READ_ERRORS, shift
+from edgebridge.session.journal.session_records import (
+    AS_PUBLISHED,
+    AWAY,
+    BATCH,
+    BATCHED,
+    CLAIMS,
+    CLOCK,
+    GONE,
+    MESSAGE,
+    NO_LOCAL,
+    ONE,
+    OWED,
+    QOS,
+    RETAIN,
+    SESSION,
+    SUBSCRIPTION,
+    WILL,
+    SessionRecordKind,
+)
+from edgebridge.session.journal.text import read_text
+from edgebridge.session.journal.transactions import TransactionBuffer
+from edgebridge.wire.fields import VARIABLE_MAX, read_binary, read_u16
+from edgebridge.wire.packets import Will
+from edgebridge.wire.properties import Carrier, read_properties
+from edgebroker.dataclasses import dataclass
+from edgebroker.instants import CLOCK_IS_SET_AFTER, NEVER
+from edgebroker.publication import Publication
+
+if TYPE_CHECKING:
+    from edgebroker.overlay.link.journal_records import StoredLinks
+
+LINK_KINDS: Final = range(0x21, 0x40)
+"""Records of links (`overlay.link.records`)."""
+_SHORTEST_ALONE: Final[dict[int, int]] = {
+    SessionRecordKind.SESSION: SESSION.size + 4,
+    SessionRecordKind.ENDED: ONE.size,
+    SessionRecordKind.GONE: GONE.size,
+    SessionRecordKind.SUBSCRIBED: SUBSCRIPTION.size + 4,
+    SessionRecordKind.UNSUBSCRIBED: ONE.size + 2,
+    SessionRecordKind.RETAINED: MESSAGE.size + 4,
+    SessionRecordKind.CLEARED: 3,
+    SessionRecordKind.CLOCK: CLOCK.size,
+    SessionRecordKind.CLOCK_SET: CLOCK.size,
+}
+"""Bytes of a record at least. Of those that are shorter 64 KiB hold most, and to find out by an error takes longest."""
+_ALONE: Final = frozenset(bytes((kind,)) for kind in _SHORTEST_ALONE)
+"""How records begin that are of no group and no message on its way: the shortest way saves a fifth of the time."""
+_SHORTEST: Final = SHORTEST | _SHORTEST_ALONE
+
+
+@dataclass(slots=True)
+class StoredSubscription:
+    """A subscription as it was asked for."""
+
+    text: str
+    where: str
+    qos: int
+    no_local: bool
+    as_published: bool
+    identifier: int
+    is_owed: bool = False
+    """Not all that is retained of it was sent."""
+
+
+@dataclass(slots=True)
+class StoredSession:
+    """A session. `gone_at` is 0 while its client is connected: it is gone since the end of the records."""
+
+    number: int
+    client_id: str
+    user: str = ""
+    claims: tuple[str, ...] | None = None
+    """Rules of the client's token, which narrow what it may do; None if it had none."""
+    expiry_s: int = 0
+    disconnected_at: int = 0
+    will: Will | None = None
+    durability: Durability = SYNC
+    """What its client was promised."""
+    subscriptions: dict[str, StoredSubscription] = field(default_factory=dict)
+    received: set[int] = field(default_factory=set)
+    copies: dict[int, StoredCopy] = field(default_factory=dict)
+
+
+class RecordInvalid(Exception):
+    """Bytes that are no record: written by another version, or by nobody."""
+
+
+class JournalState:
+    """The state that records lead to. `apply` them in their order, then `finish`.
+
+    What a record says of a session or copy that is not known is passed over: inside a snapshot it will be said again.
+    """
+
+    def __init__(self) -> None:
+        self.sessions: dict[int, StoredSession] = {}
+        self.retained: dict[str, Publication] = {}
+        self.last_session = 0
+        """The highest number of a session that any record knows."""
+        self._number_of: dict[str, int] = {}
+        """Client -> the number of its session: it has one."""
+        self._deliveries = StoredDeliveries(self._will_published)
+        self._is_begun = False
+        self._transactions = TransactionBuffer(self._take_in)
+        self.has_open_transaction = False
+        """The records end in the middle of a group: the next run has to say UNDONE before anything else."""
+        self._links: StoredLinks | None = None
+        self.invalid = 0
+        """Records that were intact and not understood."""
+        self.is_damaged = False
+        """Records are missing: nobody knows what they said."""
+        self._apply: Final[dict[int, Callable[[bytes], None]]] = {
+            SessionRecordKind.SESSION: self._session,
+            SessionRecordKind.ENDED: self._ended,
+            SessionRecordKind.GONE: self._gone,
+            SessionRecordKind.SUBSCRIBED: self._subscribed,
+            SessionRecordKind.UNSUBSCRIBED: self._unsubscribed,
+            SessionRecordKind.RETAINED: self._retained,
+            SessionRecordKind.CLEARED: self._cleared,
+            SessionRecordKind.CLOCK: self._clock,
+            SessionRecordKind.CLOCK_SET: self._clock_set,
+            SessionRecordKind.STATED: self._stated,
+            **dict.fromkeys(KINDS, self._deliveries.apply),
+            **dict.fromkeys(LINK_KINDS, self._link),
+        }
+
+    @property
+    def clock(self) -> int:
+        """The latest stored clock that any record knows."""
+        return self._deliveries.clock
+
+    def apply_numbered(self, lsn: int, record: bytes) -> None:
+        """Take *record* in, the one numbered *lsn*. What is not understood is counted, and passed over."""
+        self.apply_row(lsn, [record])
+
+    def apply_row(self, first: int, records: list[bytes]) -> None:
+        """Take *records* in, which are numbered from *first* on. What is not understood is counted, and passed over."""
+        if first > 1 and not self._is_begun:
+            self._deliveries.is_in_snapshot = True  # recovery begins with a snapshot, or with the first record of all
+        self._is_begun = True
+        at, grouped, traffic = 0, self._transactions, self._deliveries
+        while at < len(records):
+            if not grouped.is_open:
+                at = traffic.apply_row(first, records, at)
+                while at < len(records) and records[at][:1] in _ALONE:
+                    self._take_in(first + at, records[at])
+                    at += 1
+            if at < len(records):
+                grouped.append(first + at, records[at])
+                at += 1
+        self.invalid += traffic.misread
+        traffic.misread = 0
+
+    def _take_in(self, lsn: int, record: bytes) -> None:
+        self._deliveries.lsn = lsn
+        apply = self._apply.get(record[0]) if record else None
+        if apply is None or len(record) < _SHORTEST.get(record[0], 0):
+            self.invalid += 1
+            return
+        try:
+            apply(record)
+        except READ_ERRORS:
+            self.invalid += 1
+
+    def apply(self, record: bytes) -> None:
+        """Take *record* in, as the next one. Raises RecordInvalid."""
+        self._deliveries.lsn += 1
+        try:
+            self._apply[record[0]](record)
+        except READ_ERRORS as error:
+            raise RecordInvalid(f"no record: {record[:32].hex(' ')}: {error}") from error
+
+    def set_clock(self, at: int) -> bool:
+        """The machine says that it is *at*. Returns whether it did not know that when all this was stored.
+
+        Then CLOCK_SET is to be said, and everything is moved: it is as long ago as it was at the end of the records.
+        Nobody knows how long the machine was off, and half a century would end all sessions.
+        """
+        if not 0 < self.clock < CLOCK_IS_SET_AFTER <= at:
+            return False
+        by = at - self.clock
+        self._deliveries.shift(by)
+        for session in self.sessions.values():
+            session.disconnected_at += by if session.disconnected_at else 0
+        for publication in self.retained.values():
+            shift(publication, by)
+        if self._links is not None:
+            self._links.shift(by)
+        return True
+
+    def finish(self) -> None:
+        """There are no more records."""
+        self.has_open_transaction = self._transactions.is_open
+        self.invalid += 0 if self._links is None else self._links.misunderstood
+        self._stated(b"")
+        bad = self._deliveries.finish()
+        self.invalid += len(bad)
+        for session in self.sessions.values() if bad else ():
+            for copy in [copy for copy, kept in session.copies.items() if kept.message.number in bad]:
+                del session.copies[copy]
+        for session in self.sessions.values():
+            self._settle_reused(session)
+
+    def _settle_reused(self, session: StoredSession) -> None:
+        """An identifier that a later copy has was free: that the earlier one was settled is lost in damage."""
+        latest: dict[int, int] = {}
+        for number in sorted([number for number, copy in session.copies.items() if copy.packet_id]):
+            packet_id = session.copies[number].packet_id
+            if packet_id in latest:
+                self._deliveries.remove_copy(session.copies.pop(latest[packet_id]))
+            latest[packet_id] = number
+
+    @property
+    def links(self) -> StoredLinks:
+        """What is said of links to other gateways. Most gateways have none, and need not know how to read it."""
+        if self._links is None:
+            from edgebroker.overlay.link.journal_records import StoredLinks
+
+            self._links = StoredLinks()
+        self._links.is_damaged = self.is_damaged
+        return self._links
+
+    def _link(self, record: bytes) -> None:
+        self.links.apply(record)
+
+    # -- sessions -----------------------------------------------------------------------------------------------
+
+    def _session(self, record: bytes) -> None:
+        _, number, expiry_s, flags = SESSION.unpack_from(record)
+        client_id, at = read_text(record, SESSION.size)
+        user, at = read_text(record, at)
+        will = None
+        if flags & WILL:
+            qos = record[at]
+            topic, at = read_text(record, at + 1)
+            payload, at = read_binary(record, at)
+            properties, at = read_properties(record, at, Carrier.WILL)
+            will = Will(topic, payload, qos & QOS, qos & RETAIN != 0, properties)
+        claims = None
+        if flags & CLAIMS:
+            count, at = read_u16(record, at)
+            if count > TOKEN_RULES_MAX:
+                raise ValueError("more rules than any token has")  # 32,000 of them take 9 ms
+            rules = []
+            for _ in range(count):
+                rule, at = read_text(record, at)
+                rules.append(rule)
+            claims = tuple(rules)
+        durability = batched(BATCH.unpack_from(record, at)[0]) if flags & BATCHED else SYNC
+        session = self.sessions.get(number)
+        if session is None or session.client_id != client_id:
+            # Of damage the end of an earlier session may be lost: the later one took its place.
+            self._forget(self._number_of.get(client_id))
+            self._forget(number)
+            session = self.sessions[number] = StoredSession(number, client_id)
+            self._number_of[client_id] = number
+            self._deliveries.add_session(number, session.copies, session.received)
+            self.last_session = max(self.last_session, number)
+        session.claims, session.durability = claims, durability
+        session.user, session.expiry_s, session.will = user, expiry_s, will
+        if not flags & AWAY:
+            session.disconnected_at = 0
+
+    def _ended(self, record: bytes) -> None:
+        self._forget(ONE.unpack(record)[1])
+
+    def _forget(self, number: int | None) -> None:
+        session = None if number is None else self.sessions.pop(number, None)
+        if session is not None:
+            del self._number_of[session.client_id]
+            self._deliveries.remove_session(session.number)
+
+    def _will_published(self, number: int) -> None:
+        self.sessions[number].will = None
+
+    def _gone(self, record: bytes) -> None:
+        _, number, expiry_s, flags, at = GONE.unpack(record)
+        self._deliveries.clock = max(self.clock, at)
+        session = self.sessions.get(number)
+        if session is not None:
+            session.disconnected_at, session.expiry_s = at, expiry_s
+            if not flags & WILL:
+                session.will = None
+
+    def _subscribed(self, record: bytes) -> None:
+        _, number, options, identifier = SUBSCRIPTION.unpack_from(record)
+        if identifier > VARIABLE_MAX:
+            raise ValueError("a subscription identifier that no packet can carry")
+        topic_filter, at = read_text(record, SUBSCRIPTION.size)
+        where, _ = read_text(record, at)
+        session = self.sessions.get(number)
+        if session is not None:
+            session.subscriptions[topic_filter] = StoredSubscription(
+                topic_filter,
+                where,
+                options & QOS,
+                options & NO_LOCAL != 0,
+                options & AS_PUBLISHED != 0,
+                identifier,
+                options & OWED != 0,
+            )
+
+    def _unsubscribed(self, record: bytes) -> None:
+        session = self.sessions.get(ONE.unpack_from(record)[1])
+        topic_filter, _ = read_text(record, ONE.size)
+        if session is not None:
+            session.subscriptions.pop(topic_filter, None)
+
+    # -- the rest -----------------------------------------------------------------------------------------------
+
+    def _retained(self, record: bytes) -> None:
+        publication = self._deliveries.retained(record)
+        self.retained[publication.topic] = publication
+
+    def _cleared(self, record: bytes) -> None:
+        self.retained.pop(read_text(record, 1)[0], None)
+
+    def _clock(self, record: bytes) -> None:
+        self._deliveries.clock = max(self.clock, CLOCK.unpack(record)[1])
+
+    def _clock_set(self, record: bytes) -> None:
+        at = CLOCK.unpack(record)[1]
+        if at >= NEVER:
+            raise ValueError("an instant that no clock reaches")
+        self.set_clock(at)
+
+    def _stated(self, _: bytes) -> None:
+        self._deliveries.end_snapshot()

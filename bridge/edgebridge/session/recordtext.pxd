@@ -1,6 +1,0 @@
-# C types for recordtext.py; the meaning is there.
-cimport cython
-
-
-@cython.locals(start=Py_ssize_t, end=Py_ssize_t, text=str)
-cpdef tuple read_text(bytes record, Py_ssize_t at)

@@ -1,0 +1,209 @@
+"""The terms of one filter: in words, in the forms a subscriber may send, and judged against one event."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from edgebridge.session.subscription_text import WHERE_PROPERTY, encode_subscription
+from edgebroker.filters import Filter
+from edgebroker.filters.evaluation import evaluate
+from edgebroker.filters.patterns import prefix_of, spelled, successor
+from edgebroker.filters.spelling import canonical, literal
+from edgebroker.filters.syntax import terms_of
+from edgebroker.predicate import (
+    Attributes,
+    Composite,
+    ElementaryTest,
+    Interval,
+    Pattern,
+    Predicate,
+    Value,
+    ValueType,
+    kind_of,
+)
+
+_NOUNS: Final = {ValueType.NUMBER: "number", ValueType.STRING: "string", ValueType.BOOLEAN: "boolean"}
+
+INDEX_WORDS: Final = {
+    "equality": "found by hash",
+    "range": "found among sorted ranges",
+    "presence": "found by presence",
+    "pattern": "tried one by one",
+}
+"""What the broker does with a test, by `ExplainedTest.index`."""
+
+
+def predicate_text(test: ElementaryTest) -> str:
+    """*test* as the end of a sentence that begins with its attribute: "is a number above 30"."""
+    if test.kind is ValueType.NULL:
+        return "is absent or null"
+    if test.kind is ValueType.NOT_NULL:
+        return "is there, whatever it holds"
+    accepted = _accepted(test.kind, test.intervals)
+    if not test.patterns:
+        return f"is {accepted}"
+    prefixes = {prefix_of(pattern.parts) for pattern in test.patterns if not pattern.negated} - {""}
+    said = len(test.intervals) == 1 and _prefix(test.intervals[0]) in prefixes  # the pattern says it again
+    patterns = " and ".join(map(_pattern, test.patterns))
+    return f"is a string {patterns}" if said or accepted == "a string" else f"is {accepted} and {patterns}"
+
+
+def sentence(predicate: Predicate) -> str:
+    """All tests of *predicate* in words."""
+    return " and ".join(f"{test.attribute} {predicate_text(test)}" for test in predicate)
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """*count* and its noun: "1 step", "2,000 steps"."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def _accepted(kind: ValueType, intervals: tuple[Interval, ...]) -> str:
+    """The values in *intervals*. Points are listed, holes are excepted, and else every interval is described."""
+    noun = f"a {_NOUNS[kind]}"
+    points = [literal(interval.low) for interval in intervals if interval.is_point and interval.low is not None]
+    if len(points) == len(intervals):
+        return points[0] if len(points) == 1 else f"one of {', '.join(points)}"
+    holes = _holes(intervals)
+    if holes is not None:
+        return noun + (f" other than {', '.join(holes)}" if holes else "")
+    return f"{noun} {' or '.join(map(_interval, intervals))}"
+
+
+def _holes(intervals: tuple[Interval, ...]) -> list[str] | None:
+    """The values left out of all values, if nothing but single values is left out; else None."""
+    if intervals[0].low is not None or intervals[-1].high is not None:
+        return None
+    holes = []
+    for below, above in pairwise(intervals):
+        if below.high is None or below.high_closed or above.low_closed or below.high != above.low:
+            return None
+        holes.append(literal(below.high))
+    return holes
+
+
+def _interval(interval: Interval) -> str:
+    low, high = interval.low, interval.high
+    if interval.is_point and low is not None:
+        return f"equal to {literal(low)}"
+    prefix = _prefix(interval)
+    if prefix is not None:
+        return f"that begins with {literal(prefix)}"
+    if low is not None and high is not None and interval.low_closed and interval.high_closed:
+        return f"from {literal(low)} to {literal(high)}"
+    ends = []
+    if low is not None:
+        ends.append(f"{'at least' if interval.low_closed else 'above'} {literal(low)}")
+    if high is not None:
+        ends.append(f"{'at most' if interval.high_closed else 'below'} {literal(high)}")
+    return " and ".join(ends)
+
+
+def _prefix(interval: Interval) -> str | None:
+    """The prefix whose strings are exactly those of *interval*, if there is one."""
+    low = interval.low
+    if not isinstance(low, str) or not low or not interval.low_closed or interval.high_closed:
+        return None
+    return low if interval.high == successor(low) else None
+
+
+def _pattern(pattern: Pattern) -> str:
+    text, escape = spelled(pattern.parts)
+    return f"{'unlike' if pattern.negated else 'like'} {literal(text)}" + (f" (escape {escape})" if escape else "")
+
+
+_SPECIAL: Final = re.compile(r"[\"\\$`]")
+"""What keeps its meaning inside double quotes and is escaped there."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionForms:
+    """*expression* for *topic*, in every form a subscriber may use."""
+
+    expression: str
+    topic: str
+
+    @property
+    def subscription(self) -> str:
+        """The subscription text that carries the filter: for every version of MQTT and every client.
+
+        Single quotes are encoded too: MQTT does not ask for it, shells do.
+        """
+        return encode_subscription(self.expression, self.topic).replace("'", "%27")
+
+    @property
+    def commands(self) -> tuple[tuple[str, str], ...]:
+        """(What it needs, the line to type)."""
+        topic, expression = quoted(self.topic), quoted(self.expression)
+        return (
+            ("any MQTT", f"mosquitto_sub -t {quoted(self.subscription)} -v"),
+            ("MQTT 5", f"mosquitto_sub -V 5 -t {topic} -D subscribe user-property '{WHERE_PROPERTY}' {expression} -v"),
+            ("our client", f"edgebroker sub -t {topic} --where {expression} -v"),
+        )
+
+
+def quoted(text: str) -> str:
+    """*text* as one word of a POSIX shell, in single quotes, or in double quotes where that is easier to read."""
+    if "'" not in text:
+        return f"'{text}'"
+    if "!" in text:  # inside double quotes bash would look it up in the history, and keep the backslash of an escape
+        return shlex.quote(text)
+    return '"' + _SPECIAL.sub(r"\\\g<0>", text) + '"'
+
+
+TRUTHS: Final = {True: "true", False: "false", None: "unknown"}
+_VALUE_NOUNS: Final = {ValueType.NUMBER: "a number", ValueType.STRING: "a string", ValueType.BOOLEAN: "a boolean"}
+TEXT_SHOWN_MAX: Final = 60
+"""Characters of a string value; the event itself shows the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class TermVerdict:
+    """One comparison. `truth`: true, false or unknown. `because`: what the attribute is."""
+
+    term: str
+    truth: str
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class FilterVerdict:
+    """The whole filter: `truth`, and whether an event like this is `delivered`."""
+
+    truth: str
+    delivered: bool
+    terms: tuple[TermVerdict, ...]
+
+
+def judge_event(content_filter: Filter, attributes: Attributes) -> FilterVerdict:
+    """What *content_filter* says about an event with these *attributes*."""
+    truth = evaluate(content_filter.tree, attributes)
+    return FilterVerdict(TRUTHS[truth], truth is True, tuple(_terms(content_filter, attributes)))
+
+
+def _terms(content_filter: Filter, attributes: Attributes) -> Iterator[TermVerdict]:
+    for term in terms_of(content_filter.tree):
+        truth, value = evaluate(term, attributes), attributes.get(term.attribute)
+        yield TermVerdict(canonical(term), TRUTHS[truth], f"{term.attribute} {_state(value, truth)}")
+
+
+def _state(value: Value, truth: bool | None) -> str:
+    """What an attribute is: its value, and its kind where a comparison with another kind left the term unknown."""
+    if value is None or isinstance(value, Composite):
+        return f"is {value_text(value)}"
+    return f"is {_VALUE_NOUNS[kind_of(value)]}, {value_text(value)}" if truth is None else f"is {value_text(value)}"
+
+
+def value_text(value: Value) -> str:
+    """*value* in words, or as the filter language spells it."""
+    if value is None:
+        return "absent or null"
+    if isinstance(value, Composite):
+        return "an object, an array or bytes"
+    text = literal(value) if value == value and value not in (float("inf"), float("-inf")) else str(value)
+    return text if len(text) <= TEXT_SHOWN_MAX else text[:TEXT_SHOWN_MAX] + "..."

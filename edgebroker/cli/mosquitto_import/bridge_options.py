@@ -1,0 +1,309 @@
+"""Options of bridge sections and their `topic` lines: each section becomes a `[[bridge]]`.
+
+A bridge that would be less safe than before is written, and paused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import chain, count
+from typing import Final
+from urllib.parse import unquote
+
+from edgebridge.bridge.errors import RuleInvalid
+from edgebridge.bridge.rules import BridgeDirection, BridgeRule, parse_rule
+from edgebridge.session.subscription_text import FILTER_PREFIX, parse_subscription
+from edgebroker.cli.mosquitto_import.conf_file import ConfLine, LineVerdict, VerdictKind
+from edgebroker.cli.mosquitto_import.draft import (
+    BridgeDraft,
+    ConfContext,
+    DraftEntry,
+    ImportDraft,
+    RuleDraft,
+    Value,
+    ValueUnusable,
+    within,
+)
+from edgebroker.cli.mosquitto_import.rules import Rule, is_number, one_of, text, truth, whole
+from edgebroker.errors import EdgebrokerError
+from edgebroker.names import Address
+
+NOTHING: Final = '""'
+"""An empty prefix or pattern, as Mosquitto writes it."""
+
+
+def topic(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
+    """`topic pattern [[[out|in|both] qos] local-prefix remote-prefix]`."""
+    words = text(line).split()
+    if len(words) > 5:
+        raise ValueUnusable("topic takes a pattern, a direction, a QoS and two prefixes")
+    written = (*words, *("", "out", "0", NOTHING, NOTHING)[len(words) :])
+    pattern, direction, qos, local, remote = ("" if word == NOTHING else word for word in written)
+    if direction not in ("in", "out", "both"):
+        raise ValueUnusable("the direction of a topic is in, out or both")
+    if qos not in ("0", "1", "2"):
+        raise ValueUnusable("the QoS of a topic is 0, 1 or 2")
+    if not pattern and not (local and remote):
+        raise ValueUnusable("a topic without a pattern needs both prefixes")
+    where = ""
+    if pattern.startswith(FILTER_PREFIX):
+        if direction != "in" or local or remote:
+            note = "a filter in a topic goes with direction in and without prefixes: write the rule with `where`"
+            return LineVerdict(line, VerdictKind.MISSING, note)
+        pattern, where = apart(pattern)
+    rule = BridgeRule(pattern, BridgeDirection(direction), int(qos), local, remote, where)
+    try:
+        rule.check()
+        rule = parse_rule(str(rule))  # as it will be read
+    except RuleInvalid as error:
+        return LineVerdict(line, VerdictKind.MISSING, str(error))
+    bridge.rules.append(RuleDraft(rule, line))
+    return LineVerdict(line, VerdictKind.TRANSLATED, "", ("bridge.topic",))
+
+
+def apart(pattern: str) -> tuple[str, str]:
+    """Topic filter and condition of a pattern that begins with `$filter/`. Raises ValueUnusable."""
+    try:
+        request = parse_subscription(pattern)
+    except EdgebrokerError as error:
+        raise ValueUnusable(str(error)) from error
+    return request.topic_filter.text, unquote(pattern.removeprefix(FILTER_PREFIX).partition("/")[0])
+
+
+SECTION: Final = "bridge"
+NAME_MAX: Final = 64
+PORT: Final = 1_883
+ALWAYS: Final = "a bridge stays connected, and what waits for its remote is kept"
+VERSIONS: Final = {"mqttv31": "3.1.1", "mqttv311": "3.1.1", "mqttv50": "5"}
+
+OfBridge = Callable[[BridgeDraft, ConfLine], LineVerdict]
+"""Reads a line of a bridge, changes its draft, and says what became of the line. Raises ValueUnusable."""
+
+
+def connection(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
+    """A bridge begins."""
+    given = text(line)
+    first = draft.connections.get(given)
+    name = _own_name(draft, given, line) if first is None else first.keys["name"].value
+    context.bridge = BridgeDraft(line, {"name": DraftEntry(name, line)})
+    draft.bridges.append(context.bridge)
+    if first is not None:  # Mosquitto refuses it; what follows changes nothing of the first
+        raise ValueUnusable(f"{first.line.place} has a bridge {given} already: give each a name of its own")
+    draft.connections[given] = context.bridge
+    if name == given:
+        return LineVerdict(line, VerdictKind.TRANSLATED, "", (f"{SECTION}.name",))
+    return LineVerdict(line, VerdictKind.DIFFERS, f"is called {name} here", (f"{SECTION}.name",))
+
+
+def _own_name(draft: ImportDraft, given: str, line: ConfLine) -> str:
+    """What we can call it, and call no other bridge."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", given).lstrip("._-")[:NAME_MAX] or f"bridge-{line.number}"
+    numbered = (f"{name[: NAME_MAX - 8]}-{number}" for number in count(len(draft.bridges) + 1))
+    own = next(one for one in chain([name], numbered) if one not in draft.bridge_names)
+    draft.bridge_names.add(own)
+    return own
+
+
+def of_bridge(rule: OfBridge) -> Rule:
+    """A rule for a line that must stand behind `connection`."""
+
+    def checked(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
+        if context.bridge is None:
+            raise ValueUnusable(f"{line.name} stands before any connection")
+        return rule(context.bridge, line)
+
+    return checked
+
+
+def keyed(key: str, read: Callable[[ConfLine], Value], note: str = "") -> Rule:
+    """A value of the bridge under our name for it. note: what is different with it."""
+
+    def rule(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
+        bridge.keys[key] = DraftEntry(read(line), line)
+        return LineVerdict(line, VerdictKind.DIFFERS if note else VerdictKind.TRANSLATED, note, (f"{SECTION}.{key}",))
+
+    return of_bridge(rule)
+
+
+def said(read: Callable[[ConfLine], object], verdict: VerdictKind, note: str) -> Rule:
+    """A line that sets nothing."""
+
+    def rule(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
+        read(line)
+        return LineVerdict(line, verdict, note)
+
+    return of_bridge(rule)
+
+
+def either(on: tuple[VerdictKind, str], off: tuple[VerdictKind, str]) -> Rule:
+    """A switch that sets nothing: what to say to true, and to false."""
+    return of_bridge(lambda bridge, line: LineVerdict(line, *(on if truth(line) else off)))
+
+
+def file(key: str) -> Rule:
+    """A file of TLS, under our name for it."""
+
+    def rule(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict | None:
+        path = draft.path(line)
+        return keyed(key, lambda line: path)(draft, context, line)
+
+    return rule
+
+
+def safeguard(instead: str) -> Rule:
+    """What protected the connection, and has no equivalent: a bridge without it is paused, and dials nobody."""
+
+    def rule(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
+        if text(line) == "false":
+            return LineVerdict(line, VerdictKind.NEEDLESS, "it is so already")
+        bridge.guards.append(line)
+        return LineVerdict(line, VerdictKind.MISSING, f"{instead}; the bridge is paused until it is safe again")
+
+    return of_bridge(rule)
+
+
+def addresses(line: ConfLine) -> list[str]:
+    """`host[:port]`, several with spaces between."""
+    found = []
+    for word in text(line).split():
+        written = word if is_number(word.rpartition(":")[2]) else f"{word}:{PORT}"
+        try:
+            Address.parse(written)
+        except ValueError:
+            raise ValueUnusable(f"{word} is no HOST or HOST:PORT, with a port from 1 to 65,535") from None
+        found.append(written)
+    return found
+
+
+def password(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
+    """It stays where it is: a settings file holds no secrets."""
+    text(line)
+    name = f"bridge-{bridge.keys['name'].value}.password"
+    bridge.keys["password_file"] = DraftEntry(name, line)
+    bridge.guards.append(line)
+    note = f"passwords are not copied: write it to {name} beside the settings, then take out paused"
+    return LineVerdict(line, VerdictKind.MISSING, note, (f"{SECTION}.password_file",))
+
+
+def version(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
+    """The version of MQTT."""
+    word = one_of(line, *VERSIONS)
+    bridge.keys["version"] = DraftEntry(VERSIONS[word], line)
+    old = word == "mqttv31"
+    note = "a bridge speaks 3.1.1 or 5, and not 3.1" if old else ""
+    return LineVerdict(line, VerdictKind.DIFFERS if old else VerdictKind.TRANSLATED, note, (f"{SECTION}.version",))
+
+
+def restart_timeout(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
+    """One number, or base and cap."""
+    found = text(line).split()
+    if not 1 <= len(found) <= 2 or not all(map(is_number, found)):
+        raise ValueUnusable("restart_timeout takes a number of seconds, or two")
+    bridge.keys["retry_s_max"] = DraftEntry(within(SECTION, "retry_s_max", int(found[-1])), line)
+    note = "pauses begin at a second, and grow by chance up to this"
+    return LineVerdict(line, VerdictKind.DIFFERS, note, (f"{SECTION}.retry_s_max",))
+
+
+def outgoing_retain(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
+    """Whether what goes out may be retained there; looked at when all rules are known."""
+    if truth(line):
+        return LineVerdict(line, VerdictKind.NEEDLESS, "it is so already")
+    bridge.unretained = line
+    return LineVerdict(
+        line, VerdictKind.DIFFERS, "a rule for both directions retains neither here nor there", ("topic.retain",)
+    )
+
+
+def start(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
+    """How the bridge begins."""
+    word = one_of(line, "automatic", "lazy", "once", "manual")
+    if word == "manual":
+        bridge.keys["paused"] = DraftEntry(True, line)
+        return LineVerdict(line, VerdictKind.TRANSLATED, "", (f"{SECTION}.paused",))
+    return LineVerdict(line, VerdictKind.NEEDLESS if word == "automatic" else VerdictKind.DIFFERS, ALWAYS)
+
+
+def settle(bridge: BridgeDraft) -> None:
+    """What Mosquitto does where a line is not there, and what depends on several lines."""
+    keys = bridge.keys
+    if bridge.guards:
+        line = bridge.guards[0]
+        keys.setdefault("paused", DraftEntry(True, f"because of {line.place}: {line}"))
+    keys.setdefault("version", DraftEntry("3.1.1", "Mosquitto's default; ours is 5"))
+    if keys["version"].value != "3.1.1":
+        keys.pop("try_private", None)  # version 5 tells a remote what it must know without it
+    elif "username" not in keys:
+        keys.pop("password_file", None)  # 3.1.1 sends no password without a user name
+    secured = next((entry for key, entry in keys.items() if key.startswith("tls_")), None)
+    if secured is not None:
+        keys.setdefault("tls", DraftEntry(True, secured.source))
+    if bridge.unretained is not None:
+        for draft in bridge.rules:
+            if draft.rule.is_out:
+                draft.rule = replace(draft.rule, retain=False)
+
+
+_STAYS: Final = (VerdictKind.NEEDLESS, "it is so already")
+_QUIET: Final = "`edgebroker bridge list` shows bridges here; the remote is told at notification_topic"
+
+OPTIONS: Final[dict[str, Rule]] = {
+    "connection": connection,
+    "address": keyed("addresses", addresses),
+    "addresses": keyed("addresses", addresses),
+    "topic": of_bridge(topic),
+    "bridge_protocol_version": of_bridge(version),
+    "remote_clientid": keyed("client_id", text),
+    "clientid": keyed("client_id", text),
+    "remote_username": keyed("username", text),
+    "username": keyed("username", text),
+    "remote_password": of_bridge(password),
+    "password": of_bridge(password),
+    "local_clientid": said(text, VerdictKind.NEEDLESS, "it is $bridge/ and the bridge's name"),
+    "local_username": keyed("local_user", text),
+    "local_password": said(text, VerdictKind.NEEDLESS, "a bridge belongs to the gateway and needs no password here"),
+    "cleansession": either((VerdictKind.DIFFERS, ALWAYS), _STAYS),
+    "local_cleansession": either((VerdictKind.DIFFERS, ALWAYS), _STAYS),
+    "keepalive_interval": keyed("keep_alive_s", lambda line: whole(line, 5)),
+    "idle_timeout": said(whole, VerdictKind.DIFFERS, ALWAYS),
+    "restart_timeout": of_bridge(restart_timeout),
+    "round_robin": either(_STAYS, (VerdictKind.DIFFERS, "a bridge stays where it got through while that holds")),
+    "start_type": of_bridge(start),
+    "threshold": said(whole, VerdictKind.DIFFERS, ALWAYS),
+    "try_private": keyed("try_private", truth),
+    "notifications": either((VerdictKind.DIFFERS, _QUIET), _STAYS),
+    "notifications_local_only": either((VerdictKind.DIFFERS, _QUIET), _STAYS),
+    "notification_topic": keyed("notification_topic", text, "told to the remote alone"),
+    "bridge_attempt_unsubscribe": said(truth, VerdictKind.NEEDLESS, "the remote's session is told what is wanted"),
+    "bridge_bind_address": said(text, VerdictKind.MISSING, "the system chooses the address: set a route"),
+    "bridge_max_packet_size": said(whole, VerdictKind.MISSING, "limits.packet_bytes_max is for bridges too"),
+    "bridge_max_topic_alias": said(whole, VerdictKind.NEEDLESS, "bridges use no topic aliases"),
+    "bridge_outgoing_retain": of_bridge(outgoing_retain),
+    "bridge_receive_maximum": said(
+        whole, VerdictKind.NEEDLESS, "inflight_max is what the bridge itself sends unanswered"
+    ),
+    "bridge_reload_type": said(
+        text, VerdictKind.NEEDLESS, "a reload changes the bridges whose settings changed, and no other"
+    ),
+    "bridge_session_expiry_interval": said(
+        whole, VerdictKind.DIFFERS, "the session at the remote is kept as long as it will"
+    ),
+    "bridge_tcp_keepalive": said(text, VerdictKind.NEEDLESS, "keep_alive_s finds dead connections"),
+    "bridge_tcp_user_timeout": said(whole, VerdictKind.NEEDLESS, "keep_alive_s finds dead connections"),
+    "bridge_alpn": said(text, VerdictKind.MISSING, "no protocol is named in the TLS handshake"),
+    "bridge_cafile": file("tls_ca"),
+    "bridge_capath": safeguard("put the certificates of the folder into one file, and name it as tls_ca"),
+    "bridge_certfile": file("tls_certificate"),
+    "bridge_ciphers": said(text, VerdictKind.MISSING, "the system's choice of ciphers holds"),
+    "bridge_ciphers_tls1.3": said(text, VerdictKind.MISSING, "the system's choice of ciphers holds"),
+    "bridge_identity": safeguard("use certificates instead of pre-shared keys"),
+    "bridge_insecure": either(
+        (VerdictKind.MISSING, "the name is always checked: say the right one as tls_server_name"), _STAYS
+    ),
+    "bridge_keyfile": file("tls_key"),
+    "bridge_psk": safeguard("use certificates instead of pre-shared keys"),
+    "bridge_require_ocsp": safeguard("certificates are not looked up"),
+    "bridge_tls_use_os_certs": keyed("tls", truth),
+    "bridge_tls_version": said(text, VerdictKind.NEEDLESS, "TLS 1.2 or later, as both ends can"),
+}

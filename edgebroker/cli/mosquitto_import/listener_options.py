@@ -1,0 +1,313 @@
+"""Options of a listener: where it listens, what it speaks, its certificates. mosquitto.conf(5), "Listeners".
+
+They are gathered as they come and become settings when all are read, because what one means hangs on others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from edgebroker.cli.mosquitto_import.conf_file import ConfLine, LineVerdict, VerdictKind
+from edgebroker.cli.mosquitto_import.draft import (
+    ConfContext,
+    DraftEntry,
+    ImportDraft,
+    ListenerDraft,
+    Value,
+    ValueUnusable,
+)
+from edgebroker.cli.mosquitto_import.rules import (
+    Rule,
+    guard,
+    is_number,
+    missing,
+    needless,
+    one_of,
+    switch,
+    text,
+    truth,
+    whole,
+)
+
+EVERYWHERE: Final = {"": "0.0.0.0", "ipv4": "0.0.0.0", "ipv6": "::"}
+NOBODY_ASKED: Final = "without require_certificate nobody is asked for a certificate"
+_TLS_VERSIONS: Final = {"tlsv1.3": "1.3", "tlsv1.2": "1.2", "tlsv1.1": "1.2", "tlsv1": "1.2"}
+
+
+_NOTHING_SAID: Final = {
+    "max_connections": ("-1",),
+    "max_qos": ("2",),
+    "protocol": ("mqtt",),
+    "require_certificate": ("false", "0"),
+    "use_identity_as_username": ("false", "0"),
+    "use_subject_as_username": ("false", "0"),
+}
+_OPENS_NOTHING: Final = frozenset(
+    "http_dir max_topic_alias tls_version websockets_headers_size websockets_log_level".split()
+)
+
+
+def opens_default(line: ConfLine) -> bool:
+    """Whether Mosquitto listens at its default port too because *line* stands before the first listener.
+
+    An option that says what holds anyway opens nothing, and some never do (tried with 2.0.11).
+    """
+    if line.name not in OPTIONS or line.name == "listener" or line.name in _OPENS_NOTHING:
+        return False
+    return line.value not in _NOTHING_SAID.get(line.name, ())
+
+
+def listener(draft: ImportDraft, context: ConfContext, line: ConfLine) -> None:
+    """`listener port [address | path]`: another one begins."""
+    words = text(line).split()
+    if not is_number(words[0]) or int(words[0]) > 65_535 or len(words) > 2:
+        raise ValueUnusable("listener takes a port, and an address or the path of a Unix socket")
+    opened = ListenerDraft(line, int(words[0]), is_used=True)
+    if len(words) == 2 and opened.port == 0 and "/" in words[1]:
+        opened.path = words[1]
+    elif len(words) == 2:
+        opened.host = words[1]
+    draft.listeners.append(opened)
+    context.listener = opened
+
+
+def default_port(draft: ImportDraft, context: ConfContext, line: ConfLine) -> None:
+    """`port`, of old: the default listener's."""
+    port = whole(line, 1)
+    if port > 65_535:
+        raise ValueUnusable("port takes a number from 1 to 65,535")
+    draft.default_listener.port = port
+    _of_default(draft, line)
+
+
+def bind_address(draft: ImportDraft, context: ConfContext, line: ConfLine) -> None:
+    """`bind_address`, of old: the default listener's."""
+    draft.default_listener.host = text(line)
+    _of_default(draft, line)
+
+
+def _of_default(draft: ImportDraft, line: ConfLine) -> None:
+    """Mosquitto opens it wherever in the file the line stands, behind a `listener` too (tried with 2.0.11)."""
+    draft.default_listener.lines[line.name] = line
+    draft.default_listener.is_used = True
+
+
+def kept(check: Callable[[ImportDraft, ConfLine], object]) -> Rule:
+    """Look at it when all are read, if *check* finds nothing wrong."""
+
+    def rule(draft: ImportDraft, context: ConfContext, line: ConfLine) -> None:
+        check(draft, line)
+        context.listener.lines[line.name] = line
+
+    return rule
+
+
+_A_PATH = kept(lambda draft, line: draft.path(line))
+_A_TRUTH = kept(lambda draft, line: truth(line))
+_A_TEXT = kept(lambda draft, line: text(line))
+
+
+def socket_domain(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
+    """Which versions of IP."""
+    context.listener.domain = one_of(line, "ipv4", "ipv6")
+    context.listener.lines[line.name] = line
+    return LineVerdict(line, VerdictKind.TRANSLATED, "", ("listener.host",))
+
+
+class ListenerTranslation:
+    """What one listener's options come to, taken together."""
+
+    def __init__(self, draft: ImportDraft, one: ListenerDraft) -> None:
+        self._draft = draft
+        self._one = one
+
+    def findings(self) -> Iterator[LineVerdict]:
+        """Fill the listener's keys; what became of its lines."""
+        yield from self._place()
+        yield from self._terms()
+        lines = self._one.lines
+        if "psk_hint" in lines:
+            yield self._guard("psk_hint", "pre-shared keys are not understood: use certificates (edgebroker init)")
+        yield from self._certificates()
+        yield from self._proxy()
+
+    def _set(self, key: str, value: Value, source: ConfLine | str) -> str:
+        self._one.keys[key] = DraftEntry(value, source)
+        return f"listener.{key}"
+
+    def _guard(self, name: str, instead: str) -> LineVerdict:
+        line = self._one.lines[name]
+        self._draft.guards.append(line)
+        return LineVerdict(line, VerdictKind.MISSING, instead)
+
+    def _place(self) -> Iterator[LineVerdict]:
+        """Host and port, or the path of a socket."""
+        one = self._one
+        opened = one.line or one.lines.get("port")
+        if one.path:
+            assert one.line is not None
+            yield LineVerdict(one.line, VerdictKind.TRANSLATED, "", (self._set("path", one.path, one.line),))
+            return
+        bound = one.lines.get("bind_address")
+        by_default = "Mosquitto's default listener"
+        if one.host:
+            host = self._set("host", one.host, bound or one.line or by_default)
+        else:
+            unnamed = f"every interface: {opened.place}: {opened} names no address" if opened else by_default
+            host = self._set("host", EVERYWHERE[one.domain], one.lines.get("socket_domain") or unnamed)
+        port = self._set("port", one.port, opened or by_default)
+        if bound is not None:
+            yield LineVerdict(bound, VerdictKind.TRANSLATED, "the default listener", (host,))
+        if opened is None:
+            return
+        named = "" if opened is one.line else "the default listener"
+        if one.host or one.domain:
+            yield LineVerdict(opened, VerdictKind.TRANSLATED, named, (port,) if bound or not one.host else (host, port))
+        else:
+            note = 'every interface, by IPv4; for IPv6 too write another [[listener]] with host = "::"'
+            yield LineVerdict(opened, VerdictKind.DIFFERS, "; ".join(filter(None, (named, note))), (host, port))
+
+    def _terms(self) -> Iterator[LineVerdict]:
+        lines = self._one.lines
+        if (line := lines.get("protocol")) is not None:
+            if line.value == "mqtt":
+                yield LineVerdict(line, VerdictKind.NEEDLESS, "it is so already")
+            elif line.value == "websockets":
+                key = self._set("protocol", "websocket", line)
+                path = self._set("websocket_path", "*", line)
+                asked = "websockets_origin" in lines
+                strangers = "a browser's page comes from the same host: name others as listener.websocket_origins"
+                yield LineVerdict(
+                    line,
+                    VerdictKind.TRANSLATED if asked else VerdictKind.DIFFERS,
+                    "" if asked else strangers,
+                    (key, path),
+                )
+            else:
+                yield self._guard("protocol", f"MQTT and WebSocket are spoken, not {line.value}: take the listener out")
+        if (line := lines.get("max_connections")) is not None:
+            if whole(line, -1) <= 0:  # 0 keeps nobody out either (tried with 2.0.11)
+                note = "nothing is without limit here: limits.connections_max bounds all listeners together"
+                yield LineVerdict(line, VerdictKind.DIFFERS, note)
+            else:
+                key = self._set("connections_max", whole(line), line)
+                yield LineVerdict(line, VerdictKind.TRANSLATED, "", (key,))
+        if (line := lines.get("websockets_origin")) is not None:
+            if "protocol" in self._one.keys:
+                key = self._set("websocket_origins", [text(line)], line)
+                yield LineVerdict(line, VerdictKind.TRANSLATED, "", (key,))
+            else:
+                yield LineVerdict(line, VerdictKind.NEEDLESS, "only browsers name an origin, and they speak WebSocket")
+
+    def _proxy(self) -> Iterator[LineVerdict]:
+        """Who stands in front and names the clients' addresses."""
+        line = self._one.lines.get("enable_proxy_protocol")
+        if line is None:
+            return
+        if line.value == "false":
+            yield LineVerdict(line, VerdictKind.NEEDLESS, "it is so already")
+        elif line.value == "1":
+            yield self._guard(line.name, "version 1 is not understood: let the proxy send version 2")
+        else:
+            note = "the header is believed from this machine alone, unless listener.proxy_sources names others"
+            yield LineVerdict(line, VerdictKind.DIFFERS, note, (self._set("proxy_protocol", True, line),))
+
+    def _certificates(self) -> Iterator[LineVerdict]:
+        """TLS, if there are both a certificate and a key."""
+        lines = self._one.lines
+        has_tls = "certfile" in lines and "keyfile" in lines
+        for name, key in (("certfile", "tls_certificate"), ("keyfile", "tls_key")):
+            if name in lines and has_tls:
+                written = self._set(key, self._draft.path(lines[name]), lines[name])
+                yield LineVerdict(lines[name], VerdictKind.TRANSLATED, "", (written,))
+            elif name in lines:
+                yield self._guard(name, "certfile and keyfile belong together")
+        asked = lines.get("require_certificate")
+        is_asked = asked is not None and truth(asked)
+        if asked is not None:
+            if not is_asked:
+                yield LineVerdict(asked, VerdictKind.NEEDLESS, "it is so already")
+            elif not has_tls:
+                yield self._guard(asked.name, "without certfile and keyfile there is no TLS")
+            elif "cafile" in lines:
+                yield LineVerdict(asked, VerdictKind.TRANSLATED, "", (self._set("tls_client", "required", asked),))
+            else:
+                yield self._guard(asked.name, "name the certificates that sign those of clients: cafile")
+        if (line := lines.get("cafile")) is not None:
+            if is_asked and has_tls:
+                key = self._set("tls_client_ca", self._draft.path(line), line)
+                yield LineVerdict(line, VerdictKind.TRANSLATED, "", (key,))
+            else:
+                yield LineVerdict(line, VerdictKind.NEEDLESS, NOBODY_ASKED)
+        if (line := lines.get("crlfile")) is not None:
+            if "tls_client_ca" in self._one.keys:
+                key = self._set("tls_client_crl", self._draft.path(line), line)
+                yield LineVerdict(line, VerdictKind.TRANSLATED, "", (key,))
+            else:
+                yield LineVerdict(line, VerdictKind.NEEDLESS, NOBODY_ASKED)
+        if (line := lines.get("tls_version")) is not None:
+            if not has_tls:
+                yield LineVerdict(line, VerdictKind.NEEDLESS, "without certificates there is no TLS")
+            else:
+                least = _TLS_VERSIONS[line.value]
+                is_same = line.value.endswith(least)
+                note = "" if is_same else "older versions are not spoken"
+                key = self._set("tls_minimum", least, line)
+                yield LineVerdict(line, VerdictKind.TRANSLATED if is_same else VerdictKind.DIFFERS, note, (key,))
+        for name in ("use_identity_as_username", "use_subject_as_username"):
+            if name in lines:
+                yield self._identity(name)
+
+    def _identity(self, name: str) -> LineVerdict:
+        line = self._one.lines[name]
+        if not truth(line):
+            return LineVerdict(line, VerdictKind.NEEDLESS, "it is so already")
+        if name == "use_subject_as_username":
+            return self._guard(name, "a certificate names its user by its common name or an alternative name")
+        if "tls_client" not in self._one.keys:
+            return self._guard(name, "nobody is asked for a certificate")
+        written = self._draft.put("access", "certificate_user", "common name", line)
+        return LineVerdict(line, VerdictKind.TRANSLATED, "on every listener that asks for certificates", (written,))
+
+
+OPTIONS: Final[dict[str, Rule]] = {
+    "listener": listener,
+    "port": default_port,
+    "bind_address": bind_address,
+    "socket_domain": socket_domain,
+    "cafile": _A_PATH,
+    "certfile": _A_PATH,
+    "crlfile": _A_PATH,
+    "keyfile": _A_PATH,
+    "max_connections": kept(lambda draft, line: whole(line, -1)),
+    "protocol": _A_TEXT,  # also one that Mosquitto does not know: it opens no door
+    "psk_hint": _A_TEXT,
+    "require_certificate": _A_TRUTH,
+    "tls_version": kept(lambda draft, line: one_of(line, *_TLS_VERSIONS)),
+    "use_identity_as_username": _A_TRUTH,
+    "use_subject_as_username": _A_TRUTH,
+    "websockets_origin": _A_TEXT,
+    "accept_protocol_versions": missing("MQTT 3.1, 3.1.1 and 5 are spoken on every listener"),
+    "enable_proxy_protocol": kept(lambda draft, line: one_of(line, "1", "2", "true", "false")),
+    "proxy_protocol_v2_require_tls": switch(
+        on=guard("whether the proxy was spoken to by TLS is not looked at: let the proxy do"),
+        off=needless("it is so already"),
+    ),
+    "bind_interface": guard("write the address of the interface as listener.host"),
+    "capath": missing("put the certificates of the folder into one file, and name that as listener.tls_client_ca"),
+    "ciphers": needless("what Python's ssl module chooses for a server: no weak ciphers"),
+    "ciphers_tls1.3": needless("what Python's ssl module chooses for a server: no weak ciphers"),
+    "dhparamfile": needless("keys are agreed on with elliptic curves"),
+    "disable_client_cert_date_checks": missing("a client's certificate must be in date"),
+    "http_dir": missing("files are not served: let a web server do that"),
+    "max_qos": missing("every QoS is taken on every listener"),
+    "max_topic_alias": needless("32 aliases are granted to each client"),
+    "max_topic_alias_broker": needless("topic aliases are not used towards clients"),
+    "mount_point": guard("a listener does not move topics: let clients use the prefix themselves"),
+    "tls_engine": missing("keys are read from files"),
+    "tls_engine_kpass_sha1": missing("keys are read from files"),
+    "tls_keyform": missing("keys are read from files, in PEM"),
+    "websockets_headers_size": needless("the head of a request may have 16 KiB"),
+    "websockets_log_level": needless("there is no second library with a log of its own"),
+}

@@ -1,0 +1,102 @@
+"""The table of all options that Mosquitto 2.0 and 2.1 document, and the rule for options that stand twice.
+
+The last line holds, in its listener, in its bridge, or everywhere.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from edgebroker.cli.mosquitto_import.bridge_options import OPTIONS as BRIDGES
+from edgebroker.cli.mosquitto_import.conf_file import ConfLine, LineVerdict, VerdictKind
+from edgebroker.cli.mosquitto_import.draft import ConfContext, ImportDraft
+from edgebroker.cli.mosquitto_import.limit_options import OPTIONS as LIMITS
+from edgebroker.cli.mosquitto_import.listener_options import OPTIONS as LISTENERS
+from edgebroker.cli.mosquitto_import.rules import Rule, missing
+from edgebroker.cli.mosquitto_import.security_options import ONE_FOR_ALL
+from edgebroker.cli.mosquitto_import.security_options import OPTIONS as SECURITY
+from edgebroker.cli.mosquitto_import.store_options import OPTIONS as STORE
+from edgebroker.names import most_alike
+
+OPTIONS: Final[dict[str, Rule]] = LIMITS | STORE | LISTENERS | SECURITY | BRIDGES
+"""By name; `include_dir` is followed where it stands."""
+
+INCLUDE: Final = "include_dir"
+NAME_MAX: Final = 40
+"""Characters; the longest option has 33. To look for what is near a name of 64 KiB takes seconds."""
+FREE: Final = ("auth_opt_", "plugin_opt_")
+"""What follows is the plug-in's own name."""
+
+_OF_PLUGIN: Final = missing("plug-ins are not loaded")
+
+
+def rule_of(name: str) -> Rule | None:
+    """The rule for an option; None if Mosquitto has none of that name."""
+    return _OF_PLUGIN if name.startswith(FREE) else OPTIONS.get(name)
+
+
+HINTS_MAX: Final = 20  # a file in which more is unknown is none of Mosquitto, and each takes 1 ms
+
+
+@lru_cache(1_000)
+def nearest(name: str) -> str:
+    """The option that may have been meant; empty if none is near."""
+    if len(name) > NAME_MAX:
+        return ""
+    return most_alike(name, [*OPTIONS, INCLUDE]) or ""
+
+
+REPEATED: Final = frozenset(
+    """
+    auth_plugin connection global_plugin listener log_dest log_type per_listener_settings plugin plugin_load plugin_use
+    topic
+    """.split()
+)
+"""Those of which every line counts."""
+_SAME: Final = {
+    "addresses": "address",
+    "clientid": "remote_clientid",
+    "listener_allow_anonymous": "allow_anonymous",
+    "password": "remote_password",
+    "retained_persistence": "persistence",
+    "username": "remote_username",
+}
+_OF_THE_DEFAULT: Final = ("port", "bind_address")
+_OF_A_LISTENER: Final = ("listener_allow_anonymous", "listener_auto_id_prefix", "use_username_as_clientid")
+_OF_EACH: Final = (*ONE_FOR_ALL, "allow_anonymous", "allow_zero_length_clientid", "auto_id_prefix", "psk_file")
+"""A listener's own after `per_listener_settings true`."""
+
+
+class OverrideTable:
+    """Which lines say the same thing in the same place."""
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[str, ConfLine | str], list[ConfLine]] = {}
+
+    def add(self, draft: ImportDraft, context: ConfContext, line: ConfLine, finding: LineVerdict | None) -> None:
+        """One more line. One that is not understood overrides nothing, nor does a second file where there is one."""
+        if line.name in REPEATED or line.name.startswith(FREE):
+            return
+        if finding is not None and (finding.verdict is VerdictKind.UNKNOWN or _is_left_out(finding)):
+            return
+        said = _SAME.get(line.name, line.name), _place(draft, context, line.name)
+        self._lines.setdefault(said, []).append(line)
+
+    def overridden(self) -> dict[ConfLine, ConfLine]:
+        """Line -> the later one that holds."""
+        return {line: lines[-1] for lines in self._lines.values() for line in lines[:-1]}
+
+
+def _is_left_out(finding: LineVerdict) -> bool:
+    return finding.line.name in ONE_FOR_ALL and not finding.keys
+
+
+def _place(draft: ImportDraft, context: ConfContext, name: str) -> ConfLine | str:
+    """What an option belongs to: the line that begins its bridge or its listener, or a word."""
+    if name in BRIDGES and context.bridge is not None:
+        return context.bridge.line
+    is_listeners = name in LISTENERS and name not in _OF_THE_DEFAULT
+    if is_listeners or name in _OF_A_LISTENER or (draft.is_per_listener and name in _OF_EACH):
+        return context.listener.line or "the default listener"
+    return "everywhere"

@@ -1,0 +1,177 @@
+"""Options about who may come in and what they may do. mosquitto.conf(5), "General options"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from edgebridge.session.acl import Acl, AclInvalid
+from edgebridge.session.line_error import LineError
+from edgebridge.session.passwordfile import PasswordFile
+from edgebroker.cli.mosquitto_import.conf_file import ConfLine, LineVerdict, VerdictKind
+from edgebroker.cli.mosquitto_import.draft import ConfContext, DraftEntry, ImportDraft
+from edgebroker.cli.mosquitto_import.rules import Rule, guard, missing, needless, switch, text, truth, whole
+from edgebroker.errors import EdgebrokerError
+from edgebroker.runtime.private_files import read_private
+
+PROBLEMS_SHOWN: Final = 3
+ONE_FOR_ALL: Final = ("password_file", "acl_file")
+
+
+def per_listener_settings(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
+    """True: what follows is each listener's own."""
+    draft.is_per_listener = truth(line)
+    return LineVerdict(
+        line, VerdictKind.TRANSLATED, "each listener's own" if draft.is_per_listener else "the same for all"
+    )
+
+
+def allow_anonymous(draft: ImportDraft, context: ConfContext, line: ConfLine) -> None:
+    """Whether a user name is needed; settled per listener when all are read."""
+    truth(line)
+    if draft.is_per_listener or line.name == "listener_allow_anonymous":
+        context.listener.lines["allow_anonymous"] = line
+    else:
+        draft.allow_anonymous = line
+
+
+def anonymous(draft: ImportDraft) -> Iterator[LineVerdict]:
+    """What every listener says about clients without a user name: Mosquitto lets them in only where it is told to.
+
+    With no listener at all it lets them in, from this machine.
+    """
+    is_local_only = not draft.listeners and not draft.default_listener.is_used
+    told: dict[ConfLine, LineVerdict] = {}
+    for one in draft.used_listeners():
+        line = one.lines.get("allow_anonymous", draft.allow_anonymous)
+        wanted = truth(line) if line is not None else is_local_only
+        one.keys["anonymous"] = DraftEntry(wanted, line or "Mosquitto's default")
+        if line is not None:
+            told[line] = LineVerdict(line, VerdictKind.TRANSLATED, "", ("listener.anonymous",))
+    yield from told.values()
+
+
+def file_of(section: str, key: str, check: Callable[[str], tuple[LineError, ...]], is_whole: bool = False) -> Rule:
+    """A file of Mosquitto's that is kept as it is. *is_whole*: a gateway does not start with one that has a problem."""
+
+    def rule(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
+        path = draft.path(line)
+        context.listener.lines[line.name] = line
+        before = draft.value(section, key)
+        if before is not None and before != path:
+            draft.guards.append(line)
+            return LineVerdict(
+                line, VerdictKind.MISSING, f"one file serves all listeners: {before} is taken, join them"
+            )
+        name = draft.put(section, key, path, line)
+        try:
+            problems = check(read_private(Path(path)))
+        except (EdgebrokerError, OSError) as error:
+            return LineVerdict(line, VerdictKind.DIFFERS, f"kept as it is, but not checked: {error}", (name,))
+        if problems:
+            shown = "; ".join(map(str, problems[:PROBLEMS_SHOWN]))
+            more = f"; and {len(problems) - PROBLEMS_SHOWN} more" if len(problems) > PROBLEMS_SHOWN else ""
+            if is_whole:
+                return LineVerdict(
+                    line, VerdictKind.MISSING, f"to be mended before a gateway starts: {shown}{more}", (name,)
+                )
+            return LineVerdict(
+                line, VerdictKind.DIFFERS, f"kept as it is, without what cannot be read: {shown}{more}", (name,)
+            )
+        return LineVerdict(line, VerdictKind.TRANSLATED, "kept as it is", (name,))
+
+    return rule
+
+
+def for_all(draft: ImportDraft, finding: LineVerdict) -> LineVerdict:
+    """A file that Mosquitto asks at one listener holds at all of ours; said where that is another one too."""
+    line = finding.line
+    if not (draft.is_per_listener and line.name in ONE_FOR_ALL and finding.keys):
+        return finding
+    others = [one for one in draft.used_listeners() if line.name not in one.lines]
+    if not others:
+        return finding
+    verdict = VerdictKind.DIFFERS if finding.verdict is VerdictKind.TRANSLATED else finding.verdict
+    named = ", ".join(str(one.line or "the default listener") for one in others)
+    return replace(finding, verdict=verdict, note=f"{finding.note}; holds for {named} too")
+
+
+def plugin(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
+    """Code of others that decides who may come in."""
+    draft.guards.append(line)
+    if "dynamic_security" in text(line):
+        instead = "write its users with edgebroker passwd and its roles into an access-control file"
+    elif "persist" in line.value:
+        draft.guards.remove(line)
+        return LineVerdict(line, VerdictKind.NEEDLESS, "the journal keeps what is acknowledged: data.dir")
+    else:
+        instead = "plug-ins are not loaded: users stand in a password file, rules in an access-control file"
+    return LineVerdict(line, VerdictKind.MISSING, instead)
+
+
+def plugin_use(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
+    """A plug-in that `plugin_load` has loaded, on this listener."""
+    return LineVerdict(line, VerdictKind.MISSING, "plug-ins are not loaded")
+
+
+def auto_id_prefix(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
+    """How identifiers begin that the broker gives."""
+    if line.value == "auto-":
+        return LineVerdict(line, VerdictKind.NEEDLESS, "it is so already")
+    return LineVerdict(line, VerdictKind.MISSING, "identifiers given by the gateway begin with auto-")
+
+
+def max_keepalive(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
+    """The longest silence that may be agreed on."""
+    given = whole(line)
+    if given in (0, 65_535):
+        return LineVerdict(line, VerdictKind.NEEDLESS, "it is so already")
+    name = draft.put("mqtt", "keep_alive_s_max", min(given, 65_535), line)
+    note = "of version 5 clients; a 3.1.1 client, which cannot be told, keeps its own, where Mosquitto refuses it"
+    return LineVerdict(line, VerdictKind.DIFFERS, note, (name,))
+
+
+def _passwords(content: str) -> tuple[LineError, ...]:
+    return PasswordFile.parse(content).problems
+
+
+def _rules(content: str) -> tuple[LineError, ...]:
+    try:
+        Acl.parse(content)
+    except AclInvalid as invalid:
+        return invalid.problems
+    return ()
+
+
+OPTIONS: Final[dict[str, Rule]] = {
+    "per_listener_settings": per_listener_settings,
+    "allow_anonymous": allow_anonymous,
+    "listener_allow_anonymous": allow_anonymous,
+    "password_file": file_of("access", "password_file", _passwords),
+    "acl_file": file_of("access", "acl_file", _rules, is_whole=True),
+    "psk_file": guard("pre-shared keys are not understood: use certificates (edgebroker init)"),
+    "allow_zero_length_clientid": switch(
+        on=needless("it is so already"),
+        off=missing("a client without an identifier is given one, as the standard says"),
+    ),
+    "auto_id_prefix": auto_id_prefix,
+    "listener_auto_id_prefix": auto_id_prefix,
+    "clientid_prefixes": guard("identifiers are not restricted: let each device have a user name of its own"),
+    "use_username_as_clientid": switch(
+        on=guard("a client's identifier stays its own: let rules name users (%u), not identifiers (%c)"),
+        off=needless("it is so already"),
+    ),
+    "check_retain_source": switch(
+        on=missing("a retained message is sent to whoever may read it now, whoever published it"),
+        off=needless("it is so already"),
+    ),
+    "plugin": plugin,
+    "auth_plugin": plugin,
+    "global_plugin": plugin,
+    "plugin_load": plugin,
+    "plugin_use": plugin_use,
+    "auth_plugin_deny_special_chars": needless("a rule never takes + or # in a name for a wildcard"),
+    "max_keepalive": max_keepalive,
+}

@@ -1,0 +1,226 @@
+"""The translation of a whole configuration of Mosquitto: read, translated, and written as TOML.
+
+Behind every value the file names the line that it comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from edgebroker.cli.http_client import USUAL_PORT
+from edgebroker.cli.mosquitto_import.bridge_options import settle
+from edgebroker.cli.mosquitto_import.conf_file import (
+    ConfLine,
+    ConfUnreadable,
+    LineVerdict,
+    VerdictKind,
+    included_files,
+    read_lines,
+)
+from edgebroker.cli.mosquitto_import.draft import (
+    BridgeDraft,
+    ConfContext,
+    DraftEntry,
+    ImportDraft,
+    ListenerDraft,
+    ValueUnusable,
+)
+from edgebroker.cli.mosquitto_import.limit_options import packet_sizes
+from edgebroker.cli.mosquitto_import.listener_options import ListenerTranslation, opens_default
+from edgebroker.cli.mosquitto_import.options import HINTS_MAX, INCLUDE, OverrideTable, nearest, rule_of
+from edgebroker.cli.mosquitto_import.security_options import anonymous, for_all
+from edgebroker.cli.mosquitto_import.store_options import persistence
+from edgebroker.runtime.settings import Problem, Settings, SettingsRefused
+from edgebroker.runtime.settings.toml import toml_value
+
+_COLUMN: Final = 40
+_DOOR: Final = f"""
+# `edgebroker status`, `top`, `reload`, `client`, `bridge` and `retained` ask a gateway at this port. Mosquitto has none
+# like it, and a gateway does not start where another program has it: take the # away if it is free.
+# [http]
+# port = {USUAL_PORT}"""
+_TOKEN: Final = """\
+# token_file = "http-token"               # for what changes something: openssl rand -hex 24 > http-token"""
+
+
+def toml_text(draft: ImportDraft, source: Path) -> str:
+    """The whole file."""
+    lines = [
+        f"# Settings of a gateway, translated by `edgebroker import` from {_printable(str(source))}.",
+        "# Behind every value stands the line it comes from; docs/settings.md explains the keys.",
+    ]
+    for one in draft.used_listeners():
+        lines += ["", "[[listener]]", *_table(one.keys)]
+    for section, keys in draft.sections.items():
+        if keys:
+            lines += ["", f"[{section}]", *_table(keys)]
+    for bridge in draft.bridges:
+        lines += ["", *_bridge(bridge)]
+    lines += [_DOOR, *([_TOKEN] if draft.sections.get("access") else ())]
+    return "\n".join(lines) + "\n"
+
+
+def _table(keys: Mapping[str, DraftEntry]) -> Iterator[str]:
+    for key, entry in keys.items():
+        yield _assignment(f"{key} = {toml_value(entry.value)}", entry.source)
+
+
+def _bridge(bridge: BridgeDraft) -> Iterator[str]:
+    if not bridge.rules:
+        yield _printable(
+            f"# {bridge.line.place}: {bridge.line}: a bridge without a topic that can be carried is left out"
+        )
+        return
+    yield "[[bridge]]"
+    yield from _table(bridge.keys)
+    yield "topic = ["
+    for draft in bridge.rules:
+        yield _assignment(f"    {toml_value(str(draft.rule))},", draft.source)
+    yield "]"
+
+
+def _assignment(text: str, source: ConfLine | str) -> str:
+    said = f"{source.place}: {source}" if isinstance(source, ConfLine) else source
+    return f"{text:<{_COLUMN}}  # {_printable(said)}"
+
+
+def _printable(text: str) -> str:
+    """What a comment may hold: no control characters."""
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+UNSAID: Final = {
+    "max_inflight_messages": "up to 1,024 messages are under way to a client, 20 in Mosquitto: limits.inflight_max",
+    "max_queued_bytes": "4 MiB wait for a client at most, any number in Mosquitto: limits.queue_bytes_max",
+    "max_packet_size": "a packet has at most 16 MiB, 256 in Mosquitto: limits.packet_bytes_max",
+    "persistent_client_expiration": "a session ends after 30 days, never in Mosquitto: limits.session_expiry_s_max",
+    "memory_limit": "clients fill 256 MiB at most, any memory there is in Mosquitto: quota.memory_bytes_max",
+    "[http]": "edgebroker status, reload and the like are answered at no port: take the # from the last lines written",
+}
+"""Option -> how our default differs, to be said where the configuration leaves the option out. [http] is ours alone."""
+
+
+@dataclass(slots=True)
+class ImportTranslation:
+    """The settings as text, and the report's content. `problems`: why a gateway would refuse the text as it is."""
+
+    text: str
+    findings: list[LineVerdict]
+    unsaid: dict[str, str]
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything that was asked for is in the settings, and a gateway takes them."""
+        return not self.problems and not any(finding.verdict.is_loss for finding in self.findings)
+
+
+def translate(path: Path) -> ImportTranslation:
+    """Translate the configuration in *path*, with what it includes. Raises ConfUnreadable."""
+    draft, overriding = ImportDraft(path.parent), OverrideTable()
+    taken = _taken(draft, overriding, path, is_main=True)
+    draft.discard(overriding.overridden())
+    findings = _settled(draft, taken)
+    text = toml_text(draft, path)
+    said = {finding.line.name for finding in findings}
+    unsaid = {name: note for name, note in UNSAID.items() if name not in said}
+    translation = ImportTranslation(text, findings, unsaid)
+    try:
+        Settings.parse(text, "the settings written", path.parent)
+    except SettingsRefused as refused:
+        translation.problems = refused.problems
+    return translation
+
+
+def _taken(
+    draft: ImportDraft, overriding: OverrideTable, path: Path, is_main: bool
+) -> list[tuple[ConfLine, LineVerdict | None]]:
+    """The lines of one file in turn, each with its finding, or None if that is seen at the end."""
+    taken: list[tuple[ConfLine, LineVerdict | None]] = []
+    context = ConfContext(draft.default_listener)
+    unknown = 0
+    for line in read_lines(path):
+        if line.name == INCLUDE and is_main:
+            taken += _included(draft, overriding, line)
+            continue
+        if opens_default(line):
+            context.listener.is_used = True
+        try:
+            rule = rule_of(line.name)
+            if rule is None:
+                unknown += 1
+            found = _unknown(line, unknown <= HINTS_MAX) if rule is None else rule(draft, context, line)
+        except ValueUnusable as error:
+            found = LineVerdict(line, VerdictKind.UNKNOWN, str(error))
+        overriding.add(draft, context, line, found)
+        taken.append((line, found))
+    return taken
+
+
+def _included(
+    draft: ImportDraft, overriding: OverrideTable, line: ConfLine
+) -> list[tuple[ConfLine, LineVerdict | None]]:
+    """`include_dir`: only from the main file, as in Mosquitto."""
+    folder = Path(draft.path(line))
+    try:
+        files = included_files(folder)
+    except ConfUnreadable as error:
+        return [(line, LineVerdict(line, VerdictKind.UNKNOWN, str(error)))]
+    taken: list[tuple[ConfLine, LineVerdict | None]] = [
+        (
+            line,
+            LineVerdict(line, VerdictKind.TRANSLATED, ", ".join(file.name for file in files) or "holds no file *.conf"),
+        )
+    ]
+    for file in files:
+        taken += _taken(draft, overriding, file, is_main=False)
+    return taken
+
+
+def _unknown(line: ConfLine, is_hinted: bool) -> LineVerdict:
+    if line.name == INCLUDE:
+        return LineVerdict(line, VerdictKind.UNKNOWN, "stands in an included file, where Mosquitto does not follow it")
+    meant = nearest(line.name) if is_hinted else ""
+    return LineVerdict(line, VerdictKind.UNKNOWN, f"did you mean {meant}?" if meant else "Mosquitto has no such option")
+
+
+def _settled(draft: ImportDraft, taken: list[tuple[ConfLine, LineVerdict | None]]) -> list[LineVerdict]:
+    """The findings in the order of the lines, those of listeners and anonymity included."""
+    late: dict[ConfLine, LineVerdict] = {}
+    used = draft.used_listeners()
+    if draft.default_listener not in used:
+        unopened = "it stands before the first listener, and is nobody's"
+        late = {
+            line: LineVerdict(line, VerdictKind.NEEDLESS, unopened) for line in draft.default_listener.lines.values()
+        }
+    for one in used:
+        late |= {finding.line: finding for finding in ListenerTranslation(draft, one).findings()}
+    late |= {finding.line: finding for finding in (*anonymous(draft), *persistence(draft), *packet_sizes(draft))}
+    overridden = {
+        line: LineVerdict(line, VerdictKind.NEEDLESS, f"overridden by {by.place}: {by}")
+        for line, by in draft.overridden.items()
+    }
+    for bridge in draft.bridges:
+        settle(bridge)
+    if draft.guards:
+        for one in draft.used_listeners():
+            _keep_to_this_machine(one, draft.guards[0])
+    its_own = "every listener has a line of its own"
+    return [
+        for_all(
+            draft, overridden.get(line) or found or late.get(line) or LineVerdict(line, VerdictKind.NEEDLESS, its_own)
+        )
+        for line, found in taken
+    ]
+
+
+def _keep_to_this_machine(one: ListenerDraft, reason: ConfLine) -> None:
+    """Never more open than it was: who was kept out by something we do not have is kept out by the loopback address."""
+    if "host" in one.keys:
+        why = f"this machine alone, because there is no equivalent of {reason.place}: {reason}"
+        one.keys["host"] = DraftEntry("::1" if one.domain == "ipv6" else "127.0.0.1", why)

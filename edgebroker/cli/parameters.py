@@ -1,0 +1,60 @@
+"""Types of parameters on the command line: one of a few words, a length of time, a file that exists."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from edgebroker.names import most_alike
+
+if TYPE_CHECKING:
+    _Choice = click.Choice[str]
+else:
+    _Choice = click.Choice  # which cannot be subscripted before click 8.2
+
+
+class WordChoice(_Choice):
+    """A choice that, of another word, says which one may be meant."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            if (nearest := most_alike(str(value), self.choices)) is None:
+                raise
+            self.fail(f"{error.message} Did you mean '{nearest}'?", param, ctx)
+
+
+UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+DIGITS_MAX: Final = 9
+
+
+class DurationType(click.ParamType[int]):
+    """Reads a number with its unit; the value is in seconds, at least 1."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        number, unit = str(value)[:-1], str(value)[-1:]
+        is_number = number.isascii() and number.isdigit() and len(number) <= DIGITS_MAX
+        if unit not in UNITS or not is_number or not int(number):
+            self.fail("a time is written 90s, 15m, 12h or 30d", param, ctx)
+        return int(number) * UNITS[unit]
+
+
+class ExistingPath(click.Path):
+    """Of what lies behind a closed door click says that it does not exist; here that raises OSError, which says why."""
+
+    def __init__(self, file_okay: bool = True, dir_okay: bool = True) -> None:
+        super().__init__(exists=True, file_okay=file_okay, dir_okay=dir_okay, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.stat(value)
+        return super().convert(value, param, ctx)

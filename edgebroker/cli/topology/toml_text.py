@@ -1,0 +1,66 @@
+"""A draft of a topology, written as a TOML file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+
+from edgebroker.names import Address
+from edgebroker.overlay.topology.draft import DraftGateway, DraftLink, Site, TopologyDraft
+from edgebroker.overlay.topology.topology import Topology
+
+
+def toml_text(draft: TopologyDraft) -> str:
+    """The whole file, with what is to be done with it."""
+    return "\n".join(_lines(draft)) + "\n"
+
+
+def _lines(draft: TopologyDraft) -> Iterator[str]:
+    topology = Topology(draft)
+    most = max(len(one.positions) * (len(topology.sites) - 1) for one in topology.gateways)
+    peers = max(len(one.peers()) for one in topology.gateways)
+    yield "# The same file lies on every gateway of the federation; docs/topology.md explains every key."
+    longest = topology.scot.diameter
+    yield f"# No way is longer than {longest} links; no gateway has more than {peers} connections and {most} iLinks."
+    yield "# Write the addresses at which gateways reach each other, where names are not enough, and then run:"
+    yield "#     edgebroker topology check FILE"
+    yield from _table("[federation]", {"name": draft.federation})
+    yield from _table("[factor]", {"tree": draft.tree})
+    for site in draft.sites:
+        yield from _table("[[site]]", _site(site))
+    for gateway in draft.gateways:
+        yield from _table("[[gateway]]", _gateway(gateway))
+    for link in draft.links:
+        yield from _table("[[link]]", _link(link))
+
+
+def _site(site: Site) -> dict[str, object]:
+    return {"name": site.name, "index": site.index, "uplink": site.uplink.kind}
+
+
+def _gateway(gateway: DraftGateway) -> dict[str, object]:
+    return {
+        "name": gateway.name,
+        "number": gateway.number,
+        "site": gateway.site,
+        "positions": gateway.positions,
+        **_addresses(gateway.address),
+    }
+
+
+def _link(link: DraftLink) -> dict[str, object]:
+    return {"between": link.between, "dials": link.dials, **_addresses(link.address)}
+
+
+def _addresses(addresses: Sequence[Address]) -> dict[str, object]:
+    """One as it is, several as a list."""
+    texts = [str(address) for address in addresses]
+    return {"address": texts[0] if len(texts) == 1 else texts} if texts else {}
+
+
+def _table(header: str, values: dict[str, object]) -> Iterable[str]:
+    """Strings, numbers and lists of strings are in JSON as they are in TOML."""
+    yield ""
+    yield header
+    for key, value in values.items():
+        yield f"{key} = {json.dumps(value, ensure_ascii=False)}"

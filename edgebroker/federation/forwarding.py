@@ -1,0 +1,279 @@
+"""Forwarding: which copies of an event leave the gateway, and to which peers [SCOT 2.6, 2.8]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from edgebroker.federation.effects import SendMessage
+from edgebroker.federation.interest_gossip import InterestGossip
+from edgebroker.filters.attributes import Extractor
+from edgebroker.header import EventHeader
+from edgebroker.instants import MILLISECOND, Instant
+from edgebroker.overlay.advertisements import Advertisement
+from edgebroker.overlay.congestion import LinkStatus
+from edgebroker.overlay.duplicate_filter import DuplicateFilter
+from edgebroker.overlay.messages import EventSeries, Forward
+from edgebroker.overlay.routing import RoutedCopy, RouteSelector, RoutingCase, RoutingDecision, civ_of, clusters_of
+from edgebroker.overlay.topology.topology import Topology
+from edgebroker.overlay.traffic_class import TrafficClass
+from edgebroker.predicate import Attributes
+from edgebroker.publication import Publication
+
+EXTRACTORS_MAX: Final = 1_024
+"""Sets of attributes that filters ask for together; the cache starts anew when there are more."""
+
+
+class Forwarder:
+    """The forwarding of one gateway."""
+
+    def __init__(
+        self, topology: Topology, name: str, gossip: InterestGossip, status: LinkStatus, is_dynamic: bool
+    ) -> None:
+        gateway = topology.gateway(name)
+        self._cluster = gateway.cluster
+        self._own = 1 << gateway.cluster
+        self._others = ((1 << len(topology.sites)) - 1) & ~self._own
+        self._number = gateway.number
+        self._names = {one.number: one.name for one in topology.gateways}
+        self._neighbours = frozenset(gateway.neighbours)
+        self._clusters = {peer: cluster for cluster, peers in gateway.across.items() for peer in peers.values()}
+        self._across = {cluster: tuple(peers.values()) for cluster, peers in gateway.across.items()}
+        self._interests = gossip.interests
+        self._relay = gossip.relay
+        self._link_state = gossip.link_state
+        self._status = status
+        self._diameter = topology.factor.diameter
+        home_first = (gateway.home, *(each for each in gateway.positions if each != gateway.home))
+        across = {cluster: [peers[u] for u in home_first] for cluster, peers in gateway.across.items()}
+        self._selector = RouteSelector(gateway.neighbours, across, status, is_dynamic)
+        self._sticky: dict[int, str] = {}  # advertisement -> the peer that was chosen in this window
+        self._window = 0
+        self._duplicate_filter = DuplicateFilter()
+        self._extractors: dict[frozenset[str], Extractor] = {}
+        self.cases = dict.fromkeys(RoutingCase, 0)
+        """How often each case of dynamic routing was met."""
+        self.duplicates = 0
+        """Copies that were dropped because all they stood for was seen."""
+
+    def resume(self, before: Forwarder) -> None:
+        """Know what *before* has seen, and count on from there."""
+        self._duplicate_filter, self.cases, self.duplicates = before._duplicate_filter, before.cases, before.duplicates
+
+    @property
+    def _goes_around(self) -> bool:
+        """Whether an event may leave as a relay."""
+        return self._relay.is_active or self._link_state.has_lost
+
+    def unconditional_peers(self, topic: str, record: Advertisement) -> tuple[str, ...] | None:
+        """Who gets an event for *topic* that *record* advertises, if that does not depend on what it contains.
+
+        None: it does, or an event is not sent to all of them as it is. The answer holds while interests, what clusters
+        have answered, and what is up and down stay as they are.
+        """
+        resolution = self._interests.resolution(topic)
+        pending = record.pending(self._cluster)
+        if resolution.contents or self._goes_around or (pending and record.wanted):
+            return None
+        if pending and record.covering:
+            pending = record.narrowed(pending, topic, {})
+        routed = self._selector.route(self._interests.targets(resolution, {}, None), pending)
+        if any(copy.civ or copy.passes for copy in routed.copies):
+            return None
+        return tuple(copy.peer for copy in routed.copies)
+
+    def count_published(self, header: EventHeader, count: int) -> None:
+        """*count* events of a local client, from *header* on, leave as is `usual`."""
+        everywhere = self._own | self._others
+        if count == 1:
+            self._duplicate_filter.new_clusters(header.publisher, header.sequence, everywhere)
+        else:
+            self._duplicate_filter.is_new(header.publisher, header.sequence, count, everywhere)
+
+    def publish(self, forward: Forward, record: Advertisement) -> list[SendMessage]:
+        """A local client's event, advertised by *record*, leaves."""
+        self.count_published(forward.header, 1)
+        return self.copies_of(forward, record)
+
+    def copies_of(self, forward: Forward, record: Advertisement | None) -> list[SendMessage]:
+        """The copies of a local client's event. *record*: None if it is not advertised yet."""
+        resolution = self._interests.resolution(forward.topic)
+        wanted = resolution.wanted if resolution.contents else frozenset()
+        pending = self._others if record is None else record.pending(self._cluster)
+        is_precise = record is not None and pending and record.covering
+        if record is not None and is_precise:
+            wanted |= record.wanted
+        attributes = self.attributes(forward, wanted) if wanted else {}
+        if record is not None and is_precise:
+            pending = record.narrowed(pending, forward.topic, attributes)
+        targets = self._interests.targets(resolution, attributes, None)
+        return self._sent(forward, targets, pending)
+
+    def receive(self, peer: str, forward: Forward) -> tuple[bool, list[SendMessage]]:
+        """A copy from *peer*: return whether local clients may get it, and the copies that leave."""
+        header = forward.header
+        if forward.passed:  # it may have been here before, with the clusters handed to another gateway
+            return False, self._sent(forward, (), header.civ & self._others)
+        fresh = self._duplicate_filter.new_clusters(header.publisher, header.sequence, header.civ | self._own)
+        if not fresh:
+            self.duplicates += 1
+            return False, []
+        targets: list[str] = []
+        is_ours = bool(fresh & self._own)
+        if is_ours:
+            resolution = self._interests.resolution(forward.topic)
+            attributes = self.attributes(forward, resolution.wanted) if resolution.contents else {}
+            targets = self._interests.targets(resolution, attributes, peer)
+        return is_ours, self._sent(forward, targets, fresh & self._others)
+
+    def receive_for_clients(self, forward: Forward) -> bool:
+        """A copy that is for our clients alone: return whether they may get it."""
+        is_fresh = bool(
+            self._duplicate_filter.new_clusters(forward.header.publisher, forward.header.sequence, self._own)
+        )
+        self.duplicates += not is_fresh
+        return is_fresh
+
+    def receive_series(self, peer: str, series: EventSeries) -> list[SendMessage] | None:
+        """The copies of *series* that leave; local clients may get it. None: it must be `receive`d event by event."""
+        first, header = series.first, series.first.header
+        resolution = self._interests.resolution(first.topic)
+        clusters = header.civ | self._own
+        if first.passed or resolution.contents or self._goes_around:
+            return None
+        if not self._duplicate_filter.is_new(header.publisher, header.sequence, series.count, clusters):
+            return None
+        return self._sent(first, self._interests.targets(resolution, {}, peer), clusters & self._others)
+
+    def _sent(self, forward: Forward, targets: Sequence[str], pending: int) -> list[SendMessage]:
+        if not self._goes_around:
+            return self._routed(forward, targets, pending)
+        plain, relayed = self._relay.split(targets)
+        entries = self._entries(pending)
+        sends = self._routed(forward, plain, pending & ~civ_of(entries))
+        relayed += [(entry, False) for entry in entries.values()]
+        if relayed:
+            copy = self._detoured(forward)
+            for destination, is_alone in relayed:
+                sends += self._relay.relay(destination, copy, TrafficClass.LIVE, is_alone)
+        return sends
+
+    def _entries(self, pending: int) -> dict[int, str]:
+        """Those of the clusters *pending* of which all our peers are dead, and where they are entered instead: no other
+        gateway of the region can do more about it.
+        """
+        entries = {}
+        for cluster in clusters_of(pending) if self._link_state.has_lost else ():
+            if all(
+                self._link_state.is_lost(peer) and self._link_state.next_hop(peer) is None
+                for peer in self._across[cluster]
+            ):
+                entry = self._link_state.nearest(cluster)
+                if entry is not None:
+                    entries[cluster] = entry
+        return entries
+
+    def _routed(self, forward: Forward, targets: Sequence[str], pending: int) -> list[SendMessage]:
+        if not pending:  # most events: nothing to decide
+            return (
+                self._copies(forward, RoutingDecision([RoutedCopy(peer) for peer in targets], RoutingCase.NONE, None))
+                if targets
+                else []
+            )
+        header = forward.header
+        if self._window != self._status.window:
+            self._window = self._status.window
+            self._sticky.clear()
+        avoided = [self._names[number] for number in forward.passed if number in self._names]
+        may_walk = forward.walked < self._diameter
+        routed = self._selector.route(targets, pending, self._sticky.get(header.adv), may_walk, avoided)
+        self.cases[routed.case] += 1
+        if routed.chosen is not None:
+            self._sticky[header.adv] = routed.chosen
+        if routed.case is RoutingCase.STUCK:
+            return self._unstuck(forward, routed)
+        return self._copies(forward, routed)
+
+    def _unstuck(self, forward: Forward, routed: RoutingDecision) -> list[SendMessage]:
+        """No step of a detour is free: the clusters behind dead iLinks get a relay each, where they can be entered."""
+        copies, sends = [], []
+        for copy in routed.copies:
+            cluster = self._clusters.get(copy.peer)
+            is_stuck = cluster is not None and self._link_state.is_lost(copy.peer)
+            entry = self._link_state.nearest(cluster) if is_stuck and cluster is not None else None
+            if entry is None:
+                copies.append(copy)
+            else:
+                sends += self._relay.relay(entry, self._detoured(forward), TrafficClass.LIVE)
+        return [*self._copies(forward, RoutingDecision(copies, routed.case, routed.chosen)), *sends]
+
+    def _copies(self, forward: Forward, routed: RoutingDecision) -> list[SendMessage]:
+        """One message for each copy; those that carry the same are one object."""
+        made: dict[tuple[int, bool, bool], Forward] = {}
+        sends = []
+        for peer, civ, passes in routed.copies:
+            is_near = peer in self._neighbours
+            key = (civ, passes, is_near)
+            copy = made.get(key)
+            if copy is None:
+                copy = made[key] = self._copy(forward, civ, passes, is_near)
+            sends.append(SendMessage(peer, copy, TrafficClass.LIVE))
+        return sends
+
+    def _copy(self, forward: Forward, civ: int, passes: bool, is_near: bool) -> Forward:
+        if not (civ or passes or forward.header.civ or forward.walked or forward.passed):
+            return forward  # most copies are what came
+        return replace(
+            forward,
+            header=forward.header if civ == forward.header.civ else replace(forward.header, civ=civ),
+            walked=forward.walked + 1 if is_near and civ else 0,
+            was_marked=forward.was_marked or civ != 0,
+            passed=(*forward.passed, self._number) if passes else (),
+        )
+
+    def _detoured(self, forward: Forward) -> Forward:
+        """The copy for a relay: others may overtake it."""
+        copy = self._copy(forward, 0, False, False)
+        return copy if copy.was_marked else replace(copy, was_marked=True)
+
+    def attributes(self, forward: Forward, names: frozenset[str]) -> Attributes:
+        """The attributes *names* of an event, as far as it has them."""
+        extractor = self._extractors.get(names)
+        if extractor is None:
+            if len(self._extractors) >= EXTRACTORS_MAX:
+                self._extractors.clear()
+            extractor = self._extractors[names] = Extractor(names)
+        return extractor.extract(
+            forward.payload,
+            topic=forward.topic,
+            qos=forward.qos,
+            retain=forward.retain,
+            client=forward.client,
+            user=forward.user,
+            content_type=forward.content_type,
+        )
+
+
+def forward_of(publication: Publication, header: EventHeader, properties: bytes, now: Instant) -> Forward:
+    """What leaves for peers when a local client publishes. *properties*: what its front end wants others to know."""
+    expires_at = publication.expires_at
+    return Forward(
+        header,
+        publication.topic,
+        publication.payload,
+        publication.qos,
+        publication.retain,
+        publication.publisher,
+        tuple(publication.user),
+        publication.content_type,
+        properties,
+        None if expires_at is None else max(0, expires_at - now) // MILLISECOND,
+    )
+
+
+def aged(forward: Forward, since: Instant, now: Instant) -> Forward:
+    """*forward* after it waited: it is of use for less long."""
+    if forward.expires_in_ms is None:
+        return forward
+    return replace(forward, expires_in_ms=max(0, forward.expires_in_ms - (now - since) // MILLISECOND))

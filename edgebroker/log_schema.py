@@ -1,0 +1,198 @@
+"""The schema of the delivery log: the columns of each table that the broker writes and the analytics read.
+
+Columns are append-only: a new one goes to the end of its table, an old one never changes its meaning.
+
+A *message* is one accepted publication; its number counts up from 1 over all publishers of one run (`boot`) of a
+broker. A *copy* is one message on its way to one subscriber (several matching subscriptions of one client make
+one). Every copy ends in exactly one fate, so per publisher and subscriber `matched = delivered + expired + dropped
++ queued`, and every message is either matched at least once or `filtered`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+from typing import NamedTuple
+
+from edgebroker.dataclasses import dataclass
+
+
+class Fate(IntEnum):
+    """What became of a message or a copy."""
+
+    PUBLISHED = 0
+    """Message: accepted from its publisher."""
+    MATCHED = 1
+    """Copy: some subscription of the subscriber wanted it. In digests only."""
+    FILTERED = 2
+    """Message: no copy was made. `cause` says whether a topic matched at all."""
+    DELIVERED = 3
+    """Copy: QoS 0 handed to the subscriber's socket; QoS 1 and 2 acknowledged by the subscriber."""
+    EXPIRED = 4
+    """Copy: its message expiry interval ran out while it waited."""
+    DROPPED = 5
+    """Copy: given up; `cause` says why."""
+    QUEUED = 6
+    """Copy: still waiting or unacknowledged when the log was closed."""
+
+
+class Cause(IntEnum):
+    """Why a copy was dropped or a message filtered."""
+
+    NONE = 0
+    NO_SUBSCRIBER = 1
+    """Filtered: no subscription has a matching topic filter."""
+    CONTENT = 2
+    """Filtered: topic filters matched, but every content filter said no or unknown."""
+    OUT_BUFFER_FULL = 3
+    """Dropped: QoS 0 to a reader whose out-buffer is full."""
+    QUEUE_FULL = 4
+    """Dropped: QoS 1 or 2 to a client whose queue is full."""
+    OFFLINE = 5
+    """Dropped: QoS 0 to a session without a connection."""
+    CONNECTION_LOST = 6
+    """Dropped: QoS 0 that was still in the out-buffer when the connection ended."""
+    SESSION_ENDED = 7
+    """Dropped: QoS 1 or 2 that was waiting when the session ended."""
+    PACKET_TOO_LARGE = 8
+    """Dropped: larger than the maximum packet size the subscriber announced."""
+    OWN_MESSAGE = 9
+    """Filtered: the only matching subscriptions are the publisher's own with "no local"."""
+    REFUSED = 10
+    """Dropped: the subscriber refused it (PUBACK or PUBREC with an error reason code)."""
+    HANDED_OVER = 11
+    """Dropped: it waited for a member of a group that went away, and is another member's copy now."""
+    NOT_ALLOWED = 12
+    """Filtered: who asked for it may not read it. Dropped: its reader may not read it any more."""
+    SUPERSEDED = 13
+    """Dropped: a later message of its topic came while it waited, and only the last one is to wait."""
+    MEMORY_FULL = 14
+    """Dropped: all clients together held too much, and this queue was the largest."""
+    BUDGET_SPENT = 15
+    """Dropped: QoS 0 for a peer gateway, when the link's bytes of the day were gone."""
+    TOO_OLD = 16
+    """Dropped: it waited longer than messages for its reader may."""
+    THINNED = 17
+    """Dropped: its reader's queue was full, and of each topic every second message went."""
+
+
+class TraceParent(NamedTuple):
+    """Where a message stands in a trace that its publisher wants recorded (W3C Trace Context, section 3.2.2)."""
+
+    trace_id: str
+    """32 hexadecimal digits in lower case."""
+    parent_id: str
+    """16 of them: what the publisher did when it published."""
+
+
+class ColumnType(Enum):
+    """How a column's values are written and what they are in Spark."""
+
+    INT = "int"
+    """A whole number in 64 bits (Spark: long)."""
+    TEXT = "text"
+    """Unicode text, dictionary-coded per block (Spark: string)."""
+    BYTES = "bytes"
+    """Bytes, coded like texts. In recordings only: what gateways and analytics exchange has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: `name`, `type`, and whether consecutive values are close, so that deltas are written."""
+
+    name: str
+    type: ColumnType
+    delta: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One kind of record."""
+
+    name: str
+    columns: tuple[Column, ...]
+
+
+DELIVERY = Table(
+    "delivery",
+    (
+        Column("t_us", ColumnType.INT, delta=True),  # monotonic microseconds when the fate was decided
+        Column("message", ColumnType.INT, delta=True),  # the message's number
+        Column("publisher", ColumnType.TEXT),  # client id
+        Column("subscriber", ColumnType.TEXT),  # client id; "" in rows of PUBLISHED and FILTERED
+        Column("topic", ColumnType.TEXT),
+        Column("filter", ColumnType.TEXT),  # the subscription, any content filter in it as $filter/...; "" as above
+        Column("qos", ColumnType.INT),  # the copy's QoS; the message's in rows of PUBLISHED and FILTERED
+        Column("fate", ColumnType.INT),
+        Column("cause", ColumnType.INT),
+        Column("wait_us", ColumnType.INT),  # from acceptance to fate; 0 in rows of PUBLISHED and FILTERED
+        Column("payload_bytes", ColumnType.INT),
+        Column("copies", ColumnType.INT),  # copies made (PUBLISHED); 0 in other rows
+        Column("trace_id", ColumnType.TEXT),  # of a message that its publisher wants traced; "" of all others
+        Column("parent_id", ColumnType.TEXT),  # as above
+        Column("event_publisher", ColumnType.INT),  # PUBLISHED, in a federation: the event's publisher in its header
+        Column("event_sequence", ColumnType.INT),  # and its sequence there; 0 and 0 where it is no event, and elsewhere
+    ),
+)
+"""One row per message (PUBLISHED), per message nobody got (FILTERED) and per copy's fate; QoS 0 may be sampled.
+
+A message with a trace has all its rows, whatever its QoS. An event of a federation is a message of its own at each
+gateway that it comes to; its publisher and sequence (`header.Header.eid`) are the same in the rows of all.
+"""
+
+DIGEST = Table(
+    "digest",
+    (
+        Column("minute", ColumnType.INT, delta=True),  # t_us // 60,000,000
+        Column("publisher", ColumnType.TEXT),
+        Column("subscriber", ColumnType.TEXT),  # "" for PUBLISHED and FILTERED
+        Column("qos", ColumnType.INT),
+        Column("fate", ColumnType.INT),
+        Column("cause", ColumnType.INT),
+        Column("count", ColumnType.INT),
+        Column("sum", ColumnType.INT),  # of message numbers, modulo 2**63
+        Column("xor", ColumnType.INT),  # of message numbers
+    ),
+)
+"""Everything, sampled or not: count, sum and xor of the message numbers of a flow's fate in one minute.
+
+QoS is the copy's; of MATCHED and of the fates of the same copy it is the same number.
+"""
+
+FILTER = Table(
+    "filter",
+    (
+        Column("minute", ColumnType.INT, delta=True),
+        Column("subscriber", ColumnType.TEXT),
+        Column("filter", ColumnType.TEXT),
+        Column("evaluated", ColumnType.INT),  # messages whose topic matched the subscription's topic filter
+        Column("matched", ColumnType.INT),  # of these, messages the content filter accepted
+    ),
+)
+"""Selectivity: one row per subscription and minute in which a message's topic matched."""
+
+ANCHOR = Table(
+    "anchor",
+    (
+        Column("t_us", ColumnType.INT, delta=True),
+        Column("unix_us", ColumnType.INT, delta=True),
+    ),
+)
+"""What the wall clock said at a monotonic instant; a gateway's clock may be wrong and be corrected later."""
+
+TABLES: tuple[Table, ...] = (DELIVERY, DIGEST, FILTER, ANCHOR)
+
+TRAFFIC = Table(
+    "traffic",
+    (
+        Column("t_us", ColumnType.INT, delta=True),  # monotonic microseconds when the recorder had read the message
+        Column("client", ColumnType.TEXT),  # who published it, if the recorder was told how to know; else ""
+        Column("topic", ColumnType.TEXT),
+        Column("qos", ColumnType.INT),
+        Column("retain", ColumnType.INT),  # 1: its RETAIN flag was set
+        Column("payload", ColumnType.BYTES),
+        Column("properties", ColumnType.BYTES),  # CBOR map of MQTT 5 properties; empty if there were none
+    ),
+)
+"""One row per message that a recorder heard. No table of a delivery log: it stands in recordings alone."""
+
+SUM_MODULUS = 2**63

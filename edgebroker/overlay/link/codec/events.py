@@ -1,0 +1,398 @@
+"""Events in few bytes: each says what differs from the one before it of the same flow.
+
+A *flow* is a publisher and a topic. The writer gives it a *slot* and tells topic, publisher and everything else once;
+later events name the slot, and by how much sequence and time went on. What changed meanwhile is told by number:
+
+    [slot, sequence - last, published_ms - last]  payload  {what: value, ...}  count
+
+as one CBOR array of four items, or five if anything changed, or six if it is a series of *count* events. An
+event of a known flow takes seven bytes and its payload. Both ends keep the same SLOTS_MAX flows; the writer says which
+one gives way. Slot 0 is for flows with long names: it is told anew each time, so the names of all others are bounded.
+
+This module runs compiled: it is passed once by every event that crosses a link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import cbor2
+
+from edgebroker.errors import TopicInvalid
+from edgebroker.header import EventHeader
+from edgebroker.limits import TOPIC_BYTES_MAX, USER_PROPERTIES_MAX
+from edgebroker.overlay.link.codec.cbor import ARRAY, BYTES, NEGATIVE, UNSIGNED, StrictCborReader, head
+from edgebroker.overlay.link.codec.errors import FrameBroken, shown
+from edgebroker.overlay.messages import EventSeries, Forward
+from edgebroker.overlay.traffic_class import TrafficClass
+from edgebroker.topics import parse_topic_name
+
+SLOTS_MAX: Final = 1_024
+"""Flows that both ends remember, each about 500 bytes; a gateway has some hundred devices with a few topics each."""
+NAMES_BYTES_MAX: Final = 1_024
+"""Topic, client, user properties, content type and properties of a flow in any slot but 0."""
+TOPIC: Final = 0
+PUBLISHER: Final = 1
+CLIENT: Final = 2
+"""The first of the fields that a flow keeps, in the order of `State`."""
+EXPIRES_IN_MS: Final = 19
+"""Holds for the one event with which it is told."""
+
+State: TypeAlias = tuple[Any, ...]
+"""Client, service, QoS, retain, adv, hc, civ, epoch, trace, group, view, user, content type, properties, walked,
+marked, passed: what a flow keeps, numbered from CLIENT."""
+START: Final[State] = ("", int(TrafficClass.LIVE), 0, False, 0, 0, 0, 0, 0, 0, 0, (), None, b"", 0, False, ())
+"""What is not told of a new flow."""
+
+_HEADS: Final = tuple(head(UNSIGNED, number) for number in range(1_024))
+_PAYLOAD_HEADS: Final = tuple(head(BYTES, size) for size in range(1_024))
+STEADY: Final = 4
+_CHANGED: Final = 5
+_SERIES: Final = 6
+
+
+_CHANGED_HEAD: Final = head(ARRAY, _CHANGED)[0]
+_ALONE_HEAD: Final = head(ARRAY, _CHANGED) + head(UNSIGNED, 1)
+_SERIES_HEAD: Final = head(ARRAY, _SERIES)
+
+
+class Flow:
+    """What one end remembers of a slot."""
+
+    __slots__ = ("begin", "is_recent", "key", "published_ms", "publisher", "sequence", "slot", "state", "topic")
+
+    def __init__(self, slot: int) -> None:
+        self.slot = slot
+        self.key: tuple[int, str] | None = None
+        self.publisher = 0
+        self.topic = ""
+        self.sequence = 0
+        self.published_ms = 0
+        self.state = START
+        self.is_recent = True
+        self.begin = head(ARRAY, STEADY) + head(UNSIGNED, slot) + _HEADS[1]
+
+
+class FlowWriter:
+    """One direction of a connection, as the one who sends sees it."""
+
+    def __init__(self) -> None:
+        self._flows: dict[tuple[int, str], Flow] = {}
+        self._slots: list[Flow] = []
+        self._hand = 0
+        self._latest = Flow(0)  # that of the event written last
+
+    def write(self, forward: Forward, service: int, expires_in_ms: int | None) -> bytes:
+        """The item for *forward*, of which `expires_in_ms` is *expires_in_ms* by now."""
+        header = forward.header
+        state = _state_of(forward, service)
+        flow = self._flows.get((header.publisher, forward.topic))
+        if flow is None or flow.state != state or expires_in_ms is not None:
+            return self._told(forward, flow, state, expires_in_ms)
+        self._latest = flow
+        flow.is_recent = True
+        payload = forward.payload
+        size = len(payload)
+        step = header.sequence - flow.sequence
+        delay = header.published_ms - flow.published_ms
+        flow.sequence = header.sequence
+        flow.published_ms = header.published_ms
+        if step == 1 and 0 <= delay < 1_024 and size < 1_024:
+            return b"".join((flow.begin, _HEADS[delay], _PAYLOAD_HEADS[size], payload))
+        begin = head(ARRAY, STEADY) + head(UNSIGNED, flow.slot)
+        return b"".join((begin, _signed(step), _signed(delay), head(BYTES, size), payload))
+
+    def write_series(self, series: EventSeries, service: int) -> bytes:
+        """The item for *series*: that of its first event, with the payloads of all, and their number."""
+        first, header = series.first, series.first.header
+        item = self.write(first, service, None)
+        self._latest.sequence = header.sequence + series.count - 1
+        changes = b"" if item[0] == _CHANGED_HEAD else b"\xa0"
+        return b"".join((_SERIES_HEAD, item[1:], changes, head(UNSIGNED, series.count)))
+
+    def _told(self, forward: Forward, flow: Flow | None, state: State, expires_in_ms: int | None) -> bytes:
+        """The item of a new flow, of one that changed, or with something that holds for this event alone."""
+        told: dict[int, Any] = {}
+        if (flow is None or flow.state != state) and _names_bytes(forward.topic, state) > NAMES_BYTES_MAX:
+            flow = self._long()  # an ordinary slot of the same flow stays as it is, on both sides
+        elif flow is None:
+            flow = self._free()
+            flow.key = (forward.header.publisher, forward.topic)
+            self._flows[flow.key] = flow
+        if flow.topic != forward.topic or flow.publisher != forward.header.publisher or not flow.slot:
+            flow.topic = told[TOPIC] = forward.topic
+            flow.publisher = told[PUBLISHER] = forward.header.publisher
+            flow.sequence = flow.published_ms = 0
+            flow.state = START
+        if flow.state != state:
+            for number, (new, old) in enumerate(zip(state, flow.state, strict=True), CLIENT):
+                if new != old:
+                    told[number] = new
+            flow.state = state
+        self._latest = flow
+        if expires_in_ms is not None:
+            told[EXPIRES_IN_MS] = expires_in_ms
+        flow.is_recent = True
+        step = forward.header.sequence - flow.sequence
+        delay = forward.header.published_ms - flow.published_ms
+        flow.sequence = forward.header.sequence
+        flow.published_ms = forward.header.published_ms
+        return b"".join(
+            (
+                head(ARRAY, _CHANGED),
+                head(UNSIGNED, flow.slot),
+                _signed(step),
+                _signed(delay),
+                head(BYTES, len(forward.payload)),
+                forward.payload,
+                cbor2.dumps(told),
+            )
+        )
+
+    def _long(self) -> Flow:
+        if not self._slots:
+            self._slots.append(Flow(0))
+        return self._slots[0]
+
+    def _free(self) -> Flow:
+        """A slot for another flow: a new one, or that of a flow that was not met for a whole round (second chance)."""
+        slots = self._slots
+        self._long()
+        if len(slots) < SLOTS_MAX:
+            slots.append(Flow(len(slots)))
+            return slots[-1]
+        while True:
+            self._hand = self._hand % (SLOTS_MAX - 1) + 1
+            flow = slots[self._hand]
+            if not flow.is_recent:
+                break
+            flow.is_recent = False
+        if flow.key is not None:
+            del self._flows[flow.key]
+        return flow
+
+
+class AloneWriter:
+    """Events that need no other, one after the other. What is told of a flow is remembered as bytes."""
+
+    def __init__(self) -> None:
+        self._told: dict[tuple[int, str], tuple[State, bytes]] = {}
+
+    def write(self, forward: Forward, service: int) -> bytes:
+        """The item for *forward*, which tells all but for how long it is of use."""
+        header, payload = forward.header, forward.payload
+        state = _state_of(forward, service)
+        key = (header.publisher, forward.topic)
+        begin = b"".join(
+            (_ALONE_HEAD, _signed(header.sequence), _signed(header.published_ms), head(BYTES, len(payload)), payload)
+        )
+        known = self._told.get(key)
+        if known is not None and known[0] == state:
+            return begin + known[1]
+        item = FlowWriter().write(forward, service, None)
+        if item.startswith(begin):  # else its names are long, and it is in slot 0
+            if len(self._told) >= SLOTS_MAX:
+                self._told.clear()
+            self._told[key] = (state, item[len(begin) :])
+        return item
+
+
+class FlowReader:
+    """One direction of a connection, as the one who receives sees it."""
+
+    def __init__(self) -> None:
+        self._slots: list[Flow] = []
+        self.service = int(TrafficClass.LIVE)
+        """The class of the event read last."""
+
+    def read(self, reader: StrictCborReader, size: int) -> Forward | EventSeries:
+        """The event or series in *reader*, behind the head of its array of *size* items. Raises FrameBroken."""
+        slot = reader.unsigned()
+        step = reader.integer()
+        delay = reader.integer()
+        payload = reader.octets()
+        expires_in_ms: int | None = None
+        count = 1
+        if size in (_CHANGED, _SERIES):
+            changes = reader.item()
+            if type(changes) is not dict:
+                raise FrameBroken(f"what changed of an event is no map, before byte {reader.at}")
+            flow = self._changed(slot, changes)
+            expires_in_ms = changes.get(EXPIRES_IN_MS)
+            if size == _SERIES:
+                count = reader.unsigned()
+                if expires_in_ms is not None or count < 2 or len(payload) < count or len(payload) % count:
+                    raise FrameBroken(f"no series of {count} events before byte {reader.at}")
+        elif size != STEADY:
+            raise FrameBroken(f"an event of {size} items before byte {reader.at}")
+        elif slot >= len(self._slots):
+            raise FrameBroken(f"an event of slot {slot}, of which nothing was told, before byte {reader.at}")
+        else:
+            flow = self._slots[slot]
+        sequence = flow.sequence + step
+        published_ms = flow.published_ms + delay
+        if not 0 <= sequence <= (1 << 32) - count or not 0 <= published_ms < 1 << 48:
+            raise FrameBroken(f"a sequence or a time is out of range before byte {reader.at}")
+        flow.sequence = sequence + count - 1
+        flow.published_ms = published_ms
+        (
+            client,
+            self.service,
+            qos,
+            retain,
+            adv,
+            hc,
+            civ,
+            epoch,
+            trace,
+            group,
+            view,
+            user,
+            content_type,
+            properties,
+            walked,
+            was_marked,
+            passed,
+        ) = flow.state
+        header = EventHeader(flow.publisher, sequence, adv, hc, civ, epoch, trace, group, view, published_ms)
+        forward = Forward(
+            header,
+            flow.topic,
+            payload,
+            qos,
+            retain,
+            client,
+            user,
+            content_type,
+            properties,
+            expires_in_ms,
+            walked,
+            was_marked,
+            passed,
+        )
+        if count == 1:
+            return forward
+        if qos or retain:
+            raise FrameBroken(f"a series of QoS {qos} before byte {reader.at}; its events are QoS 0 and not retained")
+        return EventSeries(forward, count)
+
+    def _changed(self, slot: int, changes: dict[Any, Any]) -> Flow:
+        """The flow of *slot* as *changes* leave it."""
+        for what, value in changes.items():
+            check = _CHECKS.get(what)
+            if check is None or not check(value):
+                raise FrameBroken(f"field {shown(what)} of an event cannot be {shown(value)}")
+        slots = self._slots
+        if slot == len(slots) < SLOTS_MAX:
+            slots.append(Flow(slot))
+        elif slot == 1 and not slots:
+            slots += (Flow(0), Flow(1))
+        if slot >= len(slots):
+            raise FrameBroken(f"slot {slot} is out of turn or range")
+        flow = slots[slot]
+        if (TOPIC in changes) != (PUBLISHER in changes) or not (flow.topic or TOPIC in changes):
+            raise FrameBroken(f"slot {slot} lacks a topic or a publisher")
+        if TOPIC in changes:
+            flow.topic = _topic_of(changes[TOPIC])
+            flow.publisher = changes[PUBLISHER]
+            flow.sequence = flow.published_ms = 0
+            flow.state = START
+        state = list(flow.state)
+        for what, value in changes.items():
+            if CLIENT <= what < EXPIRES_IN_MS:
+                state[what - CLIENT] = _frozen(value) if type(value) is list else value
+        flow.state = tuple(state)
+        if slot and _names_bytes(flow.topic, flow.state) > NAMES_BYTES_MAX:
+            raise FrameBroken(f"the names of slot {slot} are longer than {NAMES_BYTES_MAX} bytes")
+        return flow
+
+
+def _state_of(forward: Forward, service: int) -> State:
+    header = forward.header
+    return (
+        forward.client,
+        service,
+        forward.qos,
+        forward.retain,
+        header.adv,
+        header.hc,
+        header.civ,
+        header.epoch,
+        header.trace,
+        header.group,
+        header.view,
+        forward.user,
+        forward.content_type,
+        forward.properties,
+        forward.walked,
+        forward.was_marked,
+        forward.passed,
+    )
+
+
+def _signed(number: int) -> bytes:
+    return head(UNSIGNED, number) if number >= 0 else head(NEGATIVE, -1 - number)
+
+
+def _names_bytes(topic: str, state: State) -> int:
+    client, user, content_type, properties = state[0], state[11], state[12], state[13]
+    texts = [topic, client, content_type or "", *(text for pair in user for text in pair)]
+    return sum(len(text.encode()) for text in texts) + len(properties)
+
+
+def _frozen(values: list[Any]) -> tuple[Any, ...]:
+    return tuple([tuple(value) if type(value) is list else value for value in values])
+
+
+def _topic_of(text: str) -> str:
+    try:
+        return parse_topic_name(text, allows_all=True)  # a link that ends over one would end over it again
+    except TopicInvalid as error:
+        raise FrameBroken(str(error)) from None
+
+
+def _number(bits: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and 0 <= value < 1 << bits
+
+
+def _is_text(value: Any) -> bool:
+    return type(value) is str and len(value) <= TOPIC_BYTES_MAX
+
+
+def _is_flag(value: Any) -> bool:
+    return type(value) is bool
+
+
+def _is_user(value: Any) -> bool:
+    pairs = type(value) is list and len(value) <= USER_PROPERTIES_MAX and all(type(pair) is list for pair in value)
+    return pairs and all(len(pair) == 2 and _is_text(pair[0]) and _is_text(pair[1]) for pair in value)
+
+
+_CHECKS: Final[dict[Any, Callable[[Any], bool]]] = dict(
+    enumerate(
+        (
+            _is_text,
+            _number(32),
+            _is_text,
+            lambda value: type(value) is int and TrafficClass.LIVE <= value <= TrafficClass.LOGS,
+            lambda value: type(value) is int and 0 <= value <= 2,
+            _is_flag,
+            _number(32),
+            _number(8),
+            _number(16),
+            _number(16),
+            _number(32),
+            _number(16),
+            _number(16),
+            _is_user,
+            lambda value: value is None or _is_text(value),
+            lambda value: type(value) is bytes,
+            _number(8),
+            _is_flag,
+            lambda value: type(value) is list and all(map(_number(10), value)),
+            _number(48),
+        )
+    )
+)
+"""What each numbered field may be."""

@@ -1,0 +1,412 @@
+"""Messages between gateways as CBOR arrays, and back. One table gives the kind, the class and the fields of each
+message.
+
+Events have a form of their own (`events`). In a record, or cut in parts, an event stands alone: as the first of its
+flow.
+
+interest    [topic filter, [test, ...]]                      tests sorted by attribute, each attribute once
+test        [attribute, kind] or [attribute, kind, [interval, ...], [pattern, ...]]
+interval    [low, high, 1 if low is in it + 2 if high is]    null: no bound; sorted, none touches the next
+pattern     [is negated, part, ...]                          a text; 0 any run, 1 any one character
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from itertools import pairwise
+from typing import Any, Final, TypeAlias, TypeVar
+
+import cbor2
+
+from edgebroker.dataclasses import dataclass
+from edgebroker.errors import TopicInvalid
+from edgebroker.interest import Interest
+from edgebroker.limits import FILTER_BYTES_MAX, FILTER_TERMS_MAX, TOPIC_BYTES_MAX
+from edgebroker.overlay.link.codec import messages
+from edgebroker.overlay.link.codec.cbor import NULL, UNSIGNED, StrictCborReader
+from edgebroker.overlay.link.codec.errors import FrameBroken, shown
+from edgebroker.overlay.link.codec.events import FlowReader, FlowWriter
+from edgebroker.overlay.messages import (
+    Advertise,
+    Announce,
+    Backpressure,
+    ClusterBits,
+    ClusterBitsAck,
+    Differ,
+    Digest,
+    EventSeries,
+    Forward,
+    LinkStateUpdate,
+    Message,
+    Relay,
+    Restate,
+    RetainedQuery,
+    RetainedReply,
+    StateKind,
+    Unadvertise,
+    Withdraw,
+)
+from edgebroker.overlay.traffic_class import TrafficClass
+from edgebroker.predicate import ANY_ONE, ANY_RUN, Bound, ElementaryTest, Interval, Pattern, ValueType, kind_of
+from edgebroker.topics import TopicFilter
+
+_LOW_CLOSED_BIT: Final = 1
+_HIGH_CLOSED_BIT: Final = 2
+PARTS_MAX: Final = FILTER_BYTES_MAX
+"""Intervals of a test, and parts of a pattern: each takes a character of the filter at least."""
+_RANGED: Final = (ValueType.NUMBER, ValueType.STRING, ValueType.BOOLEAN)
+
+
+def interest_values(interest: Interest) -> list[Any]:
+    """*interest* as plain values."""
+    return [interest.topic_filter.text, [_written_test(test) for test in interest.predicate]]
+
+
+def read_interest(value: Any) -> Interest:
+    """The interest that *value* says. Raises FrameBroken."""
+    if not _is_list(value, 2) or type(value[0]) is not str or type(value[1]) is not list:
+        raise FrameBroken("an interest is a topic filter and a list of tests")
+    if not value[1]:
+        return Interest(topic_filter_of(value[0]), ())
+    tests = tuple(map(_read_test, value[1]))
+    names = [test.attribute for test in tests]
+    if names != sorted(set(names)) or len(tests) > FILTER_TERMS_MAX:
+        raise FrameBroken(f"the tests of an interest are sorted by attribute, each once, {FILTER_TERMS_MAX} at most")
+    return Interest(topic_filter_of(value[0]), tests)
+
+
+def topic_filter_of(text: str) -> TopicFilter:
+    """The topic filter *text*. Raises FrameBroken."""
+    try:
+        return TopicFilter.parse(text)
+    except TopicInvalid as error:
+        raise FrameBroken(str(error)) from None
+
+
+def _written_test(test: ElementaryTest) -> list[Any]:
+    if test.kind not in _RANGED:
+        return [test.attribute, int(test.kind)]
+    intervals = [
+        [each.low, each.high, each.low_closed * _LOW_CLOSED_BIT + each.high_closed * _HIGH_CLOSED_BIT]
+        for each in test.intervals
+    ]
+    return [
+        test.attribute,
+        int(test.kind),
+        intervals,
+        [[pattern.negated, *pattern.parts] for pattern in test.patterns],
+    ]
+
+
+def _read_test(value: Any) -> ElementaryTest:
+    if type(value) is not list or len(value) not in (2, 4) or type(value[0]) is not str:
+        raise FrameBroken("a test is an attribute, a kind, and perhaps intervals and patterns")
+    attribute = value[0]
+    if type(value[1]) is not int or not ValueType.NULL <= value[1] <= ValueType.BOOLEAN:
+        raise FrameBroken(f"a test of {attribute!r} has no known kind")
+    kind = ValueType(value[1])
+    if (kind in _RANGED) != (len(value) == 4):
+        raise FrameBroken(f"a test of {attribute!r} has intervals without need, or lacks them")
+    if len(value) == 2:
+        return ElementaryTest(attribute, kind)
+    if type(value[2]) is not list or type(value[3]) is not list or not value[2]:
+        raise FrameBroken(f"a test of {attribute!r} has no list of intervals, or none of patterns")
+    if value[3] and kind is not ValueType.STRING:
+        raise FrameBroken(f"a test of {attribute!r} has patterns, and is not of strings")
+    if len(value[2]) > PARTS_MAX:
+        raise FrameBroken(f"a test of {attribute!r} has {len(value[2])} intervals; the limit is {PARTS_MAX}")
+    intervals = tuple(_read_interval(each, kind) for each in value[2])
+    for before, after in pairwise(intervals):
+        if before.high is None or after.low is None or not _is_apart(before, after):
+            raise FrameBroken(f"the intervals of {attribute!r} are not sorted and apart")
+    return ElementaryTest(attribute, kind, intervals, tuple(map(_read_pattern, value[3])))
+
+
+def _is_apart(before: Interval, after: Interval) -> bool:
+    high, low = before.high, after.low
+    if high == low:
+        return not before.high_closed and not after.low_closed
+    return high < low  # type: ignore[operator]
+
+
+def _read_interval(value: Any, kind: ValueType) -> Interval:
+    if not _is_list(value, 3) or type(value[2]) is not int or not 0 <= value[2] <= 3:
+        raise FrameBroken("an interval is two bounds and which of them are in it")
+    low, high = _read_bound(value[0], kind), _read_bound(value[1], kind)
+    low_closed, high_closed = bool(value[2] & _LOW_CLOSED_BIT), bool(value[2] & _HIGH_CLOSED_BIT)
+    if (low is None and low_closed) or (high is None and high_closed):
+        raise FrameBroken("what has no bound does not hold it")
+    if (
+        low is not None and high is not None and (low > high or (low == high and not (low_closed and high_closed)))  # type: ignore[operator]
+    ):
+        raise FrameBroken("an interval is empty")
+    return Interval(low, low_closed, high, high_closed)
+
+
+def _read_bound(value: Any, kind: ValueType) -> Bound | None:
+    if value is None:
+        return None
+    if type(value) not in (bool, int, float, str) or kind_of(value) is not kind or value != value:
+        raise FrameBroken(f"a bound is not of its test's kind: {shown(value)}")
+    bound: Bound = value
+    return bound
+
+
+def _read_pattern(value: Any) -> Pattern:
+    if type(value) is not list or len(value) < 2 or type(value[0]) is not bool:
+        raise FrameBroken("a pattern says whether it is negated, then its parts")
+    if len(value) > 1 + PARTS_MAX:
+        raise FrameBroken(f"a pattern of {len(value) - 1} parts; the limit is {PARTS_MAX}")
+    for part in value[1:]:
+        if type(part) is not str and not (type(part) is int and part in (ANY_RUN, ANY_ONE)):
+            raise FrameBroken("a part of a pattern is a text, 0 or 1")
+    return Pattern(tuple(value[1:]), value[0])
+
+
+def _is_list(value: Any, size: int) -> bool:
+    return type(value) is list and len(value) == size
+
+
+_T = TypeVar("_T")
+Steps: TypeAlias = Generator[int, None, _T]
+"""Something that is read in steps. Each yields for how many items of a turn it counts; FrameBroken is raised by any."""
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class FieldCodec:
+    """How one field is written and read."""
+
+    write: Callable[[Any], Any]
+    steps: Callable[[StrictCborReader], Steps[Any]]
+
+
+def single(read: Callable[[Any], Any], write: Callable[[Any], Any] = _same) -> FieldCodec:
+    """A field that holds no list; *read* is given the value in its item. Raises FrameBroken."""
+
+    def steps(reader: StrictCborReader) -> Steps[Any]:
+        yield from ()
+        return read(reader.single())
+
+    return FieldCodec(write, steps)
+
+
+def listed(read: Callable[[Any], Any], write: Callable[[Any], Any]) -> FieldCodec:
+    """A field that is a list of few values, or holds such; *read* is given it. Raises FrameBroken."""
+
+    def steps(reader: StrictCborReader) -> Steps[Any]:
+        value = read(reader.item())
+        yield 1 + (reader.items >> 2)
+        return value
+
+    return FieldCodec(write, steps)
+
+
+def number(bits: int) -> FieldCodec:
+    """A whole number from 0 that has so many bits at most."""
+
+    def read(value: Any) -> int:
+        if type(value) is not int or not 0 <= value < 1 << bits:
+            raise FrameBroken(f"no number of {bits} bits: {shown(value)}")
+        return value
+
+    return single(read)
+
+
+def each_of(field: FieldCodec) -> FieldCodec:
+    """A tuple of such."""
+
+    def write(values: tuple[Any, ...]) -> list[Any]:
+        return [field.write(value) for value in values]
+
+    def steps(reader: StrictCborReader) -> Steps[tuple[Any, ...]]:
+        values = []
+        for _ in range(reader.array()):
+            values.append((yield from field.steps(reader)))
+            yield 1
+        return tuple(values)
+
+    return FieldCodec(write, steps)
+
+
+def optional(field: FieldCodec) -> FieldCodec:
+    """None, or such."""
+
+    def steps(reader: StrictCborReader) -> Steps[Any]:
+        if reader.data[reader.at : reader.at + 1] == NULL:
+            reader.at += 1
+            return None
+        return (yield from field.steps(reader))
+
+    return FieldCodec(lambda value: None if value is None else field.write(value), steps)
+
+
+def _read_text(value: Any) -> str:
+    if type(value) is not str or len(value) > TOPIC_BYTES_MAX:
+        raise FrameBroken(f"no text of at most {TOPIC_BYTES_MAX} characters: {shown(value)}")
+    return value
+
+
+def _read_flag(value: Any) -> bool:
+    if type(value) is not bool:
+        raise FrameBroken(f"neither true nor false: {shown(value)}")
+    return value
+
+
+def _read_told(value: Any) -> StateKind:
+    if type(value) is not int or value not in (StateKind.INTERESTS, StateKind.ADVERTISEMENTS):
+        raise FrameBroken(f"nothing that is told has the number {shown(value)}")
+    return StateKind(value)
+
+
+def _write_topic_filter(topic_filter: TopicFilter) -> str:
+    return topic_filter.text
+
+
+def _read_topic_filter(value: Any) -> TopicFilter:
+    return messages.topic_filter_of(_read_text(value))
+
+
+def _write_interest(interest: Interest) -> list[Any]:
+    return messages.interest_values(interest)
+
+
+def _write_message(message: Message) -> bytes:
+    expires_in_ms = message.expires_in_ms if isinstance(message, Forward) else None
+    return alone(message, TrafficClass.LIVE, expires_in_ms)
+
+
+def _message_steps(reader: StrictCborReader) -> Steps[Message]:
+    octets = reader.single()
+    if _kind_of(octets) == _KINDS[Relay]:
+        raise FrameBroken("what is relayed is not relayed again inside")
+    return (yield from steps_alone(octets))[0]
+
+
+def _forward_steps(reader: StrictCborReader) -> Steps[Message]:
+    octets = reader.single()
+    if _kind_of(octets) < 0:
+        raise FrameBroken("an event is to be here, not another message")
+    return (yield from steps_alone(octets))[0]
+
+
+def _kind_of(value: Any) -> int:
+    if type(value) is not bytes:
+        raise FrameBroken(f"no message in a byte string: {shown(value)}")
+    reader = StrictCborReader(value)
+    if not reader.array():
+        raise FrameBroken("an empty message")
+    return reader.integer()
+
+
+def _write_advertisement(advertise: Advertise) -> list[Any]:
+    return _fields_of(advertise, _FIELDS[Advertise])
+
+
+def _advertisement_steps(reader: StrictCborReader) -> Steps[Advertise]:
+    return Advertise(*(yield from _fields_steps(reader, reader.array(), _FIELDS[Advertise])))
+
+
+_U8, _U16, _U32, _U64 = (number(bits) for bits in (8, 16, 32, 64))
+_TEXT: Final = single(_read_text)
+_FLAG: Final = single(_read_flag)
+_TOLD: Final = single(_read_told, int)
+_TOPIC_FILTER: Final = single(_read_topic_filter, _write_topic_filter)
+_INTEREST: Final = listed(messages.read_interest, _write_interest)
+_INTERESTS: Final = each_of(_INTEREST)
+_NUMBERS: Final = each_of(_U32)
+_ADVERTISEMENTS: Final = each_of(FieldCodec(_write_advertisement, _advertisement_steps))
+_FORWARD: Final = FieldCodec(_write_message, _forward_steps)
+_MESSAGE: Final = FieldCodec(_write_message, _message_steps)
+
+_FIELDS: Final[dict[type[Any], tuple[FieldCodec, ...]]] = {
+    Announce: (_INTERESTS, _U16),
+    Withdraw: (_INTERESTS, _U16),
+    Advertise: (_U32, _U32, _TEXT, _TOPIC_FILTER, _U8, _U32, _FLAG),
+    Unadvertise: (_NUMBERS,),
+    ClusterBits: (_NUMBERS, _U8, _U64, _FLAG, optional(_INTERESTS)),
+    ClusterBitsAck: (_U8, _U64),
+    Digest: (_TOLD, _U16, _U32, _U64),
+    Differ: (_TOLD, each_of(_U64)),
+    Restate: (_TOLD, _U32, _U32, _U16, _INTERESTS, _ADVERTISEMENTS),
+    RetainedQuery: (_U32, _INTEREST),
+    RetainedReply: (_U32, _FORWARD),
+    LinkStateUpdate: (_U16, _U64, each_of(_U16)),
+    Relay: (_U16, _U16, _U8, _MESSAGE, _FLAG),
+    Backpressure: (_U16, _U64, _U16, _INTERESTS),
+}
+_KINDS: Final[dict[type[Any], int]] = {message: -9 - index for index, message in enumerate(_FIELDS)}
+_MESSAGES: Final = {kind: message for message, kind in _KINDS.items()}
+"""-9 Announce, -10 Withdraw, and so on in the order of `_FIELDS`."""
+
+
+def body(message: Message, service: int) -> bytes:
+    """Any message but an event as an item: kind, class, fields."""
+    return cbor2.dumps([_KINDS[type(message)], int(service), *_fields_of(message, _FIELDS[type(message)])])
+
+
+def steps_of_body(reader: StrictCborReader, kind: int, size: int) -> Steps[tuple[Message, TrafficClass]]:
+    """The message of *kind* in *reader*, behind the kind: class and fields, *size* in all."""
+    message = _MESSAGES.get(kind)
+    if message is None:
+        raise FrameBroken(f"there is no message of kind {kind}")
+    service = reader.single() if size else None
+    if type(service) is not int or not TrafficClass.CONTROL <= service <= TrafficClass.LOGS:
+        raise FrameBroken(f"a message of kind {kind} is of no class")
+    values = yield from _fields_steps(reader, size - 1, _FIELDS[message])
+    return message(*values), TrafficClass(service)
+
+
+def alone(message: Message, service: int, expires_in_ms: int | None = None) -> bytes:
+    """*message* as an item that needs no other."""
+    if isinstance(message, Forward):
+        return FlowWriter().write(message, int(service), expires_in_ms)
+    return body(message, service)
+
+
+def read_alone(data: bytes) -> tuple[Message, TrafficClass]:
+    """What `alone` wrote. Raises FrameBroken."""
+    steps = steps_alone(data)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            whole: tuple[Message, TrafficClass] = end.value
+            return whole
+
+
+def steps_alone(data: bytes) -> Steps[tuple[Message, TrafficClass]]:
+    """The same in steps."""
+    reader = StrictCborReader(data)
+    size = reader.array()
+    if not size or reader.at == len(data):
+        raise FrameBroken("an empty message")
+    message: Message
+    if data[reader.at] >> 5 == UNSIGNED:
+        flows = FlowReader()
+        message, service = flows.read(reader, size), TrafficClass(flows.service)
+        if isinstance(message, EventSeries):
+            raise FrameBroken("a series does not stand alone")
+    else:
+        kind = reader.integer()
+        message, service = yield from steps_of_body(reader, kind, size - 1)
+    if reader.at != len(data):
+        raise FrameBroken("bytes after the end of a message")
+    return message, service
+
+
+def _fields_of(message: Any, fields: tuple[FieldCodec, ...]) -> list[Any]:
+    names = message.__dataclass_fields__
+    return [field.write(getattr(message, name)) for field, name in zip(fields, names, strict=True)]
+
+
+def _fields_steps(reader: StrictCborReader, size: int, fields: tuple[FieldCodec, ...]) -> Steps[list[Any]]:
+    if size != len(fields):
+        raise FrameBroken(f"a message has {size} fields; its kind has {len(fields)}")
+    values = []
+    for field in fields:
+        values.append((yield from field.steps(reader)))
+    return values

@@ -1,0 +1,78 @@
+"""Loads the password file, the token keys and the ACL file that section `access` names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from edgebridge.session.access import AccessPolicy, CertificateUser
+from edgebridge.session.acl import Acl, AclInvalid
+from edgebridge.session.acl_rights import AclRights
+from edgebridge.session.line_error import LineError
+from edgebroker.runtime.private_files import is_open_to_others, read_setting_file
+from edgebroker.runtime.settings.problems import Problem, ProblemCollector, SettingsRefused
+from edgebroker.runtime.settings.sections import AccessSettings
+
+
+def load_access(settings: AccessSettings, tell: Callable[[str], None]) -> AccessPolicy:
+    """What the files of *settings* say now. Raises SettingsRefused with all that cannot be read, and all rules
+    that are not in order.
+
+    A bad line of the passwords or of the keys is told and lets nobody in; the rest of the file holds.
+    """
+    passwords = tokens = rules = None
+    problems: list[Problem] = []
+    if settings.password_file is not None:
+        from edgebridge.session.passwordfile import PasswordFile  # 1 MiB of hashes, as those of tokens
+
+        with ProblemCollector(problems):
+            passwords = PasswordFile.parse(read_setting_file(settings.password_file, "access.password_file"))
+            _tell_trouble(settings.password_file, passwords.problems, tell)
+    if settings.token_keys is not None:
+        from edgebridge.session.token import TokenKeys
+
+        with ProblemCollector(problems):
+            tokens = TokenKeys.parse(read_setting_file(settings.token_keys, "access.token_keys"))
+            _tell_trouble(settings.token_keys, tokens.problems, tell)
+    if settings.acl_file is not None:
+        with ProblemCollector(problems):
+            rules = AclRights(_rules(settings.acl_file))
+    if problems:
+        raise SettingsRefused(problems)
+    return AccessPolicy(passwords, CertificateUser(settings.certificate_user), rules, tokens)
+
+
+def what_differs(old: AccessPolicy, new: AccessPolicy) -> Iterator[str]:
+    """A line for each file that was there before and says something else now; the settings say nothing of it."""
+    if old.passwords is not None and new.passwords is not None:
+        users = _as_written(new.passwords.users.values())
+        if users != _as_written(old.passwords.users.values()):
+            yield f"access: other users or passwords, of {len(users)} users"
+    if old.tokens is not None and new.tokens is not None and old.tokens.keys != new.tokens.keys:
+        yield f"access: other keys of tokens, {len(new.tokens.keys)} in all"
+    if old.rules is not None and new.rules is not None and _rules_by_user(old.rules) != _rules_by_user(new.rules):
+        yield f"access: other rules, {sum(1 for _ in new.rules.acl.rules())} in all"
+
+
+def _as_written(parts: Iterable[object]) -> list[str]:
+    return [str(part) for part in parts]  # whatever the line
+
+
+def _rules_by_user(rules: AclRights) -> dict[str, list[str]]:
+    acl = rules.acl
+    return {"": _as_written(acl.patterns)} | {f"user {name}": _as_written(own) for name, own in acl.users.items()}
+
+
+def _rules(file: Path) -> Acl:
+    try:
+        return Acl.parse(read_setting_file(file, "access.acl_file"))
+    except AclInvalid as invalid:
+        problems = [Problem(str(file), one.line, "access.acl_file", one.reason, one.mend) for one in invalid.problems]
+        raise SettingsRefused(problems) from invalid
+
+
+def _tell_trouble(file: Path, problems: Iterable[LineError], tell: Callable[[str], None]) -> None:
+    for problem in problems:
+        tell(f"{file}: {problem}")
+    if is_open_to_others(file):
+        tell(f"{file}: everybody on this machine may read it; chmod o-r mends that")

@@ -1,0 +1,394 @@
+"""The page `/metrics` in the text format of OpenMetrics 1.0; docs/operations.md lists every metric.
+
+    page = Exposition()
+    page.family("edgebroker_copies_dropped", "counter", "Copies given up, by cause.")
+    page.sample("_total", 3, cause="queue_full")
+    page.text()
+
+The caller keeps the rules of the format that are about names: a unit is the end of its family's name, the samples of
+a family stand together, a counter's end in `_total`. The tests read each page with the specification's grammar.
+Metric names never change: dashboards and alert rules use them. Labels are few: only the sessions with the longest
+queues are named, so that ten thousand clients do not become ten thousand time series.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+import edgebroker
+from edgebroker.instants import SECOND
+from edgebroker.log_schema import Cause
+from edgebroker.runtime.http.health import GatewayView
+from edgebroker.runtime.http.session_census import SessionCensus, take_census
+from edgebroker.runtime.loop.lag import LAG_BOUNDS_S
+from edgebroker.runtime.process import ProcessUsage
+
+CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+_ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+class Exposition:
+    """One page of metrics, written from top to bottom."""
+
+    __slots__ = ("_lines", "_name")
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._name = ""
+
+    def family(self, name: str, kind: str, meaning: str, unit: str = "") -> None:
+        """Begin the metric *name* of *kind* (counter, gauge, histogram, info); its samples follow."""
+        self._name = name
+        self._lines.append(f"# TYPE {name} {kind}")
+        if unit:
+            self._lines.append(f"# UNIT {name} {unit}")
+        self._lines.append(f"# HELP {name} {meaning.translate(_ESCAPES)}")
+
+    def sample(self, suffix: str, value: int | float, **labels: str) -> None:
+        """One value of the present family. *suffix* is `_total`, `_bucket` and so on, or empty."""
+        shown = ""
+        if labels:
+            pairs = (f'{label}="{text.translate(_ESCAPES)}"' for label, text in labels.items())
+            shown = "{" + ",".join(pairs) + "}"
+        self._lines.append(f"{self._name}{suffix}{shown} {value}")
+
+    def counter(self, name: str, meaning: str, value: int | float, unit: str = "") -> None:
+        """A family of one counter."""
+        self.family(name, "counter", meaning, unit)
+        self.sample("_total", value)
+
+    def gauge(self, name: str, meaning: str, value: int | float, unit: str = "") -> None:
+        """A family of one gauge."""
+        self.family(name, "gauge", meaning, unit)
+        self.sample("", value)
+
+    def histogram(
+        self, name: str, meaning: str, unit: str, bounds: Iterable[float], counts: Iterable[int], total: float
+    ) -> None:
+        """A family of one histogram. *counts* has one number for each of *bounds*, and one for what is beyond them.
+
+        They are the observations in each bucket alone; the page shows them added up, as the format wants it.
+        """
+        self.family(name, "histogram", meaning, unit)
+        below = 0
+        for bound, count in zip([*map(str, bounds), "+Inf"], counts, strict=True):
+            below += count
+            self.sample("_bucket", below, le=bound)
+        self.sample("_sum", total)
+        self.sample("_count", below)
+
+    def text(self) -> bytes:
+        """The whole page."""
+        return "\n".join([*self._lines, "# EOF", ""]).encode("utf-8", "replace")
+
+
+NAMED_SESSIONS: Final = 10
+"""Sessions with a time series of their own: enough to see who it is, few enough for any number of gateways."""
+
+SYNC_BOUND_US_MIN, SYNC_BOUND_US_MAX = 128, 8 * SECOND
+"""Sixteen bounds, each twice the one before: from a disk that lies about its syncs to a card that is about to die."""
+
+
+BRIDGE_QUEUES: Final = (
+    ("waiting", "edgebroker_bridge_waiting_messages", "", "Messages that the remote has not acknowledged."),
+    ("waiting_bytes", "edgebroker_bridge_waiting_bytes", "bytes", "What they hold."),
+)
+BRIDGE_WAYS: Final = (
+    ("messages", "edgebroker_bridge_messages", "", "Messages that went on, by bridge and direction."),
+    ("bytes", "edgebroker_bridge_message_bytes", "bytes", "Their packets."),
+)
+LINK_TIMES: Final = (
+    ("round_trip_ms", "edgebroker_link_round_trip_seconds", "To the peer and back, smoothed."),
+    ("offset_ms", "edgebroker_link_clock_offset_seconds", "By how much the peer's clock is ahead of ours."),
+)
+LINK_QUEUES: Final = (
+    ("waiting", "edgebroker_link_waiting_messages", "", "Messages that wait to be sent, by peer and class."),
+    ("unacknowledged", "edgebroker_link_unacknowledged_messages", "", "Sent, and not acknowledged by the peer."),
+    ("bytes", "edgebroker_link_held_bytes", "bytes", "What both hold."),
+)
+"""(Key of a row, name, unit, meaning)."""
+
+
+async def metrics_page(view: GatewayView) -> bytes:
+    """The whole page. The sessions are looked at in slices; everything else is as of one moment."""
+    census = await take_census(view.frontend, "queue", NAMED_SESSIONS)
+    page = Exposition()
+    _about(page, view)
+    _messages(page, view)
+    _listeners(page, view)
+    _clients(page, view, census)
+    _matching(page, view)
+    _delivery_log(page, view)
+    _journal(page, view)
+    _links(page, view)
+    _bridges(page, view)
+    _machine(page, view)
+    return page.text()
+
+
+def _about(page: Exposition, view: GatewayView) -> None:
+    page.family("edgebroker_build", "info", "What runs here.")
+    page.sample(
+        "_info",
+        1,
+        node=view.name,
+        version=edgebroker.__version__,
+        kernel=view.frontend.node.tree.kernel.__name__.rpartition(".")[2],
+        loop=type(asyncio.get_running_loop()).__module__.partition(".")[0],
+        python=".".join(map(str, sys.version_info[:3])),
+        implementation=sys.implementation.name,
+    )
+
+
+def _messages(page: Exposition, view: GatewayView) -> None:
+    ledger, frontend = view.frontend.ledger, view.frontend
+    page.counter("edgebroker_messages_published", "Messages accepted from publishers.", ledger.published)
+    page.counter("edgebroker_messages_filtered", "Messages of which no copy was made.", ledger.filtered)
+    page.family("edgebroker_messages_refused", "counter", "Messages not accepted, by cause.")
+    for refusal, count in sorted(frontend.publish_handler.refusals.items()):
+        page.sample("_total", count, cause=refusal.value)
+    not_retained = frontend.retained.not_retained
+    page.counter("edgebroker_messages_not_retained", "Messages that were to be, and are not.", not_retained)
+    forbidden = frontend.publish_handler.forbidden
+    page.counter("edgebroker_messages_forbidden", "Of these, those that their client may not publish.", forbidden)
+    page.counter("edgebroker_copies_made", "Copies made, one for each reader of a message.", ledger.matched)
+    page.counter("edgebroker_copies_delivered", "Copies that reached their reader.", ledger.delivered)
+    page.counter("edgebroker_copies_expired", "Copies that became useless while they waited.", ledger.expired)
+    page.family("edgebroker_copies_dropped", "counter", "Copies given up, by cause.")
+    for cause, count in sorted(ledger.dropped.items()):
+        page.sample("_total", count, cause=Cause(cause).name.lower())
+    page.gauge("edgebroker_copies_open", "Copies whose fate is still open.", ledger.queued)
+    reactor = view.reactor
+    page.counter("edgebroker_received_bytes", "Bytes from clients.", reactor.received_bytes, "bytes")
+    page.counter("edgebroker_sent_bytes", "Bytes handed to the sockets of clients.", reactor.sent_bytes, "bytes")
+    meaning = "Of these, those that the system had not taken when the connection ended."
+    page.counter("edgebroker_cut_bytes", meaning, reactor.cut_bytes, "bytes")
+
+
+def _listeners(page: Exposition, view: GatewayView) -> None:
+    listeners = view.listeners
+    page.family("edgebroker_listener_connections", "gauge", "Transports open now, by the listener they came by.")
+    for listener in listeners:
+        page.sample("", listener.connections, listener=listener.label)
+    page.family("edgebroker_turned_away", "counter", "Clients turned away before their CONNECT was read, by cause.")
+    for cause, count in sorted(listeners.refusals.counts.items(), key=lambda item: item[0].value):
+        page.sample("_total", count, cause=cause.value)
+    meaning = "When the certificate of a listener expires, since 1970."
+    page.family("edgebroker_certificate_expiry_seconds", "gauge", meaning, "seconds")
+    for listener in listeners:
+        if listener.tls is not None:
+            page.sample("", listener.tls.validity.end.timestamp(), listener=listener.label)
+
+
+def _clients(page: Exposition, view: GatewayView, census: SessionCensus) -> None:
+    frontend = view.frontend
+    page.counter("edgebroker_connections_accepted", "Transports accepted.", frontend.accepted)
+    page.gauge("edgebroker_connections", "Transports open now.", len(frontend.connections))
+    page.gauge("edgebroker_connections_paused", "Of these, those whose peer reads too slowly.", census.paused)
+    page.family("edgebroker_refusals", "counter", "Connections refused, or closed for what the client did, by reason.")
+    for reason, count in frontend.disconnector.refusals.items():
+        page.sample("_total", count, reason=reason.name.lower())
+    page.family("edgebroker_subscriptions_refused", "counter", "Entries of SUBSCRIBE that were not granted, by cause.")
+    for cause, count in sorted(frontend.subscribe_handler.refused.items()):
+        page.sample("_total", count, cause=cause)
+    page.gauge("edgebroker_clients_verified_now", "Clients whose proof is being checked.", len(frontend.authenticator))
+    meaning = "Texts of more than 4,096 characters, of which no pattern of LIKE is sure; once for each test that asked."
+    page.counter("edgebroker_texts_too_long_for_like", meaning, frontend.node.routes.tree.too_long)
+    turns, memory = frontend.input_scheduler, frontend.memory_limit
+    page.counter("edgebroker_input_cut_short", "Inputs that were too much for one turn and went on.", turns.cut_short)
+    page.counter("edgebroker_input_slowed", "Pauses of clients that published too fast.", turns.slowed)
+    page.gauge("edgebroker_held_bytes", "What all clients held when it was last measured.", memory.held_bytes, "bytes")
+    page.gauge("edgebroker_held_max_bytes", "What they may hold.", memory.bytes_max, "bytes")
+    page.counter(
+        "edgebroker_memory_relieved", "Clients cut off, or queues dropped, for want of memory.", memory.relieved
+    )
+    page.family("edgebroker_sessions", "gauge", "Sessions, by whether their client is here.")
+    page.sample("", census.connected, state="connected")
+    page.sample("", census.sessions - census.connected, state="away")
+    presence = frontend.sys_topics.presence
+    missed = 0 if presence is None else presence.missed
+    page.counter("edgebroker_presence_missed", "Comings and goings that nobody was told of.", missed)
+    page.gauge("edgebroker_subscriptions", "Subscriptions granted.", len(frontend.node.subscriptions))
+    page.gauge("edgebroker_retained_messages", "Topics with a retained message.", len(frontend.retained))
+    held = frontend.retained.held_bytes
+    page.gauge("edgebroker_retained_bytes", "What retained messages hold.", held, "bytes")
+    page.counter("edgebroker_retained_expired", "Retained messages whose time was over.", frontend.retained.expired)
+    page.gauge("edgebroker_queue_messages", "QoS 1 and 2 messages waiting in sessions.", census.queue_messages)
+    page.gauge("edgebroker_queue_bytes", "What they hold.", census.queue_bytes, "bytes")
+    page.gauge("edgebroker_inflight_messages", "Sent and not acknowledged.", census.inflight_messages)
+    page.gauge("edgebroker_inflight_bytes", "What they hold.", census.inflight_bytes, "bytes")
+    page.gauge("edgebroker_unsent_bytes", "In the out-buffers of clients.", census.unsent_bytes, "bytes")
+    page.family("edgebroker_session_queue_messages", "gauge", f"The {NAMED_SESSIONS} longest queues, by client.")
+    for session in census.ranked:
+        page.sample("", len(session.outbox), client=session.client_id)
+
+
+def _matching(page: Exposition, view: GatewayView) -> None:
+    node = view.frontend.node
+    tree = node.tree
+    page.gauge("edgebroker_matching_predicates", "Different content predicates, by topic filter.", len(tree.leaves))
+    page.gauge("edgebroker_matching_topic_nodes", "Nodes of the topic tree.", tree.topics.nodes)
+    page.gauge("edgebroker_matching_routes", "Topics whose readers are remembered.", len(node.routes))
+    page.counter("edgebroker_matching_steps", "Forks and buckets visited by searches.", tree.steps)
+    if (births := node.routes.births) is not None:
+        page.gauge("edgebroker_sparkplug_metrics", "Metrics of Sparkplug births that are remembered.", len(births))
+        page.counter("edgebroker_sparkplug_births_forgotten", "Nodes given up for want of room.", births.forgotten)
+        page.counter("edgebroker_sparkplug_aliases_unknown", "Metrics that no birth had named.", births.unknown)
+        page.counter("edgebroker_sparkplug_deaths_late", "Deaths of a connection before the last.", births.outlived)
+        asked = view.frontend.sparkplug_rebirth.requested
+        page.counter("edgebroker_sparkplug_rebirths_asked", "Requests for another birth.", asked)
+
+
+def _delivery_log(page: Exposition, view: GatewayView) -> None:
+    if view.log is None or view.log_dir is None:
+        return
+    log_dir = view.log_dir
+    page.counter("edgebroker_log_rows", "Rows of the delivery log.", view.log.rows_written)
+    page.counter("edgebroker_log_blocks_lost", "Blocks of it that could not be written.", log_dir.blocks_lost)
+    page.counter("edgebroker_log_segments_finished", "Files of it that are finished.", log_dir.segments_finished)
+    page.counter("edgebroker_log_segments_deleted", "Finished files deleted for room.", log_dir.segments_deleted)
+
+
+def _journal(page: Exposition, view: GatewayView) -> None:
+    if view.store is None:
+        return
+    journal, files = view.store.journal, view.store.worker.files
+    page.gauge("edgebroker_journal_refusing", "1 while nothing more may be promised.", int(journal.is_refusing))
+    page.counter("edgebroker_journal_failures", "Writes and syncs that failed.", journal.failures)
+    page.counter("edgebroker_journal_records", "The last record's number (LSN).", journal.lsn)
+    page.counter("edgebroker_journal_records_synced", "All records up to this one are on the disk.", journal.synced)
+    waiting = journal.lsn - journal.synced
+    page.gauge("edgebroker_journal_records_waiting", "Records that are not on the disk yet.", waiting)
+    written = files.bytes_written
+    page.counter("edgebroker_journal_written_bytes", "Bytes handed to the operating system.", written, "bytes")
+    card = files.card_bytes_written
+    page.counter("edgebroker_journal_card_bytes", "Bytes that went to the card, in sectors or pages.", card, "bytes")
+    wear = view.store.worker.wear.written
+    daily, years = wear.bytes_per_day, wear.years
+    if daily is not None and years is not None:  # after an hour
+        page.gauge("edgebroker_journal_card_daily_bytes", "What goes to the card in a day of work.", daily, "bytes")
+        page.gauge("edgebroker_journal_card_years", "How long the card lasts so.", years)
+    times = files.sync_us
+    page.family("edgebroker_journal_sync_seconds", "histogram", "How long syncs took.", "seconds")
+    for bound_us, count in times.buckets():
+        if SYNC_BOUND_US_MIN <= bound_us <= SYNC_BOUND_US_MAX:
+            page.sample("_bucket", count, le=str(bound_us / SECOND))
+    page.sample("_bucket", times.count, le="+Inf")
+    page.sample("_sum", times.total_us / SECOND)
+    page.sample("_count", times.count)
+    page.gauge("edgebroker_journal_recovery_seconds", "What recovery took.", view.store.recovery_s, "seconds")
+
+
+def _links(page: Exposition, view: GatewayView) -> None:
+    if view.peer_manager is None:
+        return
+    from edgebroker.runtime.http.peers import detours, link_rows
+
+    found = list(link_rows(view.peer_manager))
+    page.counter("edgebroker_peers_received_bytes", "Bytes from peers.", view.peer_manager.received_bytes, "bytes")
+    page.counter("edgebroker_peers_sent_bytes", "Bytes handed to their sockets.", view.peer_manager.sent_bytes, "bytes")
+    page.family("edgebroker_link_up", "gauge", "Whether there is a connection, by peer.")
+    for row in found:
+        page.sample("", int(row["up"]), peer=row["peer"])
+    page.family("edgebroker_link_twins_refused", "counter", "Dials refused: another gateway of the name is linked.")
+    for row in found:
+        page.sample("_total", row["twins_refused"], peer=row["peer"])
+    page.family("edgebroker_link_congested", "gauge", "Whether its queue was congested when it was last looked at.")
+    for row in found:
+        page.sample("", int(row["congested"]), peer=row["peer"])
+    page.family("edgebroker_link_congestion_index", "gauge", "How congested it is, since somebody last asked.")
+    for row in found:
+        page.sample("", row["congestion_index"], peer=row["peer"])
+    page.family("edgebroker_detours", "counter", "Events that went around something congested or down, by how.")
+    for case, count in detours(view.peer_manager).items():
+        page.sample("_total", count, case=case)
+    duplicates = view.peer_manager.overlay.peers.forwarder.duplicates
+    page.counter("edgebroker_peers_duplicates", "Copies of events that were here already.", duplicates)
+    stumbles = view.peer_manager.overlay.inbox.failed
+    page.counter("edgebroker_peers_given_up", "Messages of peers whose handling ended in an error.", stumbles)
+    given_up = view.frontend.subscribe_handler.replay.dropped_queries
+    page.counter("edgebroker_recalls_given_up", "Questions for retained messages that were given up.", given_up)
+    late = view.peer_manager.overlay.peers.retained_queries.late
+    page.counter("edgebroker_recalls_late", "Answers to questions that were forgotten.", late)
+    for key, name, meaning in LINK_TIMES:
+        page.family(name, "gauge", meaning, "seconds")
+        for row in found:
+            if row[key] is not None:
+                page.sample("", row[key] / 1_000, peer=row["peer"])
+    for key, name, unit, meaning in LINK_QUEUES:
+        page.family(name, "gauge", meaning, unit)
+        for row in found:
+            for service, queue in row["queues"].items():
+                page.sample("", queue[key], peer=row["peer"], service=service)
+    page.family("edgebroker_link_messages_sent", "counter", "Messages that left the queue, by peer and class.")
+    for row in found:
+        for service, queue in row["queues"].items():
+            page.sample("_total", queue["sent"], peer=row["peer"], service=service)
+    page.family("edgebroker_link_dropped", "counter", "Messages for the peer that were given up, by cause.")
+    for row in found:
+        for cause, count in row["dropped"].items():
+            page.sample("_total", count, peer=row["peer"], cause=cause)
+
+
+def _bridges(page: Exposition, view: GatewayView) -> None:
+    """At most as many as there may be bridges. Topics have no series: `/bridges/costs` names those that spend most."""
+    bridge_manager = view.bridge_manager()
+    page.family("edgebroker_bridges_set_aside", "gauge", "Bridges whose settings or files cannot be used.")
+    page.sample("", 0 if bridge_manager is None else len(bridge_manager.aside))
+    if bridge_manager is None or not bridge_manager.bridges:
+        return
+    from edgebroker.runtime.http.bridges import bridge_rows
+
+    found = bridge_rows(bridge_manager)["bridges"]
+    page.family("edgebroker_bridge_up", "gauge", "Whether the remote has greeted the bridge, by bridge.")
+    for row in found:
+        page.sample("", int(row["state"] == "open"), bridge=row["name"])
+    for key, name, unit, meaning in BRIDGE_QUEUES:
+        page.family(name, "gauge", meaning, unit)
+        for row in found:
+            page.sample("", row[key], bridge=row["name"])
+    for key, name, unit, meaning in BRIDGE_WAYS:
+        page.family(name, "counter", meaning, unit)
+        for row in found:
+            for way in ("out", "in"):
+                page.sample("_total", row[way][key], bridge=row["name"], direction=way)
+    page.family("edgebroker_bridge_dropped", "counter", "Messages that did not go on, by bridge, direction and cause.")
+    for row in found:
+        for way in ("out", "in"):
+            dropped = Counter(row[way]["dropped"])
+            if way == "out":  # and by its queue; what that calls refused, the bridge counts by its true cause
+                queue = row["spool"]["dropped"]
+                dropped.update({cause: count for cause, count in queue.items() if cause != "refused"})
+            for cause, count in dropped.items():
+                page.sample("_total", count, bridge=row["name"], direction=way, cause=cause)
+    page.family("edgebroker_bridge_day_bytes", "gauge", "What crossed the line since midnight, both ways.", "bytes")
+    for row in found:
+        page.sample("", row["toll"]["spent"], bridge=row["name"])
+
+
+def _machine(page: Exposition, view: GatewayView) -> None:
+    pulse = view.lag_monitor
+    page.histogram(
+        "edgebroker_loop_lag_seconds",
+        "How late a timer rang: how long the loop kept others waiting.",
+        "seconds",
+        LAG_BOUNDS_S,
+        pulse.counts,
+        pulse.sum_s,
+    )
+    page.family("edgebroker_notices", "counter", "What happened that an operator should know, told or not, by level.")
+    for level, count in view.operator_log.counts.items():
+        page.sample("_total", count, level=level.name.lower())
+    process = ProcessUsage.now()
+    page.counter("process_cpu_seconds", "Processor time, user and system.", process.cpu_s, "seconds")
+    if process.resident_bytes is not None:
+        page.gauge("process_resident_memory_bytes", "Resident memory.", process.resident_bytes, "bytes")
+    if process.descriptors is not None:
+        page.gauge("process_open_fds", "Open file descriptors.", process.descriptors)
+    page.gauge("process_max_fds", "File descriptors at most.", process.descriptors_max)
+    page.gauge("process_start_time_seconds", "Start, since 1970.", view.started_unix_s, "seconds")

@@ -1,0 +1,355 @@
+"""The pages of the HTTP interface: `/metrics` in OpenMetrics, all others in JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+import edgebroker
+from edgebroker.errors import TopicInvalid
+from edgebroker.instants import MILLISECOND, SECOND
+from edgebroker.log_schema import Cause
+from edgebroker.runtime.http import health, metrics
+from edgebroker.runtime.http.clients import BY_NAME, STATES, client_details, client_rows, select_clients
+from edgebroker.runtime.http.health import GatewayView
+from edgebroker.runtime.http.metrics import metrics_page
+from edgebroker.runtime.http.query import (
+    JSON,
+    Query,
+    QueryInvalid,
+    json_response,
+    parse_target,
+    read_choice,
+    read_integer,
+    suggestion,
+)
+from edgebroker.runtime.http.server import HttpResponse, text_response
+from edgebroker.runtime.http.session_census import RANKS, ROWS_MAX, SessionCensus, take_census
+from edgebroker.runtime.http.tracing import TAPS_MAX, Tap, Tracer
+from edgebroker.runtime.journal.store import Store
+from edgebroker.runtime.listeners.listener import Listener
+from edgebroker.runtime.loop.reactor import clock
+from edgebroker.runtime.process import ProcessUsage
+from edgebroker.topics import TopicFilter, parse_topic_name
+
+if TYPE_CHECKING:
+    from edgebroker.runtime.peers.peers import PeerManager
+
+LINES: Final = "application/x-ndjson"
+TOP: Final = 10
+"""Sessions in `/status`, unless it is asked for more."""
+CLIENTS: Final = 100
+"""Sessions in `/clients`, unless it is asked for more."""
+ROWS_AT_ONCE: Final = 100
+"""Clients written in one turn of the loop: about 1 ms."""
+TRACE_S: Final = 60
+"""How long a trace goes on, unless it is asked for another time."""
+TRACE_S_MAX: Final = 24 * 3_600
+FETCH_S: Final = 0.2
+ALIVE_S: Final = 5.0
+DETAILS: Final = 20
+"""Subscriptions and messages of one client in `/client`, unless it is asked for more."""
+
+
+class HttpPages:
+    """From the target of a request to its answer."""
+
+    def __init__(self, view: GatewayView, has_token: Callable[[], bool] = lambda: True) -> None:
+        """*has_token*: whether whoever asks has shown one."""
+        self._insight = view
+        self._has_token = has_token
+        self._census_lock = asyncio.Lock()
+        """One census at a time: many who ask at once share the loop with the clients, and shall not take all of it."""
+        self.routes: dict[str, tuple[Callable[[Query], Awaitable[HttpResponse]], frozenset[str]]] = {
+            "/metrics": (self._metrics, frozenset()),
+            "/health": (self._health, frozenset()),
+            "/status": (self._status, frozenset({"sort", "limit"})),
+            "/clients": (self._clients, frozenset({"sort", "limit", "client", "state", "after"})),
+            "/client": (self._client, frozenset({"name", "limit"})),
+            "/blocked": (self._blocked, frozenset()),
+            "/readers": (self._readers, frozenset({"topic", "payload", "qos", "limit"})),
+            "/retained": (self._retained, frozenset({"topic", "sort", "limit"})),
+            "/links": (self._links, frozenset()),
+            "/bridges": (self._bridges, frozenset()),
+            "/bridges/costs": (self._bridge_costs, frozenset({"name", "depth"})),
+            "/trace": (self._trace, frozenset({"client", "topic", "seconds"})),
+        }
+        """Path -> (page, names of what may be asked for)."""
+        self.order_routes: dict[str, Callable[[str], Awaitable[HttpResponse]]] = {
+            "/clients": self._order_clients,
+            "/retained": self._order_retained,
+            "/reload": self.guarded(self._order_reload),
+        }
+        """Path -> what does something there: POST."""
+
+    async def __call__(self, target: str) -> HttpResponse:
+        """The answer to GET *target*."""
+        try:
+            path, query = parse_target(target)
+            if path not in self.routes:
+                return text_response(HTTPStatus.NOT_FOUND, f"there is no {path!r}; there are {', '.join(self.routes)}")
+            page, names = self.routes[path]
+            for name in query.keys() - names:
+                raise QueryInvalid(f"{path} knows no {name!r}; {suggestion(name, names)}")
+            return await page(query)
+        except QueryInvalid as refused:
+            return text_response(HTTPStatus.BAD_REQUEST, str(refused))
+
+    async def _metrics(self, _: Query) -> HttpResponse:
+        async with self._census_lock:
+            return HttpResponse(HTTPStatus.OK, metrics.CONTENT_TYPE, await metrics_page(self._insight))
+
+    async def _health(self, _: Query) -> HttpResponse:
+        found = health.report(self._insight)
+        return json_response(found, HTTPStatus.SERVICE_UNAVAILABLE if found["reasons"] else HTTPStatus.OK)
+
+    async def _status(self, query: Query) -> HttpResponse:
+        rank = read_choice(query, "sort", "queue", RANKS)
+        count = read_integer(query, "limit", TOP, 0, ROWS_MAX)
+        async with self._census_lock:
+            census = await take_census(self._insight.frontend, rank, count)
+        return json_response(status(self._insight, census))
+
+    async def _clients(self, query: Query) -> HttpResponse:
+        rank = read_choice(query, "sort", "queue", [*RANKS, BY_NAME])
+        count = read_integer(query, "limit", CLIENTS, 1, ROWS_MAX)
+        state = read_choice(query, "state", "", ["", *STATES])
+        if "after" in query and rank != BY_NAME:
+            raise QueryInvalid(f"after is for sort={BY_NAME}")
+        async with self._census_lock:
+            sought = await select_clients(
+                self._insight.frontend, query.get("client"), state, rank, count, query.get("after", "")
+            )
+        about = json.dumps({"sessions": sought.sessions, "matched": sought.matched, "sort": rank})
+        parts: list[str] = []
+        for start in range(0, len(sought.ranked), ROWS_AT_ONCE):
+            if start:
+                await asyncio.sleep(0)
+            parts += map(json.dumps, client_rows(self._insight, sought.ranked[start : start + ROWS_AT_ONCE]))
+        return HttpResponse(HTTPStatus.OK, JSON, f'{about[:-1]}, "clients": [{", ".join(parts)}]}}\n'.encode())
+
+    async def _client(self, query: Query) -> HttpResponse:
+        from edgebroker.runtime.http.clients import find_session  # for who asks
+
+        session = find_session(self._insight.frontend, query)
+        return json_response(client_details(self._insight, session, read_integer(query, "limit", DETAILS, 0, ROWS_MAX)))
+
+    async def _blocked(self, _: Query) -> HttpResponse:
+        from edgebroker.runtime.http.clients import blocked_clients
+
+        return json_response(blocked_clients(self._insight))
+
+    async def _readers(self, query: Query) -> HttpResponse:
+        from edgebroker.runtime.http.clients import forecast_delivery
+
+        try:
+            topic = parse_topic_name(query.get("topic", ""))
+        except TopicInvalid as error:
+            raise QueryInvalid(f"topic: {error}") from None
+        qos, count = read_integer(query, "qos", 1, 0, 2), read_integer(query, "limit", CLIENTS, 0, ROWS_MAX)
+        payload = query["payload"].encode() if "payload" in query else None
+        async with self._census_lock:
+            return json_response(await forecast_delivery(self._insight.frontend, topic, payload, qos, count))
+
+    async def _retained(self, query: Query) -> HttpResponse:
+        from edgebroker.runtime.http.retained import ORDERS, list_retained, topic_filter
+
+        count = read_integer(query, "limit", CLIENTS, 0, ROWS_MAX)
+        order = read_choice(query, "sort", "topic", ORDERS)
+        async with self._census_lock:
+            found = await list_retained(self._insight.frontend, topic_filter(query), order, count)
+        peer_manager = self._insight.peer_manager
+        others = 0 if peer_manager is None else len(peer_manager.membership.topology.gateways) - 1
+        return json_response({**found, "other_gateways": others})
+
+    def guarded(self, order: Callable[[str], Awaitable[HttpResponse]]) -> Callable[[str], Awaitable[HttpResponse]]:
+        """*order*, for whoever may have something done."""
+
+        async def obeyed(target: str) -> HttpResponse:
+            from edgebroker.runtime.http.orders import NAMELESS, may_order
+
+            if not may_order(self._insight, self._has_token()):
+                return text_response(HTTPStatus.FORBIDDEN, NAMELESS)
+            return await order(target)
+
+        return obeyed
+
+    async def _order_clients(self, target: str) -> HttpResponse:
+        from edgebroker.runtime.http.clients import CLIENT_ORDERS
+        from edgebroker.runtime.http.orders import run_order
+
+        return await run_order(self._insight, CLIENT_ORDERS, target, self._has_token())
+
+    async def _order_retained(self, target: str) -> HttpResponse:
+        from edgebroker.runtime.http.orders import run_order
+        from edgebroker.runtime.http.retained import RETAINED_ORDERS
+
+        return await run_order(self._insight, RETAINED_ORDERS, target, self._has_token())
+
+    async def _order_reload(self, _: str) -> HttpResponse:
+        if self._insight.reload is None:
+            return text_response(HTTPStatus.CONFLICT, "nobody knows where the settings of this gateway come from")
+        outcome = await self._insight.reload()
+        if outcome is None:
+            return text_response(HTTPStatus.INTERNAL_SERVER_ERROR, "the reload is given up; the log says why")
+        return json_response({**outcome.as_json(), "lines": list(outcome.lines())})
+
+    async def _links(self, _: Query) -> HttpResponse:
+        if self._insight.peer_manager is None:
+            return text_response(HTTPStatus.NOT_FOUND, "this gateway has no peers: its settings name no topology")
+        from edgebroker.runtime.http.peers import link_report
+
+        return json_response(link_report(self._insight.peer_manager))
+
+    async def _bridges(self, _: Query) -> HttpResponse:
+        from edgebroker.runtime.http.bridges import bridge_rows  # 2 MiB, for who asks
+
+        return json_response(bridge_rows(self._insight.bridge_manager()))
+
+    async def _bridge_costs(self, query: Query) -> HttpResponse:
+        from edgebridge.bridge.counters import DEPTH
+        from edgebroker.runtime.http.bridges import bridge_costs
+
+        bridge_manager = self._insight.bridge_manager()
+        bridges = {} if bridge_manager is None else bridge_manager.bridges
+        depth = read_integer(query, "depth", DEPTH, 1, DEPTH)
+        if not bridges:
+            raise QueryInvalid("there are no bridges")
+        return json_response(bridge_costs(bridges[read_choice(query, "name", "", bridges)], depth))
+
+    async def _trace(self, query: Query) -> HttpResponse:
+        seconds = read_integer(query, "seconds", TRACE_S, 1, TRACE_S_MAX)
+        try:
+            topic = TopicFilter.parse(query["topic"]) if "topic" in query else None
+        except TopicInvalid as error:
+            raise QueryInvalid(f"topic: {error}") from None
+        if not self._insight.tracer.has_room:
+            return text_response(HTTPStatus.SERVICE_UNAVAILABLE, f"{TAPS_MAX} watch already; no more at one time")
+        tap = Tap(query.get("client"), topic)
+        return HttpResponse(HTTPStatus.OK, LINES, _followed(self._insight.tracer, tap, seconds))
+
+
+async def _followed(tracing: Tracer, tap: Tap, seconds: int) -> AsyncGenerator[bytes, None]:
+    """What *tap* gets, five times a second; an empty line now and then shows that we are still there."""
+    loop = asyncio.get_running_loop()
+    ends, alive = loop.time() + seconds, loop.time()
+    tracing.open(tap)  # not before: who asks for the headers alone never gets here
+    try:
+        yield b"\n"  # whoever asked knows by it that the tap is open
+        while loop.time() < ends:
+            await asyncio.sleep(FETCH_S)
+            if lines := tap.drain():
+                yield "".join(json.dumps(line) + "\n" for line in lines).encode()
+            elif loop.time() - alive >= ALIVE_S:
+                yield b"\n"
+            else:
+                continue
+            alive = loop.time()
+    finally:
+        tracing.close(tap)
+
+
+def status(view: GatewayView, census: SessionCensus) -> dict[str, Any]:
+    """What `edgebroker top` and `edgebroker status` show."""
+    frontend, reactor, now = view.frontend, view.reactor, clock()
+    ledger, process = frontend.ledger, ProcessUsage.now()
+    return {
+        "name": view.name,
+        "version": edgebroker.__version__,
+        "pid": os.getpid(),
+        "uptime_s": round((now - view.started_at) / SECOND, 3),
+        "health": health.report(view),
+        "messages": {
+            "published": ledger.published,
+            "filtered": ledger.filtered,
+            "refused": frontend.publish_handler.refused,
+            "refused_by": {cause.value: count for cause, count in sorted(frontend.publish_handler.refusals.items())},
+            "not_retained": frontend.retained.not_retained,
+        },
+        "copies": {
+            "made": ledger.matched,
+            "delivered": ledger.delivered,
+            "expired": ledger.expired,
+            "open": ledger.queued,
+            "dropped": {Cause(cause).name.lower(): count for cause, count in sorted(ledger.dropped.items())},
+        },
+        "bytes": {"received": reactor.received_bytes, "sent": reactor.sent_bytes},
+        "connections": {
+            "open": len(frontend.connections),
+            "accepted": frontend.accepted,
+            "paused": census.paused,
+            "refusals": {reason.name.lower(): count for reason, count in frontend.disconnector.refusals.items()},
+            "turned_away": {
+                cause.value: count
+                for cause, count in sorted(view.listeners.refusals.counts.items(), key=lambda one: one[0].value)
+            },
+        },
+        "listeners": [_listener(listener) for listener in view.listeners],
+        "held": {"bytes": frontend.memory_limit.held_bytes, "bytes_max": frontend.memory_limit.bytes_max},
+        "sessions": {"connected": census.connected, "away": census.sessions - census.connected},
+        "subscriptions": len(frontend.node.subscriptions),
+        "subscriptions_refused": dict(sorted(frontend.subscribe_handler.refused.items())),
+        "texts_too_long_for_like": frontend.node.routes.tree.too_long,
+        "retained": {"messages": len(frontend.retained), "bytes": frontend.retained.held_bytes},
+        "queue": {
+            "messages": census.queue_messages,
+            "bytes": census.queue_bytes,
+            "longest": census.queue_longest,
+        },
+        "inflight": {"messages": census.inflight_messages, "bytes": census.inflight_bytes},
+        "unsent_bytes": census.unsent_bytes,
+        "process": {
+            "cpu_s": round(process.cpu_s, 3),
+            "resident_bytes": process.resident_bytes,
+            "descriptors": process.descriptors,
+            "descriptors_max": process.descriptors_max,
+        },
+        "log": None if view.log_dir is None else {"blocks_lost": view.log_dir.blocks_lost},
+        "journal": None if view.store is None else _journal(view.store),
+        "peers": None if view.peer_manager is None else _peers(view.peer_manager),
+        "clients": client_rows(view, census.ranked),
+    }
+
+
+def _listener(listener: Listener) -> dict[str, Any]:
+    expires = None if listener.tls is None else listener.tls.validity.end.isoformat()
+    return {**listener.described(), "connections": listener.connections, "certificate_expires": expires}
+
+
+def _peers(peer_manager: PeerManager) -> dict[str, int]:
+    """How it stands with the other gateways; `/links` says more of each."""
+    links = tuple(peer_manager.overlay.links)
+    lanes = [lane for link in links for lane in link.outbox.queues.values()]
+    return {
+        "known": len(links),
+        "up": sum(link.connection is not None for link in links),
+        "waiting": sum(len(lane) for lane in lanes),
+        "waiting_bytes": sum(lane.bytes for lane in lanes),
+        "dropped": sum(sum(link.outbox.dropped.values()) for link in links),
+    }
+
+
+def _journal(store: Store) -> dict[str, Any]:
+    """Where the journal stands, and how quick the disk is."""
+    journal, files = store.journal, store.worker.files
+    times = files.sync_us
+    return {
+        "folder": str(store.folder),
+        "refusing": journal.is_refusing,
+        "trouble": journal.refusal_reason or journal.warning,
+        "failures": journal.failures,
+        "lsn": journal.lsn,
+        "synced_lsn": journal.synced,
+        "waiting": journal.lsn - journal.synced,
+        "syncs": times.count,
+        "sync_p50_ms": times.quantile(0.5) / MILLISECOND,
+        "sync_p99_ms": times.quantile(0.99) / MILLISECOND,
+        "written_bytes": files.bytes_written,
+        "card_bytes": files.card_bytes_written,
+        **store.worker.wear.written.described(),
+        "recovery_s": round(store.recovery_s, 3),
+    }

@@ -1,0 +1,103 @@
+"""The links to the peers of a federation as `/links` shows them, with a row for each peer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from edgebroker.instants import MILLISECOND
+from edgebroker.overlay.link.link import Link
+from edgebroker.overlay.routing import RoutingCase
+from edgebroker.overlay.traffic_class import TrafficClass
+from edgebroker.runtime.loop.reactor import clock
+from edgebroker.runtime.peers.peers import PeerManager
+
+
+def link_report(peer_manager: PeerManager) -> dict[str, Any]:
+    """Who we are, and how it stands with each peer."""
+    return {
+        **peer_manager.described(),
+        "received_bytes": peer_manager.received_bytes,
+        "sent_bytes": peer_manager.sent_bytes,
+        "strangers_refused": peer_manager.overlay.links.unidentified,
+        "routing": "static" if peer_manager.overlay.congestion is None else "dynamic",
+        "detours": detours(peer_manager),
+        "crowded": [
+            {"at": gateway, "for": neighbour}
+            for gateway, neighbour in peer_manager.overlay.peers.gossip.backpressure.active()
+        ],
+        "links": list(link_rows(peer_manager)),
+    }
+
+
+def detours(peer_manager: PeerManager) -> dict[str, int]:
+    """How often an event went around something congested or down, by how: the cases of `overlay.routing`."""
+    cases = peer_manager.overlay.peers.forwarder.cases
+    return {case.name.lower(): count for case, count in cases.items() if case is not RoutingCase.NONE}
+
+
+def link_rows(peer_manager: PeerManager) -> Iterator[dict[str, Any]]:
+    """One for each peer, those of the own site first."""
+    gateway, status, now = peer_manager.overlay.peers.gateway, peer_manager.overlay.peers.link_status, clock()
+    for link in peer_manager.overlay.links:
+        peer, outbox = link.peer, link.outbox
+        is_up = link.connection is not None
+        across = [position for region in gateway.across.values() for position, who in region.items() if who == peer]
+        yield {
+            "peer": peer,
+            "up": is_up,
+            "refused": peer in peer_manager.refused,
+            "reason": peer_manager.trouble.get(peer, ""),
+            "twins": link.boots.twin if link.boots.has_twin(now) else "",
+            "twins_refused": link.boots.twins_refused,
+            "dials": link.options.dials,
+            "links": (["aLink"] if peer in gateway.neighbours else []) + [f"iLink {position}" for position in across],
+            "round_trip_ms": link.heartbeat.round_trip / MILLISECOND if is_up and link.heartbeat.round_trip else None,
+            "offset_ms": _offset_ms(link) if is_up else None,
+            "congested": is_up and status.is_congested(peer),
+            "congestion_index": round(peer_manager.congestion.index(link), 2),
+            "routes": _routes(peer_manager, peer),
+            "waiting": sum(len(lane) for lane in outbox.queues.values()),
+            "waiting_bytes": sum(lane.bytes for lane in outbox.queues.values()),
+            "queues": {service.name.lower(): _queue(link, service) for service in TrafficClass},
+            "dropped": {cause.name.lower(): count for cause, count in sorted(outbox.dropped.items())},
+            "day_bytes": link.budget.spent,
+            "day_bytes_max": link.budget.bytes_per_day or None,
+        }
+
+
+def _routes(peer_manager: PeerManager, peer: str) -> dict[str, Any]:
+    """What is sent to *peer*: over an aLink what it announced, over an iLink the publishers that its cluster wants.
+
+    interests: None over iLinks, and where they are not known yet, so that everything is sent. publishers: ours, by what
+    they advertise; None where there is no iLink from our home.
+    """
+    peers = peer_manager.overlay.peers
+    interests, records = peers.interests, tuple(peers.region.advertisements)
+    mates = {mate: cluster for cluster, mate in peers.region.mates.items()}
+    is_neighbour = peer in peers.gateway.neighbours
+    is_mate, cluster = peer in mates, mates.get(peer, 0)
+    wanted = sum((record.targets | record.unanswered) >> cluster & 1 for record in records)
+    return {
+        "interests": len(interests.announced_by(peer)) if is_neighbour and interests.is_known(peer) else None,
+        "publishers": len(records) if is_mate else None,
+        "publishers_wanted": wanted if is_mate else None,
+    }
+
+
+def _offset_ms(link: Link) -> float | None:
+    offset = link.heartbeat.offset
+    return None if offset is None else offset / MILLISECOND
+
+
+def _queue(link: Link, service: TrafficClass) -> dict[str, int]:
+    """Messages of one class: `taken` and `sent` since the start; waiting and sent but not acknowledged now."""
+    lane = link.outbox.queues[service]
+    figures = lane.figures
+    return {
+        "taken": figures.entered,
+        "sent": figures.left,
+        "waiting": figures.waiting,
+        "unacknowledged": len(lane.unacked),
+        "bytes": lane.bytes,
+    }

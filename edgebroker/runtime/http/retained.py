@@ -1,0 +1,117 @@
+"""Lists retained messages, and clears them on an operator's order: POST /retained?do=clear&topic=old/#"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from edgebridge.frontend.admin import RetainedClearError, clear_retained
+from edgebridge.frontend.frontend import Frontend
+from edgebroker.errors import TopicInvalid
+from edgebroker.instants import SECOND
+from edgebroker.publication import Publication
+from edgebroker.runtime.http.health import GatewayView
+from edgebroker.runtime.http.orders import OrderError, OrderHandler, wait_until_synced
+from edgebroker.runtime.http.query import Query, QueryInvalid
+from edgebroker.runtime.loop.reactor import clock
+from edgebroker.runtime.operator_log import Level
+from edgebroker.topics import TopicFilter
+
+TOPICS_PER_TURN: Final = 1_000
+"""Places looked at in one turn of the loop: about 1 ms."""
+CLEARED_AT_ONCE: Final = 50
+"""Messages cleared in one turn of the loop, each of which readers hear."""
+CLEARED_MAX: Final = 2_000
+"""Messages cleared by one order, for whose answer its sender waits 10 s. Whoever wants more asks again."""
+
+ORDERS: Final[Mapping[str, Callable[[Publication], Any]]] = {
+    "topic": lambda publication: publication.topic,
+    "bytes": lambda publication: (-publication.held_bytes(), publication.topic),
+    "age": lambda publication: (publication.accepted_at, publication.topic),
+}
+"""What they may be sorted by: the largest first, the oldest first."""
+
+
+def topic_filter(query: Query) -> TopicFilter:
+    """What `topic` says; all but what begins with `$` if it says nothing. Raises QueryRefused."""
+    try:
+        return TopicFilter.parse(query.get("topic", "#"))
+    except TopicInvalid as error:
+        raise QueryInvalid(f"topic: {error}") from None
+
+
+async def list_retained(frontend: Frontend, wanted: TopicFilter, order: str, count: int) -> dict[str, Any]:
+    """How many retained messages *wanted* matches, and the foremost *count* by *order*. Payloads are not in it."""
+    rank, found, matched, octets = ORDERS[order], list[Publication](), 0, 0
+    for place, publication in enumerate(frontend.retained.walk(wanted)):
+        if place % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
+            await asyncio.sleep(0)
+        if publication is None or publication.has_expired(clock()):
+            continue
+        matched += 1
+        octets += publication.held_bytes()
+        found.append(publication)
+        if len(found) > 2 * count + TOPICS_PER_TURN:
+            found = heapq.nsmallest(count, found, key=rank)
+    now = clock()
+    return {
+        "retained": len(frontend.retained),
+        "matched": matched,
+        "bytes": octets,
+        "messages": [_row(one, now) for one in heapq.nsmallest(count, found, key=rank)],
+    }
+
+
+def _row(publication: Publication, now: int) -> dict[str, Any]:
+    ends = publication.expires_at
+    return {
+        "topic": publication.topic,
+        "publisher": publication.publisher,
+        "qos": publication.qos,
+        "bytes": len(publication.payload),
+        "age_s": round((now - publication.accepted_at) / SECOND, 3),
+        "expires_in_s": None if ends is None else round((ends - now) / SECOND, 3),
+    }
+
+
+async def _clear(view: GatewayView, query: Query) -> dict[str, Any]:
+    if "topic" not in query:
+        raise QueryInvalid("which topic? say topic=")
+    wanted = topic_filter(query)
+    if wanted.text.startswith("$"):
+        raise OrderError(f"{wanted.text}: topics that begin with $ are the broker's own")
+    frontend, cleared = view.frontend, 0
+    is_all = True
+    try:
+        for place, publication in enumerate(frontend.retained.walk(wanted)):
+            if place % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
+                await asyncio.sleep(0)
+            if publication is None:
+                continue
+            if cleared == CLEARED_MAX:
+                is_all = False
+                break
+            clear_retained(frontend, publication.topic, clock())
+            cleared += 1
+            if cleared % CLEARED_AT_ONCE == 0:
+                _turn(view)
+                await asyncio.sleep(0)
+    except RetainedClearError as error:
+        raise RetainedClearError(f"{cleared} were cleared, then: {error}") from error
+    finally:
+        _turn(view)
+        if cleared:
+            text = "an operator cleared retained messages"
+            view.operator_log.log(Level.WARNING, "retained-cleared", text, topic=wanted.text, count=cleared)
+    await wait_until_synced(view)
+    return {"topic": wanted.text, "cleared": cleared, "is_all": is_all}
+
+
+def _turn(view: GatewayView) -> None:
+    view.reactor.schedule_flush()
+    view.reactor.arm_timer()
+
+
+RETAINED_ORDERS: Final[dict[str, tuple[OrderHandler, frozenset[str]]]] = {"clear": (_clear, frozenset({"topic"}))}

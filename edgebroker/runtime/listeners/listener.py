@@ -1,0 +1,354 @@
+"""One listener: its TCP or Unix sockets, the settings that new clients get, and the number of its connections."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import os
+import socket
+import stat
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.options import ListenerContext
+from edgebroker.errors import CannotListen
+from edgebroker.names import hostport
+from edgebroker.runtime.listeners.bind_error import describe_bind_error
+from edgebroker.runtime.listeners.layer import ConnectionRefusalCause, ConnectionRefusals, Layer
+from edgebroker.runtime.loop.reactor import ClientProtocol, Reactor
+from edgebroker.runtime.loop.stream import SocketPoller, SocketStream, StreamProtocol, Transport
+from edgebroker.runtime.settings.sections import ListenerSettings
+
+if TYPE_CHECKING:
+    from edgebroker.runtime.listeners.tls import ListenerTls
+
+
+def bind_unix_socket(path: Path, mode: int, backlog: int) -> socket.socket:
+    """A listening socket at *path*. A file that a broker left behind is replaced. Raises CannotListen.
+
+    It gets its mode under another name: at *path* nobody can find it sooner.
+    """
+    _must_be_free(path)
+    new = path.with_name(f"{path.name}.new")
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with suppress(FileNotFoundError):
+            new.unlink()
+        listening.bind(str(new))
+        new.chmod(mode)
+        listening.listen(backlog)
+        listening.setblocking(False)
+        new.rename(path)
+    except OSError as error:
+        listening.close()
+        raise CannotListen(f"cannot listen on {path}: {error.strerror}") from error
+    return listening
+
+
+def remove_unix_socket(path: Path, inode: int) -> None:
+    """Take away the file, unless it is another's by now."""
+    with suppress(OSError):
+        if path.lstat().st_ino == inode:
+            path.unlink()
+
+
+def unix_peer_name(connected: socket.socket) -> str:
+    """Who is at the other end, as far as the system says."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return "unix socket"
+    pid, user, _ = struct.unpack("3i", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return f"unix:uid={user},pid={pid}"
+
+
+def _must_be_free(path: Path) -> None:
+    """Nothing is there, or a socket where nobody answers. Raises CannotListen."""
+    try:
+        is_socket = stat.S_ISSOCK(path.lstat().st_mode)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise CannotListen(f"cannot listen on {path}: {error.strerror}") from error
+    if not is_socket:
+        raise CannotListen(f"cannot listen on {path}: there is a file that is no socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        code = probe.connect_ex(str(path))
+    if code not in (errno.ECONNREFUSED, errno.ENOENT):
+        why = "the socket is in use; another broker?" if code in (0, errno.EAGAIN) else os.strerror(code)
+        raise CannotListen(f"cannot listen on {path}: {why}")
+
+
+BACKLOG: Final = 1_024  # connections the kernel holds while we are busy: a site's worth of devices after a power cut
+RETRY_S: Final = 1.0  # after the system had no room for another socket
+
+
+class Acceptor:
+    """Accepts whoever dials one of *sockets*, and gives it the protocol that *stack* makes."""
+
+    def __init__(
+        self,
+        sockets: Iterable[socket.socket],
+        stack: Callable[[], StreamProtocol],
+        watch: SocketPoller,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.sockets = list(sockets)
+        self._stack = stack
+        self._watch = watch
+        self._loop = loop
+        for listening in self.sockets:
+            self._serve(listening)
+
+    def set_port_shared(self, is_shared: bool) -> None:
+        """Whether another socket of ours may listen at the port of these, until they are closed."""
+        for listening in self.sockets:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, is_shared)
+
+    def close(self) -> None:
+        """Accept nobody any more. Who is in stays."""
+        for listening in self.sockets:
+            self._watch.listen(listening.fileno(), None)
+            listening.close()
+        self.sockets = []
+
+    def _serve(self, listening: socket.socket) -> None:
+        if listening in self.sockets:  # else it was closed while it paused
+            try:
+                self._watch.listen(listening.fileno(), lambda: self._knocked(listening))
+            except OSError as error:  # the system watches no more sockets
+                self._wait(listening, error)
+
+    def _knocked(self, listening: socket.socket) -> SocketStream | None:
+        try:
+            return self._accept(listening)
+        except Exception as error:
+            self._loop.call_exception_handler({"message": "edgebroker: somebody could not come in", "exception": error})
+            return None
+
+    def _accept(self, listening: socket.socket) -> SocketStream | None:
+        try:
+            connected, peer = listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return None
+        except OSError as error:  # no descriptor or no memory is left
+            self._watch.listen(listening.fileno(), None)
+            self._wait(listening, error)
+            return None
+        connected.setblocking(False)
+        return SocketStream(connected, self._watch, self._stack(), self._loop, peer)
+
+    def _wait(self, listening: socket.socket, error: OSError) -> None:
+        self._loop.call_exception_handler({"message": "edgebroker: nobody can come in now", "exception": error})
+        self._loop.call_later(RETRY_S, self._serve, listening)
+
+
+async def open_sockets(host: str, port: int, is_shared: bool = False) -> list[socket.socket]:
+    """A listening socket for each address of *host*; empty: of this machine. Raises OSError; then there is none.
+
+    *is_shared*: there may be a `Hall` at this port that shares it, and is about to be closed.
+    """
+    ask, stream, flags = socket.getaddrinfo, socket.SOCK_STREAM, socket.AI_PASSIVE
+    try:
+        # As bytes: to look at a text for IDNA takes tables of 0.3 MiB.
+        found = ask(host.encode() or None, port, type=stream, flags=flags | socket.AI_NUMERICHOST)
+    except socket.gaierror:  # a name: who knows it may be asked over the network, which takes time
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=stream, flags=flags)
+    opened: list[socket.socket] = []
+    try:
+        for family, _, protocol, _, address in dict.fromkeys(found):
+            try:
+                listening = socket.socket(family, stream, protocol)
+            except OSError:  # this machine has no addresses of such a family
+                continue
+            opened.append(listening)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, is_shared)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # for all who are accepted
+            listening.setblocking(False)
+            listening.bind(address)
+            listening.listen(BACKLOG)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, False)
+        if not opened:
+            raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+    except OSError:
+        for listening in opened:
+            listening.close()
+        raise
+    return opened
+
+
+FOUND: Final = ("127.0.0.1", "::1", "0.0.0.0", "::")
+"""Where a client on this machine looks that is told no host."""
+
+
+class Listener:
+    """Accepts clients at one address. Its other settings may change while it does, for those who come later."""
+
+    def __init__(self, reactor: Reactor, number: int, refusals: ConnectionRefusals) -> None:
+        self.host = ""
+        self.port = 0
+        """What the system chose, if the settings say 0."""
+        self.connections = 0
+        self.context = ListenerContext(number=number)
+        self.tls: ListenerTls | None = None
+        self.settings = ListenerSettings()
+        self._reactor = reactor
+        self._number = number
+        self._refusals = refusals
+        self._acceptor: Acceptor | None = None
+        self._inode = 0
+        self._is_local = False  # only this machine can reach its addresses
+
+    async def open(self, settings: ListenerSettings, tls: ListenerTls | None, leaving: Sequence[Listener] = ()) -> None:
+        """Begin to accept. Raises CannotListen.
+
+        Those of *leaving* have the same port, go on until they are closed, and are no hindrance.
+        """
+        if settings.path is not None:
+            listening = bind_unix_socket(settings.path, int(settings.path_mode, 8), BACKLOG)
+            self._inode = settings.path.lstat().st_ino
+            sockets = [listening]
+        else:
+            halls = [each._acceptor for each in leaving if each._acceptor is not None]
+            for hall in halls:
+                hall.set_port_shared(True)
+            try:
+                sockets = await open_sockets(settings.host, settings.port, bool(halls))
+            except (OSError, UnicodeError) as error:
+                raise CannotListen(describe_bind_error(settings.address, error, "--port or listener.port")) from error
+            finally:
+                for hall in halls:
+                    hall.set_port_shared(False)
+            names = [one.getsockname() for one in sockets]  # several, where a name has several addresses
+            self.host, self.port = names[0][:2]
+            self._is_local = all(ipaddress.ip_address(name[0].partition("%")[0]).is_loopback for name in names)
+        self._acceptor = Acceptor(sockets, self._stack, self._reactor.poller, asyncio.get_running_loop())
+        self.settings = settings
+        self.update(settings, tls)
+
+    def update(self, settings: ListenerSettings, tls: ListenerTls | None) -> None:
+        """Whoever comes from now on finds these terms. The address is that of before."""
+        if settings.path is not None and settings.path_mode != self.settings.path_mode:
+            with suppress(OSError):  # somebody took the file away; then nobody comes in by it at all
+                settings.path.chmod(int(settings.path_mode, 8))
+        self.settings = settings
+        self.tls = tls
+        self.context = ListenerContext(
+            name=self.label,
+            number=self._number,
+            is_anonymous=self._allows_anonymous(),
+            durability=settings.durability,
+        )
+
+    @property
+    def label(self) -> str:
+        """What people call it: its name, else its address."""
+        settings = self.settings
+        if settings.name is not None or settings.path is not None or not self.host:
+            return settings.label
+        return hostport(self.host, self.port)
+
+    def __str__(self) -> str:
+        settings = self.settings
+        carrier = "WebSocket" if settings.protocol == "websocket" else ""
+        how = " and ".join(filter(None, (carrier, "TLS" if settings.is_tls else "")))
+        where = str(settings.path) if settings.path is not None else hostport(self.host, self.port)
+        return f"{where} (MQTT 3.1.1 and 5{f' over {how}' if how else ''})"
+
+    @property
+    def hint(self) -> str:
+        """The options with which Mosquitto's clients find this listener; empty if it needs more than an address."""
+        settings = self.settings
+        is_plain = settings.protocol == "mqtt" and not settings.is_tls and not settings.proxy_protocol
+        if not is_plain or not self.context.is_anonymous:
+            return ""
+        if settings.path is not None:
+            return f"--unix {settings.path}"
+        return f"-p {self.port}" if self.host in FOUND else f"-h {self.host} -p {self.port}"
+
+    def described(self) -> dict[str, Any]:
+        """Where and how, for programs."""
+        settings = self.settings
+        place = {"host": self.host, "port": self.port} if settings.path is None else {"path": str(settings.path)}
+        return {"name": self.label, **place, "protocol": settings.protocol, "tls": settings.is_tls}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it accepts clients."""
+        return self._acceptor is not None
+
+    def close(self) -> None:
+        """Accept nobody any more. Who is in stays."""
+        if self._acceptor is not None:
+            self._acceptor.close()
+            self._acceptor = None
+            if self.settings.path is not None:
+                remove_unix_socket(self.settings.path, self._inode)
+
+    # -- for doors ----------------------------------------------------------------------------------------------
+
+    def peer(self, transport: Transport) -> str:
+        """Who is at the other end."""
+        name = transport.get_extra_info("peername")
+        if name:
+            return hostport(*name[:2])
+        if self.settings.path is not None and (connected := transport.get_extra_info("socket")) is not None:
+            return unix_peer_name(connected)
+        return "?"
+
+    def client_connected(self, connection: Connection) -> bool:
+        """A client is there; whether there is room for it."""
+        self.connections += 1
+        most = self.settings.connections_max
+        if most is None or self.connections <= most:
+            return True
+        self._refusals.record(ConnectionRefusalCause.FULL, self.label, connection.peer, f"there are {most} already")
+        return False
+
+    def client_disconnected(self) -> None:
+        """It is gone."""
+        self.connections -= 1
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _stack(self) -> StreamProtocol:
+        """What a new socket talks to."""
+        top: ClientProtocol | Layer = ClientProtocol(self._reactor, self)
+        settings = self.settings
+        if settings.protocol == "websocket":
+            from edgebroker.runtime.listeners.websocket import WebSocketLayer  # 0.8 MiB, 15 ms: who uses it
+
+            top = WebSocketLayer(top, settings, self._refusals, self._is_local and not settings.proxy_protocol)
+        if self.tls is not None:
+            from edgebroker.runtime.listeners.tls import TlsLayer
+
+            top = TlsLayer(top, self.tls.context, self._refusals)
+        if settings.proxy_protocol:
+            from edgebroker.runtime.listeners.proxy import ProxyLayer
+
+            tls = self.tls
+            top = ProxyLayer(top, settings, self.label, self._refusals, lambda: self._is_as_it_was(settings, tls))
+        return top
+
+    def _is_as_it_was(self, settings: ListenerSettings, tls: ListenerTls | None) -> bool:
+        """Whether it is open, on the same terms: who is behind a proxy is here only when the header has come."""
+        return self.is_open and self.settings == settings and self.tls is tls
+
+    def _allows_anonymous(self) -> bool:
+        """Whether who names no user may come in: if nobody says, from this machine alone.
+
+        Behind a proxy everybody seems to come from the proxy's machine, which may be ours.
+        """
+        settings = self.settings
+        if settings.anonymous is not None:
+            return settings.anonymous
+        if settings.proxy_protocol:
+            return False
+        return settings.path is not None or self._is_local

@@ -1,0 +1,1 @@
+"""The event loop of a gateway process: asyncio with a poller for client sockets, and the reactor."""

@@ -1,0 +1,55 @@
+"""Keeps Python's garbage collector from stopping a gateway.
+
+A collection looks for cycles of objects, and a gateway makes next to none: an object is freed with its last
+reference. A collection over a queue of 300,000 messages took 150 ms each time the queue had grown by a quarter. So
+objects that survive one long collection are frozen and not visited again.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+LONG_S: Final = 0.002
+"""A look at everything that takes longer is not repeated for what it has found alive."""
+UNSEEN_MAX: Final = 200
+"""After so many long looks one more is at everything: some 100 objects that were about to be garbage at the time of
+each would otherwise stay for good, 2 MiB in all."""
+THRESHOLDS: Final = (1_000, 10, 3)
+"""So many more objects than before, looks at the young and looks at the middle-aged: a look at everything when there
+are 30,000 more objects, which takes about 5 ms. Python's own are (700, 10, 10)."""
+
+
+class GarbageCollector:
+    """Python's, from `settle` on."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._began = 0.0
+        self._unseen = 0
+
+    def install(self) -> None:
+        """Begin. What was imported and built until now stays, so it is never looked at.
+
+        Nor is it once before: of 45,000 objects no more than 1,000 are garbage, and to find them takes 14 ms.
+        """
+        gc.freeze()
+        gc.set_threshold(*THRESHOLDS)
+        gc.callbacks.append(self.on_collection)
+        gc.enable()
+
+    def on_collection(self, phase: str, info: Mapping[str, Any]) -> None:
+        """A look at one generation begins or is over, as `gc.callbacks` are told."""
+        if info["generation"] < 2:
+            return
+        if phase == "start":
+            self._began = self._clock()
+        elif self._clock() - self._began > LONG_S:
+            self._unseen += 1
+            if self._unseen > UNSEEN_MAX:
+                self._unseen = 0
+                gc.unfreeze()
+            else:
+                gc.freeze()

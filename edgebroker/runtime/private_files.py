@@ -1,0 +1,133 @@
+"""Small files that only their owner may read. A write replaces the whole file or nothing of it.
+
+A file that cannot be parsed is kept under the suffix `.damaged` while a new one takes its place.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from edgebroker.errors import SettingsInvalid
+from edgebroker.runtime.settings.problems import Problem, SettingsRefused
+
+PRIVATE: Final = 0o600
+BYTES_MAX: Final = 64 << 20  # 100,000 users take 30 MiB
+
+
+class FileUnusable(SettingsInvalid):
+    """A file that cannot be read or written; the message names it."""
+
+
+class FileUnreadable(FileUnusable):
+    """A file that cannot be read; `problem` says why, and how to mend it."""
+
+    def __init__(self, path: Path, line: int, reason: str, mend: str) -> None:
+        super().__init__(f"{path}:{line}: {reason}" if line else f"{path}: {reason}")
+        self.problem = Problem(str(path), line, "", reason, mend)
+
+
+def read_bytes(path: Path, may_wait: bool = False) -> bytes:
+    """What a file holds. Raises FileUnreadable if it is missing, too large or, unless it *may_wait* for one, a pipe."""
+    try:
+        with open(path, "rb", opener=None if may_wait else _at_once) as file:
+            if not may_wait and stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+                raise FileUnreadable(path, 0, "is a pipe", "name a file: it is read again at every reload")
+            data = file.read(BYTES_MAX + 1)
+    except OSError as error:
+        raise FileUnreadable(path, 0, f"cannot be read: {error.strerror}", remedy_for(error)) from error
+    if len(data) > BYTES_MAX:
+        raise FileUnreadable(path, 0, f"has more than {BYTES_MAX:,} bytes", "it is perhaps another file")
+    return data
+
+
+def read_private(path: Path, may_wait: bool = False) -> str:
+    """The text of *path*. Raises FileUnreadable as `bytes_of`, and if it is no UTF-8."""
+    data = read_bytes(path, may_wait)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise FileUnreadable(path, line, "is not UTF-8", "save it as UTF-8 text") from error
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open, and do not wait until somebody writes to a pipe: a gateway would stand still for as long."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def read_setting_file(path: Path, key: str, mend: str = "", may_wait: bool = False) -> str:
+    """The text of a file that settings name as *key*. Raises SettingsRefused."""
+    try:
+        return read_private(path, may_wait)
+    except FileUnreadable as error:
+        problem = error.problem
+        raise SettingsRefused([replace(problem, key=key, mend=mend or problem.mend)]) from error
+
+
+def remedy_for(error: OSError) -> str:
+    """What to do about a file that cannot be opened."""
+    if isinstance(error, PermissionError):
+        return "let the user read it as whom the gateway runs"
+    return "name a file that is there"
+
+
+def is_open_to_others(path: Path) -> bool:
+    """Whether others than owner and group may read *path*."""
+    try:
+        return bool(path.stat().st_mode & stat.S_IROTH)
+    except OSError:
+        return False
+
+
+def replace_private(path: Path, text: str) -> None:
+    """Put *text* in the place of *path*: on disk before it is seen, readable by its owner alone. Raises FileRefused.
+
+    A symbolic link stays one. The owner of a file that was there stays its owner, as far as the system lets us; its
+    group may go on reading it if only owner and group could: a service may have no other way.
+    """
+    import tempfile  # 0.5 MiB with what it brings, and a gateway only reads
+
+    path = path.resolve()
+    temporary = ""
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
+        with os.fdopen(descriptor, "wb") as file:
+            mode = PRIVATE
+            with suppress(OSError):
+                before = path.stat()
+                os.fchown(file.fileno(), before.st_uid, before.st_gid)
+                if not before.st_mode & stat.S_IRWXO:
+                    mode |= before.st_mode & stat.S_IRGRP
+            os.fchmod(file.fileno(), mode)
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        if temporary:
+            with suppress(OSError):
+                os.unlink(temporary)
+        raise FileUnusable(f"{path}: cannot be written: {error.strerror}") from error
+
+
+DAMAGED: Final = ".damaged"
+
+
+def set_aside(file: Path) -> str:
+    """Move *file* out of the way, over one that was damaged before; what became of it."""
+    target = file.with_name(file.name + DAMAGED)
+    try:
+        file.replace(target)
+    except OSError as error:
+        return f"it cannot be set aside, and will be written over: {error.strerror}"
+    return f"it is set aside as {target.name}"

@@ -1,0 +1,126 @@
+"""The schema of a section: a frozen dataclass whose fields are the keys.
+
+    @dataclass(frozen=True, slots=True)
+    class NodeSettings:
+        name: str = key("gateway", Text(...))
+        colour: str | None = key(None, Choice(("red", "blue")), Activation.LIVE)
+
+A section whose keys depend on each other may have
+- `conflicts(given)`: (key, reason, mend) of every contradiction; *given* are the keys the file names;
+- `unused()`: the keys that have no effect beside the others, and are not shown;
+- `identities(sections)`, static, where it may stand several times: the identity of each in other settings;
+- `clashes(sections)`, static, where it may stand several times: (index, (key, reason, mend)) of contradictions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import Field, field, fields
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from edgebroker.dataclasses import dataclass
+from edgebroker.names import most_alike
+from edgebroker.runtime.settings.kinds import InvalidValue, ValueKind
+
+TABLES_MAX: Final = 64
+"""Of one list, as of listeners: each is a socket; more is a file that a program wrote by mistake."""
+
+Conflict = tuple[str, str, str]
+"""(key, reason, mend)."""
+
+
+class Activation(Enum):
+    """When a changed key holds after the settings were read again."""
+
+    LIVE = "applied"
+    RESTART = "needs restart"
+
+
+def key(default: object, kind: ValueKind, applied: Activation = Activation.RESTART) -> Any:
+    """A field of a section. `None` as *default* means that the key is not set."""
+    return field(default=default, metadata={"kind": kind, "applied": applied})
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What reading needs to know of a section. `is_list`: it may stand several times, as `[[name]]`.
+
+    `is_apart`: an entry that is wrong may be set aside, and the others hold.
+    """
+
+    name: str
+    attribute: str
+    """Where `Settings` has it."""
+    made: type[Any]
+    is_list: bool
+    keys: Mapping[str, Field[Any]]
+    tables_max: int
+    is_apart: bool = False
+
+    @classmethod
+    def of(cls, declared: Field[Any]) -> Section:
+        """The section behind a field of `Settings`, by the field's default: one section, or a tuple of them.
+
+        The field's metadata may say otherwise what a file calls it, `section`, and how many there may be, `most`; of
+        one that need not stand at all, its class, `made`; and whether each entry may be set aside alone, `apart`.
+        """
+        assert callable(declared.default_factory)
+        default = declared.default_factory()
+        is_list = isinstance(default, tuple)
+        made = declared.metadata.get("made") or type(default[0] if is_list else default)
+        keys = {one.name: one for one in fields(made)}
+        name, most = declared.metadata.get("section", declared.name), declared.metadata.get("most", TABLES_MAX)
+        return cls(name, declared.name, made, is_list, keys, most, declared.metadata.get("apart", False))
+
+    def conflicts(self, values: object, given: Set[str]) -> Iterator[Conflict]:
+        """What does not go together in the section *values*."""
+        find = getattr(values, "conflicts", None)
+        return iter(()) if find is None else find(given)
+
+    def clashes(self, several: Sequence[object]) -> Iterator[tuple[int, Conflict]]:
+        """What two of *several* sections of this name cannot have both: (index of the second, what)."""
+        find = getattr(self.made, "clashes", None)
+        return iter(()) if find is None else find(several)
+
+    def changed_keys(self, values: object) -> Set[str]:
+        """The keys of the section *values* that do not have their default."""
+        return {name for name, declared in self.keys.items() if getattr(values, name) != declared.default}
+
+    def shown(self, values: object) -> dict[str, Any]:
+        """Key -> value, as JSON can hold it: paths as text. What means nothing beside the others is left out."""
+        unused = set(values.unused()) if hasattr(values, "unused") else set()
+        return {name: plain(getattr(values, name)) for name in self.keys if name not in unused}
+
+
+def plain(value: object) -> object:
+    """A value as JSON can hold it."""
+    if isinstance(value, tuple):
+        return [plain(one) for one in value]
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+Sections: TypeAlias = Mapping[str, Section]
+"""By the name that a file gives them."""
+
+
+def read_value(known: Sections, section: Section, name: str, value: object, folder: Path) -> object:
+    """The checked value of a key. Raises Unusable(reason, mend)."""
+    declared = section.keys.get(name)
+    if declared is None:
+        raise InvalidValue("unknown key", _nearest_key(known, section, name))
+    kind: ValueKind = declared.metadata["kind"]
+    return kind.read(value, folder)
+
+
+def _nearest_key(known: Sections, section: Section, name: str) -> str:
+    if elsewhere := list(sections_with(known, name)):
+        return f"it belongs in [{'] or ['.join(elsewhere)}]"
+    nearest = most_alike(name, section.keys)
+    return f"did you mean {nearest}?" if nearest else f"[{section.name}] has {', '.join(section.keys)}"
+
+
+def sections_with(known: Sections, name: str) -> Iterator[str]:
+    """The names of the sections that have a key of this name."""
+    return (section.name for section in known.values() if name in section.keys)

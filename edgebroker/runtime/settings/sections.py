@@ -1,0 +1,458 @@
+"""The sections of the settings file but `bridge`: one frozen dataclass each, and the kinds of value only they use."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Iterator, Sequence, Set
+from pathlib import Path
+from typing import Final
+
+from edgebridge.frontend.options import Redirect
+from edgebridge.session.durability import MEMORY, SYNC, Durability, batched
+from edgebridge.session.queue.outbox import OverflowPolicy
+from edgebridge.wire.reasons import ReasonCode
+from edgebroker import limits
+from edgebroker.dataclasses import dataclass
+from edgebroker.federation.options import DEFAULT_OPTIONS
+from edgebroker.limits import JOURNAL_BYTES_MAX, MIB
+from edgebroker.names import hostport
+from edgebroker.runtime.settings.kinds import (
+    Boolean,
+    Choice,
+    FilePath,
+    FolderPath,
+    Integer,
+    InvalidValue,
+    IpNetwork,
+    ListOf,
+    Text,
+    toml_name,
+)
+from edgebroker.runtime.settings.schema import Activation, Conflict, key
+
+BATCH_MS_MAX = 60_000  # who may lose more than a minute wants `memory`
+
+
+@dataclass(frozen=True, slots=True)
+class DurabilityKind:
+    """Reads `sync`, `batched:MS` and `memory`."""
+
+    def read(self, value: object, folder: Path) -> Durability:
+        if not isinstance(value, str):
+            raise InvalidValue(f"is {toml_name(value)}", f"write {self}")
+        if value in ("sync", "memory"):
+            return SYNC if value == "sync" else MEMORY
+        found = re.fullmatch(r"batched:([0-9]{1,6})", value)
+        if not found or not 1 <= int(found[1]) <= BATCH_MS_MAX:
+            raise InvalidValue(f"is {value!r}", f"write {self}, with 1 to {BATCH_MS_MAX:,} milliseconds")
+        return batched(int(found[1]))
+
+    def __str__(self) -> str:
+        return '"sync", "batched:MS" or "memory"'
+
+
+@dataclass(frozen=True, slots=True)
+class ClientDurability:
+    """What is promised to clients whose identifiers match `pattern`."""
+
+    pattern: str
+    durability: Durability
+
+    def __str__(self) -> str:
+        return f"{self.pattern}={self.durability}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientDurabilityKind:
+    """Reads `PATTERN=MODE`, where PATTERN may hold `*` and `?`."""
+
+    def read(self, value: object, folder: Path) -> ClientDurability:
+        if not isinstance(value, str):
+            raise InvalidValue(f"is {toml_name(value)}", f"write {self}")
+        pattern, equals, mode = value.rpartition("=")
+        if not equals or not pattern:
+            raise InvalidValue(f"is {value!r}", f"write {self}")
+        return ClientDurability(pattern, DurabilityKind().read(mode, folder))
+
+    def __str__(self) -> str:
+        return '"PATTERN=MODE", where PATTERN matches client identifiers and MODE is ' + str(DurabilityKind())
+
+
+def hosts_overlap(host: str, other: str) -> bool:
+    """Whether whoever listens at one of two hosts leaves no such port to the other.
+
+    Names but `localhost` are not looked up for that: each overlaps itself alone.
+    """
+    if host.lower() == other.lower():
+        return True
+    one, another = _ip_address_of(host), _ip_address_of(other)
+    if one is None or another is None or one.version != another.version:
+        return False
+    return one == another or one.is_unspecified or another.is_unspecified
+
+
+def _ip_address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address("127.0.0.1" if host.lower() == "localhost" else host)
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """Who this gateway is, and how its process waits."""
+
+    name: str = key("gateway", Text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "1 to 64 letters, digits, '.', '_' or '-'"))
+    spin_us: int = key(limits.SPIN_US, Integer(0, 10_000))
+    gather_us: int = key(limits.GATHER_US, Integer(0, 10_000))
+    awake_percent: int = key(limits.AWAKE_PERCENT, Integer(0, 100))
+
+
+PATH_BYTES_MAX = 107  # `sun_path` of Linux has 108, with a zero at the end; we also need four for a name to bind
+LIVE = Activation.LIVE
+AnyNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSettings:
+    """Where devices connect, and on which terms."""
+
+    name: str | None = key(
+        None, Text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "1 to 64 letters, digits, '.', '_', '-'"), LIVE
+    )
+    host: str = key("127.0.0.1", Text(r"[^\s/]{1,253}", "a host name or an IP address"), LIVE)
+    port: int = key(1883, Integer(0, 65_535), LIVE)
+    path: Path | None = key(None, FilePath(), LIVE)
+    path_mode: str = key("0660", Text(r"0[0-7]{3}", "a file mode like 0660"), LIVE)
+    protocol: str = key("mqtt", Choice(("mqtt", "websocket")), LIVE)
+    websocket_path: str = key(
+        "/mqtt", Text(r"\*|/[!-\"$->@-~]{0,255}", "a path that begins with '/', or '*' for any"), LIVE
+    )
+    websocket_origins: tuple[str, ...] = key(
+        (), ListOf(Text(r"\*|https?://[^\s/]{1,253}", "an origin like https://example.org, or '*'"), 64), LIVE
+    )
+    tls_certificate: Path | None = key(None, FilePath(), LIVE)
+    tls_key: Path | None = key(None, FilePath(), LIVE)
+    tls_client: str = key("none", Choice(("none", "optional", "required")), LIVE)
+    tls_client_ca: Path | None = key(None, FilePath(), LIVE)
+    tls_client_crl: Path | None = key(None, FilePath(), LIVE)
+    tls_minimum: str = key("1.2", Choice(("1.2", "1.3")), LIVE)
+    proxy_protocol: bool = key(False, Boolean(), LIVE)
+    proxy_sources: tuple[AnyNetwork, ...] = key(
+        (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128")), ListOf(IpNetwork(), 64), LIVE
+    )
+    anonymous: bool | None = key(None, Boolean(), LIVE)
+    connections_max: int | None = key(None, Integer(1, 1_000_000), LIVE)
+    durability: Durability | None = key(None, DurabilityKind(), LIVE)
+
+    @property
+    def address(self) -> str:
+        """Where it listens: `host:port`, or the path of a Unix socket."""
+        if self.path is not None:
+            return str(self.path)
+        return hostport(self.host, self.port)
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return self.name or self.address
+
+    def excludes(self, other: ListenerSettings) -> bool:
+        """Whether only one of the two can be opened."""
+        if self.path is not None or other.path is not None:
+            return self.path == other.path
+        return 0 < self.port == other.port and hosts_overlap(self.host, other.host)
+
+    @property
+    def is_tls(self) -> bool:
+        return self.tls_certificate is not None
+
+    def unused(self) -> Iterator[str]:
+        """Keys that mean nothing here."""
+        if self.path is None:
+            yield "path_mode"
+        else:
+            yield from ("host", "port")
+        if self.protocol != "websocket":
+            yield from ("websocket_path", "websocket_origins")
+        if not self.is_tls:
+            yield from ("tls_key", "tls_client", "tls_client_ca", "tls_client_crl", "tls_minimum")
+        if not self.proxy_protocol or self.path is not None:
+            yield "proxy_sources"
+
+    def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
+        """What does not go together."""
+        if self.path is not None:
+            for name in sorted({"host", "port"} & given):
+                yield name, "stands beside path", "a listener has either host and port or a path"
+            if len(os.fsencode(self.path)) > PATH_BYTES_MAX - 4:
+                yield "path", f"is longer than {PATH_BYTES_MAX - 4} bytes", "the system allows no more for a socket"
+        needed = {
+            "path_mode": (self.path is not None, "path"),
+            "websocket_path": (self.protocol == "websocket", 'protocol = "websocket"'),
+            "websocket_origins": (self.protocol == "websocket", 'protocol = "websocket"'),
+            "tls_key": (self.is_tls, "tls_certificate"),
+            "tls_client": (self.is_tls, "tls_certificate"),
+            "tls_client_ca": (self.is_tls, "tls_certificate"),
+            "tls_client_crl": (self.tls_client_ca is not None, "tls_client_ca"),
+            "tls_minimum": (self.is_tls, "tls_certificate"),
+            "proxy_sources": (self.proxy_protocol and self.path is None, "proxy_protocol = true and a port"),
+        }
+        for name, (is_useful, what) in needed.items():
+            if name in given and not is_useful:
+                yield name, f"does nothing without {what}", f"set {what}, or leave the line out"
+        if self.is_tls:
+            if self.tls_key is None:
+                yield "tls_certificate", "stands without tls_key", "name the file with its private key"
+            if self.tls_client != "none" and self.tls_client_ca is None:
+                yield "tls_client", "needs tls_client_ca", "name the certificates that sign those of clients"
+            if self.tls_client == "none" and self.tls_client_ca is not None:
+                yield "tls_client_ca", "is not asked of anybody", 'set tls_client to "optional" or "required"'
+
+    @staticmethod
+    def identities(listeners: Sequence[ListenerSettings]) -> list[tuple[str, int]]:
+        """What makes a listener the same in other settings: its address, and of those with port 0 its rank."""
+        seen: dict[str, int] = {}
+        found = []
+        for one in listeners:
+            seen[one.address] = seen.get(one.address, -1) + 1
+            found.append((one.address, seen[one.address]))
+        return found
+
+    @staticmethod
+    def clashes(listeners: Sequence[ListenerSettings]) -> Iterator[tuple[int, Conflict]]:
+        """What two listeners cannot have both: (index of the second, what)."""
+        names: set[str] = set()
+        for index, one in enumerate(listeners):
+            if one.name is not None and one.name in names:
+                yield index, ("name", f"is {one.name!r} a second time", "give every listener a name of its own")
+            if any(map(one.excludes, listeners[:index])):
+                name = "port" if one.path is None else "path"
+                yield index, (name, f"{one.address} is taken by a listener above", "choose another")
+            names.add(one.name or "")
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """The delivery log; none is written without `dir`."""
+
+    dir: Path | None = key(None, FolderPath())
+    sample_qos0: int = key(1, Integer(1, 1_000_000))
+    segment_bytes_max: int = key(limits.LOG_SEGMENT_BYTES_MAX, Integer(64 * limits.KIB, 64 * limits.MIB))
+    bytes_max: int = key(limits.LOG_BYTES_MAX, Integer(0, 1024 * 1024 * limits.MIB))
+    segment_age_s_max: int = key(limits.LOG_SEGMENT_AGE_S_MAX, Integer(1, 7 * 24 * 3_600))
+
+
+@dataclass(frozen=True, slots=True)
+class DataSettings:
+    """What the gateway keeps between runs."""
+
+    dir: Path | None = key(None, FolderPath())
+    durability: Durability = key(SYNC, DurabilityKind())
+    clients: tuple[ClientDurability, ...] = key((), ListOf(ClientDurabilityKind(), 256))
+    commit_ms: int = key(15, Integer(1, 1_000))
+    bytes_max: int = key(JOURNAL_BYTES_MAX, Integer(32 * MIB, 64 * 1_024 * MIB))
+    card_gb: int = key(32, Integer(1, 16_384))
+    card_cycles: int = key(500, Integer(1, 1_000_000))
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSettings:
+    """The bounds of `edgebroker.limits` that an operator may move, under the same names."""
+
+    out_bytes_max: int = key(limits.OUT_BYTES_MAX, Integer(16 * limits.KIB, 256 * limits.MIB))
+    queue_messages_max: int = key(limits.QUEUE_MESSAGES_MAX, Integer(1, 1_000_000))
+    queue_bytes_max: int = key(limits.QUEUE_BYTES_MAX, Integer(1 * limits.KIB, 1_024 * limits.MIB))
+    queued_messages_max: int = key(limits.QUEUED_MESSAGES_MAX, Integer(1, 100_000_000))
+    queued_bytes_max: int = key(limits.QUEUED_BYTES_MAX, Integer(1 * limits.KIB, 1_048_576 * limits.MIB))
+    inflight_max: int = key(limits.INFLIGHT_MAX, Integer(1, 65_535))
+    receive_maximum: int = key(limits.RECEIVE_MAXIMUM, Integer(1, 65_535))
+    packet_bytes_max: int = key(limits.PACKET_BYTES_MAX, Integer(128, 255 * limits.MIB))  # MQTT says 256
+    connections_max: int = key(limits.CONNECTIONS_MAX, Integer(1, 1_000_000))
+    retained_messages_max: int = key(limits.RETAINED_MESSAGES_MAX, Integer(0, 10_000_000))
+    session_expiry_s_max: int = key(limits.SESSION_EXPIRY_S_MAX, Integer(0, 0xFFFF_FFFE))  # 0xFFFFFFFF means never
+
+
+@dataclass(frozen=True, slots=True)
+class MqttSettings:
+    """What the standard leaves to the server. The front end's terms have the same names."""
+
+    keep_alive_s_max: int = key(0, Integer(0, 65_535))
+    response_prefix: str | None = key(None, Text(r"[^$+#\s\0][^+#\s\0]{0,255}", "a topic prefix without wildcards"))
+    payload_format_checked: bool = key(False, Boolean())
+    sys_interval_s: int = key(10, Integer(0, 3_600))
+    presence: bool = key(False, Boolean())
+    sparkplug_rebirth_s: int = key(0, Integer(0, 3_600))
+    sharing: str = key("fair", Choice(("fair", "sticky")))
+    queue_full: str = key("drop-newest", Choice(tuple(OverflowPolicy)))
+
+
+_SERVER = re.compile(r"(?:\[(?P<ipv6>[^]]+)\]|[^]:/[]+)(?::(?P<port>[0-9]{1,5}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReferences(Text):
+    """Text with servers apart by blanks, each as MQTT 5.0 section 4.11 writes it: whom it misleads comes nowhere."""
+
+    def read(self, value: object, folder: Path) -> str:
+        text = Text.read(self, value, folder)
+        for server in text.split(" "):
+            if not _is_server(server):
+                raise InvalidValue(
+                    f"names {server!r}", f"write {self}; an IPv6 address before a port stands in brackets"
+                )
+        return text
+
+
+def _is_server(text: str) -> bool:
+    found = _SERVER.fullmatch(text)
+    if found is None:
+        return _is_ipv6(text)
+    port, ipv6 = found["port"], found["ipv6"]
+    return (port is None or 0 < int(port) <= 65_535) and (ipv6 is None or _is_ipv6(ipv6))
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+_SERVERS = ServerReferences(r"[^\s,]{1,261}( [^\s,]{1,261}){0,7}", "up to 8 host or host:port, apart by single blanks")
+
+
+@dataclass(frozen=True, slots=True)
+class RedirectSettings:
+    """Where clients are sent instead of being served here."""
+
+    use_another_server: str | None = key(None, _SERVERS, Activation.LIVE)
+    server_moved: str | None = key(None, _SERVERS, Activation.LIVE)
+
+    @property
+    def redirect(self) -> Redirect | None:
+        """Where clients are sent, if they are."""
+        if self.server_moved is not None:
+            return Redirect(ReasonCode.SERVER_MOVED, self.server_moved)
+        if self.use_another_server is not None:
+            return Redirect(ReasonCode.USE_ANOTHER_SERVER, self.use_another_server)
+        return None
+
+    def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
+        """Both at once say two different things."""
+        if self.use_another_server is not None and self.server_moved is not None:
+            yield "server_moved", "stands beside use_another_server", "leave one of them out"
+
+
+@dataclass(frozen=True, slots=True)
+class AccessSettings:
+    """Who may come in, and do what. Without `password_file` nobody is asked for a password.
+
+    Without `acl_file` everybody may do everything.
+    """
+
+    password_file: Path | None = key(None, FilePath(), Activation.LIVE)
+    acl_file: Path | None = key(None, FilePath(), Activation.LIVE)
+    token_keys: Path | None = key(None, FilePath(), Activation.LIVE)
+    certificate_user: str = key("nobody", Choice(("nobody", "common name", "alternative name")), Activation.LIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaSettings:
+    """How much one client, one address and all together may ask. `frontend.quota` has the same names."""
+
+    connect_bytes_max: int = key(limits.CONNECT_BYTES_MAX, Integer(256, 512 * limits.KIB), Activation.LIVE)
+    connects_per_s: int = key(limits.CONNECTS_PER_S, Integer(0, 1_000_000), Activation.LIVE)
+    connects_per_address_per_s: int = key(limits.CONNECTS_PER_ADDRESS_PER_S, Integer(0, 1_000_000), Activation.LIVE)
+    publish_messages_per_s: int = key(0, Integer(0, 10_000_000), Activation.LIVE)
+    publish_bytes_per_s: int = key(0, Integer(0, 1_024 * limits.MIB), Activation.LIVE)
+    filter_tests_max: int = key(limits.FILTER_TESTS_PER_CLIENT_MAX, Integer(1, 10_000_000), Activation.LIVE)
+    filter_patterns_max: int = key(limits.FILTER_PATTERNS_PER_CLIENT_MAX, Integer(0, 1_000_000), Activation.LIVE)
+    filter_attributes_max: int = key(limits.FILTER_ATTRIBUTES_PER_CLIENT_MAX, Integer(1, 1_000_000), Activation.LIVE)
+    filter_clients_max: int = key(limits.FILTER_CLIENTS_MAX, Integer(1, 100_000), Activation.LIVE)
+    subscriptions_max: int = key(limits.SUBSCRIPTIONS_PER_CLIENT_MAX, Integer(1, 1_000_000), Activation.LIVE)
+    memory_bytes_max: int = key(limits.MEMORY_BYTES_MAX, Integer(4 * limits.MIB, 1 << 40), Activation.LIVE)
+
+
+STATIC: Final = "static"
+DYNAMIC: Final = "dynamic"
+PEER_TLS_KEYS = ("tls_certificate", "tls_key", "tls_ca")
+
+
+@dataclass(frozen=True, slots=True)
+class OverlaySettings:
+    """The federation that this gateway belongs to, under the name `node.name`; none without `topology`."""
+
+    topology: Path | None = key(None, FilePath())
+    host: str | None = key(None, Text(r"[^\s/]{1,253}", "a host name or an IP address"))
+    port: int | None = key(None, Integer(1, 65_535))
+    routing: str = key(STATIC, Choice((STATIC, DYNAMIC)))
+    lease_s: int = key(DEFAULT_OPTIONS.lease_s, Integer(60, 365 * 24 * 3_600))
+    tls_certificate: Path | None = key(None, FilePath())
+    tls_key: Path | None = key(None, FilePath())
+    tls_ca: Path | None = key(None, FilePath())
+    tls_crl: Path | None = key(None, FilePath())
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether peers prove who they are."""
+        return self.tls_certificate is not None
+
+    def unused(self) -> Iterator[str]:
+        """Keys that mean nothing here."""
+        if self.topology is None:
+            yield from ("host", "port", "routing", "lease_s", *PEER_TLS_KEYS)
+        if not self.is_tls:
+            yield "tls_crl"
+
+    def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
+        """What does not go together."""
+        if self.topology is None:
+            for name in sorted(given - {"topology"}):
+                yield name, "does nothing without topology", "name the topology file, or leave the line out"
+        elif self.tls_crl is not None and not self.is_tls:
+            yield (
+                "tls_crl",
+                "does nothing without tls_certificate",
+                f"set {', '.join(PEER_TLS_KEYS)}, or leave the line out",
+            )
+        files = {name: getattr(self, name) for name in PEER_TLS_KEYS}
+        if self.is_tls or any(files.values()):
+            for name, path in files.items():
+                if path is None:
+                    yield (
+                        next(iter(given & set(PEER_TLS_KEYS))),
+                        f"stands without {name}",
+                        f"{', '.join(PEER_TLS_KEYS)} go together",
+                    )
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """Where metrics, health and status are answered; nowhere without `port`."""
+
+    host: str = key("127.0.0.1", Text(r"[^\s/]{1,253}", "a host name or an IP address"))
+    port: int | None = key(None, Integer(0, 65_535))
+    token_file: Path | None = key(None, FilePath(), Activation.LIVE)
+    health_open: bool = key(True, Boolean(), Activation.LIVE)
+
+    def unused(self) -> Iterator[str]:
+        """Keys that mean nothing here."""
+        if self.token_file is None:
+            yield "health_open"
+
+    def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
+        """What does not go together."""
+        if "health_open" in given and self.token_file is None:
+            yield "health_open", "does nothing without token_file", "set token_file, or leave the line out"
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeSettings:
+    """The operator's log, on standard error."""
+
+    level: str = key("warning", Choice(("error", "warning", "info", "debug")), Activation.LIVE)
+    format: str = key("text", Choice(("text", "json")))

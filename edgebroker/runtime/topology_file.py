@@ -1,0 +1,228 @@
+"""The topology file, the same on every gateway of a federation; docs/topology.md explains every key.
+
+    topology = load_topology(Path("topology.toml"))
+
+Reading is as strict as for settings: every mistake is reported with its line and a remedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import field, fields
+from pathlib import Path
+from typing import Final
+
+from edgebroker import limits
+from edgebroker.dataclasses import dataclass
+from edgebroker.names import Address
+from edgebroker.overlay.topology.draft import (
+    UPLINKS,
+    DialPreference,
+    DraftGateway,
+    DraftLink,
+    Site,
+    TopologyDraft,
+    Uplink,
+)
+from edgebroker.overlay.topology.errors import TopologyInvalid, TopologyMistake
+from edgebroker.overlay.topology.factor import POSITION
+from edgebroker.overlay.topology.topology import Topology
+from edgebroker.runtime.settings.kinds import Choice, Integer, InvalidValue, ListOf, Text, toml_name
+from edgebroker.runtime.settings.problems import Problem, SettingsRefused
+from edgebroker.runtime.settings.reading import read_sections, read_settings_text
+from edgebroker.runtime.settings.schema import Conflict, Section, key
+from edgebroker.runtime.settings.toml import KeyLines
+
+_ANOTHER: Final = f"(-{POSITION}){{0,{limits.POSITIONS_MAX - 1}}}"
+_PATH: Final = Text(POSITION + _ANOTHER, 'positions with "-" between, like "a-b-c"')
+
+
+@dataclass(frozen=True, slots=True)
+class PathList:
+    """The paths of a tree, at most `most`."""
+
+    most: int
+
+    def read(self, value: object, folder: Path) -> tuple[object, ...]:
+        return ListOf(_PATH, self.most).read([value] if isinstance(value, str) else value, folder)
+
+    def __str__(self) -> str:
+        return f"{_PATH}, or a list of such paths"
+
+
+@dataclass(frozen=True, slots=True)
+class _Address:
+    """An address."""
+
+    def read(self, value: object, folder: Path) -> Address:
+        if not isinstance(value, str):
+            raise InvalidValue(f"is {toml_name(value)}", f"write {self}, in quotes")
+        try:
+            return Address.parse(value)
+        except ValueError as error:
+            raise InvalidValue(f"is {value!r}", f"write {self}") from error
+
+    def __str__(self) -> str:
+        return 'host:port, like "gw.example.org:8884" or "[2001:db8::1]:8884"'
+
+
+@dataclass(frozen=True, slots=True)
+class AddressList:
+    """Where something is reached, the best first; at most `most`."""
+
+    most: int
+
+    def read(self, value: object, folder: Path) -> tuple[object, ...]:
+        return ListOf(_Address(), self.most).read([value] if isinstance(value, str) else value, folder)
+
+    def __str__(self) -> str:
+        return f"{_Address()}, or a list of such addresses"
+
+
+NAME: Final = Text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "1 to 64 letters, digits, '.', '_' or '-'")
+DIALS: Final = {"auto": DialPreference.AUTO, "always": DialPreference.ALWAYS, "never": DialPreference.NEVER}
+BYTES_MAX: Final = 10**12  # of a second, or a day: more is a number with a few noughts too many
+
+
+def _missing(given: Set[str], **meanings: str) -> Iterator[Conflict]:
+    """The keys that must stand in a section and do not."""
+    return ((name, "is missing", meaning) for name, meaning in meanings.items() if name not in given)
+
+
+@dataclass(frozen=True, slots=True)
+class FederationSection:
+    """What all of it is called."""
+
+    name: str = key("", NAME)
+
+    def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
+        return _missing(given, name="give the federation a name")
+
+
+@dataclass(frozen=True, slots=True)
+class FactorSection:
+    """The tree of positions."""
+
+    tree: tuple[str, ...] = key((), PathList(256))
+
+    def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
+        return _missing(given, tree='write paths of positions, like "a-b-c"')
+
+
+@dataclass(frozen=True, slots=True)
+class SiteSection:
+    """A site, which is a cluster, and its uplink."""
+
+    name: str = key("", NAME)
+    index: int | None = key(None, Integer(0, limits.CLUSTERS_MAX - 1))
+    uplink: str = key("wan", Choice(tuple(UPLINKS)))
+    batch_ms: int | None = key(None, Integer(0, 60_000))
+    bytes_per_s: int | None = key(None, Integer(100, BYTES_MAX))
+    bytes_per_day: int | None = key(None, Integer(100_000, BYTES_MAX))
+
+    def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
+        return _missing(given, name="give the site a name")
+
+    def site(self, place: int) -> Site:
+        """As the overlay has it. *place*: its place in the file, from 0."""
+        usual = UPLINKS[self.uplink]
+        batch_ms = usual.batch_ms if self.batch_ms is None else self.batch_ms
+        uplink = Uplink(self.uplink, batch_ms, self.bytes_per_s, self.bytes_per_day)
+        return Site(self.name, place if self.index is None else self.index, uplink)
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySection:
+    """A gateway: where it stands, what it holds, and how it is reached."""
+
+    name: str = key("", NAME)
+    number: int | None = key(None, Integer(0, limits.GATEWAY_NUMBER_MAX))
+    site: str = key("", NAME)
+    positions: tuple[str, ...] = key((), ListOf(Text(POSITION, "1 to 16 letters, digits or '_'"), limits.POSITIONS_MAX))
+    address: tuple[Address, ...] = key((), AddressList(8))
+    lan: tuple[Address, ...] = key((), AddressList(8))
+    dials: str = key("auto", Choice(tuple(DIALS)))
+
+    def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
+        return _missing(given, name="give the gateway a name", site="name the [[site]] where it stands")
+
+    def gateway(self, before: DraftGateway | None) -> DraftGateway:
+        """As the overlay has it. *before*: the one above in the file."""
+        number = self.number
+        if number is None:
+            number = before.number + 1 if before else 0
+        dials = DIALS[self.dials]
+        return DraftGateway(self.name, number, self.site, self.positions, self.address, self.lan, dials)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSection:
+    """An exception for the connection of two gateways."""
+
+    between: tuple[str, ...] = key((), ListOf(NAME, 2))
+    dials: str = key("", NAME)
+    address: tuple[Address, ...] = key((), AddressList(8))
+
+    def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
+        yield from _missing(given, between="name the two gateways", dials="say which of them dials")
+        if "between" in given and len(set(self.between)) != 2:
+            yield "between", f"names {' and '.join(self.between) or 'nobody'}", "name two gateways"
+
+    def link(self) -> DraftLink:
+        """As the overlay has it."""
+        one, other = self.between
+        return DraftLink((one, other), self.dials, self.address)
+
+
+@dataclass(frozen=True, slots=True)
+class _TopologySections:
+    """The sections, as a file may have them."""
+
+    federation: FederationSection = field(default_factory=FederationSection)
+    factor: FactorSection = field(default_factory=FactorSection)
+    sites: tuple[SiteSection, ...] = field(default_factory=lambda: (SiteSection(),), metadata={"section": "site"})
+    gateways: tuple[GatewaySection, ...] = field(
+        default_factory=lambda: (GatewaySection(),), metadata={"section": "gateway", "most": 1_024}
+    )
+    links: tuple[LinkSection, ...] = field(
+        default_factory=lambda: (LinkSection(),), metadata={"section": "link", "most": 1_024}
+    )
+
+
+SECTIONS: Final[Mapping[str, Section]] = {
+    section.name: section for section in map(Section.of, fields(_TopologySections))
+}
+"""By the name that a file gives them."""
+
+
+def load_topology(path: Path) -> Topology:
+    """Read a topology file. Raises SettingsRefused."""
+    return parse_topology(read_settings_text(path), str(path))
+
+
+def parse_topology(text: str, file: str) -> Topology:
+    """A topology from TOML text. `file` names it in problems. Raises SettingsRefused."""
+    content = read_sections(SECTIONS, text, file, Path())
+    if missing := [name for name in ("federation", "factor") if name not in content]:
+        raise SettingsRefused([Problem(file, 0, name, "is missing", f"write a section [{name}]") for name in missing])
+    federation: FederationSection = content["federation"]
+    factor: FactorSection = content["factor"]
+    sites = tuple(one.site(place) for place, one in enumerate(content.get("site", ())))
+    gateways: list[DraftGateway] = []
+    for one in content.get("gateway", ()):
+        gateways.append(one.gateway(gateways[-1] if gateways else None))
+    links = tuple(one.link() for one in content.get("link", ()))
+    try:
+        return Topology(TopologyDraft(federation.name, factor.tree, sites, tuple(gateways), links))
+    except TopologyInvalid as invalid:
+        lines = KeyLines(text)
+        problems = [_problem(mistake, lines, file) for mistake in invalid.mistakes]
+        raise SettingsRefused(sorted(problems, key=lambda problem: problem.line)) from invalid
+
+
+def _problem(mistake: TopologyMistake, lines: KeyLines, file: str) -> Problem:
+    key = ".".join(name for name in mistake.where if isinstance(name, str))
+    return Problem(file, lines.line(*mistake.where), key, mistake.reason, mistake.mend)
+
+
+__all__ = ["load_topology", "parse_topology"]

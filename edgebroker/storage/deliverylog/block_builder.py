@@ -1,0 +1,70 @@
+"""A block while it is made: in steps so short that one can be taken between two events.
+
+To make 4,096 records with long content filters into a block at once takes 15 ms, in which no message moves. So the work
+is a generator that stops after each part of it. The bytes do not depend on where it stops.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Generator, Iterable, Sequence
+from itertools import islice
+from typing import Any, Final, TypeAlias
+
+import cbor2
+
+from edgebroker.instants import MINUTE
+from edgebroker.limits import KIB
+from edgebroker.log_schema import Table
+from edgebroker.storage.deliverylog import columns
+from edgebroker.storage.deliverylog.format import LEVEL, TABLE_NUMBERS, seal
+
+ROWS_AT_ONCE: Final = 512
+"""Rows put into columns in one step: 0.2 ms."""
+BYTES_AT_ONCE: Final = 16 * KIB
+"""Bytes compressed in one step: up to 0.7 ms."""
+
+Columns: TypeAlias = Sequence[Sequence[Any]]
+"""One sequence of values per column of a table, in the order of its columns."""
+ColumnsMaking: TypeAlias = Generator[None, None, Columns]
+"""Yields after each step; returns the columns."""
+BlockMaking: TypeAlias = Generator[None, None, bytes]
+"""Yields after each step; returns the block."""
+
+
+def make_columns(rows: Iterable[tuple[Any, ...]]) -> ColumnsMaking:
+    """The columns of *rows*, of which there is at least one."""
+    left = iter(rows)
+    values: list[list[Any]] = [[value] for value in next(left)]
+    while part := list(islice(left, ROWS_AT_ONCE)):
+        for column, more in zip(values, zip(*part, strict=True), strict=True):
+            column += more
+        yield
+    return values
+
+
+def make_block(table: Table, sequence: int, making: ColumnsMaking) -> BlockMaking:
+    """The block number *sequence* with the columns that *making* returns, each with at least one value."""
+    values = yield from making
+    compressor = zlib.compressobj(LEVEL)
+    # The map is written key by key: the same bytes as those of a dictionary, without having all in memory twice.
+    raw_bytes, parts = 0, [compressor.compress(raw := map_head(len(table.columns)))]
+    raw_bytes += len(raw)
+    for column, row in zip(table.columns, values, strict=True):
+        raw = cbor2.dumps(column.name) + cbor2.dumps(columns.encode(column, row))
+        raw_bytes += len(raw)
+        yield
+        for start in range(0, len(raw), BYTES_AT_ONCE):
+            parts.append(compressor.compress(raw[start : start + BYTES_AT_ONCE]))
+            if len(raw) > BYTES_AT_ONCE:
+                yield
+    parts.append(compressor.flush())
+    times = values[0]
+    unit = 1 if table.columns[0].name == "t_us" else MINUTE
+    first, last = min(times) * unit, max(times) * unit + unit - 1
+    return seal(TABLE_NUMBERS[table.name], sequence, len(times), raw_bytes, b"".join(parts), first, last)
+
+
+def map_head(keys: int) -> bytes:
+    """The first byte of a CBOR map of *keys* keys, fewer than 24."""
+    return bytes([0xA0 | keys])

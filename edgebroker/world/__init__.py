@@ -1,1 +1,0 @@
-"""The real world: sockets, disks, clocks, settings."""

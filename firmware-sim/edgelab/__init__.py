@@ -1,0 +1,1 @@
+"""The laboratory: benchmarks, the demo, experiments and the simulated world. No gateway needs this package."""

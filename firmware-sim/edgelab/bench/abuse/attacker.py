@@ -1,0 +1,490 @@
+"""The attacker of `bench abuse`, a process of its own, and all attacks.
+
+It is started as `python -m edgelab.bench.abuse.attacker PORT NAME SCALE` and has the core only while the
+well-behaved clients leave it. A word a line on standard input (`prepare`, `go`, `halt`) is answered by one JSON
+object on standard output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import struct
+import sys
+import time
+from abc import ABC, abstractmethod
+from typing import ClassVar, Final
+
+from edgelab.bench import packets
+from edgelab.bench.client import HOST
+from edgelab.bench.stream import READ_BYTES
+
+PATIENCE_S = 5.0  # for an answer in a handshake; a gateway that takes longer has refused
+_PATIENCE = struct.pack("@ll", int(PATIENCE_S), 0)
+_NO_LINGER = struct.pack("ii", 1, 0)  # closed with RST: 28,000 ports would not last for a minute of TIME_WAIT
+
+
+class GatewayRebuff(Exception):
+    """The gateway closed the connection or did not answer."""
+
+
+class Crowd:
+    """The open sockets of one attack."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.members: list[socket.socket] = []
+        self.rebuffs = 0
+        """Connections that were refused, closed, or never answered."""
+
+    def dial(self, receive_bytes: int = 0) -> socket.socket | None:
+        """One more connection, which says nothing yet. None if it is refused."""
+        member = socket.socket()
+        member.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        if receive_bytes:
+            member.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        # The kernel's time-outs: with Python's, every read would wait for something to read, MSG_DONTWAIT or not.
+        member.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _PATIENCE)
+        member.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _PATIENCE)
+        try:
+            member.connect((HOST, self._port))
+            member.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError:
+            self.rebuffs += 1
+            member.close()
+            return None
+        self.members.append(member)
+        return member
+
+    def connect(self, greeting: bytes, receive_bytes: int = 0) -> socket.socket | None:
+        """One more client, let in with *greeting*, a CONNECT of version 3.1.1. None if it is not."""
+        member = self.dial(receive_bytes)
+        if member is None:
+            return None
+        try:
+            member.sendall(greeting)
+            answer = member.recv(4)
+        except OSError:
+            answer = b""
+        if answer != packets.CONNACK_ACCEPTED:
+            self.rebuffs += 1
+            self.hang_up(member)
+            return None
+        return member
+
+    def push(self, member: socket.socket, data: bytes) -> int:
+        """As many bytes as go without waiting. A member that was thrown out is forgotten."""
+        try:
+            return member.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self.rebuffs += 1
+            self.hang_up(member)
+            return 0
+
+    def push_all(self, member: socket.socket, data: bytes) -> bool:
+        """All of it, while what the gateway answers is thrown away, so it need not wait for us. False: thrown out."""
+        at, until = 0, time.monotonic() + PATIENCE_S
+        while at < len(data) and time.monotonic() < until:
+            sent = self.push(member, data[at : at + 65_536])
+            if member.fileno() < 0:
+                return False
+            at += sent
+            self.discard_input(member)
+            if not sent:
+                time.sleep(0.0005)
+        return at == len(data)
+
+    def discard_input(self, member: socket.socket) -> int:
+        """Read what there is, and forget it; so many bytes. A member that was thrown out is forgotten too."""
+        total = 0
+        try:
+            while count := len(member.recv(READ_BYTES, socket.MSG_DONTWAIT)):
+                total += count
+        except BlockingIOError:
+            return total
+        except OSError:
+            pass
+        if member in self.members:
+            self.rebuffs += 1
+            self.hang_up(member)
+        return total
+
+    def hang_up(self, member: socket.socket) -> None:
+        """Hang up, without a word."""
+        with contextlib.suppress(ValueError):
+            self.members.remove(member)
+        member.close()
+
+    def hang_up_all(self) -> None:
+        """Hang up all."""
+        for member in self.members:
+            member.close()
+        self.members.clear()
+
+
+class Attack(ABC):
+    """One way to abuse a broker. A small one (`scale` below 1) does the same with fewer."""
+
+    name: ClassVar[str]
+    about: ClassVar[str]
+    unit: ClassVar[str]
+    """What `strike` counts."""
+
+    def __init__(self, port: int, scale: float) -> None:
+        self.crowd = Crowd(port)
+        self.scale = scale
+
+    def prepare(self) -> None:  # noqa: B027  (most need nothing)
+        """Before anything is measured."""
+
+    @abstractmethod
+    def strike(self) -> int:
+        """One blow, of a few milliseconds; how many units were done."""
+
+    def retreat(self) -> None:
+        """The blows are over for a while: nobody stays connected."""
+        self.crowd.hang_up_all()
+
+    def scaled(self, count: int) -> int:
+        """*count* at full scale, at least one."""
+        return max(1, int(count * self.scale))
+
+
+TEXT_MAX = 65_535
+HUGE = 268_435_455  # the largest remaining length there is (section 2.2.3)
+
+
+class ConnectionFlood(Attack):
+    """Connections that go as soon as they have come."""
+
+    name: ClassVar = "connections"
+    about: ClassVar = "connections opened and dropped as fast as it goes, half of them with half a CONNECT"
+    unit: ClassVar = "connections"
+
+    def strike(self) -> int:
+        half = packets.connect("abuse")[:9]
+        for number in range(10):
+            if (member := self.crowd.dial()) is not None and number % 2:
+                self.crowd.push(member, half)
+        self.crowd.hang_up_all()
+        return 10
+
+
+class SlowLoris(Attack):
+    """Connections that say CONNECT one byte at a time."""
+
+    name: ClassVar = "slow-loris"
+    about: ClassVar = "500 connections: half say nothing, half one byte of CONNECT a second"
+    unit: ClassVar = "bytes"
+
+    def prepare(self) -> None:
+        self._connect = packets.connect("abuse-" + "x" * 60)
+        self._at = 0
+
+    def strike(self) -> int:
+        while len(self.crowd.members) < self.scaled(500):
+            if self.crowd.dial() is None:
+                time.sleep(0.01)
+                return 0
+        talking = self.crowd.members[::2]
+        octet = self._connect[self._at % len(self._connect) :][:1]
+        self._at += 1
+        sent = sum(self.crowd.push(member, octet) for member in talking)
+        for member in list(self.crowd.members):
+            self.crowd.discard_input(member)
+        time.sleep(1.0)
+        return sent
+
+
+class LengthBombs(Attack):
+    """Packets that announce more than will ever come."""
+
+    name: ClassVar = "lengths"
+    about: ClassVar = "100 connections announce CONNECT, PUBLISH and SUBSCRIBE of up to 256 MiB, and send what they may"
+    unit: ClassVar = "MiB"
+    CHUNK: ClassVar = b"\0" * 65_536
+
+    def strike(self) -> int:
+        sent = 0
+        while len(self.crowd.members) < self.scaled(100):
+            number = len(self.crowd.members)
+            if number % 4 == 0:
+                member = self.crowd.dial()
+                start = b"\x10\xff\xff\xff\x7f"  # CONNECT of 256 MiB
+            else:
+                member = self.crowd.connect(packets.connect(f"abuse-{number}"))
+                length = (HUGE, 16 * 1024 * 1024 - 8, 500_000)[number % 3]
+                start = packets.head((0x30, 0x30, 0x82)[number % 3], length)
+            if member is None:
+                time.sleep(0.01)
+                return 0
+            self.crowd.push(member, start)
+        for member in list(self.crowd.members):
+            sent += self.crowd.push(member, self.CHUNK)
+            if member.fileno() >= 0:
+                self.crowd.discard_input(member)
+        if not sent:
+            time.sleep(0.005)
+        self._left = getattr(self, "_left", 0) + sent
+        done, self._left = divmod(self._left, 1 << 20)
+        return done
+
+
+class GiantConnects(Attack):
+    """The largest CONNECT there is: five texts of 64 KiB and as many user properties as fit."""
+
+    name: ClassVar = "giant-connects"
+    about: ClassVar = "CONNECT of 500 KiB in version 5: identifier, will, name, password, 2,000 user properties"
+    unit: ClassVar = "CONNECTs"
+
+    def prepare(self) -> None:
+        text = packets.text("x" * TEXT_MAX)
+        pair = b"\x26" + packets.text("k" * 40) + packets.text("v" * 40)
+        properties = pair * 2_000
+        length = packets.packet(0, properties)[1 : -len(properties)]  # a length in septets, as in the fixed header
+        head = packets.text("MQTT") + b"\x05\xce\x00\x3c" + length + properties
+        # An identifier we do not take, a will without properties, a name, a password.
+        self._connect = packets.packet(0x10, head + text + b"\0" + text + text + text + text)
+
+    def strike(self) -> int:
+        member = self.crowd.dial()
+        if member is not None:
+            self.crowd.push_all(member, self._connect)
+        self.crowd.hang_up_all()
+        return 1
+
+
+class TakeOvers(Attack):
+    """The same client identifier, again and again."""
+
+    name: ClassVar = "take-overs"
+    about: ClassVar = "one client identifier connects as fast as it goes, each time taking itself over"
+    unit: ClassVar = "CONNECTs"
+
+    def strike(self) -> int:
+        for _ in range(10):
+            self.crowd.connect(packets.connect("abuse-one"))
+        for member in self.crowd.members[:-1]:
+            self.crowd.discard_input(member)
+        for member in self.crowd.members[:-2]:
+            self.crowd.hang_up(member)
+        return 10
+
+
+class Wills(Attack):
+    """Clients with wills that all vanish at once."""
+
+    name: ClassVar = "wills"
+    about: ClassVar = "1,000 clients with retained wills of 1 KiB dropped at once, then they come again"
+    unit: ClassVar = "wills"
+
+    def strike(self) -> int:
+        while len(self.crowd.members) < self.scaled(1_000):
+            number = len(self.crowd.members)
+            if self.crowd.connect(packets.connect(f"abuse-{number}", (f"abuse/wills/{number}", b"w" * 1_024))) is None:
+                time.sleep(0.01)
+                return 0
+            if number % 20 == 19:
+                return 0  # a blow is short
+        count = len(self.crowd.members)
+        self.crowd.hang_up_all()
+        return count
+
+
+CONNECTION_ATTACKS = (ConnectionFlood, SlowLoris, LengthBombs, GiantConnects, TakeOvers, Wills)
+
+
+BATCH = 20
+
+
+class DeepTopics(Attack):
+    """Topics nobody has seen before, as deep and as long as they may be."""
+
+    name: ClassVar = "deep-topics"
+    about: ClassVar = "PUBLISH to ever new topics of 128 levels and of 60,000 characters, SUBSCRIBE to as deep filters"
+    unit: ClassVar = "packets"
+
+    def prepare(self) -> None:
+        self._number = 0
+
+    def strike(self) -> int:
+        if not self.crowd.members and self.crowd.connect(packets.connect("abuse-deep")) is None:
+            time.sleep(0.01)
+            return 0
+        out = []
+        for _ in range(BATCH):
+            self._number += 1
+            out.append(packets.publish(f"abuse/{self._number}" + "/x" * 126, b""))
+        out.append(packets.publish(f"abuse/{self._number}/" + "y" * 60_000, b""))
+        out.append(packets.subscribe([f"abuse/{self._number}" + "/+" * 126], 0))
+        self.crowd.push_all(self.crowd.members[0], b"".join(out))
+        return BATCH + 2
+
+
+class SubscriptionFlood(Attack):
+    """As many subscriptions as one client can have."""
+
+    name: ClassVar = "subscriptions"
+    about: ClassVar = "100,000 subscriptions from one client in packets of 100, then over again"
+    unit: ClassVar = "subscriptions"
+
+    def prepare(self) -> None:
+        self._number = 0
+
+    def strike(self) -> int:
+        if not self.crowd.members and self.crowd.connect(packets.connect("abuse-subs")) is None:
+            time.sleep(0.01)
+            return 0
+        first = self._number = self._number % 100_000
+        self._number += 100
+        filters = [f"abuse/{number % 317}/+/{number}/#" for number in range(first, first + 100)]
+        self.crowd.push_all(self.crowd.members[0], packets.subscribe(filters, 0))
+        return 100
+
+
+class RetainedFlood(Attack):
+    """Retained messages on ever new topics."""
+
+    name: ClassVar = "retained"
+    about: ClassVar = "retained messages of 1 KiB on ever new topics, until the store is full and beyond"
+    unit: ClassVar = "messages"
+
+    def prepare(self) -> None:
+        self._number = 0
+        self._payload = b"r" * 1_024
+
+    def strike(self) -> int:
+        if not self.crowd.members and self.crowd.connect(packets.connect("abuse-retained")) is None:
+            time.sleep(0.01)
+            return 0
+        out = []
+        for _ in range(BATCH):
+            self._number += 1
+            out.append(packets.retained(f"abuse/retained/{self._number}", self._payload))
+        self.crowd.push_all(self.crowd.members[0], b"".join(out))
+        return BATCH
+
+
+class NeverReads(Attack):
+    """Readers of a busy topic who never read."""
+
+    name: ClassVar = "never-reads"
+    about: ClassVar = "50 subscribers, half QoS 1, who never read, of a topic with 1 KiB messages as fast as it goes"
+    unit: ClassVar = "messages"
+
+    def strike(self) -> int:
+        wanted = self.scaled(50) + 1
+        while len(self.crowd.members) < wanted:
+            number = len(self.crowd.members)
+            member = self.crowd.connect(packets.connect(f"abuse-{number}"), receive_bytes=2_048)
+            if member is None:
+                time.sleep(0.01)
+                return 0
+            if number:
+                self.crowd.push(member, packets.subscribe(["abuse/busy"], number % 2))
+        writer = self.crowd.members[0]
+        message = packets.publish("abuse/busy", b"b" * 1_024, packet_id=7)
+        self.crowd.push_all(writer, message * BATCH)
+        return BATCH
+
+
+class FilterBombs(Attack):
+    """The largest filters that are legal, on everything, so that every message is looked at."""
+
+    name: ClassVar = "filters"
+    about: ClassVar = "filters of 2 KiB, 64 terms and 64 conjunctions on '#', each another, as fast as it goes"
+    unit: ClassVar = "filters"
+
+    def prepare(self) -> None:
+        self._number = 0
+
+    def strike(self) -> int:
+        if not self.crowd.members and self.crowd.connect(packets.connect("abuse-filters")) is None:
+            time.sleep(0.01)
+            return 0
+        filters = []
+        for _ in range(self.scaled(4)):
+            self._number += 1
+            n = self._number % 20_000
+            filters.append(f"$filter/{widest(n) if n % 2 else steepest(n)}/#")
+        self.crowd.push_all(self.crowd.members[0], packets.subscribe(filters, 0))
+        return len(filters)
+
+
+def widest(number: int) -> str:
+    """64 alternatives on 64 attributes."""
+    return " OR ".join(f"a{number}_{term} > {term}.{number}" for term in range(64))
+
+
+def steepest(number: int) -> str:
+    """Six times (a OR b), joined by AND: 64 conjunctions of six terms."""
+    return " AND ".join(f"(b{number}_{term} > {number} OR c{number}_{term} LIKE 'x{number}%25y')" for term in range(6))
+
+
+class RetainedReaders(Attack):
+    """SUBSCRIBE to everything over a large store of retained messages."""
+
+    name: ClassVar = "subscribe-all"
+    about: ClassVar = "SUBSCRIBE # again and again over 20,000 retained messages, by a reader who reads"
+    unit: ClassVar = "SUBSCRIBEs"
+
+    def prepare(self) -> None:
+        member = self.crowd.connect(packets.connect("abuse-store"))
+        assert member is not None
+        count = self.scaled(20_000)
+        for first in range(0, count, 100):
+            numbers = range(first, min(first + 100, count))
+            self.crowd.push_all(member, b"".join(packets.retained(f"abuse/r/{n}", b"s" * 100) for n in numbers))
+        self.crowd.hang_up_all()
+
+    def strike(self) -> int:
+        if not self.crowd.members and self.crowd.connect(packets.connect("abuse-all")) is None:
+            time.sleep(0.01)
+            return 0
+        member = self.crowd.members[0]
+        sent = self.crowd.push(member, packets.subscribe(["abuse/#"], 0))
+        until = time.monotonic() + 0.02
+        while member.fileno() >= 0 and time.monotonic() < until:
+            self.crowd.discard_input(member)
+            time.sleep(0.001)
+        return 1 if sent else 0
+
+
+SESSION_ATTACKS = (DeepTopics, SubscriptionFlood, RetainedFlood, NeverReads, FilterBombs, RetainedReaders)
+
+
+ATTACKS: dict[str, type[Attack]] = {attack.name: attack for attack in (*CONNECTION_ATTACKS, *SESSION_ATTACKS)}
+
+REST_S: Final = 0.01
+"""After each blow of a small attack: it shall show that it works, and end soon."""
+
+
+def main(port: int, name: str, scale: float) -> None:
+    """Do as told until standard input ends."""
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    attack = ATTACKS[name](port, scale)
+    done = 0
+    for line in iter(sys.stdin.readline, ""):
+        word = line.strip()
+        if word == "prepare":
+            attack.prepare()
+        elif word == "go":
+            print("{}", flush=True)
+            done = 0
+            while not select.select([sys.stdin], [], [], 0)[0]:
+                done += attack.strike()
+                if scale < 1:
+                    time.sleep(REST_S)
+            continue
+        elif word == "halt":
+            attack.retreat()
+        print(json.dumps({"done": done, "rebuffs": attack.crowd.rebuffs}), flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], float(sys.argv[3]))

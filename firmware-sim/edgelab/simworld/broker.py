@@ -1,0 +1,329 @@
+"""The simulated broker: a front end and the lines of its clients, on virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from hashlib import sha256
+from typing import TypeAlias
+
+from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.frontend import Frontend
+from edgebridge.frontend.handlers.authentication import Verification
+from edgebridge.frontend.options import LOCAL_LISTENER, QUOTA, FrontendOptions, Quota
+from edgebridge.session.access import OPEN, AccessPolicy
+from edgebridge.session.journal.state import JournalState
+from edgebroker.instants import SECOND, Duration, Instant
+from edgebroker.node.ledger import Ledger
+from edgebroker.node.node import Node
+from edgebroker.storage.deliverylog.writer import DeliveryLog
+from edgelab.simworld.conditions import FAIR, LineConditions, LineDirection
+from edgelab.simworld.simulation import Simulation
+from edgelab.simworld.store import WALL, SimulatedStore
+
+Watch: TypeAlias = Callable[["ClientLine", bytes], None]
+"""Sees what a broker writes to a line, at the instant when it does."""
+
+
+class ClientLine:
+    """One connection between a client and the broker. Ends once, for both sides."""
+
+    def __init__(
+        self,
+        broker: SimulatedBroker,
+        peer: str,
+        conditions: LineConditions,
+        read: Callable[[bytes], None],
+        ended: Callable[[], None],
+    ) -> None:
+        self.peer = peer
+        self._broker = broker
+        self._ended = ended
+        self.is_open = True
+        self.is_accepted = True
+        """Whether the line has not ended for the broker."""
+        self.connection: Connection = broker.frontend.opened(peer, broker.simulation.now, broker.entrance)
+        self.connection.transport = self
+        self.to_broker = LineDirection(broker.simulation, conditions, self._broker_reads, self._broker_sees_end)
+        self.to_client = LineDirection(broker.simulation, conditions, read, self._client_sees_end)
+        self.conditions = conditions
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether bytes are going to arrive, either side, without anybody doing anything."""
+        return self.is_open and (self.to_broker.is_moving or self.to_client.is_moving)
+
+    def write(self, chunk: bytes) -> None:
+        """The client sends; in vain if the line has ended."""
+        if self.is_open:
+            self.to_broker.write(chunk)
+
+    def stall(self) -> None:
+        """The client stops reading."""
+        self.to_client.stalled = True
+
+    def resume(self) -> None:
+        """The client reads again."""
+        self.to_client.stalled = False
+        self.to_client.deliver()
+        self._broker.drained(self)
+
+    def cut(self) -> None:
+        """The line breaks: what is on its way is lost, mid-packet if need be, and the broker notices at once.
+
+        The client is not told: who calls this knows.
+        """
+        if self.is_open:
+            self.to_broker.lose_all()
+            self._broker_sees_end()
+
+    def leave(self) -> None:
+        """The client closes: what it sent still arrives, then the broker sees the end."""
+        if self.is_open:
+            self.to_broker.close()
+
+    def shut(self) -> None:
+        """The broker closes: what it wrote still arrives, then the client sees the end."""
+        self.to_broker.lose_all()
+        self.to_client.close()
+
+    def _broker_sees_end(self) -> None:
+        self.to_client.lose_all()
+        self._broker.lost(self)
+        self._end()
+
+    def _client_sees_end(self) -> None:
+        if self.is_open:
+            self._end()
+            self._ended()
+
+    def _end(self) -> None:
+        if self.is_open:  # both sides may close while the end of the other is on its way
+            self.is_open = False
+            self._broker.lines.remove(self)
+
+    def _broker_reads(self, chunk: bytes) -> None:
+        self._broker.arrived(self, chunk)
+
+
+class SimulatedBroker:
+    """A front end and its lines: what `edgebroker.runtime` does with sockets, done on virtual time.
+
+    All that arrives at one instant is one turn: fed piece by piece, then every dirty connection is flushed once.
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        terms: FrontendOptions | None = None,
+        log: DeliveryLog | None = None,
+        access: AccessPolicy = OPEN,
+        quota: Quota = QUOTA,
+        store: SimulatedStore | None = None,
+    ) -> None:
+        """Without a *store* nothing outlives a crash."""
+        self.simulation = simulation
+        self.store = store
+        self.unix_s = WALL // SECOND  # what the wall clock says; it stands still
+        self.entrance = LOCAL_LISTENER
+        """Where new lines come in."""
+        self.verification_takes: Duration = 0
+        self.verifications = 0
+        """How many were run."""
+        self.lines: list[ClientLine] = []
+        """Every line that has not ended for its client, oldest first."""
+        self.runs = 0
+        """How many times the broker was started."""
+        self.is_off = False
+        """It lies there, until `rise`; nobody may connect."""
+        self.watch: Watch | None = None
+        self._terms = terms or FrontendOptions()
+        self._log = log
+        self._quota = quota
+        self._access = access
+        self._secret = simulation.random.randbytes(32) if access is not OPEN else b""
+        self._digest = sha256()
+        self._turn_planned = False
+        self._wake: Instant | None = None
+        self._start()
+
+    def _start(self) -> None:
+        now = self.simulation.now
+        self.runs += 1
+        self.ledger = Ledger(self._log)
+        journal, stored = (None, None) if self.store is None else self.store.boot()
+        self.frontend = Frontend(
+            Node(self.ledger), self._terms, self._new_client_id, self._access, self._secret, journal, self._quota
+        )
+        if self.store is not None and stored is not None:
+            self.store.serve(self.frontend, self._plan_turn, stored)
+        self._join(stored)
+        if stored is not None:
+            self.frontend.recovery.restore(stored, now)
+        self.frontend.start(now)
+
+    def _join(self, stored: JournalState | None) -> None: ...
+
+    def crash(self, is_power_cut: bool = True) -> None:
+        """The power fails, or the process dies, and comes back at once."""
+        self.power_off(is_power_cut)
+        self.power_on()
+
+    def power_off(self, is_power_cut: bool = True) -> None:
+        """The power fails, or the process dies: what was written to the lines still arrives. Until `rise` it is off."""
+        self.is_off = True
+        for line in list(self.lines):
+            if line.is_accepted:
+                line.is_accepted = False
+                line.shut()
+        if self.store is not None:
+            self.store.crash(is_power_cut)
+        self._wake = None
+
+    def power_on(self) -> None:
+        """A new run begins with what is on the disk."""
+        self.is_off = False
+        self._start()
+        self._plan_turn()
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of every byte that was read and written, by whom and when, and of the accounts."""
+        books = self.ledger
+        totals = (books.published, books.filtered, books.matched, books.delivered, books.expired, books.dropped)
+        whole = self._digest.copy()
+        whole.update(repr(totals).encode())
+        return whole.hexdigest()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether bytes are on their way or wait to be flushed; what is still to come by itself does not count."""
+        if (
+            self._turn_planned
+            or (self.store is not None and self.store.is_writing)
+            or self._is_anybody_held
+            or self.frontend.input_scheduler
+        ):
+            return True
+        return any(line.is_moving for line in self.lines)
+
+    @property
+    def _is_anybody_held(self) -> bool:
+        return any(connection.barriers for connection in self.frontend.connections.values())
+
+    def connect(
+        self, peer: str, read: Callable[[bytes], None], ended: Callable[[], None], conditions: LineConditions = FAIR
+    ) -> ClientLine:
+        """Open a line for a client: *read* gets what the broker sends, *ended* hears that the line is no more."""
+        line = ClientLine(self, peer, conditions, read, ended)
+        self.lines.append(line)
+        self._plan_turn()
+        return line
+
+    def stop(self) -> None:
+        """The broker says good-bye to everybody; once all lines have ended it closes its books."""
+        self.frontend.stop(self.simulation.now)
+        self._flush()
+        self.frontend.close_books(self.simulation.now)
+
+    def arrived(self, line: ClientLine, chunk: bytes) -> None:
+        """Bytes for the broker."""
+        if line.is_accepted:
+            self._trace(b"<", line, chunk)
+            self.frontend.feed(line.connection, chunk, self.simulation.now)
+            for verification in self.frontend.verifications():
+                self.verifications += 1
+                if self.verification_takes:
+                    self.simulation.after(self.verification_takes, partial(self._verify, verification))
+                else:
+                    self._verify(verification)
+            self._plan_turn()
+
+    def replace_access(self, access: AccessPolicy) -> int:
+        """Other files hold; returns how many had to go."""
+        self._access = access
+        self._plan_turn()
+        return self.frontend.replace_access(access, self.simulation.now)
+
+    def operate(self, done: Callable[[Frontend], object]) -> None:
+        """Let an operator have something done."""
+        done(self.frontend)
+        self._plan_turn()
+
+    def _verify(self, verification: Verification) -> None:
+        if self.is_off:
+            return
+        verdict = verification.run(self.unix_s)
+        self.frontend.verified(verification.connection, verdict, self.simulation.now)
+        self.frontend.readable.clear()
+        self._plan_turn()
+
+    def lost(self, line: ClientLine) -> None:
+        """The broker sees that the line is no more."""
+        if line.is_accepted:
+            line.is_accepted = False
+            self.frontend.closed(line.connection, self.simulation.now)
+            self._plan_turn()
+
+    def drained(self, line: ClientLine) -> None:
+        """A slow reader has read."""
+        if line.connection.paused and line.is_accepted:
+            line.connection.paused = False
+            self._flush_one(line)
+            self._plan_turn()
+
+    def _trace(self, way: bytes, line: ClientLine, chunk: bytes) -> None:
+        self._digest.update(b"%d %d %s %d " % (self.simulation.now, line.connection.number, way, len(chunk)))
+        self._digest.update(chunk)
+
+    def _new_client_id(self) -> str:
+        return f"assigned-{self.simulation.random.randrange(1 << 32):08x}"
+
+    def _plan_turn(self) -> None:
+        if not self._turn_planned:
+            self._turn_planned = True
+            self.simulation.after(0, self._turn)
+
+    def _turn(self) -> None:
+        self._turn_planned = False
+        if self.is_off:
+            return
+        self._flush()
+        due = self.frontend.node.timers.next_due()
+        if due is not None and (self._wake is None or due < self._wake or self._wake <= self.simulation.now):
+            self._wake = max(due, self.simulation.now)
+            self.simulation.at(due, self._fire)
+
+    def _fire(self) -> None:
+        if self.is_off or self._wake != self.simulation.now:  # an earlier deadline took its place
+            return
+        self.frontend.fire(self.simulation.now)
+        self.frontend.readable.clear()  # lines go on reading all the time
+        self._plan_turn()
+
+    def _flush(self) -> None:
+        dirty = self.frontend.dirty
+        paused: list[Connection] = []
+        while dirty:  # taking output makes room, and so more output
+            connection = dirty.pop(0)
+            line: ClientLine = connection.transport
+            if line.is_accepted:
+                self._flush_one(line)
+                if connection.paused:
+                    paused.append(connection)
+        # Who is paused stays dirty: the broker may want to close the connection meanwhile.
+        dirty.extend(paused)
+
+    def _flush_one(self, line: ClientLine) -> None:
+        connection, now = line.connection, self.simulation.now
+        if not connection.paused:
+            written = b"".join(self.frontend.take_output(connection, now))
+            self._trace(b">", line, written)
+            if self.watch is not None:
+                self.watch(line, written)
+            line.to_client.write(written)
+            connection.paused = line.to_client.stalled and line.to_client.bytes >= line.conditions.buffer_bytes
+        if connection.closing:
+            connection.paused = False
+            self.lost(line)
+            line.shut()

@@ -1,0 +1,213 @@
+"""A disk that misbehaves on demand: it loses what was not synced, tears, flips bits, fills up, and fails.
+
+What a program reads is in the *cache*; what a power cut leaves is on the *platter*. A write reaches the cache at once.
+Each of its 512-byte sectors reaches the platter whole or not at all: surely with the next sync that succeeds, by chance
+before that, in any order. A sync that fails leaves some of them unwritten for good, and the next one does not try them
+again: that is what Linux does. Names behave in the same way, and are made sure by a sync of the folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final, TypeAlias
+
+from edgebroker.instants import Duration
+from edgebroker.storage.journal.format import FRAMES_AT, SECTOR_BYTES
+from edgebroker.storage.journal.work import Create, Fill, Operation, Remove, SetAside, Sync, SyncFolder, Write
+
+NO_ROOM = "No space left on device"
+BAD = "Input/output error"
+_SYNCS: Final = (Sync, SyncFolder)
+
+
+Watch: TypeAlias = Callable[[bytes], None]
+"""Sees what a sync has brought to the platter, and a little around it."""
+AROUND: Final = 2 * SECTOR_BYTES
+
+
+class DiskFailed(Exception):
+    """An operation failed; the text is what the operating system would say."""
+
+
+@dataclass(slots=True)
+class DiskFile:
+    """One file: in the cache, on the platter, and the sectors on the way, oldest first."""
+
+    cache: bytearray = field(default_factory=bytearray)
+    platter: bytearray = field(default_factory=bytearray)
+    dirty: list[tuple[int, bytes]] = field(default_factory=list)
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Put *data* into the cache; its sectors become dirty."""
+        end = offset + len(data)
+        if end > len(self.cache):
+            self.cache.extend(bytes(end - len(self.cache)))
+        self.cache[offset:end] = data
+        for at in range(offset - offset % SECTOR_BYTES, end, SECTOR_BYTES):
+            self.dirty.append((at, bytes(self.cache[at : at + SECTOR_BYTES])))
+
+    def settle(self, random: Random | None = None) -> None:
+        """Bring the dirty sectors to the platter: all of them, or with *random* any."""
+        if random is None:
+            for at, sector in self.dirty:
+                self._put(at, sector)
+        elif self.dirty:
+            share = random.random()  # few, half or most of them: each kind of tear is met
+            for at, sector in self.dirty:
+                if random.random() < share:
+                    self._put(at, sector)
+        self.dirty.clear()
+
+    def _put(self, at: int, sector: bytes) -> None:
+        end = at + len(sector)
+        if end > len(self.platter):
+            self.platter.extend(bytes(end - len(self.platter)))
+        self.platter[at:end] = sector
+
+    def copy(self) -> DiskFile:
+        """The same once more."""
+        return DiskFile(bytearray(self.cache), bytearray(self.platter), list(self.dirty))
+
+
+class Disk:
+    """A folder of files on a disk of *bytes_max* bytes. All chance comes from *random*."""
+
+    def __init__(self, random: Random, bytes_max: int = 1 << 40) -> None:
+        self.random = random
+        self.bytes_max = bytes_max
+        self.write_fails = 0.0
+        """How likely a write fails; part of it is done then."""
+        self.sync_fails = 0.0
+        """How likely a sync fails."""
+        self.sync_us: tuple[Duration, Duration] = (500, 3_000)
+        """How long a sync takes, at least and at most."""
+        self.files: dict[str, DiskFile] = {}
+        self.aside: dict[str, DiskFile] = {}
+        self.bytes_written = 0
+        self.syncs = 0
+        self.watch: Watch | None = None
+        self._sure: dict[str, DiskFile] = {}  # the names on the platter
+
+    # -- what a journal wants -------------------------------------------------------------------------------------
+
+    def time_for(self, operation: Operation) -> Duration:
+        """How long *operation* will take: syncs take their time, all else goes to the cache."""
+        return self.random.randint(*self.sync_us) if isinstance(operation, _SYNCS) else 0
+
+    def do(self, operation: Operation) -> None:
+        """Do one operation. Raises DiskFailed."""
+        match operation:
+            case Create(name):
+                self.files[name] = DiskFile()
+            case Fill(name, offset, size):
+                self._write(name, offset, bytes(size))
+            case Write(name, offset, data):
+                self._write(name, offset, data)
+            case Sync(name):
+                self._sync(name)
+            case SyncFolder():
+                self.syncs += 1
+                self._sure = dict(self.files)
+            case SetAside(name, to):
+                if name in self.files:
+                    self.aside[to] = self.files.pop(name)
+            case Remove(name):
+                self.files.pop(name, None)
+
+    def _write(self, name: str, offset: int, data: bytes) -> None:
+        file = self._file(name)
+        more = max(0, offset + len(data) - len(file.cache))
+        if self.bytes_used + more > self.bytes_max:
+            raise DiskFailed(NO_ROOM)
+        if self.random.random() < self.write_fails:
+            done = self.random.randrange(len(data) // SECTOR_BYTES + 1) * SECTOR_BYTES
+            file.write(offset, data[:done])
+            raise DiskFailed(BAD)
+        file.write(offset, data)
+        self.bytes_written += len(data)
+
+    def _sync(self, name: str) -> None:
+        self.syncs += 1
+        file = self._file(name)
+        if self.random.random() < self.sync_fails:
+            file.settle(self.random)
+            raise DiskFailed(BAD)
+        places = [at for at, _ in file.dirty]
+        file.settle()
+        if self.watch is not None and places:
+            self.watch(bytes(file.platter[max(0, min(places) - AROUND) : max(places) + AROUND]))
+
+    def _file(self, name: str) -> DiskFile:
+        if name not in self.files:
+            raise DiskFailed("No such file or directory")
+        return self.files[name]
+
+    @property
+    def bytes_used(self) -> int:
+        """What the files take."""
+        return sum(len(file.cache) for file in (*self.files.values(), *self.aside.values()))
+
+    @property
+    def bytes_left(self) -> int:
+        """What more fits."""
+        return max(0, self.bytes_max - self.bytes_used)
+
+    # -- what recovery reads ----------------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        """The files."""
+        return sorted(self.files)
+
+    def head(self, name: str) -> bytes:
+        """The first bytes of a file."""
+        return bytes(self.files[name].cache[:FRAMES_AT])
+
+    def read(self, name: str) -> bytes:
+        """All of a file."""
+        return bytes(self.files[name].cache)
+
+    # -- what happens to disks ----------------------------------------------------------------------------------------
+
+    def killed(self) -> Disk:
+        """The disk after the death of the process alone: the cache lives, and nothing was synced by it."""
+        image = self._empty()
+        copies = {id(file): file.copy() for file in (*self.files.values(), *self._sure.values())}
+        image.files = {name: copies[id(file)] for name, file in self.files.items()}
+        image._sure = {name: copies[id(file)] for name, file in self._sure.items()}
+        return image
+
+    def crash(self) -> Disk:
+        """The disk after a power cut now, one of all that are possible. This one goes on as if nothing had happened."""
+        image = self._empty()
+        for name in sorted({*self.files, *self._sure}):
+            old, new = self._sure.get(name), self.files.get(name)
+            file = new if old is new or self.random.random() < 0.5 else old
+            if file is not None:
+                left = DiskFile(bytearray(), bytearray(file.platter), list(file.dirty))
+                left.settle(self.random)
+                left.cache = bytearray(left.platter)
+                image.files[name] = left
+        image._sure = dict(image.files)
+        return image
+
+    def flip(self, name: str, bit: int) -> None:
+        """Turn one bit of a file around: on the platter, in the cache, and on the way from one to the other."""
+        file = self.files[name]
+        at = bit >> 3
+        for data in (file.cache, file.platter):
+            if at < len(data):
+                data[at] ^= 1 << (bit & 7)
+        for index, (start, sector) in enumerate(file.dirty):
+            if start <= at < start + len(sector):
+                turned = bytearray(sector)
+                turned[at - start] ^= 1 << (bit & 7)
+                file.dirty[index] = start, bytes(turned)
+
+    def _empty(self) -> Disk:
+        image = Disk(self.random, self.bytes_max)
+        image.sync_us = self.sync_us
+        image.watch = self.watch
+        image.aside = dict(self.aside)
+        return image

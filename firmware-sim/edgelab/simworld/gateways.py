@@ -1,0 +1,207 @@
+"""Gateways of a federation as a whole, on virtual time: clients on lines, journals on disks, links over roads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from edgebridge.frontend.federation.join import TOPOLOGY_CHANGE, join, rejoin
+from edgebridge.frontend.federation.link_setup import BootIdentity
+from edgebridge.session.journal.state import JournalState
+from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
+from edgebroker.instants import SECOND, Duration
+from edgebroker.overlay.link.connection import LinkConnection
+from edgebroker.overlay.topology.topology import Topology
+from edgebroker.storage.deliverylog.writer import DeliveryLog
+from edgelab.simworld.broker import SimulatedBroker
+from edgelab.simworld.linked import GatewayEnd
+from edgelab.simworld.roads import NOBODY, Road, RoadConditions, Wire, WireEnd
+from edgelab.simworld.simulation import Simulation
+from edgelab.simworld.store import SimulatedStore
+
+ROAD = RoadConditions()
+
+
+class SimulatedGateway(SimulatedBroker):
+    """One gateway. `roads` and `others` say how its peers are reached."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        topology: Topology,
+        name: str,
+        *,
+        store: SimulatedStore | None = None,
+        ways: FederationOptions = DEFAULT_OPTIONS,
+        is_logged: bool = False,
+        **others: Any,
+    ) -> None:
+        """*is_logged*: each run has a delivery log. *others*: what `SimulatedBroker` takes besides."""
+        self.name = name
+        self.roads: dict[str, Road] = {}
+        self.others: dict[str, SimulatedGateway] = {}
+        self.plugs: dict[LinkConnection, GatewayEnd] = {}
+        self.records_sent = 0
+        self.bytes_sent = 0
+        self._topology = topology
+        self._ways = ways
+        self._is_logged = is_logged
+        self._log_head = b""
+        super().__init__(simulation, store=store, **others)
+
+    # -- the run --------------------------------------------------------------------------------------------------
+
+    def _join(self, stored: JournalState | None) -> None:
+        journal = self.frontend.journal.storage
+        store = self.simulation.random.randbytes(8) if journal is None else journal.store[:8]
+        links = None if stored is None else stored.links
+        run, now = self._new_run(store), self.simulation.now
+        self.overlay = join(self.frontend, self._topology, self.name, run, now, links, self._ways)
+
+    def _new_run(self, store: bytes) -> BootIdentity:
+        chance = self.simulation.random
+        return BootIdentity(chance.randbytes(8), store, chance.random)
+
+    def _start(self) -> None:
+        if self._is_logged:
+            self._log = DeliveryLog(self.name, f"run-{self.runs + 1}")
+            self._log_head = self._log.header(self.simulation.now, self.unix_s)
+        super()._start()
+        self.overlay.start(self.simulation.now)
+        self._plan_turn()
+
+    def power_off(self, is_power_cut: bool = True) -> None:
+        """The power fails, or the process dies. With a power cut, peers hear nothing of it."""
+        for plug in list(self.plugs.values()):
+            plug.disconnect(is_power_cut)
+        self.plugs.clear()
+        super().power_off(is_power_cut)
+
+    def change_topology(self, topology: Topology) -> None:
+        """Go over to *topology* while it runs."""
+        self._topology = topology
+        self.overlay.drain(self.simulation.now)
+        self._flush()
+        self.overlay.stop(self.simulation.now, TOPOLOGY_CHANGE)
+        self._flush()
+        run = self._new_run(self.overlay.links.identity.store)
+        self.overlay = rejoin(self.frontend, topology, run, self.simulation.now, self._ways)
+        self._plan_turn()
+
+    def closed_log(self) -> bytes:
+        """Say good-bye to everybody and close the books: the delivery log of this run. It must be logged."""
+        self.stop()
+        assert self._log is not None
+        return self._log_head + b"".join(self._log.take(self.simulation.now, closing=True))
+
+    @property
+    def waiting(self) -> int:
+        """Copies for peers that are not delivered."""
+        return sum(len(link.outbox.events()) for link in self.overlay.links)
+
+    def wire_to(self, peer: str) -> Wire | None:
+        """The connection with *peer*, as this end sees it."""
+        stream = self.overlay.links[peer].connection
+        plug = None if stream is None else self.plugs.get(stream)
+        return None if plug is None else plug.wire
+
+    # -- peers ----------------------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """Something came from a peer."""
+        self._plan_turn()
+
+    def _flush(self) -> None:
+        self.overlay.turn(self.simulation.now, self._flush_stream)
+        for peer in self.overlay.take_dials():
+            run = self.runs
+            self.roads[peer].connect(
+                partial(self._dialled, peer, run), self.others[peer].answer, partial(self._dial_failed, peer, run)
+            )
+        super()._flush()
+
+    def _flush_stream(self, stream: LinkConnection) -> None:
+        plug = self.plugs.get(stream)
+        if plug is not None:
+            plug.flush()
+
+    def _plug(self, wire: Wire, number: int, stream: LinkConnection) -> GatewayEnd:
+        plug = GatewayEnd(self, wire, number, stream)
+        self.plugs[stream] = plug
+        self._plan_turn()
+        return plug
+
+    def _dialled(self, peer: str, run: int, wire: Wire) -> WireEnd:
+        if run != self.runs or self.is_off:  # who dialled is no more
+            wire.close(0)
+            return NOBODY
+        return self._plug(wire, 0, self.overlay.dialled(peer, self.simulation.now))
+
+    def answer(self, wire: Wire) -> GatewayEnd | None:
+        """A peer dials. None: nobody is there."""
+        if self.is_off:
+            return None
+        return self._plug(wire, 1, self.overlay.accepted(self.simulation.now))
+
+    def _dial_failed(self, peer: str, run: int) -> None:
+        if run == self.runs and not self.is_off:
+            self.overlay.dial_failed(peer, self.simulation.now)
+            self._plan_turn()
+
+
+class SimulatedGateways:
+    """All gateways of *topology*, with a road between every two that are peers."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        topology: Topology,
+        road_conditions: RoadConditions = ROAD,
+        *,
+        is_stored: bool = False,
+        **others: Any,
+    ) -> None:
+        """*is_stored*: each has a disk. *others*: what each gateway takes besides."""
+        self.simulation = simulation
+        self.topology = topology
+        self.by_name: dict[str, SimulatedGateway] = {}
+        self.roads: dict[frozenset[str], Road] = {}
+        self._surface = road_conditions
+        self._is_stored = is_stored
+        self._others = others
+        self._build(topology)
+
+    def _build(self, topology: Topology) -> None:
+        """The gateways, and the roads, that are not there yet."""
+        simulation = self.simulation
+        for name in (one.name for one in topology.gateways if one.name not in self.by_name):
+            store = SimulatedStore(simulation) if self._is_stored else None
+            self.by_name[name] = SimulatedGateway(simulation, topology, name, store=store, **self._others)
+        for gateway in self:
+            gateway.others = self.by_name
+            for peer in topology.gateway(gateway.name).peers():
+                road = self.roads.setdefault(frozenset((gateway.name, peer)), Road(simulation, self._surface))
+                gateway.roads[peer] = road
+
+    def grow(self, topology: Topology) -> None:
+        """Let there be the gateways of *topology*, too. Those of before do not know it yet."""
+        self.topology = topology
+        self._build(topology)
+
+    def __iter__(self) -> Iterator[SimulatedGateway]:
+        return iter(self.by_name.values())
+
+    def __getitem__(self, name: str) -> SimulatedGateway:
+        return self.by_name[name]
+
+    def road(self, one: str, other: str) -> Road:
+        """What lies between two peers."""
+        return self.roads[frozenset((one, other))]
+
+    def wait_for_links(self, within: Duration = 2 * SECOND) -> None:
+        """Let all links come up. Raises AssertionError: one did not."""
+        self.simulation.run_until(self.simulation.now + within)
+        for gateway in self:
+            for link in gateway.overlay.links:
+                assert link.connection is not None, f"{gateway.name} has not met {link.peer}"

@@ -1,0 +1,428 @@
+"""A gateway that consists of links, a journal and a list of received messages: it tests the links alone.
+
+The disk worker does on virtual time what the worker of a real journal does on files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from struct import Struct
+from typing import Final, Protocol
+
+import cbor2
+
+from edgebroker.instants import Instant
+from edgebroker.limits import KIB, MIB
+from edgebroker.log_schema import Cause
+from edgebroker.overlay.link.class_queue import event_of
+from edgebroker.overlay.link.connection import LinkConnection
+from edgebroker.overlay.link.events import (
+    DialRequest,
+    DropEvent,
+    LinkDown,
+    LinkEvent,
+    LinkRefusal,
+    LinkUp,
+    ReceiveEvent,
+)
+from edgebroker.overlay.link.handshake import GatewayIdentity
+from edgebroker.overlay.link.journal_records import LinkRecordKind, StoredLinks
+from edgebroker.overlay.link.link import Link, LinkTable
+from edgebroker.overlay.link.options import LAN_OPTIONS, LinkOptions
+from edgebroker.overlay.messages import Message
+from edgebroker.overlay.traffic_class import TrafficClass
+from edgebroker.storage.journal.journal import Journal
+from edgebroker.storage.journal.options import JournalOptions
+from edgebroker.storage.journal.recovery import recover
+from edgebroker.storage.journal.work import DiskWork
+from edgelab.simworld.disk import Disk, DiskFailed
+from edgelab.simworld.roads import Road, Wire
+from edgelab.simworld.simulation import Simulation
+
+
+def nothing() -> None:
+    """What is done where nobody listens."""
+
+
+class DiskWorker:
+    """Takes what is due from a journal, does it on a disk, and tells the journal when that is over.
+
+    Call `look` after everything that may have appended something. `told` is called when a work is over.
+    """
+
+    def __init__(
+        self, simulation: Simulation, journal: Journal, disk: Disk, told: Callable[[], None] = nothing
+    ) -> None:
+        self.simulation = simulation
+        self.journal = journal
+        self.disk = disk
+        self.is_stopped = False
+        """The process died: nothing is taken any more, and nobody is told."""
+        self._told = told
+        self._planned: Instant | None = None
+
+    def look(self) -> None:
+        """See what is due, now or later."""
+        if self.is_stopped:
+            return
+        now, due = self.simulation.now, self.journal.due()
+        if due is None:
+            return
+        if due > now:
+            if self._planned is None or due < self._planned:
+                self._planned = due
+                self.simulation.at(due, self._ring)
+            return
+        work = self.journal.next_work(now)
+        if work is not None:
+            self._go_on(work, 0)
+
+    def _ring(self) -> None:
+        if self._planned is not None and self._planned <= self.simulation.now:
+            self._planned = None
+        self.look()
+
+    def _go_on(self, work: DiskWork, index: int) -> None:
+        """Do the operation *index* of *work* when its time is over, and then the next."""
+        if self.is_stopped:
+            return
+        if index == len(work.operations):
+            self._end(work, "")
+        else:
+            took = self.disk.time_for(work.operations[index])
+            self.simulation.after(took, lambda: self._do(work, index))
+
+    def _do(self, work: DiskWork, index: int) -> None:
+        if self.is_stopped:
+            return
+        try:
+            self.disk.do(work.operations[index])
+        except DiskFailed as error:
+            self._end(work, str(error))
+        else:
+            self._go_on(work, index + 1)
+
+    def _end(self, work: DiskWork, reason: str) -> None:
+        self.journal.space.disk_bytes = self.disk.bytes_left
+        if reason:
+            self.journal.failed(work, reason, self.simulation.now)
+        else:
+            self.journal.done(work, self.simulation.now)
+        self._told()
+        self.look()
+
+
+OPTIONS: Final = JournalOptions(segment_bytes=16 * KIB, snapshot_min_bytes=16 * KIB, bytes_max=64 * MIB)
+"""Small, so that segments and snapshots change often."""
+KEPT: Final = Struct(">BII")
+"""A record of this gateway's own: kind, publisher, sequence."""
+KEPT_KIND: Final = 0x7F
+WALL: Final = 1_800_000_000_000_000
+"""The wall clock when virtual time begins."""
+Eid = tuple[int, int]
+
+
+class WireHolder(Protocol):
+    """Who holds ends of wires."""
+
+    simulation: Simulation
+    plugs: dict[LinkConnection, GatewayEnd]
+    """By the stream that each holds."""
+    records_sent: int
+    bytes_sent: int
+
+    def turn(self) -> None:
+        """Something came."""
+
+
+class GatewayEnd:
+    """A gateway's end of one wire."""
+
+    def __init__(self, gateway: WireHolder, wire: Wire, number: int, stream: LinkConnection) -> None:
+        self._gateway = gateway
+        self.wire = wire
+        self._number = number
+        self.stream = stream
+
+    def data_received(self, chunk: bytes) -> None:
+        """Bytes came."""
+        self.stream.feed(chunk, self._gateway.simulation.now)
+        self._gateway.turn()
+        while self.stream.has_more:
+            self.stream.feed(b"", self._gateway.simulation.now)
+            self._gateway.turn()
+
+    def resume_writing(self) -> None:
+        """There is room again."""
+        if self.stream.paused:
+            self.stream.paused = False
+            self._gateway.turn()
+
+    def connection_lost(self) -> None:
+        """The wire ended."""
+        self._gateway.plugs.pop(self.stream, None)
+        self.stream.lost(self._gateway.simulation.now)
+        self._gateway.turn()
+
+    def flush(self) -> None:
+        """Write what there is, as far as there is room."""
+        lane = self.wire.lanes[self._number]
+        stream, now = self.stream, self._gateway.simulation.now
+        room = lane.room
+        while room > 0 and (data := stream.flush(now, room)):
+            self._gateway.records_sent += 1
+            self._gateway.bytes_sent += len(data)
+            lane.write(data)
+            room = lane.room
+        stream.paused = room <= 0
+        if stream.is_over and not stream.out:
+            self.disconnect()
+
+    def disconnect(self, is_silent: bool = False) -> None:
+        """Let the wire go; *is_silent*: without a word."""
+        self._gateway.plugs.pop(self.stream, None)
+        if is_silent:
+            self.wire.vanish(self._number)
+        else:
+            self.wire.close(self._number)
+
+
+class LinkedGateway:
+    """One gateway. `roads` and `others` say how its peers are reached."""
+
+    def __init__(
+        self, simulation: Simulation, name: str, numbers: Mapping[str, int], terms: LinkOptions = LAN_OPTIONS
+    ) -> None:
+        self.simulation = simulation
+        self.name = name
+        self.roads: dict[str, Road] = {}
+        self.others: dict[str, LinkedGateway] = {}
+        self.disk = Disk(simulation.random)
+        self.kept: list[Eid] = []
+        """Numbered events that reached it, in order; after a crash, those that are on disk."""
+        self.reached: list[Message] = []
+        """Everything that reached it, numbered or not, in all its runs."""
+        self.events: list[LinkEvent] = []
+        """What its links told besides messages, in this run."""
+        self.promised: set[Eid] = set()
+        """Events given to it by publishers that it has acknowledged: they are on disk."""
+        self.records_sent = 0
+        self.bytes_sent = 0
+        self.is_off = False
+        self.watch: Callable[[LinkedGateway], None] | None = None
+        """Called after each turn: a checker."""
+        self._numbers = numbers
+        self._terms = terms
+        self.safe: set[Eid] = set()
+        self.boot()
+
+    def boot(self) -> None:
+        """Begin a run with what is on the disk."""
+        simulation, now = self.simulation, self.simulation.now
+        stored = StoredLinks()
+        kept: dict[Eid, int] = {}
+
+        def apply(lsn: int, record: bytes) -> None:
+            if not stored.apply(record):
+                kept[KEPT.unpack(record)[1:]] = lsn
+
+        found = recover(self.disk, apply)
+        store = b"" if found is None else found.store
+        store = store or simulation.random.randbytes(16)  # what was damaged may have been all that named it
+        skip = simulation.random.randrange(1 << 16)
+        self.reserved = {peer: link.reserved for peer, link in stored.links.items()}
+        """Peer -> the last number for it that is reserved on disk."""
+        self._reserving: list[tuple[int, str, int]] = []
+        self.journal = Journal(store, OPTIONS, found, skip)
+        self.worker = DiskWorker(simulation, self.journal, self.disk, self._synced)
+        self.kept = list(kept)
+        self.known = set(kept)
+        self.safe = {eid for eid, lsn in kept.items() if lsn <= self.journal.synced or eid in self.safe}
+        """Those of `kept` that are on disk. After a kill the last ones may be in the cache alone."""
+        self.again: list[Eid] = []
+        """Numbered events that its links gave it twice in this run."""
+        self._met: set[Eid] = set()
+        self._keeping = [(lsn, eid) for eid, lsn in kept.items() if eid not in self.safe]
+        self._found = self.journal.lsn
+        self._has_met = False
+        self.events = []
+        self.plugs: dict[LinkConnection, GatewayEnd] = {}
+        self._waiting: list[tuple[int, Eid]] = []
+        self._woken_at: Instant | None = None
+        run = simulation.random.randbytes(8)
+        peers = {peer: number for peer, number in self._numbers.items() if peer != self.name}
+        identity = GatewayIdentity(
+            "federation", self.name, self._numbers[self.name], {"topology": b"same"}, peers, run, store[:8]
+        )
+        self.links = LinkTable(
+            identity,
+            [
+                Link(
+                    peer,
+                    identity,
+                    now,
+                    simulation.random.random,
+                    self._terms,
+                    self,
+                    stored.links.get(peer),
+                    WALL,
+                )
+                for peer in peers
+            ],
+        )
+
+    def start(self) -> None:
+        """Begin to dial, once all that was found is certain to be on the disk: peers are told of it."""
+        self.is_off = False
+        self._meet()
+        self.turn()
+
+    def _meet(self) -> None:
+        if not self._has_met and self.journal.synced >= self._found:
+            self._has_met = True
+            for link in self.links:
+                link.start(self.simulation.now)
+
+    def crash(self, is_power_cut: bool) -> None:
+        """The process dies, or the machine does. Its peers may hear nothing of it: what to wires does is the road's."""
+        self.is_off = True
+        self.worker.is_stopped = True
+        before = self.disk
+        self.disk = before.crash() if is_power_cut else before.killed()
+        self.disk.sync_fails = before.sync_fails
+        for plug in list(self.plugs.values()):
+            plug.disconnect(is_power_cut)
+
+    def append(self, record: bytes, waits: bool) -> int:
+        """The journal port of its links."""
+        lsn = self.journal.append(record, self.simulation.now)
+        if record[0] == LinkRecordKind.RESERVED:
+            self._reserving.append((lsn, *cbor2.loads(record[1:])))
+        return lsn
+
+    def lose_disk(self) -> None:
+        """While it is off it gets another disk, an empty one."""
+        before, self.disk = self.disk, Disk(self.simulation.random)
+        self.disk.sync_us, self.disk.sync_fails = before.sync_us, before.sync_fails
+
+    # -- publishers and readers -----------------------------------------------------------------------------------
+
+    def publish(self, peer: str, message: Message, service: TrafficClass = TrafficClass.LIVE) -> Cause:
+        """A publisher gives an event, or the routing a message, for *peer*."""
+        cause = self.links[peer].send(message, service, self.simulation.now)
+        event = event_of(message)
+        if cause is Cause.NONE and event is not None and event.qos:
+            self._waiting.append((self.journal.lsn, event.header.eid))
+        return cause
+
+    def _handle(self, messages: list[Message]) -> None:
+        now = self.simulation.now
+        for message in messages:
+            event = event_of(message)
+            if event is not None and event.qos:
+                if event.header.eid in self._met:
+                    self.again.append(event.header.eid)
+                self._met.add(event.header.eid)
+                if event.header.eid in self.known:
+                    continue
+                self.known.add(event.header.eid)
+                self.kept.append(event.header.eid)
+                lsn = self.journal.append(KEPT.pack(KEPT_KIND, *event.header.eid), now)
+                self._keeping.append((lsn, event.header.eid))
+            self.reached.append(message)
+
+    # -- turns ----------------------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """What a world does after something happened."""
+        if self.is_off:
+            return
+        self._move()
+        while any(link.has_events for link in self.links):
+            self._move()
+        now = self.simulation.now
+        if self.watch is not None:
+            self.watch(self)
+        due = min((due for link in self.links if (due := link.due()) is not None), default=None)
+        if due is not None and (self._woken_at is None or due < self._woken_at or self._woken_at <= now):
+            self._woken_at = max(due, now + 1)
+            self.simulation.at(self._woken_at, self._ring)
+
+    def _move(self) -> None:
+        for link in self.links:
+            for event in link.take_events():
+                self._take(link, event)
+        self._restate()
+        self.worker.look()
+        for stream, plug in list(self.plugs.items()):
+            if stream in self.plugs:
+                plug.flush()
+
+    def _take(self, link: Link, event: LinkEvent) -> None:
+        match event:
+            case ReceiveEvent(_, messages):
+                self._handle(messages)
+                link.handled(self.simulation.now)
+            case DialRequest(peer):
+                run = self.journal
+                self.roads[peer].connect(
+                    lambda wire: self._dialled(wire, link, run),
+                    lambda wire: self.others[peer]._accept(wire),
+                    lambda: self._dial_failed(link, run),
+                )
+            case LinkUp() | LinkDown() | LinkRefusal() | DropEvent():
+                self.events.append(event)
+
+    def _plug(self, wire: Wire, number: int, stream: LinkConnection) -> GatewayEnd:
+        plug = GatewayEnd(self, wire, number, stream)
+        self.plugs[stream] = plug
+        self.simulation.after(0, self.turn)
+        return plug
+
+    def _dialled(self, wire: Wire, link: Link, run: Journal) -> GatewayEnd:
+        stream = link.dialled(self.simulation.now)
+        if run is not self.journal or self.is_off:  # who dialled is no more
+            stream.end("too late", self.simulation.now)
+        return self._plug(wire, 0, stream)
+
+    def _accept(self, wire: Wire) -> GatewayEnd | None:
+        is_there = self._has_met and not self.is_off
+        return self._plug(wire, 1, self.links.accept(self.simulation.now)) if is_there else None
+
+    def _dial_failed(self, link: Link, run: Journal) -> None:
+        if run is self.journal and not self.is_off:
+            link.dial_failed(self.simulation.now)
+            self.turn()
+
+    def _ring(self) -> None:
+        if self.is_off:
+            return
+        for link in self.links:
+            link.fire(self.simulation.now)
+        for stream in list(self.plugs):
+            stream.fire(self.simulation.now)
+        self.turn()
+
+    def _synced(self) -> None:
+        lsn = self.journal.synced
+        while self._waiting and self._waiting[0][0] <= lsn:
+            self.promised.add(self._waiting.pop(0)[1])
+        while self._keeping and self._keeping[0][0] <= lsn:
+            self.safe.add(self._keeping.pop(0)[1])
+        while self._reserving and self._reserving[0][0] <= lsn:
+            _, peer, self.reserved[peer] = self._reserving.pop(0)
+        self._meet()
+        for link in self.links:
+            link.synced(lsn, self.simulation.now)
+        self.simulation.after(0, self.turn)
+
+    def _restate(self) -> None:
+        now = self.simulation.now
+        if self.journal.wants_snapshot:
+            self.journal.begin_snapshot(now)
+            for eid in self.kept:
+                self.journal.append(KEPT.pack(KEPT_KIND, *eid), now)
+            for link in self.links:
+                for record in link.records():
+                    self.journal.append(record, now)
+            self.journal.end_snapshot(now)

@@ -1,0 +1,259 @@
+"""A client with a mind: keeps its session, answers as the standard demands, remembers what it said and heard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import field, replace
+from typing import Final
+
+from edgebridge.wire.dialect import Dialect
+from edgebridge.wire.packets import (
+    ConnAck,
+    Connect,
+    Disconnect,
+    Packet,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    SubAck,
+    Subscribe,
+    SubscriptionOption,
+    Unsubscribe,
+    Will,
+)
+from edgebridge.wire.properties import Properties, Property
+from edgebridge.wire.reasons import FAILURE
+from edgebroker.dataclasses import dataclass
+from edgebroker.instants import Instant
+from edgelab.simworld.broker import SimulatedBroker
+from edgelab.simworld.client import SimulatedClient
+from edgelab.simworld.conditions import LineConditions
+
+WINDOW: Final = 20  # messages a participant has on their way at most; well below what the broker announces
+SESSION_S: Final = 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedMessage:
+    """A message a participant handed to its client, not necessarily sent; or a will."""
+
+    publisher: str
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool = False
+    at: Instant = 0
+    expiry_s: int = 0
+    """After so long nobody is to be given it any more; 0: it does not expire."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedMessage:
+    """A message a participant's application got, in the order of arrival."""
+
+    subscriber: str
+    topic: str
+    payload: bytes
+    qos: int
+    at: Instant
+    is_retained: bool = False
+    """It was a retained message."""
+    is_duplicate: bool = False
+    """It says that it may have been sent before."""
+
+
+@dataclass(slots=True)
+class OutgoingMessage:
+    """A QoS 1 or 2 message on its way to the broker; `released`: PUBREC came."""
+
+    publish: Publish
+    released: bool = False
+
+
+@dataclass(slots=True)
+class ClientSession:
+    """What the client side of a session holds (MQTT 5.0 section 4.1)."""
+
+    outgoing: dict[int, OutgoingMessage] = field(default_factory=dict)
+    received: set[int] = field(default_factory=set)
+
+
+class Participant:
+    """One device: connects (and, if its session is `kept`, resumes), publishes, subscribes, acknowledges."""
+
+    def __init__(
+        self,
+        name: str,
+        broker: SimulatedBroker,
+        dialect: Dialect,
+        kept: bool,
+        receive_maximum: int,
+        conditions: LineConditions,
+    ) -> None:
+        self.name = name
+        self.kept = kept
+        self.published: list[PublishedMessage] = []
+        self.received: list[ReceivedMessage] = []
+        self.requested: set[str] = set()
+        """Every topic filter it ever subscribed to, as written."""
+        self.granted: set[str] = set()
+        """Those that were granted, once at least."""
+        self.subscribed: set[str] = set()
+        """Those that were granted in this session and not given up."""
+        self.refused: set[bytes] = set()
+        """The payloads of messages that the broker refused: nobody was promised them."""
+        self.acknowledged: dict[bytes, Instant] = {}
+        """Payload -> when PUBACK or the first PUBREC came."""
+        self.republished: set[bytes] = set()
+        """The payloads of messages that it sent more than once, for want of an acknowledgement."""
+        self.most_received = 0
+        """So many QoS 2 messages were on their way to it at once, at most."""
+        self.wills: list[PublishedMessage] = []
+        """What the broker was to publish for it, one for each connection."""
+        self.new_will: Callable[[], Will] | None = None
+        """Makes a will for each connection."""
+        self._asking: dict[int, str] = {}
+        self.sessions_lost = 0
+        self._simulation = broker.simulation
+        self._dialect = dialect
+        self._receive_maximum = receive_maximum
+        self._memory = ClientSession()
+        self._last_id = 0
+        self._is_ready = False
+        self.client = SimulatedClient(name, broker, conditions, self._on_packet)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the broker has let it in, and its line is open as far as it knows."""
+        return self._is_ready and self.client.is_connected
+
+    def pending_payload(self, packet_id: int) -> bytes | None:
+        """The payload of the message that an acknowledgement of *packet_id* would be for."""
+        unfinished = self._memory.outgoing.get(packet_id)
+        return None if unfinished is None else unfinished.publish.payload
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is connected and waits for nothing."""
+        return self._is_ready and not self._memory.outgoing
+
+    def connect(self) -> None:
+        """Open a line, or another one if there is one."""
+        self._is_ready = False
+        self.client.abandon()
+        properties = {}
+        if self._dialect.has_properties:
+            properties[Property.RECEIVE_MAXIMUM] = self._receive_maximum
+            if self.kept:
+                properties[Property.SESSION_EXPIRY_INTERVAL] = SESSION_S
+        will = None if self.new_will is None else self.new_will()
+        if will is not None:
+            self.wills.append(
+                PublishedMessage(self.name, will.topic, will.payload, will.qos, will.retain, self._simulation.now)
+            )
+        connect = Connect(self.name, not self.kept, will=will, properties=dict(properties), dialect=self._dialect)
+        self.client.send(connect)
+
+    def cut(self) -> None:
+        """Lose the line."""
+        self._is_ready = False
+        self.client.cut()
+
+    def disconnect(self) -> None:
+        """Say good-bye: what the broker was to publish for it is void."""
+        self._is_ready = False
+        self.client.send(Disconnect())
+
+    def publish(self, topic: str, payload: bytes, qos: int, retain: bool = False, expiry_s: int = 0) -> bool:
+        """Send a message; one with *expiry_s* expires. False if there is no connection, or no room in the window."""
+        if not self._is_ready or not self.client.is_connected or len(self._memory.outgoing) >= WINDOW:
+            return False
+        properties: Properties = {Property.MESSAGE_EXPIRY_INTERVAL: expiry_s} if expiry_s else {}
+        publish = Publish(topic, payload, qos, retain, properties=properties)
+        if qos:
+            publish.packet_id = self._next_id()
+            self._memory.outgoing[publish.packet_id] = OutgoingMessage(publish)
+        self.published.append(PublishedMessage(self.name, topic, payload, qos, retain, self._simulation.now, expiry_s))
+        self.client.send(publish)
+        return True
+
+    def subscribe(self, topic_filter: str, qos: int) -> bool:
+        """Ask for *topic_filter*. False if there is no connection."""
+        if not self._is_ready or not self.client.is_connected:
+            return False
+        self.requested.add(topic_filter)
+        packet_id = self._next_id()
+        self._asking[packet_id] = topic_filter
+        self.client.send(Subscribe(packet_id, [SubscriptionOption(topic_filter, qos)]))
+        return True
+
+    def unsubscribe(self, topic_filter: str) -> None:
+        """End a subscription."""
+        if self._is_ready and self.client.is_connected:
+            self.subscribed.discard(topic_filter)
+            self.client.send(Unsubscribe(self._next_id(), [topic_filter]))
+
+    def _next_id(self) -> int:
+        self._last_id = self._last_id % 65_535 + 1
+        return self._last_id
+
+    def _on_packet(self, packet: Packet) -> None:
+        memory = self._memory
+        match packet:
+            case ConnAck():
+                self._on_connack(packet)
+            case Publish():
+                self._on_publish(packet)
+            case PubRel(packet_id):
+                memory.received.discard(packet_id)
+                self.client.send(PubComp(packet_id))
+            case SubAck(packet_id, [reason]):
+                if reason < FAILURE:
+                    self.granted.add(self._asking[packet_id])
+                    self.subscribed.add(self._asking[packet_id])
+            case PubAck(packet_id, reason) | PubRec(packet_id, reason) if reason >= FAILURE:
+                if packet_id in memory.outgoing:
+                    self.refused.add(memory.outgoing.pop(packet_id).publish.payload)
+            case PubAck(packet_id) | PubComp(packet_id):
+                unfinished = memory.outgoing.pop(packet_id, None)
+                if unfinished is not None:
+                    self.acknowledged.setdefault(unfinished.publish.payload, self._simulation.now)
+            case PubRec(packet_id):
+                unfinished = memory.outgoing.get(packet_id)
+                if unfinished is not None:
+                    unfinished.released = True
+                    self.acknowledged.setdefault(unfinished.publish.payload, self._simulation.now)
+                self.client.send(PubRel(packet_id))
+
+    def _on_connack(self, connack: ConnAck) -> None:
+        if connack.reason:
+            return
+        self._is_ready = True
+        if not connack.session_present:
+            self.sessions_lost += 1
+            self.subscribed.clear()
+            self._memory = ClientSession()
+        for packet_id, unfinished in self._memory.outgoing.items():
+            if unfinished.released:
+                self.client.send(PubRel(packet_id))
+            else:
+                self.republished.add(unfinished.publish.payload)
+                self.client.send(replace(unfinished.publish, dup=True))
+
+    def _on_publish(self, publish: Publish) -> None:
+        packet_id = publish.packet_id
+        if publish.qos < 2 or packet_id not in self._memory.received:
+            now = self._simulation.now
+            self.received.append(
+                ReceivedMessage(
+                    self.name, publish.topic, publish.payload, publish.qos, now, publish.retain, publish.dup
+                )
+            )
+        if publish.qos == 1:
+            self.client.send(PubAck(packet_id))
+        elif publish.qos == 2:
+            self._memory.received.add(packet_id)
+            self.most_received = max(self.most_received, len(self._memory.received))
+            self.client.send(PubRec(packet_id))

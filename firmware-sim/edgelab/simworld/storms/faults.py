@@ -1,0 +1,433 @@
+"""The faults of a storm: of lines to devices, of roads between gateways, and of gateways themselves.
+
+Every fault strikes at an instant, somewhere, and ends at another instant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from random import Random
+from typing import ClassVar, Final, NamedTuple, Self
+
+from edgebroker.instants import HOUR, MILLISECOND, SECOND, Duration, Instant
+from edgelab.simworld.roads import RoadConditions
+from edgelab.simworld.store import WALL
+from edgelab.simworld.storms.world import StormWorld
+
+
+class FaultPlaces(NamedTuple):
+    """Where a fault may strike."""
+
+    gateways: tuple[str, ...]
+    roads: tuple[str, ...]
+    """`a0~a1` is what lies between a0 and a1."""
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault. `at`: since the storm began."""
+
+    KIND: ClassVar[str] = ""
+    PLACES: ClassVar[str] = "roads"
+    """The field of `Places` from which it takes one."""
+    LONGEST: ClassVar[Duration] = 3 * SECOND
+
+    at: Instant
+    where: str
+    lasts: Duration
+
+    @classmethod
+    def draw(cls, places: FaultPlaces, length: Duration, chance: Random) -> Self:
+        """One of this kind, within *length*."""
+        where = chance.choice(getattr(places, cls.PLACES))
+        return cls(chance.randrange(length), where, chance.randint(20 * MILLISECOND, cls.LONGEST), *cls._more(chance))
+
+    @classmethod
+    def _more(cls, chance: Random) -> tuple[object, ...]:
+        """The values of the fields that only this kind has."""
+        return ()
+
+    def __str__(self) -> str:
+        more = "".join(f" {one.name}={getattr(self, one.name)}" for one in fields(self)[3:])
+        return f"{self.at / SECOND:.3f} s {self.KIND} {self.where} for {self.lasts / SECOND:.3f} s{more}"
+
+    def strike(self, world: StormWorld) -> None:
+        """Happen, and see to it that it is over in time."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class StalledLine(Fault):
+    """A device stops reading for a while."""
+
+    KIND: ClassVar[str] = "stalled-line"
+    PLACES: ClassVar[str] = "devices"
+    LONGEST: ClassVar[Duration] = 5 * SECOND
+
+    def strike(self, world: StormWorld) -> None:
+        world.stall(self.where, self.lasts)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenLine(Fault):
+    """The line breaks, mid-packet if need be; the gateway notices at once."""
+
+    KIND: ClassVar[str] = "broken-line"
+    PLACES: ClassVar[str] = "devices"
+
+    def strike(self, world: StormWorld) -> None:
+        world.break_line(self.where)
+
+
+@dataclass(frozen=True, slots=True)
+class ChokedLine(Fault):
+    """A device stops reading, and then its line breaks: all that is on its way to it by then is lost."""
+
+    KIND: ClassVar[str] = "choked-line"
+    PLACES: ClassVar[str] = "devices"
+
+    def strike(self, world: StormWorld) -> None:
+        world.stall(self.where, self.lasts + 1)
+        world.after(self.lasts, partial(world.break_line, self.where))
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonedLine(Fault):
+    """A device restarts and connects anew; the gateway may still think that the old line is there."""
+
+    KIND: ClassVar[str] = "abandoned-line"
+    PLACES: ClassVar[str] = "devices"
+
+    def strike(self, world: StormWorld) -> None:
+        device = world.devices[self.where]
+        if not device.home.is_off:
+            device.connect()
+
+
+@dataclass(frozen=True, slots=True)
+class RoadDelay(Fault):
+    """Everything takes longer. `slowest`: how long a piece is under way, at most; half of it at least."""
+
+    KIND: ClassVar[str] = "delay"
+    slowest: Duration
+
+    @classmethod
+    def _more(cls, chance: Random) -> tuple[object, ...]:
+        return (chance.choice((20, 200, 1_000)) * MILLISECOND,)
+
+    def strike(self, world: StormWorld) -> None:
+        road_conditions = replace(world.roads[self.where].conditions, delay=(self.slowest // 2, self.slowest))
+        world.set_conditions(self.where, road_conditions, self.lasts)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitedRate(Fault):
+    """A road that takes so many bytes a second."""
+
+    KIND: ClassVar[str] = "limited-rate"
+    bytes_per_s: int
+
+    @classmethod
+    def _more(cls, chance: Random) -> tuple[object, ...]:
+        return (chance.choice((2_000, 8_000, 30_000)),)
+
+    def strike(self, world: StormWorld) -> None:
+        world.set_conditions(self.where, RoadConditions(bytes_per_s=self.bytes_per_s, buffer_bytes=8_192), self.lasts)
+
+
+@dataclass(frozen=True, slots=True)
+class BandwidthCliff(Fault):
+    """All at once hardly anything gets through, as over a modem that fell back; what was written waits behind it."""
+
+    KIND: ClassVar[str] = "bandwidth-cliff"
+    LONGEST: ClassVar[Duration] = 2 * SECOND
+    bytes_per_s: int
+
+    @classmethod
+    def _more(cls, chance: Random) -> tuple[object, ...]:
+        return (chance.choice((150, 400, 1_000)),)
+
+    def strike(self, world: StormWorld) -> None:
+        road_conditions = RoadConditions((300 * MILLISECOND, 600 * MILLISECOND), self.bytes_per_s, buffer_bytes=2_048)
+        world.set_conditions(self.where, road_conditions, self.lasts)
+
+
+@dataclass(frozen=True, slots=True)
+class RoadCut(Fault):
+    """Both ends hear that the connection is over, what was under way is lost, and none can be made."""
+
+    KIND: ClassVar[str] = "cut"
+    LONGEST: ClassVar[Duration] = 5 * SECOND
+
+    def strike(self, world: StormWorld) -> None:
+        road = world.roads[self.where]
+        road.cut()
+        world.after(self.lasts, road.mend)
+
+
+@dataclass(frozen=True, slots=True)
+class Flicker(RoadCut):
+    """A cut that is over before anybody has dialled again."""
+
+    KIND: ClassVar[str] = "flicker"
+    LONGEST: ClassVar[Duration] = 200 * MILLISECOND
+
+
+@dataclass(frozen=True, slots=True)
+class HalfOpen(Fault):
+    """One end hears that the connection is over; the other thinks that it is alive. `end`: who hears, 0 dialled."""
+
+    KIND: ClassVar[str] = "half-open"
+    end: int
+
+    @classmethod
+    def _more(cls, chance: Random) -> tuple[object, ...]:
+        return (chance.randrange(2),)
+
+    def strike(self, world: StormWorld) -> None:
+        world.roads[self.where].halve(self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class RoadSilence(Fault):
+    """Nothing gets through, and nobody is told."""
+
+    KIND: ClassVar[str] = "silence"
+    LONGEST: ClassVar[Duration] = 20 * SECOND
+
+    def strike(self, world: StormWorld) -> None:
+        road = world.roads[self.where]
+        road.is_silent = True
+        world.after(self.lasts, road.mend)
+
+
+@dataclass(frozen=True, slots=True)
+class OneWay(Fault):
+    """Nothing gets through one way, and nobody is told. `end`: whose bytes are lost, 0 dialled."""
+
+    KIND: ClassVar[str] = "one-way"
+    LONGEST: ClassVar[Duration] = 20 * SECOND
+    end: int
+
+    @classmethod
+    def _more(cls, chance: Random) -> tuple[object, ...]:
+        return (chance.randrange(2),)
+
+    def strike(self, world: StormWorld) -> None:
+        road = world.roads[self.where]
+        road.silent[self.end] = True
+        world.after(self.lasts, road.mend)
+
+
+@dataclass(frozen=True, slots=True)
+class RoadFlap(Fault):
+    """The connection breaks again and again."""
+
+    KIND: ClassVar[str] = "flapping"
+    times: int
+
+    @classmethod
+    def _more(cls, chance: Random) -> tuple[object, ...]:
+        return (chance.randint(3, 8),)
+
+    def strike(self, world: StormWorld) -> None:
+        for number in range(self.times):
+            world.after(self.lasts * number // self.times, partial(world.shake, self.where))
+
+
+STEPS_MAX: Final = 30
+"""Between which two of the actions that follow a crash may come: so in the middle of whatever was begun."""
+BROWN_STEPS: Final = 200
+"""Within so many actions a gateway has begun, met its peers, and let its devices in."""
+TORN_AFTER: Final = (0, 0, 2, 4, 8, 16)
+"""So many actions after something was written: on a quick disk a sync is over after two or three."""
+TORN_STEPS: Final = 3_000
+"""How many actions a power cut waits for a write that is not synced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crash(Fault):
+    """A gateway is off for a while. `steps`: so many actions after its instant, wherever that is."""
+
+    PLACES: ClassVar[str] = "gateways"
+    LONGEST: ClassVar[Duration] = 4 * SECOND
+    IS_POWER_CUT: ClassVar[bool] = True
+    steps: int
+
+    @classmethod
+    def _more(cls, chance: Random) -> tuple[object, ...]:
+        return (chance.randrange(STEPS_MAX),)
+
+    def strike(self, world: StormWorld) -> None:
+        left = self.steps
+
+        def look() -> bool:
+            nonlocal left
+            left -= 1
+            if left <= 0:
+                self._fall(world)
+            return left <= 0
+
+        world.simulation.between(look)
+
+    def _fall(self, world: StormWorld) -> None:
+        world.power_off(self.where, self.IS_POWER_CUT, self.lasts)
+
+
+@dataclass(frozen=True, slots=True)
+class PowerCut(Crash):
+    """The power fails: unsynced writes may be lost, and peers hear nothing."""
+
+    KIND: ClassVar[str] = "power-cut"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessDeath(Crash):
+    """The process is killed: what it wrote is there, and peers hear that their connections are over."""
+
+    KIND: ClassVar[str] = "process-death"
+    LONGEST: ClassVar[Duration] = 8 * SECOND
+    IS_POWER_CUT: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
+class TornRecord(Crash):
+    """The power fails while something is written and not yet synced: some of its sectors are there, others are not.
+
+    Not before `steps` actions have passed since it was written, if the disk takes so long: others may know of it.
+    """
+
+    KIND: ClassVar[str] = "torn-record"
+
+    @classmethod
+    def _more(cls, chance: Random) -> tuple[object, ...]:
+        return (chance.choice(TORN_AFTER),)
+
+    def strike(self, world: StormWorld) -> None:
+        store = world.store(self.where)
+        left, since = TORN_STEPS, 0
+
+        def look() -> bool:
+            nonlocal left, since
+            left -= 1
+            is_dirty = any(file.dirty for file in store.disk.files.values())
+            since = since + 1 if is_dirty else 0
+            is_time = since > self.steps or left <= 0
+            if is_time:
+                self._fall(world)
+            return is_time
+
+        world.simulation.between(look)
+
+
+@dataclass(frozen=True, slots=True)
+class BrownOut(Crash):
+    """The power comes back and fails again, before the gateway has gone far. `times`: how often it fails."""
+
+    KIND: ClassVar[str] = "brown-out"
+    LONGEST: ClassVar[Duration] = SECOND
+    times: int
+
+    @classmethod
+    def _more(cls, chance: Random) -> tuple[object, ...]:
+        return (chance.randrange(BROWN_STEPS), chance.randint(2, 4))
+
+    def _fall(self, world: StormWorld) -> None:
+        if world.power_off(self.where, True, self.lasts) and self.times > 1:
+            again = replace(self, steps=self.steps // 2 + 1, times=self.times - 1)
+            world.after(self.lasts, partial(again.strike, world))
+
+
+@dataclass(frozen=True, slots=True)
+class FlippedBit(Crash):
+    """While the gateway is off, a bit of its journal turns around. `place`: which, of all that is written there."""
+
+    KIND: ClassVar[str] = "flipped-bit"
+    place: float
+
+    @classmethod
+    def _more(cls, chance: Random) -> tuple[object, ...]:
+        return (chance.randrange(STEPS_MAX), round(chance.random(), 6))
+
+    def _fall(self, world: StormWorld) -> None:
+        if world.power_off(self.where, True, self.lasts):
+            world.corrupt_journal(self.where, self.place)
+
+
+@dataclass(frozen=True, slots=True)
+class FullDisk(Fault):
+    """There is no room but for so many bytes more."""
+
+    KIND: ClassVar[str] = "full-disk"
+    PLACES: ClassVar[str] = "gateways"
+    bytes: int
+
+    @classmethod
+    def _more(cls, chance: Random) -> tuple[object, ...]:
+        return (chance.choice((0, 512, 20_000)),)
+
+    def strike(self, world: StormWorld) -> None:
+        world.fill_disk(self.where, self.bytes, self.lasts)
+
+
+@dataclass(frozen=True, slots=True)
+class FailingSync(Fault):
+    """Syncs and writes fail now and then. `share`: how likely a sync does; a write does a quarter as often."""
+
+    KIND: ClassVar[str] = "failing-sync"
+    PLACES: ClassVar[str] = "gateways"
+    share: float
+
+    @classmethod
+    def _more(cls, chance: Random) -> tuple[object, ...]:
+        return (chance.choice((0.1, 0.5, 1.0)),)
+
+    def strike(self, world: StormWorld) -> None:
+        world.fail_disk(self.where, self.share, self.lasts)
+
+
+@dataclass(frozen=True, slots=True)
+class NoClock(Crash):
+    """A gateway without a clock of its own comes back and believes that it is 1970."""
+
+    KIND: ClassVar[str] = "no-clock"
+
+    def _fall(self, world: StormWorld) -> None:
+        world.store(self.where).wall = 0
+        world.power_off(self.where, True, self.lasts)
+
+
+@dataclass(frozen=True, slots=True)
+class JumpedClock(Crash):
+    """When the gateway comes back, its clock is set wrong. `by`: so far."""
+
+    KIND: ClassVar[str] = "jumped-clock"
+    IS_POWER_CUT: ClassVar[bool] = False
+    by: Duration
+
+    @classmethod
+    def _more(cls, chance: Random) -> tuple[object, ...]:
+        return (chance.randrange(STEPS_MAX), chance.choice((-HOUR, -SECOND, -50 * MILLISECOND, SECOND, HOUR)))
+
+    def _fall(self, world: StormWorld) -> None:
+        world.store(self.where).wall = WALL + self.by
+        world.power_off(self.where, self.IS_POWER_CUT, self.lasts)
+
+
+@dataclass(frozen=True, slots=True)
+class DriftingClock(Crash):
+    """A gateway's clock goes wrong, which it learns when it comes back. `ppm`: so many millionths too fast."""
+
+    KIND: ClassVar[str] = "drifting-clock"
+    IS_POWER_CUT: ClassVar[bool] = False
+    ppm: int
+
+    @classmethod
+    def _more(cls, chance: Random) -> tuple[object, ...]:
+        return (chance.randrange(STEPS_MAX), chance.choice((-100_000, -200, 200, 100_000)))
+
+    def _fall(self, world: StormWorld) -> None:
+        world.store(self.where).drift_ppm = self.ppm
+        world.power_off(self.where, self.IS_POWER_CUT, self.lasts)

@@ -1,0 +1,216 @@
+"""A scenario: all of a storm as one value, drawn from one seed.
+
+A crew is a shared subscription of several devices. A detour removes roads or gateways for so long that messages
+have to take another way (P9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Final
+
+from edgebroker.instants import SECOND, Duration
+from edgelab.simworld.storms import scenario
+from edgelab.simworld.storms.device import SHARED, StormDevice
+from edgelab.simworld.storms.faults import (
+    AbandonedLine,
+    BandwidthCliff,
+    BrokenLine,
+    BrownOut,
+    ChokedLine,
+    DriftingClock,
+    FailingSync,
+    Fault,
+    FaultPlaces,
+    Flicker,
+    FlippedBit,
+    FullDisk,
+    HalfOpen,
+    JumpedClock,
+    LimitedRate,
+    NoClock,
+    OneWay,
+    PowerCut,
+    ProcessDeath,
+    RoadCut,
+    RoadDelay,
+    RoadFlap,
+    RoadSilence,
+    StalledLine,
+    TornRecord,
+)
+from edgelab.simworld.storms.shape import FederationShape
+
+CREW_SHARE: Final = 0.12
+"""How many storms have one."""
+WORKERS: Final = (1, 2, 2)
+CASUALS: Final = (0, 1, 1)
+LINE_FAULTS: Final[tuple[type[Fault], ...]] = (AbandonedLine, BrokenLine, ChokedLine, StalledLine)
+LINE_FAULTS_MAX: Final = 3
+
+
+def draw_crew(seed: int, homes: tuple[str, ...], length: Duration) -> tuple[list[StormDevice], list[Fault]]:
+    """The crew of the storm of *seed*, at one of *homes*, and what happens to its lines within *length*; or nobody.
+
+    Its source of chance is its own: storms without one are drawn as if there were none.
+    """
+    chance = Random(f"crew {seed}")
+    if chance.random() >= CREW_SHARE:
+        return [], []
+    home = chance.choice(homes)
+    asks = tuple(chance.sample(list(SHARED), chance.randint(1, 2)))
+    kinds = ["worker"] * chance.choice(WORKERS) + ["casual"] * chance.choice(CASUALS)
+    crew = [replace(StormDevice.draw(kind, number, home, chance), asks=asks) for number, kind in enumerate(kinds)]
+    places = FaultPlaces((), (), tuple(one.name for one in crew))
+    count = chance.randint(0, LINE_FAULTS_MAX)
+    return crew, [chance.choice(LINE_FAULTS).draw(places, length, chance) for _ in range(count)]
+
+
+DETOUR_THEME: Final = "detours"
+DETOUR_SHARE: Final = 0.06
+"""How many storms are such."""
+DETOUR_LENGTH: Final[Duration] = 9 * SECOND
+DETOUR_EARLY: Final[Duration] = SECOND // 2
+"""When the last of it is gone, at the latest."""
+DETOUR_LASTS: Final[tuple[Duration, Duration]] = (7 * SECOND, 8 * SECOND)
+
+
+def is_detour(seed: int) -> bool:
+    """Whether the storm of *seed* is such. Its source of chance is its own: all others stay as they are."""
+    return Random(f"detour {seed}").random() < DETOUR_SHARE
+
+
+def detour_shape(chance: Random) -> FederationShape:
+    """One in which something may be missing. What comes late has no excuse: neither slow disks, nor metered uplinks."""
+    shape = FederationShape.draw(chance)
+    while shape.topology().tolerated_connections < 1:
+        shape = FederationShape.draw(chance)
+    return replace(shape, slow_disks=(), uplinks=("wan",) * len(shape.uplinks))
+
+
+def draw_detour(places: FaultPlaces, tolerated: int, devices: Iterable[StormDevice], chance: Random) -> list[Fault]:
+    """*tolerated* things at most that are missing, each somewhere else; gateways without devices first."""
+    homes = {device.home for device in devices}
+    spare = [name for name in places.gateways if name not in homes]
+    missing: list[Fault] = []
+    for _ in range(chance.randint(1, tolerated)):
+        kind = chance.choice((RoadCut, ProcessDeath))
+        open_to = places.roads if kind is RoadCut else spare or places.gateways
+        free = [where for where in open_to if where not in {fault.where for fault in missing}]
+        if free:
+            drawn = kind.draw(places, DETOUR_EARLY, chance)
+            missing.append(replace(drawn, where=chance.choice(free), lasts=chance.randint(*DETOUR_LASTS)))
+    return missing
+
+
+KINDS: Final[tuple[type[Fault], ...]] = (
+    RoadDelay,
+    LimitedRate,
+    BandwidthCliff,
+    RoadCut,
+    Flicker,
+    HalfOpen,
+    RoadSilence,
+    OneWay,
+    RoadFlap,
+    PowerCut,
+    ProcessDeath,
+    TornRecord,
+    BrownOut,
+    FlippedBit,
+    FullDisk,
+    FailingSync,
+    NoClock,
+    JumpedClock,
+    DriftingClock,
+    StalledLine,
+    BrokenLine,
+    ChokedLine,
+    AbandonedLine,
+)
+"""Every kind of fault."""
+LEASES: Final = "leases"
+"""What peers told is forgotten soon while a link is down; none is down for so long, so nothing may be forgotten."""
+LEASE_S: Final = 5
+LEASES_LENGTH: Final[Duration] = 9 * SECOND
+"""So much is said that a lease would end before."""
+FLICKERS_MAX: Final = 2
+"""After more, gateways wait longer than a lease before they dial again."""
+THEMES: Final[Mapping[str, tuple[tuple[type[Fault], ...], int]]] = {
+    "everything": (KINDS, 5),
+    "roads": (tuple(kind for kind in KINDS if kind.PLACES == "roads"), 3),
+    "dead": ((ProcessDeath, RoadCut), 3),
+    LEASES: ((Flicker,), 1),
+    "slow roads": ((RoadDelay, LimitedRate, BandwidthCliff), 1),
+    "cut roads": ((RoadCut, BrokenLine, ChokedLine), 2),
+    "power": ((PowerCut, ProcessDeath, TornRecord, BrownOut), 4),
+    "power and roads": ((PowerCut, ProcessDeath, TornRecord, BrownOut, RoadCut, HalfOpen), 4),
+    "disks": ((FullDisk, FailingSync, PowerCut), 2),
+    "damage": ((FlippedBit, PowerCut), 2),
+    "clocks": ((NoClock, JumpedClock, DriftingClock, RoadCut), 1),
+    "lines": ((StalledLine, BrokenLine, ChokedLine, AbandonedLine), 3),
+}
+"""What may happen together, and how often: faults that meet by chance alone would hardly ever do so."""
+FAULTS_MAX: Final = 9
+LENGTH: Final[tuple[Duration, Duration]] = (3 * SECOND, 5 * SECOND)
+DEVICES: Final = {"steady": (1, 3), "fickle": (0, 3), "talker": (1, 3)}
+
+
+@dataclass(frozen=True, slots=True)
+class StormScenario:
+    """One storm. `length`: how long faults strike and devices talk; then everything comes back and to rest."""
+
+    seed: int
+    theme: str
+    shape: FederationShape
+    devices: tuple[StormDevice, ...]
+    faults: tuple[Fault, ...]
+    length: Duration
+
+    def __str__(self) -> str:
+        devices, faults = (", ".join(map(str, some)) or "none" for some in (self.devices, self.faults))
+        length = f"{self.length / SECOND:.1f} s"
+        return f"seed {self.seed}, {self.theme}, {length}; {self.shape}; devices {devices}; faults {faults}"
+
+
+def draw(seed: int) -> StormScenario:
+    """The scenario of a seed."""
+    chance = Random(f"storm {seed}")
+    if scenario.is_detour(seed):
+        shape = scenario.detour_shape(chance)
+        devices, places = _drawn(shape, chance)
+        tolerated = shape.topology().tolerated_connections
+        faults = scenario.draw_detour(places, tolerated, devices, chance)
+        return _scenario(seed, scenario.DETOUR_THEME, shape, devices, faults, scenario.DETOUR_LENGTH)
+    shape = FederationShape.draw(chance)
+    devices, places = _drawn(shape, chance)
+    length = chance.randint(*LENGTH)
+    theme = chance.choices(list(THEMES), [weight for _, weight in THEMES.values()])[0]
+    kinds = [kind for kind in THEMES[theme][0] if getattr(places, kind.PLACES)]
+    count = chance.randint(1, FAULTS_MAX) if kinds else 0
+    if theme == LEASES:
+        shape, count = replace(shape, lease_s=LEASE_S), min(count, FLICKERS_MAX)
+    faults = [chance.choice(kinds).draw(places, length, chance) for _ in range(count)]
+    if theme == LEASES:
+        length = LEASES_LENGTH
+    return _scenario(seed, theme, shape, devices, faults, length)
+
+
+def _drawn(shape: FederationShape, chance: Random) -> tuple[list[StormDevice], FaultPlaces]:
+    devices = []
+    for kind, (least, most) in DEVICES.items():
+        for number in range(chance.randint(least, most)):
+            devices.append(StormDevice.draw(kind, number, chance.choice(shape.names), chance))
+    gateways = shape.topology().gateways
+    roads = sorted({"~".join(sorted((one.name, peer))) for one in gateways for peer in one.peers()})
+    return devices, FaultPlaces(shape.names, tuple(roads), tuple(device.name for device in devices))
+
+
+def _scenario(
+    seed: int, theme: str, shape: FederationShape, devices: list[StormDevice], faults: list[Fault], length: Duration
+) -> StormScenario:
+    members, more = scenario.draw_crew(seed, shape.names, length)
+    together = sorted([*faults, *more], key=lambda fault: fault.at)
+    return StormScenario(seed, theme, shape, (*devices, *members), tuple(together), length)

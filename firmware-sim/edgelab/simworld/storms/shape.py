@@ -1,0 +1,88 @@
+"""The shape of a federation: its factor, its sites, and which gateway holds which positions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from edgebroker.federation.options import DEFAULT_OPTIONS
+from edgebroker.names import Address
+from edgebroker.overlay.topology.draft import UPLINKS, DraftGateway, Site, TopologyDraft
+from edgebroker.overlay.topology.factor import Factor
+from edgebroker.overlay.topology.planner import contractions
+from edgebroker.overlay.topology.topology import SIMULATED_PORT, Topology
+
+TREES: Final = (("a",), ("a-b",), ("a-b-c",), ("a-b-c-d",), ("b-a-c", "a-d"))
+TREE_WEIGHTS: Final = (5, 6, 4, 1, 2)
+CLUSTERS: Final = (1, 2, 3, 4)
+CLUSTER_WEIGHTS: Final = (1, 6, 5, 2)
+GATEWAYS_MAX: Final = 6
+"""More take longer than they find: what goes wrong between gateways does so between few of them."""
+SLOW_DISKS: Final = 0.25
+"""How many gateways have a card that stalls for up to 0.4 s."""
+DYNAMIC: Final = 0.33
+"""How many federations go around congestion too."""
+METERED: Final = 0.1
+"""How many sites have an uplink that is paid by volume, where messages wait for each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class FederationShape:
+    """`tree`: the paths of the factor. `sites`: for each its gateways, and for each gateway its positions.
+
+    A position is one letter, so `("ab", "c")` is a site of two gateways, the first of which holds a and b. `uplinks`:
+    the kind of each site's. `slow_disks`: gateways whose syncs take long. `is_dynamic`: routing is. `lease_s`: how long
+    what a peer told holds while the link to it is down.
+    """
+
+    tree: tuple[str, ...]
+    sites: tuple[tuple[str, ...], ...]
+    uplinks: tuple[str, ...]
+    slow_disks: tuple[str, ...] = ()
+    is_dynamic: bool = False
+    lease_s: int = DEFAULT_OPTIONS.lease_s
+
+    def __str__(self) -> str:
+        sites = zip(self.sites, self.uplinks, strict=True)
+        drawn = ("|".join(site) + " (metered)" * (kind == "metered") for site, kind in sites)
+        lease = [] if self.lease_s == DEFAULT_OPTIONS.lease_s else [f"leases {self.lease_s} s"]
+        traits = [*(["dynamic"] if self.is_dynamic else []), *lease, *(f"slow disk {name}" for name in self.slow_disks)]
+        return ", ".join([f"{' '.join(self.tree)}: {' + '.join(drawn)}", *traits])
+
+    @classmethod
+    def draw(cls, chance: Random) -> FederationShape:
+        """One to four sites of any size, each a contraction of the factor."""
+        tree = chance.choices(TREES, TREE_WEIGHTS)[0]
+        factor = Factor.parse(*tree)
+        clusters = chance.choices(CLUSTERS, CLUSTER_WEIGHTS)[0]
+        sizes = [min(chance.randint(1, len(factor)) for _ in range(2)) for _ in range(clusters)]
+        while sum(sizes) > GATEWAYS_MAX:
+            sizes[sizes.index(max(sizes))] -= 1
+        parts = contractions(factor, sorted({len(factor), *sizes}, reverse=True))
+        sites = []
+        for size in sizes:
+            held = list(parts[size])
+            chance.shuffle(held)
+            sites.append(tuple("".join(chance.sample(part, len(part))) for part in held))
+        uplinks = tuple("metered" if chance.random() < METERED else "wan" for _ in sizes)
+        names = [f"{held}{number}" for number, site in enumerate(sites) for held in site]
+        slow_disks = tuple(name for name in names if chance.random() < SLOW_DISKS)
+        return cls(tree, tuple(sites), uplinks, slow_disks, chance.random() < DYNAMIC)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The gateways: of site 0 holding b and c, the name is `bc0`."""
+        return tuple(f"{held}{number}" for number, site in enumerate(self.sites) for held in site)
+
+    def topology(self) -> Topology:
+        """The federation as a gateway reads it from a file."""
+        sites = tuple(Site(f"s{number}", number, UPLINKS[kind]) for number, kind in enumerate(self.uplinks))
+        gateways = [
+            (f"{held}{number}", f"s{number}", tuple(held)) for number, site in enumerate(self.sites) for held in site
+        ]
+        drafted = tuple(
+            DraftGateway(name, number, site, positions, (Address(name, SIMULATED_PORT),))
+            for number, (name, site, positions) in enumerate(gateways)
+        )
+        return Topology(TopologyDraft("storm", self.tree, sites, drafted))

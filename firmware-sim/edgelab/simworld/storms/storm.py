@@ -1,0 +1,214 @@
+"""One storm from its start to the check of the promises, and the smallest scenario that still breaks one."""
+
+from __future__ import annotations
+
+import gc
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import sha256
+from typing import Final
+
+from edgebroker.instants import SECOND, Duration
+from edgelab.simworld.storms.device import KEEPERS
+from edgelab.simworld.storms.promises import Broken, PromiseChecker
+from edgelab.simworld.storms.scenario import StormScenario, draw
+from edgelab.simworld.storms.world import StormWorld
+
+MEETING: Final[Duration] = 3 * SECOND
+"""How long gateways may take to meet, in good weather."""
+KNOWN: Final[Duration] = 2 * SECOND
+"""How long it may take until all gateways know what steady devices want, in good weather."""
+REST_MAX: Final[Duration] = 900 * SECOND
+"""How long everything may take to come to rest: dials come back after 30 s at most, and one link after the other."""
+STEPS_MAX: Final = 400_000
+"""Fifty times what a storm takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class StormOutcome:
+    """What became of a scenario."""
+
+    scenario: StormScenario
+    broken: tuple[Broken, ...]
+    trace: str
+    """A fingerprint of the whole run: the same for the same seed."""
+    said: int
+    heard: int
+    faults: Counter[str]
+
+    @property
+    def promises(self) -> tuple[str, ...]:
+        """What was broken, in order."""
+        return tuple(sorted({promise for promise, _ in self.broken}))
+
+
+RECALLED: Final[Duration] = 5 * SECOND
+"""How long retained messages may take to come from other sites, in good weather."""
+LATECOMERS: Final = 2
+REPEATED: Final = 25
+"""Of so many storms one is lived through twice (P10)."""
+
+
+class StormUnsettled(Exception):
+    """A run does not come to rest."""
+
+
+def live(scenario: StormScenario) -> StormOutcome:
+    """Live through *scenario* and judge it. Nothing is raised: what the product raises is broken as `error`."""
+    with _uncollected():
+        return _lived(scenario)
+
+
+def _lived(scenario: StormScenario) -> StormOutcome:
+    world = StormWorld(scenario.seed, scenario.shape, scenario.devices)
+    broken: list[Broken] = []
+    try:
+        blow(world, scenario)
+        broken += PromiseChecker(world).broken()
+    except StormUnsettled as error:
+        broken.append(("rest", str(error)))
+    except Exception:
+        broken.append(("error", traceback.format_exc()))
+    return StormOutcome(
+        scenario,
+        tuple(broken),
+        _trace(world),
+        sum(len(one.published) for one in world.devices.values()),
+        sum(len(one.received) for one in world.devices.values()),
+        Counter(fault.KIND for fault in scenario.faults),
+    )
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Look for no garbage meanwhile: nearly all of a world, 2 MB, is in use to its end, and then none of it is.
+
+    It is looked through some hundred times otherwise, which is a tenth of the time of a storm.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def blow(world: StormWorld, scenario: StormScenario) -> None:
+    """Let *scenario* happen to *world*, which was made for it. Raises Restless."""
+    _begin(world)
+    _storm(world, scenario)
+    _settle(world)
+
+
+def storm(seed: int) -> StormOutcome:
+    """The storm of *seed*; one in REPEATED once more, to see that it is the same (P10)."""
+    outcome = live(draw(seed))
+    if seed % REPEATED == 0 and (again := live(draw(seed))).trace != outcome.trace:
+        unlike = ("P10", f"the same seed gave the traces {outcome.trace} and {again.trace}")
+        outcome = replace(outcome, broken=(*outcome.broken, unlike))
+    return outcome
+
+
+def _begin(world: StormWorld) -> None:
+    """Good weather: gateways meet, devices connect, steady ones subscribe, and everybody knows what they want."""
+    if not world.run_until(MEETING, lambda: world.is_connected):
+        raise StormUnsettled("the gateways did not meet, and nothing was in their way")
+    steady = [one for one in world.devices.values() if one.device.kind in KEEPERS]
+    for one in steady:
+        one.connect()
+    world.run_for(SECOND // 2)
+    for one in steady:
+        one.resubscribe()
+    world.run_for(KNOWN)
+    for one in steady:
+        if one.subscribed != one.wanted:
+            raise StormUnsettled(f"{one.name} was not granted what it asked for")
+
+
+def _storm(world: StormWorld, scenario: StormScenario) -> None:
+    begin = world.simulation.now
+    world.slow_down()
+    for fault in scenario.faults:
+        strike = partial(fault.strike, world)
+        world.schedule_fault(begin + fault.at, fault.KIND, fault.where, fault.lasts, strike)
+    for one in world.devices.values():
+        world.after(one.chance.randrange(SECOND // 2), one.begin)
+    world.run_for(scenario.length)
+
+
+def _settle(world: StormWorld) -> None:
+    """Good weather again, until everything that was acknowledged is where it belongs."""
+    world.end_faults()
+
+    def is_at_rest() -> bool:
+        if world.simulation.steps > STEPS_MAX:
+            raise StormUnsettled(f"more than {STEPS_MAX:,} things happened")
+        return all(one.is_settled for one in world.devices.values()) and not any(
+            gateway.ledger.queued for gateway in world.gateways
+        )
+
+    is_resting = world.run_until(REST_MAX, lambda: is_at_rest() and world.is_connected, SECOND)
+    if is_resting:
+        world.add_latecomers(sorted({device.home.name for device in world.devices.values()})[:LATECOMERS])
+        world.run_for(RECALLED)
+        is_resting = world.run_until(REST_MAX, is_at_rest, SECOND)
+    if not is_resting:
+        unsettled = [one.name for one in world.devices.values() if not one.is_settled]
+        queued = {gateway.name: gateway.ledger.queued for gateway in world.gateways if gateway.ledger.queued}
+        links = "up" if world.is_connected else "not up"
+        raise StormUnsettled(
+            f"after {REST_MAX // SECOND} s: links {links}, unsettled {unsettled}, copies open {queued}"
+        )
+
+
+def _trace(world: StormWorld) -> str:
+    simulation = world.simulation
+    whole = sha256(f"{simulation.now} {simulation.steps} {simulation.random.getrandbits(64)}".encode())
+    for gateway in world.gateways:
+        disk = world.store(gateway.name).disk
+        whole.update(f" {gateway.name} {gateway.digest} {disk.bytes_written} {disk.syncs}".encode())
+    for name, road in world.roads.items():
+        whole.update(f" {name} {road.dials} {road.bytes}".encode())
+    return whole.hexdigest()
+
+
+def shrink(outcome: StormOutcome, tried: Callable[[int], None] = lambda count: None) -> StormOutcome:
+    """The outcome of the smallest storm found that still breaks one of the promises that *outcome* has broken.
+
+    Parts are left out one after the other, the larger first, until no single one can be spared. *tried* is told how
+    many storms were lived through.
+    """
+    wanted = set(outcome.promises)
+    count = 0
+    is_smaller = True
+    while is_smaller:
+        is_smaller = False
+        for smaller in _smaller(outcome.scenario):
+            count += 1
+            tried(count)
+            attempt = live(smaller)
+            if wanted & set(attempt.promises):
+                outcome, is_smaller = attempt, True
+                break
+    return outcome
+
+
+def _smaller(scenario: StormScenario) -> Iterator[StormScenario]:
+    """Without the second half of its faults, without the first, without each, and then without each device."""
+    faults = scenario.faults
+    if len(faults) > 3:
+        yield replace(scenario, faults=faults[: len(faults) // 2])
+        yield replace(scenario, faults=faults[len(faults) // 2 :])
+    for index in range(len(faults)):
+        yield replace(scenario, faults=faults[:index] + faults[index + 1 :])
+    for device in scenario.devices:
+        others = tuple(one for one in scenario.devices if one is not device)
+        yield replace(scenario, devices=others, faults=tuple(fault for fault in faults if fault.where != device.name))
+    if scenario.length > SECOND:
+        kept = scenario.length * 2 // 3
+        yield replace(scenario, length=kept, faults=tuple(fault for fault in faults if fault.at < kept))

@@ -1,0 +1,367 @@
+"""The world of a storm: a federation with its disks, roads and devices, and the effects of faults on them.
+
+An observer sees every disk and every line, so that an acknowledgement before the write is found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Final, NamedTuple
+
+from edgebridge.frontend.options import FrontendOptions
+from edgebridge.wire.framing import Framer
+from edgebridge.wire.reasons import FAILURE
+from edgebroker.federation.options import FederationOptions
+from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
+from edgebroker.storage.journal.recovery import RecoveryPass, recover
+from edgebroker.storage.journal.segment_scan import SegmentScan
+from edgelab.simworld.broker import ClientLine
+from edgelab.simworld.client import PACKET_BYTES_MAX
+from edgelab.simworld.disk import Disk
+from edgelab.simworld.gateways import SimulatedGateway, SimulatedGateways
+from edgelab.simworld.participant import PublishedMessage
+from edgelab.simworld.roads import Road, RoadConditions
+from edgelab.simworld.simulation import Action, Simulation
+from edgelab.simworld.store import SimulatedStore
+from edgelab.simworld.storms.device import StormDevice, StormParticipant
+from edgelab.simworld.storms.shape import FederationShape
+
+MARK: Final = re.compile(rb"<[a-z]+-\d+/\d+>")
+"""What every payload ends with, and what finds it again wherever it is kept."""
+PUBACK: Final = 4
+PUBREC: Final = 5
+
+
+def marks(octets: bytes) -> list[bytes]:
+    """The messages of which *octets* have the end."""
+    return MARK.findall(octets)
+
+
+def mark_of(payload: bytes) -> bytes:
+    """The mark of one message."""
+    (mark,) = MARK.findall(payload)
+    return bytes(mark)
+
+
+class StormObserver:
+    """Sees disks and lines."""
+
+    def __init__(self, gateways: SimulatedGateways, devices: Mapping[str, StormParticipant]) -> None:
+        self.stored: dict[str, set[bytes]] = {}
+        """Gateway -> marks that were on its platter."""
+        self.early_acks: list[tuple[str, bytes, Instant]] = []
+        """Gateway, payload and when: it was acknowledged, and it was not on the platter."""
+        self._devices = devices
+        self._framers: dict[ClientLine, Framer] = {}
+        for gateway in gateways:
+            seen = self.stored[gateway.name] = set()
+            assert gateway.store is not None
+            gateway.store.disk.watch = partial(_note_marks, seen)
+            gateway.watch = partial(self._written, gateway.name)
+
+    def _written(self, gateway: str, line: ClientLine, octets: bytes) -> None:
+        framer = self._framers.get(line)
+        if framer is None:
+            framer = self._framers[line] = Framer(PACKET_BYTES_MAX)
+        framer.feed(octets)
+        while (frame := framer.next_frame()) is not None:
+            first, body = frame
+            if first >> 4 in (PUBACK, PUBREC) and (len(body) < 3 or body[2] < FAILURE):
+                self._acknowledged(gateway, line, int.from_bytes(body[:2]))
+
+    def _acknowledged(self, gateway: str, line: ClientLine, packet_id: int) -> None:
+        device = self._devices.get(line.peer)
+        if device is None or device.client.line is not line:
+            return
+        payload = device.pending_payload(packet_id)
+        if payload is not None and mark_of(payload) not in self.stored[gateway]:
+            self.early_acks.append((gateway, payload, device.home.simulation.now))
+
+
+def _note_marks(seen: set[bytes], octets: bytes) -> None:
+    seen.update(marks(octets))
+
+
+TERMS: Final = FrontendOptions(out_bytes_max=4_096, inflight_max=20)
+"""So little may wait for who does not read that the bound is met: QoS 0 beyond it is dropped, QoS 1 and 2 wait."""
+ROOM: Final = 1 << 40
+PACKET_BYTES: Final = 256
+"""The largest packet of a storm."""
+HELD_BYTES_MAX: Final = TERMS.out_bytes_max + TERMS.inflight_max * PACKET_BYTES
+"""What may wait for who does not read: QoS 0 up to the first, and a window of QoS 1 and 2."""
+SLOW_SYNC: Final = (20 * MILLISECOND, 400 * MILLISECOND)
+PLACES: Final = 5
+APART: Final = 0.618
+UNTOLD: Final = "untold"
+"""What is wrong with a gateway that lost its power, as long as who dials it may not have found out."""
+FOUND_OUT: Final[Duration] = 14 * SECOND
+"""So long after it is back at the latest, by heartbeats (docs/link-protocol.md)."""
+LATE_PACE: Final[Duration] = SECOND // 20
+
+
+class Disturbance(NamedTuple):
+    """A time during which something was not as it should be."""
+
+    kind: str
+    where: str
+    begin: Instant
+    end: Instant
+
+
+class StormWorld:
+    """Everything that a storm blows over. `devices` and `roads` by name; a road's is that of its ends, as `a0~a1`."""
+
+    def __init__(self, seed: int, shape: FederationShape, devices: Iterable[StormDevice]) -> None:
+        self.simulation = Simulation(seed)
+        self.shape = shape
+        self.gateways = SimulatedGateways(
+            self.simulation,
+            shape.topology(),
+            is_stored=True,
+            is_logged=True,
+            terms=TERMS,
+            ways=FederationOptions(is_dynamic=shape.is_dynamic, lease_s=shape.lease_s),
+        )
+        self.roads: dict[str, Road] = {"~".join(sorted(ends)): road for ends, road in self.gateways.roads.items()}
+        self.devices = {one.name: StormParticipant(one, self.gateways[one.home], seed) for one in devices}
+        self.observer = StormObserver(self.gateways, self.devices)
+        self.disturbances: list[Disturbance] = []
+        self.broken: list[tuple[str, str]] = []
+        """Promise and what broke it, seen while it happened."""
+        self.damaged: dict[str, Instant] = {}
+        """Gateway -> when what it had on disk was damaged first."""
+        self.excused: set[bytes] = set()
+        """Marks of messages that were on a disk which was damaged: nobody can promise them any more."""
+        self.wills_due: list[tuple[str, PublishedMessage]] = []
+        """Device and will: its line broke while it was connected."""
+        self.latecomers: list[StormParticipant] = []
+        """Devices that come when everything is over, and ask for what is retained."""
+        self.is_over = False
+        """The faults are over, and everything comes back."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether every link is up, and both of its ends mean the same connection."""
+        return all(
+            (wire := gateway.wire_to(peer)) is not None and wire is other.wire_to(gateway.name)
+            for gateway in self.gateways
+            for peer, other in ((link.peer, self.gateways[link.peer]) for link in gateway.overlay.links)
+        )
+
+    @property
+    def disturbed_gateways(self) -> set[str]:
+        """Those that were off, or whose disk misbehaved."""
+        return {spell.where for spell in self.disturbances if spell.where in self.gateways.by_name}
+
+    def after(self, delay: Duration, action: Action) -> None:
+        """Let *action* happen."""
+        self.simulation.after(delay, action)
+
+    def schedule_fault(self, when: Instant, kind: str, where: str, lasts: Duration, strike: Action) -> None:
+        """Let a fault of *kind* strike, which lasts so long at most, and remember it."""
+
+        def happen() -> None:
+            self.record_disturbance(kind, where, lasts)
+            strike()
+
+        self.simulation.at(when, happen)
+
+    def store(self, gateway: str) -> SimulatedStore:
+        """The disk of a gateway, over all its runs."""
+        store = self.gateways[gateway].store
+        assert store is not None
+        return store
+
+    def record_disturbance(self, kind: str, where: str, lasts: Duration) -> None:
+        """Remember that something is not as it should be."""
+        now = self.simulation.now
+        self.disturbances.append(Disturbance(kind, where, now, now + lasts))
+
+    def slow_down(self) -> None:
+        """From now on, slow disks are slow."""
+        for name in self.shape.slow_disks:
+            self.store(name).disk.sync_us = SLOW_SYNC
+
+    # -- roads ----------------------------------------------------------------------------------------------------
+
+    def set_conditions(self, where: str, road_conditions: RoadConditions, lasts: Duration) -> None:
+        """Let a road be otherwise for a while."""
+        road = self.roads[where]
+        road.conditions = road_conditions
+        self.after(lasts, partial(_surface, road, RoadConditions()))
+
+    def shake(self, where: str) -> None:
+        """Break every connection over a road, unless the storm is over."""
+        if not self.is_over:
+            self.roads[where].shake()
+
+    # -- gateways -------------------------------------------------------------------------------------------------
+
+    def power_off(self, name: str, is_power_cut: bool, lasts: Duration) -> bool:
+        """Let a gateway be off for a while. False if it is off already, or the storm is over."""
+        gateway = self.gateways[name]
+        if gateway.is_off or self.is_over:
+            return False
+        gateway.power_off(is_power_cut)
+        self.record_disturbance("off", name, lasts)
+        if is_power_cut:
+            self.record_disturbance(UNTOLD, name, lasts + FOUND_OUT)
+        self.after(lasts, partial(self.power_on, gateway))
+        return True
+
+    def power_on(self, gateway: SimulatedGateway) -> None:
+        """Let a gateway begin a new run, if it is off."""
+        if gateway.is_off:
+            gateway.power_on()
+
+    def corrupt_journal(self, name: str, place: float) -> None:
+        """Turn a bit of the journal of a gateway around that is off. P8: recovery must say so, and alter nothing.
+
+        Before that it is tried in other places too, one at a time.
+        """
+        disk, now = self.store(name).disk, self.simulation.now
+        # Much of a journal is zeros up to the next sector, where a flipped bit is of no consequence.
+        bits = [(one, 8 * at) for one in disk.names() for at, octet in enumerate(disk.files[one].cache) if octet]
+        if not bits:
+            return
+        before: list[tuple[int, bytes]] = []
+        recover(disk, lambda lsn, record: before.append((lsn, record)))
+        written = _on(disk)
+        after: list[tuple[int, bytes]] = []
+        for number in reversed(range(PLACES)):
+            spot = (place + number * APART) % 1
+            one, bit = bits[int(spot * len(bits))]
+            bit += int(spot * 8 * len(bits)) % 8
+            disk.flip(one, bit)
+            after.clear()
+            found = recover(disk, lambda lsn, record: after.append((lsn, record)))
+            if altered := [lsn for lsn, record in after if (lsn, record) not in written]:
+                self.broken.append(("P8", f"{name} was given records {altered} that nobody wrote, after a bit flipped"))
+            is_told = found is None or found.damage or found.torn is not None or found.strangers
+            if before != after and not is_told:
+                lost = len(before) - len(after)
+                self.broken.append(("P8", f"{name} lost {lost} records by a flipped bit, and recovery told nothing"))
+            if number:
+                disk.flip(one, bit)  # back: only the last one stays
+        if before == after:
+            return
+        self.damaged.setdefault(name, now)
+        for _, record in before:
+            self.excused.update(marks(record))
+        for device in self.devices.values():
+            if device.home is self.gateways[name]:
+                device.unsure_since = now if device.unsure_since is None else device.unsure_since
+                device.subscribed.clear()  # its gateway's operator is told, and devices begin anew
+
+    def fill_disk(self, name: str, room: int, lasts: Duration) -> None:
+        """Let the disk of a gateway take *room* bytes more, for a while."""
+        store = self.store(name)
+        store.disk.bytes_max = store.disk.bytes_used + room
+
+        def free() -> None:
+            store.disk.bytes_max = ROOM
+
+        self.after(lasts, free)
+
+    def fail_disk(self, name: str, share: float, lasts: Duration) -> None:
+        """Let syncs and writes of a gateway's disk fail, for a while."""
+        store = self.store(name)
+        store.disk.sync_fails, store.disk.write_fails = share, share / 4
+
+        def heal() -> None:
+            store.disk.sync_fails = store.disk.write_fails = 0.0
+
+        self.after(lasts, heal)
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def end_faults(self) -> None:
+        """End all faults: whatever happens from now on, happens in good weather."""
+        self.measure()
+        self.is_over = True
+        for road in self.roads.values():
+            road.conditions = RoadConditions()
+            road.mend()
+        for gateway in self.gateways:
+            disk = self.store(gateway.name).disk
+            disk.bytes_max, disk.sync_fails, disk.write_fails = ROOM, 0.0, 0.0
+            self.power_on(gateway)
+        for device in self.devices.values():
+            device.is_resting = True
+            if device.client.line is not None and device.client.line.to_client.stalled:
+                device.client.line.resume()
+
+    def stall(self, name: str, lasts: Duration) -> None:
+        """Let a device not read for a while."""
+        client = self.devices[name].client
+        line = client.line
+        if line is None:
+            return
+        line.stall()
+
+        def resume() -> None:
+            self.measure()
+            if line is client.line and line.to_client.stalled:
+                line.resume()
+
+        self.after(lasts, resume)
+
+    def measure(self) -> None:
+        """P6: see that what waits in front of those who do not read keeps within its bound."""
+        for gateway in self.gateways:
+            for connection in gateway.frontend.connections.values():
+                if connection.out_bytes > HELD_BYTES_MAX:
+                    bytes_ = f"{connection.out_bytes:,} bytes"
+                    self.broken.append(
+                        ("P6", f"{gateway.name} holds {bytes_} for {connection.peer}, who does not read")
+                    )
+
+    def break_line(self, name: str) -> None:
+        """Let the line of a device break, unless the storm is over; its gateway notices at once, and says its will."""
+        device = self.devices[name]
+        if self.is_over:
+            return
+        if device.is_ready and device.wills:
+            self.wills_due.append((name, device.wills[-1]))
+        device.cut()
+
+    def add_latecomers(self, gateways: Iterable[str]) -> None:
+        """Let a new device at each of *gateways* connect and subscribe to everything that is retained."""
+        for name in gateways:
+            device = StormDevice(
+                f"late-{name}", "late", name, True, False, 20, ("kept/#",), LATE_PACE, 0, False, False, False
+            )
+            late = StormParticipant(device, self.gateways[name], self.simulation.seed)
+            late.is_resting = True
+            self.latecomers.append(late)
+            late.begin()
+
+    def run_for(self, length: Duration) -> None:
+        """Let so much time pass."""
+        self.simulation.run_until(self.simulation.now + length)
+
+    def run_until(self, longest: Duration, is_done: Callable[[], bool], step: Duration = SECOND // 4) -> bool:
+        """Let time pass until *is_done*, but no longer than *longest*. Returns whether it is."""
+        end = self.simulation.now + longest
+        while not is_done() and self.simulation.now < end:
+            self.run_for(step)
+        return is_done()
+
+
+def _surface(road: Road, road_conditions: RoadConditions) -> None:
+    road.conditions = road_conditions
+
+
+def _on(disk: Disk) -> set[tuple[int, bytes]]:
+    """All records in the files of a journal, also those that it needs no more: where the header is damaged that
+    says so, recovery begins with them.
+    """
+    written: set[tuple[int, bytes]] = set()
+    survey = SegmentScan(disk)
+    if survey.segments:
+        replay = RecoveryPass(disk, survey, lambda lsn, records: written.update(enumerate(records, lsn)))
+        replay.report.replay_from = min(header.first_lsn for _, header in survey.segments)
+        replay.run()
+    return written
