@@ -55,7 +55,7 @@ cdef class InputFastPath:
     ) except -1
     @cython.locals(
         topic_end=Py_ssize_t, payload=Py_ssize_t, octet="const unsigned char*", octets=bytes, plans=FanOutCache, plan=FanOut,
-        session=Session, publication=Publication, keeping=SessionJournal, awaited="long long", copies=tuple, encoding=PublishEncoder,
+        session=Session, publication=Publication, session_journal=SessionJournal, awaited="long long", copies=tuple, encoding=PublishEncoder,
     )
     cdef bint _publish_acknowledged(
         self, Connection connection, bytes chunk, Py_ssize_t at, Py_ssize_t body, Py_ssize_t stop, now

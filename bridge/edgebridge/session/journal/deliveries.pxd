@@ -49,7 +49,7 @@ cdef class StoredDeliveries:
     @cython.locals(head=MessageHeader)
     cpdef Publication retained(self, bytes record)
     @cython.locals(
-        said=CopyReader, flags=int, remove_session=Py_ssize_t, copies=dict, held=StoredCopy, sent=cython.longlong, made=StoredCopy,
+        said=CopyReader, flags=int, end=Py_ssize_t, copies=dict, held=StoredCopy, sent=cython.longlong, made=StoredCopy,
     )
     cpdef Py_ssize_t _take_copy(self, bytes record, Py_ssize_t at, StoredMessage message, bint is_again) except -1
     @cython.locals(copies=dict, found=StoredCopy, first=cython.longlong, count=cython.longlong, copy=object)
