@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields
 from functools import cached_property
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.frontend.options import FrontendOptions, Quota
+from edgebridge.frontend.options import FrontendHost, FrontendOptions, Quota
 from edgebridge.frontend.quota_change import change_quota
 from edgebridge.session.journal.state import JournalState
 from edgebridge.session.queue.outbox import OverflowPolicy
@@ -43,6 +43,30 @@ if TYPE_CHECKING:
 
 LOG_EVERY_S = 1.0  # what a power cut may take of the log, at most, and how often the disk is asked
 ANCHOR_EVERY: Duration = MINUTE  # so soon it is noticed that the wall clock was set
+
+
+class GatewayHost(FrontendHost):
+    """What a gateway process offers to its front end: a disk, the wall clock, its identity and its counters."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def disk_work_due(self) -> None:
+        if self._gateway.store is not None:
+            self._gateway.store.begin_work()
+
+    def unix_us(self) -> int:
+        return _wall_clock()
+
+    def peer_message_failed(self, peer: str, what: object, error: Exception) -> None:
+        text = f"edgebroker: {type(what).__name__} of {peer} is given up"
+        asyncio.get_running_loop().call_exception_handler({"message": text, "exception": error})
+
+    def gateway_identity(self) -> str:
+        return self._gateway.identity()
+
+    def facts(self) -> Mapping[str, int]:
+        return self._gateway.facts()
 
 
 class Gateway:
@@ -80,7 +104,7 @@ class Gateway:
         granted["durability_by_client"] = tuple((one.pattern, one.durability) for one in settings.data.clients)
         access = load_access(settings.access, tell)
         folder = data_folder(settings)
-        self.store = None if folder is None else Store(folder, settings)
+        self.store = None if folder is None else Store(folder, settings, self._turn)
         """What is kept between runs; None if nothing is."""
         self.frontend = Frontend(
             Node(self.ledger, settings.quota.subscriptions_max),
@@ -90,11 +114,9 @@ class Gateway:
             secret=os.urandom(32),
             journal=None if self.store is None else self.store.journal,
             quota=_quota(settings),
+            host=GatewayHost(self),
         )
         self.frontend.redirect_clients(settings.redirect.redirect)
-        self.frontend.sys_topics.facts = self._facts
-        self.frontend.sparkplug_rebirth.unix_us = self.frontend.sys_topics.unix_us = _wall_clock
-        self.frontend.connect_handler.gateway_identity = lambda: identity_of(settings.node.name, self._folder)
         self._heap_max = 0
         self._membership: FederationMembership | None = None
         if settings.overlay.topology is not None:
@@ -121,7 +143,7 @@ class Gateway:
         node = self._settings.node
         reactor = self._reactor = Reactor(self.frontend, node.spin_us, node.gather_us, node.awake_percent)
         if self.store is not None:
-            for line in self.store.restore(self.frontend, self._turn, self._join):
+            for line in self.store.restore(self.frontend, self._join):
                 self._tell(line)
         else:
             self._join(None)
@@ -321,7 +343,11 @@ class Gateway:
         if self._reactor is not None:
             self._reactor.schedule_flush()
 
-    def _facts(self) -> dict[str, int]:
+    def identity(self) -> str:
+        """The name by which bridges of other gateways recognise this one."""
+        return identity_of(self._settings.node.name, self._folder)
+
+    def facts(self) -> dict[str, int]:
         """What $SYS cannot know by itself."""
         reactor = self._reactor
         facts = {} if reactor is None else {"bytes/received": reactor.received_bytes, "bytes/sent": reactor.sent_bytes}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.frontend.options import FrontendOptions
+from edgebridge.frontend.options import FrontendHost, FrontendOptions
 from edgebridge.wire.fields import write_text
 from edgebroker.instants import MILLISECOND, SECOND, Instant
 from edgebroker.node.ledger import Ledger
@@ -17,16 +17,15 @@ PAYLOAD = 64
 SYNC_US = 2 * MILLISECOND
 
 
-class Gateway:
+class Gateway(FrontendHost):
     """A front end whose disk takes SYNC_US for a commit, and what was written to it."""
 
     def __init__(self) -> None:
         journal = Journal(b"sixteen bytes...", JournalOptions(commit_us=15 * MILLISECOND))
-        self.frontend = Frontend(Node(Ledger()), FrontendOptions(), lambda: "assigned", journal=journal)
+        self.frontend = Frontend(Node(Ledger()), FrontendOptions(), lambda: "assigned", journal=journal, host=self)
         self.written = 0
         self.now: Instant = SECOND
         self.frontend.journal.clock_offset = 1_700_000_000 * SECOND
-        self.frontend.journal.wake = self._wake
         self._ends: list[tuple[Instant, object]] = []
         self.frontend.start(self.now)
 
@@ -53,7 +52,7 @@ class Gateway:
                     heard += 1
         return heard
 
-    def _wake(self) -> None:
+    def disk_work_due(self) -> None:
         work = self.frontend.journal.take_work(self.now)
         if work is not None:
             if work.purpose is WorkPurpose.BATCH:

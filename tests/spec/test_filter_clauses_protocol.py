@@ -64,7 +64,7 @@ class Peer:
         for packet in packets:
             self._frontend.feed(self.connection, encode_packet(packet, self.dialect), 0)
             if self.connection.is_held:  # a hard filter is a turn's work
-                self._frontend.input_scheduler.run_next(0)
+                self._frontend.input_scheduler.run_next(self._frontend.input, 0)
 
     def hear(self) -> list[Packet]:
         self._framer.feed(b"".join(self._frontend.take_output(self.connection, 0)))

@@ -16,12 +16,11 @@ from edgebroker.storage.journal.work import WorkPurpose
 
 
 def test_nothing_is_promised_after_a_segment_was_deleted_until_all_is_on_the_disk_again(tmp_path: Path) -> None:
-    store = Store(tmp_path, Settings())
+    store = Store(tmp_path, Settings(), lambda: None)
     journal, files = store.journal, store.worker.files
     frontend = Frontend(Node(Ledger()), FrontendOptions(), lambda: "assigned", journal=journal)
-    list(store.restore(frontend, lambda: None, lambda stored: None))
+    list(store.restore(frontend, lambda stored: None))
     session_journal = frontend.journal
-    session_journal.wake = lambda: None  # the test carries out what is to be done
 
     def work_off() -> list[tuple[bool, int]]:
         """What was promised after each batch."""

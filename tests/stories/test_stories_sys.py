@@ -192,9 +192,9 @@ def test_expired_sessions_are_counted(play_v5: Any) -> None:
     assert value(play_v5, "clients/total") == "0"
 
 
-def test_what_a_world_knows_is_told_with_the_rest(play: Any) -> None:
+def test_what_a_world_knows_is_told_with_the_rest(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     play("alice > CONNECT    alice < CONNACK", TOLD)
-    play.broker.frontend.sys_topics.facts = lambda: {"bytes/received": 600, "heap/current": 7}
+    monkeypatch.setattr(play.broker.frontend.host, "facts", lambda: {"bytes/received": 600, "heap/current": 7})
     play("wait 10s")
     assert value(play, "heap/current") == "7"
     assert value(play, "bytes/received") == "600"
@@ -209,11 +209,11 @@ def test_without_an_interval_there_is_no_tree(play: Any) -> None:
     """)
 
 
-def test_the_documentation_lists_every_topic(play_v5: Any, root: Path) -> None:
+def test_the_documentation_lists_every_topic(play_v5: Any, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     play_v5("alice > CONNECT    alice < CONNACK", TOLD, is_stored=True)
     frontend = play_v5.broker.frontend
     facts = ("bytes/received", "bytes/sent", "heap/current", "heap/maximum")
-    frontend.sys_topics.facts = lambda: dict.fromkeys(facts, 0)
+    monkeypatch.setattr(frontend.host, "facts", lambda: dict.fromkeys(facts, 0))
     play_v5("wait 10s")
     named = (root / "docs" / "mqtt.md").read_text(encoding="utf-8")
     topics = frontend.retained.matching(TopicFilter.parse(f"{SYS}/#"), 0)

@@ -136,9 +136,6 @@ class Bridge:
         self.handshake = Handshake(terms, memory, self._endpoints)
         self._poison_detector = PoisonDetector(memory)
         self._remote_subscriptions = RemoteSubscriptions(self._endpoints, self._rules, memory, self.refusals, asked)
-        self.local_end = LocalEnd(
-            terms, memory, self._endpoints, self._rules, self._outbound, self._inbound, self.refusals
-        )
         self.shaper = Shaper(terms.shaper_options)
         self.pacing_queue = (
             None
@@ -146,8 +143,16 @@ class Bridge:
             else PacingQueue(self.shaper, self._outbound, self._endpoints, self.outbound_counters, memory)
         )
         """Where messages wait for the rate and the day's bytes, if there are any."""
-        if self.pacing_queue is not None:
-            self.local_end.try_fast_path = self.pacing_queue.try_fast_path
+        self.local_end = LocalEnd(
+            terms,
+            memory,
+            self._endpoints,
+            self._rules,
+            self._outbound,
+            self._inbound,
+            self.refusals,
+            self.pacing_queue or self._outbound,
+        )
 
     # -- what the world fetches ---------------------------------------------------------------------------------
 
@@ -457,7 +462,7 @@ class Bridge:
             self._endpoints.commands.append(BridgeCommand.HANG_UP)
         if self.state is BridgeState.OPEN:
             self.local_end.close()
-            self._inbound.close()
+            self._inbound.close(self._remote_end.take_unread())
             (self._outbound if self.pacing_queue is None else self.pacing_queue).close()
             if now - self.since >= STABLE_AFTER:
                 self._backoff.reset()

@@ -7,7 +7,7 @@ message is on disk. Messages that are not forwarded are acknowledged here.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from edgebridge.bridge.counters import BridgeCounters, BridgeDropCause, ByteCounter
@@ -94,8 +94,6 @@ class InboundFlow:
         self._rewrites = RewriteCache(False, True)
         self.packet_bytes = 0
         """Of the packet that is read at the moment."""
-        self.count_unread: Callable[[], int] = lambda: 0
-        """How many messages of QoS 0 have come and are not read; with this they never will be."""
         self.full_reason = ""
         """Why our front end takes nothing more at the moment; then this connection is to end, and to come back."""
 
@@ -106,9 +104,9 @@ class InboundFlow:
             known.clear()
         self.full_reason = ""
 
-    def close(self) -> None:
-        """The connection is over, and so is what was not handed in yet; of QoS 0 nobody else has it."""
-        self.count_lost(self.count_unread() + sum(not one.qos for one, _, _ in self._waiting))
+    def close(self, unread: int) -> None:
+        """The connection is over, and its QoS 0 messages that were not published are lost; *unread* are not decoded."""
+        self.count_lost(unread + sum(not one.qos for one, _, _ in self._waiting))
         self._waiting.clear()
         self._waiting_bytes = 0
         if self._batch_reader is not None:

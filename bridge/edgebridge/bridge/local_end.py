@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from edgebridge.bridge import handshake
 from edgebridge.bridge.endpoints import BridgeCommand, Endpoints, discard_packets, is_qos0_publish, reason_text
@@ -44,6 +43,13 @@ BACKLOG_BYTES_MAX: Final = 1 * MIB
 """What waits for another turn before our front end is to say nothing more."""
 
 
+class FastPathEntry(Protocol):
+    """Where a PUBLISH of our front end enters: the outbound flow, or a pacing queue before it."""
+
+    def try_fast_path(self, first: int, body: bytes) -> bool:
+        """Whether the packet was carried or queued as it is; otherwise it is to be decoded."""
+
+
 class LocalEnd:
     """One connection to our own front end after the other. It may be there without the remote, to subscribe."""
 
@@ -56,8 +62,11 @@ class LocalEnd:
         outward: OutboundFlow,
         inward: InboundFlow,
         refusals: dict[int, str],
+        entry: FastPathEntry,
     ) -> None:
-        """*refusals*: of subscriptions, by the number of their rule: by whom, and why."""
+        """*refusals*: of subscriptions, by the number of their rule: by whom, and why. *entry* gets what is published
+        here first.
+        """
         self.is_connected = False
         """Whether there is one."""
         self.has_connack = False
@@ -71,8 +80,7 @@ class LocalEnd:
         self._outbound = outward
         self._inbound = inward
         self._refusals = refusals
-        self.try_fast_path: Callable[[int, bytes], bool] = outward.try_fast_path
-        """Takes a PUBLISH of our front end, if it can; else it is decoded."""
+        self._try_fast_path = entry.try_fast_path
         self._framer = Framer(PACKET_BYTES_MAX)
         self._subscribing: dict[int, int] = {}  # packet identifier of a SUBSCRIBE -> rule
         self._is_syncing_retained = False  # the remote is being told all that is retained
@@ -151,7 +159,7 @@ class LocalEnd:
             if is_open and self._rules.transforms and first >> 4 == PUBLISH and first & QOS:
                 left -= len(body)
             if is_open:
-                if first >> 4 == PUBLISH and self.try_fast_path(first, body):
+                if first >> 4 == PUBLISH and self._try_fast_path(first, body):
                     continue
                 if len(body) == 2:
                     if first == PUBACK:

@@ -90,11 +90,10 @@ class RemoteEnd:
         self._outbound = outward
         self._inbound = inward
         self._framer = BoundedFramer(terms.packet_bytes_max)
-        inward.count_unread = self._count_unread
 
     def begin_connection(self) -> None:
         """Another connection begins. What came on the last one before it was open is not read any more."""
-        self._inbound.count_lost(self._count_unread())
+        self._inbound.count_lost(self.take_unread())
         self._framer = BoundedFramer(self._options.packet_bytes_max)
 
     def feed(self, chunk: bytes) -> None:
@@ -131,8 +130,8 @@ class RemoteEnd:
             return False
         return True
 
-    def _count_unread(self) -> int:
-        """The messages of QoS 0 that have come as a whole, and are not looked at any more."""
+    def take_unread(self) -> int:
+        """Discard what was received and not decoded; returns how many whole QoS 0 messages that were."""
         count = 0
         try:
             while (frame := self._framer.next_frame()) is not None:

@@ -10,14 +10,16 @@ from collections.abc import Sequence
 from itertools import chain, islice
 from typing import Any, Final
 
-from edgebridge.frontend.delivery import CHECKS_AT_ONCE, Delivery
+from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.frontend import Frontend
+from edgebridge.frontend.queue_expiry import CHECKS_AT_ONCE
 from edgebridge.frontend.retained_replay import ReplayQueue
 from edgebridge.session.bridge_sync_state import NEVER_EXPIRES, NOT_CONNECTED_YET, RETAINED_PENDING, SESSION_IN_DOUBT
 from edgebridge.session.journal.session_records import gone_record
 from edgebridge.session.queue.factory import outbox_for
 from edgebridge.session.queue.outbox import OverflowPolicy
 from edgebridge.session.queue.policy_queue import PolicyQueue
+from edgebridge.session.retained import RetainedStore
 from edgebridge.session.session import Session
 from edgebridge.wire.fields import U16_MAX
 from edgebroker.dataclasses import dataclass
@@ -33,9 +35,10 @@ CHECK_INTERVAL: Final = 100 * MILLISECOND
 class QueueAgeLimit:
     """Drops what has waited for too long, also while the client is away."""
 
-    def __init__(self, timers: TimerQueue, delivery: Delivery) -> None:
+    def __init__(self, timers: TimerQueue, delivery: Delivery, retained: RetainedStore) -> None:
         self._timers = timers
         self._delivery = delivery
+        self._retained = retained
 
     def watch(self, session: Session, now: Instant) -> None:
         """Look after *session* from now on."""
@@ -47,7 +50,7 @@ class QueueAgeLimit:
             return
         spool = session.outbox
         assert isinstance(spool, PolicyQueue)
-        for entry in spool.dequeue_aged(now, self._delivery.is_retained, CHECKS_AT_ONCE):
+        for entry in spool.dequeue_aged(now, self._retained.holds, CHECKS_AT_ONCE):
             self._delivery.discard(session, entry, Cause.TOO_OLD, now)
         due = spool.next_aged_at()
         if due is not None and due <= now:
@@ -92,7 +95,7 @@ def apply_bounds(frontend: Frontend, session: Session, bounds: BridgeQueueBounds
     if policy is OverflowPolicy.REFUSE:
         frontend.refuse_when_full()
     if bounds.age_us:
-        ageing = QueueAgeLimit(frontend.node.timers, frontend.delivery)
+        ageing = QueueAgeLimit(frontend.node.timers, frontend.delivery, frontend.retained)
         frontend.session_timers["age"] = ageing.fire
         ageing.watch(session, now)
 
@@ -172,7 +175,7 @@ class BridgeSession:
 
     def begin_retained_sync(self, now: Instant) -> None:
         """The remote is to be told all that is retained, once, but for what waits for it already."""
-        session, is_state = self.session, self._frontend.delivery.is_retained
+        session, is_state = self.session, self._frontend.retained.holds
         if session is None:
             return
         self._set_expiry(session, RETAINED_PENDING, now)
@@ -250,7 +253,7 @@ class BridgeSession:
         return (
             publication is not None
             and now - publication.accepted_at > session.outbox.age_us
-            and not self._frontend.delivery.is_retained(publication)
+            and not self._frontend.retained.holds(publication)
         )
 
     def free_packet_ids(self, count: int) -> Sequence[int]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
-
 from edgebridge.frontend.connection import Connection, OutBatch
 from edgebridge.frontend.encoding import PublishEncoder
 from edgebridge.frontend.handlers.ack import UNKNOWN_PACKET_ID, send_ack
 from edgebridge.frontend.job import PROPERTIES_SHIFT, WORK_AT_ONCE
 from edgebridge.frontend.journal.session_journal import SessionJournal
+from edgebridge.frontend.queue_expiry import CHECKS_AT_ONCE, QueueExpiry
 from edgebridge.session.inflight import QueueEntry, new_queue_entry
 from edgebridge.session.queue.outbox import OverflowPolicy
+from edgebridge.session.retained import RetainedStore
 from edgebridge.session.session import Session
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import PubAck, PubComp, PubRec, PubRel
@@ -22,16 +21,17 @@ from edgebroker.node.ledger import Ledger
 from edgebroker.node.subscriptions import Copy
 from edgebroker.publication import Publication
 
-CHECKS_AT_ONCE: Final = 500
-"""Messages that waited for too long, in one turn: 2 ms at 4 us for each that is dropped."""
-
 
 class Delivery:
     """Everything between a routed publication and its readers' acknowledgements."""
 
-    def __init__(self, ledger: Ledger, session_journal: SessionJournal) -> None:
+    def __init__(
+        self, ledger: Ledger, session_journal: SessionJournal, retained: RetainedStore, expiry: QueueExpiry
+    ) -> None:
         self._ledger = ledger
         self._journal = session_journal
+        self._retained = retained
+        self._expiry = expiry
         self._durable_copies: list[tuple[Session, QueueEntry]] = []  # copies of the publication that is being delivered
         self._is_promised = False  # to the publisher of what is being delivered, by another gateway
         self._work_since_release = 0  # of `work`, what properties took since `release` was called
@@ -39,12 +39,6 @@ class Delivery:
         """What sending what waited took so far, in units of about a microsecond: 1 a message, what its properties
         count, and 1 for four subscription identifiers.
         """
-        self.defer: Callable[[Connection, Instant], None] = lambda connection, now: None
-        """Called when a connection has got so much at once that the rest waits for another turn (`is_resting`)."""
-        self.is_retained: Callable[[Publication], bool] = lambda publication: False
-        """Whether a publication is what is retained of its topic."""
-        self.watch_expiry: Callable[[Session, Instant, Instant], None] = lambda session, at, now: None
-        """Called when a message waits in a session that expires then."""
 
     def deliver(
         self, publication: Publication, copies: tuple[Copy, ...], now: Instant, encoding: PublishEncoder | None = None
@@ -159,7 +153,7 @@ class Delivery:
         )  # who is away may stay away
         if outbox.enqueue(entry, self._is_promised and may_exceed):
             if entry.publication.expires_at is not None:
-                self.watch_expiry(session, entry.publication.expires_at, now)
+                self._expiry.watch(session, entry.publication.expires_at, now)
             return True
         self._drop(entry.publication, session, entry.text, entry.qos, Cause.QUEUE_FULL, now)
         return False
@@ -197,7 +191,7 @@ class Delivery:
             if publication.has_expired(now):
                 self._ledger.expire(now, publication, session.client_id, entry.text, entry.qos)
                 self._journal.settled(session, entry, now)
-            elif age_us and now - publication.accepted_at > age_us and not self.is_retained(publication):
+            elif age_us and now - publication.accepted_at > age_us and not self._retained.holds(publication):
                 aged += 1
                 self.discard(session, entry, Cause.TOO_OLD, now)
             elif session.rights is not None and not session.rights.may_read(publication):
@@ -207,7 +201,9 @@ class Delivery:
                 self._transmit_queued(session, connection, entry, now)
         if self._work_since_release >= WORK_AT_ONCE and not connection.closing:
             connection.is_deferred = True
-            self.defer(connection, now)
+            if not connection.is_dirty:  # whoever takes its output schedules the rest for another turn
+                connection.is_dirty = True
+                connection.dirty.append(connection)
 
     def _has_room(self, session: Session, connection: Connection) -> bool:
         return (

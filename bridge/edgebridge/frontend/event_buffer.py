@@ -6,8 +6,7 @@ fit. A message that takes its usual way makes no event; no event holds a payload
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from edgebridge.frontend.connection import Connection
 from edgebroker.instants import Instant
@@ -39,23 +38,30 @@ class ClientEvent(NamedTuple):
     text: str
 
 
+class PresenceObserver(Protocol):
+    """Whoever publishes the presence of clients."""
+
+    def enqueue(self, code: str, connection: Connection, now: Instant) -> None:
+        """*connection*, which has a session, is connected or disconnected, as *code* says."""
+
+
 class EventBuffer:
     """Bounded; `missed` counts what did not fit since the last `take`."""
 
-    __slots__ = ("_events", "missed", "on_presence")
+    __slots__ = ("_events", "_presence", "missed")
 
-    def __init__(self) -> None:
+    def __init__(self, presence: PresenceObserver | None = None) -> None:
+        """*presence* is notified at once of every client that connects or disconnects."""
         self._events: list[ClientEvent] = []
         self.missed = 0
-        self.on_presence: Callable[[str, Connection, Instant], None] | None = None
-        """Told at once of every client that comes or goes, if somebody wants to be."""
+        self._presence = presence
 
     def add(
         self, code: str, connection: Connection, reason: int, text: str, client: str = "", now: Instant = 0
     ) -> None:
         """Note what happened to *connection*; *client* if it has no session that says it, *now* if it came or goes."""
-        if self.on_presence is not None and code in PRESENCE:
-            self.on_presence(code, connection, now)
+        if self._presence is not None and code in PRESENCE:
+            self._presence.enqueue(code, connection, now)
         if len(self._events) >= EVENTS_MAX:
             self.missed += 1
             return

@@ -5,35 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from edgebridge.frontend.assembly import assemble
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.connection_rate import ConnectionRateLimit
-from edgebridge.frontend.delivery import Delivery
-from edgebridge.frontend.fast_path.fan_out import FanOutCache
 from edgebridge.frontend.fast_path.input import InputFastPath
 from edgebridge.frontend.fast_path.qos0_batch import Qos0Batches
-from edgebridge.frontend.filter_quota import FilterQuota
-from edgebridge.frontend.handlers.authentication import Authenticator, Verification
-from edgebridge.frontend.handlers.authorization import Authorizer
-from edgebridge.frontend.handlers.connect import ConnectHandler
+from edgebridge.frontend.handlers.authentication import Verification
 from edgebridge.frontend.handlers.disconnect import Disconnector
-from edgebridge.frontend.handlers.enhanced_auth import EnhancedAuth
-from edgebridge.frontend.handlers.publish import PublishHandler
-from edgebridge.frontend.handlers.subscribe import SubscribeHandler
 from edgebridge.frontend.input_scheduler import InputScheduler
-from edgebridge.frontend.journal.restore import StateRecovery
-from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebridge.frontend.memory_limit import MemoryLimit
-from edgebridge.frontend.options import LOCAL_LISTENER, QUOTA, FrontendOptions, ListenerContext, Quota, Redirect
-from edgebridge.frontend.queue_expiry import QueueExpiry
-from edgebridge.frontend.retained_replay import RetainedReplay
-from edgebridge.frontend.shared_subscriptions import SharedSubscriptions
-from edgebridge.frontend.sparkplug_rebirth import SparkplugRebirth
+from edgebridge.frontend.options import (
+    LOCAL_LISTENER,
+    NO_HOST,
+    QUOTA,
+    FrontendHost,
+    FrontendOptions,
+    ListenerContext,
+    Quota,
+    Redirect,
+)
 from edgebridge.frontend.sys_topics import SysTopics
 from edgebridge.session.access import OPEN, AccessPolicy
 from edgebridge.session.credentials import AuthenticationResult
 from edgebridge.session.lifecycle import CLOSED, CONNECTED, ConnectionState, next_state
 from edgebridge.session.queue.outbox import OverflowPolicy
-from edgebridge.session.retained import RetainedStore
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.encode import PING_RESP
 from edgebridge.wire.errors import ProtocolError, ProtocolViolation
@@ -84,100 +79,73 @@ class Frontend:
         secret: bytes = b"",
         journal: Journal | None = None,
         quota: Quota = QUOTA,
+        host: FrontendHost = NO_HOST,
     ) -> None:
-        """*new_client_id* makes identifiers for clients that bring none; chance is the world's affair.
+        """*new_client_id* makes identifiers for clients that send none; chance is the host's affair.
 
-        *secret*: 32 random bytes of this process, to remember by who was found right; without it nobody is remembered.
-        Without a *journal* nothing outlives the run.
+        *secret*: 32 random bytes of this process, the key of the cache of verified passwords; without it nothing is
+        cached. Without a *journal* nothing outlives the run.
         """
+        parts = assemble(node, terms, new_client_id, access, secret, journal, quota, host)
         self.options = terms
+        self.quota = quota
+        self.host = host
         self.node = node
         self.ledger = node.ledger
         self.dirty: list[Connection] = []
         self.connections: dict[int, Connection] = {}
-        self.retained = RetainedStore(terms.retained_messages_max, terms.retained_bytes_max)
-        self.fan_out_cache = FanOutCache(node.routes)
-        self.journal = session_journal = SessionJournal(node.timers, journal)
-        self.delivery = Delivery(node.ledger, session_journal)
-        self.delivery.is_retained = self.retained.holds
-        expiring = QueueExpiry(node.timers, node.ledger, session_journal)
-        self.delivery.watch_expiry = expiring.watch
-        refuses_when_full = terms.queue_full is OverflowPolicy.REFUSE
-        self.publish_handler = PublishHandler(
-            node,
-            self.delivery,
-            session_journal,
-            self.retained,
-            terms.receive_maximum,
-            terms.topic_alias_maximum,
-            refuses_when_full,
-        )
-        self.publish_handler.checks_format = terms.payload_format_checked
-        node.groups.is_sticky = terms.sharing == "sticky"
-        sharing = SharedSubscriptions(node, self.delivery)
-        replaying = RetainedReplay(node, self.delivery, self.retained)
-        self.subscribe_handler = SubscribeHandler(
-            node, self.delivery, session_journal, sharing, replaying, FilterQuota(quota)
-        )
-        self.input_scheduler = InputScheduler(
-            node, self.delivery, replaying, self.publish_handler, self.feed, lambda: self.input.packets
-        )
-        self.quota = quota
+        self.retained = parts.retained
+        self.fan_out_cache = parts.fan_out_cache
+        self.journal = parts.session_journal
+        self.delivery = parts.delivery
+        self.events = parts.events
+        self.publish_handler = parts.publish_handler
+        self.subscribe_handler = parts.subscribe_handler
+        self.connect_handler = parts.connect_handler
+        self.authenticator = parts.authenticator
+        self.enhanced_auth = parts.enhanced_auth
+        self.recovery = parts.recovery
+        self.sparkplug_rebirth = parts.sparkplug_rebirth
+        self.qos0_batches = Qos0Batches(node.ledger)
         self.connection_rate = ConnectionRateLimit(quota)
-        self.authenticator = Authenticator(node.timers, access, secret)
-        authorizer = Authorizer(node.routes, self.authenticator)
-        self.connect_handler = ConnectHandler(
-            node,
-            self.delivery,
-            session_journal,
-            self.publish_handler,
-            self.fan_out_cache,
-            sharing,
-            self.authenticator,
-            authorizer,
-            terms,
-            new_client_id,
-        )
         self.disconnector = Disconnector(self.connect_handler, node.timers)
         self.memory_limit = MemoryLimit(
-            quota.memory_bytes_max,
-            self.connections,
-            self.connect_handler,
-            self.retained,
-            self.delivery,
-            session_journal,
+            quota.memory_bytes_max, self.connections, self.connect_handler, self.retained, self.delivery, self.journal
         )
-        self.publish_handler.is_memory_full = self.memory_limit.is_full
-        self.enhanced_auth = EnhancedAuth(self.connect_handler, self.authenticator, secret)
-        self.events = self.publish_handler.events = self.subscribe_handler.events = self.connect_handler.events
-        self.recovery = StateRecovery(
-            node, session_journal, self.connect_handler, authorizer, self.subscribe_handler, self.retained
+        self.input_scheduler = InputScheduler(
+            node.timers, self.delivery, self.subscribe_handler.replay, self.publish_handler, self.feed
         )
-        self.qos0_batches = Qos0Batches(node.ledger)
         self.input = InputFastPath(
             self.fan_out_cache,
             self.publish_handler,
             self.delivery,
-            session_journal,
+            self.journal,
             node.ledger,
             self.qos0_batches,
             terms.packet_bytes_max,
-            refuses_when_full,
+            terms.queue_full is OverflowPolicy.REFUSE,
             quota.connect_bytes_max,
             self.input_scheduler,
             self._on_packet,
         )
         self.sys_topics = SysTopics(
-            node, self.connect_handler, self.publish_handler, session_journal, self.retained, self._traffic, terms
+            node,
+            self.connect_handler,
+            self.publish_handler,
+            self.journal,
+            self.retained,
+            self._traffic,
+            terms.sys_interval_s,
+            host,
+            parts.presence,
         )
-        self.sparkplug_rebirth = SparkplugRebirth(node, self.publish_handler, terms.sparkplug_rebirth_s)
         self.federation: FederationMember | None = None
         """Its part in a federation (`joining`); None if it stands alone."""
         self.session_timers: dict[str, Callable[[Session, Instant], None]] = {
             "will": self.connect_handler.publish_delayed_will,
             "session": self.connect_handler.expire_session,
-            "share": sharing.member_disconnected,
-            "expire": expiring.fire,
+            "share": parts.shared_subscriptions.member_disconnected,
+            "expire": parts.expiry.fire,
         }
         """What is due for sessions, by the name of the timer; `Ageing` where messages may wait only so long."""
         self._buffers_sent = 0
@@ -230,6 +198,8 @@ class Frontend:
 
     def feed(self, connection: Connection, chunk: bytes, now: Instant) -> None:
         """Bytes arrived."""
+        if self.journal.is_full:
+            self.memory_limit.check_if_full(now)
         if connection.closing or connection.state is CLOSED:
             self.input_scheduler.receive_late(connection, chunk)
             return
@@ -266,7 +236,7 @@ class Frontend:
         if session is not None and session.connection is connection:
             if session.outbox or session.inflight.unsent:
                 self.delivery.release(session, now)
-            if session.replays:
+            if session.replays or connection.is_deferred:
                 self.input_scheduler.schedule(connection, now)
         return out
 
@@ -305,14 +275,14 @@ class Frontend:
                     over = self.connections[number]
                     self.disconnector.disconnect(over, ReasonCode.MAXIMUM_CONNECT_TIME, "the token has expired")
                 case ("turn",):
-                    self.input_scheduler.run_next(now)
+                    self.input_scheduler.run_next(self.input, now)
                 case ("pause", int(number)) if number in self.connections:
                     self.input_scheduler.resume(self.connections[number], now)
                 case (str(what), str(client)) if what in self.session_timers:
                     if (session := self.connect_handler.sessions.get(ClientId(client))) is not None:
                         self.session_timers[what](session, now)
                 case ("commit",):
-                    self.journal.wake()
+                    self.host.disk_work_due()
                 case ("overlay",) if self.federation is not None:
                     self.federation.fire(now)
                 case ("restate",):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
@@ -18,7 +18,7 @@ from edgebridge.frontend.retained_replay import RetainedReplay
 from edgebridge.session.lifecycle import ConnectionState
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import Duration, Instant
-from edgebroker.node.node import Node
+from edgebroker.node.timers import TimerQueue
 
 TURN: Final = ("turn",)
 QUIET_INTERVAL: Final[Duration] = 1_000
@@ -47,27 +47,32 @@ REST_INTERVAL_MAX: Final[Duration] = 1_000_000
 """The same after a filter that was much more than a turn's part."""
 
 
+class PacketCounter(Protocol):
+    """Counts what is received from all clients."""
+
+    @property
+    def packets(self) -> int:
+        """How many packets so far."""
+
+
 class InputScheduler:
     """Who goes on later. One connection at a time: in between the world looks after everybody else."""
 
     def __init__(
         self,
-        node: Node,
+        timers: TimerQueue,
         delivery: Delivery,
         replaying: RetainedReplay,
         publish_handler: PublishHandler,
         feed: Callable[[Connection, bytes, Instant], None],
-        taken: Callable[[], int],
     ) -> None:
-        """*taken* says how many packets were taken from all clients so far."""
+        """*feed* handles bytes of a connection, as `Frontend.feed` does."""
         self._delivery = delivery
-        delivery.defer = self.schedule
-        self._packet_count = taken
         self._last_packet_count = 0
         """How many those were when somebody went on last, or waited for the others."""
         self._rest_until: Instant = 0
         """From then on nobody waits for the others any more."""
-        self._timers = node.timers
+        self._timers = timers
         self._replay = replaying
         self._publish_handler = publish_handler
         self._feed = feed
@@ -117,16 +122,16 @@ class InputScheduler:
         self._paused.discard(connection.number)
         self._resume_input(connection, now)
 
-    def run_next(self, now: Instant) -> None:
-        """Go on with whoever has waited longest, unless others are busy: then later."""
-        taken = self._packet_count()
+    def run_next(self, received: PacketCounter, now: Instant) -> None:
+        """Resume whoever has waited longest, unless others send meanwhile, as *received* shows: then later."""
+        taken = received.packets
         if taken != self._last_packet_count and now < self._rest_until:
             self._last_packet_count = taken
             self._timers.set(TURN, now + QUIET_INTERVAL)
             return
         self._rest_until = now + REST_INTERVAL
         self._run(now)
-        self._last_packet_count = self._packet_count()
+        self._last_packet_count = received.packets
 
     def _run(self, now: Instant) -> None:
         connection = self._queue.popleft()

@@ -73,16 +73,16 @@ class MemoryLimit:
             self.check(now)  # meanwhile somebody may have read
         return self._is_tight
 
-    def is_full(self, now: Instant) -> bool:
-        """Whether nothing more should wait for kept sessions."""
+    def check_if_full(self, now: Instant) -> None:
+        """Measure again while nothing more may wait for durable sessions: meanwhile somebody may have read."""
         if self._journal.is_full and now - self._checked_at >= CHECK_INTERVAL:
             self.check(now)
-        return self._journal.is_full
 
     def check_if_due(self, now: Instant) -> None:
         """Measure if so many more messages wait that it may be too much: small ones weigh more than what was read of
         them; or if it was much a minute ago. To be called now and then, and after a journal was read back.
         """
+        self.check_if_full(now)
         was_much = self.held_bytes > self.bytes_max * WATCHED_SHARE and now - self._checked_at >= MINUTE
         if was_much or (self._connect_handler.queued.messages - self._waiting) * MESSAGE_BYTES >= self.due:
             self.check(now)

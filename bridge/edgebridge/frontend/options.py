@@ -6,6 +6,7 @@ came.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Final, Literal
 
@@ -40,6 +41,31 @@ class ListenerContext:
     """Who comes in here, if nobody needs to be asked: a part of this gateway, whose session lasts as long as it
     wishes."""
 
+
+class FrontendHost:
+    """What the process around a front end offers to it. These defaults are those of a process that offers nothing."""
+
+    def disk_work_due(self) -> None:
+        """Carry out what `SessionJournal.take_work` returns, at once or soon."""
+
+    def unix_us(self) -> int:
+        """The wall clock, in microseconds since 1970; 0 where there is none."""
+        return 0
+
+    def peer_message_failed(self, peer: str, what: object, error: Exception) -> None:
+        """A message of *peer* could not be handled, which is a fault of ours. Raises *error* if nobody takes it."""
+        raise error
+
+    def gateway_identity(self) -> str:
+        """The name by which bridges recognise this gateway; empty: it is not told."""
+        return ""
+
+    def facts(self) -> Mapping[str, int]:
+        """Counters of the process for `$SYS`, by topic behind `$SYS/broker/`."""
+        return {}
+
+
+NO_HOST: Final = FrontendHost()
 
 LOCAL_LISTENER = ListenerContext()
 """Where nobody said otherwise: a client of the same process."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable
 from typing import Final
 
 from edgebridge.frontend.connection import Connection
-from edgebridge.frontend.event_buffer import CONNECTED, TEXT_MAX, EventBuffer
+from edgebridge.frontend.event_buffer import CONNECTED, TEXT_MAX
 from edgebridge.frontend.handlers.publish import PublishHandler
+from edgebridge.frontend.options import FrontendHost
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import MILLISECOND, Instant
 from edgebroker.names import ClientId
@@ -33,19 +33,14 @@ ESCAPES: Final = {ord(octet): f"%{ord(octet):02X}" for octet in "%/+#"}
 class ClientPresence:
     """Tells of each client."""
 
-    def __init__(
-        self, node: Node, publish_handler: PublishHandler, notes: EventBuffer, unix_us: Callable[[], int]
-    ) -> None:
-        """*unix_us*: what the wall clock says."""
+    def __init__(self, node: Node, host: FrontendHost) -> None:
         self.missed = 0
         """Comings and goings that nobody was told of."""
         self._node = node
-        self._publish_handler = publish_handler
-        self._unix_us = unix_us
+        self._host = host
         self._waiting: deque[tuple[str, str, bytes]] = deque()
-        notes.on_presence = self._enqueue
 
-    def _enqueue(self, code: str, connection: Connection, now: Instant) -> None:
+    def enqueue(self, code: str, connection: Connection, now: Instant) -> None:
         """*connection*, which has a session, came or went."""
         session = connection.session
         if session is None or len(self._waiting) >= WAITING_MAX:
@@ -63,19 +58,19 @@ class ClientPresence:
         else:
             reason, why = connection.disconnect_reason or (None, "")
             told |= {"reason": "connection_lost" if reason is None else _reason_name(reason), "why": why[:TEXT_MAX]}
-        told["unix_ms"] = self._unix_us() // MILLISECOND
+        told["unix_ms"] = self._host.unix_us() // MILLISECOND
         if not self._waiting:
             self._node.timers.set(TIMER, now + 1)  # a later instant: what made it comes first
         self._waiting.append((session.client_id, code, json.dumps(told, separators=(",", ":")).encode()))
 
-    def fire(self, now: Instant) -> None:
-        """Tell some, and come again for the rest."""
+    def publish(self, publish_handler: PublishHandler, now: Instant) -> None:
+        """Publish some of what waits, and set the timer for the rest."""
         for _ in range(min(PUBLISHED_AT_ONCE, len(self._waiting))):
             client, code, payload = self._waiting.popleft()
             topic = TOPIC.format(client.translate(ESCAPES), code)
             route = self._node.routes.route(topic)
             if route.copies or route.groups or route.extractor is not None:
-                self._publish_handler.route(Publication(PUBLISHER, topic, payload, 0, False, now), route, now)
+                publish_handler.route(Publication(PUBLISHER, topic, payload, 0, False, now), route, now)
         if self._waiting:
             self._node.timers.set(TIMER, now + 1)
 

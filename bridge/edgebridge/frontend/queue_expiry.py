@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from edgebridge.frontend.delivery import CHECKS_AT_ONCE
 from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebridge.session.session import Session
 from edgebroker.instants import MILLISECOND, Instant
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.timers import TimerQueue
 
+CHECKS_AT_ONCE: Final = 500
+"""Messages that waited for too long, in one turn: 2 ms at 4 us for each that is dropped."""
 CHECK_INTERVAL: Final = 100 * MILLISECOND
 """A queue is looked at ten times a second at most, and for 1 us of each message in it: what expires is late by that."""
 

@@ -9,12 +9,14 @@ rest. A client has no more replays pending than it has subscriptions.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.job import PROPERTIES_SHIFT, WORK_AT_ONCE
+from edgebridge.frontend.journal.session_journal import SessionJournal
+from edgebridge.session.journal.session_records import is_owed, owed
 from edgebridge.session.retained import RetainedStore
 from edgebridge.session.session import Session
 from edgebridge.session.subscription_text import SubscriptionRequest
@@ -169,21 +171,29 @@ class ReplayQueue(deque[SubscriptionReplay]):
             (self.sent_topics.add if publication.payload else self.sent_topics.discard)(publication.topic)
 
 
+class RetainedOriginals(Protocol):
+    """What a federation knows of retained messages that are copies here."""
+
+    def is_elsewhere(self, topic: str) -> bool:
+        """Whether another gateway has the original of what is retained for *topic* and can be asked for it."""
+
+
 class RetainedReplay:
     """Sends retained messages anew: each is a message of its own in the accounts, for one reader."""
 
-    def __init__(self, node: Node, delivery: Delivery, retained: RetainedStore) -> None:
+    def __init__(
+        self, node: Node, delivery: Delivery, session_journal: SessionJournal, retained: RetainedStore
+    ) -> None:
         self._node = node
         self._delivery = delivery
+        self._journal = session_journal
         self._retained = retained
         self.examined = 0
         """Places looked at so far."""
         self.dropped_queries = 0
         """Questions for what is kept at other gateways that were given up, ours or theirs: too many waited."""
-        self.on_finished: Callable[[Subscription, Instant], None] = lambda subscription, now: None
-        """Called when a subscription got all that it still had to get of what is retained here."""
-        self.is_elsewhere: Callable[[str], bool] | None = None
-        """Whether what is kept of a topic is a copy, and its original can be asked for; None: everything is ours."""
+        self.originals: RetainedOriginals | None = None
+        """Knows of which topics another gateway has the original; None: everything is our own."""
 
     def schedule(self, subscription: Subscription, request: SubscriptionRequest, skips_own: bool) -> None:
         """A new subscription gets what matches, with *skips_own* but the client's own: some with each `go_on`."""
@@ -250,7 +260,7 @@ class RetainedReplay:
             if not replays and replays.sent_topics is None:
                 session.replays = None
             if done.remote_messages is None:
-                self.on_finished(done.subscription, now)
+                self.record_pending(done.subscription.receiver, done.subscription.text, False, now)
 
     def can_resume(self, session: Session) -> bool:
         """Whether another turn would do something for what waits."""
@@ -289,11 +299,22 @@ class RetainedReplay:
                 work -= FILTER_WORK + (len(kept.payload) >> 2)
             if not replay.wants(kept):
                 continue
-            if replay.remote_messages is None and self.is_elsewhere is not None and self.is_elsewhere(kept.topic):
+            if replay.remote_messages is None and self._is_copy(kept.topic):
                 continue
             work -= SEND_WORK + (kept.properties_bytes >> PROPERTIES_SHIFT)
             self._send(kept, replay, now)
         return False
+
+    def _is_copy(self, topic: str) -> bool:
+        return self.originals is not None and self.originals.is_elsewhere(topic)
+
+    def record_pending(self, session: Session, text: str, is_pending: bool, now: Instant) -> None:
+        """Record whether the subscription *text* still has to get retained messages, so that a later run sends them."""
+        record = session.subscription_records.get(text)
+        if record is not None and is_owed(record) != is_pending:
+            record = session.subscription_records[text] = owed(record, is_pending)
+            if session.number:
+                self._journal.append(record, False, now)
 
     def _send(self, kept: Publication, replay: SubscriptionReplay, now: Instant) -> None:
         replay.sent(kept.topic)

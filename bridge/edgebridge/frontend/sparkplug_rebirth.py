@@ -6,12 +6,12 @@ node is asked only if a content filter needs the names of its metrics: no alias 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 from edgebridge.frontend.handlers.publish import PublishHandler
 from edgebridge.frontend.handlers.publish_admission import DiskRefusal, QueueRefusal
+from edgebridge.frontend.options import FrontendHost
 from edgebridge.frontend.sys_topics import SYS_PUBLISHER
 from edgebroker.instants import MILLISECOND, SECOND, Instant
 from edgebroker.node.node import Node
@@ -23,10 +23,9 @@ TIMER: Final = ("rebirths",)
 class SparkplugRebirth:
     """One request for each such node, every so often: QoS 0, not retained, as the specification has it."""
 
-    def __init__(self, node: Node, publish_handler: PublishHandler, interval_s: int) -> None:
+    def __init__(self, node: Node, publish_handler: PublishHandler, interval_s: int, host: FrontendHost) -> None:
         """*interval_s*: 0 asks nobody."""
-        self.unix_us: Callable[[], int] = lambda: 0
-        """What the wall clock says; to be set by a world that has one."""
+        self._host = host
         self.requested = 0
         """Requests so far."""
         self._node = node
@@ -44,7 +43,7 @@ class SparkplugRebirth:
         for node in births.take_strangers() if births is not None else ():
             from edgebroker.filters.sparkplug import rebirth  # for who is sent any
 
-            topic, payload = rebirth(node, self.unix_us() // MILLISECOND)
+            topic, payload = rebirth(node, self._host.unix_us() // MILLISECOND)
             self.requested += 1
             with suppress(DiskRefusal, QueueRefusal):
                 self._publish_handler.publish(Publication(SYS_PUBLISHER, topic, payload, 0, False, now), now)

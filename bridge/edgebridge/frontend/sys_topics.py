@@ -14,7 +14,7 @@ import edgebroker
 from edgebridge.frontend.handlers.connect import ConnectHandler
 from edgebridge.frontend.handlers.publish import PublishHandler
 from edgebridge.frontend.journal.session_journal import SessionJournal
-from edgebridge.frontend.options import FrontendOptions
+from edgebridge.frontend.options import FrontendHost
 from edgebridge.session.retained import RetainedStore
 from edgebroker.instants import MINUTE, SECOND, Duration, Instant
 from edgebroker.log_schema import Cause
@@ -80,25 +80,20 @@ class SysTopics:
         session_journal: SessionJournal,
         retained: RetainedStore,
         traffic: Callable[[], Facts],
-        terms: FrontendOptions,
+        interval_s: int,
+        host: FrontendHost,
+        presence: ClientPresence | None,
     ) -> None:
-        """*traffic*: what went in and out."""
-        self.facts: Callable[[], Facts] = dict
-        """To be set by a world that has some."""
-        self.unix_us: Callable[[], int] = lambda: 0
-        """What the wall clock says; to be set by a world that has one."""
-        self.presence: ClientPresence | None = None
-        if terms.presence:
-            from edgebridge.frontend.presence import ClientPresence  # for who wants it
-
-            self.presence = ClientPresence(node, publish_handler, connect_handler.events, lambda: self.unix_us())
+        """*traffic*: counters of packets and transports. *interval_s*: 0 publishes nothing."""
+        self._host = host
+        self.presence = presence
         self._node = node
         self._connect_handler = connect_handler
         self._publish_handler = publish_handler
         self._journal = session_journal
         self._retained = retained
         self._traffic = traffic
-        self._interval = terms.sys_interval_s * SECOND
+        self._interval = interval_s * SECOND
         self._published: dict[str, str] = {}
         self._loads = {name: LoadAverage() for name in LOADS}
         self._started: Instant = 0
@@ -115,7 +110,7 @@ class SysTopics:
         """Say what has changed, and come again after the interval; or who came and went."""
         if is_presence:
             if self.presence is not None:
-                self.presence.fire(now)
+                self.presence.publish(self._publish_handler, now)
             return
         counters = self._counters()
         for name, value in counters.items():
@@ -151,7 +146,7 @@ class SysTopics:
             "fates/expired": ledger.expired,
             "fates/refused": self._publish_handler.refused,
             **self._traffic(),
-            **self.facts(),
+            **self._host.facts(),
         }
         for cause, count in ledger.dropped.items():
             counters[f"fates/dropped/{Cause(cause).name.lower()}"] = count

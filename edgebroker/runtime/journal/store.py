@@ -175,8 +175,11 @@ def garbage_collection_paused() -> Iterator[None]:
 class Store:
     """The journal of one run: opened before anybody is served, closed when everybody is gone."""
 
-    def __init__(self, folder: Path, settings: Settings) -> None:
-        """Recover what is there. Raises JournalInUse, JournalDamaged, StoreUnusable."""
+    def __init__(self, folder: Path, settings: Settings, on_done: Callable[[], None]) -> None:
+        """Recover what is there; *on_done* is called whenever the disk has done something.
+
+        Raises JournalInUse, JournalDamaged, StoreUnusable.
+        """
         self.folder = folder
         self._stored = JournalState()
         options = JournalOptions(commit_us=settings.data.commit_ms * MILLISECOND, bytes_max=settings.data.bytes_max)
@@ -193,14 +196,12 @@ class Store:
             self._stored.finish()
         self.recovery_s = time.monotonic() - began
         self.journal = self.worker.journal
-        self._turned: Callable[[], None] = lambda: None
         self._frontend: Frontend | None = None
+        self._is_closed = False
+        self._on_done = on_done
 
-    def restore(
-        self, frontend: Frontend, turned: Callable[[], None], join: Callable[[JournalState], None]
-    ) -> Iterator[str]:
-        """Give *frontend* what was kept, and serve it from now on; *turned* is called whenever the disk was done,
-        *join* once, before anything is given back.
+    def restore(self, frontend: Frontend, join: Callable[[JournalState], None]) -> Iterator[str]:
+        """Restore *frontend* from the journal, and serve it from now on; *join* is called once, before that.
 
         Lines for the operator: what is damaged, and what cannot be taken back.
         """
@@ -226,18 +227,18 @@ class Store:
             yield from restore_blocks(file, frontend.connect_handler.blocked, unix_s, now)
         if reason := self.worker.run_due(now):
             yield f"the journal cannot be written: {reason}"
-        self._frontend, self._turned = frontend, turned
-        frontend.journal.wake = self._wake
+        self._frontend = frontend
         self._stored = JournalState()
 
     def close(self) -> str:
         """Write what waits, and the mark of a clean end. Returns "" or why that failed. It may be called once."""
-        if self._frontend is not None:
-            self._frontend.journal.wake = lambda: None
+        self._is_closed = True
         return self.worker.close(clock())
 
-    def _wake(self) -> None:
-        assert self._frontend is not None
+    def begin_work(self) -> None:
+        """Begin what the front end's journal has for the disk, if anything, between `restore` and `close`."""
+        if self._frontend is None or self._is_closed:
+            return
         work = self._frontend.journal.take_work(clock())
         if work is not None:
             self.worker.submit(work, self._ended)
@@ -253,4 +254,4 @@ class Store:
         else:
             frontend.synced(work, clock())
         self.worker.record_wear(clock())
-        self._turned()
+        self._on_done()

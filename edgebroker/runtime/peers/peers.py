@@ -121,7 +121,6 @@ class PeerManager:
             text = "peers are believed without certificates; set overlay.tls_certificate, tls_key and tls_ca"
             self._notices.log(Level.WARNING, "overlay-no-tls", text)
         self._reactor.before_flush = self._turn
-        self.overlay.inbox.on_error = self._stumbled
         self.overlay.start(clock())
         self._reactor.schedule_flush()
 
@@ -191,7 +190,6 @@ class PeerManager:
         self.congestion = CongestionGauge()  # links that are made anew count anew
         self._peers = self.membership.topology.gateway(self.membership.name).peers()
         self.overlay = self.membership.rejoin(self._reactor.frontend, clock())
-        self.overlay.inbox.on_error = self._stumbled
         self._reactor.schedule_flush()
 
     # -- for lines ------------------------------------------------------------------------------------------------
@@ -277,11 +275,6 @@ class PeerManager:
         whom = "a peer" if line is None else line.address
         self._loop.call_exception_handler({"message": f"edgebroker: {whom} is cut off", "exception": error})
         stream.end(f"an error here: {error!r}", clock())
-
-    def _stumbled(self, peer: str, what: object, error: Exception) -> None:
-        """As `Arrivals.stumbled`."""
-        text = f"edgebroker: {type(what).__name__} of {peer} is given up"
-        self._loop.call_exception_handler({"message": text, "exception": error})
 
     def _tell(self, event: LinkUp | LinkDown | LinkRefusal) -> None:
         peer = event.peer

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.handlers.authentication import Verification
-from edgebridge.frontend.options import LOCAL_LISTENER, QUOTA, FrontendOptions, Quota
+from edgebridge.frontend.options import LOCAL_LISTENER, QUOTA, FrontendHost, FrontendOptions, Quota
 from edgebridge.session.access import OPEN, AccessPolicy
 from edgebridge.session.journal.state import JournalState
 from edgebroker.instants import SECOND, Duration, Instant
@@ -106,6 +106,16 @@ class ClientLine:
         self._broker.arrived(self, chunk)
 
 
+class SimulatedHost(FrontendHost):
+    """What a simulated broker offers to its front end: a disk, and no wall clock."""
+
+    def __init__(self, broker: SimulatedBroker) -> None:
+        self._broker = broker
+
+    def disk_work_due(self) -> None:
+        self._broker.begin_disk_work()
+
+
 class SimulatedBroker:
     """A front end and its lines: what `edgebroker.runtime` does with sockets, done on virtual time.
 
@@ -153,16 +163,28 @@ class SimulatedBroker:
         self.ledger = Ledger(self._log)
         journal, stored = (None, None) if self.store is None else self.store.boot()
         self.frontend = Frontend(
-            Node(self.ledger), self._terms, self._new_client_id, self._access, self._secret, journal, self._quota
+            Node(self.ledger),
+            self._terms,
+            self._new_client_id,
+            self._access,
+            self._secret,
+            journal,
+            self._quota,
+            SimulatedHost(self),
         )
         if self.store is not None and stored is not None:
-            self.store.serve(self.frontend, self._plan_turn, stored)
+            self.store.serve(self.frontend, stored)
         self._join(stored)
         if stored is not None:
             self.frontend.recovery.restore(stored, now)
         self.frontend.start(now)
 
     def _join(self, stored: JournalState | None) -> None: ...
+
+    def begin_disk_work(self) -> None:
+        """Let the simulated disk begin what the front end has for it."""
+        if self.store is not None:
+            self.store.begin_work(self.frontend, self._plan_turn)
 
     def crash(self, is_power_cut: bool = True) -> None:
         """The power fails, or the process dies, and comes back at once."""

@@ -49,18 +49,17 @@ class SimulatedStore:
         store = (found and found.store) or self._simulation.random.randbytes(STORE_BYTES)
         return Journal(store, self._options, found), stored
 
-    def serve(self, frontend: Frontend, told: Callable[[], None], stored: JournalState) -> None:
-        """Let *frontend* have the disk, which says *stored*; *told* is called whenever a work is over."""
+    def serve(self, frontend: Frontend, stored: JournalState) -> None:
+        """Give *stored*, what the disk holds, to *frontend*."""
         now = self._simulation.now
         frontend.recovery.begin(stored, self.wall + now + now * self.drift_ppm // PPM, now)
 
-        def wake() -> None:
-            work = frontend.journal.take_work(self._simulation.now)
-            if work is not None:
-                self.is_writing = True
-                self._go_on(frontend, work, 0, self._run, told)
-
-        frontend.journal.wake = wake
+    def begin_work(self, frontend: Frontend, told: Callable[[], None]) -> None:
+        """Begin what *frontend* has for the disk, if anything; *told* is called when that is done."""
+        work = frontend.journal.take_work(self._simulation.now)
+        if work is not None:
+            self.is_writing = True
+            self._go_on(frontend, work, 0, self._run, told)
 
     def crash(self, is_power_cut: bool) -> None:
         """The process dies, or the machine does: then what was not synced may be lost."""

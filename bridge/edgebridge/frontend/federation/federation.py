@@ -33,6 +33,7 @@ from edgebridge.frontend.federation.peer_copies import PeerCopyLedger
 from edgebridge.frontend.federation.persistence import IdReservation, NeighbourInterestStore, PeerInbox, ReorderStore
 from edgebridge.frontend.federation.retained import FederatedRetained
 from edgebridge.frontend.journal.session_journal import SessionJournal
+from edgebridge.frontend.options import NO_HOST, FrontendHost
 from edgebroker.dataclasses import dataclass
 from edgebroker.federation.effects import (
     AttachHeader,
@@ -101,6 +102,7 @@ class FederationMember:
         stored: StoredLinks | None = None,
         ways: FederationOptions = DEFAULT_OPTIONS,
         peer_copies: PeerCopyLedger | None = None,
+        host: FrontendHost = NO_HOST,
     ) -> None:
         """*stored*: what an earlier run left; *departures* go on, if there are any. Raises TopologyInvalid."""
         stored = StoredLinks() if stored is None else stored
@@ -133,10 +135,10 @@ class FederationMember:
         self.peer_copies = PeerCopyLedger(node.ledger) if peer_copies is None else peer_copies
         self.fast_path: FederationFastPath | None = None
         """The short way of events; None: all take the long one."""
-        self.inbox = PeerInbox(session_journal, self._receive)
+        self.inbox = PeerInbox(session_journal, self._receive, host)
         self.reorder_store = ReorderStore(session_journal, stored.held)
         self.interest_store = NeighbourInterestStore(session_journal, self.peers, stored.interests)
-        federated_retained.attach(self.peers, self._perform, stored)
+        federated_retained.attach(self.peers, self, stored)
 
     # -- the run --------------------------------------------------------------------------------------------------
 
@@ -276,13 +278,13 @@ class FederationMember:
     ) -> None:
         """A subscription holds."""
         self._invalidate_routes()
-        self._perform(self.peers.subscribed(number, topic_filter, predicates, now), now)
+        self.perform(self.peers.subscribed(number, topic_filter, predicates, now), now)
 
     def unsubscribed(self, number: int, now: Instant) -> None:
         """It ended."""
         self._invalidate_routes()
         self.retained.subscription_ended(number)
-        self._perform(self.peers.unsubscribed(number, now), now)
+        self.perform(self.peers.unsubscribed(number, now), now)
 
     def accept(self, publication: Publication, route: Route, now: Instant) -> tuple[Copy, ...]:
         """As `route.accept`; and what peers want of *publication*, by a local client, is on its way to them."""
@@ -296,7 +298,7 @@ class FederationMember:
         for effect in effects:
             if isinstance(effect, AttachHeader):
                 self.retained.published(effect.header, publication, now)
-        peers = self._perform(effects, now, self.peers.last_event_id)
+        peers = self.perform(effects, now, self.peers.last_event_id)
         if ledger.log is not None:
             ledger.log.stamp(self.peers.last_event_id)
         copies = route.accept(publication, ledger, now, len(peers))
@@ -315,11 +317,11 @@ class FederationMember:
             case LinkUp(peer):
                 self._invalidate_routes()
                 self.link_events.append(event)
-                self._perform(self.peers.link_up(peer, now), now)
+                self.perform(self.peers.link_up(peer, now), now)
             case LinkDown(peer):
                 self._invalidate_routes()
                 self.link_events.append(event)
-                self._perform(self.peers.link_down(peer, now), now)
+                self.perform(self.peers.link_down(peer, now), now)
             case LinkRefusal():
                 self.link_events.append(event)
             case DeliveryEvent(peer, events):
@@ -328,9 +330,9 @@ class FederationMember:
                 self.peer_copies.dropped(peer, messages, cause, fate, now)
 
     def _perform_atomically(self, effects: Iterable[Effect], now: Instant) -> None:
-        """As `_perform`; it counts as a whole after a crash, or not at all."""
+        """As `perform`; it counts as a whole after a crash, or not at all."""
         self._journal.begin_transaction()
-        self._perform(effects, now)
+        self.perform(effects, now)
         self._journal.commit_transaction(now)
 
     def _receive(self, peer: str, message: Message, now: Instant) -> None:
@@ -339,7 +341,7 @@ class FederationMember:
                 return
         else:
             self._invalidate_routes()
-        self._perform(self.peers.received(peer, message, now), now)
+        self.perform(self.peers.received(peer, message, now), now)
 
     def _invalidate_routes(self) -> None:
         """What decides on the ways of events has changed, or may have."""
@@ -358,7 +360,7 @@ class FederationMember:
         for send in sends:
             self.links[send.peer].send(send.message, send.service, now)
 
-    def _perform(self, effects: Iterable[Effect], now: Instant, own: tuple[int, int] | None = None) -> list[str]:
+    def perform(self, effects: Iterable[Effect], now: Instant, own: tuple[int, int] | None = None) -> list[str]:
         """Do what routing wants done. Returns the peers that get the event *own*, which is not in the books yet.
 
         What leaves goes first: if the gateway crashes in between, what comes again must not be taken for known.

@@ -39,7 +39,18 @@ def join(
     federated_retained = FederatedRetained(session_journal, frontend.retained, frontend.subscribe_handler.replay)
     node, delivery = frontend.node, frontend.delivery
     overlay = FederationMember(
-        node, delivery, session_journal, federated_retained, topology, name, run, now, stored, ways, peer_copies
+        node,
+        delivery,
+        session_journal,
+        federated_retained,
+        topology,
+        name,
+        run,
+        now,
+        stored,
+        ways,
+        peer_copies,
+        frontend.host,
     )
     frontend.federation = frontend.publish_handler.federation = overlay
     frontend.subscribe_handler.federation = frontend.recovery.federation = overlay

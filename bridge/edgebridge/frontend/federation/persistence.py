@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from edgebridge.frontend.journal.session_journal import SessionJournal
+from edgebridge.frontend.options import FrontendHost
 from edgebroker.federation.effects import HoldEvent, StoreInterests
 from edgebroker.federation.router import FederationRouter
 from edgebroker.instants import MILLISECOND, SECOND, Instant
@@ -164,11 +165,12 @@ class IdReservation:
 class PeerInbox:
     """What the links of a gateway hand in; *handle* is called with the peer that said it."""
 
-    def __init__(self, session_journal: SessionJournal, handle: Callable[[str, Message, Instant], None]) -> None:
+    def __init__(
+        self, session_journal: SessionJournal, handle: Callable[[str, Message, Instant], None], host: FrontendHost
+    ) -> None:
         self.failed = 0
         """Messages of peers whose handling ended in an error."""
-        self.on_error: Callable[[str, object, Exception], None] | None = None
-        """Told of the peer, of what it was about, and of the error. None: the error is raised."""
+        self._host = host
         self._journal = session_journal
         self._handle = handle
 
@@ -192,8 +194,6 @@ class PeerInbox:
 
     def fail(self, peer: str, what: object, error: Exception, now: Instant) -> None:
         """*error* was raised because of *what*, which is of *peer*. What is kept of it so far counts."""
-        if self.on_error is None:
-            raise error
         self._journal.abort_qos2()
         self._journal.commit_transaction(now)
-        self.on_error(peer, what, error)
+        self._host.peer_message_failed(peer, what, error)

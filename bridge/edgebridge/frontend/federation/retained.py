@@ -8,8 +8,8 @@ older than the copy.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, Protocol
 
 from edgebridge.frontend.federation.convert import forward_retained
 from edgebridge.frontend.journal.session_journal import SessionJournal
@@ -50,6 +50,13 @@ class _PeerQuery:
         return self._interest.accepts(kept.topic, attributes_of(kept, self._extractor))
 
 
+class EffectPerformer(Protocol):
+    """Carries out what the router of a federation decides."""
+
+    def perform(self, effects: Iterable[Effect], now: Instant) -> object:
+        """Carry out *effects* in their order."""
+
+
 class FederatedRetained:
     """The front end's retained messages as the federation sees them."""
 
@@ -63,20 +70,18 @@ class FederatedRetained:
         self._queries: deque[_PeerQuery] = deque()
         self._pending: dict[int, tuple[Subscription, SubscriptionRequest, bool]] = {}
         self._peers: FederationRouter | None = None
-        self._perform: Callable[[Iterable[Effect], Instant], object] = lambda effects, now: None
+        self._performer: EffectPerformer | None = None
 
     def __len__(self) -> int:
         """Stamps, of which some may have lost their message."""
         return len(self._stamps)
 
-    def attach(
-        self, peers: FederationRouter, perform: Callable[[Iterable[Effect], Instant], object], stored: StoredLinks
-    ) -> None:
-        """Ask and answer through *peers*."""
+    def attach(self, peers: FederationRouter, performer: EffectPerformer, stored: StoredLinks) -> None:
+        """Query and answer through *peers*, whose effects *performer* carries out."""
         self._peers = peers
-        self._perform = perform
+        self._performer = performer
         self._stamps = dict(stored.stamps)
-        self._replay.is_elsewhere = self.is_elsewhere
+        self._replay.originals = self
 
     def advertise(self, now: Instant) -> None:
         """Show others what an earlier run kept for its own clients."""
@@ -87,6 +92,10 @@ class FederatedRetained:
                 del self._stamps[topic]
             elif self._is_own(topic):
                 self._perform(self._peers.advertise(kept.publisher, topic, now), now)
+
+    def _perform(self, effects: Iterable[Effect], now: Instant) -> None:
+        assert self._performer is not None
+        self._performer.perform(effects, now)
 
     # -- what is kept ---------------------------------------------------------------------------------------------
 

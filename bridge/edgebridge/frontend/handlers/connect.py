@@ -19,7 +19,7 @@ from edgebridge.frontend.handlers.publish import PublishHandler
 from edgebridge.frontend.handlers.publish_admission import DISALLOWED_TEXT
 from edgebridge.frontend.journal.promote import resume_session
 from edgebridge.frontend.journal.session_journal import SessionJournal
-from edgebridge.frontend.options import BRIDGE_CLIENT_PREFIX, FrontendOptions, ListenerContext, Redirect
+from edgebridge.frontend.options import BRIDGE_CLIENT_PREFIX, FrontendHost, FrontendOptions, ListenerContext, Redirect
 from edgebridge.frontend.shared_subscriptions import SharedSubscriptions
 from edgebridge.frontend.topic_alias import OutboundTopicAliases
 from edgebridge.session.credentials import WRONG_CREDENTIALS, AuthenticationResult
@@ -179,6 +179,8 @@ class ConnectHandler:
         authorizer: Authorizer,
         terms: FrontendOptions,
         new_client_id: Callable[[], str],
+        events: EventBuffer,
+        host: FrontendHost,
     ) -> None:
         self._node = node
         self._delivery = delivery
@@ -197,9 +199,8 @@ class ConnectHandler:
         self.sessions: dict[ClientId, Session] = {}
         self.queued = Allowance(terms.queued_messages_max, terms.queued_bytes_max)
         """What waits in all queues together."""
-        self.gateway_identity: Callable[[], str] | None = None
-        """Which gateway this is, for bridges that ask."""
-        self.events, self.counters = EventBuffer(), ClientCounters()
+        self._host = host
+        self.events, self.counters = events, ClientCounters()
 
     # -- coming -----------------------------------------------------------------------------------------------
 
@@ -290,10 +291,9 @@ class ConnectHandler:
             is_kept = self._journal.storage is not None and (session.number or not session.expiry_s)
             promised = durability if is_kept else MEMORY
             told = [FILTER_FEATURE, ("durability", str(promised))]
-            if self.gateway_identity is not None and any(
-                name == BRIDGE_PROPERTY for name, _ in user_properties(connect.properties)
-            ):
-                told.append((BRIDGE_PROPERTY, self.gateway_identity()))
+            is_bridge = any(name == BRIDGE_PROPERTY for name, _ in user_properties(connect.properties))
+            if is_bridge and (identity := self._host.gateway_identity()):
+                told.append((BRIDGE_PROPERTY, identity))
             properties[Property.USER_PROPERTY] = told
         session.connection = connection
         self.counters.connected()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from edgebridge.frontend.connection import Connection
@@ -26,6 +25,8 @@ from edgebridge.frontend.handlers.publish_admission import (
     would_have_room,
 )
 from edgebridge.frontend.journal.session_journal import DURABLE_MESSAGE_BYTES_MAX, SessionJournal
+from edgebridge.frontend.options import FrontendOptions
+from edgebridge.session.queue.outbox import OverflowPolicy
 from edgebridge.session.retained import RetainedStore
 from edgebridge.session.session import Session
 from edgebridge.wire.encode import encode_packet
@@ -92,24 +93,20 @@ class PublishHandler:
         delivery: Delivery,
         session_journal: SessionJournal,
         retained: RetainedStore,
-        receive_maximum: int,
-        alias_maximum: int,
-        refuses_when_full: bool = False,
+        events: EventBuffer,
+        options: FrontendOptions,
     ) -> None:
-        """*asks_for_room*: full queues refuse publishers."""
         self._node = node
         self._delivery = delivery
         self._journal = session_journal
         self._retained = retained
-        self._receive_maximum = receive_maximum
-        self._alias_maximum = alias_maximum
-        self.checks_format = False
-        """Whether a payload that is said to be UTF-8 must be."""
-        self.refuses_when_full = refuses_when_full
+        self._receive_maximum = options.receive_maximum
+        self._alias_maximum = options.topic_alias_maximum
+        self._checks_format = options.payload_format_checked
+        self.refuses_when_full = options.queue_full is OverflowPolicy.REFUSE
+        """Whether a full queue refuses its publisher; set while the gateway runs if a bridge wants it."""
         self.federation: FederationMember | None = None
-        self.events = EventBuffer()
-        self.is_memory_full: Callable[[Instant], bool] = lambda now: False
-        """Whether what waits for kept sessions still fills its part of memory: asked if `keeping.is_full`."""
+        self.events = events
         self.refusals: Counter[Refusal] = Counter()
         """Messages not accepted, by cause."""
 
@@ -273,7 +270,7 @@ class PublishHandler:
             raise DiskRefusal(f"the disk takes nothing: {self._journal.trouble}")
         if publication.held_bytes() > JOURNAL_LARGE_BYTES and self._must_be_durable(publication, route):
             self._check_size(publication.held_bytes())
-        if self._journal.is_full and self._would_wait(publication, route) and self.is_memory_full(now):
+        if self._journal.is_full and self._would_wait(publication, route):
             self.refusals[Refusal.MEMORY_FULL] += 1
             raise MemoryRefusal("memory is full of messages that wait for readers")
         if self.refuses_when_full and not has_room(publication, route):
@@ -346,7 +343,7 @@ class PublishHandler:
 
     def has_right_format(self, payload: bytes, properties: Properties) -> bool:
         """Whether *payload* is what its format indicator says, if that matters here (section 3.3.2.3.2)."""
-        if self.checks_format and number(properties, Property.PAYLOAD_FORMAT_INDICATOR, 0):
+        if self._checks_format and number(properties, Property.PAYLOAD_FORMAT_INDICATOR, 0):
             try:
                 payload.decode()
             except UnicodeDecodeError:

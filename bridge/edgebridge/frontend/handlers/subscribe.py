@@ -96,18 +96,18 @@ class SubscribeHandler:
         sharing: SharedSubscriptions,
         replaying: RetainedReplay,
         filters: FilterQuota,
+        events: EventBuffer,
     ) -> None:
         self._node = node
         self._delivery = delivery
         self._journal = session_journal
         self._shared_subscriptions = sharing
         self.replay = replaying
-        replaying.on_finished = self._replay_finished
         self.federation: FederationMember | None = None
         self.filter_quota = filters
         self.refused: Counter[str] = Counter()
         """Entries of SUBSCRIBE that were not granted, by cause."""
-        self.events = EventBuffer()
+        self.events = events
 
     def on_subscribe(self, connection: Connection, subscribe: Subscribe, now: Instant) -> None:
         """Grant or refuse each entry on its own, in as many turns as it takes. Raises PacketTooLarge."""
@@ -174,7 +174,7 @@ class SubscribeHandler:
             looked = self.replay.examined
             self.replay.resume(session, now)
             if self.replay.is_pending(session, text):
-                self._record_pending_replay(session, text, True, now)
+                self.replay.record_pending(session, text, True, now)
             if self.federation is not None:
                 self.federation.retained.query(subscription, request, skips_own[text], now)
             now = yield REPLAY_WORK + RETAINED_WORK * (self.replay.examined - looked)
@@ -288,18 +288,6 @@ class SubscribeHandler:
             still_gets = before is not None and is_owed(before)
             record = _record(session, option, wheres, identifier, will_get or still_gets)
             self._journal.subscribed(session, option.topic_filter, record, now)
-
-    def _replay_finished(self, subscription: Subscription, now: Instant) -> None:
-        """What is retained for it was sent, and is kept where it must be: a later run need not send it."""
-        self._record_pending_replay(subscription.receiver, subscription.text, False, now)
-
-    def _record_pending_replay(self, session: Session, text: str, gets: bool, now: Instant) -> None:
-        """Keep whether something of what is retained for a subscription is still to be sent."""
-        record = session.subscription_records.get(text)
-        if record is not None and is_owed(record) != gets:
-            record = session.subscription_records[text] = owed(record, gets)
-            if session.number:
-                self._journal.append(record, False, now)
 
     def _check_promise(self, awaited: int) -> None:
         """Raise DiskFails if what was granted until *awaited* cannot be promised, and so the rest need not be done."""

@@ -8,7 +8,6 @@ else waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from edgebridge.frontend.connection import Connection, DurabilityBarrier
@@ -58,8 +57,6 @@ class SessionJournal:
         """The disk takes nothing: what would have to be kept is refused (0x97), never taken as if it were."""
         self.is_full = False
         """What waits for kept sessions fills its part of memory: who is behind gets no more (`memory`)."""
-        self.wake: Callable[[], None] = lambda: None
-        """Called when there is work for the disk; a world sets it."""
         self.unblocked: list[Connection] = []
         """Connections that became dirty because the disk caught up, or failed."""
         self.last_session = 0
