@@ -61,9 +61,6 @@ def clear_retained(frontend: Frontend, topic: str, now: Instant) -> None:
     session_journal = frontend.journal
     if session_journal.is_refusing:  # what a restart would forget is not done
         raise RetainedClearError(f"the disk takes nothing: {session_journal.trouble}")
-    try:
-        reason = frontend.publish_handler.publish(Publication(OPERATOR, topic, b"", 1, True, now), now)
-    except EdgebrokerError as error:  # a reader's queue refuses, or the memory of all
-        raise RetainedClearError(str(error)) from error
-    if reason != ReasonCode.SUCCESS:
-        raise RetainedClearError(f"{topic} is the broker's own")
+    refusal = frontend.publish_handler.publish(Publication(OPERATOR, topic, b"", 1, True, now), now)
+    if refusal is not None:  # a reader's queue refuses, the memory of all is full, or the topic is the broker's own
+        raise RetainedClearError(f"{topic} stays: {refusal}") from refusal

@@ -18,6 +18,7 @@ from edgebridge.frontend.handlers.authorization import Authorizer
 from edgebridge.frontend.handlers.connect import ConnectHandler
 from edgebridge.frontend.handlers.enhanced_auth import EnhancedAuth
 from edgebridge.frontend.handlers.publish import PublishHandler
+from edgebridge.frontend.handlers.publish_admission import PublishAdmission
 from edgebridge.frontend.handlers.subscribe import SubscribeHandler
 from edgebridge.frontend.journal.restore import StateRecovery
 from edgebridge.frontend.journal.session_journal import SessionJournal
@@ -75,7 +76,8 @@ def assemble(
     delivery = Delivery(node.ledger, session_journal, retained, expiry)
     presence = _presence(node, options, host)
     events = EventBuffer(presence)
-    publish_handler = PublishHandler(node, delivery, session_journal, retained, events, options)
+    admission = PublishAdmission(session_journal, retained, options)
+    publish_handler = PublishHandler(node, delivery, session_journal, retained, events, admission, options)
     shared_subscriptions = SharedSubscriptions(node, delivery)
     replay = RetainedReplay(node, delivery, session_journal, retained)
     subscribe_handler = SubscribeHandler(

@@ -301,7 +301,7 @@ class Frontend:
 
     def refuse_when_full(self) -> None:
         """From now on a full queue may refuse a publisher."""
-        self.publish_handler.refuses_when_full = self.input.refuses_when_full = True
+        self.publish_handler.admission.refuses_when_full = self.input.refuses_when_full = True
 
     def synced(self, work: DiskWork, now: Instant) -> None:
         """The disk has done *work*: who waited for it goes on."""

@@ -6,11 +6,9 @@ node is asked only if a content filter needs the names of its metrics: no alias 
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Final
 
 from edgebridge.frontend.handlers.publish import PublishHandler
-from edgebridge.frontend.handlers.publish_admission import DiskRefusal, QueueRefusal
 from edgebridge.frontend.options import FrontendHost
 from edgebridge.frontend.sys_topics import SYS_PUBLISHER
 from edgebroker.instants import MILLISECOND, SECOND, Instant
@@ -45,6 +43,5 @@ class SparkplugRebirth:
 
             topic, payload = rebirth(node, self._host.unix_us() // MILLISECOND)
             self.requested += 1
-            with suppress(DiskRefusal, QueueRefusal):
-                self._publish_handler.publish(Publication(SYS_PUBLISHER, topic, payload, 0, False, now), now)
+            self._publish_handler.publish(Publication(SYS_PUBLISHER, topic, payload, 0, False, now), now)
         self._node.timers.set(TIMER, now + self._interval)

@@ -19,7 +19,7 @@ cdef Py_ssize_t SUBSCRIBE_BYTES_MAX
 
 cdef class InputFastPath:
     cdef FanOutCache _fan_out_cache
-    cdef object _publish_handler, _on_frame, _scheduler
+    cdef object _publish_handler, _admission, _on_frame, _scheduler
     cdef Delivery _delivery
     cdef SessionJournal _journal
     cdef public bint refuses_when_full
@@ -56,6 +56,7 @@ cdef class InputFastPath:
     @cython.locals(
         topic_end=Py_ssize_t, payload=Py_ssize_t, octet="const unsigned char*", octets=bytes, plans=FanOutCache, plan=FanOut,
         session=Session, publication=Publication, session_journal=SessionJournal, awaited="long long", copies=tuple, encoding=PublishEncoder,
+        may_refuse=bint,
     )
     cdef bint _publish_acknowledged(
         self, Connection connection, bytes chunk, Py_ssize_t at, Py_ssize_t body, Py_ssize_t stop, now

@@ -16,7 +16,7 @@ from edgebridge.frontend.encoding import verbatim_encoder
 from edgebridge.frontend.fast_path.fan_out import FanOut, FanOutCache
 from edgebridge.frontend.fast_path.qos0_batch import Qos0Batches
 from edgebridge.frontend.handlers.publish import PublishHandler
-from edgebridge.frontend.handlers.publish_admission import DiskRefusal, QueueRefusal, has_room
+from edgebridge.frontend.handlers.publish_admission import QuotaRefusal
 from edgebridge.frontend.input_scheduler import InputScheduler
 from edgebridge.frontend.job import PROPERTIES_SHIFT, WORK_AT_ONCE, step
 from edgebridge.frontend.journal.session_journal import SessionJournal
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 CONNECT, PUBLISH, SUBSCRIBE, UNSUBSCRIBE, DISCONNECT, AUTH = 1, 3, 8, 10, 14, 15
 # packet types, the upper half of the first byte
 PUBACK = b"\x40\x02"
-ACCEPTED = ReasonCode.SUCCESS
 LARGE_PACKET_BYTES = 1_000  # of such a packet every chunk is a sign of life: on a thin uplink it may take minutes
 CONTROL_PACKET_BYTES_MAX = 512 * 1024  # all but PUBLISH: a CONNECT has five fields of 64 KiB, the rest for properties
 ACKNOWLEDGED_BYTES_MAX = JOURNAL_LARGE_BYTES  # the same under a name of ours, which has a C type
@@ -55,6 +54,7 @@ class InputFastPath:
     """What the hot path needs of the front end. *on_frame* gets every packet that takes the long way."""
 
     __slots__ = (
+        "_admission",
         "_charged",
         "_delivery",
         "_fan_out_cache",
@@ -88,6 +88,7 @@ class InputFastPath:
     ) -> None:
         self._fan_out_cache = plans
         self._publish_handler = publish_handler
+        self._admission = publish_handler.admission
         self._delivery = delivery
         self._journal = session_journal
         self._ledger = ledger
@@ -235,7 +236,7 @@ class InputFastPath:
         """A packet that takes the long way. Raises ProtocolError."""
         try:
             self._on_frame(connection, first, chunk[body:stop], now)
-        except (DiskRefusal, QueueRefusal):  # it has done nothing wrong, and has said more: `Turns.forget` counts it
+        except QuotaRefusal:  # it has done nothing wrong, and has said more: `Turns.forget` counts it
             connection.pending.append(chunk[stop:])
             connection.is_held = True
             raise
@@ -304,9 +305,9 @@ class InputFastPath:
         self._work -= 4
         session = connection.session
         assert session is not None
-        reason = self._publish_handler.publish(Publication(session.client_id, plan.topic, payload, 0, False, now), now)
-        if reason is not ACCEPTED:
-            self._publish_handler.report_refusal(connection, plan.topic, reason)
+        refusal = self._publish_handler.publish(Publication(session.client_id, plan.topic, payload, 0, False, now), now)
+        if refusal is not None:
+            self._publish_handler.report_refusal(connection, plan.topic, refusal)
         return stop
 
     def _publish_acknowledged(
@@ -330,11 +331,7 @@ class InputFastPath:
             plan = plans.fan_out(octets)
             self._work -= 8 + (len(plan.route.copies) >> 2)
         session_journal = self._journal
-        if (plan.needs_slow_path and not plan.is_federated) or session_journal.is_refusing or session_journal.is_full:
-            return False
-        if stop - body > ACKNOWLEDGED_BYTES_MAX:
-            return False
-        if plan.is_federated and self.federation_path is not None and self.federation_path.may_refuse(stop - body):
+        if (plan.needs_slow_path and not plan.is_federated) or stop - body > ACKNOWLEDGED_BYTES_MAX:
             return False
         awaited = session_journal.awaited
         session = connection.session
@@ -342,8 +339,11 @@ class InputFastPath:
         if session.rights is not None and not session.rights.writes(plan.topic):
             return False
         publication = plain(session.client_id, plan.topic, octet[payload:stop], 1, now)
-        if self.refuses_when_full and not has_room(publication, plan.route):
-            return False
+        may_refuse = session_journal.is_refusing or session_journal.is_full or self.refuses_when_full
+        if plan.is_federated and self.federation_path is not None:
+            may_refuse = may_refuse or self.federation_path.may_refuse(stop - body)
+        if may_refuse and self._admission.admit(publication, plan.route, None) is not None:
+            return False  # the long way says why
         if plan.is_federated and self.federation_path is not None:
             self._work -= 4
             copies = self.federation_path.accept(publication, plan.route, now)

@@ -52,7 +52,7 @@ def join(
         peer_copies,
         frontend.host,
     )
-    frontend.federation = frontend.publish_handler.federation = overlay
+    frontend.federation = frontend.publish_handler.admission.federation = overlay
     frontend.subscribe_handler.federation = frontend.recovery.federation = overlay
     node.subscription_listener = overlay
     serial = ForwardingCache(overlay.peers, ways.is_dynamic)

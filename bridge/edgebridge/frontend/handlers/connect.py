@@ -111,7 +111,7 @@ def connect_refusal(
             return ReasonCode.RETAIN_NOT_SUPPORTED, "will: no messages are retained here"  # [MQTT-3.2.2-13]
         if has_disallowed_text(connect.will.properties):
             return ReasonCode.MALFORMED_PACKET, f"will: {DISALLOWED_TEXT}"
-        if not publish_handler.has_right_format(connect.will.payload, connect.will.properties):
+        if not publish_handler.admission.has_valid_format(connect.will.payload, connect.will.properties):
             return ReasonCode.PAYLOAD_FORMAT_INVALID, "will: its payload is said to be UTF-8, and is not"
     return None
 

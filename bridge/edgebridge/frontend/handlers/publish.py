@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.event_buffer import NOT_PUBLISHED, TRACED, EventBuffer
 from edgebridge.frontend.handlers.ack import UNKNOWN_PACKET_ID, send_ack
 from edgebridge.frontend.handlers.publish_admission import (
-    CONTENT_NOT_ALLOWED,
     DISALLOWED_TEXT,
-    REASON_TEXTS,
-    RESERVED,
-    DiskRefusal,
-    MemoryRefusal,
-    MessageTooLarge,
-    OutboxRefusal,
-    QueueRefusal,
+    PublishAdmission,
+    PublishRefusal,
     Refusal,
+    RetainedRefusal,
     count_qos_0,
-    has_room,
-    would_have_room,
 )
-from edgebridge.frontend.journal.session_journal import DURABLE_MESSAGE_BYTES_MAX, SessionJournal
+from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebridge.frontend.options import FrontendOptions
-from edgebridge.session.queue.outbox import OverflowPolicy
+from edgebridge.session.authorization import Rights
 from edgebridge.session.retained import RetainedStore
 from edgebridge.session.session import Session
 from edgebridge.wire.encode import encode_packet
@@ -52,15 +45,10 @@ from edgebridge.wire.reasons import ReasonCode
 from edgebridge.wire.tracecontext import sampled
 from edgebroker.errors import TopicInvalid
 from edgebroker.instants import SECOND, Instant
-from edgebroker.limits import JOURNAL_LARGE_BYTES
 from edgebroker.node.node import Node
 from edgebroker.node.routes import Route
-from edgebroker.node.subscriptions import Copy
 from edgebroker.publication import Publication
 from edgebroker.topics import parse_topic_name
-
-if TYPE_CHECKING:
-    from edgebridge.frontend.federation.federation import FederationMember
 
 FORWARDED: Final = (
     Property.PAYLOAD_FORMAT_INDICATOR,
@@ -70,13 +58,6 @@ FORWARDED: Final = (
     Property.USER_PROPERTY,
 )
 """What a reader gets unaltered [MQTT-3.3.2-4, -15 to -20]; expiry and identifiers are made anew for each reader."""
-
-SYSTEM_PREFIX: Final = "$"
-"""Topics of the broker itself; clients do not publish there (section 4.7.2)."""
-
-BRIDGE_STATE: Final = "$SYS/broker/connection/{}/state"
-"""Where Mosquitto's bridges say whether they are connected, each under its own client identifier (`notifications`)."""
-
 
 TOPIC_CHARS_MAX: Final = 100
 """Characters of a topic that the operator's log shows of a message that is not taken."""
@@ -94,6 +75,7 @@ class PublishHandler:
         session_journal: SessionJournal,
         retained: RetainedStore,
         events: EventBuffer,
+        admission: PublishAdmission,
         options: FrontendOptions,
     ) -> None:
         self._node = node
@@ -102,10 +84,7 @@ class PublishHandler:
         self._retained = retained
         self._receive_maximum = options.receive_maximum
         self._alias_maximum = options.topic_alias_maximum
-        self._checks_format = options.payload_format_checked
-        self.refuses_when_full = options.queue_full is OverflowPolicy.REFUSE
-        """Whether a full queue refuses its publisher; set while the gateway runs if a bridge wants it."""
-        self.federation: FederationMember | None = None
+        self.admission = admission
         self.events = events
         self.refusals: Counter[Refusal] = Counter()
         """Messages not accepted, by cause."""
@@ -144,15 +123,12 @@ class PublishHandler:
         awaited = session_journal.awaited
         if publish.qos == 2:
             session_journal.begin_qos2(session, publish.packet_id)
-        why = ""
-        try:
-            reason = self._authorize_and_publish(session, publication, now)
-        except (DiskRefusal, QueueRefusal) as refused:
-            why = str(refused)
+        refusal = self.publish(publication, now, session.rights)
+        reason, why = (ReasonCode.SUCCESS, "") if refusal is None else (refusal.reason, str(refusal))
+        if refusal is not None and refusal.is_temporary:
             session_journal.abort_qos2()
-            if not connection.is_v5:  # who cannot be told must not believe it was taken
-                raise
-            reason = refused.reason
+            if not connection.is_v5:  # a publisher that cannot be told must not take it for accepted
+                raise refusal
         if publication.trace is not None and publication.number:
             self.events.add(TRACED, connection, 0, f"{publication.trace.trace_id} {publication.number} {topic}")
         if publish.qos == 2:
@@ -163,24 +139,16 @@ class PublishHandler:
                 session_journal.abort_qos2()
         if session_journal.awaited != awaited:
             session_journal.add_barrier(connection, session_journal.awaited)
-        if reason and not why:  # what the disk or a queue refuses is told as trouble of these
-            why = self.report_refusal(connection, topic, reason)
+        if refusal is not None and not refusal.is_temporary:  # operators hear of disks and queues by themselves
+            self.report_refusal(connection, topic, refusal)
         if publish.qos == 1:
             send_ack(connection, PubAck(publish.packet_id, reason), why)
         elif publish.qos == 2:
             send_ack(connection, PubRec(publish.packet_id, reason), why)
 
-    def report_refusal(self, connection: Connection, topic: str, reason: ReasonCode) -> str:
-        """Let an operator know that a message of *connection* is not taken; why, in words."""
-        why = REASON_TEXTS.get(reason, "")
-        session = connection.session
-        if reason == ReasonCode.NOT_AUTHORIZED:
-            if topic.startswith(SYSTEM_PREFIX):
-                why = RESERVED
-            elif session is not None and session.rights is not None and session.rights.write(topic).conditions:
-                why = CONTENT_NOT_ALLOWED
-        self.events.add_often(NOT_PUBLISHED, connection, reason, f"{topic[:TOPIC_CHARS_MAX]}: {why}")
-        return why
+    def report_refusal(self, connection: Connection, topic: str, refusal: PublishRefusal) -> None:
+        """Add an event for the operator: a message of *connection* is not accepted."""
+        self.events.add_often(NOT_PUBLISHED, connection, refusal.reason, f"{topic[:TOPIC_CHARS_MAX]}: {refusal}")
 
     def check_window(self, connection: Connection) -> None:
         """A chunk was read, and answers wait for the disk. Raises ReceiveMaximumExceeded if too many do.
@@ -230,125 +198,49 @@ class PublishHandler:
         publish = Publish(will.topic, will.payload, will.qos, will.retain, properties=will.properties)
         session_journal = self._journal
         session_journal.begin_will(session, will.qos)
-        why = ""
-        try:
-            reason = self._authorize_and_publish(
-                session, self._publication(session.client_id, will.topic, publish, now), now
-            )
-        except (DiskRefusal, QueueRefusal) as refused:
-            reason, why = refused.reason, str(refused)
-        if reason:
-            why = f"its will, {will.topic[:TOPIC_CHARS_MAX]}: {why or REASON_TEXTS.get(reason, '')}"
-            self.events.add_absent(NOT_PUBLISHED, session.client_id, reason, why)
+        publication = self._publication(session.client_id, will.topic, publish, now)
+        if (refusal := self.publish(publication, now, session.rights)) is not None:
+            why = f"its will, {will.topic[:TOPIC_CHARS_MAX]}: {refusal}"
+            self.events.add_absent(NOT_PUBLISHED, session.client_id, refusal.reason, why)
         if session_journal.is_in_qos2:
             session_journal.commit_qos2(now)
         else:
             session_journal.abort_qos2()
 
-    def _authorize_and_publish(self, session: Session, publication: Publication, now: Instant) -> ReasonCode:
-        """As `accept`, if the client may publish that."""
-        if session.rights is not None and not session.rights.may_write(publication):
-            self.refusals[Refusal.NOT_ALLOWED] += 1
-            return ReasonCode.NOT_AUTHORIZED
-        return self.publish(publication, now)
+    def publish(self, publication: Publication, now: Instant, rights: Rights | None = None) -> PublishRefusal | None:
+        """Retain and route a publication of a client with these *rights*; None: it may publish everything.
 
-    def publish(self, publication: Publication, now: Instant) -> ReasonCode:
-        """Retain and route a publication. A 3.1.1 client cannot hear a refusal; it is counted in `refusals`.
-
-        Raises DiskRefuses if it had to be kept on a disk that takes nothing, QueueRefuses if a full queue refuses.
+        Returns why it is not accepted, which is counted in `refusals`.
         """
-        if publication.topic.startswith(SYSTEM_PREFIX) and not _is_own_state(publication):
-            self.refusals[Refusal.RESERVED_TOPIC] += 1
-            return ReasonCode.NOT_AUTHORIZED
-        if publication.properties and not self.has_right_format(publication.payload, publication.properties):
-            self.refusals[Refusal.PAYLOAD_FORMAT] += 1
-            return ReasonCode.PAYLOAD_FORMAT_INVALID
         route = self._node.routes.route(publication.topic)
-        is_refusing = self._journal.is_refusing and not self._frees_room(publication)
-        if is_refusing and self._must_be_durable(publication, route):
-            self.refusals[Refusal.DISK_FULL] += 1
-            raise DiskRefusal(f"the disk takes nothing: {self._journal.trouble}")
-        if publication.held_bytes() > JOURNAL_LARGE_BYTES and self._must_be_durable(publication, route):
-            self._check_size(publication.held_bytes())
-        if self._journal.is_full and self._would_wait(publication, route):
-            self.refusals[Refusal.MEMORY_FULL] += 1
-            raise MemoryRefusal("memory is full of messages that wait for readers")
-        if self.refuses_when_full and not has_room(publication, route):
-            if not would_have_room(publication, route):
-                self.refusals[Refusal.TOO_LARGE] += 1
-                raise MessageTooLarge(
-                    "it is larger than the queue of a reader may be, which refuses what it has no room for"
-                )
-            self.refusals[Refusal.QUEUE_FULL] += 1
-            raise QueueRefusal("a reader's queue is full")
-        if (
-            self.federation is not None
-            and publication.qos
-            and (peer := self.federation.backpressure.full_peer(publication))
-        ):
-            self.refusals[Refusal.OUTBOX_FULL] += 1
-            raise OutboxRefusal(f"too much waits for gateway {peer}")
-        if publication.retain and is_refusing:
-            self._retained.not_retained += (
-                1  # QoS 0 may go to its readers alone: what a restart would forget is not retained
-            )
-        elif publication.retain and self._retained.messages_max:
-            if not self._retained.retain(publication):
-                self.refusals[Refusal.RETAINED_FULL] += 1
-                return ReasonCode.QUOTA_EXCEEDED
-            self._journal.retained(publication, now)
+        refusal = self.admission.admit(publication, route, rights) or self._retain(publication, now)
+        if refusal is not None:
+            self.refusals[refusal.cause] += 1
+            return refusal
         self.route(publication, route, now)
-        return ReasonCode.SUCCESS
+        return None
 
-    def _frees_room(self, publication: Publication) -> bool:
-        """Whether *publication* takes something out of a journal that is merely full: a message that is retained."""
-        journal = self._journal.storage
-        is_empty = publication.retain and not publication.payload
-        return is_empty and journal is not None and journal.is_full and bool(self._retained.find(publication.topic))
-
-    def _check_size(self, size: int) -> None:
-        """Raise DiskRefuses unless a message of *size* bytes can be kept: one that cannot holds up all behind it."""
-        if size > DURABLE_MESSAGE_BYTES_MAX:
-            self.refusals[Refusal.TOO_LARGE] += 1
-            raise DiskRefusal(f"a message of more than {DURABLE_MESSAGE_BYTES_MAX:,} bytes cannot be kept")
-        journal = self._journal.storage
-        if journal is not None and not journal.space.has_room_for(size, journal.waiting_bytes):
-            self.refusals[Refusal.DISK_FULL] += 1
-            raise DiskRefusal(f"there is no room on the disk for a message of {size:,} bytes")
-
-    def _must_be_durable(self, publication: Publication, route: Route) -> bool:
-        """Whether somebody is promised that *publication* is on disk."""
-        if not publication.qos:
-            return False
-        if self.federation is not None:  # somebody elsewhere may be promised it
-            return True
-        copies = route.copies_for(publication)
-        members = [member.alone() for group in route.wanting() for member in group.members]
-        return publication.retain or any(copy.qos and copy.receiver.number for copy in (*copies, *members))
-
-    def _would_wait(self, publication: Publication, route: Route) -> bool:
-        """Whether *publication* would be kept for a reader that is away or behind."""
-        return publication.qos > 0 and (
-            any(_is_behind(copy) for copy in route.copies_for(publication))
-            or any(all(_is_behind(member.alone()) for member in group.members) for group in route.wanting())
-        )
+    def _retain(self, publication: Publication, now: Instant) -> PublishRefusal | None:
+        """Retain an admitted publication if it asks for that; returns why the store does not take it."""
+        if not publication.retain:
+            return None
+        if self._journal.is_refusing and not self.admission.frees_journal(publication):
+            self._retained.not_retained += 1  # QoS 0 goes to its readers alone: a restart would forget it
+            return None
+        if not self._retained.messages_max:
+            return None
+        if not self._retained.retain(publication):
+            return RetainedRefusal(Refusal.RETAINED_FULL, "there is no room for another retained message")
+        self._journal.retained(publication, now)
+        return None
 
     def route(self, publication: Publication, route: Route, now: Instant) -> None:
         """Hand *publication* to the node, which numbers it, and its copies to their readers."""
-        if self.federation is None:
+        if self.admission.federation is None:
             copies = route.accept(publication, self._node.ledger, now)
         else:
-            copies = self.federation.accept(publication, route, now)
+            copies = self.admission.federation.accept(publication, route, now)
         self._delivery.deliver(publication, copies, now)
-
-    def has_right_format(self, payload: bytes, properties: Properties) -> bool:
-        """Whether *payload* is what its format indicator says, if that matters here (section 3.3.2.3.2)."""
-        if self._checks_format and number(properties, Property.PAYLOAD_FORMAT_INDICATOR, 0):
-            try:
-                payload.decode()
-            except UnicodeDecodeError:
-                return False
-        return True
 
     def _topic(self, connection: Connection, publish: Publish) -> str:
         """The topic itself, or the one its alias stands for (section 3.3.2.3.4)."""
@@ -390,13 +282,3 @@ class PublishHandler:
             properties_bytes=len(encode_properties(forwarded)),
             trace=sampled(user),
         )
-
-
-def _is_behind(copy: Copy) -> bool:
-    session: Session = copy.receiver
-    return copy.qos > 0 and session.number > 0 and session.is_behind
-
-
-def _is_own_state(publication: Publication) -> bool:
-    """Whether a bridge speaks of itself: the one topic of the broker that clients may write."""
-    return publication.topic == BRIDGE_STATE.format(publication.publisher)

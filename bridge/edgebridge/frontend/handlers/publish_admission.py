@@ -7,17 +7,32 @@ whose policy is to refuse the publisher when they are full (`QueueFull.REFUSE`).
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
+from edgebridge.frontend.journal.session_journal import DURABLE_MESSAGE_BYTES_MAX, SessionJournal
+from edgebridge.frontend.options import FrontendOptions
+from edgebridge.session.authorization import Rights
 from edgebridge.session.queue.outbox import OverflowPolicy
+from edgebridge.session.retained import RetainedStore
 from edgebridge.session.session import Session
 from edgebridge.wire.errors import ProtocolError
 from edgebridge.wire.framing import frame_bounds
+from edgebridge.wire.properties import Properties, Property, number
 from edgebridge.wire.reasons import ReasonCode
+from edgebroker.limits import JOURNAL_LARGE_BYTES
 from edgebroker.node.routes import Route
 from edgebroker.node.shared_groups import SharedGroup
 from edgebroker.node.subscriptions import Copy
 from edgebroker.publication import Publication
+
+if TYPE_CHECKING:
+    from edgebridge.frontend.federation.federation import FederationMember
+
+SYSTEM_PREFIX: Final = "$"
+"""Topics of the broker itself; clients do not publish there (section 4.7.2)."""
+
+BRIDGE_STATE: Final = "$SYS/broker/connection/{}/state"
+"""Where Mosquitto's bridges say whether they are connected, each under its own client identifier (`notifications`)."""
 
 PACKET_BYTES_LIMIT: Final = 1 << 28
 """Bytes: no packet is larger (MQTT 5.0 section 2.1.4)."""
@@ -48,44 +63,167 @@ class Refusal(StrEnum):
     """QoS 0: it had arrived, and was not read yet when its connection ended."""
 
 
-REASON_TEXTS: Final[dict[ReasonCode, str]] = {
-    ReasonCode.NOT_AUTHORIZED: "you may not publish under this topic",
-    ReasonCode.QUOTA_EXCEEDED: "there is no room for another retained message",
-    ReasonCode.PAYLOAD_FORMAT_INVALID: "the payload is said to be UTF-8, and is not",
-}
-"""What a publisher reads in the answer to a message that is not taken..."""
+NOT_ALLOWED: Final = "you may not publish under this topic"
 RESERVED: Final = "topics that begin with $ are the broker's own"
 CONTENT_NOT_ALLOWED: Final = "you may publish under this topic, but not this: the rule has a condition"
-"""...and where that is not all."""
-
-
 DISALLOWED_TEXT: Final = "the text of a property has control characters or non-characters"
 
 
-class DiskRefusal(ProtocolError):
-    """A message would have to be on disk before it is acknowledged, and the disk takes nothing (P1)."""
+class PublishRefusal(ProtocolError):
+    """A PUBLISH that is not accepted: `cause` is counted, `reason` and the text are what a version 5 publisher reads.
+
+    `is_temporary`: the same message may be accepted later. A 3.1.1 publisher, which cannot be told, is disconnected
+    then, so that it sends it again; otherwise it is acknowledged, as it can do nothing about it.
+    """
+
+    is_temporary: ClassVar[bool] = False
+
+    def __init__(self, cause: Refusal, what: str) -> None:
+        super().__init__(what)
+        self.cause = cause
+
+
+class AuthorizationRefusal(PublishRefusal):
+    """The publisher has no right to it."""
+
+    reason = ReasonCode.NOT_AUTHORIZED
+
+
+class FormatRefusal(PublishRefusal):
+    """The payload is not what its format indicator says (MQTT 5.0 section 3.3.2.3.2)."""
+
+    reason = ReasonCode.PAYLOAD_FORMAT_INVALID
+
+
+class RetainedRefusal(PublishRefusal):
+    """The retained store has no room for it."""
 
     reason = ReasonCode.QUOTA_EXCEEDED
 
 
-class QueueRefusal(ProtocolError):
-    """A reader's queue is full, and the operator wants publishers to be refused then (`QueueFull.REFUSE`)."""
+class QuotaRefusal(PublishRefusal):
+    """The disk, the memory, a queue or a link has no room for it now."""
 
     reason = ReasonCode.QUOTA_EXCEEDED
+    is_temporary = True
 
 
-class MemoryRefusal(QueueRefusal):
-    """What waits for kept sessions fills its part of memory, and a reader that is away or behind would get more."""
-
-
-class MessageTooLarge(QueueRefusal):
-    """A message is larger than such a queue may be: another attempt would be in vain."""
+class MessageTooLarge(QuotaRefusal):
+    """It is larger than a queue that refuses may be: another attempt would be in vain."""
 
     reason = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
 
 
-class OutboxRefusal(QueueRefusal):
-    """So much waits for another gateway that no more of local clients is taken for it."""
+class PublishAdmission:
+    """The one rule about which publications are accepted: rights, format, durability, memory, queues and peers.
+
+    Every way of a PUBLISH asks it. A fast path need not where the answer cannot be a refusal: QoS 0 without retain and
+    properties from a client whose rights to the topic depend on no content; QoS 1 of that kind while the journal takes
+    everything (`is_refusing`, `is_full`), no queue refuses and no peer's outbox may be full.
+    """
+
+    def __init__(self, session_journal: SessionJournal, retained: RetainedStore, options: FrontendOptions) -> None:
+        self._journal = session_journal
+        self._retained = retained
+        self._checks_format = options.payload_format_checked
+        self.refuses_when_full = options.queue_full is OverflowPolicy.REFUSE
+        """Whether a full queue refuses its publisher; set while the gateway runs if a bridge wants it."""
+        self.federation: FederationMember | None = None
+
+    def admit(self, publication: Publication, route: Route, rights: Rights | None) -> PublishRefusal | None:
+        """Why *publication*, whose readers *route* knows, is not accepted; None if it is. Asking changes nothing."""
+        return (
+            self._refuse_content(publication, rights)
+            or self._refuse_by_journal(publication, route)
+            or self._refuse_by_queues(publication, route)
+            or self._refuse_by_peers(publication)
+        )
+
+    def _refuse_content(self, publication: Publication, rights: Rights | None) -> PublishRefusal | None:
+        topic = publication.topic
+        if rights is not None and not rights.may_write(publication):
+            if topic.startswith(SYSTEM_PREFIX):
+                return AuthorizationRefusal(Refusal.NOT_ALLOWED, RESERVED)
+            has_condition = bool(rights.write(topic).conditions)
+            return AuthorizationRefusal(Refusal.NOT_ALLOWED, CONTENT_NOT_ALLOWED if has_condition else NOT_ALLOWED)
+        if topic.startswith(SYSTEM_PREFIX) and not _is_own_state(publication):
+            return AuthorizationRefusal(Refusal.RESERVED_TOPIC, RESERVED)
+        if publication.properties and not self.has_valid_format(publication.payload, publication.properties):
+            return FormatRefusal(Refusal.PAYLOAD_FORMAT, "the payload is said to be UTF-8, and is not")
+        return None
+
+    def _refuse_by_journal(self, publication: Publication, route: Route) -> PublishRefusal | None:
+        journal, size = self._journal, publication.held_bytes()
+        is_refusing = journal.is_refusing and not self.frees_journal(publication)
+        if (is_refusing or size > JOURNAL_LARGE_BYTES) and self._must_be_durable(publication, route):
+            if is_refusing:
+                return QuotaRefusal(Refusal.DISK_FULL, f"the disk takes nothing: {journal.trouble}")
+            if size > DURABLE_MESSAGE_BYTES_MAX:
+                why = f"a message of more than {DURABLE_MESSAGE_BYTES_MAX:,} bytes cannot be kept"
+                return QuotaRefusal(Refusal.TOO_LARGE, why)
+            storage = journal.storage
+            if storage is not None and not storage.space.has_room_for(size, storage.waiting_bytes):
+                why = f"there is no room on the disk for a message of {size:,} bytes"
+                return QuotaRefusal(Refusal.DISK_FULL, why)
+        if journal.is_full and self._would_wait(publication, route):
+            return QuotaRefusal(Refusal.MEMORY_FULL, "memory is full of messages that wait for readers")
+        return None
+
+    def _refuse_by_queues(self, publication: Publication, route: Route) -> PublishRefusal | None:
+        if not self.refuses_when_full or has_room(publication, route):
+            return None
+        if would_have_room(publication, route):
+            return QuotaRefusal(Refusal.QUEUE_FULL, "a reader's queue is full")
+        why = "it is larger than the queue of a reader may be, which refuses what it has no room for"
+        return MessageTooLarge(Refusal.TOO_LARGE, why)
+
+    def _refuse_by_peers(self, publication: Publication) -> PublishRefusal | None:
+        if self.federation is None or not publication.qos:
+            return None
+        peer = self.federation.backpressure.full_peer(publication)
+        return QuotaRefusal(Refusal.OUTBOX_FULL, f"too much waits for gateway {peer}") if peer else None
+
+    def frees_journal(self, publication: Publication) -> bool:
+        """Whether *publication* clears a retained message, which makes room in a journal that is merely full."""
+        journal = self._journal.storage
+        is_empty = publication.retain and not publication.payload
+        return is_empty and journal is not None and journal.is_full and bool(self._retained.find(publication.topic))
+
+    def has_valid_format(self, payload: bytes, properties: Properties) -> bool:
+        """Whether *payload* is what its format indicator says, if that is checked here (section 3.3.2.3.2)."""
+        if self._checks_format and number(properties, Property.PAYLOAD_FORMAT_INDICATOR, 0):
+            try:
+                payload.decode()
+            except UnicodeDecodeError:
+                return False
+        return True
+
+    def _must_be_durable(self, publication: Publication, route: Route) -> bool:
+        """Whether somebody is promised that *publication* is on disk."""
+        if not publication.qos:
+            return False
+        if self.federation is not None:  # somebody elsewhere may be promised it
+            return True
+        copies = route.copies_for(publication)
+        members = [member.alone() for group in route.wanting() for member in group.members]
+        return publication.retain or any(copy.qos and copy.receiver.number for copy in (*copies, *members))
+
+    def _would_wait(self, publication: Publication, route: Route) -> bool:
+        """Whether *publication* would wait in the queue of a durable session that is away or behind."""
+        return publication.qos > 0 and (
+            any(_is_behind(copy) for copy in route.copies_for(publication))
+            or any(all(_is_behind(member.alone()) for member in group.members) for group in route.wanting())
+        )
+
+
+def _is_behind(copy: Copy) -> bool:
+    session: Session = copy.receiver
+    return copy.qos > 0 and session.number > 0 and session.is_behind
+
+
+def _is_own_state(publication: Publication) -> bool:
+    """Whether a bridge publishes its own state: the one topic of the broker that clients may write."""
+    return publication.topic == BRIDGE_STATE.format(publication.publisher)
 
 
 def count_qos_0(data: bytes) -> int:
